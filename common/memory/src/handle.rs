@@ -1,0 +1,224 @@
+//! Handles of a pool's memory: the only one of its bytes, or one of several.
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use crate::pool::Inner;
+
+/// A slot of a pool that is out; the part that buffers and leases have in common.
+pub(crate) struct Raw {
+    pub(crate) inner: Rc<Inner>,
+    pub(crate) base: NonNull<u8>,
+    pub(crate) slot: u32,
+    pub(crate) length: u32,
+    pub(crate) capacity: u32,
+}
+
+impl Raw {
+    fn pointer(&self, offset: usize, length: usize) -> *mut u8 {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.length as usize), "range beyond the buffer");
+        // SAFETY: the offset is within the slot by the assertion, and `inner` keeps the mapping alive.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    fn give_back(&self) {
+        self.inner.give_back(self.slot);
+    }
+
+    fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name).field("slot", &self.slot).field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// The only handle of its bytes. Dropping it returns the memory to the pool.
+pub struct Buffer(pub(crate) Raw);
+
+impl Buffer {
+    /// Makes the bytes shareable: from now on they are only copied in and out.
+    pub fn share(self) -> Lease {
+        let raw = self.into_raw();
+        raw.inner.leases(raw.slot).set(1);
+        Lease(raw)
+    }
+
+    /// Changes the length, within the capacity of the slot. Bytes beyond the old length are unspecified.
+    pub fn set_len(&mut self, length: usize) {
+        assert!(length <= self.capacity(), "longer than the slot");
+        self.0.length = length as u32;
+    }
+
+    /// The most bytes that this buffer can hold.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity as usize
+    }
+
+    /// Address of `length` bytes at `offset`, for a device or the kernel. Obtaining it is safe; whoever lets
+    /// something write there must own this buffer until that has ended.
+    pub fn io_pointer(&self, offset: usize, length: usize) -> *mut u8 {
+        self.0.pointer(offset, length)
+    }
+
+    /// The index under which the core's ring knows the memory, if it was registered.
+    pub fn registration(&self) -> Option<u16> {
+        self.0.inner.registration()
+    }
+
+    fn into_raw(self) -> Raw {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped or used again, so the value is moved out exactly once.
+        unsafe { std::ptr::read(&this.0) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the buffer is the only handle of its slot, the mapping is initialized (zeroed by the kernel)
+        // and kept alive by `inner`; whoever hands it to the kernel gives the buffer away with it.
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), self.0.length as usize) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `&mut self` excludes any other slice of it.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), self.0.length as usize) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.describe("Buffer", f)
+    }
+}
+
+/// One of several handles of the same bytes. It only copies, so that a device may read or write them meanwhile.
+/// Dropping the last one returns the memory to the pool.
+pub struct Lease(Raw);
+
+impl Lease {
+    /// Length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
+    pub fn len(&self) -> usize {
+        self.0.length as usize
+    }
+
+    /// Copies `bytes` to `offset`. A range beyond the end is a caller's error and panics.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) {
+        let target = self.0.pointer(offset, bytes.len());
+        assert_eq!(self.borrows().get(), 0, "written while a reader looks");
+        // SAFETY: the range was checked; no reference into the slot exists, since leases make them only inside
+        // `with_bytes`, whose borrow was just excluded, so source and target cannot overlap either.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+    }
+
+    /// Copies the bytes at `offset` into `target`. A range beyond the end panics.
+    pub fn read_at(&self, offset: usize, target: &mut [u8]) {
+        let source = self.0.pointer(offset, target.len());
+        // SAFETY: the range was checked, and no mutable reference into a shared slot exists.
+        unsafe { std::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
+    }
+
+    /// Shows a range to `look`, for instance to compute a checksum. Writing to the same buffer meanwhile panics.
+    pub fn with_bytes<R>(&self, range: Range<usize>, look: impl FnOnce(&[u8]) -> R) -> R {
+        let _borrow = Borrow::new(self.borrows());
+        let length = range.end.checked_sub(range.start).expect("a range that does not run backwards");
+        let pointer = self.0.pointer(range.start, length);
+        // SAFETY: the range was checked and `self` keeps the slot; the bytes have no invariants. `write_at` refuses
+        // while the borrow counts. The kernel writes only into what was posted for receiving: a region that is
+        // exposed for reading never is, and of one that is exposed for writing only a checksum of what has
+        // arrived is taken here, which a peer that writes there again can spoil for itself alone.
+        look(unsafe { std::slice::from_raw_parts(pointer, length) })
+    }
+
+    /// Becomes the only handle again.
+    ///
+    /// # Errors
+    /// Gives the lease back when others exist.
+    pub fn into_unique(self) -> Result<Buffer, Lease> {
+        if self.count().get() != 1 {
+            return Err(self);
+        }
+        self.count().set(0);
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped or used again, so the value is moved out exactly once.
+        Ok(Buffer(unsafe { std::ptr::read(&this.0) }))
+    }
+
+    /// Whether this is the only handle.
+    pub fn is_unique(&self) -> bool {
+        self.count().get() == 1
+    }
+
+    /// Address of `length` bytes at `offset`, for a device or the kernel. Obtaining it is safe; whoever lets
+    /// something read or write there must hold this lease until that has ended.
+    pub fn io_pointer(&self, offset: usize, length: usize) -> *mut u8 {
+        self.0.pointer(offset, length)
+    }
+
+    /// The index under which the core's ring knows the memory, if it was registered.
+    pub fn registration(&self) -> Option<u16> {
+        self.0.inner.registration()
+    }
+
+    fn count(&self) -> &Cell<u32> {
+        self.0.inner.leases(self.0.slot)
+    }
+
+    fn borrows(&self) -> &Cell<u32> {
+        self.0.inner.borrows(self.0.slot)
+    }
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        let count = self.count().get().checked_add(1).expect("fewer leases than a counter can hold");
+        self.count().set(count);
+        let raw = &self.0;
+        let inner = Rc::clone(&raw.inner);
+        Lease(Raw { inner, base: raw.base, slot: raw.slot, length: raw.length, capacity: raw.capacity })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let count = self.count().get() - 1;
+        self.count().set(count);
+        if count == 0 {
+            self.0.give_back();
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.describe("Lease", f)
+    }
+}
+
+/// Counts a running look at the bytes, also when it unwinds.
+struct Borrow<'a>(&'a Cell<u32>);
+
+impl<'a> Borrow<'a> {
+    fn new(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Borrow<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

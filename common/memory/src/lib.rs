@@ -1,0 +1,38 @@
+//! Registered regions, per-core pools and move-only buffers.
+//!
+//! All memory that a device, the kernel or a remote peer may touch while our code runs lives here. The rule of
+//! the house: submission takes the buffer, completion gives it back. A [`Buffer`] is the only handle of its
+//! bytes and may hand out slices; a [`Lease`] is one of several handles of the same bytes and only copies in
+//! and out. Neither can outlive the mapping it points into, and dropping the last one returns the memory to
+//! its [`Pool`].
+//!
+//! What is not here: nothing in this crate knows of rings, sockets or NVMe.
+#![allow(unsafe_code, reason = "this crate owns the raw memory; every block is argued")]
+
+mod budget;
+mod handle;
+mod mapping;
+mod pool;
+mod shared;
+
+pub use budget::{Budget, Reservation};
+pub use handle::{Buffer, Lease};
+pub use mapping::{Mapping, PAGE_BYTES};
+pub use pool::{ClassLayout, Pool, PoolUsage};
+pub use shared::SharedMemory;
+
+/// Errors of reserving memory.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The kernel refused the mapping.
+    #[error("cannot map {bytes} bytes of memory: {source}")]
+    Map {
+        /// Size of the mapping that was asked for.
+        bytes: usize,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The layout of a pool cannot be built.
+    #[error("a pool cannot have this layout: {0}")]
+    Layout(&'static str),
+}

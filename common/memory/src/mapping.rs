@@ -1,0 +1,71 @@
+//! Page-aligned anonymous memory from the kernel.
+
+use std::ptr::NonNull;
+
+use crate::MemoryError;
+
+/// Granularity of mappings and the alignment of every buffer of a page or more.
+pub const PAGE_BYTES: usize = 4096;
+
+/// A private anonymous mapping: zeroed, page aligned, resident only where it was touched.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Maps `bytes`, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// [`MemoryError::Map`] with the kernel's answer; `bytes` of zero is refused with `EINVAL`.
+    pub fn new(bytes: usize) -> Result<Self, MemoryError> {
+        let rounded = bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(0);
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing aliases nothing of ours.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                rounded,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        let error = |source| MemoryError::Map { bytes, source };
+        if base == libc::MAP_FAILED {
+            return Err(error(std::io::Error::last_os_error()));
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| error(std::io::ErrorKind::OutOfMemory.into()))?;
+        Ok(Self { base, bytes: rounded })
+    }
+
+    /// Size in bytes, a multiple of [`PAGE_BYTES`].
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Address of the first byte; valid for [`Mapping::bytes`] as long as the mapping lives.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Gives the pages of a range back to the kernel; they read as zero afterwards. `offset` and `bytes` must be
+    /// multiples of [`PAGE_BYTES`] within the mapping.
+    pub fn release(&self, offset: usize, bytes: usize) {
+        assert!(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES));
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "range beyond the mapping");
+        // SAFETY: the range lies in this mapping, which `self` keeps alive; the pages stay mapped and readable.
+        let result =
+            unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), bytes, libc::MADV_DONTNEED) };
+        assert_eq!(result, 0, "madvise of our own mapping: {}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `self` owns the mapping, and every handle into it holds a counted reference to its owner, so
+        // nobody can reach the memory any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}

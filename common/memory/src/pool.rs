@@ -1,0 +1,263 @@
+//! Buffers of fixed sizes from one mapping, for one core.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use crate::MemoryError;
+use crate::handle::{Buffer, Raw};
+use crate::mapping::{Mapping, PAGE_BYTES};
+
+/// One size of buffer in a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassLayout {
+    /// Size of each buffer; rounded up to a multiple of 64 so that no two share a cache line.
+    pub buffer_bytes: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// How much of a pool is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// Buffers handed out now.
+    pub taken: usize,
+    /// The most that were ever handed out at once.
+    pub taken_max: usize,
+    /// Buffers in all.
+    pub total: usize,
+}
+
+/// A core's buffers. Cheap to clone; every clone is the same pool. Taking and returning is a pop and a push on
+/// a stack, so that the buffer returned last, which is still in the cache, is taken next.
+#[derive(Clone)]
+pub struct Pool(Rc<Inner>);
+
+pub(crate) struct Inner {
+    mapping: Mapping,
+    classes: Vec<Class>,
+    /// Per slot: how many leases hold it (zero while it is free or unique).
+    leases: Vec<Cell<u32>>,
+    /// Per slot: how many borrows of [`crate::Lease::with_bytes`] run.
+    borrows: Vec<Cell<u32>>,
+    registration: Cell<Option<u16>>,
+    taken: Cell<usize>,
+    taken_max: Cell<usize>,
+}
+
+struct Class {
+    bytes: usize,
+    offset: usize,
+    slot_first: u32,
+    count: usize,
+    free: RefCell<Vec<u32>>,
+}
+
+impl Pool {
+    /// Maps memory for all classes. Buffers of a page or more are page aligned, smaller ones 64-byte aligned.
+    ///
+    /// # Errors
+    /// [`MemoryError`] when the layout is empty or too large, or the kernel refuses the mapping.
+    pub fn new(layout: &[ClassLayout]) -> Result<Self, MemoryError> {
+        let mut sorted: Vec<ClassLayout> = layout.iter().copied().filter(|class| class.count > 0).collect();
+        sorted.sort_by_key(|class| class.buffer_bytes);
+        let mut classes = Vec::with_capacity(sorted.len());
+        let (mut offset, mut slots) = (0_usize, 0_u32);
+        for class in sorted {
+            let align = if class.buffer_bytes >= PAGE_BYTES { PAGE_BYTES } else { 64 };
+            let bytes = class.buffer_bytes.max(1).next_multiple_of(align);
+            u32::try_from(bytes).map_err(|_| MemoryError::Layout("a buffer of 4 GiB or more"))?;
+            let count = u32::try_from(class.count).map_err(|_| MemoryError::Layout("too many buffers"))?;
+            offset = offset.next_multiple_of(PAGE_BYTES);
+            // Slots are stacked so that the first taken is the first in memory.
+            let free = (slots..slots + count).rev().collect();
+            classes.push(Class {
+                bytes,
+                offset,
+                slot_first: slots,
+                count: class.count,
+                free: RefCell::new(free),
+            });
+            let size = bytes.checked_mul(class.count).and_then(|size| offset.checked_add(size));
+            offset = size.ok_or(MemoryError::Layout("larger than the address space"))?;
+            slots = slots.checked_add(count).ok_or(MemoryError::Layout("too many buffers"))?;
+        }
+        if slots == 0 {
+            return Err(MemoryError::Layout("it holds no buffer"));
+        }
+        let cells = || (0..slots).map(|_| Cell::new(0)).collect();
+        Ok(Self(Rc::new(Inner {
+            mapping: Mapping::new(offset)?,
+            classes,
+            leases: cells(),
+            borrows: cells(),
+            registration: Cell::new(None),
+            taken: Cell::new(0),
+            taken_max: Cell::new(0),
+        })))
+    }
+
+    /// Takes a buffer of `length` bytes, from the smallest class that fits and has one left. Its bytes are what
+    /// the last user left in them. `None` when all that fit are out.
+    pub fn take(&self, length: usize) -> Option<Buffer> {
+        let inner = &self.0;
+        let fitting = inner.classes.iter().filter(|class| class.bytes >= length);
+        for class in fitting {
+            let Some(slot) = class.free.borrow_mut().pop() else { continue };
+            let offset = class.offset + (slot - class.slot_first) as usize * class.bytes;
+            let taken = inner.taken.get() + 1;
+            inner.taken.set(taken);
+            inner.taken_max.set(inner.taken_max.get().max(taken));
+            // SAFETY: the offset of a slot lies within the mapping by construction of the classes.
+            let base = unsafe { inner.mapping.base().add(offset) };
+            let raw = Raw {
+                inner: Rc::clone(inner),
+                base,
+                slot,
+                length: length as u32,
+                capacity: class.bytes as u32,
+            };
+            return Some(Buffer(raw));
+        }
+        None
+    }
+
+    /// The largest length that [`Pool::take`] can ever satisfy.
+    pub fn buffer_bytes_max(&self) -> usize {
+        self.0.classes.last().map_or(0, |class| class.bytes)
+    }
+
+    /// How much of the pool is in use.
+    pub fn usage(&self) -> PoolUsage {
+        PoolUsage {
+            taken: self.0.taken.get(),
+            taken_max: self.0.taken_max.get(),
+            total: self.0.classes.iter().map(|class| class.count).sum(),
+        }
+    }
+
+    /// Address and size of the whole mapping, for registration with a device or a ring. It stays valid while
+    /// any clone of the pool or any of its buffers lives.
+    pub fn extent(&self) -> (NonNull<u8>, usize) {
+        (self.0.mapping.base(), self.0.mapping.bytes())
+    }
+
+    /// Remembers the index under which the core's ring knows this mapping.
+    pub fn set_registration(&self, index: Option<u16>) {
+        self.0.registration.set(index);
+    }
+}
+
+impl Inner {
+    /// Puts a slot back on its class's stack.
+    pub(crate) fn give_back(&self, slot: u32) {
+        let class = self.classes.iter().rfind(|class| class.slot_first <= slot);
+        class.expect("every slot belongs to a class").free.borrow_mut().push(slot);
+        self.taken.set(self.taken.get() - 1);
+    }
+
+    /// How many leases hold a slot.
+    pub(crate) fn leases(&self, slot: u32) -> &Cell<u32> {
+        &self.leases[slot as usize]
+    }
+
+    /// How many borrows of a slot run.
+    pub(crate) fn borrows(&self, slot: u32) -> &Cell<u32> {
+        &self.borrows[slot as usize]
+    }
+
+    /// The index under which the core's ring knows the memory, if it was registered.
+    pub(crate) fn registration(&self) -> Option<u16> {
+        self.registration.get()
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool() -> Pool {
+        Pool::new(&[
+            ClassLayout { buffer_bytes: 8192, count: 2 },
+            ClassLayout { buffer_bytes: 100, count: 1 },
+        ])
+        .expect("a small pool")
+    }
+
+    #[test]
+    fn the_smallest_class_that_fits_is_taken_first_and_larger_ones_help_out() {
+        let pool = pool();
+        let small = pool.take(100).expect("the small one");
+        assert_eq!(small.capacity(), 128);
+        let helped = pool.take(100).expect("a large one helps out");
+        assert_eq!(helped.capacity(), 8192);
+        assert_eq!(helped.io_pointer(0, 1) as usize % PAGE_BYTES, 0);
+        let large = pool.take(8192).expect("the last large one");
+        assert!(pool.take(1).is_none());
+        drop(large);
+        assert!(pool.take(8193).is_none());
+        assert_eq!(pool.usage(), PoolUsage { taken: 2, taken_max: 3, total: 3 });
+    }
+
+    #[test]
+    fn the_buffer_returned_last_is_taken_next() {
+        let pool = pool();
+        let (one, two) = (pool.take(8192).expect("one"), pool.take(8192).expect("two"));
+        let address = one.io_pointer(0, 0);
+        drop(two);
+        drop(one);
+        assert_eq!(pool.take(8192).expect("again").io_pointer(0, 0), address);
+    }
+
+    #[test]
+    fn memory_returns_only_with_the_last_lease_and_only_then_becomes_unique() {
+        let pool = pool();
+        let first = pool.take(8192).expect("buffer").share();
+        let second = first.clone();
+        first.write_at(4, &[1, 2, 3]);
+        let first = first.into_unique().expect_err("another lease lives");
+        let mut bytes = [0; 3];
+        second.read_at(4, &mut bytes);
+        assert_eq!(bytes, [1, 2, 3]);
+        drop(first);
+        assert_eq!(pool.usage().taken, 1);
+        let unique = second.into_unique().expect("the last one");
+        assert_eq!(unique[4..7], [1, 2, 3]);
+        drop(unique);
+        assert_eq!(pool.usage().taken, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "written while a reader looks")]
+    fn writing_to_bytes_that_are_being_looked_at_is_refused() {
+        let lease = pool().take(16).expect("buffer").share();
+        let other = lease.clone();
+        lease.with_bytes(0..16, |_| other.write_at(0, &[1]));
+    }
+
+    #[test]
+    #[should_panic(expected = "range beyond the buffer")]
+    fn a_range_beyond_the_length_is_refused_even_within_the_slot() {
+        pool().take(100).expect("buffer").share().write_at(99, &[1, 2]);
+    }
+
+    #[test]
+    fn a_buffer_whose_length_does_not_fit_its_handle_is_refused() {
+        let layout = [ClassLayout { buffer_bytes: 1 << 32, count: 1 }];
+        assert!(matches!(Pool::new(&layout), Err(MemoryError::Layout(_))));
+    }
+
+    #[test]
+    fn a_buffer_outlives_the_handle_of_its_pool() {
+        let mut buffer = pool().take(8192).expect("buffer");
+        buffer.fill(7);
+        assert!(buffer.iter().all(|byte| *byte == 7));
+    }
+}
