@@ -1,0 +1,85 @@
+//! What comes back from an operation.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use ringfab_memory::{Buffer, Lease};
+
+use crate::{ReceiveOp, SendBatch, Token};
+
+/// A stream socket of this reactor.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SocketId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// A listening socket of this reactor.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ListenerId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// A file or block device open in this reactor.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// A timer that was set.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TimerId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Who is at the other end of an accepted socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerAddr {
+    /// A TCP peer.
+    Tcp(SocketAddr),
+    /// A process on this machine, through a Unix socket.
+    Unix,
+}
+
+/// A socket on its way from one reactor to another; nothing is in flight on it. Dropping it closes it.
+#[derive(Debug)]
+pub struct DetachedSocket(pub(crate) Detached);
+
+#[derive(Debug)]
+pub(crate) enum Detached {
+    Kernel(OwnedFd),
+    Simulated(crate::sim::SocketHandle),
+}
+
+/// An operation has ended. A timer and a multi-shot accept use the same shape.
+#[derive(Debug)]
+pub struct Completion {
+    /// What the starter wrote on the operation.
+    pub token: Token,
+    /// Bytes moved (or zero), or the kernel's error. An operation ended by closing its socket or file says
+    /// `ECANCELED`.
+    pub result: io::Result<u32>,
+    /// What the operation held, given back.
+    pub payload: Payload,
+}
+
+/// What an operation held while it was in flight.
+#[derive(Debug)]
+pub enum Payload {
+    /// Nothing: connect, sync, allocate, timer, poll.
+    None,
+    /// The buffer of a file read.
+    Buffer(Buffer),
+    /// The source of a file write.
+    Lease(Lease),
+    /// The receive operation, which says what arrived where.
+    Receive(Box<ReceiveOp>),
+    /// The batch that was sent, with its leases.
+    Send(Box<SendBatch>),
+    /// A connection that a listener accepted.
+    Accepted(SocketId, PeerAddr),
+}

@@ -1,0 +1,108 @@
+//! What a reactor is built from, and what its methods take and say.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::ListenerId;
+
+/// How a reactor is built.
+#[derive(Clone, Debug)]
+pub struct ReactorConfig {
+    /// Entries of the submission queue; the completion queue has four times as many.
+    pub entries: u32,
+    /// How long to spin after the last event before sleeping.
+    pub spin: Duration,
+    /// The most sockets, listeners and files together.
+    pub descriptors_max: u32,
+}
+
+/// How long a turn may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Submit and collect what is there, without waiting.
+    No,
+    /// Wait for an event: spin for the configured time, then sleep until the next timer at the latest.
+    Event,
+}
+
+/// What a listener binds to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddr {
+    /// A TCP address; port zero picks a free one.
+    Tcp(SocketAddr),
+    /// A path of a Unix socket; a stale socket there is replaced.
+    Unix(PathBuf),
+}
+
+/// A listener that was bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// Its handle.
+    pub listener: ListenerId,
+    /// The address it got.
+    pub address: ListenAddr,
+}
+
+/// Options of a TCP socket. Nagle's algorithm is always off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Congestion control by name; an unknown name is an error. `None` leaves the system's default.
+    pub congestion: Option<String>,
+    /// `TCP_USER_TIMEOUT`: how long sent data may stay unacknowledged.
+    pub user_timeout: Option<Duration>,
+    /// Idle time before TCP keep-alive probes start.
+    pub keep_alive: Option<Duration>,
+    /// Send and receive buffer sizes in bytes.
+    pub buffer_bytes: Option<u32>,
+}
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Bypass the page cache.
+    pub direct: bool,
+    /// Refuse writes.
+    pub read_only: bool,
+}
+
+/// What an open file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Size in bytes, of the file or of the block device.
+    pub bytes: u64,
+    /// Whether it is a block device.
+    pub block_device: bool,
+    /// Alignment in bytes that direct I/O needs of file offsets and lengths; 1 without direct I/O.
+    pub offset_align: u32,
+    /// Alignment in bytes that direct I/O needs of memory; 1 without direct I/O.
+    pub memory_align: u32,
+}
+
+/// What to do with a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Deallocate: the range reads as zeroes and its space may be freed.
+    PunchHole,
+    /// Write zeroes, keeping the space allocated.
+    ZeroRange,
+}
+
+/// What a reactor has done since it was built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReactorCounters {
+    /// Turns taken.
+    pub turns: u64,
+    /// System calls to submit or wait.
+    pub enters: u64,
+    /// Times it slept.
+    pub sleeps: u64,
+    /// Operations submitted.
+    pub submitted: u64,
+    /// Completions handed out.
+    pub completed: u64,
+    /// Time spent polling for an event that had not come yet.
+    pub spun: Duration,
+    /// Time spent asleep in the kernel.
+    pub slept: Duration,
+}

@@ -1,0 +1,37 @@
+//! One io_uring per core: event loop, timers, mailboxes and counters. It knows nothing of NVMe.
+//!
+//! A [`Reactor`] belongs to one thread. Its owner calls [`Reactor::turn`], then takes every completion with
+//! [`Reactor::next_completion`] and hands it to whoever its [`Token`] names. All operations are started by
+//! methods that take what they need (buffers, batches) and give it back in the [`Completion`], so that nobody
+//! can touch memory that the kernel may still read or write.
+//!
+//! Two backends stand behind the same methods: the kernel's io_uring, and a simulated [`sim::World`] with
+//! virtual time, sockets that delay and cut, and disks that fail and forget what was not flushed. Everything
+//! above this crate runs unchanged on either.
+#![allow(unsafe_code, reason = "this crate hands memory to the kernel; every block is argued")]
+
+mod batch;
+mod completion;
+mod config;
+mod mailbox;
+mod monitor;
+mod pin;
+mod reactor;
+mod receive;
+mod ring;
+pub mod sim;
+mod time;
+mod token;
+
+pub use batch::SendBatch;
+pub use completion::{Completion, DetachedSocket, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId};
+pub use config::{
+    Allocate, Bind, FileInfo, FileOptions, ListenAddr, ReactorConfig, ReactorCounters, SocketOptions, Wait,
+};
+pub use mailbox::{MailboxReceiver, MailboxSender, Waker, mailbox};
+pub use monitor::Monitor;
+pub use pin::pin_current_thread;
+pub use reactor::Reactor;
+pub use receive::ReceiveOp;
+pub use time::Time;
+pub use token::Token;

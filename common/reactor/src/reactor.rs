@@ -1,0 +1,275 @@
+//! The loop's engine: operations in, completions out.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use ringfab_memory::{Buffer, Lease, Pool};
+
+use crate::completion::Detached;
+use crate::ring::Ring;
+use crate::sim;
+use crate::{
+    Allocate, Bind, Completion, DetachedSocket, FileId, FileInfo, FileOptions, ListenAddr, ListenerId,
+    Monitor, ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId,
+    Token, Wait, Waker,
+};
+
+/// A core's ring, or its simulation.
+#[derive(Debug)]
+pub struct Reactor {
+    backend: Backend,
+}
+
+/// Who does the work. Every method below is one line per backend.
+#[derive(Debug)]
+enum Backend {
+    Ring(Box<Ring>),
+    Simulated(Box<sim::Port>),
+}
+
+/// Calls the same method of whichever backend there is.
+macro_rules! dispatch {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match &$self.backend {
+            Backend::Ring(ring) => ring.$method($($argument),*),
+            Backend::Simulated(port) => port.$method($($argument),*),
+        }
+    };
+    (mut $self:ident.$method:ident($($argument:expr),*)) => {
+        match &mut $self.backend {
+            Backend::Ring(ring) => ring.$method($($argument),*),
+            Backend::Simulated(port) => port.$method($($argument),*),
+        }
+    };
+}
+
+impl Reactor {
+    /// A reactor over a new io_uring: single issuer, deferred task work, registered ring descriptor, files and buffers.
+    ///
+    /// # Errors
+    /// The kernel's refusal, with what was asked for in the message.
+    pub fn new(config: &ReactorConfig) -> io::Result<Self> {
+        Ok(Self { backend: Backend::Ring(Box::new(Ring::new(config)?)) })
+    }
+
+    /// A reactor of a new core of `host` in a simulated world; also after a crash of the host, as its next boot.
+    /// Dropping it is the end of its process: its sockets close, its operations on disks go on without it. After
+    /// a crash of its host [`Reactor::turn`] fails, and operations vanish with what they hold.
+    pub fn simulated(world: &sim::World, host: sim::HostId) -> Self {
+        Self { backend: Backend::Simulated(Box::new(world.port(host))) }
+    }
+
+    /// Registers the memory of `pool` with the ring, so that file I/O from its buffers uses fixed buffers. Returns whether the
+    /// kernel took it; without (memory lock limit) I/O works all the same, somewhat slower.
+    pub fn register_pool(&mut self, pool: &Pool) -> bool {
+        dispatch!(mut self.register_pool(pool))
+    }
+
+    /// The time at the start of this turn.
+    pub fn now(&self) -> Time {
+        dispatch!(self.now())
+    }
+
+    /// The clock itself, for measuring; simulated time under simulation.
+    pub fn clock(&self) -> Time {
+        dispatch!(self.clock())
+    }
+
+    /// Seconds since the Unix epoch, as a duration, for timestamps.
+    pub fn wall_clock(&self) -> Duration {
+        dispatch!(self.wall_clock())
+    }
+
+    /// Submits what was queued and collects completions. With [`Wait::Event`] it returns when there is at least one completion,
+    /// a wake-up or a timer; in a simulation it never waits.
+    ///
+    /// # Errors
+    /// Only when the ring itself is broken, or the simulated host has crashed.
+    pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
+        dispatch!(mut self.turn(wait))
+    }
+
+    /// The next completion collected by the last turn.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        dispatch!(mut self.next_completion())
+    }
+
+    /// Wakes this reactor from other threads.
+    pub fn waker(&self) -> Waker {
+        dispatch!(self.waker())
+    }
+
+    /// Lets other threads see what this reactor's loop is doing.
+    pub fn monitor(&self) -> Monitor {
+        dispatch!(self.monitor())
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> ReactorCounters {
+        dispatch!(self.counters())
+    }
+
+    /// Completes `token` at or soon after `at`.
+    pub fn set_timer(&mut self, at: Time, token: Token) -> TimerId {
+        dispatch!(mut self.set_timer(at, token))
+    }
+
+    /// Forgets a timer. One that has fired or was cancelled is ignored; no completion follows.
+    pub fn cancel_timer(&mut self, timer: TimerId) {
+        dispatch!(mut self.cancel_timer(timer));
+    }
+
+    /// Listens; every accepted connection completes `token` with [`Payload::Accepted`](crate::Payload::Accepted).
+    ///
+    /// # Errors
+    /// The kernel's refusal to bind or listen.
+    pub fn listen(
+        &mut self,
+        address: &ListenAddr,
+        options: &SocketOptions,
+        token: Token,
+    ) -> io::Result<Bind> {
+        dispatch!(mut self.listen(address, options, token))
+    }
+
+    /// Stops accepting.
+    pub fn close_listener(&mut self, listener: ListenerId) {
+        dispatch!(mut self.close_listener(listener));
+    }
+
+    /// Starts connecting; `token` completes when it is connected or refused.
+    ///
+    /// # Errors
+    /// When no socket could be made.
+    pub fn connect(
+        &mut self,
+        address: SocketAddr,
+        options: &SocketOptions,
+        token: Token,
+    ) -> io::Result<SocketId> {
+        dispatch!(mut self.connect(address, options, token))
+    }
+
+    /// The addresses of the two ends of a TCP socket (local, peer).
+    ///
+    /// # Errors
+    /// The kernel's answer for a socket that is not connected.
+    pub fn socket_addresses(&self, socket: SocketId) -> io::Result<(SocketAddr, SocketAddr)> {
+        dispatch!(self.socket_addresses(socket))
+    }
+
+    /// Receives at least one byte as `operation` was aimed; zero bytes mean the peer closed.
+    pub fn receive(&mut self, socket: SocketId, operation: Box<ReceiveOp>, token: Token) {
+        dispatch!(mut self.receive(socket, operation, token));
+    }
+
+    /// Sends the whole batch. One send per socket may be in flight: the next waits for its completion.
+    pub fn send(&mut self, socket: SocketId, batch: Box<SendBatch>, token: Token) {
+        dispatch!(mut self.send(socket, batch, token));
+    }
+
+    /// Sends what is queued in the kernel and then an end of stream to the peer; receiving goes on.
+    pub fn shutdown_write(&mut self, socket: SocketId) {
+        dispatch!(mut self.shutdown_write(socket));
+    }
+
+    /// Closes a socket. Operations in flight on it complete with `ECANCELED` (or their result) first, which the owner
+    /// waits for before it reuses what they hold; the handle is dead at once.
+    pub fn close_socket(&mut self, socket: SocketId) {
+        dispatch!(mut self.close_socket(socket));
+    }
+
+    /// As [`Reactor::close_socket`], but what the kernel has not sent yet is thrown away, and the peer is reset. After a
+    /// plain close the kernel would go on sending it, for minutes if the network stalls.
+    pub fn abort_socket(&mut self, socket: SocketId) {
+        dispatch!(mut self.abort_socket(socket));
+    }
+
+    /// Takes a socket with nothing in flight out of this reactor.
+    pub fn detach_socket(&mut self, socket: SocketId) -> DetachedSocket {
+        dispatch!(mut self.detach_socket(socket))
+    }
+
+    /// Adopts a socket from another reactor.
+    ///
+    /// # Errors
+    /// When the descriptor table is full.
+    pub fn attach_socket(&mut self, socket: DetachedSocket) -> io::Result<SocketId> {
+        match (&mut self.backend, socket.0) {
+            (Backend::Ring(ring), Detached::Kernel(fd)) => ring.attach_socket(fd),
+            (Backend::Simulated(port), Detached::Simulated(handle)) => port.attach_socket(handle),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "a socket of another kind of reactor")),
+        }
+    }
+
+    /// Opens a file or block device. This may block; it belongs to the start and to the control plane.
+    ///
+    /// # Errors
+    /// The kernel's refusal; `EINVAL` for direct I/O that the file system does not do.
+    pub fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
+        dispatch!(mut self.open_file(path, options))
+    }
+
+    /// Adopts an open file (a pipe end, a character device) for reading and writing at offset `u64::MAX` (none). A read
+    /// gives what there is, a write goes on until everything is written. Devices should be opened with `O_NONBLOCK`: their
+    /// reads then wait in a poll, and otherwise each in a thread of the kernel.
+    ///
+    /// # Errors
+    /// When the descriptor table is full, or in a simulation.
+    pub fn attach_file(&mut self, file: File) -> io::Result<FileId> {
+        dispatch!(mut self.attach_file(file))
+    }
+
+    /// Closes a file after the operations in flight on it.
+    pub fn close_file(&mut self, file: FileId) {
+        dispatch!(mut self.close_file(file));
+    }
+
+    /// Reads `length` bytes at `offset` of the file into `buffer` at `at`; completes with the buffer. Fewer bytes than asked
+    /// for mean the end of the file.
+    pub fn read_file(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        buffer: Buffer,
+        at: usize,
+        length: usize,
+        token: Token,
+    ) {
+        dispatch!(mut self.read_file(file, offset, buffer, at, length, token));
+    }
+
+    /// Writes `length` bytes of `source` at `at` to `offset` of the file; completes with the lease. `durable` makes this
+    /// write reach stable storage before it completes.
+    #[expect(clippy::too_many_arguments, reason = "a write has this many parts")]
+    pub fn write_file(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        source: Lease,
+        at: usize,
+        length: usize,
+        durable: bool,
+        token: Token,
+    ) {
+        dispatch!(mut self.write_file(file, offset, source, at, length, durable, token));
+    }
+
+    /// Makes every write that completed before reach stable storage.
+    pub fn sync_file(&mut self, file: FileId, token: Token) {
+        dispatch!(mut self.sync_file(file, token));
+    }
+
+    /// Deallocates or zeroes a range of the file.
+    pub fn allocate_file(&mut self, file: FileId, what: Allocate, offset: u64, length: u64, token: Token) {
+        dispatch!(mut self.allocate_file(file, what, offset, length, token));
+    }
+
+    /// Completes `token` once when the descriptor (an eventfd, a completion channel) is readable.
+    pub fn poll_readable(&mut self, descriptor: std::os::fd::RawFd, token: Token) {
+        dispatch!(mut self.poll_readable(descriptor, token));
+    }
+}

@@ -1,0 +1,248 @@
+//! Sockets, listeners and files of a ring, and which of them the kernel still uses.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use io_uring::Submitter;
+
+use super::operations::{NO_DESCRIPTOR, Target};
+use crate::Token;
+
+/// The table of descriptors; an index in it is also the slot of the kernel's registered files.
+pub(super) struct Descriptors {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    registered: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Part of a handle; it changes when the handle dies.
+    generation: u32,
+    /// Operations in flight, cancellations included.
+    in_flight: u32,
+    closing: bool,
+    descriptor: Option<Descriptor>,
+}
+
+/// An open descriptor.
+pub(super) struct Descriptor {
+    fd: OwnedFd,
+    pub(super) role: Role,
+}
+
+/// What a descriptor is for.
+pub(super) enum Role {
+    /// A stream socket.
+    Socket {
+        /// Sends in flight.
+        sends: u32,
+        /// An end of stream follows the send in flight.
+        shutdown: bool,
+        /// The last receive left no data behind.
+        drained: bool,
+    },
+    /// A listening socket.
+    Listener {
+        /// What accepted connections complete.
+        token: Token,
+        /// The socket's file, removed with the listener.
+        file: Option<SocketFile>,
+    },
+    /// A file or device.
+    File {
+        /// What direct I/O needs offsets to be aligned to; 1 without.
+        offset_align: u32,
+        /// It has no offsets: a pipe or a character device.
+        stream: bool,
+    },
+}
+
+/// A Unix socket's place in the file system, and which file it was there.
+pub(super) struct SocketFile {
+    pub(super) path: PathBuf,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+/// A number that names a live descriptor of a certain kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Socket,
+    Listener,
+    File,
+}
+
+impl Role {
+    pub(super) fn socket() -> Self {
+        Role::Socket { sends: 0, shutdown: false, drained: false }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Role::Socket { .. } => Kind::Socket,
+            Role::Listener { .. } => Kind::Listener,
+            Role::File { .. } => Kind::File,
+        }
+    }
+}
+
+impl Descriptors {
+    /// A table of `count` slots, registered with the kernel if it agrees.
+    pub(super) fn new(count: u32, submitter: &Submitter<'_>) -> Self {
+        let registered = match submitter.register_files_sparse(count) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, count, "files are not registered; each operation costs a little more");
+                false
+            }
+        };
+        let slots = (0..count).map(|_| Slot::default()).collect();
+        Self { slots, free: (0..count).rev().collect(), registered }
+    }
+
+    /// Adopts a descriptor: its index and generation.
+    pub(super) fn insert(
+        &mut self,
+        submitter: &Submitter<'_>,
+        fd: OwnedFd,
+        role: Role,
+    ) -> io::Result<(u32, u32)> {
+        let full = || io::Error::new(io::ErrorKind::QuotaExceeded, "the reactor's descriptor table is full");
+        let index = *self.free.last().ok_or_else(full)?;
+        if self.registered {
+            submitter.register_files_update(index, &[fd.as_raw_fd()])?;
+        }
+        self.free.pop();
+        let slot = &mut self.slots[index as usize];
+        slot.descriptor = Some(Descriptor { fd, role });
+        Ok((index, slot.generation))
+    }
+
+    /// The index of a live handle of that kind.
+    #[inline]
+    pub(super) fn find(&self, kind: Kind, index: u32, generation: u32) -> Option<u32> {
+        let slot = self.slots.get(index as usize)?;
+        let live = slot.generation == generation && !slot.closing;
+        let descriptor = slot.descriptor.as_ref()?;
+        (live && descriptor.role.kind() == kind).then_some(index)
+    }
+
+    /// The descriptor itself, for system calls on it.
+    pub(super) fn fd(&self, index: u32) -> Option<BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        self.slots.get(index as usize)?.descriptor.as_ref().map(|descriptor| descriptor.fd.as_fd())
+    }
+
+    /// What the descriptor is for.
+    #[inline]
+    pub(super) fn role_mut(&mut self, index: u32) -> Option<&mut Role> {
+        Some(&mut self.slots.get_mut(index as usize)?.descriptor.as_mut()?.role)
+    }
+
+    /// How the kernel knows the descriptor.
+    #[inline]
+    pub(super) fn target(&self, index: u32) -> Target {
+        if self.registered || index == NO_DESCRIPTOR {
+            return Target { number: index as i32, registered: self.registered };
+        }
+        let descriptor = self.slots[index as usize].descriptor.as_ref();
+        Target { number: descriptor.map_or(-1, |open| open.fd.as_raw_fd()), registered: false }
+    }
+
+    /// One more operation is in flight.
+    #[inline]
+    pub(super) fn begin(&mut self, index: u32) {
+        if index != NO_DESCRIPTOR {
+            self.slots[index as usize].in_flight += 1;
+        }
+    }
+
+    /// One fewer; the last one of a descriptor that is being closed closes it.
+    #[inline]
+    pub(super) fn end(&mut self, submitter: &Submitter<'_>, index: u32) {
+        if index == NO_DESCRIPTOR {
+            return;
+        }
+        let slot = &mut self.slots[index as usize];
+        slot.in_flight -= 1;
+        if slot.closing && slot.in_flight == 0 {
+            drop(self.release(submitter, index));
+        }
+    }
+
+    /// Whether the handle is dead and the descriptor only waits for its operations.
+    #[inline]
+    pub(super) fn is_closing(&self, index: u32) -> bool {
+        self.slots.get(index as usize).is_some_and(|slot| slot.closing)
+    }
+
+    /// Remembers whether the last receive left data behind.
+    #[inline]
+    pub(super) fn set_drained(&mut self, index: u32, now: bool) {
+        if let Some(Role::Socket { drained, .. }) = self.role_mut(index) {
+            *drained = now;
+        }
+    }
+
+    /// Whether the last receive is known to have left nothing behind.
+    #[inline]
+    pub(super) fn is_drained(&mut self, index: u32) -> bool {
+        matches!(self.role_mut(index), Some(Role::Socket { drained: true, .. }))
+    }
+
+    /// The generation of the handle that lives there now.
+    pub(super) fn generation(&self, index: u32) -> u32 {
+        self.slots[index as usize].generation
+    }
+
+    /// What direct I/O on a file needs offsets to be aligned to; 1 for everything else.
+    pub(super) fn offset_align(&self, index: u32) -> u32 {
+        match self.slots.get(index as usize).and_then(|slot| slot.descriptor.as_ref()) {
+            Some(Descriptor { role: Role::File { offset_align, .. }, .. }) => *offset_align,
+            _ => 1,
+        }
+    }
+
+    /// How many operations are in flight.
+    pub(super) fn in_flight(&self, index: u32) -> u32 {
+        self.slots[index as usize].in_flight
+    }
+
+    /// Makes the handle dead. Without operations in flight the descriptor is closed at once, and otherwise `true` says that
+    /// they should be cancelled.
+    pub(super) fn close(&mut self, submitter: &Submitter<'_>, index: u32) -> bool {
+        let slot = &mut self.slots[index as usize];
+        slot.closing = true;
+        slot.generation = slot.generation.wrapping_add(1);
+        if slot.in_flight == 0 {
+            drop(self.release(submitter, index));
+            return false;
+        }
+        true
+    }
+
+    /// Takes the descriptor out of the table and out of the kernel's.
+    pub(super) fn release(&mut self, submitter: &Submitter<'_>, index: u32) -> Option<OwnedFd> {
+        let slot = &mut self.slots[index as usize];
+        if !slot.closing {
+            slot.generation = slot.generation.wrapping_add(1);
+        }
+        slot.closing = false;
+        let descriptor = slot.descriptor.take()?;
+        self.free.push(index);
+        if self.registered
+            && let Err(error) = submitter.register_files_update(index, &[-1])
+        {
+            tracing::error!(%error, index, "a registered file could not be released");
+        }
+        Some(descriptor.fd)
+    }
+}
+
+/// Where a listener is and where an accepted socket comes from.
+pub(super) fn tcp_address(address: &socket2::SockAddr) -> io::Result<SocketAddr> {
+    address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a TCP socket"))
+}

@@ -1,0 +1,51 @@
+//! The end of a ring: nothing is freed that the kernel may still write.
+
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+
+use super::operations::{Held, NO_DESCRIPTOR};
+use super::{INTERNAL, Ring, wait};
+
+/// How long the end waits for operations in flight.
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        for known in self.pools.iter() {
+            known.pool.set_registration(None);
+        }
+        let drained = self.drain();
+        // Completions that nobody took give their buffers back here; the kernel is done with those.
+        self.ready.clear();
+        if !drained {
+            let in_flight = self.operations.len();
+            tracing::error!(in_flight, "operations do not end; their memory and the ring are leaked");
+            return;
+        }
+        // SAFETY: each of the three is dropped once, here, and nothing uses them afterwards. Nothing is in flight, so the
+        // operations' memory is ours; the queues go before the pools that are registered with them.
+        unsafe {
+            ManuallyDrop::drop(&mut self.operations);
+            ManuallyDrop::drop(&mut self.queues);
+            ManuallyDrop::drop(&mut self.pools);
+        }
+    }
+}
+
+impl Ring {
+    /// Cancels everything and waits, for a bounded time, until nothing is in flight.
+    fn drain(&mut self) -> bool {
+        self.draining = true;
+        self.queue_receives();
+        self.start(INTERNAL, NO_DESCRIPTOR, Held::CancelAll);
+        let deadline = wait::clock() + DRAIN_TIME;
+        while self.operations.len() > 0 && wait::clock() < deadline {
+            if let Err(error) = self.queues.enter(1, Some(Duration::from_millis(50))) {
+                tracing::error!(%error, "the ring is broken");
+                return false;
+            }
+            self.reap();
+        }
+        self.operations.len() == 0
+    }
+}

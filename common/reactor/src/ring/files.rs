@@ -1,0 +1,195 @@
+//! Reading, writing, synchronising and allocating.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use ringfab_memory::{Buffer, Lease};
+
+use super::descriptors::{Kind, Role};
+use super::open::open;
+use super::operations::{Held, STREAM, Transfer};
+use super::{Progress, Ring};
+use crate::{Allocate, FileId, FileInfo, FileOptions, Payload, Token};
+
+impl Ring {
+    pub(crate) fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
+        let (file, info) = open(path, options)?;
+        let id = self.insert_file(file, info.offset_align, false)?;
+        Ok((id, info))
+    }
+
+    pub(crate) fn attach_file(&mut self, file: File) -> io::Result<FileId> {
+        self.insert_file(file, 1, true)
+    }
+
+    fn insert_file(&mut self, file: File, offset_align: u32, stream: bool) -> io::Result<FileId> {
+        let role = Role::File { offset_align, stream };
+        let (index, generation) = self.descriptors.insert(self.queues.submitter(), file.into(), role)?;
+        Ok(FileId { index, generation })
+    }
+
+    pub(crate) fn close_file(&mut self, file: FileId) {
+        if let Some(index) = self.find_file(file) {
+            self.close(index);
+        }
+    }
+
+    pub(crate) fn read_file(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        buffer: Buffer,
+        at: usize,
+        length: usize,
+        token: Token,
+    ) {
+        let pointer = buffer.io_pointer(at, length);
+        let Some(index) = self.find_file(file) else {
+            return self.refuse(token, libc::ECANCELED, Payload::Buffer(buffer));
+        };
+        let registration = self.buffer_slot(buffer.registration(), pointer, length);
+        let held = Held::Read(Transfer {
+            memory: buffer,
+            offset: self.position(index, offset),
+            at,
+            length: length_u32(length),
+            done: 0,
+            registration,
+            polling: false,
+        });
+        self.start(token, index, held);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a write has this many parts")]
+    pub(crate) fn write_file(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        source: Lease,
+        at: usize,
+        length: usize,
+        durable: bool,
+        token: Token,
+    ) {
+        let pointer = source.io_pointer(at, length);
+        let Some(index) = self.find_file(file) else {
+            return self.refuse(token, libc::ECANCELED, Payload::Lease(source));
+        };
+        let registration = self.buffer_slot(source.registration(), pointer, length);
+        let transfer = Transfer {
+            memory: source,
+            offset: self.position(index, offset),
+            at,
+            length: length_u32(length),
+            done: 0,
+            registration,
+            polling: false,
+        };
+        self.start(token, index, Held::Write { transfer, durable });
+    }
+
+    pub(crate) fn sync_file(&mut self, file: FileId, token: Token) {
+        match self.find_file(file) {
+            Some(index) => self.start(token, index, Held::Sync),
+            None => self.refuse(token, libc::ECANCELED, Payload::None),
+        }
+    }
+
+    pub(crate) fn allocate_file(
+        &mut self,
+        file: FileId,
+        what: Allocate,
+        offset: u64,
+        length: u64,
+        token: Token,
+    ) {
+        let mode = libc::FALLOC_FL_KEEP_SIZE
+            | match what {
+                Allocate::PunchHole => libc::FALLOC_FL_PUNCH_HOLE,
+                Allocate::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
+            };
+        match self.find_file(file) {
+            Some(index) => self.start(token, index, Held::Allocate { mode, offset, length }),
+            None => self.refuse(token, libc::ECANCELED, Payload::None),
+        }
+    }
+
+    /// An adopted pipe or device has no offsets, whatever the caller says.
+    fn position(&mut self, index: u32, offset: u64) -> u64 {
+        match self.descriptors.role_mut(index) {
+            Some(Role::File { stream: true, .. }) => STREAM,
+            _ => offset,
+        }
+    }
+
+    #[inline]
+    fn find_file(&self, file: FileId) -> Option<u32> {
+        self.descriptors.find(Kind::File, file.index, file.generation)
+    }
+}
+
+fn length_u32(length: usize) -> u32 {
+    u32::try_from(length).expect("a buffer is smaller than 4 GiB")
+}
+
+/// A read goes on until the range is full or the file ends. A stream gives what it has.
+pub(super) fn read_progress(
+    transfer: &mut Transfer<Buffer>,
+    result: Result<u32, i32>,
+    ending: bool,
+    offset_align: impl Fn() -> u32,
+) -> Progress {
+    let taken = match poll_or_transfer(transfer, result, ending) {
+        Ok(taken) => taken,
+        Err(progress) => return progress,
+    };
+    transfer.done += taken;
+    // Direct I/O can only stop between blocks where the file ends, and could not go on from there either.
+    let at_end = taken == 0 || transfer.offset == STREAM || !transfer.done.is_multiple_of(offset_align());
+    if transfer.done == transfer.length || at_end {
+        return Progress::Done(Ok(transfer.done));
+    }
+    if ending { Progress::Done(Err(libc::ECANCELED)) } else { Progress::Continue }
+}
+
+/// A write goes on until everything was written; one that makes no progress is an error.
+pub(super) fn write_progress(
+    transfer: &mut Transfer<Lease>,
+    result: Result<u32, i32>,
+    ending: bool,
+) -> Progress {
+    let taken = match poll_or_transfer(transfer, result, ending) {
+        Ok(taken) => taken,
+        Err(progress) => return progress,
+    };
+    transfer.done += taken;
+    if transfer.done == transfer.length {
+        return Progress::Done(Ok(transfer.done));
+    }
+    match taken {
+        0 => Progress::Done(Err(libc::EIO)),
+        _ if ending => Progress::Done(Err(libc::ECANCELED)),
+        _ => Progress::Continue,
+    }
+}
+
+/// Bytes that were transferred now, or what else the result means: a descriptor that would block is polled first,
+/// and when it is ready the transfer is tried again.
+fn poll_or_transfer<M>(
+    transfer: &mut Transfer<M>,
+    result: Result<u32, i32>,
+    ending: bool,
+) -> Result<u32, Progress> {
+    let polled = std::mem::take(&mut transfer.polling);
+    match result {
+        Err(libc::EAGAIN) if !ending => {
+            transfer.polling = transfer.offset == STREAM;
+            Err(Progress::Continue)
+        }
+        Err(errno) => Err(Progress::Done(Err(errno))),
+        Ok(_) if polled && !ending => Err(Progress::Continue),
+        Ok(_) if polled => Err(Progress::Done(Err(libc::ECANCELED))),
+        Ok(taken) => Ok(taken),
+    }
+}

@@ -1,0 +1,94 @@
+//! Opening files and block devices, and what direct I/O on them needs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use ringfab_memory::{Mapping, PAGE_BYTES};
+
+use crate::{FileInfo, FileOptions};
+
+/// Opens the file and finds out its size and alignment.
+pub(super) fn open(path: &Path, options: FileOptions) -> io::Result<(File, FileInfo)> {
+    let direct = if options.direct { libc::O_DIRECT } else { 0 };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(!options.read_only)
+        .custom_flags(direct | libc::O_CLOEXEC)
+        .open(path)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        let what = format!("{} is neither a regular file nor a block device", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    // The size that `stat` gives for a block device is zero; its end is where seeking leads.
+    let bytes = file.seek(SeekFrom::End(0))?;
+    let block_device = kind.is_block_device();
+    let (offset_align, memory_align) =
+        if options.direct { direct_alignment(&file, block_device)? } else { (1, 1) };
+    Ok((file, FileInfo { bytes, block_device, offset_align, memory_align }))
+}
+
+/// Alignment of offsets and of memory for direct I/O: as the kernel says, or as can be found out.
+fn direct_alignment(file: &File, block_device: bool) -> io::Result<(u32, u32)> {
+    if let Some((offset, memory)) = statx_alignment(file)? {
+        if offset == 0 || memory == 0 {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        return Ok((offset, memory));
+    }
+    if block_device {
+        let bytes = logical_block_bytes(file)?;
+        return Ok((bytes, bytes));
+    }
+    trial_alignment(file)
+}
+
+/// `STATX_DIOALIGN` (Linux 6.1): zeroes where the file does not do direct I/O, `None` where the kernel does not say.
+fn statx_alignment(file: &File) -> io::Result<Option<(u32, u32)>> {
+    // SAFETY: the all-zero bit pattern is a valid `statx`.
+    let mut status: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open for the call, the path is an empty string constant, and the kernel fills a
+    // structure that lives in this frame.
+    let result = unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &raw mut status,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let answered = status.stx_mask & libc::STATX_DIOALIGN != 0;
+    Ok(answered.then_some((status.stx_dio_offset_align, status.stx_dio_mem_align)))
+}
+
+fn logical_block_bytes(file: &File) -> io::Result<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open for the call, and BLKSSZGET writes one int, which lives in this frame.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::BLKSSZGET, &raw mut bytes) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    u32::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// The smallest usual block that can be read from. An empty file proves nothing, so it gets the largest.
+fn trial_alignment(file: &File) -> io::Result<(u32, u32)> {
+    let page = Mapping::new(PAGE_BYTES).map_err(io::Error::other)?;
+    let read = |length: usize| {
+        // SAFETY: the mapping is a page long and lives through the call; `length` is not more than that.
+        let result = unsafe { libc::pread(file.as_raw_fd(), page.base().as_ptr().cast(), length, 0) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    };
+    if file.metadata()?.len() > 0 && read(512).is_ok() {
+        return Ok((512, 512));
+    }
+    read(PAGE_BYTES)?;
+    Ok((PAGE_BYTES as u32, PAGE_BYTES as u32))
+}

@@ -1,0 +1,267 @@
+//! What is in flight, and what it holds.
+
+use std::os::fd::RawFd;
+
+use io_uring::{cqueue, opcode, squeue, types};
+use ringfab_memory::{Buffer, Lease};
+use socket2::SockAddr;
+
+use crate::{Payload, ReceiveOp, SendBatch, Token};
+
+/// An operation that works on no descriptor of the table.
+pub(super) const NO_DESCRIPTOR: u32 = u32::MAX;
+
+/// Operations by slot. A slot's generation is part of what the kernel echoes, so that a completion finds its own
+/// operation or none.
+pub(super) struct Operations {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+struct Slot {
+    generation: u32,
+    operation: Option<Operation>,
+}
+
+/// One operation in flight.
+pub(super) struct Operation {
+    pub(super) token: Token,
+    /// Index in the descriptor table, or [`NO_DESCRIPTOR`].
+    pub(super) descriptor: u32,
+    pub(super) held: Held,
+}
+
+/// What an operation is and owns until its completion. All memory that the kernel was told of is on the heap or in
+/// a pool, so that moving this value moves none of it.
+pub(super) enum Held {
+    /// Connecting; the address is read when the entry is submitted.
+    Connect(Box<SockAddr>),
+    /// A multi-shot accept.
+    Accept,
+    /// A receive. With `poll_first` the kernel waits for data without looking for some before, since the last
+    /// receive left nothing behind.
+    Receive { operation: Box<ReceiveOp>, poll_first: bool },
+    /// A send, which goes on until the batch is empty.
+    Send(Box<SendBatch>),
+    /// A read of a file.
+    Read(Transfer<Buffer>),
+    /// A write to a file, which reaches stable storage when `durable`.
+    Write { transfer: Transfer<Lease>, durable: bool },
+    /// A synchronisation of a file's data.
+    Sync,
+    /// An `fallocate` with this mode.
+    Allocate { mode: i32, offset: u64, length: u64 },
+    /// Waiting for a foreign descriptor to become readable.
+    Poll(RawFd),
+    /// The read of the wake-up eventfd.
+    Wake(RawFd, Box<[u8; 8]>),
+    /// The cancellation of everything on the descriptor.
+    Cancel,
+    /// The cancellation of everything there is.
+    CancelAll,
+}
+
+/// A range of memory on its way to or from a range of a file.
+pub(super) struct Transfer<M> {
+    pub(super) memory: M,
+    /// Offset in the file; [`STREAM`] for one without offsets.
+    pub(super) offset: u64,
+    /// Offset in the memory.
+    pub(super) at: usize,
+    pub(super) length: u32,
+    /// Bytes already transferred.
+    pub(super) done: u32,
+    /// Slot of the registered buffer that the memory lies in.
+    pub(super) registration: Option<u16>,
+    /// The file said that it would block; the operation now waits until it does not.
+    pub(super) polling: bool,
+}
+
+/// The offset that stands for "none": a pipe or a character device.
+pub(super) const STREAM: u64 = u64::MAX;
+
+impl<M> Transfer<M> {
+    fn position(&self) -> u64 {
+        if self.offset == STREAM { STREAM } else { self.offset + u64::from(self.done) }
+    }
+
+    fn place(&self) -> (usize, usize) {
+        (self.at + self.done as usize, (self.length - self.done) as usize)
+    }
+}
+
+/// How the kernel is told of a descriptor.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    pub(super) number: i32,
+    /// Whether `number` is a slot of the registered files.
+    pub(super) registered: bool,
+}
+
+impl Target {
+    fn fd(self) -> types::Fd {
+        types::Fd(self.number)
+    }
+
+    fn mark(self, entry: squeue::Entry) -> squeue::Entry {
+        if self.registered { entry.flags(squeue::Flags::FIXED_FILE) } else { entry }
+    }
+}
+
+impl Operation {
+    /// The submission entry for what remains to be done. It points into memory that `self.held` owns.
+    pub(super) fn entry(&mut self, target: Target) -> squeue::Entry {
+        let fd = target.fd();
+        let entry = match &mut self.held {
+            Held::Connect(address) => {
+                opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()
+            }
+            Held::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
+            Held::Receive { operation, poll_first } => receive_entry(fd, operation, *poll_first),
+            Held::Send(batch) => send_entry(fd, batch),
+            Held::Read(transfer) if transfer.polling => poll_entry(fd, libc::POLLIN),
+            Held::Write { transfer, .. } if transfer.polling => poll_entry(fd, libc::POLLOUT),
+            Held::Read(transfer) => read_entry(fd, transfer),
+            Held::Write { transfer, durable } => write_entry(fd, transfer, *durable),
+            Held::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Held::Allocate { mode, offset, length } => {
+                opcode::Fallocate::new(fd, *length).offset(*offset).mode(*mode).build()
+            }
+            Held::Poll(foreign) => return poll_entry(types::Fd(*foreign), libc::POLLIN),
+            Held::Wake(eventfd, count) => {
+                return opcode::Read::new(types::Fd(*eventfd), count.as_mut_ptr(), 8).build();
+            }
+            Held::Cancel => return cancel_entry(target),
+            Held::CancelAll => return opcode::AsyncCancel2::new(types::CancelBuilder::any()).build(),
+        };
+        target.mark(entry)
+    }
+
+    /// What the owner gets back.
+    pub(super) fn into_payload(self) -> Payload {
+        match self.held {
+            Held::Receive { operation, .. } => Payload::Receive(operation),
+            Held::Send(batch) => Payload::Send(batch),
+            Held::Read(transfer) => Payload::Buffer(transfer.memory),
+            Held::Write { transfer, .. } => Payload::Lease(transfer.memory),
+            _ => Payload::None,
+        }
+    }
+}
+
+/// `IORING_RECVSEND_POLL_FIRST`.
+const POLL_FIRST: u16 = 1;
+
+fn receive_entry(fd: types::Fd, receive: &mut ReceiveOp, poll_first: bool) -> squeue::Entry {
+    let ioprio = if poll_first { POLL_FIRST } else { 0 };
+    let message = receive.prepare();
+    // One range needs no message header, which the kernel would have to copy and parse.
+    if receive.message.msg_iovlen == 1 {
+        let range = receive.vectors[0];
+        let length = u32::try_from(range.iov_len).unwrap_or(i32::MAX as u32);
+        return opcode::Recv::new(fd, range.iov_base.cast(), length).ioprio(ioprio).build();
+    }
+    opcode::RecvMsg::new(fd, message).ioprio(ioprio).build()
+}
+
+fn send_entry(fd: types::Fd, batch: &mut SendBatch) -> squeue::Entry {
+    let message = batch.prepare();
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+    if let [piece] = batch.vectors[..] {
+        let length = u32::try_from(piece.iov_len).unwrap_or(i32::MAX as u32);
+        return opcode::Send::new(fd, piece.iov_base.cast(), length).flags(flags).build();
+    }
+    opcode::SendMsg::new(fd, message).flags(flags as u32).build()
+}
+
+fn read_entry(fd: types::Fd, transfer: &Transfer<Buffer>) -> squeue::Entry {
+    let (at, length) = transfer.place();
+    let pointer = transfer.memory.io_pointer(at, length);
+    let (length, offset) = (length as u32, transfer.position());
+    match transfer.registration {
+        Some(slot) => opcode::ReadFixed::new(fd, pointer, length, slot).offset(offset).build(),
+        None => opcode::Read::new(fd, pointer, length).offset(offset).build(),
+    }
+}
+
+fn write_entry(fd: types::Fd, transfer: &Transfer<Lease>, durable: bool) -> squeue::Entry {
+    let (at, length) = transfer.place();
+    let pointer = transfer.memory.io_pointer(at, length);
+    let (length, offset) = (length as u32, transfer.position());
+    let flags = if durable { libc::RWF_DSYNC } else { 0 };
+    match transfer.registration {
+        Some(slot) => {
+            opcode::WriteFixed::new(fd, pointer, length, slot).offset(offset).rw_flags(flags).build()
+        }
+        None => opcode::Write::new(fd, pointer, length).offset(offset).rw_flags(flags).build(),
+    }
+}
+
+fn poll_entry(fd: types::Fd, events: libc::c_short) -> squeue::Entry {
+    opcode::PollAdd::new(fd, events as u32).build()
+}
+
+fn cancel_entry(target: Target) -> squeue::Entry {
+    let matching = if target.registered {
+        types::CancelBuilder::fd(types::Fixed(target.number as u32))
+    } else {
+        types::CancelBuilder::fd(target.fd())
+    };
+    opcode::AsyncCancel2::new(matching.all()).build()
+}
+
+impl Operations {
+    /// A table with room for `capacity` operations; it grows when more are in flight.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { slots: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) }
+    }
+
+    /// How many are in flight.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Stores an operation and returns what names it to the kernel.
+    pub(super) fn insert(&mut self, operation: Operation) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, operation: None });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.operation = Some(operation);
+        u64::from(slot.generation) << 32 | u64::from(index)
+    }
+
+    /// The operation of that name, if it is still in flight.
+    pub(super) fn get_mut(&mut self, name: u64) -> Option<&mut Operation> {
+        let slot = self.slots.get_mut(name as u32 as usize)?;
+        if slot.generation == (name >> 32) as u32 { slot.operation.as_mut() } else { None }
+    }
+
+    /// Takes an operation out; its name is never used again for another before 2^32 others had its slot.
+    pub(super) fn remove(&mut self, name: u64) -> Option<Operation> {
+        self.get_mut(name)?;
+        let index = name as u32;
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        slot.operation.take()
+    }
+}
+
+/// What the kernel said of an operation.
+#[derive(Clone, Copy)]
+pub(super) struct Outcome {
+    pub(super) result: i32,
+    /// Whether a multi-shot operation goes on.
+    pub(super) more: bool,
+    /// Whether a receive left data behind.
+    pub(super) left_data: bool,
+}
+
+impl Outcome {
+    pub(super) fn new(entry: &cqueue::Entry) -> Self {
+        let flags = entry.flags();
+        Self { result: entry.result(), more: cqueue::more(flags), left_data: cqueue::sock_nonempty(flags) }
+    }
+}

@@ -1,0 +1,170 @@
+//! Stream sockets.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+use super::descriptors::{Kind, Role, tcp_address};
+use super::operations::{Held, Operation};
+use super::{Progress, Ring};
+use crate::completion::Detached;
+use crate::{DetachedSocket, Payload, ReceiveOp, SendBatch, SocketId, SocketOptions, Token};
+
+impl Ring {
+    pub(crate) fn connect(
+        &mut self,
+        address: SocketAddr,
+        options: &SocketOptions,
+        token: Token,
+    ) -> io::Result<SocketId> {
+        let socket = tcp_socket(address, options)?;
+        let id = self.insert_socket(socket.into())?;
+        self.start(token, id.index, Held::Connect(Box::new(SockAddr::from(address))));
+        Ok(id)
+    }
+
+    pub(crate) fn socket_addresses(&self, socket: SocketId) -> io::Result<(SocketAddr, SocketAddr)> {
+        let index = self.find_socket(socket).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let fd = self.descriptors.fd(index).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let socket = SockRef::from(&fd);
+        Ok((tcp_address(&socket.local_addr()?)?, tcp_address(&socket.peer_addr()?)?))
+    }
+
+    pub(crate) fn receive(&mut self, socket: SocketId, operation: Box<ReceiveOp>, token: Token) {
+        assert!(operation.capacity() > 0, "a receive without room would look like the end of the stream");
+        match self.find_socket(socket) {
+            Some(index) => self.start_receive(token, index, operation),
+            None => self.refuse(token, libc::ECANCELED, Payload::Receive(operation)),
+        }
+    }
+
+    fn start_receive(&mut self, token: Token, descriptor: u32, operation: Box<ReceiveOp>) {
+        let poll_first = self.descriptors.is_drained(descriptor);
+        self.descriptors.begin(descriptor);
+        let held = Held::Receive { operation, poll_first };
+        let name = self.operations.insert(Operation { token, descriptor, held });
+        self.receives.push(name);
+    }
+
+    pub(crate) fn send(&mut self, socket: SocketId, batch: Box<SendBatch>, token: Token) {
+        let Some(index) = self.find_socket(socket) else {
+            return self.refuse(token, libc::ECANCELED, Payload::Send(batch));
+        };
+        if let Some(Role::Socket { sends, .. }) = self.descriptors.role_mut(index) {
+            assert_eq!(*sends, 0, "one send per socket may be in flight");
+            *sends += 1;
+        }
+        self.start(token, index, Held::Send(batch));
+    }
+
+    /// A send has ended: an end of stream that waited for it follows.
+    pub(super) fn sent(&mut self, index: u32) {
+        if let Some(Role::Socket { sends, shutdown, .. }) = self.descriptors.role_mut(index) {
+            *sends -= 1;
+            if *shutdown && *sends == 0 {
+                *shutdown = false;
+                self.shutdown_now(index);
+            }
+        }
+    }
+
+    pub(crate) fn shutdown_write(&mut self, socket: SocketId) {
+        let Some(index) = self.find_socket(socket) else { return };
+        if let Some(Role::Socket { sends, shutdown, .. }) = self.descriptors.role_mut(index)
+            && *sends > 0
+        {
+            *shutdown = true;
+            return;
+        }
+        self.shutdown_now(index);
+    }
+
+    fn shutdown_now(&self, index: u32) {
+        let Some(fd) = self.descriptors.fd(index) else { return };
+        // A socket that is not connected any more has nothing left to end; the reader learns of that.
+        if let Err(error) = SockRef::from(&fd).shutdown(std::net::Shutdown::Write) {
+            tracing::debug!(%error, fd = fd.as_raw_fd(), "no end of stream sent");
+        }
+    }
+
+    pub(crate) fn close_socket(&mut self, socket: SocketId) {
+        if let Some(index) = self.find_socket(socket) {
+            self.close(index);
+        }
+    }
+
+    pub(crate) fn abort_socket(&mut self, socket: SocketId) {
+        let Some(index) = self.find_socket(socket) else { return };
+        if let Some(fd) = self.descriptors.fd(index)
+            && let Err(error) = SockRef::from(&fd).set_linger(Some(Duration::ZERO))
+        {
+            tracing::debug!(%error, fd = fd.as_raw_fd(), "closed without a reset");
+        }
+        self.close(index);
+    }
+
+    pub(crate) fn detach_socket(&mut self, socket: SocketId) -> DetachedSocket {
+        let index = self.find_socket(socket).expect("only a live socket can be detached");
+        assert_eq!(self.descriptors.in_flight(index), 0, "a socket is detached with nothing in flight");
+        let fd = self.descriptors.release(self.queues.submitter(), index);
+        DetachedSocket(Detached::Kernel(fd.expect("a live socket has a descriptor")))
+    }
+
+    pub(crate) fn attach_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+        self.insert_socket(fd)
+    }
+
+    pub(super) fn insert_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+        let (index, generation) = self.descriptors.insert(self.queues.submitter(), fd, Role::socket())?;
+        Ok(SocketId { index, generation })
+    }
+
+    #[inline]
+    fn find_socket(&self, socket: SocketId) -> Option<u32> {
+        self.descriptors.find(Kind::Socket, socket.index, socket.generation)
+    }
+}
+
+/// A send goes on until every byte was taken or the socket failed.
+pub(super) fn send_progress(batch: &mut SendBatch, result: Result<u32, i32>, ending: bool) -> Progress {
+    let rest = batch.bytes() - batch.sent;
+    match result {
+        Ok(0) if rest > 0 => Progress::Done(Err(libc::EPIPE)),
+        Ok(taken) => {
+            batch.sent += taken as usize;
+            if batch.sent >= batch.bytes() {
+                return Progress::Done(Ok(batch.sent as u32));
+            }
+            if ending { Progress::Done(Err(libc::ECANCELED)) } else { Progress::Continue }
+        }
+        Err(libc::EAGAIN) if !ending => Progress::Continue,
+        Err(errno) => Progress::Done(Err(errno)),
+    }
+}
+
+/// A TCP socket for `address` with everything set that must be set before it connects or listens.
+pub(super) fn tcp_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    if let Some(name) = &options.congestion {
+        let refused = |error: io::Error| {
+            io::Error::new(error.kind(), format!("congestion control {name:?} is not available: {error}"))
+        };
+        socket.set_tcp_congestion(name.as_bytes()).map_err(refused)?;
+    }
+    if let Some(timeout) = options.user_timeout {
+        socket.set_tcp_user_timeout(Some(timeout))?;
+    }
+    if let Some(idle) = options.keep_alive {
+        let idle = idle.max(Duration::from_secs(1));
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle))?;
+    }
+    if let Some(bytes) = options.buffer_bytes {
+        socket.set_send_buffer_size(bytes as usize)?;
+        socket.set_recv_buffer_size(bytes as usize)?;
+    }
+    Ok(socket)
+}

@@ -1,0 +1,118 @@
+//! One turn of the loop: submit, collect, and wait by spinning first and sleeping then.
+
+use std::io;
+use std::time::Duration;
+
+use super::{Alarm, Ring};
+use crate::{Completion, Payload, Time, Wait};
+
+/// Looks at shared memory between two looks at the clock while spinning.
+const SPINS_PER_CLOCK: u32 = 32;
+
+/// The clock of [`Time`]: CLOCK_MONOTONIC.
+pub(crate) fn clock() -> Time {
+    Time::from_nanos(read_clock(libc::CLOCK_MONOTONIC).as_nanos() as u64)
+}
+
+/// Seconds since the Unix epoch.
+pub(crate) fn wall_clock() -> Duration {
+    read_clock(libc::CLOCK_REALTIME)
+}
+
+fn read_clock(which: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the structure that lives in this frame.
+    let result = unsafe { libc::clock_gettime(which, &raw mut time) };
+    assert_eq!(result, 0, "a clock that every Linux has");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+impl Ring {
+    pub(crate) fn turn(&mut self, wait: Wait) -> io::Result<()> {
+        self.turns += 1;
+        self.collect()?;
+        // A wake-up is answered by any turn that returns, so it is taken even when there are completions.
+        let mut woken = self.wake.take();
+        while wait == Wait::Event && self.ready.is_empty() && !woken {
+            self.pause()?;
+            self.collect()?;
+            woken = self.wake.take();
+        }
+        if woken || !self.ready.is_empty() {
+            self.last_event = self.now;
+        }
+        Ok(())
+    }
+
+    /// Submits what is queued, lets the kernel run its deferred work, and takes all completions and due timers.
+    fn collect(&mut self) -> io::Result<()> {
+        self.queue_receives();
+        if self.queues.has_submissions() || self.queues.wants_enter() {
+            self.queues.enter(0, None)?;
+        }
+        self.reap();
+        self.now = clock();
+        self.fire_timers();
+        Ok(())
+    }
+
+    fn fire_timers(&mut self) {
+        if self.timers.next() > self.now {
+            return;
+        }
+        while let Some(alarm) = self.timers.pop_due(self.now) {
+            match alarm {
+                Alarm::User(token) => {
+                    self.ready.push_back(Completion { token, result: Ok(0), payload: Payload::None });
+                }
+                Alarm::Accept(index, generation) => self.resume_accept(index, generation),
+            }
+        }
+    }
+
+    /// Waits until something may have happened. Continuations that completions queued are submitted first.
+    fn pause(&mut self) -> io::Result<()> {
+        if self.queues.has_submissions() {
+            return Ok(());
+        }
+        let spin_end = self.last_event + self.spin;
+        if self.now < spin_end {
+            self.spin_until(spin_end);
+            return Ok(());
+        }
+        self.sleep()
+    }
+
+    /// Looks at shared memory, without a system call, until there is something to collect, a wake-up, a due timer or
+    /// the end of the spin.
+    fn spin_until(&mut self, spin_end: Time) {
+        let start = self.now;
+        let end = spin_end.min(self.timers.next());
+        'spin: while self.now < end {
+            for _ in 0..SPINS_PER_CLOCK {
+                if self.queues.wants_enter() || self.queues.has_completions() || self.wake.is_pending() {
+                    break 'spin;
+                }
+                std::hint::spin_loop();
+            }
+            self.now = clock();
+        }
+        self.wake.add_spun(self.now - start);
+    }
+
+    /// Sleeps in the kernel until a completion, a wake-up or the next timer.
+    fn sleep(&mut self) -> io::Result<()> {
+        let deadline = self.timers.next();
+        let timeout = (deadline != Time::MAX).then(|| deadline - self.now);
+        if self.wake.prepare_sleep() {
+            let start = self.now;
+            self.sleeps += 1;
+            let result = self.queues.enter(1, timeout);
+            self.wake.add_slept(clock() - start);
+            self.wake.end_sleep();
+            return result;
+        }
+        self.wake.end_sleep();
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Operations in flight on disks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use ringfab_memory::{Buffer, Lease};
+
+use super::HostId;
+use super::core::Event;
+use super::disk::{Disk, SECTOR_BYTES};
+use super::state::{OpenFile, PortKey, State, errno};
+use crate::{FileId, FileInfo, FileOptions, Payload, Token};
+
+/// All disks and what is in flight on them.
+#[derive(Default)]
+pub(super) struct Disks {
+    pub(super) disks: Vec<Disk>,
+    operations: BTreeMap<u64, Operation>,
+}
+
+struct Operation {
+    port: PortKey,
+    disk: usize,
+    token: Token,
+    kind: Kind,
+}
+
+/// What an operation does, and what it holds until it completes.
+pub(super) enum Kind {
+    Read {
+        offset: u64,
+        buffer: Buffer,
+        at: usize,
+        length: usize,
+    },
+    Write {
+        offset: u64,
+        source: Lease,
+        at: usize,
+        length: usize,
+        durable: bool,
+    },
+    Sync,
+    /// A sync on its way, which covers the writes that had completed when it was asked for.
+    SyncUntil(u64),
+    Zero {
+        offset: u64,
+        length: u64,
+    },
+}
+
+impl Kind {
+    fn into_payload(self) -> Payload {
+        match self {
+            Self::Read { buffer, .. } => Payload::Buffer(buffer),
+            Self::Write { source, .. } => Payload::Lease(source),
+            Self::Sync | Self::SyncUntil(_) | Self::Zero { .. } => Payload::None,
+        }
+    }
+
+    /// Address of the memory, for the alignment that direct I/O needs.
+    fn pointer(&self) -> Option<*const u8> {
+        match self {
+            Self::Read { buffer, at, length, .. } => Some(buffer.io_pointer(*at, *length)),
+            Self::Write { source, at, length, .. } => Some(source.io_pointer(*at, *length)),
+            Self::Sync | Self::SyncUntil(_) | Self::Zero { .. } => None,
+        }
+    }
+
+    fn extent(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Read { offset, length, .. } | Self::Write { offset, length, .. } => {
+                Some((*offset, *length as u64))
+            }
+            Self::Zero { offset, length } => Some((*offset, *length)),
+            Self::Sync | Self::SyncUntil(_) => None,
+        }
+    }
+
+    fn changes(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Zero { .. })
+    }
+
+    /// Range and bytes of a write, cut at the end of the disk.
+    fn bytes_to_write(&self, disk_bytes: u64) -> Option<(u64, Vec<u8>)> {
+        let (offset, length) = self.extent().filter(|_| self.changes())?;
+        let mut bytes = vec![0; length.min(disk_bytes.saturating_sub(offset)) as usize];
+        if let Self::Write { source, at, .. } = self {
+            source.read_at(*at, &mut bytes);
+        }
+        Some((offset, bytes))
+    }
+}
+
+impl Disks {
+    pub(super) fn find(&self, host: HostId, path: &Path) -> Option<usize> {
+        self.disks.iter().position(|disk| disk.host == host && disk.path == path)
+    }
+}
+
+impl State {
+    pub(super) fn open_file(
+        &mut self,
+        port: PortKey,
+        path: &Path,
+        options: FileOptions,
+    ) -> io::Result<(FileId, FileInfo)> {
+        let host = self.ports[port].host;
+        let disk = self.disks.find(host, path).ok_or_else(|| errno(libc::ENOENT))?;
+        let FileOptions { direct, read_only } = options;
+        let (index, generation) = self.ports[port].files.insert(OpenFile { disk, direct, read_only });
+        let align = if direct { self.disks.disks[disk].faults.alignment } else { 1 };
+        let info = FileInfo {
+            bytes: self.disks.disks[disk].bytes,
+            block_device: true,
+            offset_align: align,
+            memory_align: align,
+        };
+        Ok((FileId { index, generation }, info))
+    }
+
+    /// Starts an operation, or refuses it as the kernel would; either way it completes.
+    pub(super) fn start_on_disk(&mut self, port: PortKey, file: FileId, mut kind: Kind, token: Token) {
+        let file = self.ports[port].files.get(file.index, file.generation).copied();
+        let Some(open) = file else {
+            self.complete(port, token, Err(errno(libc::ECANCELED)), kind.into_payload());
+            return;
+        };
+        if let Some(error) = self.refusal(open, &kind) {
+            self.complete(port, token, Err(errno(error)), kind.into_payload());
+            return;
+        }
+        let disk = &self.disks.disks[open.disk];
+        let (delay_min, delay_max, torn) =
+            (disk.faults.delay_min, disk.faults.delay_max, disk.faults.torn_writes);
+        if let Kind::Sync = kind {
+            kind = Kind::SyncUntil(disk.version);
+        }
+        let done = self.core.after(delay_min, delay_max);
+        let operation = self.core.next_sequence();
+        if torn && kind.changes() {
+            let part = self.core.after(delay_min, delay_max).min(done);
+            self.core.schedule(part, Event::DiskPart { operation });
+        }
+        self.core.schedule(done, Event::DiskDone { operation });
+        self.disks.operations.insert(operation, Operation { port, disk: open.disk, token, kind });
+    }
+
+    fn refusal(&self, open: OpenFile, kind: &Kind) -> Option<i32> {
+        let disk = &self.disks.disks[open.disk];
+        let align = u64::from(disk.faults.alignment);
+        if kind.changes() && open.read_only {
+            return Some(libc::EBADF);
+        }
+        let (offset, length) = kind.extent()?;
+        let allocates = matches!(kind, Kind::Zero { .. });
+        let misaligned = !offset.is_multiple_of(align) || !length.is_multiple_of(align);
+        if misaligned && (open.direct || allocates) {
+            return Some(libc::EINVAL);
+        }
+        let memory = kind.pointer().map_or(0, |pointer| pointer as u64);
+        if open.direct && !memory.is_multiple_of(align) {
+            return Some(libc::EINVAL);
+        }
+        match kind {
+            Kind::Zero { .. } if length == 0 || offset >= disk.bytes => Some(libc::EINVAL),
+            Kind::Write { .. } if length > 0 && offset >= disk.bytes => Some(libc::ENOSPC),
+            _ => None,
+        }
+    }
+
+    /// Some sectors of a write become visible before it completes.
+    pub(super) fn disk_part_due(&mut self, operation: u64) {
+        let Some(found) = self.disks.operations.get(&operation) else { return };
+        let disk = &mut self.disks.disks[found.disk];
+        if let Some((offset, bytes)) = found.kind.bytes_to_write(disk.bytes) {
+            disk.write(offset, &bytes, || self.core.chance(0.5));
+        }
+    }
+
+    pub(super) fn disk_done_due(&mut self, operation: u64) {
+        let Some(mut found) = self.disks.operations.remove(&operation) else { return };
+        let disk = &mut self.disks.disks[found.disk];
+        let (error_probability, full_probability) =
+            (disk.faults.error_probability, disk.faults.full_probability);
+        let result = if self.core.chance(error_probability) {
+            self.fail_part(&found);
+            Err(errno(libc::EIO))
+        } else if found.kind.changes() && self.core.chance(full_probability) {
+            Err(errno(libc::ENOSPC))
+        } else {
+            disk.perform(&mut found.kind).map_err(errno)
+        };
+        self.complete(found.port, found.token, result, found.kind.into_payload());
+    }
+
+    /// A write that fails has happened in some of its sectors.
+    fn fail_part(&mut self, failed: &Operation) {
+        let disk = &mut self.disks.disks[failed.disk];
+        if let Some((offset, bytes)) = failed.kind.bytes_to_write(disk.bytes) {
+            let all_or_none = self.core.chance(0.5);
+            let torn = disk.faults.torn_writes;
+            disk.write(offset, &bytes, || if torn { self.core.chance(0.5) } else { all_or_none });
+        }
+    }
+
+    /// The power of a host goes: writes in flight happen in part or not, in any order, and then the volatile
+    /// caches are lost.
+    pub(super) fn crash_disks(&mut self, host: HostId) {
+        let on_host = |operation: &Operation| self.disks.disks[operation.disk].host == host;
+        let found = self.disks.operations.iter().filter(|(_, operation)| on_host(operation));
+        let mut keys: Vec<u64> = found.map(|(key, _)| *key).collect();
+        while !keys.is_empty() {
+            let key = keys.swap_remove(self.core.below(keys.len() as u64) as usize);
+            let operation = self.disks.operations.remove(&key).expect("just listed");
+            self.fail_part(&operation);
+        }
+        for disk in self.disks.disks.iter_mut().filter(|disk| disk.host == host) {
+            disk.lose_power(&mut self.core);
+        }
+    }
+}
+
+impl Disk {
+    /// Does what a completed operation has done, and returns the bytes moved. A write that reaches beyond the end
+    /// stops there and fails.
+    fn perform(&mut self, kind: &mut Kind) -> Result<u32, i32> {
+        match kind {
+            Kind::Read { offset, buffer, at, length } => {
+                let length = (*length as u64).min(self.bytes.saturating_sub(*offset)) as usize;
+                self.read(*offset, &mut buffer[*at..*at + length]);
+                Ok(length as u32)
+            }
+            Kind::Sync => unreachable!("a sync in flight knows what it covers"),
+            Kind::SyncUntil(version) => {
+                self.settle_until(*version);
+                Ok(0)
+            }
+            Kind::Write { .. } | Kind::Zero { .. } => {
+                let (offset, bytes) = kind.bytes_to_write(self.bytes).expect("it changes the disk");
+                self.write(offset, &bytes, || true);
+                if let Kind::Write { durable: true, .. } = kind {
+                    self.settle_range(offset, bytes.len());
+                }
+                match kind {
+                    Kind::Write { length, .. } if bytes.len() < *length => Err(libc::ENOSPC),
+                    Kind::Write { length, .. } => Ok(*length as u32),
+                    _ => Ok(0),
+                }
+            }
+        }
+    }
+}
+
+/// A disk is made of whole sectors.
+pub(super) fn assert_whole_sectors(bytes: u64, alignment: u32) {
+    assert!(bytes.is_multiple_of(SECTOR_BYTES as u64), "a disk is made of whole sectors");
+    assert!((alignment as usize).is_multiple_of(SECTOR_BYTES), "an alignment is a number of sectors");
+}

@@ -1,0 +1,336 @@
+//! Links between hosts, and the wire: segments on their way, in order, late, cut, or stalled.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::HostId;
+use super::core::{Event, EventKey};
+use super::state::{PortKey, State};
+use crate::{ReceiveOp, SendBatch, SocketId, Time, Token};
+
+/// How a link between two hosts (or within one) behaves. The default is a quick link without faults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkFaults {
+    /// The shortest time that a segment is on its way.
+    pub delay_min: Duration,
+    /// The longest.
+    pub delay_max: Duration,
+    /// Sends are cut into segments of one to this many bytes, and a receive may get less than what is there.
+    /// `usize::MAX` cuts nothing.
+    pub chunk_max: usize,
+    /// How probable it is, for each segment, that the connection is reset instead of carrying it.
+    pub cut_probability: f64,
+    /// How probable it is that a connection is refused although somebody listens.
+    pub refuse_probability: f64,
+    /// Bytes that may be on their way to an end and wait there; a send completes when its last byte is within.
+    pub buffer_bytes: usize,
+}
+
+impl Default for LinkFaults {
+    fn default() -> Self {
+        Self {
+            delay_min: Duration::from_micros(5),
+            delay_max: Duration::from_micros(5),
+            chunk_max: usize::MAX,
+            cut_probability: 0.0,
+            refuse_probability: 0.0,
+            buffer_bytes: 256 * 1024,
+        }
+    }
+}
+
+/// A socket between two ports. Dropping it closes it, as soon as the world next looks.
+#[derive(Debug)]
+pub(crate) struct SocketHandle {
+    end: EndKey,
+    adopted: bool,
+    orphans: Orphans,
+}
+
+impl Drop for SocketHandle {
+    fn drop(&mut self) {
+        if !self.adopted {
+            self.orphans.lock().unwrap_or_else(PoisonError::into_inner).push(self.end);
+        }
+    }
+}
+
+/// Ends whose handle was dropped outside of the world.
+type Orphans = Arc<Mutex<Vec<EndKey>>>;
+
+/// One end of a connection: side zero connected, side one accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct EndKey {
+    pub(super) connection: u64,
+    pub(super) side: usize,
+}
+
+impl EndKey {
+    pub(super) fn peer(self) -> Self {
+        Self { connection: self.connection, side: 1 - self.side }
+    }
+}
+
+/// All links and connections.
+#[derive(Default)]
+pub(super) struct Net {
+    pub(super) default_link: LinkFaults,
+    pub(super) links: BTreeMap<(HostId, HostId), Link>,
+    pub(super) connections: BTreeMap<u64, Connection>,
+    pub(super) orphans: Orphans,
+}
+
+#[derive(Default)]
+pub(super) struct Link {
+    pub(super) faults: Option<LinkFaults>,
+    pub(super) partitioned: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listener {
+    pub(super) address: SocketAddr,
+    pub(super) token: Token,
+}
+
+pub(super) struct Connection {
+    pub(super) ends: [End; 2],
+    /// The network has given this connection up; both ends are about to learn of it.
+    pub(super) cut: bool,
+}
+
+/// Who holds an end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    /// Nobody yet: its SYN has not arrived.
+    Unborn,
+    /// A socket of a port.
+    Socket(PortKey, SocketId),
+    /// A handle on its way from one port to another.
+    Detached,
+    /// Nobody any more.
+    Closed,
+}
+
+pub(super) struct End {
+    pub(super) host: HostId,
+    pub(super) address: SocketAddr,
+    pub(super) owner: Owner,
+    /// Segments on their way to this end.
+    pub(super) wire: Wire,
+    /// Bytes that have arrived and that nobody has received yet.
+    pub(super) arrived: VecDeque<u8>,
+    /// The handshake is over.
+    pub(super) established: bool,
+    /// The peer's end of stream has arrived.
+    pub(super) finished: bool,
+    /// A reset has arrived.
+    pub(super) reset: bool,
+    /// The own end of stream was asked for; it follows the send in flight.
+    pub(super) shut: bool,
+    pub(super) connecting: Option<Token>,
+    pub(super) receives: VecDeque<(Box<ReceiveOp>, Token)>,
+    pub(super) sending: Option<(Box<SendBatch>, Token)>,
+}
+
+#[derive(Default)]
+pub(super) struct Wire {
+    pub(super) segments: VecDeque<(Time, Segment)>,
+    pub(super) bytes: usize,
+    pub(super) scheduled: Option<EventKey>,
+}
+
+pub(super) enum Segment {
+    Connect,
+    Accept,
+    /// The handshake failed, with this error number.
+    Refuse(i32),
+    Data(Vec<u8>),
+    Finish,
+    Reset,
+}
+
+impl End {
+    pub(super) fn new(host: HostId, address: SocketAddr, owner: Owner) -> Self {
+        Self {
+            host,
+            address,
+            owner,
+            wire: Wire::default(),
+            arrived: VecDeque::new(),
+            established: false,
+            finished: false,
+            reset: false,
+            shut: false,
+            connecting: None,
+            receives: VecDeque::new(),
+            sending: None,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.connecting.is_none() && self.receives.is_empty() && self.sending.is_none()
+    }
+}
+
+impl Net {
+    pub(super) fn link(&mut self, a: HostId, b: HostId) -> &mut Link {
+        self.links.entry((a.min(b), a.max(b))).or_default()
+    }
+
+    pub(super) fn faults(&self, a: HostId, b: HostId) -> &LinkFaults {
+        let link = self.links.get(&(a.min(b), a.max(b)));
+        link.and_then(|link| link.faults.as_ref()).unwrap_or(&self.default_link)
+    }
+
+    fn is_partitioned(&self, a: HostId, b: HostId) -> bool {
+        self.links.get(&(a.min(b), a.max(b))).is_some_and(|link| link.partitioned)
+    }
+
+    pub(super) fn end(&mut self, key: EndKey) -> Option<&mut End> {
+        self.connections.get_mut(&key.connection).map(|connection| &mut connection.ends[key.side])
+    }
+
+    /// The ends of connections between two hosts, in order.
+    fn ends_between(&self, a: HostId, b: HostId) -> Vec<EndKey> {
+        let wanted = (a.min(b), a.max(b));
+        let found = self.connections.iter().filter(|(_, connection)| {
+            let [one, two] = [connection.ends[0].host, connection.ends[1].host];
+            (one.min(two), one.max(two)) == wanted
+        });
+        found.flat_map(|(key, _)| [0, 1].map(|side| EndKey { connection: *key, side })).collect()
+    }
+
+    pub(super) fn handle(&self, end: EndKey) -> SocketHandle {
+        SocketHandle { end, adopted: false, orphans: Arc::clone(&self.orphans) }
+    }
+}
+
+impl SocketHandle {
+    /// The end behind the handle, which from now on is somebody's socket.
+    pub(super) fn adopt(mut self) -> EndKey {
+        self.adopted = true;
+        self.end
+    }
+
+    pub(super) fn end(&self) -> EndKey {
+        self.end
+    }
+
+    pub(super) fn is_of(&self, net: &Net) -> bool {
+        Arc::ptr_eq(&self.orphans, &net.orphans)
+    }
+}
+
+impl State {
+    /// Puts a segment on the wire towards `to`, behind everything that is already there.
+    pub(super) fn push_segment(&mut self, to: EndKey, segment: Segment) {
+        let Some(connection) = self.net.connections.get(&to.connection) else { return };
+        let hosts = connection.ends.each_ref().map(|end| end.host);
+        let faults = self.net.faults(hosts[0], hosts[1]);
+        let (delay_min, delay_max) = (faults.delay_min, faults.delay_max);
+        let arrival = self.core.after(delay_min, delay_max);
+        let wire = &mut self.net.end(to).expect("looked up above").wire;
+        let arrival = wire.segments.back().map_or(arrival, |(last, _)| arrival.max(*last));
+        if let Segment::Data(bytes) = &segment {
+            wire.bytes += bytes.len();
+        }
+        wire.segments.push_back((arrival, segment));
+        self.schedule_wire(to);
+    }
+
+    /// Sees to it that the first segment on a wire has an event, unless the link is partitioned.
+    fn schedule_wire(&mut self, to: EndKey) {
+        let Some(connection) = self.net.connections.get(&to.connection) else { return };
+        let hosts = connection.ends.each_ref().map(|end| end.host);
+        let stalled = self.net.is_partitioned(hosts[0], hosts[1]);
+        let wire = &mut self.net.end(to).expect("looked up above").wire;
+        if stalled || wire.scheduled.is_some() {
+            return;
+        }
+        if let Some((arrival, _)) = wire.segments.front() {
+            let event = Event::Wire { connection: to.connection, side: to.side };
+            wire.scheduled = Some(self.core.schedule(*arrival, event));
+        }
+    }
+
+    /// Delivers what has arrived on a wire.
+    pub(super) fn wire_due(&mut self, connection: u64, side: usize) {
+        let to = EndKey { connection, side };
+        if let Some(end) = self.net.end(to) {
+            end.wire.scheduled = None;
+        }
+        while let Some(segment) = self.pop_arrived(to) {
+            self.deliver(to, segment);
+        }
+        self.schedule_wire(to);
+    }
+
+    fn pop_arrived(&mut self, to: EndKey) -> Option<Segment> {
+        let now = self.core.now;
+        let wire = &mut self.net.end(to)?.wire;
+        wire.segments.front().filter(|(arrival, _)| *arrival <= now)?;
+        let (_, segment) = wire.segments.pop_front()?;
+        if let Segment::Data(bytes) = &segment {
+            wire.bytes -= bytes.len();
+        }
+        Some(segment)
+    }
+
+    /// Loses everything that is on its way to an end.
+    pub(super) fn clear_wire(&mut self, to: EndKey) {
+        let Some(end) = self.net.end(to) else { return };
+        let wire = std::mem::take(&mut end.wire);
+        if let Some(event) = wire.scheduled {
+            self.core.unschedule(event);
+        }
+    }
+
+    /// The network gives a connection up. What was sent before may or may not arrive; then both ends are reset.
+    pub(super) fn cut(&mut self, key: u64) {
+        let Some(connection) = self.net.connections.get_mut(&key) else { return };
+        if std::mem::replace(&mut connection.cut, true) {
+            return;
+        }
+        self.core.record(&[key]);
+        for to in [0, 1].map(|side| EndKey { connection: key, side }) {
+            if self.core.chance(0.5) {
+                self.clear_wire(to);
+            }
+            self.push_segment(to, Segment::Reset);
+        }
+    }
+
+    /// Cuts every connection between two hosts.
+    pub(super) fn cut_links(&mut self, a: HostId, b: HostId) {
+        for end in self.net.ends_between(a, b) {
+            self.cut(end.connection);
+        }
+    }
+
+    /// Stalls the link between two hosts, or lets what was stalled arrive after a new delay.
+    pub(super) fn partition(&mut self, a: HostId, b: HostId, partitioned: bool) {
+        self.net.link(a, b).partitioned = partitioned;
+        for to in self.net.ends_between(a, b) {
+            let wire = &mut self.net.end(to).expect("just listed").wire;
+            if let Some(event) = wire.scheduled.take() {
+                self.core.unschedule(event);
+            }
+            if !partitioned {
+                self.redate_wire(to, a, b);
+                self.schedule_wire(to);
+            }
+        }
+    }
+
+    fn redate_wire(&mut self, to: EndKey, a: HostId, b: HostId) {
+        let faults = self.net.faults(a, b);
+        let (delay_min, delay_max) = (faults.delay_min, faults.delay_max);
+        let first = self.core.after(delay_min, delay_max);
+        let wire = &mut self.net.end(to).expect("just listed").wire;
+        for (arrival, _) in &mut wire.segments {
+            *arrival = (*arrival).max(first);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The handle of a world, for whoever drives it.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::disk::{Disk, DiskFaults};
+use super::disk_ops::assert_whole_sectors;
+use super::net::LinkFaults;
+use super::state::State;
+use super::{HostId, Port};
+use crate::Time;
+
+/// Hosts, links, disks and a clock, all from one seed. Cheap to clone; every clone is the same world.
+///
+/// Its driver turns the reactors until none has anything to do ([`World::has_ready`]), then lets time pass
+/// ([`World::advance`]). A path, host or range that does not exist is an error of the driver and panics.
+#[derive(Clone)]
+pub struct World(Rc<RefCell<State>>);
+
+impl World {
+    /// An empty world at one second after the epoch.
+    pub fn new(seed: u64) -> Self {
+        Self(Rc::new(RefCell::new(State::new(seed))))
+    }
+
+    /// Adds a host and gives it an address.
+    pub fn add_host(&self, name: &str) -> HostId {
+        self.0.borrow_mut().add_host(name)
+    }
+
+    /// A new core of a host.
+    pub(crate) fn port(&self, host: HostId) -> Port {
+        Port::new(Rc::clone(&self.0), host)
+    }
+
+    /// The address of a host. Every host also reaches itself by the loopback addresses.
+    pub fn address(&self, host: HostId) -> IpAddr {
+        self.0.borrow().hosts[host.0 as usize].address
+    }
+
+    /// The address of a host with a port number.
+    pub fn socket_address(&self, host: HostId, port: u16) -> SocketAddr {
+        SocketAddr::new(self.address(host), port)
+    }
+
+    /// What a host was named.
+    pub fn host_name(&self, host: HostId) -> String {
+        self.0.borrow().hosts[host.0 as usize].name.clone()
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.0.borrow().core.now
+    }
+
+    /// Moves the clock to the next event (an arrival, the end of a disk operation, a timer of any port) and lets
+    /// it happen. Returns false when nothing is left to happen and no port has anything to collect.
+    pub fn advance(&self) -> bool {
+        self.0.borrow_mut().advance(Time::MAX)
+    }
+
+    /// As [`World::advance`], but not beyond `limit`: when nothing happens before, the clock goes there, and
+    /// the answer is false unless a port has something to collect.
+    pub fn advance_until(&self, limit: Time) -> bool {
+        let mut state = self.0.borrow_mut();
+        let happened = state.advance(limit);
+        if !happened {
+            state.core.now = state.core.now.max(limit);
+        }
+        happened
+    }
+
+    /// Whether a turn of some port would collect something now.
+    pub fn has_ready(&self) -> bool {
+        self.0.borrow().has_ready()
+    }
+
+    /// A random number below `bound`, which is not zero, from the world's own generator.
+    pub fn random_below(&self, bound: u64) -> u64 {
+        self.0.borrow_mut().core.below(bound)
+    }
+
+    /// A random number of 64 bits.
+    pub fn random(&self) -> u64 {
+        self.0.borrow_mut().core.next_u64()
+    }
+
+    /// True with this probability.
+    pub fn chance(&self, probability: f64) -> bool {
+        self.0.borrow_mut().core.chance(probability)
+    }
+
+    /// A random duration between the two.
+    pub fn random_duration(&self, min: Duration, max: Duration) -> Duration {
+        let mut state = self.0.borrow_mut();
+        let now = state.core.now;
+        state.core.after(min, max).since(now)
+    }
+
+    /// A hash over everything that has happened: two runs of one seed agree on it at every step.
+    pub fn trace_hash(&self) -> u64 {
+        self.0.borrow().core.trace()
+    }
+
+    /// How many things [`World::trace_hash`] covers.
+    pub fn trace_length(&self) -> u64 {
+        self.0.borrow().core.recorded()
+    }
+
+    /// Sets the behaviour of every link that has none of its own.
+    pub fn set_default_link(&self, faults: LinkFaults) {
+        self.0.borrow_mut().net.default_link = faults;
+    }
+
+    /// Sets the behaviour of the link between two hosts, in both directions, from now on.
+    pub fn set_link(&self, a: HostId, b: HostId, faults: LinkFaults) {
+        self.0.borrow_mut().net.link(a, b).faults = Some(faults);
+    }
+
+    /// Resets every connection between two hosts. What is on its way may be lost.
+    pub fn cut_links(&self, a: HostId, b: HostId) {
+        self.0.borrow_mut().cut_links(a, b);
+    }
+
+    /// Stalls everything between two hosts, silently, or ends that: what was stalled then arrives.
+    pub fn partition(&self, a: HostId, b: HostId, partitioned: bool) {
+        self.0.borrow_mut().partition(a, b, partitioned);
+    }
+
+    /// How many connections the world knows of, those on their way out included.
+    pub fn connections(&self) -> usize {
+        self.0.borrow().net.connections.len()
+    }
+
+    /// Gives a host a disk of `bytes` zeroes at a path. Sizes are whole sectors of 512 bytes.
+    pub fn add_disk(&self, host: HostId, path: impl AsRef<Path>, bytes: u64, faults: DiskFaults) {
+        assert_whole_sectors(bytes, faults.alignment);
+        let mut state = self.0.borrow_mut();
+        let path = path.as_ref().to_owned();
+        assert!(state.disks.find(host, &path).is_none(), "one disk at a path");
+        state.disks.disks.push(Disk::new(host, path, bytes, faults));
+    }
+
+    /// Changes the behaviour of a disk from now on.
+    pub fn set_disk_faults(&self, host: HostId, path: impl AsRef<Path>, faults: DiskFaults) {
+        self.with_disk(host, path.as_ref(), |disk| {
+            assert_whole_sectors(disk.bytes, faults.alignment);
+            disk.faults = faults;
+        });
+    }
+
+    /// What a reader of the disk would see now.
+    pub fn read_disk(&self, host: HostId, path: impl AsRef<Path>, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.with_disk(host, path.as_ref(), |disk| disk.read(offset, &mut bytes));
+        bytes
+    }
+
+    /// What would be left on the disk if a crash lost everything that it may.
+    pub fn read_stable(&self, host: HostId, path: impl AsRef<Path>, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.with_disk(host, path.as_ref(), |disk| disk.read_stable(offset, &mut bytes));
+        bytes
+    }
+
+    /// Puts bytes on a disk, stable at once, for the start of a test.
+    pub fn fill_disk(&self, host: HostId, path: impl AsRef<Path>, offset: u64, bytes: &[u8]) {
+        self.with_disk(host, path.as_ref(), |disk| {
+            disk.write(offset, bytes, || true);
+            disk.settle_range(offset, bytes.len());
+        });
+    }
+
+    /// The power of a host goes. Its ports are dead, with everything in flight on them; its peers are reset after
+    /// a delay; of what its disks were given and not told to sync, every sector survives or does not.
+    /// [`Reactor::simulated`](crate::Reactor::simulated) boots it again.
+    pub fn crash(&self, host: HostId) {
+        self.0.borrow_mut().crash(host);
+    }
+
+    fn with_disk<R>(&self, host: HostId, path: &Path, act: impl FnOnce(&mut Disk) -> R) -> R {
+        let mut state = self.0.borrow_mut();
+        let index = state.disks.find(host, path).expect("a disk of this host");
+        act(&mut state.disks.disks[index])
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("now", &self.now()).finish_non_exhaustive()
+    }
+}

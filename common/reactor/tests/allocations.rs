@@ -1,0 +1,106 @@
+//! In its steady state the reactor allocates nothing per operation.
+#![allow(unsafe_code, reason = "counting allocations needs an allocator of its own")]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use ringfab_memory::Pool;
+use ringfab_reactor::{FileId, FileOptions, Payload, Reactor, ReceiveOp, SendBatch, SocketId};
+use support::*;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is the system allocator's with the same arguments; counting touches a cell of the calling thread
+// that needs no allocation and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; `pointer` came from `System.alloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn ten_thousand_messages_timers_reads_and_writes_allocate_nothing() {
+    let mut reactor = reactor();
+    let (near, far) = connected_pair(&mut reactor);
+    let pool = pool(8192, 4);
+    reactor.register_pool(&pool);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("image");
+    std::fs::write(&path, vec![0; 1 << 16]).expect("a file");
+    let (file, _) = reactor.open_file(&path, FileOptions::default()).expect("open");
+    let mut held = (SendBatch::new(4096, 4), ReceiveOp::new(65536));
+    for _ in 0..500 {
+        held = round(&mut reactor, near, far, &pool, file, held);
+    }
+    let before = ALLOCATIONS.with(Cell::get);
+    for _ in 0..10_000 {
+        held = round(&mut reactor, near, far, &pool, file, held);
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    let allocated = ALLOCATIONS.with(Cell::get);
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(ALLOCATIONS.with(Cell::get), allocated + 1, "the count counts");
+}
+
+type Held = (Box<SendBatch>, Box<ReceiveOp>);
+
+/// A message there, a file read and a file write meanwhile, and a timer set and cancelled.
+fn round(
+    reactor: &mut Reactor,
+    near: SocketId,
+    far: SocketId,
+    pool: &Pool,
+    file: FileId,
+    (mut batch, mut operation): Held,
+) -> Held {
+    let timer = reactor.set_timer(reactor.now() + Duration::from_secs(9), token(9));
+    batch.clear();
+    batch.push_bytes(&[7; 100]);
+    batch.push_lease(pool.take(8192).expect("a buffer").share(), 0, 4096);
+    operation.aim(None, 0, 65536);
+    reactor.receive(far, operation, token(1));
+    reactor.send(near, batch, token(2));
+    reactor.read_file(file, 0, pool.take(8192).expect("a buffer"), 0, 4096, token(3));
+    let source = pool.take(8192).expect("a buffer").share();
+    reactor.write_file(file, 8192, source, 0, 4096, false, token(4));
+    let (mut sent, mut received, mut bytes, mut pending) = (None, None, 0, 4);
+    while pending > 0 {
+        let completion = next(reactor);
+        let count = completion.result.expect("no failure");
+        pending -= 1;
+        match completion.payload {
+            Payload::Send(batch) => sent = Some(batch),
+            Payload::Receive(mut operation) => {
+                bytes += count;
+                if bytes < 4196 {
+                    operation.aim(None, 0, 65536);
+                    reactor.receive(far, operation, token(1));
+                    pending += 1;
+                } else {
+                    received = Some(operation);
+                }
+            }
+            Payload::Buffer(_) | Payload::Lease(_) => assert_eq!(count, 4096),
+            other => panic!("{other:?}"),
+        }
+    }
+    reactor.cancel_timer(timer);
+    (sent.expect("sent"), received.expect("received"))
+}

@@ -1,0 +1,199 @@
+//! Timers, wake-ups and the cost of waiting, over the real kernel.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use ringfab_reactor::{Payload, Reactor, ReactorConfig, ReceiveOp, Wait, mailbox};
+use support::*;
+
+#[test]
+fn timers_fire_in_order_not_early_and_not_when_cancelled() {
+    let mut reactor = reactor();
+    let start = reactor.clock();
+    let at = |millis| start + Duration::from_millis(millis);
+    reactor.set_timer(at(30), token(3));
+    reactor.set_timer(at(10), token(1));
+    let cancelled = reactor.set_timer(at(15), token(9));
+    reactor.set_timer(at(20), token(2));
+    reactor.cancel_timer(cancelled);
+    for (index, millis) in [(1, 10), (2, 20), (3, 30)] {
+        expect(&mut reactor, token(index));
+        assert!(reactor.now() >= at(millis), "timer {index} fired early");
+        assert!(reactor.now() < at(millis + 2000), "timer {index} fired much too late");
+    }
+}
+
+#[test]
+fn a_timer_in_the_past_fires_in_the_next_turn_without_waiting() {
+    let mut reactor = reactor();
+    reactor.set_timer(ringfab_reactor::Time::ZERO, token(1));
+    reactor.turn(Wait::No).expect("a turn");
+    assert_eq!(reactor.next_completion().expect("the timer").token, token(1));
+}
+
+#[test]
+fn no_wake_up_is_lost_in_a_hundred_thousand_sleeps() {
+    const ROUNDS: u32 = 100_000;
+    let mut reactor = reactor_with(Duration::ZERO);
+    let waker = reactor.waker();
+    let (asked, answered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (theirs, answers) = (Arc::clone(&asked), Arc::clone(&answered));
+    let thread = std::thread::spawn(move || {
+        let mut random = Random(3);
+        for round in 1..=ROUNDS {
+            theirs.store(round, Ordering::Release);
+            waker.wake();
+            // Varies where in the loop's path to sleep the next wake-up meets it.
+            for _ in 0..random.below(2000) {
+                std::hint::spin_loop();
+            }
+            while answers.load(Ordering::Acquire) < round {
+                std::thread::yield_now();
+            }
+        }
+    });
+    let guard = reactor.set_timer(reactor.clock() + Duration::from_secs(120), token(1));
+    let mut seen = 0;
+    while seen < ROUNDS {
+        reactor.turn(Wait::Event).expect("a turn");
+        assert!(reactor.next_completion().is_none(), "a wake-up was lost after {seen}");
+        seen = asked.load(Ordering::Acquire);
+        answered.store(seen, Ordering::Release);
+    }
+    reactor.cancel_timer(guard);
+    thread.join().expect("the waking thread");
+    assert!(reactor.counters().sleeps > u64::from(ROUNDS) / 100, "{:?}", reactor.counters());
+}
+
+#[test]
+fn messages_of_many_senders_all_arrive_in_each_senders_order() {
+    const SENDERS: usize = 4;
+    const MESSAGES: u64 = 20_000;
+    let mut reactor = reactor();
+    let (sender, mut receiver) = mailbox::<(usize, u64)>(reactor.waker());
+    let threads: Vec<_> = (0..SENDERS)
+        .map(|index| {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for number in 0..MESSAGES {
+                    sender.send((index, number)).expect("the receiver lives");
+                }
+            })
+        })
+        .collect();
+    let mut next_of = [0; SENDERS];
+    while next_of != [MESSAGES; SENDERS] {
+        reactor.turn(Wait::Event).expect("a turn");
+        while let Some((index, number)) = receiver.try_receive() {
+            assert_eq!(number, next_of[index]);
+            next_of[index] += 1;
+        }
+    }
+    for thread in threads {
+        thread.join().expect("a sender");
+    }
+}
+
+#[test]
+fn a_wake_up_sent_while_awake_ends_the_next_turn() {
+    let mut reactor = reactor_with(Duration::from_secs(100));
+    reactor.waker().wake();
+    let start = Instant::now();
+    reactor.turn(Wait::Event).expect("a turn");
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn an_idle_reactor_sleeps_and_uses_no_processor_time() {
+    let done = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&done);
+    let (hand_over, handed) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let mut reactor = reactor();
+        let _pair = connected_pair(&mut reactor);
+        hand_over.send((reactor.waker(), reactor.monitor())).expect("the test waits");
+        let before = thread_time();
+        while !theirs.load(Ordering::Acquire) {
+            reactor.turn(Wait::Event).expect("a turn");
+        }
+        (thread_time() - before, reactor.counters())
+    });
+    let (waker, monitor) = handed.recv().expect("the thread runs");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(monitor.is_sleeping());
+    done.store(true, Ordering::Release);
+    waker.wake();
+    let (used, counters) = thread.join().expect("the loop");
+    assert!(used < Duration::from_millis(5), "{used:?} of processor time in half a second");
+    assert!(counters.slept > Duration::from_millis(400), "{counters:?}");
+    assert!(!monitor.is_sleeping() && monitor.slept() == counters.slept);
+}
+
+#[test]
+fn a_spinning_reactor_sees_data_and_connections_without_system_calls_of_its_own() {
+    let mut reactor = reactor_with(Duration::from_secs(100));
+    let (_bind, address) = listen(&mut reactor, token(0));
+    let peer = std::thread::spawn(move || {
+        use std::io::Write;
+        std::thread::sleep(Duration::from_millis(50));
+        let mut stream = std::net::TcpStream::connect(address).expect("connected");
+        std::thread::sleep(Duration::from_millis(50));
+        stream.write_all(b"data").expect("written");
+        stream
+    });
+    let Payload::Accepted(socket, _) = expect(&mut reactor, token(0)).payload else { panic!("not accepted") };
+    let mut operation = ReceiveOp::new(16);
+    operation.aim(None, 0, 16);
+    reactor.receive(socket, operation, token(1));
+    assert_eq!(expect(&mut reactor, token(1)).result.expect("received"), 4);
+    let counters = reactor.counters();
+    assert_eq!(counters.sleeps, 0);
+    assert!(counters.enters < 12, "{counters:?}");
+    assert!(counters.spun > Duration::from_millis(60), "{counters:?}");
+    drop(peer.join().expect("the peer"));
+}
+
+#[test]
+fn more_completions_than_the_completion_queue_holds_are_not_lost() {
+    const WRITES: u64 = 2000;
+    // Eight entries, so 32 completions.
+    let config = ReactorConfig { entries: 8, spin: Duration::ZERO, descriptors_max: 8 };
+    let mut reactor = Reactor::new(&config).expect("a ring");
+    let eventfd =
+        nix::sys::eventfd::EventFd::from_value_and_flags(0, nix::sys::eventfd::EfdFlags::EFD_SEMAPHORE)
+            .expect("an eventfd");
+    for index in 0..WRITES {
+        reactor.poll_readable(std::os::fd::AsRawFd::as_raw_fd(&eventfd), token(index as u32));
+    }
+    reactor.turn(Wait::No).expect("a turn");
+    eventfd.write(1).expect("written");
+    let mut seen = vec![false; WRITES as usize];
+    for _ in 0..WRITES {
+        let index = next(&mut reactor).token.index as usize;
+        assert!(!std::mem::replace(&mut seen[index], true));
+    }
+}
+
+#[test]
+fn a_foreign_descriptor_is_reported_once_when_it_becomes_readable() {
+    use std::os::fd::AsRawFd;
+    let eventfd = nix::sys::eventfd::EventFd::new().expect("an eventfd");
+    let mut reactor = reactor();
+    reactor.poll_readable(eventfd.as_raw_fd(), token(1));
+    for _ in 0..10 {
+        reactor.turn(Wait::No).expect("a turn");
+    }
+    assert!(reactor.next_completion().is_none());
+    eventfd.write(1).expect("written");
+    expect(&mut reactor, token(1)).result.expect("readable");
+    reactor.turn(Wait::No).expect("a turn");
+    assert!(reactor.next_completion().is_none(), "once");
+}
+
+fn thread_time() -> Duration {
+    let time = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID.now().expect("the thread's clock");
+    Duration::from(time)
+}
