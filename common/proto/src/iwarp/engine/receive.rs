@@ -1,0 +1,228 @@
+//! The receiving half of a queue pair: from FPDUs to events.
+
+use core::ops::Range;
+
+use ringfab_spec::iwarp::{FPDU_CRC_SIZE, QueueNumber, RdmapOpcode};
+
+use super::super::crc;
+use super::super::error::{TerminateReceived, Violation};
+use super::super::inbound::in_sequence;
+use super::super::region::{Access, Placement, RegionTable};
+use super::super::rx::{Framed, Header, Tagged, TaggedKind, Untagged, frame, verify};
+use super::{Engine, Event, Step};
+
+/// A tagged FPDU whose front has been consumed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Body<H> {
+    pub(super) to: Placement<H>,
+    pub(super) remaining: usize,
+    pub(super) pad: usize,
+    pub(super) crc: u32,
+    pub(super) kind: TaggedKind,
+    pub(super) last: bool,
+    pub(super) len: u32,
+}
+
+/// What one FPDU, or one piece of a large one, came to.
+pub(super) enum Progress<H> {
+    Silent(usize),
+    Step(Step<H>),
+    Terminated(TerminateReceived),
+}
+
+impl<H: Copy> Engine<H> {
+    #[inline]
+    pub(super) fn next_fpdu(
+        &mut self,
+        input: &[u8],
+        regions: &mut RegionTable<H>,
+    ) -> Result<Progress<H>, Violation> {
+        match frame(input, self.config.negotiated.crc, self.config.direct_min)? {
+            Framed::NeedMore(want) => Ok(Progress::need(want)),
+            Framed::Whole { header: Header::Tagged(header), payload, fpdu_len } => {
+                self.whole_tagged(header, payload, fpdu_len, regions)
+            }
+            Framed::Whole { header: Header::Untagged(header), payload, fpdu_len } => {
+                self.whole_untagged(header, input, payload, fpdu_len, regions)
+            }
+            Framed::Front { header, payload, payload_len, pad } => {
+                self.begin_body(header, &input[..payload.start], payload_len, pad, regions)
+            }
+        }
+    }
+
+    /// Where a tagged segment goes; `None` when it is an empty RDMA Write, which must not be checked.
+    #[inline]
+    fn place(
+        &self,
+        header: Tagged,
+        len: u32,
+        regions: &RegionTable<H>,
+    ) -> Result<Option<Placement<H>>, Violation> {
+        match header.kind {
+            TaggedKind::Write if len == 0 => Ok(None),
+            TaggedKind::Write => {
+                let (access, requester) = (Access::RemoteWrite, self.config.requester);
+                Ok(Some(regions.check(header.stag, header.to, u64::from(len), access, requester)?))
+            }
+            TaggedKind::ReadResponse => self.send_queue.check_response(header, len),
+        }
+    }
+
+    /// A tagged segment is complete and its CRC is right.
+    #[inline]
+    fn tagged_delivered(&mut self, kind: TaggedKind, len: u32, last: bool) {
+        self.fpdu_accepted();
+        if kind == TaggedKind::ReadResponse {
+            self.send_queue.response_delivered(len, last);
+        }
+    }
+
+    #[inline]
+    fn whole_tagged(
+        &mut self,
+        header: Tagged,
+        payload: Range<usize>,
+        fpdu_len: usize,
+        regions: &RegionTable<H>,
+    ) -> Result<Progress<H>, Violation> {
+        let len = word(payload.len());
+        let place = self.place(header, len, regions)?;
+        self.tagged_delivered(header.kind, len, header.last);
+        match place {
+            Some(to) if len > 0 => Ok(Progress::step(fpdu_len, Event::Place { to, payload })),
+            _ => Ok(Progress::Silent(fpdu_len)),
+        }
+    }
+
+    fn begin_body(
+        &mut self,
+        header: Tagged,
+        front: &[u8],
+        payload_len: usize,
+        pad: usize,
+        regions: &RegionTable<H>,
+    ) -> Result<Progress<H>, Violation> {
+        let len = word(payload_len);
+        if let Some(to) = self.place(header, len, regions)? {
+            let crc = if self.config.negotiated.crc { crc::update(crc::START, front) } else { crc::START };
+            let (kind, last) = (header.kind, header.last);
+            self.body = Some(Body { to, remaining: payload_len, pad, crc, kind, last, len });
+        }
+        Ok(Progress::Silent(front.len()))
+    }
+
+    pub(super) fn continue_body(
+        &mut self,
+        mut body: Body<H>,
+        input: &[u8],
+    ) -> Result<Progress<H>, Violation> {
+        if body.remaining == 0 {
+            return self.finish_body(body, input);
+        }
+        if input.is_empty() {
+            return Ok(Progress::step(0, Event::Direct { to: body.to, remaining: body.remaining }));
+        }
+        let (to, count) = (body.to, body.remaining.min(input.len()));
+        if self.config.negotiated.crc {
+            body.crc = crc::update(body.crc, &input[..count]);
+        }
+        body.advance(count);
+        self.body = Some(body);
+        Ok(Progress::step(count, Event::Place { to, payload: 0..count }))
+    }
+
+    fn finish_body(&mut self, body: Body<H>, input: &[u8]) -> Result<Progress<H>, Violation> {
+        let trailer_len = body.pad + FPDU_CRC_SIZE;
+        let Some(trailer) = input.get(..trailer_len) else { return Ok(Progress::need(trailer_len)) };
+        if self.config.negotiated.crc {
+            let (pad, field) = trailer.split_at(body.pad);
+            verify(&crc::finish(crc::update(body.crc, pad)), field)?;
+        }
+        self.body = None;
+        self.tagged_delivered(body.kind, body.len, body.last);
+        Ok(Progress::Silent(trailer_len))
+    }
+
+    fn whole_untagged(
+        &mut self,
+        header: Untagged,
+        input: &[u8],
+        payload: Range<usize>,
+        fpdu_len: usize,
+        regions: &mut RegionTable<H>,
+    ) -> Result<Progress<H>, Violation> {
+        match header.qn {
+            QueueNumber::SEND => self.receive_send(header, payload, fpdu_len, regions),
+            QueueNumber::READ_REQUEST => {
+                self.responses.accept(header, &input[payload], regions, self.config.requester)?;
+                self.fpdu_accepted();
+                Ok(Progress::Silent(fpdu_len))
+            }
+            QueueNumber::TERMINATE => receive_terminate(header, &input[payload]).map(Progress::Terminated),
+            qn => Err(Violation::QueueNumber { qn }),
+        }
+    }
+
+    #[inline]
+    fn receive_send(
+        &mut self,
+        header: Untagged,
+        payload: Range<usize>,
+        fpdu_len: usize,
+        regions: &mut RegionTable<H>,
+    ) -> Result<Progress<H>, Violation> {
+        if self.ready_send_allowed && self.recv_queue.accept_ready(header, payload.len()) {
+            self.fpdu_accepted();
+            return Ok(Progress::Silent(fpdu_len));
+        }
+        self.recv_queue.accept(header, payload.len())?;
+        self.fpdu_accepted();
+        let invalidated = header.invalidated().filter(|_| header.last);
+        if let Some(stag) = invalidated {
+            regions.invalidate(stag, self.config.requester).ok_or(Violation::CannotInvalidate { stag })?;
+        }
+        let (mo, last, solicited) = (header.mo, header.last, header.opcode.is_solicited());
+        Ok(Progress::step(fpdu_len, Event::SendSegment { mo, payload, last, solicited, invalidated }))
+    }
+
+    #[inline]
+    fn fpdu_accepted(&mut self) {
+        self.counts.received += 1;
+        self.awaiting_first = false;
+        self.ready_send_allowed = false;
+    }
+}
+
+impl<H> Body<H> {
+    pub(super) fn advance(&mut self, count: usize) {
+        self.to.offset += count as u64;
+        self.remaining -= count;
+    }
+}
+
+impl<H> Progress<H> {
+    #[inline]
+    fn step(consumed: usize, event: Event<H>) -> Self {
+        Self::Step(Step { consumed, event })
+    }
+
+    #[inline]
+    fn need(want: usize) -> Self {
+        Self::step(0, Event::NeedMore { want })
+    }
+}
+
+fn receive_terminate(header: Untagged, payload: &[u8]) -> Result<TerminateReceived, Violation> {
+    if header.opcode != RdmapOpcode::TERMINATE {
+        return Err(Violation::UnexpectedOpcode { opcode: header.opcode, place: "on the Terminate queue" });
+    }
+    in_sequence(header, 1)?;
+    TerminateReceived::parse(payload)
+        .ok_or(Violation::ControlLength { message: "Terminate", len: payload.len() })
+}
+
+/// A payload is never longer than an FPDU.
+fn word(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

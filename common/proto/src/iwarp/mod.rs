@@ -1,0 +1,81 @@
+//! The software RNIC's protocol engine: MPA (RFC 5044), DDP (RFC 5041), RDMAP (RFC 5040) and enhanced MPA connection
+//! establishment (RFC 6581).
+//!
+//! The life of a connection: [`mpa::Initiator`] or [`mpa::Responder`] turns the first bytes of a TCP stream into
+//! [`mpa::Negotiated`] parameters; from there on an [`Engine`] owns the protocol state of the queue pair. Its owner
+//! moves bytes: what [`Engine::transmit`] emits goes to the socket, what the socket delivers goes to
+//! [`Engine::receive`], which says where each piece of payload belongs. Memory is named by handles `H` that only the
+//! owner can resolve.
+//!
+//! ```
+//! use ringfab_proto::iwarp::mpa::{Initiator, MpaConfig, Outcome, Responder};
+//! use ringfab_proto::iwarp::{
+//!     Engine, EngineConfig, Event, Inline, ProtectionDomain, QueuePairId, RegionTable, Requester, SendRequest, TxSink,
+//!     WorkRequest,
+//! };
+//!
+//! struct Wire(Vec<u8>);
+//! impl TxSink<u32> for Wire {
+//!     fn bytes(&mut self, bytes: &[u8]) {
+//!         self.0.extend_from_slice(bytes);
+//!     }
+//!     fn payload(&mut self, _: u32, _: u64, _: usize) {}
+//!     fn crc(&mut self, _: u32, _: u64, _: usize, state: u32) -> u32 {
+//!         state
+//!     }
+//! }
+//!
+//! let mut initiator = Initiator::new(MpaConfig::default(), b"hello")?;
+//! let mut responder = Responder::new(MpaConfig::default());
+//! responder.receive(initiator.request())?;
+//! let (theirs, reply) = responder.accept(b"welcome")?;
+//! let (_, Some(Outcome::Accepted(ours))) = initiator.receive(&reply)? else { panic!("not accepted") };
+//!
+//! let requester = Requester { pd: ProtectionDomain(0), qp: QueuePairId(0) };
+//! let mut regions = RegionTable::<u32>::new(16);
+//! let mut one = Engine::new(EngineConfig::new(ours, requester));
+//! let mut other = Engine::new(EngineConfig::new(theirs, requester));
+//! other.post_recv(64)?;
+//!
+//! let inline = Inline::new(b"capsule").expect("short enough");
+//! one.post(1, WorkRequest::Send(SendRequest { inline, payload: None, invalidate: None, solicited: false }))?;
+//! let mut wire = Wire(Vec::new());
+//! let emitted = one.transmit(&regions, &mut wire, usize::MAX);
+//! one.transmitted(emitted);
+//! assert_eq!(one.poll_completion().map(|done| done.wr_id), Some(1));
+//!
+//! let step = other.receive(&wire.0, &mut regions)?;
+//! let Event::SendSegment { payload, last: true, .. } = step.event else { panic!("not a whole Send") };
+//! assert_eq!(&wire.0[payload], b"capsule");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What it does not do: MPA markers (refused during negotiation), shared receive queues, atomics (RFC 7306), and
+//! remote reads into a sink that is itself checked against the region table, since the sink is named by the work
+//! request that the owner posted.
+
+pub mod crc;
+mod engine;
+mod error;
+mod inbound;
+pub mod mpa;
+mod region;
+mod rx;
+mod send_queue;
+mod terminate;
+mod tx;
+mod work;
+
+pub use engine::{Engine, EngineConfig, Event, FpduCounts, Step};
+pub use error::{EngineError, TerminateReceived, Violation};
+pub use region::{
+    Access, Placement, ProtectionDomain, QueuePairId, Region, RegionError, RegionErrorKind, RegionTable,
+    RegisterError, Requester,
+};
+pub use ringfab_spec::iwarp::{RdmapOpcode, TerminateCode};
+pub use rx::FPDU_LEN_MAX;
+pub use tx::{TxSink, ULPDU_LEN_MAX};
+pub use work::{
+    Completion, INLINE_LEN_MAX, Inline, Local, PostError, ReadRequest, RecvFull, SendRequest, WorkKind,
+    WorkRequest, WorkStatus, WriteRequest,
+};

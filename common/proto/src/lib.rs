@@ -1,0 +1,5 @@
+//! Protocol engines without I/O, clocks or threads: bytes in, bytes out, buffers named by handle and never touched.
+
+#![forbid(unsafe_code)]
+
+pub mod iwarp;

@@ -1,0 +1,9 @@
+//! The software RNIC's engine from outside: against itself, against golden bytes, and against hostile bytes.
+
+mod golden;
+mod hostile;
+mod mpa;
+mod pair;
+mod regions;
+mod support;
+mod violations;
