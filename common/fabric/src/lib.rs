@@ -1,0 +1,6 @@
+//! Moves bytes: the verbs-shaped RDMA interface and its providers.
+//!
+//! [`rdma`] is what the NVMe/RDMA code of both ends is written against. Behind it stands a provider: the
+//! software RNIC ([`rdma::iwarp`]), which speaks MPA, DDP and RDMAP over a TCP socket of the core's reactor.
+
+pub mod rdma;

@@ -1,0 +1,156 @@
+//! What an RNIC reports.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use ringfab_memory::Buffer;
+use ringfab_reactor::ListenerId;
+
+use super::{QueuePairId, iwarp};
+
+/// The first bytes of a received message.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivedHead {
+    /// The bytes; only the first `length` count.
+    pub bytes: [u8; 64],
+    /// At most 64.
+    pub length: u8,
+}
+
+impl ReceivedHead {
+    /// The bytes that arrived.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// A completion of a work request, or a step in a connection's life.
+#[derive(Debug)]
+pub enum Event {
+    /// A SEND of the peer arrived; it took one receive credit.
+    Received {
+        /// On this queue pair.
+        queue_pair: QueuePairId,
+        /// Its first 64 bytes.
+        head: ReceivedHead,
+        /// What followed them, from the first byte of a pool buffer (page aligned).
+        data: Option<Buffer>,
+        /// The key of ours that it invalidated, if any. The memory has been revoked: see [`super::Rnic::revoke`].
+        invalidated: Option<u32>,
+    },
+    /// A signaled SEND or WRITE is complete: its memory is ours again (not that the peer has seen it).
+    Sent {
+        /// On this queue pair.
+        queue_pair: QueuePairId,
+        /// The poster's name for it.
+        id: u64,
+    },
+    /// A READ is complete; the bytes are in `sink`.
+    Read {
+        /// On this queue pair.
+        queue_pair: QueuePairId,
+        /// The poster's name for it.
+        id: u64,
+        /// What was read.
+        sink: Buffer,
+    },
+    /// A work request ended without effect that could be relied on, because the queue pair ended.
+    Flushed {
+        /// On this queue pair.
+        queue_pair: QueuePairId,
+        /// The poster's name for it.
+        id: u64,
+        /// The buffer of a READ.
+        sink: Option<Buffer>,
+    },
+    /// A listener has a connection request: answer it with [`super::Rnic::accept`] or [`super::Rnic::reject`], on this or
+    /// another core's RNIC. Dropping it closes the connection.
+    ConnectRequest(ConnectRequest),
+    /// The peer accepted, or an accepted connection is ready to use. Over iWARP the accepting side's first work request
+    /// starts only once something has arrived (RFC 5044, section 7.1.3), so the connecting side has to speak first.
+    Established {
+        /// The queue pair.
+        queue_pair: QueuePairId,
+        /// What the peer said.
+        private_data: Bytes,
+    },
+    /// The peer answered with a reject.
+    Rejected {
+        /// The queue pair, which is gone.
+        queue_pair: QueuePairId,
+        /// What the peer said.
+        private_data: Bytes,
+    },
+    /// The connection could not be made.
+    ConnectFailed {
+        /// The queue pair, which is gone.
+        queue_pair: QueuePairId,
+        /// At which step, and why.
+        error: ConnectError,
+    },
+    /// An established connection has ended and nothing of it is in flight.
+    Disconnected {
+        /// The queue pair, which is gone.
+        queue_pair: QueuePairId,
+        /// Why.
+        reason: DisconnectReason,
+    },
+}
+
+/// Why a connection was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No TCP connection.
+    #[error("connect: {0}")]
+    Connect(#[source] std::io::Error),
+    /// The peer closed or broke the connection during the MPA exchange.
+    #[error("MPA: the connection ended before the reply: {0}")]
+    MpaEnded(String),
+    /// What came was no valid MPA frame, or one that cannot be agreed with.
+    #[error("MPA: {0}")]
+    Mpa(String),
+    /// Nothing came in time.
+    #[error("{step}: no answer within {seconds} s")]
+    TimedOut {
+        /// `connect` or `MPA`.
+        step: &'static str,
+        /// The limit.
+        seconds: u64,
+    },
+}
+
+/// Why an established connection ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DisconnectReason {
+    /// We disconnected.
+    #[error("disconnected here")]
+    Local,
+    /// The peer closed the stream in an orderly way.
+    #[error("the peer closed the connection")]
+    PeerClosed,
+    /// The socket failed.
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    /// The peer sent a Terminate message.
+    #[error("the peer sent a Terminate: {0}")]
+    PeerTerminated(String),
+    /// The peer violated the protocol, and we sent a Terminate.
+    #[error("protocol violation: {0}")]
+    Violation(String),
+}
+
+/// A connection that waits for an answer. It may travel to another core.
+#[derive(Debug)]
+pub struct ConnectRequest {
+    /// The listener that took it.
+    pub listener: ListenerId,
+    /// Our end of it.
+    pub local: SocketAddr,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What the peer said.
+    pub private_data: Bytes,
+    /// The most RDMA READs that the peer lets us have outstanding, if it said.
+    pub initiator_depth_max: Option<u16>,
+    pub(crate) pending: Box<iwarp::PendingAccept>,
+}

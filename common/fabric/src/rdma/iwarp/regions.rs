@@ -1,0 +1,245 @@
+//! Memory exposed to peers.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+use ringfab_memory::Lease;
+use ringfab_proto::iwarp as proto;
+
+use super::work::WorkTable;
+use crate::rdma::{Access, ProtectionDomain, RemoteBuffer};
+
+/// The tagged offset of the first byte of every exposure. It says nothing about where the memory lies, and it is
+/// not zero, which peers take for a missing address.
+const ADDRESS_FIRST: u64 = 1 << 32;
+
+/// How the engine names memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handle {
+    /// Exposed memory; the generation says whether the exposure still lasts.
+    Region { slot: u32, generation: u32 },
+    /// The memory of a work request of the same queue pair.
+    Work(u32),
+}
+
+/// The leases behind the handles.
+#[derive(Debug)]
+pub(super) struct ExposedMemory {
+    slots: Vec<Exposure>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Exposure {
+    generation: u32,
+    key: u32,
+    domain: ProtectionDomain,
+    offset: u32,
+    lease: Option<Lease>,
+}
+
+/// All exposed memory of a core. Nothing is allocated by exposing and revoking.
+#[derive(Debug)]
+pub(super) struct Regions {
+    /// What the engines check a peer's accesses against.
+    pub(super) table: proto::RegionTable<Handle>,
+    pub(super) memory: ExposedMemory,
+    /// Slots by key, for keys that a peer has invalidated too: those are no longer in `table`.
+    slots_by_key: HashMap<u32, u32, BuildHasherDefault<KeyHasher>>,
+    keys: ChaCha12Rng,
+    count_max: usize,
+    domain_next: u32,
+}
+
+impl Regions {
+    pub(super) fn new(count_max: u32, seed: [u8; 32]) -> Self {
+        let count_max = count_max as usize;
+        Self {
+            table: proto::RegionTable::new(count_max),
+            memory: ExposedMemory::new(count_max),
+            // Twice the room keeps removals from ever making the map grow.
+            slots_by_key: HashMap::with_capacity_and_hasher(count_max * 2, BuildHasherDefault::default()),
+            keys: ChaCha12Rng::from_seed(seed),
+            count_max,
+            domain_next: 1,
+        }
+    }
+
+    /// Exposures that have not been revoked.
+    pub(super) fn len(&self) -> usize {
+        self.slots_by_key.len()
+    }
+
+    pub(super) fn allocate_domain(&mut self) -> ProtectionDomain {
+        let domain = ProtectionDomain(self.domain_next);
+        self.domain_next += 1;
+        domain
+    }
+
+    pub(super) fn deallocate_domain(&mut self, domain: ProtectionDomain) {
+        let exposed = self.memory.slots.iter().filter(|slot| slot.lease.is_some() && slot.domain == domain);
+        let keys: Vec<u32> = exposed.map(|slot| slot.key).collect();
+        for key in keys {
+            self.revoke(key);
+        }
+    }
+
+    pub(super) fn expose(
+        &mut self,
+        domain: ProtectionDomain,
+        lease: Lease,
+        offset: u32,
+        length: u32,
+        access: Access,
+    ) -> Option<RemoteBuffer> {
+        let end = offset.checked_add(length).map(|end| end as usize);
+        assert!(end.is_some_and(|end| end <= lease.len()), "an exposure lies within its memory");
+        if self.len() >= self.count_max {
+            return None;
+        }
+        let (slot, generation) = self.memory.place(domain, lease, offset);
+        let region = proto::Region {
+            pd: proto::ProtectionDomain(domain.0),
+            qp: None,
+            base: ADDRESS_FIRST,
+            len: u64::from(length),
+            access: access.into(),
+            handle: Handle::Region { slot, generation },
+        };
+        // A key that waits to be revoked must not be given out again.
+        let (keys, known) = (&mut self.keys, &self.slots_by_key);
+        let draw = || Some(keys.next_u32()).filter(|key| !known.contains_key(key)).unwrap_or(0);
+        let Ok(key) = self.table.register(region, draw) else {
+            self.memory.take(slot);
+            return None;
+        };
+        self.memory.slots[slot as usize].key = key;
+        self.slots_by_key.insert(key, slot);
+        Some(RemoteBuffer { address: ADDRESS_FIRST, length, key })
+    }
+
+    pub(super) fn revoke(&mut self, key: u32) -> Option<Lease> {
+        let slot = self.slots_by_key.remove(&key)?;
+        // Gone already when the peer has invalidated it.
+        self.table.deregister(key);
+        self.memory.take(slot)
+    }
+}
+
+impl ExposedMemory {
+    /// Room for all that may ever be exposed at once, so that exposing and revoking never allocate.
+    fn new(count_max: usize) -> Self {
+        Self { slots: Vec::with_capacity(count_max), free: Vec::with_capacity(count_max) }
+    }
+
+    /// The memory behind a handle, and where `offset` of it lies in the lease. `None` when the exposure has ended.
+    #[inline]
+    pub(super) fn resolve<'a>(
+        &'a self,
+        work: &'a WorkTable,
+        handle: Handle,
+        offset: u64,
+    ) -> Option<(&'a Lease, usize)> {
+        match handle {
+            Handle::Work(slot) => work.lease(slot).map(|lease| (lease, offset as usize)),
+            Handle::Region { slot, generation } => {
+                let exposure = self.slots.get(slot as usize).filter(|slot| slot.generation == generation)?;
+                let lease = exposure.lease.as_ref()?;
+                Some((lease, exposure.offset as usize + offset as usize))
+            }
+        }
+    }
+
+    fn place(&mut self, domain: ProtectionDomain, lease: Lease, offset: u32) -> (u32, u32) {
+        let lease = Some(lease);
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            (slot.domain, slot.offset, slot.lease) = (domain, offset, lease);
+            return (index, slot.generation);
+        }
+        self.slots.push(Exposure { generation: 1, key: 0, domain, offset, lease });
+        (self.slots.len() as u32 - 1, 1)
+    }
+
+    fn take(&mut self, index: u32) -> Option<Lease> {
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        slot.lease.take()
+    }
+}
+
+impl From<Access> for proto::Access {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::RemoteRead => Self::RemoteRead,
+            Access::RemoteWrite => Self::RemoteWrite,
+        }
+    }
+}
+
+/// Keys are random already; one multiplication moves their entropy to the bits that the map looks at.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.0 = (self.0 ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfab_memory::{ClassLayout, Pool};
+
+    use super::*;
+
+    fn lease(pool: &Pool) -> Lease {
+        pool.take(4096).expect("a buffer").share()
+    }
+
+    #[test]
+    fn keys_differ_and_only_their_own_exposure_comes_back() {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 4096, count: 4 }]).expect("pool");
+        let mut regions = Regions::new(2, [1; 32]);
+        let domain = regions.allocate_domain();
+        let one = regions.expose(domain, lease(&pool), 0, 4096, Access::RemoteRead).expect("room");
+        let two = regions.expose(domain, lease(&pool), 8, 8, Access::RemoteWrite).expect("room");
+        assert_ne!(one.key, two.key);
+        assert!(
+            regions.expose(domain, lease(&pool), 0, 1, Access::RemoteRead).is_none(),
+            "the table is full"
+        );
+        assert!(regions.revoke(one.key).is_some());
+        assert!(regions.revoke(one.key).is_none());
+        assert_eq!(regions.len(), 1);
+        regions.deallocate_domain(domain);
+        assert_eq!((regions.len(), pool.usage().taken), (0, 0));
+    }
+
+    #[test]
+    fn a_handle_of_an_ended_exposure_resolves_to_nothing_though_its_slot_is_used_again() {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 4096, count: 4 }]).expect("pool");
+        let (mut regions, work) = (Regions::new(2, [1; 32]), WorkTable::new(1));
+        let domain = regions.allocate_domain();
+        let one = regions.expose(domain, lease(&pool), 16, 64, Access::RemoteWrite).expect("room");
+        let handle = regions.table.get(one.key).expect("registered").handle;
+        let (_, offset) = regions.memory.resolve(&work, handle, 4).expect("exposed");
+        assert_eq!(offset, 20);
+        regions.revoke(one.key);
+        regions.expose(domain, lease(&pool), 0, 64, Access::RemoteWrite).expect("room");
+        assert!(regions.memory.resolve(&work, handle, 4).is_none());
+    }
+}

@@ -1,0 +1,117 @@
+//! Slots with generations.
+
+/// A table of at most `count_max` things. A slot's generation changes when its thing leaves, so that a late
+/// completion or an old handle is recognised.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    count_max: u32,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    thing: Option<T>,
+}
+
+/// A slot and its generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Key {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+impl Key {
+    /// The part of the generation that fits a token.
+    pub(super) fn generation_low(self) -> u16 {
+        self.generation as u16
+    }
+}
+
+impl<T> Table<T> {
+    pub(super) fn new(count_max: u32) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), count_max }
+    }
+
+    /// How many things there are.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether nothing more fits.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.count_max as usize
+    }
+
+    /// Puts in what `make` makes of its key; `None` when the table is full.
+    pub(super) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
+        if self.is_full() {
+            return None;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 1, thing: None });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        let key = Key { index, generation: slot.generation };
+        slot.thing = Some(make(key));
+        Some(key)
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&T> {
+        let slot = self.slots.get(key.index as usize)?;
+        slot.thing.as_ref().filter(|_| slot.generation == key.generation)
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        slot.thing.as_mut().filter(|_| slot.generation == key.generation)
+    }
+
+    /// The whole key of a token's part of it, if its thing is still there.
+    pub(super) fn key_of(&self, index: u32, generation_low: u16) -> Option<Key> {
+        let slot = self.slots.get(index as usize)?;
+        let key = Key { index, generation: slot.generation };
+        (slot.thing.is_some() && key.generation_low() == generation_low).then_some(key)
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+        self.get(key)?;
+        let slot = &mut self.slots[key.index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
+        slot.thing.take()
+    }
+
+    /// All things.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.thing.as_ref())
+    }
+
+    /// The keys of all things.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.thing.is_some());
+        slots.map(|(index, slot)| Key { index: index as u32, generation: slot.generation }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn a_key_dies_with_its_thing_though_the_slot_is_used_again() {
+        let mut table = Table::new(2);
+        let first = table.insert_with(|_| 'a').expect("room");
+        let second = table.insert_with(|_| 'b').expect("room");
+        assert!(table.insert_with(|_| 'c').is_none());
+        assert_eq!(table.remove(first), Some('a'));
+        let third = table.insert_with(|_| 'c').expect("the free slot");
+        assert_eq!(third.index, first.index);
+        assert_eq!((table.get(first), table.get(second), table.get(third)), (None, Some(&'b'), Some(&'c')));
+        assert_eq!(table.remove(first), None);
+        assert_eq!(table.key_of(third.index, third.generation_low()), Some(third));
+        assert_eq!(table.key_of(first.index, first.generation_low()), None);
+    }
+}

@@ -1,0 +1,21 @@
+//! The verbs-shaped interface: protection domains, memory regions, queue pairs, work requests, completions
+//! and connection management with private data. One [`Rnic`] per core; nothing of it is shared.
+//!
+//! Rules of the house, which both providers keep:
+//! - A work request owns its buffers from [`Rnic::post_send`] until its completion event.
+//! - Work requests of a queue pair complete in the order in which they were posted.
+//! - [`Event::Disconnected`] (or [`Event::ConnectFailed`], [`Event::Rejected`]) is the last event of a queue
+//!   pair: before it, every outstanding work request came back as [`Event::Flushed`], and nothing of it is in flight any
+//!   more.
+//! - A peer reaches only what was exposed in the queue pair's protection domain, within its bounds and rights.
+
+mod event;
+pub mod iwarp;
+mod rnic;
+mod work;
+
+pub use event::{ConnectError, ConnectRequest, DisconnectReason, Event, ReceivedHead};
+pub use rnic::{ConnectParameters, ListenParameters, QueuePairAttributes, Rnic, RnicConfig, RnicCounters};
+pub use work::{
+    Access, Inline, PostError, ProtectionDomain, QueuePairId, RemoteBuffer, SendRequest, Slice, Work,
+};

@@ -1,0 +1,300 @@
+//! One core's RNIC.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringfab_memory::{Lease, Pool};
+use ringfab_reactor::{Completion, ListenerId, Reactor, SocketOptions};
+
+use super::{
+    Access, ConnectRequest, Event, PostError, ProtectionDomain, QueuePairId, RemoteBuffer, SendRequest, iwarp,
+};
+
+/// How an RNIC is built.
+#[derive(Clone, Debug)]
+pub struct RnicConfig {
+    /// The `owner` of the tokens of its reactor operations; completions that bear it go to [`Rnic::on_completion`].
+    pub owner: u8,
+    /// Seed of the generator that makes keys; from the operating system, or from a simulation's seed.
+    pub seed: [u8; 32],
+    /// Whether we ask for MPA CRCs when we connect. They are used if either side asks.
+    pub crc: bool,
+    /// Highest MPA revision to speak when we connect, 1 or 2.
+    pub mpa_revision: u8,
+    /// The largest FPDU to send, in bytes.
+    pub fpdu_bytes_max: u32,
+    /// Socket options of every connection that we make.
+    pub socket: SocketOptions,
+    /// The longest that an MPA exchange may take.
+    pub handshake_timeout: Duration,
+    /// How long a disconnect may take: for what was posted to be sent, and for the peer to close.
+    pub close_timeout: Duration,
+    /// The most queue pairs at once, and the most accepted sockets in handshake.
+    pub queue_pairs_max: u32,
+    /// The most exposures at once.
+    pub regions_max: u32,
+    /// Writes a capture of its own traffic here, as if it had been seen on a network.
+    pub capture: Option<PathBuf>,
+}
+
+impl RnicConfig {
+    /// The defaults: CRC on, MPA revision 2, FPDUs as large as the format allows, 5 s for a handshake.
+    pub fn new(owner: u8, seed: [u8; 32]) -> Self {
+        Self {
+            owner,
+            seed,
+            crc: true,
+            mpa_revision: 2,
+            fpdu_bytes_max: 65_536,
+            socket: SocketOptions::default(),
+            handshake_timeout: Duration::from_secs(5),
+            close_timeout: Duration::from_secs(2),
+            queue_pairs_max: 4096,
+            regions_max: 8192,
+            capture: None,
+        }
+    }
+}
+
+/// What a queue pair needs.
+#[derive(Clone, Debug)]
+pub struct QueuePairAttributes {
+    /// Memory that the peer may reach.
+    pub domain: ProtectionDomain,
+    /// The most outstanding send-queue work requests.
+    pub send_depth: u32,
+    /// Receive credits at the start: SENDs that the peer may have outstanding. More are given by [`Rnic::post_receive`].
+    pub receive_depth: u32,
+    /// The largest message to receive, head included.
+    pub receive_bytes_max: u32,
+    /// Where the part of a message after its first 64 bytes goes. While it is empty, receiving pauses.
+    pub pool: Pool,
+    /// The most RDMA READs that we will have outstanding (ORD).
+    pub initiator_depth: u16,
+    /// The most RDMA READs that the peer may have outstanding (IRD).
+    pub responder_resources: u16,
+}
+
+/// A connection to make.
+#[derive(Clone, Debug)]
+pub struct ConnectParameters<'a> {
+    /// To whom.
+    pub address: SocketAddr,
+    /// The queue pair's needs.
+    pub attributes: QueuePairAttributes,
+    /// What to say to the peer; 512 bytes at most.
+    pub private_data: &'a [u8],
+    /// Bound on the whole, TCP connection and MPA exchange.
+    pub timeout: Duration,
+}
+
+/// A listener to open.
+#[derive(Clone, Debug)]
+pub struct ListenParameters {
+    /// Port zero picks a free one.
+    pub address: SocketAddr,
+    /// The most connections in handshake at once; more are closed.
+    pub half_open_max: u32,
+    /// Whether we ask for MPA CRCs. They are used if either side asks.
+    pub crc: bool,
+    /// Highest MPA revision to speak, 1 or 2.
+    pub mpa_revision: u8,
+    /// Socket options of every accepted connection.
+    pub socket: SocketOptions,
+}
+
+impl ListenParameters {
+    /// The defaults at an address: 256 connections in handshake, CRC on, MPA revision 2.
+    pub fn new(address: SocketAddr) -> Self {
+        let socket = SocketOptions::default();
+        Self { address, half_open_max: 256, crc: true, mpa_revision: 2, socket }
+    }
+}
+
+/// What an RNIC has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RnicCounters {
+    /// Queue pairs that exist now.
+    pub queue_pairs: u64,
+    /// Regions exposed now.
+    pub regions: u64,
+    /// FPDUs received.
+    pub received_fpdus: u64,
+    /// FPDUs sent.
+    pub sent_fpdus: u64,
+    /// Payload bytes received straight into their final place.
+    pub received_direct_bytes: u64,
+    /// Payload bytes copied from staging memory.
+    pub received_copied_bytes: u64,
+    /// Connections ended by a violation of the peer.
+    pub violations: u64,
+}
+
+/// One core's RNIC: a set of queue pairs and the memory exposed to their peers.
+#[derive(Debug)]
+pub struct Rnic {
+    provider: Provider,
+}
+
+/// Who does the work. Every method below is one line per provider.
+#[derive(Debug)]
+enum Provider {
+    Iwarp(Box<iwarp::Device>),
+}
+
+/// Calls the same method of whichever provider there is.
+macro_rules! dispatch {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match &$self.provider {
+            Provider::Iwarp(device) => device.$method($($argument),*),
+        }
+    };
+    (mut $self:ident.$method:ident($($argument:expr),*)) => {
+        match &mut $self.provider {
+            Provider::Iwarp(device) => device.$method($($argument),*),
+        }
+    };
+}
+
+impl Rnic {
+    /// An RNIC on the core of `reactor`.
+    ///
+    /// # Errors
+    /// When the capture file cannot be made.
+    pub fn new(config: RnicConfig) -> io::Result<Self> {
+        Ok(Self { provider: Provider::Iwarp(Box::new(iwarp::Device::new(config)?)) })
+    }
+
+    /// A new protection domain.
+    pub fn allocate_domain(&mut self) -> ProtectionDomain {
+        dispatch!(mut self.allocate_domain())
+    }
+
+    /// Ends a protection domain; everything exposed in it is revoked.
+    pub fn deallocate_domain(&mut self, domain: ProtectionDomain) {
+        dispatch!(mut self.deallocate_domain(domain));
+    }
+
+    /// Lets peers of the domain's queue pairs reach `length` bytes of `lease` at `offset`. `None` when the table is full.
+    pub fn expose(
+        &mut self,
+        domain: ProtectionDomain,
+        lease: Lease,
+        offset: u32,
+        length: u32,
+        access: Access,
+    ) -> Option<RemoteBuffer> {
+        dispatch!(mut self.expose(domain, lease, offset, length, access))
+    }
+
+    /// Ends an exposure and gives the lease back: at once for the peer, though a send of its bytes that is in flight still
+    /// holds another lease. After an invalidation by the peer this is how its owner takes the lease. `None` for a key that is not exposed.
+    pub fn revoke(&mut self, key: u32) -> Option<Lease> {
+        dispatch!(mut self.revoke(key))
+    }
+
+    /// Listens for connections.
+    ///
+    /// # Errors
+    /// The system's refusal to bind.
+    pub fn listen(
+        &mut self,
+        reactor: &mut Reactor,
+        parameters: &ListenParameters,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        dispatch!(mut self.listen(reactor, parameters))
+    }
+
+    /// Stops listening; requests that wait are unaffected.
+    pub fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
+        dispatch!(mut self.close_listener(reactor, listener));
+    }
+
+    /// Starts a connection. [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
+    ///
+    /// # Errors
+    /// When the table of queue pairs is full or no socket could be made.
+    pub fn connect(
+        &mut self,
+        reactor: &mut Reactor,
+        parameters: &ConnectParameters<'_>,
+    ) -> io::Result<QueuePairId> {
+        dispatch!(mut self.connect(reactor, parameters))
+    }
+
+    /// Accepts a request of any core's listener. [`Event::Established`] follows when the queue pair may be used.
+    ///
+    /// # Errors
+    /// When the table of queue pairs is full.
+    pub fn accept(
+        &mut self,
+        reactor: &mut Reactor,
+        request: ConnectRequest,
+        attributes: &QueuePairAttributes,
+        private_data: &[u8],
+    ) -> io::Result<QueuePairId> {
+        let ConnectRequest { private_data: said, pending, .. } = request;
+        dispatch!(mut self.accept(reactor, *pending, said, attributes, private_data))
+    }
+
+    /// Refuses a request and tells the peer why.
+    pub fn reject(&mut self, reactor: &mut Reactor, request: ConnectRequest, private_data: &[u8]) {
+        dispatch!(mut self.reject(reactor, *request.pending, private_data));
+    }
+
+    /// Ends a connection: what was posted before is still sent, for a bounded time; then [`Event::Disconnected`] follows.
+    pub fn disconnect(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
+        dispatch!(mut self.disconnect(reactor, queue_pair));
+    }
+
+    /// Ends a connection at once: what was posted and not yet sent never is, and the peer is reset. Then
+    /// [`Event::Disconnected`] follows.
+    pub fn abort(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
+        dispatch!(mut self.abort(reactor, queue_pair));
+    }
+
+    /// Appends a work request to the send queue. It starts with the next [`Rnic::flush`].
+    ///
+    /// # Errors
+    /// Gives the request back when the queue is full or has ended.
+    pub fn post_send(&mut self, queue_pair: QueuePairId, request: SendRequest) -> Result<(), PostError> {
+        dispatch!(mut self.post_send(queue_pair, request))
+    }
+
+    /// Gives the peer `count` more receive credits.
+    pub fn post_receive(&mut self, queue_pair: QueuePairId, count: u32) {
+        dispatch!(mut self.post_receive(queue_pair, count));
+    }
+
+    /// Rings the doorbell: starts everything posted since the last flush, on all queue pairs, with as few sends as possible.
+    pub fn flush(&mut self, reactor: &mut Reactor) {
+        dispatch!(mut self.flush(reactor));
+    }
+
+    /// Takes a completion of the reactor that bears this RNIC's owner.
+    pub fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
+        dispatch!(mut self.on_completion(reactor, completion));
+    }
+
+    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something did.
+    pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
+        dispatch!(mut self.poll(reactor))
+    }
+
+    /// The next event, in order.
+    pub fn next_event(&mut self) -> Option<Event> {
+        dispatch!(mut self.next_event())
+    }
+
+    /// The two ends of a connection (local, peer).
+    pub fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {
+        dispatch!(self.addresses(queue_pair))
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> RnicCounters {
+        dispatch!(self.counters())
+    }
+}

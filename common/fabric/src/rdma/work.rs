@@ -1,0 +1,135 @@
+//! What is posted to a queue pair.
+
+use ringfab_memory::{Buffer, Lease};
+
+/// A queue pair of this RNIC. Handles of ended queue pairs are recognised and ignored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct QueuePairId {
+    /// Slot in the RNIC's table; small and dense, so that a caller may index by it.
+    pub index: u32,
+    /// Generation of the slot.
+    pub generation: u32,
+}
+
+/// Ties queue pairs and exposed memory together.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ProtectionDomain(pub(crate) u32);
+
+/// What a peer may do with exposed memory: exactly one of the two, so that nothing is written while it is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// The peer may read it (RDMA READ).
+    RemoteRead,
+    /// The peer may write it (RDMA WRITE).
+    RemoteWrite,
+}
+
+/// Memory of one end as the other end names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteBuffer {
+    /// Address of the first byte (tagged offset).
+    pub address: u64,
+    /// Length in bytes.
+    pub length: u32,
+    /// Remote key (STag).
+    pub key: u32,
+}
+
+/// A range of a lease.
+#[derive(Debug)]
+pub struct Slice {
+    /// The memory.
+    pub lease: Lease,
+    /// First byte of the range.
+    pub offset: u32,
+    /// Bytes in the range.
+    pub length: u32,
+}
+
+/// Up to 64 bytes that travel in the work request itself, as a capsule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inline {
+    bytes: [u8; Inline::BYTES_MAX],
+    length: u8,
+}
+
+impl Inline {
+    /// The most bytes of one.
+    pub const BYTES_MAX: usize = 64;
+
+    /// Copies `bytes`; more than [`Inline::BYTES_MAX`] is a caller's error and panics.
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut inline = Self { bytes: [0; Self::BYTES_MAX], length: bytes.len() as u8 };
+        inline.bytes[..bytes.len()].copy_from_slice(bytes);
+        inline
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// What a send-queue work request does.
+#[derive(Debug)]
+pub enum Work {
+    /// SEND: `head`, then `data`, as one message.
+    Send {
+        /// The capsule.
+        head: Inline,
+        /// In-capsule data.
+        data: Option<Slice>,
+        /// Key that the peer's RNIC invalidates on delivery (Send with Invalidate).
+        invalidate: Option<u32>,
+        /// Asks the peer for a solicited event.
+        solicited: bool,
+    },
+    /// RDMA WRITE of `source` to the peer's memory.
+    Write {
+        /// The bytes.
+        source: Slice,
+        /// The peer's key.
+        remote_key: u32,
+        /// The peer's address.
+        remote_address: u64,
+    },
+    /// RDMA READ of `length` bytes of the peer's memory into the start of `sink`.
+    Read {
+        /// Where the bytes go; given back with the completion.
+        sink: Buffer,
+        /// How many.
+        length: u32,
+        /// The peer's key.
+        remote_key: u32,
+        /// The peer's address.
+        remote_address: u64,
+    },
+}
+
+/// A send-queue work request.
+#[derive(Debug)]
+pub struct SendRequest {
+    /// The poster's name for it.
+    pub id: u64,
+    /// What it does.
+    pub work: Work,
+    /// Whether its success is reported. Reads always are, and so is everything that is flushed.
+    pub signaled: bool,
+}
+
+/// Why a work request was not taken. It comes back in the error.
+#[derive(Debug, thiserror::Error)]
+pub enum PostError {
+    /// The send queue has as many outstanding requests as it was created for.
+    #[error("the send queue is full")]
+    Full(Box<SendRequest>),
+    /// The queue pair has ended or is ending.
+    #[error("the queue pair has ended")]
+    Ended(Box<SendRequest>),
+    /// The peer lets us have no READ outstanding.
+    #[error("the peer accepts no RDMA READ")]
+    NoReads(Box<SendRequest>),
+    /// The remote range wraps around the end of the address space, so that no region can hold it.
+    #[error("the remote range wraps around the address space")]
+    Range(Box<SendRequest>),
+}

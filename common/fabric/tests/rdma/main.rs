@@ -1,0 +1,11 @@
+//! The verbs-shaped interface over the software RNIC: both ends in one thread.
+
+mod capture;
+mod connect;
+mod cores;
+mod hostile;
+mod limits;
+mod support;
+mod transfer;
+mod violations;
+mod worlds;
