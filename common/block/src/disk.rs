@@ -1,0 +1,293 @@
+//! One core's handle of a disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ringfab_memory::{Buffer, Lease, SharedMemory};
+use ringfab_reactor::{Completion, Reactor, Token};
+
+use crate::faults::{FaultInjector, Faults};
+use crate::file::FileDisk;
+use crate::memory::MemoryDisk;
+use crate::null::{NullDisk, Zeroes};
+use crate::{BlockError, OpenError};
+
+/// What stands behind a disk. The same backing is opened once per core.
+#[derive(Clone, Debug)]
+pub enum Backing {
+    /// A regular file or a block device.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Bypass the page cache.
+        direct: bool,
+        /// Refuse writes.
+        read_only: bool,
+    },
+    /// Memory of this process; all cores share it.
+    Memory(Memory),
+    /// Reads give zeroes and writes are forgotten.
+    Null {
+        /// Size in bytes.
+        bytes: u64,
+    },
+    /// Another backing that fails now and then, to test what stands above it.
+    Faulty {
+        /// What works.
+        inner: Box<Backing>,
+        /// How often it does not.
+        faults: Faults,
+    },
+}
+
+/// The bytes of a memory disk.
+pub type Memory = Arc<SharedMemory>;
+
+/// What a disk can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskProperties {
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Granularity in bytes of offsets and lengths.
+    pub offset_align: u32,
+    /// Alignment in bytes of memory.
+    pub memory_align: u32,
+    /// Whether completed writes may be lost in a crash until a flush.
+    pub volatile_cache: bool,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether a range reads as zeroes after [`Operation::Discard`]; else it may also read as before.
+    pub discard_zeroes: bool,
+}
+
+/// Which request of the caller an operation belongs to; it comes back with the result.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tag {
+    /// The caller's own.
+    pub kind: u8,
+    /// Generation of the caller's slot.
+    pub generation: u16,
+    /// The caller's slot.
+    pub index: u32,
+}
+
+impl Tag {
+    pub(crate) fn token(self, owner: u8) -> Token {
+        Token::new(owner, self.kind, self.generation, self.index)
+    }
+
+    pub(crate) fn of(token: Token) -> Self {
+        Self { kind: token.kind, generation: token.generation, index: token.index }
+    }
+}
+
+/// What to do. Offsets and lengths are in bytes.
+#[derive(Debug)]
+pub enum Operation {
+    /// Read at `offset` of the disk until `buffer` is full.
+    Read {
+        /// Position on the disk.
+        offset: u64,
+        /// Where the bytes go; given back.
+        buffer: Buffer,
+    },
+    /// Write `length` bytes of `source` at `at` to `offset` of the disk.
+    Write {
+        /// Position on the disk.
+        offset: u64,
+        /// The bytes; given back.
+        source: Lease,
+        /// First byte in the lease.
+        at: u32,
+        /// How many.
+        length: u32,
+        /// Reach stable storage before completing (force unit access).
+        durable: bool,
+    },
+    /// Make every write that completed before reach stable storage.
+    Flush,
+    /// Make a range read as zeroes.
+    WriteZeroes {
+        /// Position on the disk.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+        /// Whether the space may be freed.
+        deallocate: bool,
+        /// Reach stable storage before completing.
+        durable: bool,
+    },
+    /// The range is not needed any more: see [`DiskProperties::discard_zeroes`].
+    Discard {
+        /// Position on the disk.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+    },
+}
+
+impl Operation {
+    /// Whether it changes the disk.
+    pub fn writes(&self) -> bool {
+        !matches!(self, Self::Read { .. } | Self::Flush)
+    }
+
+    /// The range of the disk that it concerns: offset and length in bytes. A flush has none.
+    pub fn range(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Read { offset, buffer } => Some((*offset, buffer.len() as u64)),
+            Self::Write { offset, length, .. } => Some((*offset, u64::from(*length))),
+            Self::WriteZeroes { offset, length, .. } | Self::Discard { offset, length } => {
+                Some((*offset, *length))
+            }
+            Self::Flush => None,
+        }
+    }
+
+    /// Ends it here, giving back what it holds.
+    pub(crate) fn finish(self, tag: Tag, result: Result<(), BlockError>) -> Finished {
+        let (buffer, source) = match self {
+            Self::Read { buffer, .. } => (Some(buffer), None),
+            Self::Write { source, .. } => (None, Some(source)),
+            _ => (None, None),
+        };
+        Finished { tag, result, buffer, source }
+    }
+}
+
+/// An operation that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// The caller's request.
+    pub tag: Tag,
+    /// How it went.
+    pub result: Result<(), BlockError>,
+    /// The buffer of a read, also when it failed.
+    pub buffer: Option<Buffer>,
+    /// The source of a write.
+    pub source: Option<Lease>,
+}
+
+/// What became of an operation at its start.
+#[derive(Debug)]
+pub enum Started {
+    /// It is on its way; the reactor will complete it.
+    Pending,
+    /// It is done already.
+    Finished(Finished),
+}
+
+/// One core's handle of a disk.
+#[derive(Debug)]
+pub struct Disk {
+    kind: Kind,
+    faults: Option<FaultInjector>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    File(FileDisk),
+    Memory(MemoryDisk),
+    Null(NullDisk),
+}
+
+impl Disk {
+    /// Opens `backing` on the core of `reactor`. The tokens of its reactor operations are `owner` and the three
+    /// parts of the caller's [`Tag`], so that the caller finds the disk of a completion through its own request.
+    /// `zeroes`, which all disks of a core share, are what a null disk shows and what zeroing writes where it must.
+    ///
+    /// # Errors
+    /// [`OpenError`] says which file and why.
+    pub fn open(
+        backing: &Backing,
+        reactor: &mut Reactor,
+        zeroes: &Zeroes,
+        owner: u8,
+    ) -> Result<Self, OpenError> {
+        let kind = match backing {
+            Backing::File { path, direct, read_only } => {
+                Kind::File(FileDisk::open(path, *direct, *read_only, reactor, zeroes, owner)?)
+            }
+            Backing::Memory(memory) => Kind::Memory(MemoryDisk::new(Arc::clone(memory))),
+            Backing::Null { bytes } => Kind::Null(NullDisk::new(*bytes, zeroes)),
+            Backing::Faulty { inner, faults } => {
+                let disk = Self::open(inner, reactor, zeroes, owner)?;
+                return Ok(Self { kind: disk.kind, faults: Some(FaultInjector::new(*faults)) });
+            }
+        };
+        Ok(Self { kind, faults: None })
+    }
+
+    /// What it can do.
+    pub fn properties(&self) -> DiskProperties {
+        match &self.kind {
+            Kind::File(disk) => disk.properties(),
+            Kind::Memory(disk) => disk.properties(),
+            Kind::Null(disk) => disk.properties(),
+        }
+    }
+
+    /// The bytes of a range without any I/O, when the disk can hand them out (a null disk's zeroes).
+    pub fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
+        match &self.kind {
+            Kind::Null(disk) if self.faults.is_none() => disk.peek(offset, length),
+            _ => None,
+        }
+    }
+
+    /// Starts an operation. What cannot be done (out of range, misaligned, read only) is finished at once with
+    /// its error.
+    pub fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
+        let fault = self.faults.as_mut().and_then(|faults| faults.strike(&operation));
+        if let Err(error) = fault.map_or_else(|| self.check(&operation), Err) {
+            return Started::Finished(operation.finish(tag, Err(error)));
+        }
+        match &mut self.kind {
+            Kind::File(disk) => disk.start(reactor, operation, tag),
+            Kind::Memory(disk) => Started::Finished(disk.run(operation, tag)),
+            Kind::Null(_) => Started::Finished(NullDisk::run(operation, tag)),
+        }
+    }
+
+    /// Takes a completion of the reactor that belongs to this disk. `None` when the operation has a further step.
+    pub fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
+        match &mut self.kind {
+            Kind::File(disk) => disk.on_completion(reactor, completion),
+            Kind::Memory(_) | Kind::Null(_) => None,
+        }
+    }
+
+    /// Looks whether the backing has grown or shrunk; the new size in bytes.
+    ///
+    /// # Errors
+    /// When the backing is gone.
+    pub fn refresh(&mut self) -> Result<u64, BlockError> {
+        match &mut self.kind {
+            Kind::File(disk) => disk.refresh(),
+            Kind::Memory(_) | Kind::Null(_) => Ok(self.properties().bytes),
+        }
+    }
+
+    /// Closes it. Operations in flight finish first, with [`BlockError::Cancelled`] or their result.
+    pub fn close(self, reactor: &mut Reactor) {
+        if let Kind::File(disk) = self.kind {
+            disk.close(reactor);
+        }
+    }
+
+    fn check(&self, operation: &Operation) -> Result<(), BlockError> {
+        let properties = self.properties();
+        if operation.writes() && properties.read_only {
+            return Err(BlockError::ReadOnly);
+        }
+        let Some((offset, length)) = operation.range() else { return Ok(()) };
+        if offset.checked_add(length).is_none_or(|end| end > properties.bytes) {
+            return Err(BlockError::OutOfRange);
+        }
+        let align = u64::from(properties.offset_align);
+        if !offset.is_multiple_of(align) || !length.is_multiple_of(align) {
+            return Err(BlockError::Misaligned);
+        }
+        Ok(())
+    }
+}

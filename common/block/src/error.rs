@@ -1,0 +1,57 @@
+//! What can go wrong with a disk.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a disk could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The system refused.
+    #[error("cannot open {path}: {source}")]
+    Open {
+        /// Which file or device.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// What is there cannot serve as a disk of this shape.
+    #[error("{path} {reason}")]
+    Unsuitable {
+        /// Which file or device.
+        path: PathBuf,
+        /// Why, as the end of a sentence that begins with the path.
+        reason: String,
+    },
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlockError {
+    /// The range is not within the disk.
+    #[error("beyond the end of the disk")]
+    OutOfRange,
+    /// Offset, length or memory are not aligned as the disk needs.
+    #[error("not aligned as the disk needs")]
+    Misaligned,
+    /// The disk cannot be written.
+    #[error("the disk is read only")]
+    ReadOnly,
+    /// No space is left behind the disk (a thin volume, a sparse file).
+    #[error("no space left")]
+    NoSpace,
+    /// The disk does not do this.
+    #[error("not supported by the disk")]
+    NotSupported,
+    /// The disk is gone.
+    #[error("the disk is gone")]
+    Gone,
+    /// A read failed for good.
+    #[error("read error")]
+    Read,
+    /// A write, flush or deallocation failed for good.
+    #[error("write error")]
+    Write,
+    /// The operation was given up because the disk was closed.
+    #[error("cancelled")]
+    Cancelled,
+}

@@ -1,0 +1,223 @@
+//! A regular file or a block device, through the core's ring.
+
+use std::collections::VecDeque;
+use std::io::{self, Seek};
+use std::path::{Path, PathBuf};
+
+use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, Payload, Reactor};
+
+use crate::disk::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::null::Zeroes;
+use crate::{BlockError, OpenError};
+
+/// One core's handle of a file.
+#[derive(Debug)]
+pub(crate) struct FileDisk {
+    file: FileId,
+    path: PathBuf,
+    info: FileInfo,
+    read_only: bool,
+    owner: u8,
+    zeroes: Zeroes,
+    /// Operations of more than one step. They are rare, and there are few at once.
+    composites: VecDeque<Composite>,
+}
+
+/// An operation of several steps, of which one is in flight.
+#[derive(Debug)]
+struct Composite {
+    tag: Tag,
+    step: Step,
+    /// What is still to be zeroed by writing, when the file cannot do it by itself.
+    position: u64,
+    end: u64,
+    discard: bool,
+    durable: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Asking the file system or the device to zero or free the range.
+    Allocate,
+    /// Writing zeroes, piece by piece, because it cannot.
+    WriteZeroes,
+    /// Making it durable.
+    Sync,
+}
+
+impl FileDisk {
+    pub(crate) fn open(
+        path: &Path,
+        direct: bool,
+        read_only: bool,
+        reactor: &mut Reactor,
+        zeroes: &Zeroes,
+        owner: u8,
+    ) -> Result<Self, OpenError> {
+        let path = path.to_path_buf();
+        let opened = reactor.open_file(&path, FileOptions { direct, read_only });
+        let (file, info) = opened.map_err(|source| OpenError::Open { path: path.clone(), source })?;
+        let unsuitable =
+            |reason: &str| OpenError::Unsuitable { path: path.clone(), reason: reason.to_owned() };
+        if info.bytes == 0 {
+            reactor.close_file(file);
+            return Err(unsuitable("is empty: give it a size first, for instance with truncate"));
+        }
+        Ok(Self { file, path, info, read_only, owner, zeroes: zeroes.clone(), composites: VecDeque::new() })
+    }
+
+    pub(crate) fn properties(&self) -> DiskProperties {
+        DiskProperties {
+            bytes: self.info.bytes,
+            offset_align: self.info.offset_align,
+            memory_align: self.info.memory_align,
+            volatile_cache: true,
+            read_only: self.read_only,
+            // A block device may refuse to unmap, and then a discard does nothing.
+            discard_zeroes: !self.info.block_device,
+        }
+    }
+
+    /// Starts an operation whose range and rights were checked.
+    pub(crate) fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
+        let token = tag.token(self.owner);
+        match operation {
+            Operation::Read { offset, buffer } => {
+                let length = buffer.len();
+                reactor.read_file(self.file, offset, buffer, 0, length, token);
+            }
+            Operation::Write { offset, source, at, length, durable } => {
+                reactor.write_file(self.file, offset, source, at as usize, length as usize, durable, token);
+            }
+            Operation::Flush => reactor.sync_file(self.file, token),
+            Operation::WriteZeroes { offset, length, deallocate, durable } => {
+                let what = if deallocate { Allocate::PunchHole } else { Allocate::ZeroRange };
+                self.start_composite(reactor, tag, what, (offset, length), false, durable);
+            }
+            Operation::Discard { offset, length } => {
+                self.start_composite(reactor, tag, Allocate::PunchHole, (offset, length), true, false);
+            }
+        }
+        Started::Pending
+    }
+
+    pub(crate) fn on_completion(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: Completion,
+    ) -> Option<Finished> {
+        let tag = Tag::of(completion.token);
+        if let Some(index) = self.composites.iter().position(|composite| composite.tag == tag) {
+            return self.advance(reactor, index, completion);
+        }
+        let (result, buffer, source) = match completion.payload {
+            Payload::Buffer(buffer) => (read_result(completion.result, buffer.len()), Some(buffer), None),
+            Payload::Lease(source) => (write_result(completion.result), None, Some(source)),
+            _ => (write_result(completion.result), None, None),
+        };
+        Some(Finished { tag, result, buffer, source })
+    }
+
+    pub(crate) fn refresh(&mut self) -> Result<u64, BlockError> {
+        let size = |mut file: std::fs::File| file.seek(io::SeekFrom::End(0));
+        let bytes = std::fs::File::open(&self.path).and_then(size).map_err(|_| BlockError::Gone)?;
+        self.info.bytes = bytes;
+        Ok(bytes)
+    }
+
+    pub(crate) fn close(self, reactor: &mut Reactor) {
+        reactor.close_file(self.file);
+    }
+
+    fn start_composite(
+        &mut self,
+        reactor: &mut Reactor,
+        tag: Tag,
+        what: Allocate,
+        (offset, length): (u64, u64),
+        discard: bool,
+        durable: bool,
+    ) {
+        let end = offset + length;
+        let composite = Composite { tag, step: Step::Allocate, position: offset, end, discard, durable };
+        self.composites.push_back(composite);
+        reactor.allocate_file(self.file, what, offset, length, tag.token(self.owner));
+    }
+
+    /// One step of a composite has ended: starts the next, or finishes it.
+    fn advance(&mut self, reactor: &mut Reactor, index: usize, completion: Completion) -> Option<Finished> {
+        let block_device = self.info.block_device;
+        let composite = &mut self.composites[index];
+        let next = match (composite.step, completion.result) {
+            (Step::Allocate, Ok(_)) if composite.durable => Ok(Some(Step::Sync)),
+            (Step::Allocate | Step::Sync, Ok(_)) => Ok(None),
+            (Step::Allocate, Err(error)) if unsupported(&error) => {
+                // A block device that cannot unmap may ignore a discard; everything else must become zeroes.
+                Ok((!(composite.discard && block_device)).then_some(Step::WriteZeroes))
+            }
+            (Step::WriteZeroes, Ok(written)) => {
+                composite.position += u64::from(written);
+                let done = composite.position >= composite.end;
+                Ok(if !done { Some(Step::WriteZeroes) } else { composite.durable.then_some(Step::Sync) })
+            }
+            (_, Err(error)) => Err(map_error(&error, BlockError::Write)),
+        };
+        match next {
+            Ok(Some(step)) => {
+                composite.step = step;
+                self.run_step(reactor, index);
+                None
+            }
+            Ok(None) => Some(self.end_composite(index, Ok(()))),
+            Err(error) => Some(self.end_composite(index, Err(error))),
+        }
+    }
+
+    fn run_step(&mut self, reactor: &mut Reactor, index: usize) {
+        let Composite { tag, step, position, end, .. } = self.composites[index];
+        let token = tag.token(self.owner);
+        if step == Step::Sync {
+            reactor.sync_file(self.file, token);
+            return;
+        }
+        let length = self.zeroes.0.len().min(usize::try_from(end - position).unwrap_or(usize::MAX));
+        reactor.write_file(self.file, position, self.zeroes.0.clone(), 0, length, false, token);
+    }
+
+    fn end_composite(&mut self, index: usize, result: Result<(), BlockError>) -> Finished {
+        let tag = self.composites[index].tag;
+        self.composites.swap_remove_back(index);
+        Finished { tag, result, buffer: None, source: None }
+    }
+}
+
+/// The reactor goes on after a short read until the end of the file, so fewer bytes than were asked for mean
+/// that the file was cut off under us: an error, never a short read that passes for a whole one.
+fn read_result(result: io::Result<u32>, expected: usize) -> Result<(), BlockError> {
+    match result {
+        Ok(read) if read as usize == expected => Ok(()),
+        Ok(_) => Err(BlockError::Read),
+        Err(error) => Err(map_error(&error, BlockError::Read)),
+    }
+}
+
+fn write_result(result: io::Result<u32>) -> Result<(), BlockError> {
+    result.map(drop).map_err(|error| map_error(&error, BlockError::Write))
+}
+
+fn unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY))
+}
+
+/// The one place where the system's errors become ours.
+fn map_error(error: &io::Error, otherwise: BlockError) -> BlockError {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => BlockError::NoSpace,
+        Some(libc::EINVAL) => BlockError::Misaligned,
+        Some(libc::EROFS | libc::EPERM | libc::EBADF) => BlockError::ReadOnly,
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => BlockError::NotSupported,
+        Some(libc::ENODEV | libc::ENXIO) => BlockError::Gone,
+        Some(libc::ECANCELED) => BlockError::Cancelled,
+        _ => otherwise,
+    }
+}

@@ -1,0 +1,186 @@
+//! Disks over the real ring: files, memory, null, and faults on purpose.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_block::{
+    Backing, BlockError, Disk, Faults, Finished, OpenError, Operation, Started, Tag, Zeroes,
+};
+use ringfab_memory::{ClassLayout, Pool, SharedMemory};
+use ringfab_reactor::{Reactor, ReactorConfig, Time, Token, Wait};
+
+const DISK_BYTES: u64 = 1 << 20;
+
+struct Bench {
+    reactor: Reactor,
+    pool: Pool,
+    zeroes: Zeroes,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let config = ReactorConfig { entries: 64, spin: Duration::ZERO, descriptors_max: 64 };
+        let mut reactor = Reactor::new(&config).expect("a ring");
+        let layout =
+            [ClassLayout { buffer_bytes: 4096, count: 8 }, ClassLayout { buffer_bytes: 65_536, count: 8 }];
+        let pool = Pool::new(&layout).expect("a pool");
+        reactor.register_pool(&pool);
+        let zeroes = Zeroes::new(&pool).expect("zeroes");
+        Self { reactor, pool, zeroes }
+    }
+
+    fn open(&mut self, backing: &Backing) -> Result<Disk, OpenError> {
+        Disk::open(backing, &mut self.reactor, &self.zeroes, 7)
+    }
+
+    fn run(&mut self, disk: &mut Disk, operation: Operation) -> Finished {
+        let tag = Tag { kind: 1, generation: 2, index: 3 };
+        if let Started::Finished(finished) = disk.start(&mut self.reactor, operation, tag) {
+            return finished;
+        }
+        let limit = self.reactor.clock() + Duration::from_secs(10);
+        self.reactor.set_timer(limit, Token::new(0, 0, 0, 0));
+        loop {
+            self.reactor.turn(Wait::Event).expect("a turn");
+            while let Some(completion) = self.reactor.next_completion() {
+                assert_eq!(completion.token.owner, 7, "the disk did not answer in time");
+                if let Some(finished) = disk.on_completion(&mut self.reactor, completion) {
+                    assert_eq!(finished.tag, tag);
+                    return finished;
+                }
+            }
+            assert!(self.reactor.now() < Time::MAX);
+        }
+    }
+
+    fn write(&mut self, disk: &mut Disk, offset: u64, byte: u8, length: u32, durable: bool) -> Finished {
+        let mut buffer = self.pool.take(length as usize).expect("a buffer");
+        buffer.fill(byte);
+        self.run(disk, Operation::Write { offset, source: buffer.share(), at: 0, length, durable })
+    }
+
+    fn read(&mut self, disk: &mut Disk, offset: u64, length: usize) -> (Result<(), BlockError>, Vec<u8>) {
+        let buffer = self.pool.take(length).expect("a buffer");
+        let finished = self.run(disk, Operation::Read { offset, buffer });
+        (finished.result, finished.buffer.expect("a read gives its buffer back").to_vec())
+    }
+}
+
+fn file(bytes: u64) -> (tempfile::NamedTempFile, Backing) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(bytes).expect("its size");
+    let backing = backing_of(file.path());
+    (file, backing)
+}
+
+fn backing_of(path: &Path) -> Backing {
+    Backing::File { path: path.to_path_buf(), direct: false, read_only: false }
+}
+
+fn behaves_like_a_disk(backing: &Backing) {
+    let mut bench = Bench::new();
+    let mut disk = bench.open(backing).expect("a disk");
+    assert_eq!(disk.properties().bytes, DISK_BYTES);
+    bench.write(&mut disk, 0, 0xab, 65_536, false).result.expect("written");
+    bench.write(&mut disk, 4096, 0xcd, 4096, true).result.expect("written durably");
+    let (result, bytes) = bench.read(&mut disk, 0, 65_536);
+    result.expect("read");
+    assert!(bytes[..4096].iter().all(|byte| *byte == 0xab));
+    assert!(bytes[4096..8192].iter().all(|byte| *byte == 0xcd));
+    bench.run(&mut disk, Operation::Flush).result.expect("flushed");
+    for (deallocate, durable) in [(false, false), (true, true)] {
+        bench.write(&mut disk, 0, 0xab, 65_536, false).result.expect("written");
+        let zero = Operation::WriteZeroes { offset: 4096, length: 8192, deallocate, durable };
+        bench.run(&mut disk, zero).result.expect("zeroed");
+        let (_, bytes) = bench.read(&mut disk, 0, 65_536);
+        for (offset, byte) in bytes.iter().enumerate() {
+            assert_eq!(*byte, if (4096..12_288).contains(&offset) { 0 } else { 0xab }, "byte {offset}");
+        }
+    }
+    bench.run(&mut disk, Operation::Discard { offset: 0, length: DISK_BYTES }).result.expect("discarded");
+    assert!(disk.properties().discard_zeroes);
+    assert!(bench.read(&mut disk, 0, 65_536).1.iter().all(|byte| *byte == 0));
+    let (result, _) = bench.read(&mut disk, DISK_BYTES - 4096, 8192);
+    assert_eq!(result, Err(BlockError::OutOfRange));
+    let beyond = bench.write(&mut disk, u64::MAX, 0, 4096, false);
+    assert_eq!(beyond.result, Err(BlockError::OutOfRange));
+    assert!(beyond.source.is_some(), "a refused write gives its source back");
+    disk.close(&mut bench.reactor);
+}
+
+#[test]
+fn a_file_behaves_like_a_disk() {
+    let (_file, backing) = file(DISK_BYTES);
+    behaves_like_a_disk(&backing);
+}
+
+#[test]
+fn memory_behaves_like_a_disk() {
+    let memory = SharedMemory::new(DISK_BYTES as usize).expect("memory");
+    behaves_like_a_disk(&Backing::Memory(Arc::new(memory)));
+}
+
+#[test]
+fn a_null_disk_shows_zeroes_without_any_copy() {
+    let mut bench = Bench::new();
+    let mut disk = bench.open(&Backing::Null { bytes: DISK_BYTES }).expect("a disk");
+    bench.write(&mut disk, 0, 0xab, 4096, false).result.expect("forgotten");
+    assert!(bench.read(&mut disk, 0, 4096).1.iter().all(|byte| *byte == 0));
+    let shown = disk.peek(DISK_BYTES - 4096, 4096).expect("its zeroes");
+    shown.with_bytes(0..4096, |bytes| assert!(bytes.iter().all(|byte| *byte == 0)));
+    assert!(disk.peek(DISK_BYTES - 4095, 4096).is_none());
+    assert!(disk.peek(u64::MAX, 1).is_none());
+}
+
+#[test]
+fn a_file_that_was_cut_off_fails_its_reads_instead_of_passing_for_short_ones() {
+    let (file, backing) = file(DISK_BYTES);
+    let mut bench = Bench::new();
+    let mut disk = bench.open(&backing).expect("a disk");
+    file.as_file().set_len(4096).expect("cut off");
+    assert_eq!(bench.read(&mut disk, 0, 8192).0, Err(BlockError::Read));
+    assert_eq!(bench.read(&mut disk, 0, 4096).0, Ok(()));
+    assert_eq!(disk.refresh(), Ok(4096));
+    assert_eq!(bench.read(&mut disk, 4096, 4096).0, Err(BlockError::OutOfRange));
+}
+
+#[test]
+fn a_read_only_disk_refuses_every_change() {
+    let (file, _) = file(DISK_BYTES);
+    let mut bench = Bench::new();
+    let backing = Backing::File { path: file.path().to_path_buf(), direct: false, read_only: true };
+    let mut disk = bench.open(&backing).expect("a disk");
+    assert_eq!(bench.write(&mut disk, 0, 1, 4096, false).result, Err(BlockError::ReadOnly));
+    let zero = Operation::WriteZeroes { offset: 0, length: 4096, deallocate: false, durable: false };
+    assert_eq!(bench.run(&mut disk, zero).result, Err(BlockError::ReadOnly));
+    assert_eq!(bench.read(&mut disk, 0, 4096).0, Ok(()));
+}
+
+#[test]
+fn what_cannot_be_a_disk_is_named() {
+    let mut bench = Bench::new();
+    let missing = bench.open(&backing_of(Path::new("/nonexistent/disk.img"))).expect_err("missing");
+    assert!(missing.to_string().contains("/nonexistent/disk.img"), "{missing}");
+    let (_file, empty) = file(0);
+    let empty = bench.open(&empty).expect_err("empty");
+    assert!(empty.to_string().contains("is empty"), "{empty}");
+}
+
+#[test]
+fn faults_strike_as_often_as_they_were_asked_to_and_the_same_way_each_time() {
+    let strikes = |seed| {
+        let mut bench = Bench::new();
+        let inner = Box::new(Backing::Null { bytes: DISK_BYTES });
+        let faults = Faults { seed, read_one_in: 4, write_one_in: 0, flush_one_in: 1 };
+        let mut disk = bench.open(&Backing::Faulty { inner, faults }).expect("a disk");
+        assert_eq!(bench.run(&mut disk, Operation::Flush).result, Err(BlockError::Write));
+        assert_eq!(bench.write(&mut disk, 0, 1, 4096, false).result, Ok(()));
+        (0..400).map(|_| bench.read(&mut disk, 0, 4096).0.is_err()).collect::<Vec<bool>>()
+    };
+    let first = strikes(1);
+    let count = first.iter().filter(|struck| **struck).count();
+    assert!((60..140).contains(&count), "{count} of 400");
+    assert_eq!(first, strikes(1));
+    assert_ne!(first, strikes(2));
+}
