@@ -1,0 +1,75 @@
+//! The Discovery log page (NVM Express Base 2.0, section 5.16.1.23): which subsystems there are for this host, and
+//! where.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ringfab_spec::log::{
+    AddressFamily, DiscoveryCntlid, DiscoveryLogEntry, DiscoveryLogHeader, RdmaProviderType, RdmaTsas,
+    SecureChannel, SubsystemType, TransportRequirements,
+};
+use ringfab_spec::{Nqn, NqnField};
+
+use super::ascii;
+use super::page::Page;
+use crate::controller::Controller;
+use crate::subsystem::Subsystem;
+use crate::target::{Listener, Target};
+
+/// The largest admin queue that a host should ask for, in entries.
+const ADMIN_QUEUE_ENTRIES_MAX: u32 = 128;
+
+/// One entry per listener that this host can reach and subsystem that it may see.
+pub(super) fn page(controller: &Controller) -> Page {
+    let mut header = DiscoveryLogHeader::zeroed();
+    let Some(target) = controller.target() else { return Page::of(&header) };
+    let entries = entries(controller, &target);
+    header.genctr.set(target.generation());
+    header.numrec.set(entries.len() as u64);
+    let mut page = Page::of(&header);
+    entries.iter().for_each(|entry| page.push(entry));
+    page
+}
+
+fn entries(controller: &Controller, target: &Target) -> Vec<DiscoveryLogEntry> {
+    let local = controller.queues().first().map(|admin| admin.listener());
+    let listeners = target.listeners();
+    let mut entries = Vec::new();
+    for subsystem in target.subsystems().iter().filter(|one| one.allows(&controller.host().nqn)) {
+        for (index, listener) in listeners.iter().enumerate() {
+            let port_id = u16::try_from(index + 1).unwrap_or(u16::MAX);
+            let address = reachable(listener, local);
+            entries.extend(address.map(|address| entry(subsystem, listener, address, port_id)));
+        }
+    }
+    entries
+}
+
+fn entry(subsystem: &Subsystem, listener: &Listener, address: SocketAddr, port_id: u16) -> DiscoveryLogEntry {
+    let mut entry = DiscoveryLogEntry::zeroed();
+    entry.adrfam = if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 };
+    entry.subtype = SubsystemType::NVM;
+    entry.treq = TransportRequirements::default().with_secure_channel(SecureChannel::NOT_REQUIRED);
+    entry.portid.set(port_id);
+    entry.cntlid.set(DiscoveryCntlid::DYNAMIC);
+    let admin_entries = listener.limits.queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
+    entry.asqsz.set(u16::try_from(admin_entries).expect("bounded above"));
+    entry.trsvcid = ascii(&address.port().to_string());
+    entry.traddr = ascii(&address.ip().to_string());
+    entry.subnqn = NqnField::new(Nqn::new(subsystem.nqn()).expect("the configuration was checked"));
+    entry.set_rdma(RdmaTsas::new(RdmaProviderType::IWARP));
+    entry
+}
+
+/// The address of a listener for a host that reached us at `local`. A listener on all addresses is reached where the
+/// host is already; one on all IPv4 addresses is not reached from IPv6.
+fn reachable(listener: &Listener, local: Option<SocketAddr>) -> Option<SocketAddr> {
+    let address = listener.address;
+    if !address.ip().is_unspecified() {
+        return Some(address);
+    }
+    let ip = local?.ip().to_canonical();
+    match (address.ip(), ip) {
+        (IpAddr::V4(_), IpAddr::V6(_)) => None,
+        _ => Some(SocketAddr::new(ip, address.port())),
+    }
+}

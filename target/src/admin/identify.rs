@@ -1,0 +1,109 @@
+//! Identify (NVM Express Base 2.0, section 5.17; NVM Command Set 1.0, section 4.1.5).
+
+mod controller;
+mod namespace;
+
+use ringfab_spec::Status;
+use ringfab_spec::identify::{
+    Cns, CommandSet, CommandSetVector, CommandSetVectors, DATA_LEN, IdentifyNvmController, NamespaceList,
+};
+
+use super::page::Page;
+use super::{AdminOutcome, NSID};
+use crate::command::{Command, dword_offset};
+use crate::controller::Controller;
+use crate::failure::Failure;
+use crate::namespace::Namespace;
+use crate::subsystem::NSID_MAX;
+
+const CNS: u16 = dword_offset(10);
+const CNTID: u16 = dword_offset(10) + 2;
+const CSI: u16 = dword_offset(11) + 3;
+
+pub(super) use controller::has_volatile_cache;
+
+pub(super) fn identify(controller: &Controller, command: Command<'_>) -> Result<AdminOutcome, Failure> {
+    let cns = Cns(command.u8(CNS));
+    if controller.is_discovery() && cns != Cns::CONTROLLER {
+        return Err(Failure::invalid_field(CNS));
+    }
+    let page = match cns {
+        Cns::NAMESPACE | Cns::ALLOCATED_NAMESPACE => {
+            in_range(controller, command)?.map_or_else(empty, namespace::namespace)
+        }
+        Cns::CONTROLLER => Page::of(&controller::controller(controller)),
+        Cns::ACTIVE_NAMESPACES | Cns::ALLOCATED_NAMESPACES => list(controller, command)?,
+        Cns::NAMESPACE_DESCRIPTORS => namespace::descriptors(active(controller, command)?),
+        Cns::COMMAND_SET_NAMESPACE => {
+            check_csi(command)?;
+            in_range(controller, command)?;
+            // Of the NVM Command Set's own fields none applies: there is no protection information.
+            empty()
+        }
+        Cns::COMMAND_SET_CONTROLLER => {
+            check_csi(command)?;
+            // All zero: no limits beyond those of the fields of the commands.
+            Page::of(&IdentifyNvmController::zeroed())
+        }
+        Cns::COMMAND_SET_ACTIVE_NAMESPACES => {
+            check_csi(command)?;
+            list(controller, command)?
+        }
+        Cns::INDEPENDENT_NAMESPACE => {
+            in_range(controller, command)?.map_or_else(empty, namespace::independent)
+        }
+        Cns::NAMESPACE_CONTROLLERS => {
+            active(controller, command)?;
+            Page::of(&controller::controllers(controller, command.u16(CNTID)))
+        }
+        Cns::CONTROLLERS => Page::of(&controller::controllers(controller, command.u16(CNTID))),
+        Cns::COMMAND_SETS => command_sets(controller, command)?,
+        _ => return Err(Failure::invalid_field(CNS)),
+    };
+    Ok(AdminOutcome::Data { bytes: page.into_bytes(), dw0: 0 })
+}
+
+fn empty() -> Page {
+    Page::zeroed(DATA_LEN)
+}
+
+const INVALID_NSID: Failure = Failure::at(Status::INVALID_NAMESPACE, NSID);
+
+/// A namespace that may be inactive, whose page is all zero then. The broadcast value is refused: it would ask for
+/// what is common to namespaces that a host may create, and here it may not.
+fn in_range<'a>(controller: &'a Controller, command: Command<'_>) -> Result<Option<&'a Namespace>, Failure> {
+    match command.nsid() {
+        nsid @ 1..=NSID_MAX => Ok(controller.namespace(nsid).map(AsRef::as_ref)),
+        _ => Err(INVALID_NSID),
+    }
+}
+
+fn active<'a>(controller: &'a Controller, command: Command<'_>) -> Result<&'a Namespace, Failure> {
+    in_range(controller, command)?.ok_or(INVALID_NSID)
+}
+
+/// The active identifiers above that of the command, ascending; a table of 1,024 always fits.
+fn list(controller: &Controller, command: Command<'_>) -> Result<Page, Failure> {
+    let after = command.nsid();
+    if after >= u32::MAX - 1 {
+        return Err(INVALID_NSID);
+    }
+    let nsids = controller.namespaces().map(|namespace| namespace.nsid());
+    Ok(Page::of(&NamespaceList::following(after, nsids)))
+}
+
+fn check_csi(command: Command<'_>) -> Result<(), Failure> {
+    if CommandSet(command.u8(CSI)) == CommandSet::NVM { Ok(()) } else { Err(Failure::invalid_field(CSI)) }
+}
+
+/// The combinations of command sets: one, of the NVM Command Set alone.
+fn command_sets(controller: &Controller, command: Command<'_>) -> Result<Page, Failure> {
+    const THIS_CONTROLLER: u16 = 0xffff;
+    let id = command.u16(CNTID);
+    if id != THIS_CONTROLLER && id != controller.id() {
+        return Err(Failure::invalid_field(CNTID));
+    }
+    let mut page = CommandSetVectors::zeroed();
+    page.vectors[0] = CommandSetVector::default().with_nvm(true);
+    Ok(Page::of(&page))
+}

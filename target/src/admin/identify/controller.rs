@@ -1,0 +1,108 @@
+//! The pages that describe the controller.
+
+use ringfab_block::Backing;
+use ringfab_spec::identify::{
+    ControllerAttributes, ControllerList, ControllerType, EntrySizes, FabricsCommands, FirmwareUpdates,
+    IdentifyController, LogPageAttributes, MultiPath, OptionalEvents, OptionalNvmCommands, SglAlignment,
+    SglSupport, VolatileCacheAttributes,
+};
+use ringfab_spec::property::Version;
+use ringfab_spec::{Nqn, NqnField};
+
+use crate::admin::{FIRMWARE, ascii};
+use crate::controller::{
+    Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY, VERSION, supported_events,
+};
+use crate::subsystem::NSID_MAX;
+
+/// Maximum Data Transfer Size: a power of two of 4 KiB pages; 1 MiB.
+const MDTS: u8 = 8;
+
+/// The longest that a controller needs to be ready again, in microseconds: what CAP.TO says.
+const READY_US_MAX: u32 = 15_000_000;
+
+/// Bytes of a command capsule without data.
+const CAPSULE_BYTES: u32 = 64;
+
+pub(super) fn controller(controller: &Controller) -> IdentifyController {
+    let mut page = IdentifyController::zeroed();
+    common(&mut page, controller);
+    if controller.is_discovery() {
+        page.cntrltype = ControllerType::DISCOVERY;
+        page.lpa = LogPageAttributes::default().with_extended_data(true);
+    } else {
+        io(&mut page, controller);
+    }
+    fabrics(&mut page, controller);
+    page
+}
+
+/// What both kinds of controller say.
+fn common(page: &mut IdentifyController, controller: &Controller) {
+    let subsystem = controller.subsystem();
+    page.sn = ascii(subsystem.serial());
+    page.mn = ascii(subsystem.model());
+    page.fr = ascii(FIRMWARE);
+    page.mdts = MDTS;
+    page.cntlid.set(controller.id());
+    page.ver = Version::from_bits(VERSION);
+    page.oaes = OptionalEvents::from_bits(supported_events(controller.is_discovery()));
+    page.ctratt = ControllerAttributes::default().with_hids(true).with_tbkas(true);
+    page.aerl_z = EVENT_REQUESTS_MAX_Z;
+    page.elpe_z = ERROR_ENTRIES_MAX_Z;
+    let granularity_100ms = KEEP_ALIVE_GRANULARITY.as_millis() / 100;
+    page.kas.set(u16::try_from(granularity_100ms).expect("a second is ten units"));
+    let entries = controller.limits().queue_entries_max;
+    page.maxcmd.set(u16::try_from(entries).expect("the configuration bounds the depth"));
+}
+
+/// What only a controller with I/O queues says.
+fn io(page: &mut IdentifyController, controller: &Controller) {
+    page.cmic = MultiPath::default().with_ports(true).with_controllers(true);
+    page.cntrltype = ControllerType::IO;
+    page.rtd3r.set(READY_US_MAX);
+    page.acl_z = 3;
+    page.frmw = FirmwareUpdates::default().with_slot1_read_only(true).with_slots(1);
+    let pages = LogPageAttributes::default().with_command_effects(true).with_extended_data(true);
+    page.lpa = pages.with_supported_log_pages(true);
+    page.sqes = EntrySizes::submission();
+    page.cqes = EntrySizes::completion();
+    page.nn.set(NSID_MAX);
+    page.mnan.set(NSID_MAX);
+    let commands = OptionalNvmCommands::default().with_compare(true).with_dataset_management(true);
+    page.oncs = commands.with_write_zeroes(true).with_save_select(true).with_timestamp(true);
+    page.vwc = VolatileCacheAttributes::default()
+        .with_present(has_volatile_cache(controller))
+        .with_flush_behavior(VolatileCacheAttributes::FLUSH_ALL_SUPPORTED);
+}
+
+/// What a fabric adds.
+fn fabrics(page: &mut IdentifyController, controller: &Controller) {
+    let sgls = SglSupport::default().with_alignment(SglAlignment::BYTE).with_keyed(true);
+    page.sgls = sgls.with_address_offset(true);
+    let nqn = Nqn::new(controller.subsystem().nqn()).expect("the configuration was checked");
+    page.subnqn = NqnField::new(nqn);
+    let capsule_bytes = CAPSULE_BYTES + controller.limits().in_capsule_bytes;
+    page.ioccsz.set(capsule_bytes / IdentifyController::CAPSULE_UNIT);
+    page.iorcsz.set(1);
+    // FCATT stays zero: controllers are made when hosts connect (the dynamic controller model).
+    page.msdbd = 1;
+    page.ofcs = FabricsCommands::default().with_disconnect(!controller.is_discovery());
+}
+
+/// Whether completed writes of some namespace may be lost in a crash until a Flush. A file that is not open yet counts:
+/// a host asks only once, and would never flush again.
+pub(in crate::admin) fn has_volatile_cache(controller: &Controller) -> bool {
+    controller.subsystem().namespaces().any(|namespace| {
+        let unknown = !namespace.is_ready() && matches!(namespace.backing(), Backing::File { .. });
+        unknown || namespace.volatile_cache()
+    })
+}
+
+/// The identifiers of the subsystem's controllers from one on, ascending.
+pub(super) fn controllers(controller: &Controller, from: u16) -> ControllerList {
+    let all = controller.target().map(|target| target.controllers()).unwrap_or_default();
+    let nqn = controller.subsystem().nqn();
+    let own = all.iter().filter(|other| other.subsystem().nqn() == nqn);
+    ControllerList::starting_at(from, own.map(|other| other.id()))
+}

@@ -1,0 +1,28 @@
+//! SMART / Health Information. What this software cannot know (temperature, wear) is reported as the specification's
+//! "not reported" or as healthy; what it counts is real.
+
+use ringfab_spec::log::{CriticalWarning, Smart};
+
+use super::{AdminContext, Page};
+use crate::controller::Controller;
+
+pub(super) fn page(controller: &Controller, context: &AdminContext) -> Page {
+    let mut page = Smart::zeroed();
+    let subsystem = controller.subsystem();
+    let counters = subsystem.counters();
+    let mut namespaces = subsystem.namespaces().peekable();
+    let read_only = namespaces.peek().is_some() && namespaces.all(|one| one.read_only());
+    page.critical_warning = CriticalWarning::default().with_read_only(read_only);
+    page.available_spare = 100;
+    page.available_spare_threshold = 10;
+    page.data_units_read.set(Smart::data_units(counters.bytes_read.into()));
+    page.data_units_written.set(Smart::data_units(counters.bytes_written.into()));
+    page.host_reads.set(counters.commands_read.into());
+    page.host_writes.set(counters.commands_write.into());
+    let state = controller.state();
+    page.power_on_hours.set((context.now.since(state.created).as_secs() / 3600).into());
+    page.media_errors.set(state.errors.media_errors().into());
+    page.error_log_entries.set(state.errors.count().into());
+    drop(state);
+    Page::of(&page)
+}

@@ -1,0 +1,79 @@
+//! From a TOML document to a configuration that can only be valid.
+
+mod listener;
+mod process;
+mod subsystem;
+
+use std::ops::Range;
+
+use toml::de::DeTable;
+
+use super::Config;
+use super::error::{ConfigError, Errors};
+use super::reader::{At, Reader};
+
+/// Checks a whole document.
+///
+/// # Errors
+/// All mistakes, in the order of the file; never an empty list.
+pub(super) fn check(text: &str) -> Result<Config, Vec<ConfigError>> {
+    let mut errors = Errors::new(text);
+    let (document, syntax) = DeTable::parse_recoverable(text);
+    for error in syntax {
+        errors.add(&error.span().unwrap_or(0..0), "", error.message().to_owned());
+    }
+    // What a broken file seems to lack may only be unreadable, so that its other mistakes wait.
+    if !errors.is_empty() {
+        return Err(errors.into_sorted());
+    }
+    let root = Reader::new(document.get_ref(), 0..0, String::new());
+    let target = process::target(root.table("target", &mut errors), &mut errors);
+    let memory = process::memory(root.table("memory", &mut errors), &mut errors);
+    let listeners = listener::listeners(&root, &mut errors);
+    let subsystems = subsystem::subsystems(&root, &mut errors);
+    root.finish(&mut errors);
+    let errors = errors.into_sorted();
+    if errors.is_empty() { Ok(Config { target, memory, listeners, subsystems }) } else { Err(errors) }
+}
+
+/// Finds values that may appear only once in a file.
+struct Unique<T>(Vec<(T, Range<usize>)>);
+
+impl<T: PartialEq> Unique<T> {
+    const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Notes a value; a second one like it is a mistake, which names the line of the first.
+    fn insert(&mut self, value: T, span: &Range<usize>, key: String, errors: &mut Errors<'_>) {
+        match self.0.iter().find(|(known, _)| *known == value) {
+            Some((_, first)) => {
+                let line = errors.line(first);
+                errors.add(span, key, format!("is the same as in line {line}"));
+            }
+            None => self.0.push((value, span.clone())),
+        }
+    }
+}
+
+/// The value, or a default when the key is missing (or was wrong, which is noted already).
+fn or<T>(value: Option<At<T>>, default: T) -> T {
+    value.map_or(default, |at| at.value)
+}
+
+/// One of a few words.
+fn word<T: Copy>(
+    reader: &Reader<'_>,
+    key: &'static str,
+    words: &[(&str, T)],
+    errors: &mut Errors<'_>,
+) -> Option<T> {
+    let text = reader.string(key, errors)?;
+    let found = words.iter().find(|(word, _)| *word == text.value);
+    if found.is_none() {
+        let known: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        let message = format!("is \"{}\", but must be {}", text.value, known.join(" or "));
+        errors.add(&text.span, reader.key(key), message);
+    }
+    found.map(|(_, value)| *value)
+}

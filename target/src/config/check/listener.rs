@@ -1,0 +1,118 @@
+//! The tables `[[listener]]`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Errors, Reader, Unique, or, word};
+use crate::config::{ListenerConfig, Provider};
+
+/// The port that IANA gave to NVMe over RDMA.
+const PORT: u64 = 4420;
+
+pub(super) fn listeners(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<ListenerConfig> {
+    let readers = root.tables("listener", errors);
+    if readers.is_empty() {
+        root.missing("listener", "write at least one [[listener]] with an address", errors);
+    }
+    let mut addresses = Unique::new();
+    readers.into_iter().filter_map(|reader| listener(reader, &mut addresses, errors)).collect()
+}
+
+fn listener(
+    reader: Reader<'_>,
+    addresses: &mut Unique<SocketAddr>,
+    errors: &mut Errors<'_>,
+) -> Option<ListenerConfig> {
+    let address = address(&reader, addresses, errors);
+    let _: Option<()> = word(&reader, "transport", &[("rdma", ())], errors);
+    let provider = provider(&reader, errors);
+    let crc = or(reader.boolean("crc", errors), true);
+    let mpa_revision = small(or(reader.integer("mpa_revision", 1..=2, errors), 2));
+    let congestion = congestion(&reader, errors);
+    let in_capsule_bytes = in_capsule_bytes(&reader, errors);
+    let queue_depth_max = small(or(reader.integer("queue_depth_max", 32..=1024, errors), 1024));
+    let io_queues_max = small(or(reader.integer("io_queues_max", 1..=128, errors), 128));
+    reader.finish(errors);
+    let address = address?;
+    Some(ListenerConfig {
+        address,
+        provider,
+        crc,
+        mpa_revision,
+        congestion,
+        in_capsule_bytes,
+        queue_depth_max,
+        io_queues_max,
+    })
+}
+
+fn address(
+    reader: &Reader<'_>,
+    addresses: &mut Unique<SocketAddr>,
+    errors: &mut Errors<'_>,
+) -> Option<SocketAddr> {
+    let port = reader.integer("port", 0..=65535, errors);
+    let Some(text) = reader.string("address", errors) else {
+        if reader.any("address").is_none() {
+            reader.missing("address", "write an IP address, \"0.0.0.0\" or \"[::]\" for all", errors);
+        }
+        return None;
+    };
+    let bare = text.value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&text.value);
+    let Ok(ip) = bare.parse::<IpAddr>() else {
+        let message =
+            format!("is \"{}\", but must be an IP address; the port is a key of its own", text.value);
+        errors.add(&text.span, reader.key("address"), message);
+        return None;
+    };
+    let address = SocketAddr::new(ip, small(or(port, PORT)));
+    if address.port() != 0 {
+        addresses.insert(address, &text.span, reader.key("address"), errors);
+    }
+    Some(address)
+}
+
+fn provider(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Provider {
+    let words = [("auto", Some(Provider::Auto)), ("iwarp", Some(Provider::Iwarp)), ("verbs", None)];
+    match word(reader, "provider", &words, errors) {
+        Some(Some(provider)) => provider,
+        Some(None) => {
+            let message = "is \"verbs\", which this build does not have; write \"iwarp\" or \"auto\"";
+            let span = reader.any("provider").map_or_else(|| reader.span().clone(), toml::Spanned::span);
+            errors.add(&span, reader.key("provider"), message);
+            Provider::Auto
+        }
+        None => Provider::Auto,
+    }
+}
+
+/// The kernel knows algorithms by names of up to 15 characters; whether it has this one is found when listening.
+fn congestion(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<String> {
+    let name = reader.string("congestion", errors)?;
+    let plain = name.value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+    if name.value.is_empty() || name.value.len() > 15 || !plain {
+        errors.add(
+            &name.span,
+            reader.key("congestion"),
+            "must be the name of a TCP congestion control algorithm",
+        );
+        return None;
+    }
+    Some(name.value)
+}
+
+/// Capsules are sized in units of 16 bytes (IOCCSZ), and their data is received into one small buffer.
+fn in_capsule_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {
+    let default = 8 << 10;
+    let Some(size) = reader.size("in_capsule_bytes", errors) else { return default };
+    if size.value % 16 != 0 || size.value > 64 << 10 {
+        let message = format!("is {}, but must be a multiple of 16 up to 65536", size.value);
+        errors.add(&size.span, reader.key("in_capsule_bytes"), message);
+        return default;
+    }
+    small(size.value)
+}
+
+/// A number whose range was checked.
+fn small<T: TryFrom<u64>>(value: u64) -> T {
+    T::try_from(value).ok().expect("the range was checked")
+}

@@ -1,0 +1,151 @@
+//! The tables `[target]` and `[memory]`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::DeValue;
+use tracing_subscriber::EnvFilter;
+
+use super::{Errors, Reader, or};
+use crate::config::reader::integer;
+use crate::config::{MemoryConfig, TargetConfig, available_cores};
+
+const STATE_DIR: &str = "/var/lib/ringfab";
+/// The largest Compare holds 16 of them and the source of zeroes one more. A command that needs more buffers than there
+/// are would wait for ever, and all others behind it.
+const LARGE_BUFFERS_MIN: u64 = 32;
+
+/// The largest pool of a core, so that a slip of the keyboard does not take the machine's memory.
+const POOL_BYTES_MAX: u64 = 16 << 30;
+
+pub(super) fn target(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -> TargetConfig {
+    let mut config = TargetConfig {
+        cores: available_cores(),
+        state_dir: PathBuf::from(STATE_DIR),
+        drain_timeout: Duration::from_secs(30),
+        spin: Duration::from_micros(50),
+        log: "info".to_owned(),
+    };
+    let Some(reader) = reader else { return config };
+    if let Some(value) = reader.any("cores") {
+        cores(&reader, value, &mut config.cores, errors);
+    }
+    if let Some(path) = absolute_path(&reader, "state_dir", errors) {
+        config.state_dir = path;
+    }
+    let drain_timeout_s = or(reader.integer("drain_timeout_s", 0..=3600, errors), 30);
+    config.drain_timeout = Duration::from_secs(drain_timeout_s);
+    config.spin = Duration::from_micros(or(reader.integer("spin_us", 0..=1_000_000, errors), 50));
+    if let Some(filter) = reader.string("log", errors) {
+        if let Err(error) = filter.value.parse::<EnvFilter>() {
+            errors.add(&filter.span, reader.key("log"), format!("is not a log filter: {error}"));
+        }
+        config.log = filter.value;
+    }
+    reader.finish(errors);
+    config
+}
+
+pub(super) fn memory(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -> MemoryConfig {
+    let mut config = MemoryConfig {
+        small_buffers: 1024,
+        small_buffer_bytes: 8 << 10,
+        large_buffers: 64,
+        large_buffer_bytes: 128 << 10,
+    };
+    let Some(reader) = reader else { return config };
+    config.small_buffers = count(&reader, "small_buffers", config.small_buffers, 16, errors);
+    config.small_buffer_bytes =
+        buffer_bytes(&reader, "small_buffer_bytes", config.small_buffer_bytes, 4 << 10, errors);
+    config.large_buffers = count(&reader, "large_buffers", config.large_buffers, LARGE_BUFFERS_MIN, errors);
+    config.large_buffer_bytes =
+        buffer_bytes(&reader, "large_buffer_bytes", config.large_buffer_bytes, 128 << 10, errors);
+    if config.large_buffer_bytes <= config.small_buffer_bytes {
+        let message = "must be larger than small_buffer_bytes";
+        errors.add(reader.span(), reader.key("large_buffer_bytes"), message);
+    }
+    let bytes: u64 = config.classes().iter().map(|class| (class.buffer_bytes * class.count) as u64).sum();
+    if bytes > POOL_BYTES_MAX {
+        let message = format!("asks for {} MiB per core, but at most {}", bytes >> 20, POOL_BYTES_MAX >> 20);
+        errors.add(reader.span(), "memory", message);
+    }
+    reader.finish(errors);
+    config
+}
+
+/// A path from the root, because a service's working directory is nobody's business.
+pub(super) fn absolute_path(
+    reader: &Reader<'_>,
+    key: &'static str,
+    errors: &mut Errors<'_>,
+) -> Option<PathBuf> {
+    let path = reader.string(key, errors)?;
+    if Path::new(&path.value).is_absolute() {
+        return Some(PathBuf::from(path.value));
+    }
+    let message = format!("is \"{}\", but must be an absolute path", path.value);
+    errors.add(&path.span, reader.key(key), message);
+    None
+}
+
+/// How many processors, or which.
+fn cores(reader: &Reader<'_>, value: &Spanned<DeValue<'_>>, cores: &mut Vec<usize>, errors: &mut Errors<'_>) {
+    let available = std::mem::take(cores);
+    let chosen = match value.get_ref() {
+        DeValue::Array(list) => listed(list.iter().map(Spanned::get_ref), &available),
+        other => first(integer(other), &available),
+    };
+    match chosen {
+        Ok(chosen) => *cores = chosen,
+        Err(message) => errors.add(&value.span(), reader.key("cores"), message),
+    }
+}
+
+fn first(count: Option<i64>, available: &[usize]) -> Result<Vec<usize>, String> {
+    let count = count.ok_or("must be a number of processors or a list of them")?;
+    match usize::try_from(count) {
+        Ok(count) if (1..=available.len()).contains(&count) => Ok(available[..count].to_vec()),
+        _ => Err(format!("is {count}, but this process may run on {} processors", available.len())),
+    }
+}
+
+fn listed<'a>(
+    list: impl Iterator<Item = &'a DeValue<'a>>,
+    available: &[usize],
+) -> Result<Vec<usize>, String> {
+    let mut chosen = Vec::new();
+    for item in list {
+        let number = integer(item).ok_or("must be a list of processor numbers")?;
+        let core = usize::try_from(number).ok().filter(|core| available.contains(core));
+        let core = core
+            .ok_or_else(|| format!("names processor {number}, but this process may run on {available:?}"))?;
+        if chosen.contains(&core) {
+            return Err(format!("names processor {core} twice"));
+        }
+        chosen.push(core);
+    }
+    if chosen.is_empty() { Err("must name at least one processor".to_owned()) } else { Ok(chosen) }
+}
+
+fn count(reader: &Reader<'_>, key: &'static str, default: usize, min: u64, errors: &mut Errors<'_>) -> usize {
+    let value = or(reader.integer(key, min..=1 << 20, errors), default as u64);
+    usize::try_from(value).expect("bounded above")
+}
+
+/// A power of two of at least `min` bytes and at most 1 MiB, the largest transfer of a command.
+fn buffer_bytes(
+    reader: &Reader<'_>,
+    key: &'static str,
+    default: usize,
+    min: u64,
+    errors: &mut Errors<'_>,
+) -> usize {
+    let Some(size) = reader.size(key, errors) else { return default };
+    if !size.value.is_power_of_two() || !(min..=1 << 20).contains(&size.value) {
+        let message = format!("is {}, but must be a power of two from {min} to 1048576", size.value);
+        errors.add(&size.span, reader.key(key), message);
+        return default;
+    }
+    usize::try_from(size.value).expect("bounded above")
+}

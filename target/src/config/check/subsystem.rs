@@ -1,0 +1,249 @@
+//! The tables `[[subsystem]]` and `[[subsystem.namespace]]`.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::process::absolute_path;
+use super::{Errors, Reader, Unique, or};
+use crate::config::reader::At;
+use crate::config::{NamespaceConfig, Source, SubsystemConfig};
+use crate::nqn::{check_host_nqn, check_nqn};
+use crate::subsystem::{Access, DISCOVERY_NQN, NSID_MAX};
+
+/// What may appear only once in the whole file.
+struct Once {
+    nqns: Unique<String>,
+    serials: Unique<String>,
+    paths: Unique<PathBuf>,
+    identifiers: Unique<[u8; 16]>,
+}
+
+pub(super) fn subsystems(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<SubsystemConfig> {
+    let readers = root.tables("subsystem", errors);
+    if readers.is_empty() {
+        root.missing("subsystem", "write at least one [[subsystem]] with an nqn", errors);
+    }
+    let mut once = Once {
+        nqns: Unique::new(),
+        serials: Unique::new(),
+        paths: Unique::new(),
+        identifiers: Unique::new(),
+    };
+    readers.into_iter().map(|reader| subsystem(reader, &mut once, errors)).collect()
+}
+
+fn subsystem(reader: Reader<'_>, once: &mut Once, errors: &mut Errors<'_>) -> SubsystemConfig {
+    let nqn = nqn(&reader, once, errors);
+    let serial = serial(&reader, &nqn, once, errors);
+    let model = text(&reader, "model", 40, errors).map_or_else(|| "Ringfab".to_owned(), |at| at.value);
+    let access = access(&reader, errors);
+    let mut nsids = Unique::new();
+    let mut namespaces = Vec::new();
+    for table in reader.tables("namespace", errors) {
+        namespaces.extend(namespace(table, &namespaces, &mut nsids, once, errors));
+    }
+    if reader.any("namespace").is_none() {
+        reader.missing("namespace", "write at least one [[subsystem.namespace]]", errors);
+    }
+    reader.finish(errors);
+    namespaces.sort_by_key(|namespace: &NamespaceConfig| namespace.nsid);
+    SubsystemConfig { nqn, serial, model, access, namespaces }
+}
+
+fn nqn(reader: &Reader<'_>, once: &mut Once, errors: &mut Errors<'_>) -> String {
+    let Some(nqn) = reader.string("nqn", errors) else {
+        if reader.any("nqn").is_none() {
+            reader.missing("nqn", "write a name such as \"nqn.2024-01.org.example:disk\"", errors);
+        }
+        return String::new();
+    };
+    if let Err(message) = check_nqn(&nqn.value) {
+        errors.add(&nqn.span, reader.key("nqn"), message);
+    } else if nqn.value == DISCOVERY_NQN {
+        errors.add(&nqn.span, reader.key("nqn"), "is the discovery subsystem's, which is always there");
+    }
+    once.nqns.insert(nqn.value.clone(), &nqn.span, reader.key("nqn"), errors);
+    nqn.value
+}
+
+/// The serial number; a missing one is made from the name, so that it is stable and differs between subsystems.
+fn serial(reader: &Reader<'_>, nqn: &str, once: &mut Once, errors: &mut Errors<'_>) -> String {
+    match text(reader, "serial", 20, errors) {
+        Some(serial) => {
+            once.serials.insert(serial.value.clone(), &serial.span, reader.key("serial"), errors);
+            serial.value
+        }
+        None => Sha256::digest(nqn.as_bytes()).iter().take(10).map(|byte| format!("{byte:02X}")).collect(),
+    }
+}
+
+/// Printable ASCII of a bounded length, as Identify Controller has it.
+fn text(
+    reader: &Reader<'_>,
+    key: &'static str,
+    bytes_max: usize,
+    errors: &mut Errors<'_>,
+) -> Option<At<String>> {
+    let text = reader.string(key, errors)?;
+    let printable = text.value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if printable && !text.value.trim().is_empty() && text.value.len() <= bytes_max {
+        return Some(text);
+    }
+    errors.add(&text.span, reader.key(key), format!("must be 1 to {bytes_max} printable ASCII characters"));
+    None
+}
+
+fn access(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Access {
+    let any = reader.boolean("allow_any_host", errors);
+    let hosts = reader.strings("allowed_hosts", errors);
+    match (any, hosts) {
+        (Some(At { value: true, .. }), None) => Access::AnyHost,
+        (Some(At { value: false, .. }) | None, Some(hosts)) => allowed_hosts(reader, &hosts, errors),
+        (Some(At { value: true, span }), Some(_)) => {
+            let message = "contradicts allowed_hosts; keep one of them";
+            errors.add(&span, reader.key("allow_any_host"), message);
+            Access::AnyHost
+        }
+        (_, None) => {
+            let written = reader.any("allowed_hosts").is_some();
+            if !written {
+                reader.missing(
+                    "allowed_hosts",
+                    "list the hosts' NQNs, or write allow_any_host = true",
+                    errors,
+                );
+            }
+            Access::Hosts(BTreeSet::new())
+        }
+    }
+}
+
+fn allowed_hosts(reader: &Reader<'_>, hosts: &At<Vec<At<String>>>, errors: &mut Errors<'_>) -> Access {
+    let mut seen = Unique::new();
+    for (index, host) in hosts.value.iter().enumerate() {
+        let key = format!("{}[{index}]", reader.key("allowed_hosts"));
+        if let Err(message) = check_host_nqn(&host.value) {
+            errors.add(&host.span, key.clone(), message);
+        }
+        seen.insert(host.value.clone(), &host.span, key, errors);
+    }
+    if hosts.value.is_empty() {
+        let message = "is empty, so that no host could connect; list hosts, or write allow_any_host = true";
+        errors.add(&hosts.span, reader.key("allowed_hosts"), message);
+    }
+    Access::Hosts(hosts.value.iter().map(|host| host.value.clone()).collect())
+}
+
+fn namespace(
+    reader: Reader<'_>,
+    before: &[NamespaceConfig],
+    nsids: &mut Unique<u64>,
+    once: &mut Once,
+    errors: &mut Errors<'_>,
+) -> Option<NamespaceConfig> {
+    let next = before.iter().map(|namespace| u64::from(namespace.nsid)).max().unwrap_or(0) + 1;
+    let nsid = reader.integer("nsid", 1..=u64::from(NSID_MAX), errors);
+    let nsid = nsid.unwrap_or(At { value: next, span: reader.span().clone() });
+    nsids.insert(nsid.value, &nsid.span, reader.key("nsid"), errors);
+    let block_bytes = block_bytes(&reader, errors);
+    let source = source(&reader, block_bytes, once, errors);
+    let read_only = or(reader.boolean("read_only", errors), false);
+    let uuid = identifier(&reader, "uuid", once, errors).map(Uuid::from_bytes);
+    let nguid = identifier(&reader, "nguid", once, errors);
+    reader.finish(errors);
+    let nsid = u32::try_from(nsid.value).ok()?;
+    Some(NamespaceConfig { nsid, source: source?, block_bytes, read_only, uuid, nguid })
+}
+
+fn block_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {
+    match reader.size("block_bytes", errors) {
+        Some(At { value: 4096, .. }) => 4096,
+        Some(At { value: 512, .. }) | None => 512,
+        Some(At { value, span }) => {
+            errors.add(&span, reader.key("block_bytes"), format!("is {value}, but must be 512 or 4096"));
+            512
+        }
+    }
+}
+
+/// Exactly one of the three kinds.
+fn source(reader: &Reader<'_>, block: u32, once: &mut Once, errors: &mut Errors<'_>) -> Option<Source> {
+    let written = ["path", "memory", "null"].map(|key| reader.any(key).map(|value| (key, value.span())));
+    let written: Vec<_> = written.into_iter().flatten().collect();
+    let direct = direct(reader, errors);
+    match written.as_slice() {
+        [] => {
+            reader.missing("path", "write one of path, memory = \"1GiB\" or null = \"1TiB\"", errors);
+            None
+        }
+        [("path", _)] => file(reader, or(direct, true), once, errors),
+        [(key, _)] => {
+            if let Some(direct) = direct {
+                errors.add(&direct.span, reader.key("direct"), format!("has no meaning with {key}"));
+            }
+            let bytes = whole_blocks(reader, key, block, errors)?;
+            Some(if *key == "memory" { Source::Memory(bytes) } else { Source::Null(bytes) })
+        }
+        [(first, _), (second, span), ..] => {
+            errors.add(span, reader.key(second), format!("contradicts {first}; keep one of them"));
+            None
+        }
+    }
+}
+
+fn file(reader: &Reader<'_>, direct: bool, once: &mut Once, errors: &mut Errors<'_>) -> Option<Source> {
+    let path = absolute_path(reader, "path", errors)?;
+    let span: Range<usize> = reader.any("path").map_or_else(|| reader.span().clone(), toml::Spanned::span);
+    once.paths.insert(path.components().collect(), &span, reader.key("path"), errors);
+    Some(Source::File { path, direct })
+}
+
+/// The page cache costs memory and hides errors until a flush: who wants it says so twice.
+fn direct(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<At<bool>> {
+    let direct = reader.boolean("direct", errors);
+    let allowed = or(reader.boolean("allow_page_cache", errors), false);
+    if let Some(At { value: false, span }) = &direct
+        && !allowed
+    {
+        let message = "is false, which puts the page cache between; if so meant, add allow_page_cache = true";
+        errors.add(span, reader.key("direct"), message);
+    }
+    direct
+}
+
+fn whole_blocks(reader: &Reader<'_>, key: &'static str, block: u32, errors: &mut Errors<'_>) -> Option<u64> {
+    let size = reader.size(key, errors)?;
+    // The block layer takes offsets as a signed 64-bit number of bytes.
+    if size.value == 0 || size.value % u64::from(block) != 0 || i64::try_from(size.value).is_err() {
+        let message =
+            format!("is {} bytes, but must be a positive multiple of block_bytes = {block}", size.value);
+        errors.add(&size.span, reader.key(key), message);
+        return None;
+    }
+    Some(size.value)
+}
+
+/// Sixteen bytes in hexadecimal, with or without hyphens.
+fn identifier(
+    reader: &Reader<'_>,
+    key: &'static str,
+    once: &mut Once,
+    errors: &mut Errors<'_>,
+) -> Option<[u8; 16]> {
+    let text = reader.string(key, errors)?;
+    match Uuid::try_parse(&text.value) {
+        Ok(uuid) if !uuid.is_nil() => {
+            once.identifiers.insert(*uuid.as_bytes(), &text.span, reader.key(key), errors);
+            Some(*uuid.as_bytes())
+        }
+        _ => {
+            let message = "must be 32 hexadecimal digits, not all zero; hyphens may stand as in a UUID";
+            errors.add(&text.span, reader.key(key), message);
+            None
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The configuration: raw (a TOML file with places), checked once, and then these types, which are only ever valid.
+
+mod check;
+mod error;
+mod reader;
+mod resolved;
+mod size;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringfab_memory::ClassLayout;
+use uuid::Uuid;
+
+pub use error::{ConfigError, ConfigErrors};
+
+use crate::subsystem::Access;
+
+/// Everything that a target is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The process.
+    pub target: TargetConfig,
+    /// Buffers.
+    pub memory: MemoryConfig,
+    /// Where hosts connect; at least one.
+    pub listeners: Vec<ListenerConfig>,
+    /// What they find; at least one.
+    pub subsystems: Vec<SubsystemConfig>,
+}
+
+/// The process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetConfig {
+    /// The processors to run on, each at most once; at least one.
+    pub cores: Vec<usize>,
+    /// Where the identity of this installation is kept.
+    pub state_dir: PathBuf,
+    /// The longest that a shutdown waits for hosts and disks.
+    pub drain_timeout: Duration,
+    /// How long a core spins after its last event before it sleeps.
+    pub spin: Duration,
+    /// Filter of the log, as `tracing` has it: `info`, or `info,ringfab_target=debug`.
+    pub log: String,
+}
+
+/// Buffers of each core.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryConfig {
+    /// How many small buffers each core has: commands with their in-capsule data, and small transfers.
+    pub small_buffers: usize,
+    /// Bytes of a small buffer.
+    pub small_buffer_bytes: usize,
+    /// How many large buffers each core has.
+    pub large_buffers: usize,
+    /// Bytes of a large buffer.
+    pub large_buffer_bytes: usize,
+}
+
+impl MemoryConfig {
+    /// The classes of a core's pool, smallest first.
+    pub fn classes(&self) -> [ClassLayout; 2] {
+        [
+            ClassLayout { buffer_bytes: self.small_buffer_bytes, count: self.small_buffers },
+            ClassLayout { buffer_bytes: self.large_buffer_bytes, count: self.large_buffers },
+        ]
+    }
+}
+
+/// Who does RDMA for a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// The best that this machine has; of this build, the software RNIC.
+    Auto,
+    /// The software RNIC: iWARP over TCP.
+    Iwarp,
+}
+
+/// Where hosts connect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListenerConfig {
+    /// Address and port; port zero picks a free one.
+    pub address: SocketAddr,
+    /// Who does RDMA.
+    pub provider: Provider,
+    /// Whether we ask for MPA CRCs; they are used if either side asks.
+    pub crc: bool,
+    /// Highest MPA revision to speak, 1 or 2.
+    pub mpa_revision: u8,
+    /// TCP congestion control algorithm; the system's default when none.
+    pub congestion: Option<String>,
+    /// Data that a command capsule may carry, in bytes; a multiple of 16.
+    pub in_capsule_bytes: u32,
+    /// The largest queue, in entries.
+    pub queue_depth_max: u32,
+    /// The most I/O queues of a controller.
+    pub io_queues_max: u16,
+}
+
+/// A subsystem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubsystemConfig {
+    /// NVMe Qualified Name.
+    pub nqn: String,
+    /// Serial number, at most 20 characters.
+    pub serial: String,
+    /// Model number, at most 40 characters.
+    pub model: String,
+    /// Which hosts may connect.
+    pub access: Access,
+    /// By ascending identifier.
+    pub namespaces: Vec<NamespaceConfig>,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamespaceConfig {
+    /// Namespace identifier.
+    pub nsid: u32,
+    /// What stands behind it.
+    pub source: Source,
+    /// Bytes of a logical block, 512 or 4096.
+    pub block_bytes: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Overrides the derived UUID; not zero.
+    pub uuid: Option<Uuid>,
+    /// Overrides the derived NGUID; not zero.
+    pub nguid: Option<[u8; 16]>,
+}
+
+/// What stands behind a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A regular file or a block device.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Bypass the page cache.
+        direct: bool,
+    },
+    /// Memory of the process, in bytes, lost when it ends.
+    Memory(u64),
+    /// Nothing, of a size in bytes: reads give zeroes and writes are forgotten.
+    Null(u64),
+}
+
+impl Config {
+    /// Reads and checks a file. Nothing that it names is opened.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigErrors::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Checks the text of a configuration; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ConfigErrors> {
+        check::check(text).map_err(|errors| ConfigErrors::Invalid { file: file.to_owned(), errors })
+    }
+
+    /// This configuration as TOML, with every default written out; it parses to the same configuration.
+    pub fn to_toml(&self) -> String {
+        resolved::to_toml(self)
+    }
+}
+
+/// The processors that this process may run on.
+pub(crate) fn available_cores() -> Vec<usize> {
+    let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return vec![0] };
+    let cores: BTreeSet<usize> =
+        (0..nix::sched::CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect();
+    cores.into_iter().collect()
+}

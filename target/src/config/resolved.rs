@@ -1,0 +1,159 @@
+//! A configuration written out as TOML, defaults included.
+
+use std::path::Path;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::size::format_size;
+use super::{Config, ListenerConfig, NamespaceConfig, Provider, Source, SubsystemConfig};
+use crate::subsystem::Access;
+
+/// The text; it parses to the same configuration.
+pub(super) fn to_toml(config: &Config) -> String {
+    let document = Document {
+        target: Target {
+            cores: &config.target.cores,
+            state_dir: &config.target.state_dir,
+            drain_timeout_s: config.target.drain_timeout.as_secs(),
+            spin_us: config.target.spin.as_micros(),
+            log: &config.target.log,
+        },
+        memory: Memory {
+            small_buffers: config.memory.small_buffers,
+            small_buffer_bytes: format_size(config.memory.small_buffer_bytes as u64),
+            large_buffers: config.memory.large_buffers,
+            large_buffer_bytes: format_size(config.memory.large_buffer_bytes as u64),
+        },
+        listener: config.listeners.iter().map(listener).collect(),
+        subsystem: config.subsystems.iter().map(subsystem).collect(),
+    };
+    toml::to_string(&document).expect("plain values always serialize")
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    target: Target<'a>,
+    memory: Memory,
+    listener: Vec<Listener<'a>>,
+    subsystem: Vec<Subsystem<'a>>,
+}
+
+#[derive(Serialize)]
+struct Target<'a> {
+    cores: &'a [usize],
+    state_dir: &'a Path,
+    drain_timeout_s: u64,
+    spin_us: u128,
+    log: &'a str,
+}
+
+#[derive(Serialize)]
+struct Memory {
+    small_buffers: usize,
+    small_buffer_bytes: String,
+    large_buffers: usize,
+    large_buffer_bytes: String,
+}
+
+#[derive(Serialize)]
+struct Listener<'a> {
+    address: String,
+    port: u16,
+    transport: &'static str,
+    provider: &'static str,
+    crc: bool,
+    mpa_revision: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    congestion: Option<&'a str>,
+    in_capsule_bytes: u32,
+    queue_depth_max: u32,
+    io_queues_max: u16,
+}
+
+#[derive(Serialize)]
+struct Subsystem<'a> {
+    nqn: &'a str,
+    serial: &'a str,
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allow_any_host: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed_hosts: Option<Vec<&'a str>>,
+    namespace: Vec<Namespace<'a>>,
+}
+
+#[derive(Default, Serialize)]
+struct Namespace<'a> {
+    nsid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a Path>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    null: Option<String>,
+    block_bytes: u32,
+    read_only: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    direct: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allow_page_cache: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nguid: Option<String>,
+}
+
+fn listener(config: &ListenerConfig) -> Listener<'_> {
+    Listener {
+        address: config.address.ip().to_string(),
+        port: config.address.port(),
+        transport: "rdma",
+        provider: match config.provider {
+            Provider::Auto => "auto",
+            Provider::Iwarp => "iwarp",
+        },
+        crc: config.crc,
+        mpa_revision: config.mpa_revision,
+        congestion: config.congestion.as_deref(),
+        in_capsule_bytes: config.in_capsule_bytes,
+        queue_depth_max: config.queue_depth_max,
+        io_queues_max: config.io_queues_max,
+    }
+}
+
+fn subsystem(config: &SubsystemConfig) -> Subsystem<'_> {
+    let (allow_any_host, allowed_hosts) = match &config.access {
+        Access::AnyHost => (Some(true), None),
+        Access::Hosts(hosts) => (None, Some(hosts.iter().map(String::as_str).collect())),
+    };
+    Subsystem {
+        nqn: &config.nqn,
+        serial: &config.serial,
+        model: &config.model,
+        allow_any_host,
+        allowed_hosts,
+        namespace: config.namespaces.iter().map(namespace).collect(),
+    }
+}
+
+fn namespace(config: &NamespaceConfig) -> Namespace<'_> {
+    let common = Namespace {
+        nsid: config.nsid,
+        block_bytes: config.block_bytes,
+        read_only: config.read_only,
+        uuid: config.uuid.map(|uuid| uuid.to_string()),
+        nguid: config.nguid.map(|nguid| Uuid::from_bytes(nguid).simple().to_string()),
+        ..Namespace::default()
+    };
+    match &config.source {
+        Source::File { path, direct } => Namespace {
+            path: Some(path),
+            direct: Some(*direct),
+            allow_page_cache: (!direct).then_some(true),
+            ..common
+        },
+        Source::Memory(bytes) => Namespace { memory: Some(format_size(*bytes)), ..common },
+        Source::Null(bytes) => Namespace { null: Some(format_size(*bytes)), ..common },
+    }
+}

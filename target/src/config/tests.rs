@@ -1,0 +1,295 @@
+//! Configurations, right and wrong.
+
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MINIMAL: &str = include_str!("../../../configs/minimal.toml");
+const FULL: &str = include_str!("../../../configs/full.toml");
+
+/// All mistakes of a text as `line key`.
+fn mistakes(text: &str) -> Vec<String> {
+    match Config::parse(text, "test.toml") {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.errors().iter().map(|one| format!("{} {}", one.line, one.key)).collect(),
+    }
+}
+
+/// The only mistake of a text.
+fn mistake(text: &str) -> ConfigError {
+    let errors = Config::parse(text, "test.toml").expect_err("a mistake");
+    assert_eq!(errors.errors().len(), 1, "{errors}");
+    errors.errors()[0].clone()
+}
+
+/// The minimal configuration with other lines in its namespace.
+fn with_namespace(lines: &str) -> String {
+    MINIMAL.replace("path = \"/srv/ringfab/disk.img\"", lines)
+}
+
+#[test]
+fn the_minimal_example_has_all_defaults() {
+    let config = Config::parse(MINIMAL, "minimal.toml").unwrap();
+    assert_eq!(config.listeners[0].address, "127.0.0.1:4420".parse::<SocketAddr>().unwrap());
+    assert_eq!(config.listeners[0].in_capsule_bytes, 8192);
+    assert_eq!(config.listeners[0].queue_depth_max, 1024);
+    assert_eq!(config.listeners[0].io_queues_max, 128);
+    assert!(config.listeners[0].crc);
+    assert_eq!(config.subsystems[0].access, Access::AnyHost);
+    assert_eq!(config.subsystems[0].serial.len(), 20);
+    let namespace = &config.subsystems[0].namespaces[0];
+    assert_eq!((namespace.nsid, namespace.block_bytes), (1, 512));
+    assert_eq!(namespace.source, Source::File { path: "/srv/ringfab/disk.img".into(), direct: true });
+    assert!(!config.target.cores.is_empty());
+}
+
+#[test]
+fn the_full_example_shows_the_defaults_it_claims() {
+    let full = Config::parse(FULL, "full.toml").unwrap();
+    let minimal = Config::parse(MINIMAL, "minimal.toml").unwrap();
+    assert_eq!(full.memory, minimal.memory);
+    assert_eq!(full.target.state_dir, minimal.target.state_dir);
+    assert_eq!(full.target.spin, minimal.target.spin);
+    assert_eq!(full.target.drain_timeout, minimal.target.drain_timeout);
+    let mut listener = full.listeners[0].clone();
+    listener.address = minimal.listeners[0].address;
+    listener.congestion = None;
+    assert_eq!(listener, minimal.listeners[0]);
+    assert_eq!(full.subsystems[0].namespaces[1].nsid, 2);
+    assert_eq!(full.subsystems[1].namespaces[1].source, Source::Null(1 << 40));
+}
+
+#[test]
+fn a_resolved_configuration_parses_to_itself() {
+    for text in [MINIMAL, FULL] {
+        let config = Config::parse(text, "example").unwrap();
+        let resolved = config.to_toml();
+        assert_eq!(Config::parse(&resolved, "resolved").unwrap(), config, "{resolved}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_with_line_column_and_key() {
+    let text = r#"
+[target]
+spin_us = "fast"
+colour = "red"
+
+[[listener]]
+address = "nowhere"
+provider = "verbs"
+
+[[subsystem]]
+nqn = "disk"
+
+[[subsystem.namespace]]
+nsid = 0
+memory = 1000
+"#;
+    assert_eq!(
+        mistakes(text),
+        [
+            "3 target.spin_us",
+            "4 target.colour",
+            "7 listener[0].address",
+            "8 listener[0].provider",
+            "10 subsystem[0].allowed_hosts",
+            "11 subsystem[0].nqn",
+            "14 subsystem[0].namespace[0].nsid",
+            "15 subsystem[0].namespace[0].memory",
+        ]
+    );
+    let shown = Config::parse(text, "test.toml").unwrap_err().to_string();
+    assert_eq!(shown.lines().count(), 8);
+    assert!(shown.starts_with("test.toml:3:11: target.spin_us: must be an integer, not string"), "{shown}");
+}
+
+#[test]
+fn a_mistake_of_the_syntax_has_its_line() {
+    let error = Config::parse("[target]\nspin_us = = 3\n", "test.toml").unwrap_err();
+    assert_eq!(error.errors()[0].line, 2, "{error}");
+    assert_eq!(error.errors()[0].key, "");
+}
+
+#[test]
+fn an_empty_file_says_what_is_missing() {
+    assert_eq!(mistakes(""), ["1 listener", "1 subsystem"]);
+}
+
+#[test]
+fn what_must_be_unique_is_found_with_the_line_of_the_first() {
+    let text = format!(
+        "{}{}",
+        MINIMAL,
+        r#"
+[[listener]]
+address = "127.0.0.1"
+
+[[subsystem]]
+nqn = "nqn.2024-01.org.example:disk"
+allow_any_host = true
+[[subsystem.namespace]]
+path = "/srv//ringfab/./disk.img"
+[[subsystem.namespace]]
+nsid = 1
+null = 4096
+"#
+    );
+    assert_eq!(
+        mistakes(&text),
+        [
+            "15 listener[1].address",
+            "18 subsystem[1].nqn",
+            "21 subsystem[1].namespace[0].path",
+            "23 subsystem[1].namespace[1].nsid"
+        ]
+    );
+    let shown = Config::parse(&text, "test.toml").unwrap_err().to_string();
+    assert!(shown.contains("is the same as in line 5"), "{shown}");
+}
+
+#[test]
+fn the_same_serial_twice_is_a_mistake() {
+    let one = "[[subsystem]]\nserial = \"A\"\nallow_any_host = true\n[[subsystem.namespace]]\nnull = 512\n";
+    let text = format!(
+        "[[listener]]\naddress = \"::1\"\n{}{}",
+        one.replace("serial", "nqn = \"nqn.2024-01.org.e:a\"\nserial"),
+        one.replace("serial", "nqn = \"nqn.2024-01.org.e:b\"\nserial")
+    );
+    assert_eq!(mistake(&text).key, "subsystem[1].serial");
+}
+
+#[test]
+fn free_ports_may_be_asked_for_twice() {
+    let text = format!(
+        "{MINIMAL}\n[[listener]]\naddress = \"::1\"\nport = 0\n[[listener]]\naddress = \"::1\"\nport = 0\n"
+    );
+    assert_eq!(mistakes(&text), [""; 0]);
+}
+
+#[test]
+fn who_may_connect_has_to_be_said_once() {
+    let none = MINIMAL.replace("allow_any_host = true", "");
+    assert!(mistake(&none).message.contains("allow_any_host = true"));
+    let no = MINIMAL.replace("allow_any_host = true", "allow_any_host = false");
+    assert_eq!(mistake(&no).key, "subsystem[0].allowed_hosts");
+    let both = MINIMAL
+        .replace("allow_any_host = true", "allow_any_host = true\nallowed_hosts = [\"nqn.2024-01.org.e:h\"]");
+    assert_eq!(mistake(&both).key, "subsystem[0].allow_any_host");
+    let empty = MINIMAL.replace("allow_any_host = true", "allowed_hosts = []");
+    assert_eq!(mistake(&empty).key, "subsystem[0].allowed_hosts");
+    let wrong =
+        MINIMAL.replace("allow_any_host = true", "allowed_hosts = [\"nqn.2024-01.org.e:h\", \"ho\\nst\"]");
+    assert_eq!(mistake(&wrong).key, "subsystem[0].allowed_hosts[1]");
+}
+
+#[test]
+fn the_page_cache_needs_two_keys() {
+    let path = "path = \"/srv/disk\"\n";
+    assert_eq!(
+        mistake(&with_namespace(&format!("{path}direct = false"))).key,
+        "subsystem[0].namespace[0].direct"
+    );
+    assert_eq!(mistakes(&with_namespace(&format!("{path}direct = false\nallow_page_cache = true"))), [""; 0]);
+    assert_eq!(mistakes(&with_namespace(&format!("{path}allow_page_cache = true"))), [""; 0]);
+    assert_eq!(mistake(&with_namespace("null = 512\ndirect = true")).key, "subsystem[0].namespace[0].direct");
+}
+
+#[test]
+fn a_namespace_has_exactly_one_source_of_whole_blocks() {
+    assert_eq!(mistake(&with_namespace("")).key, "subsystem[0].namespace[0].path");
+    assert_eq!(mistake(&with_namespace("path = \"/a\"\nnull = 512")).key, "subsystem[0].namespace[0].null");
+    assert_eq!(mistake(&with_namespace("path = \"disk.img\"")).key, "subsystem[0].namespace[0].path");
+    assert_eq!(mistakes(&with_namespace("memory = 4096\nblock_bytes = 4096")), [""; 0]);
+    assert_eq!(
+        mistake(&with_namespace("memory = 4608\nblock_bytes = 4096")).key,
+        "subsystem[0].namespace[0].memory"
+    );
+    assert_eq!(mistake(&with_namespace("null = 0")).key, "subsystem[0].namespace[0].null");
+    assert_eq!(mistake(&with_namespace("null = \"8192PiB\"")).key, "subsystem[0].namespace[0].null");
+    assert_eq!(
+        mistake(&with_namespace("null = 512\nblock_bytes = 520")).key,
+        "subsystem[0].namespace[0].block_bytes"
+    );
+}
+
+#[test]
+fn identifiers_are_sixteen_bytes_not_zero_and_used_once() {
+    let good = "null = 512\nuuid = \"6c2a4c0e-31f5-4c5e-8f5e-6f7f1d8f0a01\"";
+    assert_eq!(mistakes(&with_namespace(good)), [""; 0]);
+    let zero = "null = 512\nnguid = \"00000000000000000000000000000000\"";
+    assert_eq!(mistake(&with_namespace(zero)).key, "subsystem[0].namespace[0].nguid");
+    let short = "null = 512\nnguid = \"00ff\"";
+    assert_eq!(mistake(&with_namespace(short)).key, "subsystem[0].namespace[0].nguid");
+    let twice = "null = 512\nnguid = \"6c2a4c0e31f54c5e8f5e6f7f1d8f0a01\"\nuuid = \"6c2a4c0e-31f5-4c5e-8f5e-6f7f1d8f0a01\"";
+    assert_eq!(mistake(&with_namespace(twice)).line, 13);
+}
+
+#[test]
+fn numbers_are_bounded_from_both_sides() {
+    for (key, good, bad) in [
+        ("queue_depth_max", ["32", "1024"], ["31", "1025"]),
+        ("io_queues_max", ["1", "128"], ["0", "129"]),
+        ("mpa_revision", ["1", "2"], ["0", "3"]),
+        ("in_capsule_bytes", ["0", "65536"], ["8", "65552"]),
+        ("port", ["0", "65535"], ["-1", "65536"]),
+    ] {
+        let set = |value: &str| {
+            MINIMAL.replace("address = \"127.0.0.1\"", &format!("address = \"127.0.0.1\"\n{key} = {value}"))
+        };
+        good.iter().for_each(|value| assert_eq!(mistakes(&set(value)), [""; 0], "{key} = {value}"));
+        bad.iter().for_each(|value| assert_eq!(mistake(&set(value)).line, 6, "{key} = {value}"));
+    }
+}
+
+#[test]
+fn the_processors_are_a_number_or_a_list_of_available_ones() {
+    let available = available_cores();
+    let first = available[0];
+    let set = |value: &str| format!("[target]\ncores = {value}\n{MINIMAL}");
+    assert_eq!(Config::parse(&set("1"), "t").unwrap().target.cores, [first]);
+    assert_eq!(Config::parse(&set(&format!("[{first}]")), "t").unwrap().target.cores, [first]);
+    for bad in ["0", "100000", "[]", "\"all\"", "[1.5]", "[-1]", "[100000]", &format!("[{first}, {first}]")] {
+        assert_eq!(mistake(&set(bad)).key, "target.cores", "{bad}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_which() {
+    let error = Config::load(Path::new("/nonexistent/target.toml")).unwrap_err();
+    assert!(error.to_string().contains("/nonexistent/target.toml"), "{error}");
+}
+
+#[test]
+fn the_largest_command_finds_buffers_for_all_of_it() {
+    let memory = |count: u32| format!("{MINIMAL}\n[memory]\nlarge_buffers = {count}\n");
+    assert_eq!(mistake(&memory(31)).key, "memory.large_buffers");
+    assert_eq!(mistakes(&memory(32)), Vec::<String>::new());
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_configuration_is_accepted_or_refused_with_places_in_it(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), ".{0,3}"), 1..6),
+    ) {
+        let mut characters: Vec<String> = FULL.chars().map(String::from).collect();
+        for (place, text) in edits {
+            let index = place.index(characters.len());
+            characters[index] = text;
+        }
+        let text = characters.concat();
+        match Config::parse(&text, "test.toml") {
+            Ok(config) => {
+                let again = Config::parse(&config.to_toml(), "again.toml").expect("what it writes, it reads");
+                prop_assert_eq!(again, config);
+            }
+            Err(errors) => {
+                prop_assert!(!errors.errors().is_empty());
+                let lines = text.lines().count().max(1);
+                prop_assert!(errors.errors().iter().all(|one| one.line <= lines + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! One controller: what a host has connected to.
+//!
+//! Its control state is behind one lock, which the admin queue's core takes for each admin command and nobody holds
+//! for long. I/O reads only the atomics and the subsystem's table of namespaces.
+
+mod errors;
+mod events;
+pub(crate) mod features;
+mod keep_alive;
+mod registers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ringfab_reactor::Time;
+use ringfab_spec::Status;
+use ringfab_spec::sqe::PropertySize;
+
+pub use errors::ErrorRecord;
+pub use registers::PropertyEffect;
+
+pub(crate) use errors::{ENTRIES_MAX_Z as ERROR_ENTRIES_MAX_Z, ErrorLog};
+pub(crate) use events::{
+    Event, Events, REQUESTS_MAX_Z as EVENT_REQUESTS_MAX_Z, supported as supported_events,
+};
+pub(crate) use features::{Features, Timestamp};
+pub(crate) use keep_alive::{GRANULARITY as KEEP_ALIVE_GRANULARITY, KeepAlive};
+pub(crate) use registers::{NOT_READY, Registers, VERSION};
+
+pub use crate::admin::{AdminContext, AdminOutcome, Transfer};
+
+use crate::failure::Failure;
+use crate::namespace::Namespace;
+use crate::queue_record::QueueRecord;
+use crate::subsystem::Subsystem;
+use crate::target::Target;
+
+/// What a controller may use, by the listener on which its host came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControllerLimits {
+    /// The largest queue, in entries.
+    pub queue_entries_max: u32,
+    /// The most I/O queues; zero for a discovery controller.
+    pub io_queues_max: u16,
+    /// Data that a command capsule may carry, in bytes.
+    pub in_capsule_bytes: u32,
+}
+
+/// Who connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Host NQN.
+    pub nqn: String,
+    /// Host Identifier.
+    pub id: [u8; 16],
+}
+
+/// One controller.
+pub struct Controller {
+    id: u16,
+    subsystem: Arc<Subsystem>,
+    target: Weak<Target>,
+    host: Host,
+    limits: ControllerLimits,
+    io_allowed: AtomicBool,
+    write_cache: AtomicBool,
+    state: Mutex<State>,
+    wake: Mutex<Option<Wake>>,
+}
+
+/// Tells the core of the admin queue that [`Controller::next_event`] has something.
+pub type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// What only the control side reads.
+pub(crate) struct State {
+    pub(crate) registers: Registers,
+    pub(crate) keep_alive: KeepAlive,
+    pub(crate) events: Events,
+    pub(crate) errors: ErrorLog,
+    pub(crate) features: Features,
+    pub(crate) changed_namespaces: BTreeSet<u32>,
+    pub(crate) created: Time,
+    queues: BTreeMap<u16, Arc<QueueRecord>>,
+}
+
+/// What a controller is made from.
+pub(crate) struct ControllerParameters {
+    pub(crate) id: u16,
+    pub(crate) subsystem: Arc<Subsystem>,
+    pub(crate) target: Weak<Target>,
+    pub(crate) host: Host,
+    pub(crate) limits: ControllerLimits,
+    pub(crate) keep_alive_ms: u32,
+    pub(crate) now: Time,
+}
+
+impl Controller {
+    pub(crate) fn new(parameters: ControllerParameters) -> Self {
+        let ControllerParameters { id, subsystem, target, host, limits, keep_alive_ms, now } = parameters;
+        let discovery = subsystem.is_discovery();
+        let state = State {
+            registers: Registers::new(limits.queue_entries_max, discovery),
+            keep_alive: KeepAlive::new(keep_alive_ms, discovery, now),
+            events: Events::default(),
+            errors: ErrorLog::default(),
+            features: Features::new(limits.io_queues_max, now),
+            created: now,
+            changed_namespaces: BTreeSet::new(),
+            queues: BTreeMap::new(),
+        };
+        Self {
+            id,
+            subsystem,
+            target,
+            host,
+            limits,
+            io_allowed: AtomicBool::new(false),
+            write_cache: AtomicBool::new(true),
+            state: Mutex::new(state),
+            wake: Mutex::new(None),
+        }
+    }
+
+    /// Controller identifier, unique in the whole target.
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// The subsystem that it belongs to.
+    pub fn subsystem(&self) -> &Arc<Subsystem> {
+        &self.subsystem
+    }
+
+    /// Who connected.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// What it may use.
+    pub fn limits(&self) -> ControllerLimits {
+        self.limits
+    }
+
+    /// Whether it is a discovery controller, which has no I/O queues.
+    pub fn is_discovery(&self) -> bool {
+        self.subsystem.is_discovery()
+    }
+
+    /// An active namespace. For every I/O command: no lock.
+    #[inline]
+    pub fn namespace(&self, nsid: u32) -> Option<&Arc<Namespace>> {
+        self.subsystem.namespace(nsid)
+    }
+
+    /// All active namespaces, by ascending identifier. No lock.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+        self.subsystem.namespaces()
+    }
+
+    /// Whether I/O commands may run; otherwise they end with Command Sequence Error. For every I/O command: no lock.
+    #[inline]
+    pub fn io_allowed(&self) -> bool {
+        self.io_allowed.load(Ordering::Acquire)
+    }
+
+    /// Whether the host has the write cache on (feature 06h). While it is off, every write has to reach stable
+    /// storage before it completes. For every write: no lock.
+    #[inline]
+    pub fn write_cache_enabled(&self) -> bool {
+        self.write_cache.load(Ordering::Relaxed)
+    }
+
+    /// Reads a property; `size` is none when the command's ATTRIB says neither four nor eight bytes.
+    ///
+    /// # Errors
+    /// Invalid Field in Command for an unknown offset or a wrong size.
+    pub fn property_get(&self, offset: u32, size: Option<PropertySize>) -> Result<u64, Failure> {
+        self.state().registers.get(offset, size)
+    }
+
+    /// Writes a property; `size` is none when the command's ATTRIB says neither four nor eight bytes.
+    ///
+    /// # Errors
+    /// Invalid Field in Command for an unknown or read-only property, or a wrong size.
+    pub fn property_set(
+        &self,
+        offset: u32,
+        size: Option<PropertySize>,
+        value: u64,
+        now: Time,
+    ) -> Result<PropertyEffect, Failure> {
+        let mut state = self.state();
+        let effect = state.registers.set(offset, size, value)?;
+        if effect == PropertyEffect::Enabled && self.subsystem.has_left_behind(&self.host.id) {
+            state.registers.hold_ready();
+        }
+        if effect != PropertyEffect::None {
+            let ready = state.registers.io_allowed();
+            state.keep_alive.set_enabled(ready, now);
+            self.io_allowed.store(ready, Ordering::Release);
+        }
+        if effect == PropertyEffect::Disabled {
+            self.reset(&mut state, now);
+        }
+        Ok(effect)
+    }
+
+    /// Before a host looks whether its controller is ready: it is not while commands still run that the host sent on
+    /// connections which have ended. The host sends them again, and then others, which an old one that the disk takes
+    /// its time with would undo.
+    pub fn refresh_ready(&self, now: Time) {
+        let mut state = self.state();
+        if state.registers.is_held() && !self.subsystem.has_left_behind(&self.host.id) {
+            state.registers.release_ready();
+            state.keep_alive.set_enabled(true, now);
+            self.io_allowed.store(state.registers.io_allowed(), Ordering::Release);
+        }
+    }
+
+    /// The I/O queues have ended after [`PropertyEffect::Disabled`]: the host sees CSTS.RDY become zero.
+    /// Asynchronous Event Requests that were parked are dropped by the reset, without a completion.
+    pub fn disabled_done(&self) {
+        self.state().registers.disabled_done();
+    }
+
+    /// The I/O has ended after [`PropertyEffect::Shutdown`]: the host sees that the shutdown is complete.
+    pub fn shutdown_done(&self) {
+        self.state().registers.shutdown_done();
+    }
+
+    /// A parked Asynchronous Event Request to complete, with dword 0 of its completion.
+    pub fn next_event(&self) -> Option<(u16, u32)> {
+        self.state().events.next()
+    }
+
+    /// A parked Asynchronous Event Request is aborted: it will not be completed by an event. Whether it was parked.
+    pub fn forget_event_request(&self, command_id: u16) -> bool {
+        self.state().events.unpark(command_id)
+    }
+
+    /// Sets what tells the core of the admin queue to call [`Controller::next_event`]. It is called from any thread
+    /// and must not call back into the controller.
+    pub fn set_wake(&self, wake: Option<Wake>) {
+        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = wake;
+    }
+
+    /// When to call [`Controller::expired`] next; none when nothing bounds the host's silence.
+    pub fn keep_alive_deadline(&self) -> Option<Time> {
+        self.state().keep_alive.deadline()
+    }
+
+    /// Whether the host has been silent too long. Traffic on any of its queues since the last look restarts the timer
+    /// (traffic based keep-alive), so that a `false` means: ask for the deadline again.
+    pub fn expired(&self, now: Time) -> bool {
+        let mut state = self.state();
+        if state.keep_alive.deadline().is_none_or(|deadline| now < deadline) {
+            return false;
+        }
+        // All flags are taken: traffic on one queue must not count again at the next look.
+        let traffic = state.queues.values().fold(false, |seen, queue| queue.take_traffic() | seen);
+        if traffic {
+            state.keep_alive.restart(now);
+        }
+        !traffic
+    }
+
+    /// The host has been silent too long: the controller takes no further I/O, and its queues are to be ended.
+    pub fn keep_alive_expired(&self) {
+        self.io_allowed.store(false, Ordering::Release);
+        self.state().keep_alive.expire();
+    }
+
+    /// Notes a command that ended with an error, for the Error Information log.
+    pub fn record_error(&self, record: ErrorRecord) {
+        let mut state = self.state();
+        state.errors.add(record);
+        let internal = record.status.code() == Status::INTERNAL_ERROR;
+        let deliverable = internal && state.events.post(Event::InternalError);
+        drop(state);
+        self.wake_if(deliverable);
+    }
+
+    /// A queue has ended; its identifier is free again. The admin queue is ended by [`Controller::admin_ended`].
+    pub fn queue_ended(&self, queue_id: u16) {
+        if let Some(queue) = self.state().queues.remove(&queue_id) {
+            self.subsystem.queue_ended(&queue);
+        }
+    }
+
+    /// The admin queue has ended: the controller takes no further queue and its identifier is free. Its I/O queues
+    /// are still to be ended by their cores.
+    pub fn admin_ended(&self) {
+        self.io_allowed.store(false, Ordering::Release);
+        self.set_wake(None);
+        self.queue_ended(0);
+        if let Some(target) = self.target.upgrade() {
+            target.remove(self.id);
+        }
+    }
+
+    /// The queues that are connected now, by identifier; the admin queue is the first.
+    pub fn queues(&self) -> Vec<Arc<QueueRecord>> {
+        self.state().queues.values().cloned().collect()
+    }
+
+    /// How many I/O queues are connected now.
+    pub fn io_queues(&self) -> usize {
+        self.state().queues.keys().filter(|id| **id != 0).count()
+    }
+
+    /// The core that serves a connected queue.
+    pub fn core_of_queue(&self, queue_id: u16) -> Option<usize> {
+        self.state().queues.get(&queue_id).map(|queue| queue.core())
+    }
+
+    pub(crate) fn target(&self) -> Option<Arc<Target>> {
+        self.target.upgrade()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_write_cache(&self, enabled: bool) {
+        self.write_cache.store(enabled, Ordering::Relaxed);
+    }
+
+    /// Takes a queue that connects, unless its identifier is in use.
+    pub(crate) fn attach(&self, queue: &Arc<QueueRecord>) -> Result<(), Failure> {
+        let mut state = self.state();
+        if queue.id() != 0 {
+            // Under the lock, so that a reset cannot come between this look and the insertion.
+            if !state.registers.io_allowed() {
+                return Err(NOT_READY);
+            }
+            if queue.id() > state.features.io_queues() {
+                return Err(crate::target::invalid_command_parameter(crate::target::field::QID));
+            }
+        }
+        if state.queues.contains_key(&queue.id()) {
+            return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        state.queues.insert(queue.id(), Arc::clone(queue));
+        self.subsystem.queue_connected(Arc::clone(queue));
+        Ok(())
+    }
+
+    /// A namespace appeared, vanished or changed size.
+    pub(crate) fn namespace_changed(&self, nsid: u32) {
+        let mut state = self.state();
+        state.changed_namespaces.insert(nsid);
+        let deliverable = state.events.post(Event::NamespaceAttributeChanged);
+        drop(state);
+        self.wake_if(deliverable);
+    }
+
+    /// What discovery shows has changed.
+    pub(crate) fn discovery_changed(&self) {
+        let deliverable = self.state().events.post(Event::DiscoveryLogChanged);
+        self.wake_if(deliverable);
+    }
+
+    pub(crate) fn wake_if(&self, deliverable: bool) {
+        if deliverable && let Some(wake) = &*self.wake.lock().unwrap_or_else(PoisonError::into_inner) {
+            wake();
+        }
+    }
+
+    /// A controller level reset: what the host configured is forgotten, except its keep-alive timeout.
+    fn reset(&self, state: &mut State, now: Time) {
+        state.events.reset();
+        state.changed_namespaces.clear();
+        state.features = Features::new(self.limits.io_queues_max, now);
+        self.set_write_cache(true);
+    }
+}
+
+impl State {
+    /// Whether I/O queues are connected.
+    pub(crate) fn has_io_queues(&self) -> bool {
+        self.queues.keys().any(|id| *id != 0)
+    }
+
+    /// Whether a queue is connected.
+    pub(crate) fn has_queue(&self, queue_id: u16) -> bool {
+        self.queues.contains_key(&queue_id)
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Controller");
+        debug.field("id", &self.id).field("nqn", &self.subsystem.nqn()).field("host", &self.host.nqn);
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// A controller that goes away takes its queues' counters to the subsystem.
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for queue in std::mem::take(&mut state.queues).into_values() {
+            self.subsystem.queue_ended(&queue);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the queues of a core share.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ringfab_block::Disk;
+use ringfab_fabric::rdma::Rnic;
+use ringfab_memory::Pool;
+use ringfab_reactor::{MailboxSender, Reactor};
+
+use super::message::{AbortRequest, Asker, CoreMessage};
+use crate::controller::Controller;
+use crate::queue::Slot;
+use crate::target::Target;
+
+/// A core's ring, RNIC, disks and memory, and the way to the other cores.
+#[derive(Debug)]
+pub(crate) struct Env {
+    pub(crate) reactor: Reactor,
+    pub(crate) rnic: Rnic,
+    pub(crate) target: Arc<Target>,
+    /// By index of the namespace; none where the backing could not be opened.
+    pub(crate) disks: Vec<Option<Disk>>,
+    /// Data of I/O commands.
+    pub(crate) pool: Pool,
+    /// Data of admin commands, apart, so that they never starve.
+    pub(crate) admin_pool: Pool,
+    /// Bytes of a piece of a command's data: the largest buffer of the pool.
+    pub(crate) chunk_bytes: u32,
+    pub(crate) core: usize,
+    /// Requests that wait for buffers, in order; admin commands have their own line.
+    waiting: [VecDeque<Waiter>; 2],
+    /// Controllers that are being reset: their I/O queues are ending.
+    pub(crate) resetting: Vec<Arc<Controller>>,
+    /// All cores, this one included.
+    pub(crate) cores: Vec<CoreSender>,
+}
+
+/// The way to a core.
+#[derive(Clone)]
+pub(crate) struct CoreSender(pub(crate) MailboxSender<CoreMessage>);
+
+impl std::fmt::Debug for CoreSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CoreSender")
+    }
+}
+
+impl CoreSender {
+    /// Sends a message. A core that has ended already needs none.
+    pub(crate) fn send(&self, message: CoreMessage) {
+        if self.0.send(message).is_err() {
+            tracing::debug!("a message came too late for its core");
+        }
+    }
+}
+
+/// A request that waits for buffers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) queue: u16,
+    pub(crate) slot: u16,
+    pub(crate) generation: u16,
+}
+
+impl Env {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a core, each named")]
+    pub(crate) fn new(
+        reactor: Reactor,
+        rnic: Rnic,
+        target: Arc<Target>,
+        disks: Vec<Option<Disk>>,
+        pool: Pool,
+        admin_pool: Pool,
+        core: usize,
+        cores: Vec<CoreSender>,
+    ) -> Self {
+        let chunk_bytes = pool.buffer_bytes_max().min(admin_pool.buffer_bytes_max()) as u32;
+        let waiting = [VecDeque::new(), VecDeque::new()];
+        Self {
+            reactor,
+            rnic,
+            target,
+            disks,
+            pool,
+            admin_pool,
+            chunk_bytes,
+            core,
+            waiting,
+            resetting: Vec::new(),
+            cores,
+        }
+    }
+
+    /// Puts a request in the line for buffers.
+    pub(crate) fn wait_for_buffers(&mut self, waiter: Waiter, admin: bool) {
+        self.waiting[usize::from(admin)].push_back(waiter);
+    }
+
+    /// The first of a line.
+    pub(crate) fn first_waiting(&self, admin: bool) -> Option<Waiter> {
+        self.waiting[usize::from(admin)].front().copied()
+    }
+
+    /// The first of a line has been served.
+    pub(crate) fn drop_waiting(&mut self, admin: bool) {
+        self.waiting[usize::from(admin)].pop_front();
+    }
+
+    /// Has every core end a controller's I/O queues, and the admin queue too when asked.
+    pub(crate) fn end_queues(&self, controller: &Arc<Controller>, admin: bool) {
+        for core in &self.cores {
+            core.send(CoreMessage::EndQueues { controller: Arc::clone(controller), admin });
+        }
+    }
+
+    /// Asks the core that has a command to abort it.
+    pub(crate) fn abort(
+        &self,
+        controller: &Arc<Controller>,
+        queue_id: u16,
+        command_id: u16,
+        (queue, slot, generation): (u16, Slot, u16),
+    ) {
+        let asker = Asker { core: self.core, queue, slot: slot.number(), generation };
+        let controller = Arc::clone(controller);
+        let request = AbortRequest { queue_id, command_id, asker, controller };
+        match request.controller.core_of_queue(queue_id) {
+            Some(core) => self.cores[core].send(CoreMessage::Abort(request)),
+            None => self.cores[self.core].send(CoreMessage::AbortAnswered { asker, aborted: false }),
+        }
+    }
+}

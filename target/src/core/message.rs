@@ -1,0 +1,61 @@
+//! What cores and the control plane tell each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_fabric::rdma::ConnectRequest;
+use ringfab_spec::rdma_cm;
+
+use crate::controller::Controller;
+
+/// A message to a core.
+#[derive(Debug)]
+pub(crate) enum CoreMessage {
+    /// A connection that this core shall serve.
+    Accept {
+        /// The connection, waiting for an answer.
+        request: ConnectRequest,
+        /// What the host asked for.
+        queue: rdma_cm::Request,
+        /// Bytes of in-capsule data that the listener allows.
+        in_capsule_bytes: u32,
+    },
+    /// End a controller's I/O queues on this core, and its admin queue too when asked.
+    EndQueues {
+        /// Whose.
+        controller: Arc<Controller>,
+        /// The admin queue too.
+        admin: bool,
+    },
+    /// Abort a command of a controller, if it is on this core and still waits.
+    Abort(AbortRequest),
+    /// The answer to an [`CoreMessage::Abort`] that this core sent.
+    AbortAnswered {
+        /// The Abort command that asked.
+        asker: Asker,
+        /// Whether a command was aborted.
+        aborted: bool,
+    },
+    /// Something about the controllers has changed: look at them now.
+    Look,
+    /// Stop accepting, finish what is outstanding, and end within the limit.
+    Drain(Duration),
+}
+
+/// Which command to abort, and who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct AbortRequest {
+    pub(crate) controller: Arc<Controller>,
+    pub(crate) queue_id: u16,
+    pub(crate) command_id: u16,
+    pub(crate) asker: Asker,
+}
+
+/// An Abort command: its core, its queue there, its slot and generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub(crate) core: usize,
+    pub(crate) queue: u16,
+    pub(crate) slot: u16,
+    pub(crate) generation: u16,
+}

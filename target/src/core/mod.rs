@@ -1,0 +1,335 @@
+//! A core: its ring, its RNIC, its disks, and the queues that live on it. One thread runs [`Core::run`]; a
+//! simulation calls [`Core::turn`].
+
+mod env;
+mod listen;
+mod message;
+mod start;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_block::{Operation, Started, Tag};
+use ringfab_fabric::rdma::{Event, QueuePairId, RnicCounters};
+use ringfab_memory::PoolUsage;
+use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
+
+use crate::controller::Controller;
+use crate::queue::Queue;
+
+pub(crate) use env::{Env, Waiter};
+pub(crate) use message::CoreMessage;
+pub use start::{CoreParts, Running, build, start};
+
+/// Owners of reactor tokens on a core.
+pub(crate) mod owner {
+    /// The core itself: its housekeeping timer.
+    pub(crate) const CORE: u8 = 1;
+    /// The RNIC.
+    pub(crate) const RNIC: u8 = 2;
+    /// The disks; the rest of the token is a request's tag.
+    pub(crate) const DISK: u8 = 3;
+}
+
+/// How often deadlines are looked at while there are queues.
+const HOUSEKEEPING: Duration = Duration::from_millis(250);
+
+/// What a last flush of all disks gets at least, when a drain has used up its time.
+const FLUSH_TIME_MIN: Duration = Duration::from_secs(1);
+
+/// One core of the target.
+#[derive(Debug)]
+pub struct Core {
+    env: Env,
+    /// By slot; the slot is in the tags of the queue's disk operations.
+    queues: Vec<Option<Box<Queue>>>,
+    /// Slot of the queue on each queue pair, by the queue pair's index.
+    by_queue_pair: Vec<Option<u16>>,
+    inbox: MailboxReceiver<CoreMessage>,
+    listeners: Vec<listen::Listener>,
+    housekeeping: bool,
+    draining: Option<Time>,
+}
+
+impl Core {
+    fn new(env: Env, inbox: MailboxReceiver<CoreMessage>) -> Self {
+        Self {
+            env,
+            queues: Vec::new(),
+            by_queue_pair: Vec::new(),
+            inbox,
+            listeners: Vec::new(),
+            housekeeping: false,
+            draining: None,
+        }
+    }
+
+    /// Runs until a drain has ended.
+    ///
+    /// # Errors
+    /// Only when the ring itself is broken.
+    pub fn run(mut self) -> io::Result<()> {
+        while !self.is_drained() {
+            self.turn(Wait::Event)?;
+        }
+        self.close()
+    }
+
+    /// One turn of the loop: waits as asked, then handles everything that has happened, then sends.
+    ///
+    /// # Errors
+    /// Only when the ring itself is broken.
+    pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
+        self.env.reactor.turn(wait)?;
+        while let Some(completion) = self.env.reactor.next_completion() {
+            self.dispatch(completion);
+        }
+        self.env.rnic.poll(&mut self.env.reactor);
+        while let Some(event) = self.env.rnic.next_event() {
+            self.on_event(event);
+        }
+        while let Some(message) = self.inbox.try_receive() {
+            self.on_message(message);
+        }
+        self.serve_waiting();
+        self.env.rnic.flush(&mut self.env.reactor);
+        Ok(())
+    }
+
+    /// What its RNIC has done.
+    pub fn rnic_counters(&self) -> RnicCounters {
+        self.env.rnic.counters()
+    }
+
+    /// Buffers in use: those of I/O commands and those of admin commands.
+    pub fn pool_usage(&self) -> [PoolUsage; 2] {
+        [self.env.pool.usage(), self.env.admin_pool.usage()]
+    }
+
+    /// Whether a drain was asked for and nothing is left, or its time is over.
+    pub fn is_drained(&self) -> bool {
+        self.draining.is_some_and(|deadline| {
+            self.env.reactor.now() >= deadline || self.queues.iter().all(Option::is_none)
+        })
+    }
+
+    fn dispatch(&mut self, completion: Completion) {
+        match completion.token.owner {
+            owner::RNIC => self.env.rnic.on_completion(&mut self.env.reactor, completion),
+            owner::DISK => self.on_disk(completion),
+            owner::CORE => self.housekeep(),
+            other => tracing::error!(owner = other, "a completion without an owner"),
+        }
+    }
+
+    fn on_disk(&mut self, completion: Completion) {
+        let Token { kind, generation, index, .. } = completion.token;
+        let (number, slot) = ((index >> 16) as usize, (index & 0xffff) as u16);
+        let Some(queue) = self.queues.get_mut(number).and_then(Option::as_mut) else { return };
+        let Some(disk) = queue.disk_of(slot, generation, kind) else { return };
+        let Some(disk) = self.env.disks.get_mut(disk).and_then(Option::as_mut) else { return };
+        if let Some(finished) = disk.on_completion(&mut self.env.reactor, completion) {
+            queue.on_disk(&mut self.env, finished);
+            self.reap(number as u16);
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Received { queue_pair, head, data, .. } => {
+                if let Some((queue, env)) = self.queue(queue_pair) {
+                    queue.on_received(env, &head, data);
+                }
+            }
+            Event::Sent { queue_pair, id } => {
+                if let Some((queue, env)) = self.queue(queue_pair) {
+                    queue.on_sent(env, id);
+                }
+            }
+            Event::Read { queue_pair, id, sink } => {
+                if let Some((queue, env)) = self.queue(queue_pair) {
+                    queue.on_read(env, id, Some(sink));
+                }
+            }
+            Event::Flushed { queue_pair, id, sink: Some(_) } => {
+                if let Some((queue, env)) = self.queue(queue_pair) {
+                    queue.on_read(env, id, None);
+                }
+            }
+            Event::Flushed { .. } | Event::Established { .. } => {}
+            Event::ConnectRequest(request) => self.route(request),
+            Event::Rejected { queue_pair, .. } => self.gone(queue_pair, "rejected"),
+            Event::ConnectFailed { queue_pair, error } => self.gone(queue_pair, &error.to_string()),
+            Event::Disconnected { queue_pair, reason } => self.gone(queue_pair, &reason.to_string()),
+        }
+    }
+
+    fn on_message(&mut self, message: CoreMessage) {
+        match message {
+            CoreMessage::Accept { request, queue, in_capsule_bytes } => {
+                self.accept(request, &queue, in_capsule_bytes);
+            }
+            CoreMessage::EndQueues { controller, admin } => self.end_queues(&controller, admin),
+            CoreMessage::Abort(request) => {
+                let aborted = self.queues.iter_mut().flatten().any(|queue| {
+                    queue.id() == request.queue_id
+                        && queue.belongs_to(&request.controller)
+                        && queue.abort(&mut self.env, request.command_id)
+                });
+                let asker = request.asker;
+                self.env.cores[asker.core].send(CoreMessage::AbortAnswered { asker, aborted });
+            }
+            CoreMessage::AbortAnswered { asker, aborted } => {
+                if let Some(queue) = self.queues.get_mut(usize::from(asker.queue)).and_then(Option::as_mut) {
+                    queue.abort_answered(&mut self.env, asker.slot, asker.generation, aborted);
+                }
+            }
+            CoreMessage::Look => self.look(),
+            CoreMessage::Drain(limit) => self.drain(limit),
+        }
+    }
+
+    fn queue(&mut self, queue_pair: QueuePairId) -> Option<(&mut Queue, &mut Env)> {
+        let number = (*self.by_queue_pair.get(queue_pair.index as usize)?)?;
+        let queue = self.queues[usize::from(number)].as_mut()?;
+        (queue.queue_pair() == queue_pair).then_some((&mut **queue, &mut self.env))
+    }
+
+    /// The connection of a queue has ended.
+    fn gone(&mut self, queue_pair: QueuePairId, why: &str) {
+        let Some((queue, _)) = self.queue(queue_pair) else { return };
+        queue.on_disconnected();
+        tracing::info!(queue = queue.id(), why, "a connection has ended");
+        let number = self.by_queue_pair[queue_pair.index as usize].take().expect("the queue was just found");
+        self.reap(number);
+    }
+
+    /// Frees a queue of which nothing is in flight any more.
+    fn reap(&mut self, number: u16) {
+        let entry = &mut self.queues[usize::from(number)];
+        if !entry.as_ref().is_some_and(|queue| queue.is_finished()) {
+            return;
+        }
+        let mut queue = entry.take().expect("looked at above");
+        let controller = queue.controller().cloned();
+        queue.detach();
+        let Some(controller) = controller else { return };
+        if queue.id() == 0 {
+            // Without its admin queue an association is over (NVMe over Fabrics: section 3.3.2.2 of Base 2.0).
+            self.env.end_queues(&controller, false);
+        } else if let Some(core) = controller.core_of_queue(0) {
+            self.env.cores[core].send(CoreMessage::Look);
+        }
+    }
+
+    fn end_queues(&mut self, controller: &Arc<Controller>, admin: bool) {
+        for queue in self.queues.iter_mut().flatten() {
+            if queue.belongs_to(controller) && (admin || queue.id() != 0) {
+                queue.end(&mut self.env);
+            }
+        }
+        self.look();
+    }
+
+    /// Requests that wait for buffers get them in order; the first that does not stops its line.
+    fn serve_waiting(&mut self) {
+        for admin in [true, false] {
+            while let Some(waiter) = self.env.first_waiting(admin) {
+                let queue = self.queues[usize::from(waiter.queue)].as_mut();
+                let waits = queue
+                    .is_some_and(|queue| queue.retry_buffers(&mut self.env, waiter.slot, waiter.generation));
+                if waits {
+                    break;
+                }
+                self.env.drop_waiting(admin);
+            }
+        }
+    }
+
+    fn housekeep(&mut self) {
+        self.housekeeping = false;
+        self.look();
+        self.arm_housekeeping();
+    }
+
+    /// Runs the housekeeping timer while there is anything to look after.
+    fn arm_housekeeping(&mut self) {
+        let needed = self.draining.is_some() || self.queues.iter().any(Option::is_some);
+        if needed && !self.housekeeping {
+            self.housekeeping = true;
+            let at = self.env.reactor.now() + HOUSEKEEPING;
+            self.env.reactor.set_timer(at, Token::new(owner::CORE, 0, 0, 0));
+        }
+    }
+
+    /// Deadlines, events to report, and controllers whose I/O has ended.
+    fn look(&mut self) {
+        let now = self.env.reactor.now();
+        for number in 0..self.queues.len() {
+            if let Some(queue) = &mut self.queues[number] {
+                queue.tick(&mut self.env, now);
+                if queue.id() == 0
+                    && let Some(controller) = queue.controller().filter(|controller| controller.expired(now))
+                {
+                    tracing::warn!(controller = controller.id(), "keep-alive expired");
+                    let controller = Arc::clone(controller);
+                    controller.keep_alive_expired();
+                    self.env.end_queues(&controller, true);
+                }
+                self.reap(number as u16);
+            }
+        }
+        self.finish_resets();
+    }
+
+    /// Completes the resets whose I/O queues are all gone.
+    fn finish_resets(&mut self) {
+        self.env.resetting.retain(|controller| {
+            let done = controller.io_queues() == 0;
+            if done {
+                controller.disabled_done();
+            }
+            !done
+        });
+    }
+
+    fn drain(&mut self, limit: Duration) {
+        self.draining = Some(self.env.reactor.now() + limit);
+        for listener in self.listeners.drain(..) {
+            self.env.rnic.close_listener(&mut self.env.reactor, listener.id);
+        }
+        for queue in self.queues.iter_mut().flatten() {
+            queue.end(&mut self.env);
+        }
+        self.arm_housekeeping();
+    }
+
+    /// Flushes and closes the disks, within a limit.
+    fn close(mut self) -> io::Result<()> {
+        let deadline = (self.env.reactor.now() + FLUSH_TIME_MIN).max(self.draining.unwrap_or_default());
+        self.env.reactor.set_timer(deadline, Token::new(owner::CORE, 0, 0, 0));
+        let mut pending = self.start_flushes();
+        while pending > 0 && self.env.reactor.now() < deadline {
+            self.env.reactor.turn(Wait::Event)?;
+            while let Some(completion) = self.env.reactor.next_completion() {
+                pending -= usize::from(completion.token.owner == owner::DISK);
+            }
+        }
+        let Env { mut reactor, disks, .. } = self.env;
+        for disk in disks.into_iter().flatten() {
+            disk.close(&mut reactor);
+        }
+        Ok(())
+    }
+
+    fn start_flushes(&mut self) -> usize {
+        let Env { reactor, disks, .. } = &mut self.env;
+        let mut pending = 0;
+        for disk in disks.iter_mut().flatten().filter(|disk| disk.properties().volatile_cache) {
+            let tag = Tag { kind: 0, generation: 0, index: u32::MAX };
+            pending += usize::from(matches!(disk.start(reactor, Operation::Flush, tag), Started::Pending));
+        }
+        pending
+    }
+}

@@ -1,0 +1,311 @@
+//! Builds the cores and their threads.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ringfab_block::{Disk, Zeroes};
+use ringfab_fabric::rdma::{ListenParameters, Rnic, RnicConfig};
+use ringfab_memory::{ClassLayout, Pool};
+use ringfab_reactor::{
+    ListenerId, MailboxReceiver, Reactor, ReactorConfig, SocketOptions, mailbox, pin_current_thread,
+};
+
+use super::env::CoreSender;
+use super::listen::Listener;
+use super::{Core, CoreMessage, Env, owner};
+use crate::admin::ADMIN_DATA_BYTES_MAX;
+use crate::config::{Config, ListenerConfig};
+use crate::service;
+use crate::target::Target;
+
+/// Submission queue entries of a core's ring.
+const RING_ENTRIES: u32 = 1024;
+
+/// How long an address that is in use is tried again, and how often.
+const BIND_PATIENCE: Duration = Duration::from_secs(5);
+const BIND_RETRY: Duration = Duration::from_millis(50);
+
+/// The most sockets and files of a core.
+const DESCRIPTORS_MAX: u32 = 8192;
+
+/// Buffers for admin commands, on each core: many small ones, and some for whole log pages.
+const ADMIN_CLASSES: [ClassLayout; 2] = [
+    ClassLayout { buffer_bytes: 8192, count: 64 },
+    ClassLayout { buffer_bytes: ADMIN_DATA_BYTES_MAX as usize, count: 4 },
+];
+
+/// What a core is built from, whatever its reactor is.
+#[derive(Debug)]
+pub struct CoreParts {
+    /// Its ring, or its simulation.
+    pub reactor: Reactor,
+    /// What is served.
+    pub target: Arc<Target>,
+    /// Sizes of its buffers.
+    pub classes: Vec<ClassLayout>,
+    /// Seed of the RNIC's keys.
+    pub seed: [u8; 32],
+}
+
+/// A target of one core, in the caller's thread; for simulations and tests. Its listeners are bound at once.
+///
+/// # Errors
+/// What the system refuses.
+pub fn build(parts: CoreParts, listeners: &[ListenerConfig]) -> io::Result<(Core, Vec<SocketAddr>)> {
+    let (sender, inbox) = mailbox(parts.reactor.waker());
+    let mut core = assemble(parts, 0, vec![CoreSender(sender)], inbox)?;
+    let addresses = core.bind(listeners)?;
+    Ok((core, addresses))
+}
+
+/// The threads of a running target.
+#[derive(Debug)]
+pub struct Running {
+    addresses: Vec<SocketAddr>,
+    cores: Vec<CoreSender>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl service::Running for Running {
+    fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    fn drain(&self, limit: Duration) {
+        for core in &self.cores {
+            core.send(CoreMessage::Drain(limit));
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    fn is_any_finished(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    fn join(self) -> io::Result<()> {
+        let outcomes: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        for outcome in outcomes {
+            outcome.map_err(|_| io::Error::other("a core's thread panicked"))??;
+        }
+        Ok(())
+    }
+}
+
+/// Starts one thread for each configured processor, opens the disks and binds the listeners.
+///
+/// # Errors
+/// What the system refuses: a ring, memory, an address. Threads that were started have ended then.
+pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
+    let (report, reports) = mpsc::channel();
+    let mut threads = Vec::new();
+    let mut starts = Vec::new();
+    for (number, processor) in config.target.cores.iter().copied().enumerate() {
+        let (start, started) = mpsc::channel();
+        starts.push(start);
+        let thread = CoreThread {
+            number,
+            processor,
+            spin: config.target.spin,
+            classes: config.memory.classes().to_vec(),
+            listeners: if number == 0 { config.listeners.clone() } else { Vec::new() },
+            target: Arc::clone(target),
+            report: report.clone(),
+            started,
+        };
+        let named = std::thread::Builder::new().name(format!("core-{processor}"));
+        threads.push(named.spawn(move || thread.run())?);
+    }
+    drop(report);
+    let mut cores = Vec::new();
+    for _ in 0..threads.len() {
+        cores.push(reports.recv().map_err(ended)??.into_sender());
+    }
+    cores.sort_by_key(|(number, _)| *number);
+    let cores: Vec<CoreSender> = cores.into_iter().map(|(_, sender)| sender).collect();
+    for start in &starts {
+        // A thread that has ended has reported why, or will.
+        let _ended = start.send(cores.clone());
+    }
+    let mut addresses = Vec::new();
+    for _ in 0..threads.len() {
+        addresses.extend(reports.recv().map_err(ended)??.into_addresses());
+    }
+    Ok(Running { addresses, cores, threads })
+}
+
+fn ended(_: mpsc::RecvError) -> io::Error {
+    io::Error::other("a core's thread ended while it started")
+}
+
+/// What a starting thread tells the one that starts it.
+enum Report {
+    Ready(usize, CoreSender),
+    Listening(Vec<SocketAddr>),
+}
+
+impl Report {
+    fn into_sender(self) -> (usize, CoreSender) {
+        match self {
+            Self::Ready(number, sender) => (number, sender),
+            Self::Listening(_) => unreachable!("no core listens before all are ready"),
+        }
+    }
+
+    fn into_addresses(self) -> Vec<SocketAddr> {
+        match self {
+            Self::Listening(addresses) => addresses,
+            Self::Ready(..) => unreachable!("each core is ready once"),
+        }
+    }
+}
+
+/// One thread that becomes a core.
+struct CoreThread {
+    number: usize,
+    processor: usize,
+    spin: Duration,
+    classes: Vec<ClassLayout>,
+    listeners: Vec<ListenerConfig>,
+    target: Arc<Target>,
+    report: mpsc::Sender<io::Result<Report>>,
+    started: mpsc::Receiver<Vec<CoreSender>>,
+}
+
+impl CoreThread {
+    fn run(self) -> io::Result<()> {
+        let report = self.report.clone();
+        let core = match self.become_core() {
+            Ok(Some(core)) => core,
+            // Another core could not start.
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                let _gone = report.send(Err(error));
+                return Ok(());
+            }
+        };
+        drop(report);
+        core.run()
+    }
+
+    fn become_core(self) -> io::Result<Option<Core>> {
+        if let Err(error) = pin_current_thread(self.processor) {
+            tracing::warn!(processor = self.processor, %error, "a core runs unpinned");
+        }
+        let config =
+            ReactorConfig { entries: RING_ENTRIES, spin: self.spin, descriptors_max: descriptors_max() };
+        let reactor = Reactor::new(&config)?;
+        let (sender, inbox) = mailbox(reactor.waker());
+        let _gone = self.report.send(Ok(Report::Ready(self.number, CoreSender(sender))));
+        let Ok(cores) = self.started.recv() else { return Ok(None) };
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(io::Error::other)?;
+        let parts = CoreParts { reactor, target: self.target, classes: self.classes, seed };
+        let mut core = assemble(parts, self.number, cores, inbox)?;
+        let addresses = core.bind(&self.listeners)?;
+        let _gone = self.report.send(Ok(Report::Listening(addresses)));
+        Ok(Some(core))
+    }
+}
+
+/// As many as a core may want, within half of what the process may open.
+fn descriptors_max() -> u32 {
+    let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+    let (soft, _) = limit.unwrap_or((1024, 1024));
+    DESCRIPTORS_MAX.min(u32::try_from(soft / 2).unwrap_or(DESCRIPTORS_MAX)).max(64)
+}
+
+fn assemble(
+    parts: CoreParts,
+    number: usize,
+    cores: Vec<CoreSender>,
+    inbox: MailboxReceiver<CoreMessage>,
+) -> io::Result<Core> {
+    let CoreParts { mut reactor, target, classes, seed } = parts;
+    let pool = Pool::new(&classes).map_err(io::Error::other)?;
+    let admin_pool = Pool::new(&ADMIN_CLASSES).map_err(io::Error::other)?;
+    reactor.register_pool(&pool);
+    let rnic = Rnic::new(RnicConfig::new(owner::RNIC, seed))?;
+    let zeroes = Zeroes::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
+    let disks = open_disks(&target, &mut reactor, &zeroes);
+    let env = Env::new(reactor, rnic, target, disks, pool, admin_pool, number, cores);
+    Ok(Core::new(env, inbox))
+}
+
+/// Opens every namespace's backing on this core. One that is missing is reported as not ready; the rest is served.
+fn open_disks(target: &Target, reactor: &mut Reactor, zeroes: &Zeroes) -> Vec<Option<Disk>> {
+    let open = |namespace: &Arc<crate::namespace::Namespace>| {
+        let disk = Disk::open(namespace.backing(), reactor, zeroes, owner::DISK);
+        match disk {
+            Ok(disk) if disk.properties().offset_align > namespace.block_bytes() => {
+                let needs = disk.properties().offset_align;
+                tracing::error!(
+                    nsid = namespace.nsid(),
+                    needs,
+                    "the disk cannot do blocks as small as configured"
+                );
+                disk.close(reactor);
+                namespace.set_not_ready();
+                None
+            }
+            Ok(disk) => {
+                let properties = disk.properties();
+                namespace.set_ready(properties.bytes, properties.volatile_cache);
+                Some(disk)
+            }
+            Err(error) => {
+                tracing::error!(nsid = namespace.nsid(), %error, "namespace not ready");
+                namespace.set_not_ready();
+                None
+            }
+        }
+    };
+    target.namespaces().iter().map(open).collect()
+}
+
+impl Core {
+    /// The kernel lets go of a killed process's sockets some time after the process is gone, because its ring still
+    /// holds them. Whoever restarts a target at once must not find its own address taken.
+    fn listen_patiently(&mut self, parameters: &ListenParameters) -> io::Result<(ListenerId, SocketAddr)> {
+        let deadline = Instant::now() + BIND_PATIENCE;
+        loop {
+            match self.env.rnic.listen(&mut self.env.reactor, parameters) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                    std::thread::sleep(BIND_RETRY);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn bind(&mut self, listeners: &[ListenerConfig]) -> io::Result<Vec<SocketAddr>> {
+        let mut addresses = Vec::new();
+        for config in listeners {
+            let socket = SocketOptions { congestion: config.congestion.clone(), ..SocketOptions::default() };
+            let parameters = ListenParameters {
+                crc: config.crc,
+                mpa_revision: config.mpa_revision,
+                socket,
+                ..ListenParameters::new(config.address)
+            };
+            let bound = self.listen_patiently(&parameters);
+            let (id, address) = bound.map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.address))
+            })?;
+            self.listeners.push(Listener {
+                id,
+                in_capsule_bytes: config.in_capsule_bytes,
+                entries_max: u16::try_from(config.queue_depth_max).unwrap_or(u16::MAX),
+                io_queues_max: config.io_queues_max,
+            });
+            addresses.push(address);
+        }
+        Ok(addresses)
+    }
+}

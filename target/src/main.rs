@@ -1,0 +1,7 @@
+//! The target's program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ringfab_target::service::cli::run(std::env::args_os(), ringfab_target::core::start)
+}

@@ -1,0 +1,284 @@
+//! The steps of a request's life that all commands share.
+
+use ringfab_memory::Buffer;
+use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
+
+use super::parse::{self, HostMemory, NamespaceView, Transfer, Work};
+use super::request::{Held, NoSlot};
+use super::{Phase, Queue, Slot, State};
+use crate::core::{Env, Waiter};
+use crate::failure::Failure;
+use crate::transport::rdma::{Refused, Remote};
+
+impl Queue {
+    /// `Free -> NeedBuffer`: gives the command a slot and finds out what it wants.
+    pub(super) fn begin(&mut self, env: &mut Env, command: &SubmissionEntry, data: Option<Buffer>) {
+        let slot = match self.requests.allocate(command) {
+            Ok(slot) => slot,
+            Err(NoSlot::Full) => return self.violation(env, "more commands than the queue has entries"),
+            Err(NoSlot::IdentifierInUse) => return self.refuse_identifier(env, command),
+        };
+        let capsule_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
+        if let Err(failure) = self.plan(slot, capsule_bytes) {
+            self.requests[slot].fail(failure);
+            return self.reply(env, slot);
+        }
+        if let HostMemory::Capsule { offset } = self.requests[slot].host {
+            return self.use_capsule_data(env, slot, offset as usize, data);
+        }
+        if !self.take_buffers(env, slot) {
+            let request = &self.requests[slot];
+            let waiter = Waiter { queue: self.number, slot: slot.number(), generation: request.generation };
+            env.wait_for_buffers(waiter, self.id == 0);
+        }
+    }
+
+    /// Parses the command into work, size and place of its data.
+    fn plan(&mut self, slot: Slot, capsule_bytes: u32) -> Result<(), Failure> {
+        let command = self.requests[slot].command;
+        let (work, transfer) = self.work_of(&command)?;
+        let host = parse::host_memory(&command, (work, transfer), capsule_bytes)?;
+        let request = &mut self.requests[slot];
+        (request.work, request.host, request.transfer) = (work, host, transfer);
+        request.length = transfer.length();
+        Ok(())
+    }
+
+    fn work_of(&self, command: &SubmissionEntry) -> Result<(Work, Transfer), Failure> {
+        let Some(attached) = &self.attached else { return super::control::before_connect(command) };
+        let controller = &attached.controller;
+        if self.id == 0 || command.is_fabrics() {
+            return super::control::transfer_of(controller, command, self.id);
+        }
+        if !controller.io_allowed() {
+            return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        parse::io_work(command, |nsid| {
+            controller.namespace(nsid).map(|namespace| NamespaceView::of(namespace))
+        })
+    }
+
+    /// `NeedBuffer -> DataIn`, with all the buffers that the request will ever need, or not at all.
+    pub(super) fn take_buffers(&mut self, env: &mut Env, slot: Slot) -> bool {
+        let (length, disk_bytes) = (self.requests[slot].length, self.bytes_to_compare(slot));
+        if self.peek(env, slot) {
+            return true;
+        }
+        let pool = if self.id == 0 { &env.admin_pool } else { &env.pool };
+        let held = &mut self.requests[slot].held;
+        for bytes in [length, disk_bytes] {
+            for (_, piece) in pieces(bytes, env.chunk_bytes) {
+                let Some(mut buffer) = pool.take(piece as usize) else {
+                    held.clear();
+                    return false;
+                };
+                buffer.set_len(piece as usize);
+                held.push(Held::Buffer(buffer));
+            }
+        }
+        self.requests.enter(slot, State::DataIn);
+        self.fetch(env, slot);
+        true
+    }
+
+    /// Data that came in the capsule needs no buffer and no transfer.
+    fn use_capsule_data(&mut self, env: &mut Env, slot: Slot, offset: usize, data: Option<Buffer>) {
+        let request = &mut self.requests[slot];
+        let length = request.length as usize;
+        let Some(mut data) = data else { unreachable!("the offset was checked against the capsule") };
+        // Disks want aligned memory, which only the first byte of the buffer is sure to be.
+        if offset != 0 {
+            data.copy_within(offset..offset + length, 0);
+        }
+        data.set_len(length);
+        request.held.push(Held::Buffer(data));
+        let extra = self.bytes_to_compare(slot);
+        if extra != 0 {
+            let Some(mut buffer) = env.pool.take(extra as usize) else {
+                self.requests[slot].fail(Failure::transient(Status::COMMAND_INTERRUPTED));
+                return self.reply(env, slot);
+            };
+            buffer.set_len(extra as usize);
+            self.requests[slot].held.push(Held::Buffer(buffer));
+        }
+        self.requests.enter(slot, State::DataIn);
+        self.execute(env, slot);
+    }
+
+    /// `DataIn`: has the host's data moved into our buffers, unless there is none to move.
+    fn fetch(&mut self, env: &mut Env, slot: Slot) {
+        if !self.takes_data(slot) {
+            return self.execute(env, slot);
+        }
+        let count = pieces(self.requests[slot].length, env.chunk_bytes).count();
+        if !self.link.has_room(count) {
+            return self.blocked.push_back(slot);
+        }
+        let request = &mut self.requests[slot];
+        let HostMemory::Registered { address, key, .. } = request.host else {
+            unreachable!("data from the host is in its capsule or in registered memory")
+        };
+        for (index, (offset, length)) in pieces(request.length, env.chunk_bytes).enumerate() {
+            let Held::Buffer(sink) = request.held[index].take() else {
+                unreachable!("a request that fetches holds a buffer for every piece")
+            };
+            let remote = Remote { address: address + u64::from(offset), key };
+            let name = (slot.number(), request.generation, index as u8);
+            match self.link.read(&mut env.rnic, name, remote, sink, length) {
+                Ok(()) => request.pending += 1,
+                Err(_) => request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR)),
+            }
+        }
+        if request.pending == 0 {
+            self.reply(env, slot);
+        }
+    }
+
+    /// A piece of the host's data is here.
+    pub(super) fn data_arrived(&mut self, env: &mut Env, slot: Slot, piece: usize, sink: Option<Buffer>) {
+        let request = &mut self.requests[slot];
+        request.pending -= 1;
+        match sink {
+            Some(sink) => request.held[piece] = Held::Buffer(sink),
+            None => request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR)),
+        }
+        if request.pending != 0 {
+            return;
+        }
+        if self.phase == Phase::Gone {
+            self.requests.release(slot);
+        } else if request.status.is_success() {
+            self.execute(env, slot);
+        } else {
+            self.reply(env, slot);
+        }
+    }
+
+    /// `DataIn -> Execute`.
+    fn execute(&mut self, env: &mut Env, slot: Slot) {
+        self.requests.enter(slot, State::Execute);
+        if self.requests[slot].work == Work::Controller {
+            self.run_controller(env, slot);
+        } else {
+            self.run_disk(env, slot);
+        }
+    }
+
+    /// `-> DataOut`: the outcome is known.
+    pub(super) fn reply(&mut self, env: &mut Env, slot: Slot) {
+        self.requests.enter(slot, State::DataOut);
+        self.note_outcome(slot);
+        // Behind a request that waits already, this one waits too, so that room goes to the first in order.
+        if !self.blocked.is_empty() || !self.send_reply(env, slot) {
+            self.blocked.push_back(slot);
+        }
+    }
+
+    /// `DataOut -> Complete -> Free`, when the send queue has room for data and response.
+    fn send_reply(&mut self, env: &mut Env, slot: Slot) -> bool {
+        let sends_data = self.sends_data(slot);
+        let request = &self.requests[slot];
+        let count = if sends_data { pieces(request.length, env.chunk_bytes).count() } else { 0 };
+        if !self.link.has_room(count + 1) {
+            return false;
+        }
+        if self.phase == Phase::Gone {
+            self.requests.release(slot);
+            return true;
+        }
+        if sends_data {
+            self.send_data(env, slot);
+        }
+        self.send_response(env, slot, count);
+        self.requests.enter(slot, State::Complete);
+        self.requests.release(slot);
+        true
+    }
+
+    fn send_data(&mut self, env: &mut Env, slot: Slot) {
+        let request = &mut self.requests[slot];
+        let HostMemory::Registered { address, key, .. } = request.host else {
+            unreachable!("data goes to registered memory only")
+        };
+        for (index, (offset, length)) in pieces(request.length, env.chunk_bytes).enumerate() {
+            let lease =
+                request.held[index].take_lease().expect("every piece is here when the reply is ready");
+            let remote = Remote { address: address + u64::from(offset), key };
+            if self.link.write(&mut env.rnic, remote, lease, length) == Err(Refused::Unusable) {
+                // What was posted before cannot be taken back, so no status could be true.
+                return self.violation(env, "memory that cannot be written to");
+            }
+        }
+    }
+
+    fn send_response(&mut self, env: &mut Env, slot: Slot, transfers: usize) {
+        let head = self.next_submission_head();
+        let request = &self.requests[slot];
+        let entry = CompletionEntry::new(request.cid(), head, request.status).with_result(request.result);
+        let invalidate = match request.host {
+            HostMemory::Registered { key, invalidate: true, .. } => Some(key),
+            _ => None,
+        };
+        let name = (slot.number(), request.generation);
+        let _ended = self.link.respond(&mut env.rnic, name, &entry, invalidate, transfers);
+        env.rnic.post_receive(self.link.queue_pair, 1);
+    }
+
+    /// SQHD of the next completion: a command frees its entry when it completes, so that a host that keeps to the
+    /// queue's size never has more commands outstanding than there are slots.
+    pub(super) fn next_submission_head(&mut self) -> u16 {
+        self.submission_head = (self.submission_head + 1) % self.entries.max(1);
+        match &self.attached {
+            Some(attached) if !attached.record.flow_control() => u16::MAX,
+            _ => self.submission_head,
+        }
+    }
+
+    /// Room has come in the send queue: goes on with what waited, in order.
+    pub(super) fn unblock(&mut self, env: &mut Env) {
+        while let Some(slot) = self.blocked.front().copied() {
+            match self.requests[slot].state() {
+                State::DataOut if self.send_reply(env, slot) => {
+                    self.blocked.pop_front();
+                }
+                State::DataIn if self.link.has_room(self.requests[slot].held.len()) => {
+                    self.blocked.pop_front();
+                    self.fetch(env, slot);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// A command whose identifier is in use gets its status at once; it never had a slot.
+    fn refuse_identifier(&mut self, env: &mut Env, command: &SubmissionEntry) {
+        if !self.link.has_room(1) {
+            return self.violation(env, "identifiers in use, again and again");
+        }
+        let head = self.next_submission_head();
+        let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+        self.note_refused(command, status);
+        let entry = CompletionEntry::new(command.cid.get(), head, status);
+        let _ended = self.link.respond(&mut env.rnic, (u16::MAX, 0), &entry, None, 0);
+        env.rnic.post_receive(self.link.queue_pair, 1);
+    }
+}
+
+/// The pieces of `length` bytes: offset and length of each.
+pub(super) fn pieces(length: u32, chunk_bytes: u32) -> impl Iterator<Item = (u32, u32)> {
+    (0..length).step_by(chunk_bytes as usize).map(move |offset| (offset, chunk_bytes.min(length - offset)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+
+    #[test]
+    fn pieces_cover_every_byte_once() {
+        let all = |length| pieces(length, 100).collect::<Vec<_>>();
+        assert_eq!(all(0), []);
+        assert_eq!(all(100), [(0, 100)]);
+        assert_eq!(all(101), [(0, 100), (100, 1)]);
+        assert_eq!(all(200), [(0, 100), (100, 100)]);
+    }
+}

@@ -1,0 +1,279 @@
+//! A queue pair of a controller on its core: the table of its requests and their one life.
+//!
+//! | state | what it waits for |
+//! | --- | --- |
+//! | `NeedBuffer` | buffers of the core's pool, in order among all queues of the core |
+//! | `DataIn` | the host's data, by RDMA READ |
+//! | `Execute` | the disk, or the controller (an Asynchronous Event Request waits here) |
+//! | `DataOut` | room in the send queue for data and response |
+//! | `Complete` | nothing: the slot becomes free in the same step |
+
+mod control;
+mod disk;
+mod life;
+mod parse;
+mod request;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_block::Finished;
+use ringfab_fabric::rdma::{QueuePairId, ReceivedHead};
+use ringfab_memory::Buffer;
+use ringfab_reactor::Time;
+use ringfab_spec::{FromBytes, SubmissionEntry};
+
+use crate::controller::Controller;
+use crate::core::Env;
+use crate::queue_record::QueueRecord;
+use crate::transport::rdma::{Link, WorkId};
+
+pub use request::State;
+pub(crate) use request::{Requests, Slot};
+
+/// How long a host may take from the connection to its Connect command.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a host may take none of what we send and give nothing of what we fetch. What is in flight to it holds
+/// buffers that the other queues of the core wait for.
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One queue, from the connection's arrival until nothing of it is in flight.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// Its place in the core's table.
+    number: u16,
+    link: Link,
+    id: u16,
+    entries: u16,
+    peer: SocketAddr,
+    listener: SocketAddr,
+    requests: Requests,
+    /// Requests that wait for room in the send queue, in order.
+    blocked: std::collections::VecDeque<Slot>,
+    attached: Option<Attachment>,
+    connect_deadline: Time,
+    /// When something was last in flight to the host and came to its end, or nothing was in flight.
+    progress: Time,
+    submission_head: u16,
+    phase: Phase,
+}
+
+/// What a queue belongs to, once its Connect succeeded.
+#[derive(Debug)]
+struct Attachment {
+    controller: Arc<Controller>,
+    record: Arc<QueueRecord>,
+}
+
+/// Where a queue is in its own life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Its connection is up.
+    Open,
+    /// It takes no more commands; the connection ends once what is outstanding has completed.
+    Ending,
+    /// We have asked for the connection's end.
+    Disconnecting,
+    /// The connection is gone; what the disks still hold is awaited.
+    Gone,
+}
+
+/// What a connection brings with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueParameters {
+    pub(crate) number: u16,
+    pub(crate) queue_pair: QueuePairId,
+    /// Queue identifier from the connection request; Connect must name the same.
+    pub(crate) id: u16,
+    /// Entries of the submission queue, from the connection request.
+    pub(crate) entries: u16,
+    pub(crate) peer: SocketAddr,
+    pub(crate) listener: SocketAddr,
+}
+
+impl Queue {
+    pub(crate) fn new(parameters: QueueParameters, now: Time) -> Self {
+        let QueueParameters { number, queue_pair, id, entries, peer, listener } = parameters;
+        Self {
+            number,
+            link: Link::new(queue_pair, entries),
+            id,
+            entries,
+            peer,
+            listener,
+            requests: Requests::new(entries),
+            blocked: std::collections::VecDeque::with_capacity(usize::from(entries)),
+            attached: None,
+            connect_deadline: now + CONNECT_TIMEOUT,
+            progress: now,
+            submission_head: 0,
+            phase: Phase::Open,
+        }
+    }
+
+    /// The queue pair that it runs on.
+    pub(crate) fn queue_pair(&self) -> QueuePairId {
+        self.link.queue_pair
+    }
+
+    /// Queue identifier; zero is an admin queue.
+    pub(crate) fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// The controller that it belongs to, once connected.
+    pub(crate) fn controller(&self) -> Option<&Arc<Controller>> {
+        self.attached.as_ref().map(|attached| &attached.controller)
+    }
+
+    /// Whether it belongs to a controller.
+    pub(crate) fn belongs_to(&self, controller: &Arc<Controller>) -> bool {
+        self.controller().is_some_and(|own| Arc::ptr_eq(own, controller))
+    }
+
+    /// A command capsule has arrived.
+    pub(crate) fn on_received(&mut self, env: &mut Env, head: &ReceivedHead, data: Option<Buffer>) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        let Ok(command) = SubmissionEntry::read_from_bytes(head.as_slice()) else {
+            self.violation(env, "a capsule shorter than a command");
+            return;
+        };
+        if let Some(attached) = &self.attached {
+            attached.record.note_traffic();
+        }
+        self.begin(env, &command, data);
+    }
+
+    /// A READ from the host has ended; without its buffer the queue pair has ended too.
+    pub(crate) fn on_read(&mut self, env: &mut Env, id: u64, sink: Option<Buffer>) {
+        let id = WorkId::from_bits(id);
+        self.link.completed(id);
+        self.progress = env.reactor.now();
+        if let Some(slot) = self.requests.find(id.slot, id.generation) {
+            self.data_arrived(env, slot, usize::from(id.piece), sink);
+        }
+        self.unblock(env);
+    }
+
+    /// A response was sent, with everything before it.
+    pub(crate) fn on_sent(&mut self, env: &mut Env, id: u64) {
+        self.link.completed(WorkId::from_bits(id));
+        self.progress = env.reactor.now();
+        self.unblock(env);
+    }
+
+    /// A disk has finished an operation of the request with this slot and generation.
+    pub(crate) fn on_disk(&mut self, env: &mut Env, finished: Finished) {
+        let number = (finished.tag.index & 0xffff) as u16;
+        if let Some(slot) = self.requests.find(number, finished.tag.generation) {
+            self.disk_finished(env, slot, finished);
+        }
+    }
+
+    /// The disk that the request of a tag works on.
+    pub(crate) fn disk_of(&self, number: u16, generation: u16, kind: u8) -> Option<usize> {
+        let slot = self.requests.find(number, generation)?;
+        self.request_disk(slot, kind)
+    }
+
+    /// Buffers may have come back: tries a request that waited. Returns whether it still waits.
+    pub(crate) fn retry_buffers(&mut self, env: &mut Env, number: u16, generation: u16) -> bool {
+        let Some(slot) = self.requests.find(number, generation) else { return false };
+        if self.requests[slot].state() != State::NeedBuffer {
+            return false;
+        }
+        if self.phase == Phase::Gone {
+            self.requests.release(slot);
+            return false;
+        }
+        !self.take_buffers(env, slot)
+    }
+
+    /// Takes no more commands, and ends the connection once the outstanding ones have completed. Parked event
+    /// requests are not waited for.
+    pub(crate) fn end(&mut self, env: &mut Env) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Ending;
+            self.note_unfinished();
+        }
+        self.end_when_quiet(env);
+    }
+
+    /// Ends the connection now, whatever is outstanding.
+    pub(crate) fn disconnect(&mut self, env: &mut Env) {
+        if matches!(self.phase, Phase::Open | Phase::Ending) {
+            self.phase = Phase::Disconnecting;
+            self.note_unfinished();
+            env.rnic.disconnect(&mut env.reactor, self.link.queue_pair);
+        }
+    }
+
+    /// The connection is gone and the RNIC has given everything back.
+    pub(crate) fn on_disconnected(&mut self) {
+        self.phase = Phase::Gone;
+        if !self.requests.is_idle() {
+            let outstanding = self.requests.counts();
+            tracing::debug!(peer = %self.peer, queue = self.id, ?outstanding, "requests end with their connection");
+        }
+        self.blocked.clear();
+        let idle: Vec<Slot> =
+            self.requests.outstanding().filter(|slot| self.requests[*slot].pending == 0).collect();
+        for slot in idle {
+            self.requests.release(slot);
+        }
+        self.note_unfinished();
+    }
+
+    /// Whether the connection is gone and no disk holds anything of it.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.phase == Phase::Gone && self.requests.is_idle()
+    }
+
+    /// Tells its controller that it is gone.
+    pub(crate) fn detach(&mut self) {
+        let Some(Attachment { controller, .. }) = self.attached.take() else { return };
+        if self.id == 0 {
+            controller.admin_ended();
+        } else {
+            controller.queue_ended(self.id);
+        }
+    }
+
+    /// From time to time: deadlines, and the events that an admin queue has to report.
+    pub(crate) fn tick(&mut self, env: &mut Env, now: Time) {
+        if self.attached.is_none() && self.phase == Phase::Open && now >= self.connect_deadline {
+            tracing::warn!(peer = %self.peer, queue = self.id, "no Connect command in time");
+            self.disconnect(env);
+        }
+        if self.link.is_idle() {
+            self.progress = now;
+        } else if self.phase == Phase::Open && now >= self.progress + STALL_TIMEOUT {
+            self.violation(env, "the host neither takes nor gives data");
+        }
+        self.report_events(env);
+        self.end_when_quiet(env);
+    }
+
+    /// The peer broke the protocol in a way that no status can tell it.
+    fn violation(&mut self, env: &mut Env, what: &str) {
+        tracing::warn!(peer = %self.peer, queue = self.id, "protocol violation: {what}");
+        self.disconnect(env);
+    }
+
+    /// It takes no more commands. While some still run, their host's next controller does not become ready.
+    fn note_unfinished(&self) {
+        if let Some(Attachment { record, .. }) = self.attached.as_ref().filter(|_| self.id != 0) {
+            record.set_unfinished(!self.requests.is_idle());
+        }
+    }
+
+    fn end_when_quiet(&mut self, env: &mut Env) {
+        if self.phase == Phase::Ending && self.requests.outstanding().all(|slot| self.is_parked(slot)) {
+            self.disconnect(env);
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The table of a queue's requests, and the states of their one life.
+
+use bitvec::boxed::BitBox;
+use bitvec::vec::BitVec;
+use ringfab_memory::{Buffer, Lease};
+use ringfab_spec::{Status, SubmissionEntry};
+
+use super::parse::{HostMemory, Transfer, Work};
+use crate::failure::{ErrorLocation, Failure};
+
+/// Where a request is in its life. Every transport walks the same states, some of them in no time:
+/// `Free -> (NeedBuffer) -> DataIn -> Execute -> DataOut -> Complete -> Free`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The slot serves no command.
+    Free,
+    /// The command was parsed and waits, in order, for buffers of the core's pool.
+    NeedBuffer,
+    /// Data moves from the host into our buffers.
+    DataIn,
+    /// The disk or the controller works on it.
+    Execute,
+    /// Data and response are ready and wait for room in the send queue.
+    DataOut,
+    /// The response was handed to the transport; the slot is about to be free.
+    Complete,
+}
+
+impl State {
+    /// How many states there are.
+    pub const COUNT: usize = 6;
+
+    /// Every state, in the order of a request's life.
+    pub const ALL: [State; State::COUNT] =
+        [Self::Free, Self::NeedBuffer, Self::DataIn, Self::Execute, Self::DataOut, Self::Complete];
+
+    /// The states that may follow. A request whose queue has ended goes to `Free` from anywhere, and a command
+    /// that fails goes to `DataOut` with its status.
+    pub const fn followers(self) -> &'static [State] {
+        match self {
+            Self::Free => &[Self::NeedBuffer],
+            Self::NeedBuffer => &[Self::DataIn, Self::DataOut, Self::Free],
+            Self::DataIn => &[Self::Execute, Self::DataOut, Self::Free],
+            Self::Execute => &[Self::DataOut, Self::Free],
+            Self::DataOut => &[Self::Complete, Self::Free],
+            Self::Complete => &[Self::Free],
+        }
+    }
+}
+
+/// One piece of a request's data.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// It is with the disk or the RNIC.
+    Away,
+    /// Ours alone.
+    Buffer(Buffer),
+    /// Shared with a send or a write.
+    Lease(Lease),
+}
+
+impl Held {
+    /// Takes it, leaving `Away`.
+    pub(crate) fn take(&mut self) -> Held {
+        std::mem::replace(self, Held::Away)
+    }
+
+    /// Takes it as a lease; `None` when it is away.
+    pub(crate) fn take_lease(&mut self) -> Option<Lease> {
+        match self.take() {
+            Held::Away => None,
+            Held::Buffer(buffer) => Some(buffer.share()),
+            Held::Lease(lease) => Some(lease),
+        }
+    }
+}
+
+/// A command between its capsule and its response.
+#[derive(Debug)]
+pub(crate) struct Request {
+    state: State,
+    /// Counts the lives of the slot, so that a late completion of an earlier one is recognised.
+    pub(crate) generation: u16,
+    pub(crate) command: SubmissionEntry,
+    pub(crate) work: Work,
+    pub(crate) host: HostMemory,
+    /// Which way its data goes, as it was decided when the command came: what decided may change since.
+    pub(crate) transfer: Transfer,
+    /// Bytes that move between the host and us.
+    pub(crate) length: u32,
+    /// Our pieces of the data, each of the core's chunk size but the last. Keeps its capacity from life to life.
+    pub(crate) held: Vec<Held>,
+    /// Operations of the disk or the RNIC that have not ended.
+    pub(crate) pending: u16,
+    pub(crate) status: Status,
+    pub(crate) location: Option<ErrorLocation>,
+    /// Dwords 0 and 1 of the completion.
+    pub(crate) result: u64,
+}
+
+impl Request {
+    fn new() -> Self {
+        Self {
+            state: State::Free,
+            generation: 0,
+            command: SubmissionEntry::zeroed(),
+            work: Work::Nothing,
+            host: HostMemory::None,
+            transfer: Transfer::None,
+            length: 0,
+            held: Vec::new(),
+            pending: 0,
+            status: Status::SUCCESS,
+            location: None,
+            result: 0,
+        }
+    }
+
+    /// Where it is in its life.
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// The command's identifier.
+    pub(crate) fn cid(&self) -> u16 {
+        self.command.cid.get()
+    }
+
+    /// Keeps the first failure; the ones that follow from it say less.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        if self.status.is_success() {
+            self.status = failure.status;
+            self.location = failure.location;
+            self.result = u64::from(failure.dw0);
+        }
+    }
+}
+
+/// The requests of one queue: as many as the queue has entries, made when it connects.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    slots: Box<[Request]>,
+    free: Vec<u16>,
+    /// Which command identifiers are in use.
+    cids: BitBox,
+    counts: [u32; State::COUNT],
+}
+
+/// A slot of [`Requests`], made only by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(u16);
+
+impl Slot {
+    /// Its number, for tags and wire-independent bookkeeping.
+    pub(crate) fn number(self) -> u16 {
+        self.0
+    }
+}
+
+/// Why a command got no slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoSlot {
+    /// The host has more commands outstanding than the queue has entries: a violation of flow control.
+    Full,
+    /// Its identifier belongs to a command that has not completed.
+    IdentifierInUse,
+}
+
+impl Requests {
+    /// A table of `entries` free slots, at most 65,535.
+    pub(crate) fn new(entries: u16) -> Self {
+        let mut counts = [0; State::COUNT];
+        counts[State::Free as usize] = u32::from(entries);
+        Self {
+            slots: (0..entries).map(|_| Request::new()).collect(),
+            free: (0..entries).rev().collect(),
+            cids: BitVec::repeat(false, 1 << 16).into_boxed_bitslice(),
+            counts,
+        }
+    }
+
+    /// Makes room for so many pieces in every slot, so that no command of that size allocates. For a queue that has
+    /// connected: one that may never do so gets no more memory than it needs.
+    pub(crate) fn reserve_pieces(&mut self, count: usize) {
+        for request in &mut self.slots {
+            request.held.reserve(count);
+        }
+    }
+
+    /// Starts the life of a command.
+    pub(crate) fn allocate(&mut self, command: &SubmissionEntry) -> Result<Slot, NoSlot> {
+        let cid = usize::from(command.cid.get());
+        if self.cids[cid] {
+            return Err(NoSlot::IdentifierInUse);
+        }
+        let index = self.free.pop().ok_or(NoSlot::Full)?;
+        self.cids.set(cid, true);
+        let request = &mut self.slots[usize::from(index)];
+        request.command = *command;
+        (request.status, request.location, request.result) = (Status::SUCCESS, None, 0);
+        self.enter(Slot(index), State::NeedBuffer);
+        Ok(Slot(index))
+    }
+
+    /// Ends a life: what the request still holds goes back to its pool.
+    pub(crate) fn release(&mut self, slot: Slot) {
+        let request = &mut self.slots[usize::from(slot.0)];
+        assert_eq!(request.pending, 0, "operations are still in flight");
+        request.generation = request.generation.wrapping_add(1);
+        request.held.clear();
+        request.work = Work::Nothing;
+        request.host = HostMemory::None;
+        request.transfer = Transfer::None;
+        request.length = 0;
+        self.cids.set(usize::from(request.command.cid.get()), false);
+        self.enter(slot, State::Free);
+        self.free.push(slot.0);
+    }
+
+    /// Moves a request on in its life.
+    pub(crate) fn enter(&mut self, slot: Slot, state: State) {
+        let request = &mut self.slots[usize::from(slot.0)];
+        debug_assert!(request.state.followers().contains(&state), "{:?} -> {state:?}", request.state);
+        self.counts[request.state as usize] -= 1;
+        self.counts[state as usize] += 1;
+        request.state = state;
+    }
+
+    /// The slot that a tag names, if that life has not ended.
+    pub(crate) fn find(&self, number: u16, generation: u16) -> Option<Slot> {
+        let request = self.slots.get(usize::from(number))?;
+        (request.generation == generation && request.state != State::Free).then_some(Slot(number))
+    }
+
+    /// The outstanding command with an identifier.
+    pub(crate) fn find_cid(&self, cid: u16) -> Option<Slot> {
+        self.outstanding().find(|slot| self.slots[usize::from(slot.0)].cid() == cid)
+    }
+
+    /// All slots that serve a command.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = Slot> {
+        let used = |(index, request): (usize, &Request)| {
+            (request.state != State::Free).then_some(Slot(index as u16))
+        };
+        self.slots.iter().enumerate().filter_map(used)
+    }
+
+    /// How many requests are in each state, in the order of [`State::ALL`].
+    pub(crate) fn counts(&self) -> [u32; State::COUNT] {
+        self.counts
+    }
+
+    /// Whether no command is outstanding.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+}
+
+impl std::ops::Index<Slot> for Requests {
+    type Output = Request;
+
+    fn index(&self, slot: Slot) -> &Request {
+        &self.slots[usize::from(slot.0)]
+    }
+}
+
+impl std::ops::IndexMut<Slot> for Requests {
+    fn index_mut(&mut self, slot: Slot) -> &mut Request {
+        &mut self.slots[usize::from(slot.0)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(cid: u16) -> SubmissionEntry {
+        let mut command = SubmissionEntry::zeroed();
+        command.cid.set(cid);
+        command
+    }
+
+    #[test]
+    fn the_automaton_of_a_request_is_the_documented_one() {
+        let lines: Vec<String> =
+            State::ALL.iter().map(|state| format!("{state:?} -> {:?}", state.followers())).collect();
+        assert_eq!(
+            lines,
+            [
+                "Free -> [NeedBuffer]",
+                "NeedBuffer -> [DataIn, DataOut, Free]",
+                "DataIn -> [Execute, DataOut, Free]",
+                "Execute -> [DataOut, Free]",
+                "DataOut -> [Complete, Free]",
+                "Complete -> [Free]",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_table_takes_as_many_commands_as_it_has_entries_and_not_one_more() {
+        let mut requests = Requests::new(2);
+        let first = requests.allocate(&command(7)).expect("first");
+        requests.allocate(&command(8)).expect("second");
+        assert_eq!(requests.allocate(&command(9)), Err(NoSlot::Full));
+        requests.release(first);
+        assert!(requests.allocate(&command(9)).is_ok());
+    }
+
+    #[test]
+    fn an_identifier_in_use_is_refused_until_its_command_has_completed() {
+        let mut requests = Requests::new(4);
+        let first = requests.allocate(&command(7)).expect("first");
+        assert_eq!(requests.allocate(&command(7)), Err(NoSlot::IdentifierInUse));
+        requests.release(first);
+        assert!(requests.allocate(&command(7)).is_ok());
+    }
+
+    #[test]
+    fn a_late_completion_of_an_earlier_life_finds_no_slot() {
+        let mut requests = Requests::new(1);
+        let slot = requests.allocate(&command(1)).expect("slot");
+        let generation = requests[slot].generation;
+        assert_eq!(requests.find(slot.number(), generation), Some(slot));
+        requests.release(slot);
+        assert_eq!(requests.find(slot.number(), generation), None);
+        requests.allocate(&command(1)).expect("the same slot");
+        assert_eq!(requests.find(slot.number(), generation), None);
+        assert_eq!(requests.find(9, 0), None);
+    }
+
+    #[test]
+    fn the_first_failure_of_a_request_is_the_one_reported() {
+        let mut request = Request::new();
+        request.fail(Failure::invalid_field(40));
+        request.fail(Failure::new(Status::INTERNAL_ERROR));
+        assert_eq!(request.status.code(), Status::INVALID_FIELD);
+        assert_eq!(request.location, Some(ErrorLocation::byte(40)));
+    }
+}

@@ -1,0 +1,98 @@
+//! The command line of `ringfab-target`.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand};
+
+use super::{Running, ServeError, ServeOptions, serve};
+use crate::config::Config;
+use crate::target::Target;
+
+/// An NVMe over Fabrics target: serves files, block devices and memory to other machines.
+#[derive(Debug, Parser)]
+#[command(name = "ringfab-target", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve what a configuration file says, until SIGTERM or SIGINT; a second signal ends without a drain.
+    Serve {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE", default_value = "/etc/ringfab/target.toml")]
+        config: PathBuf,
+        /// Write one line `address:port` per listener here, once hosts can connect.
+        #[arg(long, value_name = "PATH")]
+        ready_file: Option<PathBuf>,
+    },
+    /// Print all mistakes of a configuration file with line and key, or what it means with all defaults.
+    Check {
+        /// The configuration file.
+        #[arg(value_name = "FILE")]
+        config: PathBuf,
+    },
+}
+
+/// Runs a command line; `start` starts the cores of `serve`. The exit code is 0 when all went well, 2 when the command
+/// line or the configuration is wrong, and 1 for all else.
+pub fn run<R: Running>(
+    arguments: impl IntoIterator<Item = OsString>,
+    start: impl FnOnce(&Arc<Target>, &Config) -> io::Result<R>,
+) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // A closed standard error leaves nobody to tell.
+            let _told = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let outcome = match arguments.command {
+        Command::Serve { config, ready_file } => serve(&ServeOptions { config, ready_file }, start),
+        Command::Check { config } => check(&config, &mut io::stdout().lock()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _told = writeln!(io::stderr(), "{error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn check(path: &std::path::Path, output: &mut impl Write) -> Result<(), ServeError> {
+    let config = Config::load(path)?;
+    output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn check_prints_a_configuration_that_can_be_used() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/full.toml");
+        let mut output = Vec::new();
+        check(path.as_ref(), &mut output).unwrap();
+        let text = String::from_utf8(output).unwrap();
+        assert_eq!(Config::parse(&text, "output").unwrap(), Config::load(path.as_ref()).unwrap());
+    }
+
+    #[test]
+    fn check_of_a_missing_file_is_a_mistake_of_the_caller() {
+        let error = check("/nonexistent.toml".as_ref(), &mut Vec::new()).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+    }
+}

@@ -1,0 +1,194 @@
+//! The service: from a configuration file to a process that serves until it is told to stop.
+
+pub mod cli;
+mod logging;
+mod notify;
+mod ready;
+mod signals;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::{Config, ConfigErrors};
+use crate::identity::{Identity, IdentityError};
+use crate::target::{Target, TargetError};
+use notify::Notifier;
+use ready::ReadyFile;
+use signals::Signals;
+
+pub use logging::start_logging;
+
+/// How often the service looks after its cores.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the cores get beyond the limit of a drain before the process ends without them.
+const DRAIN_GRACE: Duration = Duration::from_secs(2);
+
+/// What `serve` is told on the command line.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The configuration file.
+    pub config: PathBuf,
+    /// Written once all listeners are bound: one line `address:port` per listener.
+    pub ready_file: Option<PathBuf>,
+}
+
+/// The cores while they run.
+pub trait Running {
+    /// The addresses that are bound, in the order of the configuration's listeners.
+    fn addresses(&self) -> &[SocketAddr];
+
+    /// Stops accepting, and ends within `limit`. Returns at once.
+    fn drain(&self, limit: Duration);
+
+    /// Whether every core has ended.
+    fn is_finished(&self) -> bool;
+
+    /// Whether some core has ended, which none should before a drain.
+    fn is_any_finished(&self) -> bool;
+
+    /// Waits for the cores.
+    ///
+    /// # Errors
+    /// When one ended by an error.
+    fn join(self) -> io::Result<()>;
+}
+
+/// Why the service ended, or never began.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// The identity of the installation cannot be had.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The target cannot be made.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The cores cannot start.
+    #[error("cannot start: {0}")]
+    Start(io::Error),
+    /// The ready file cannot be written.
+    #[error("cannot write the ready file {}: {source}", path.display())]
+    ReadyFile {
+        /// Which file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Signals cannot be caught.
+    #[error("cannot catch signals: {0}")]
+    Signals(io::Error),
+    /// Nobody takes what was asked for.
+    #[error("cannot write: {0}")]
+    Output(io::Error),
+    /// A core ended by itself.
+    #[error("a core has failed: {0}")]
+    Core(io::Error),
+    /// The drain took longer than its limit.
+    #[error("the cores did not end within the drain timeout")]
+    DrainTimeout,
+    /// A second signal came during the drain.
+    #[error("told to stop a second time: ending without a drain")]
+    Interrupted,
+}
+
+impl ServeError {
+    /// The process's exit code: 2 for what the caller has to correct first, 1 for all else.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT, and then drains; a second signal ends at once. `start` starts the cores.
+///
+/// # Errors
+/// When it cannot begin, or does not end in order.
+pub fn serve<R: Running>(
+    options: &ServeOptions,
+    start: impl FnOnce(&Arc<Target>, &Config) -> io::Result<R>,
+) -> Result<(), ServeError> {
+    let config = Config::load(&options.config)?;
+    start_logging(&config.target.log);
+    // Before any thread exists, so that all of them leave signals to this one.
+    let signals = Signals::catch().map_err(ServeError::Signals)?;
+    let identity = Identity::load_or_create(&config.target.state_dir)?;
+    let target = Target::new(&config, &identity)?;
+    let running = start(&target, &config).map_err(ServeError::Start)?;
+    announce(&target, running.addresses());
+    let ready = options.ready_file.as_ref().map(|path| ReadyFile::write(path, running.addresses()));
+    let _ready = ready.transpose()?;
+    watch(running, &target, &config, &signals)
+}
+
+/// Says where hosts can connect, in the log and in discovery.
+fn announce(target: &Target, addresses: &[SocketAddr]) {
+    for (index, address) in addresses.iter().enumerate() {
+        target.set_listener_address(index, *address);
+        tracing::info!(%address, "listening");
+    }
+    for subsystem in target.subsystems() {
+        let namespaces = subsystem.namespaces().count();
+        tracing::info!(nqn = subsystem.nqn(), namespaces, "serving");
+    }
+}
+
+/// Looks after the cores until they are told to stop.
+fn watch<R: Running>(
+    running: R,
+    target: &Target,
+    config: &Config,
+    signals: &Signals,
+) -> Result<(), ServeError> {
+    let mut notifier = Notifier::ready(&status(target));
+    loop {
+        if let Some(signal) = signals.wait(notifier.interval(TICK)) {
+            tracing::info!(signal, limit = ?config.target.drain_timeout, "stopping: no new connections, draining");
+            notifier.stopping();
+            return drain(running, config.target.drain_timeout, signals);
+        }
+        if running.is_any_finished() {
+            return Err(ServeError::Core(why_ended(running)));
+        }
+        notifier.tick(&status(target));
+    }
+}
+
+/// The error of a core, if it can be had without waiting for the others.
+fn why_ended<R: Running>(running: R) -> io::Error {
+    let error = if running.is_finished() { running.join().err() } else { None };
+    error.unwrap_or_else(|| io::Error::other("it ended without being asked"))
+}
+
+fn drain<R: Running>(running: R, limit: Duration, signals: &Signals) -> Result<(), ServeError> {
+    let deadline = Instant::now() + limit + DRAIN_GRACE;
+    running.drain(limit);
+    while !running.is_finished() {
+        if signals.wait(TICK).is_some() {
+            return Err(ServeError::Interrupted);
+        }
+        if Instant::now() >= deadline {
+            return Err(ServeError::DrainTimeout);
+        }
+    }
+    running.join().map_err(ServeError::Core)?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// One line for people who ask the service manager.
+fn status(target: &Target) -> String {
+    let namespaces = target.namespaces();
+    let ready = namespaces.iter().filter(|namespace| namespace.is_ready()).count();
+    let controllers = target.controllers().len();
+    format!("{ready} of {} namespaces ready, {controllers} controllers", namespaces.len())
+}

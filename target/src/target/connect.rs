@@ -1,0 +1,241 @@
+//! The Connect command (NVM Express Base 2.0, section 6.3): a queue joins a controller, or makes one.
+
+use std::net::SocketAddr;
+use std::str;
+use std::sync::Arc;
+
+use ringfab_reactor::Time;
+use ringfab_spec::nqn::NQN_BYTES_MAX;
+use ringfab_spec::{Status, SubmissionEntry};
+
+use super::Target;
+use crate::command::Command;
+use crate::controller::{Controller, ControllerLimits, ControllerParameters, Host};
+use crate::failure::{ErrorLocation, Failure};
+use crate::queue_record::{QueueParameters, QueueRecord};
+use crate::subsystem::{DISCOVERY_NQN, Subsystem};
+
+/// A Connect command that arrived on a new queue.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectRequest<'a> {
+    /// The command; its opcode and Fabrics type were checked.
+    pub command: &'a SubmissionEntry,
+    /// The Connect data, 1024 bytes; what follows is not looked at.
+    pub data: &'a [u8],
+    /// The queue identifier that the transport's connection was made for.
+    pub queue_id: u16,
+    /// The most commands, in entries, that the transport's connection was made for.
+    pub queue_entries: u32,
+    /// The core that serves the queue.
+    pub core: usize,
+    /// The address on which the host reached us.
+    pub listener: SocketAddr,
+    /// The host's address.
+    pub peer: SocketAddr,
+}
+
+/// What a queue has joined.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    /// The controller; dword 0 of the completion is its identifier.
+    pub controller: Arc<Controller>,
+    /// The queue's own record.
+    pub queue: Arc<QueueRecord>,
+}
+
+/// Offsets in the Connect command.
+pub(crate) mod field {
+    pub(crate) const RECFMT: u16 = 40;
+    pub(crate) const QID: u16 = 42;
+    pub(crate) const SQSIZE: u16 = 44;
+    pub(crate) const CATTR: u16 = 46;
+    pub(crate) const KATO: u16 = 48;
+}
+
+/// Offsets in the Connect data.
+mod data {
+    pub(super) const HOSTID: u16 = 0;
+    pub(super) const CNTLID: u16 = 16;
+    pub(super) const SUBNQN: u16 = 256;
+    pub(super) const HOSTNQN: u16 = 512;
+    pub(super) const BYTES: usize = 1024;
+}
+
+/// The controller identifier that asks for any: ours are made when a host connects (the dynamic controller model).
+const CNTLID_DYNAMIC: u16 = 0xffff;
+
+/// CATTR: the host does without SQ flow control.
+const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
+
+/// Bits of CATTR that are defined: priority class, flow control, individual queue deletion.
+const CATTR_DEFINED: u8 = 0b1111;
+
+/// Connect Invalid Parameters, for a field of the command.
+pub(crate) const fn invalid_command_parameter(offset: u16) -> Failure {
+    Failure {
+        status: Status::new(1, 0x82).with_dnr(),
+        dw0: offset as u32,
+        location: Some(ErrorLocation::byte(offset)),
+    }
+}
+
+/// Connect Invalid Parameters, for a field of the data (IATTR is 1).
+const fn invalid_data_parameter(offset: u16) -> Failure {
+    Failure { status: Status::new(1, 0x82).with_dnr(), dw0: offset as u32 | 1 << 16, location: None }
+}
+
+/// The fields of a Connect, each checked by itself.
+struct Connect {
+    queue_id: u16,
+    entries: u32,
+    flow_control: bool,
+    keep_alive_ms: u32,
+    controller_id: u16,
+    host: Host,
+    subsystem_nqn: String,
+}
+
+impl Target {
+    /// Takes a Connect command: the admin queue makes a controller, an I/O queue joins the one it names.
+    ///
+    /// # Errors
+    /// The status of the completion, with the place of a wrong parameter in its dword 0.
+    pub fn connect(self: &Arc<Self>, request: &ConnectRequest<'_>, now: Time) -> Result<Attached, Failure> {
+        let limits = self.limits(request.listener);
+        let connect = Connect::parse(request, limits)?;
+        let subsystem = self.find_subsystem(&connect)?;
+        let queue = Arc::new(QueueRecord::new(QueueParameters {
+            id: connect.queue_id,
+            entries: connect.entries,
+            flow_control: connect.flow_control,
+            core: request.core,
+            listener: request.listener,
+            peer: request.peer,
+            host_id: connect.host.id,
+        }));
+        let controller = match connect.queue_id {
+            0 => self.create_controller(connect, subsystem, limits, now)?,
+            _ => self.find_controller(&connect, &subsystem)?,
+        };
+        controller.attach(&queue)?;
+        Ok(Attached { controller, queue })
+    }
+
+    fn limits(&self, local: SocketAddr) -> ControllerLimits {
+        let listeners = self.lock_listeners();
+        let listener = listeners.iter().find(|one| one.covers(local)).or(listeners.first());
+        listener.expect("a configuration has a listener").limits
+    }
+
+    fn find_subsystem(&self, connect: &Connect) -> Result<Arc<Subsystem>, Failure> {
+        if connect.subsystem_nqn == DISCOVERY_NQN {
+            return Ok(Arc::clone(&self.discovery));
+        }
+        let subsystem = self.subsystems.iter().find(|one| one.nqn() == connect.subsystem_nqn);
+        let subsystem = subsystem.ok_or(invalid_data_parameter(data::SUBNQN))?;
+        if !subsystem.allows(&connect.host.nqn) {
+            return Err(Failure::new(Status::CONNECT_INVALID_HOST));
+        }
+        Ok(Arc::clone(subsystem))
+    }
+
+    fn create_controller(
+        self: &Arc<Self>,
+        connect: Connect,
+        subsystem: Arc<Subsystem>,
+        limits: ControllerLimits,
+        now: Time,
+    ) -> Result<Arc<Controller>, Failure> {
+        if connect.controller_id != CNTLID_DYNAMIC {
+            return Err(invalid_data_parameter(data::CNTLID));
+        }
+        let io_queues_max = if subsystem.is_discovery() { 0 } else { limits.io_queues_max };
+        let mut table = self.table();
+        let id = table.next_id().ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?;
+        let controller = Arc::new(Controller::new(ControllerParameters {
+            id,
+            subsystem,
+            target: Arc::downgrade(self),
+            host: connect.host,
+            limits: ControllerLimits { io_queues_max, ..limits },
+            keep_alive_ms: connect.keep_alive_ms,
+            now,
+        }));
+        table.by_id.insert(id, Arc::clone(&controller));
+        Ok(controller)
+    }
+
+    /// The controller of an I/O queue. It has to be the one that this very host made in this subsystem.
+    fn find_controller(
+        &self,
+        connect: &Connect,
+        subsystem: &Arc<Subsystem>,
+    ) -> Result<Arc<Controller>, Failure> {
+        let found = self.table().by_id.get(&connect.controller_id).cloned();
+        let controller = found.ok_or(invalid_data_parameter(data::CNTLID))?;
+        if !Arc::ptr_eq(controller.subsystem(), subsystem) {
+            return Err(invalid_data_parameter(data::CNTLID));
+        }
+        if controller.host().nqn != connect.host.nqn {
+            return Err(invalid_data_parameter(data::HOSTNQN));
+        }
+        if controller.host().id != connect.host.id {
+            return Err(invalid_data_parameter(data::HOSTID));
+        }
+        Ok(controller)
+    }
+}
+
+impl Connect {
+    fn parse(request: &ConnectRequest<'_>, limits: ControllerLimits) -> Result<Self, Failure> {
+        let command = Command::new(request.command);
+        if request.data.len() < data::BYTES {
+            return Err(Failure::new(Status::DATA_SGL_LENGTH_INVALID));
+        }
+        if command.u16(field::RECFMT) != 0 {
+            return Err(Failure::at(Status::CONNECT_INCOMPATIBLE_FORMAT, field::RECFMT));
+        }
+        let queue_id = command.u16(field::QID);
+        if queue_id != request.queue_id {
+            return Err(invalid_command_parameter(field::QID));
+        }
+        let cattr = command.u8(field::CATTR);
+        if cattr & !CATTR_DEFINED != 0 {
+            return Err(invalid_command_parameter(field::CATTR));
+        }
+        Ok(Self {
+            queue_id,
+            entries: entries(command, request.queue_entries.min(limits.queue_entries_max))?,
+            flow_control: cattr & DISABLE_SQ_FLOW_CONTROL == 0,
+            keep_alive_ms: command.u32(field::KATO),
+            controller_id: u16::from_le_bytes(bytes(request.data, data::CNTLID)),
+            host: Host { nqn: nqn(request.data, data::HOSTNQN)?, id: bytes(request.data, data::HOSTID) },
+            subsystem_nqn: nqn(request.data, data::SUBNQN)?,
+        })
+    }
+}
+
+/// SQSIZE is zero's based, and a queue of one entry could never be filled.
+fn entries(command: Command<'_>, entries_max: u32) -> Result<u32, Failure> {
+    let sqsize_z = u32::from(command.u16(field::SQSIZE));
+    if sqsize_z == 0 || sqsize_z + 1 > entries_max {
+        return Err(invalid_command_parameter(field::SQSIZE));
+    }
+    Ok(sqsize_z + 1)
+}
+
+/// A name in the Connect data: at most 223 bytes of UTF-8 and a zero after them.
+fn nqn(all: &[u8], offset: u16) -> Result<String, Failure> {
+    let field: [u8; 256] = bytes(all, offset);
+    let length = field.iter().position(|byte| *byte == 0);
+    let length = length.filter(|length| (1..=NQN_BYTES_MAX).contains(length));
+    let text = length.and_then(|length| str::from_utf8(&field[..length]).ok());
+    // Names go into logs: one with control characters is no name.
+    let text = text.filter(|text| !text.chars().any(char::is_control));
+    text.map(str::to_owned).ok_or(invalid_data_parameter(offset))
+}
+
+fn bytes<const N: usize>(all: &[u8], offset: u16) -> [u8; N] {
+    let offset = usize::from(offset);
+    all[offset..offset + N].try_into().expect("the data has all its bytes")
+}
