@@ -1,0 +1,382 @@
+//! The engine's thread, and the handle that ends it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::JoinHandle;
+
+use ringfab_fabric::rdma::RnicConfig;
+use ringfab_memory::ClassLayout;
+use ringfab_reactor::{
+    MailboxReceiver, MailboxSender, Reactor, ReactorConfig, Wait, mailbox, pin_current_thread,
+};
+
+use super::message::{Answer, CANCEL_POLL, Job, Message, Permits, Reply, Work};
+use super::{CancelToken, EngineOptions};
+use crate::error::{Cause, ConnectError, IoError, Step};
+use crate::host::{Host, HostConfig};
+use crate::namespace::{ControllerInfo, Namespace};
+use crate::options::ConnectOptions;
+use crate::request::{
+    AdminData, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoOperation, IoRequest, SubmitError,
+};
+
+/// The most bytes of one command's data.
+pub(super) const CHUNK_BYTES_MAX: usize = 256 * 1024;
+/// Commands of all callers at the engine at once.
+const JOBS_MAX: usize = 256;
+
+/// The handle of an engine's thread. Dropping it detaches in an orderly way.
+#[derive(Debug)]
+pub(super) struct Engine {
+    sender: Mailbox,
+    view: Arc<RwLock<View>>,
+    permits: Arc<Permits>,
+    cancel: CancelToken,
+    thread: Mutex<Option<JoinHandle<Result<(), ConnectError>>>>,
+}
+
+/// The sender of a mailbox, which cannot be printed.
+struct Mailbox(MailboxSender<Message>);
+
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mailbox")
+    }
+}
+
+/// What the callers may look at.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) info: ControllerInfo,
+    pub(super) namespaces: Vec<Namespace>,
+}
+
+/// What a starting thread says.
+enum Started {
+    Mailbox(MailboxSender<Message>),
+    Ready(Arc<RwLock<View>>),
+}
+
+impl Engine {
+    /// Starts the thread and waits until the controller is ready.
+    pub(super) fn start(options: ConnectOptions, engine: EngineOptions) -> Result<Self, ConnectError> {
+        let peer = options.url.peer();
+        let local = |error: String| ConnectError {
+            peer: peer.clone(),
+            step: Step::Connect,
+            cause: Cause::Local(error),
+        };
+        let (told, started) = channel();
+        let cancel = engine.cancel.clone();
+        let thread = std::thread::Builder::new().name("ringfab".to_owned()).spawn(move || {
+            let peer = options.url.peer();
+            run(options, &engine, &|what| told.send(what).is_ok()).unwrap_or_else(|error| {
+                Err(ConnectError { peer, step: Step::Connect, cause: Cause::Local(error.to_string()) })
+            })
+        });
+        let thread = thread.map_err(|error| local(format!("no thread for the engine: {error}")))?;
+        match wait_ready(&started, &cancel) {
+            Ok((sender, view)) => Ok(Self {
+                sender: Mailbox(sender),
+                view,
+                permits: Permits::new(JOBS_MAX),
+                cancel,
+                thread: Mutex::new(Some(thread)),
+            }),
+            Err(cancelled) => {
+                let result =
+                    thread.join().unwrap_or_else(|_| Err(local("the engine's thread panicked".to_owned())));
+                let cause = if cancelled {
+                    Cause::Cancelled
+                } else {
+                    Cause::Local("the engine has ended".to_owned())
+                };
+                Err(result.err().unwrap_or(ConnectError { peer: peer.clone(), step: Step::Connect, cause }))
+            }
+        }
+    }
+
+    /// What the callers may look at.
+    pub(super) fn view(&self) -> RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a command.
+    pub(super) fn start_job(
+        &self,
+        work: Work,
+        index: usize,
+        reply: &SyncSender<Reply>,
+    ) -> Result<(), IoError> {
+        let permit = self.permits.acquire(&self.cancel)?;
+        let job = Job { work, index, reply: reply.clone(), permit };
+        self.sender.0.send(Message::Run(job)).map_err(|_| IoError::NoPath)
+    }
+
+    /// Waits for an answer, or for the cancellation.
+    pub(super) fn wait(&self, replies: &Receiver<Reply>) -> Result<Reply, IoError> {
+        loop {
+            match replies.recv_timeout(CANCEL_POLL) {
+                Ok(reply) => return Ok(reply),
+                Err(RecvTimeoutError::Disconnected) => return Err(IoError::NoPath),
+                Err(RecvTimeoutError::Timeout) if self.cancel.is_cancelled() => {
+                    return Err(IoError::Cancelled);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Runs one command.
+    pub(super) fn call(&self, work: Work) -> Result<Answer, IoError> {
+        let (reply, replies) = sync_channel(1);
+        self.start_job(work, 0, &reply)?;
+        drop(reply);
+        self.wait(&replies)?.result
+    }
+
+    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout.
+    pub(super) fn detach(&self) -> Result<(), ConnectError> {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return Ok(()) };
+        if self.sender.0.send(Message::Leave { orderly: true }).is_err() {
+            tracing::debug!("the engine has ended already");
+        }
+        thread.join().unwrap_or(Ok(()))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Err(error) = self.detach() {
+            tracing::warn!(%error, "not detached in an orderly way");
+        }
+    }
+}
+
+/// Waits until the controller is ready. The error says whether that was cancelled.
+fn wait_ready(
+    started: &Receiver<Started>,
+    cancel: &CancelToken,
+) -> Result<(MailboxSender<Message>, Arc<RwLock<View>>), bool> {
+    let mut sender = None;
+    let mut cancelled = false;
+    loop {
+        match started.recv_timeout(CANCEL_POLL) {
+            Ok(Started::Mailbox(mailbox)) => sender = Some(mailbox),
+            Ok(Started::Ready(view)) if !cancelled => {
+                return sender.map(|sender| (sender, view)).ok_or(false);
+            }
+            Ok(Started::Ready(_)) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(cancelled),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(sender) = sender.as_ref().filter(|_| cancel.is_cancelled() && !cancelled) {
+                    cancelled = sender.send(Message::Leave { orderly: false }).is_ok();
+                }
+            }
+        }
+    }
+}
+
+/// The thread: from the first step of attaching to the last event.
+fn run(
+    options: ConnectOptions,
+    engine: &EngineOptions,
+    tell: &dyn Fn(Started) -> bool,
+) -> io::Result<Result<(), ConnectError>> {
+    if let Some(core) = engine.core {
+        pin_current_thread(core)?;
+    }
+    let mut host = new_host(&options, engine)?;
+    let (sender, receiver) = mailbox(host.reactor().waker());
+    tell(Started::Mailbox(sender));
+    let controller = host.attach(options);
+    let jobs = (0..JOBS_MAX).map(|_| None).collect();
+    let mut worker = Worker { host, controller, receiver, jobs, backlog: VecDeque::new(), view: None };
+    loop {
+        if let Some(end) = worker.take_events(tell) {
+            return Ok(end);
+        }
+        worker.take_messages();
+        worker.host.turn(Wait::Event)?;
+    }
+}
+
+fn new_host(options: &ConnectOptions, engine: &EngineOptions) -> io::Result<Host> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(io::Error::other)?;
+    let mut jitter = [0; 8];
+    getrandom::fill(&mut jitter).map_err(io::Error::other)?;
+    let config = ReactorConfig { entries: 256, spin: engine.spin, descriptors_max: 256 };
+    let reactor = Reactor::new(&config)?;
+    let mut rnic = RnicConfig::new(0, seed);
+    rnic.capture.clone_from(&engine.capture);
+    rnic.crc = options.url.crc.unwrap_or(rnic.crc);
+    let pool = vec![
+        ClassLayout { buffer_bytes: 4096, count: JOBS_MAX },
+        ClassLayout { buffer_bytes: 64 * 1024, count: 64 },
+        ClassLayout { buffer_bytes: CHUNK_BYTES_MAX, count: 64 },
+    ];
+    Host::new(reactor, HostConfig { pool, rnic, seed: u64::from_le_bytes(jitter) })
+}
+
+/// The thread's state.
+struct Worker {
+    host: Host,
+    controller: ControllerId,
+    receiver: MailboxReceiver<Message>,
+    /// Jobs at the host, by tag.
+    jobs: Vec<Option<Job>>,
+    /// Jobs that wait for a buffer or a place.
+    backlog: VecDeque<Job>,
+    view: Option<Arc<RwLock<View>>>,
+}
+
+impl Worker {
+    fn take_messages(&mut self) {
+        while let Some(message) = self.receiver.try_receive() {
+            match message {
+                Message::Run(job) => self.backlog.push_back(job),
+                Message::Leave { orderly: true } => self.host.detach(self.controller),
+                Message::Leave { orderly: false } => self.host.cancel(self.controller),
+            }
+        }
+        while let Some(job) = self.backlog.pop_front() {
+            if let Err(job) = self.submit(job) {
+                return self.backlog.push_front(job);
+            }
+        }
+    }
+
+    /// Handles what has happened; the last event brings the end.
+    fn take_events(&mut self, tell: &dyn Fn(Started) -> bool) -> Option<Result<(), ConnectError>> {
+        while let Some(event) = self.host.next_event() {
+            match event {
+                HostEvent::IoDone(done) => {
+                    let data = done.buffer.as_deref();
+                    self.finish(done.tag, done.result.map(|()| None), data);
+                }
+                HostEvent::AdminDone(done) => {
+                    self.finish(done.tag, done.result.map(Some), done.buffer.as_deref());
+                }
+                HostEvent::Ready { reconnected, .. } => {
+                    tracing::info!(reconnected, "controller ready");
+                    self.update_view(tell);
+                }
+                HostEvent::NamespacesChanged { .. } => self.update_view(tell),
+                HostEvent::Lost { error, .. } => tracing::warn!(%error, "connection lost"),
+                HostEvent::Reconnecting { attempt, delay, .. } => {
+                    tracing::info!(attempt, ?delay, "reconnecting");
+                }
+                HostEvent::Failed { error, .. } => return Some(Err(error)),
+                HostEvent::Detached { trouble, .. } => return Some(trouble.map_or(Ok(()), Err)),
+                HostEvent::Foreign(_) => {}
+            }
+        }
+        None
+    }
+
+    fn update_view(&mut self, tell: &dyn Fn(Started) -> bool) {
+        let Some(info) = self.host.info(self.controller).cloned() else { return };
+        let view = View { info, namespaces: self.host.namespaces(self.controller).to_vec() };
+        if let Some(shared) = &self.view {
+            *shared.write().unwrap_or_else(PoisonError::into_inner) = view;
+            return;
+        }
+        let shared = Arc::new(RwLock::new(view));
+        self.view = Some(Arc::clone(&shared));
+        tell(Started::Ready(shared));
+    }
+
+    /// Gives the host a job; gives it back when a buffer or place is missing that will come free.
+    fn submit(&mut self, job: Job) -> Result<(), Job> {
+        let Some(tag) = self.jobs.iter().position(Option::is_none) else { return Err(job) };
+        let request = match request_of(&self.host, tag as u64, &job.work) {
+            Ok(request) => request,
+            Err(None) if self.jobs.iter().any(Option::is_some) => return Err(job),
+            Err(reason) => {
+                answer(job, Err(IoError::Refused(reason.unwrap_or(SubmitError::Buffer))));
+                return Ok(());
+            }
+        };
+        let refused = match request {
+            Request::Io(request) => {
+                self.host.submit(self.controller, request).err().map(|refused| refused.reason)
+            }
+            Request::Admin(request) => {
+                self.host.admin(self.controller, request).err().map(|refused| refused.reason)
+            }
+        };
+        match refused {
+            None => self.jobs[tag] = Some(job),
+            Some(SubmitError::Full) => return Err(job),
+            Some(reason) => answer(job, Err(reason.into())),
+        }
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        tag: u64,
+        result: Result<Option<ringfab_spec::CompletionEntry>, IoError>,
+        data: Option<&[u8]>,
+    ) {
+        let Some(job) = self.jobs.get_mut(tag as usize).and_then(Option::take) else { return };
+        let data = data.filter(|_| result.is_ok()).map_or_else(Vec::new, <[u8]>::to_vec);
+        answer(job, result.map(|entry| Answer { data, entry }));
+    }
+}
+
+/// Answers a job. A caller that was cancelled does not listen any more, which is fine.
+fn answer(job: Job, result: Result<Answer, IoError>) {
+    let Job { index, reply, permit, .. } = job;
+    let unheard = reply.try_send(Reply { index, result }).is_err();
+    tracing::trace!(unheard, "answered");
+    drop(permit);
+}
+
+enum Request {
+    Io(IoRequest),
+    Admin(AdminRequest),
+}
+
+/// The request of a job, with its data copied into a buffer of the pool. `Err(None)` when no buffer is left.
+fn request_of(host: &Host, tag: u64, work: &Work) -> Result<Request, Option<SubmitError>> {
+    let take = |length: usize| match host.pool().take(length) {
+        Some(buffer) => Ok(buffer),
+        None if length > host.pool().buffer_bytes_max() => Err(Some(SubmitError::Length)),
+        None => Err(None),
+    };
+    let copy = |data: &[u8]| {
+        take(data.len()).map(|mut buffer| {
+            buffer.copy_from_slice(data);
+            buffer.share()
+        })
+    };
+    let io = |nsid, operation| Request::Io(IoRequest { nsid, tag, operation });
+    let admin = |entry, data| Request::Admin(AdminRequest { entry, data, tag });
+    Ok(match *work {
+        Work::Read { nsid, lba, nlb, length } => {
+            io(nsid, IoOperation::Read { lba, nlb, buffer: take(length)? })
+        }
+        Work::Write { nsid, lba, nlb, ref data, fua } => {
+            io(nsid, IoOperation::Write { lba, nlb, source: copy(data)?, offset: 0, fua })
+        }
+        Work::Compare { nsid, lba, nlb, ref data } => {
+            io(nsid, IoOperation::Compare { lba, nlb, source: copy(data)?, offset: 0 })
+        }
+        Work::Flush { nsid } => io(nsid, IoOperation::Flush),
+        Work::WriteZeroes { nsid, lba, nlb, deallocate } => {
+            io(nsid, IoOperation::WriteZeroes { lba, nlb, deallocate, fua: false })
+        }
+        Work::Discard { nsid, ref ranges } => {
+            let ranges = DiscardRanges::new(host.pool(), ranges).ok_or(None)?;
+            io(nsid, IoOperation::Discard { ranges })
+        }
+        Work::AdminRead { entry, length: 0 } => admin(entry, AdminData::None),
+        Work::AdminRead { entry, length } => admin(entry, AdminData::FromController(take(length)?)),
+        Work::AdminWrite { entry, ref data } => admin(entry, AdminData::ToController(copy(data)?)),
+    })
+}

@@ -1,0 +1,101 @@
+//! What the callers' threads and the engine's thread say to each other.
+
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use ringfab_spec::{CompletionEntry, SubmissionEntry};
+
+use super::CancelToken;
+use crate::error::IoError;
+use crate::namespace::BlockRange;
+
+/// To the engine.
+pub(super) enum Message {
+    /// Run a command.
+    Run(Job),
+    /// Detach in an orderly way, or at once.
+    Leave {
+        /// Whether there is time for the orderly way.
+        orderly: bool,
+    },
+}
+
+/// A command to run.
+pub(super) struct Job {
+    pub(super) work: Work,
+    /// Its place among the commands of one call, given back with the answer.
+    pub(super) index: usize,
+    pub(super) reply: SyncSender<Reply>,
+    /// Held until the command has ended.
+    pub(super) permit: Permit,
+}
+
+/// What a command does, with its data in ordinary memory. Blocks are counted from one.
+#[derive(Clone)]
+pub(super) enum Work {
+    Read { nsid: u32, lba: u64, nlb: u32, length: usize },
+    Write { nsid: u32, lba: u64, nlb: u32, data: Vec<u8>, fua: bool },
+    Compare { nsid: u32, lba: u64, nlb: u32, data: Vec<u8> },
+    Flush { nsid: u32 },
+    WriteZeroes { nsid: u32, lba: u64, nlb: u32, deallocate: bool },
+    Discard { nsid: u32, ranges: Vec<BlockRange> },
+    AdminRead { entry: SubmissionEntry, length: usize },
+    AdminWrite { entry: SubmissionEntry, data: Vec<u8> },
+}
+
+/// From the engine.
+pub(super) struct Reply {
+    pub(super) index: usize,
+    pub(super) result: Result<Answer, IoError>,
+}
+
+/// The answer to a command.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// What was read.
+    pub(super) data: Vec<u8>,
+    /// The completion of an admin command.
+    pub(super) entry: Option<CompletionEntry>,
+}
+
+/// Bounds how many commands all callers together have at the engine.
+#[derive(Debug)]
+pub(super) struct Permits {
+    free: Mutex<usize>,
+    returned: Condvar,
+}
+
+impl Permits {
+    pub(super) fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self { free: Mutex::new(count), returned: Condvar::new() })
+    }
+
+    /// Waits for a permit, or for the cancellation.
+    pub(super) fn acquire(self: &Arc<Self>, cancel: &CancelToken) -> Result<Permit, IoError> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            if cancel.is_cancelled() {
+                return Err(IoError::Cancelled);
+            }
+            let waited =
+                self.returned.wait_timeout(free, CANCEL_POLL).unwrap_or_else(PoisonError::into_inner);
+            free = waited.0;
+        }
+        *free -= 1;
+        Ok(Permit(Arc::clone(self)))
+    }
+}
+
+/// How often a wait looks whether it was cancelled: a signal handler can set a flag, but wake nobody.
+pub(super) const CANCEL_POLL: Duration = Duration::from_millis(50);
+
+/// The right to have one command at the engine.
+pub(super) struct Permit(Arc<Permits>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.returned.notify_one();
+    }
+}

@@ -1,0 +1,75 @@
+//! The engine for ordinary programs: a handle that any thread may use, and calls that wait.
+//!
+//! [`Controller::connect`] starts a thread of its own that runs a [`Host`](crate::Host). Bytes are copied between
+//! the caller's memory and the engine's registered buffers; a program that cannot afford that copy uses the
+//! engine directly.
+
+mod admin;
+mod cancel;
+mod engine;
+mod io;
+mod message;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use cancel::CancelToken;
+
+use crate::error::ConnectError;
+use crate::namespace::{ControllerInfo, Namespace};
+use crate::options::ConnectOptions;
+use engine::Engine;
+
+/// What the engine's thread is like.
+#[derive(Clone, Debug, Default)]
+pub struct EngineOptions {
+    /// Pins the thread to this core.
+    pub core: Option<usize>,
+    /// How long the engine spins before it sleeps.
+    pub spin: Duration,
+    /// Writes a capture of the software RNIC's traffic here.
+    pub capture: Option<PathBuf>,
+    /// Ends waits, also that for the connection.
+    pub cancel: CancelToken,
+}
+
+/// An attached controller. Clones are the same controller; it is detached in an orderly way when the last one
+/// is dropped, or by [`Controller::detach`].
+#[derive(Clone, Debug)]
+pub struct Controller {
+    engine: Arc<Engine>,
+}
+
+impl Controller {
+    /// Attaches a controller and waits until it is ready.
+    ///
+    /// # Errors
+    /// Which step failed, and why.
+    pub fn connect(options: ConnectOptions, engine: EngineOptions) -> Result<Self, ConnectError> {
+        Ok(Self { engine: Arc::new(Engine::start(options, engine)?) })
+    }
+
+    /// What the controller said of itself.
+    pub fn info(&self) -> ControllerInfo {
+        self.engine.view().info.clone()
+    }
+
+    /// The namespaces in use, as of now.
+    pub fn namespaces(&self) -> Vec<Namespace> {
+        self.engine.view().namespaces.clone()
+    }
+
+    /// One of them.
+    pub fn namespace(&self, nsid: u32) -> Option<Namespace> {
+        self.engine.view().namespaces.iter().find(|namespace| namespace.nsid == nsid).cloned()
+    }
+
+    /// Detaches in an orderly way and waits for it; other clones fail from now on.
+    ///
+    /// # Errors
+    /// What could not be done in an orderly way.
+    pub fn detach(self) -> Result<(), ConnectError> {
+        self.engine.detach()
+    }
+}

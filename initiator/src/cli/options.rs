@@ -1,0 +1,137 @@
+//! Options that all commands share.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use ringfab_initiator::blocking::{CancelToken, EngineOptions};
+use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Url};
+use uuid::Uuid;
+
+use super::quantity::{Limit, Span};
+
+/// Where the controller is, and how to attach it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ConnectArgs {
+    /// nvme+rdma://HOST[:PORT]/[NQN][?ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&crc=on|off]
+    pub(crate) url: Url,
+    #[command(flatten)]
+    pub(crate) tuning: Tuning,
+}
+
+/// Everything but the address. What the address says wins.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Tuning {
+    /// Host NQN; without it /etc/nvme/hostnqn, or one made of the host identifier
+    #[arg(long, value_name = "NQN")]
+    hostnqn: Option<String>,
+    /// Host identifier; without it /etc/nvme/hostid, or one made of the machine's
+    #[arg(long, value_name = "UUID")]
+    hostid: Option<Uuid>,
+    /// I/O queues to ask for
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
+    queues: u16,
+    /// Commands outstanding in each I/O queue
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: u16,
+    /// Keep-alive timeout, 0 for off
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    keep_alive: Span,
+    /// The longest that an I/O command may take before it is aborted
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    io_timeout: Span,
+    /// The longest that a connection may take to be made
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    connect_timeout: Span,
+    /// Delay before the first attempt to reconnect; it doubles up to 10 s
+    #[arg(long, value_name = "TIME", default_value = "500ms")]
+    reconnect_delay: Span,
+    /// Give up this long after a loss, or `never`
+    #[arg(long, value_name = "TIME", default_value = "600s", allow_hyphen_values = true)]
+    ctrl_loss_timeout: Limit,
+    /// Fail I/O this long after a loss instead of letting it wait, or `never`
+    #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
+    fast_io_fail_timeout: Limit,
+    /// Which RNIC moves the bytes: iwarp, the software RNIC
+    #[arg(long, value_name = "NAME", value_parser = parse_provider)]
+    provider: Option<Provider>,
+    /// Ask for MPA CRCs (the default)
+    #[arg(long, overrides_with = "no_crc")]
+    crc: bool,
+    /// Do not ask for MPA CRCs; they are used all the same if the target asks
+    #[arg(long)]
+    no_crc: bool,
+    /// Run the engine on this core only
+    #[arg(long, value_name = "CORE")]
+    pub(crate) core: Option<usize>,
+    /// How long the engine spins before it sleeps
+    #[arg(long, value_name = "TIME", default_value = "50us")]
+    spin: Span,
+    /// Write a capture of the software RNIC's traffic to this file
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+}
+
+impl ConnectArgs {
+    /// What the library needs to attach the controller.
+    pub(crate) fn connect_options(&self) -> Result<ConnectOptions> {
+        let tuning = &self.tuning;
+        let mut url = self.url.clone();
+        url.provider = tuning.provider.unwrap_or(url.provider);
+        let nqn = url.host_nqn.clone().or_else(|| tuning.hostnqn.clone());
+        let id = url.host_id.or(tuning.hostid);
+        let host = HostIdentity::load(nqn, id, std::path::Path::new("/etc")).context("who this host is")?;
+        url.crc = Some(self.crc());
+        let mut options = ConnectOptions::new(url, host);
+        options.queues = tuning.queues;
+        options.depth = tuning.depth;
+        options.keep_alive = tuning.keep_alive.0;
+        options.timeouts = Timeouts {
+            connect: at_least_a_millisecond(tuning.connect_timeout),
+            io: at_least_a_millisecond(tuning.io_timeout),
+            ..Timeouts::default()
+        };
+        options.reconnect = ReconnectPolicy {
+            delay: tuning.reconnect_delay.0,
+            controller_loss_timeout: tuning.ctrl_loss_timeout.0,
+            fast_io_fail_timeout: tuning.fast_io_fail_timeout.0,
+            ..ReconnectPolicy::default()
+        };
+        Ok(options)
+    }
+
+    /// What the blocking handle's thread is like.
+    pub(crate) fn engine_options(&self, cancel: CancelToken) -> EngineOptions {
+        let tuning = &self.tuning;
+        EngineOptions { core: tuning.core, spin: tuning.spin.0, capture: tuning.capture.clone(), cancel }
+    }
+
+    /// Whether we ask for MPA CRCs.
+    pub(crate) fn crc(&self) -> bool {
+        self.url.crc.unwrap_or(!self.tuning.no_crc)
+    }
+
+    /// Where to write a capture.
+    pub(crate) fn capture(&self) -> Option<PathBuf> {
+        self.tuning.capture.clone()
+    }
+
+    /// How long the engine spins before it sleeps.
+    pub(crate) fn spin(&self) -> Duration {
+        self.tuning.spin.0
+    }
+}
+
+/// A timeout of nothing would fail everything.
+fn at_least_a_millisecond(span: Span) -> Duration {
+    span.0.max(Duration::from_millis(1))
+}
+
+fn parse_provider(text: &str) -> Result<Provider, String> {
+    match text {
+        "iwarp" => Ok(Provider::Iwarp),
+        _ => Err("there is iwarp, the software RNIC".to_owned()),
+    }
+}

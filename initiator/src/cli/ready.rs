@@ -1,0 +1,68 @@
+//! Saying that a service serves: to a script through a file, to the service manager through its socket.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use sd_notify::NotifyState;
+
+/// A service that said that it is ready. Dropping it takes the file away.
+pub(crate) struct Ready {
+    file: Option<PathBuf>,
+}
+
+impl Ready {
+    /// Says so. The file appears whole: it is written under another name first. `text` is its content.
+    pub(crate) fn announce(file: Option<&Path>, text: &str) -> Result<Self> {
+        if let Some(path) = file {
+            write_whole(path, text).with_context(|| format!("write the ready file {}", path.display()))?;
+        }
+        notify(&[NotifyState::Ready, NotifyState::Status(text)]);
+        Ok(Self { file: file.map(Path::to_owned) })
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        notify(&[NotifyState::Stopping]);
+        if let Some(path) = &self.file
+            && let Err(error) = fs::remove_file(path)
+        {
+            tracing::debug!(%error, path = %path.display(), "the ready file stays");
+        }
+    }
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "the service manager was not told");
+    }
+}
+
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let draft = PathBuf::from(name);
+    fs::write(&draft, format!("{text}\n"))?;
+    fs::rename(&draft, path).inspect_err(|_| {
+        // The draft is of no use to anybody; the error that matters is the rename's.
+        let _ = fs::remove_file(&draft);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ready_file_is_there_while_the_service_is() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("ready");
+        let ready = Ready::announce(Some(&path), "serving").expect("announced");
+        assert_eq!(fs::read_to_string(&path).expect("the file"), "serving\n");
+        drop(ready);
+        assert_eq!(fs::read_dir(directory.path()).expect("the directory").count(), 0);
+        let nowhere = directory.path().join("no/such/ready");
+        assert!(Ready::announce(Some(&nowhere), "serving").is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! One command, from its submission to its answer.
+
+use ringfab_memory::Lease;
+use ringfab_reactor::Time;
+use ringfab_spec::SubmissionEntry;
+
+use crate::request::{AdminData, AdminRequest, IoOperation, IoRequest};
+use crate::wire;
+
+/// A command with everything it takes to send it, also a second time.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// What goes over the wire, but for the identifier and the data pointer.
+    pub(crate) entry: SubmissionEntry,
+    /// Who waits for the answer.
+    pub(crate) owner: Owner,
+    /// Which way its data go.
+    pub(crate) direction: Direction,
+    /// The data's memory. While it is exposed the RNIC holds it, and this is `None`.
+    pub(crate) memory: Option<Lease>,
+    /// First byte of the data in `memory`.
+    pub(crate) offset: u32,
+    /// Bytes of data.
+    pub(crate) length: u32,
+    /// Key under which the memory is exposed.
+    pub(crate) key: Option<u32>,
+    /// Number of its submission, counted over all queues: the order of a replay.
+    pub(crate) order: u64,
+    /// When an answer is overdue.
+    pub(crate) deadline: Time,
+    /// Whether it was overdue before and its abort was asked for.
+    pub(crate) aborted: bool,
+    /// How often it was answered with a status that asks for another try.
+    pub(crate) retries: u8,
+}
+
+/// Who waits for a command's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The submitter of an I/O command, who calls it by this tag.
+    Io(u64),
+    /// The submitter of an admin command.
+    Admin(u64),
+    /// The sequence of steps that attaches, refreshes or shuts down.
+    Sequence,
+    /// The keep-alive timer.
+    KeepAlive,
+    /// Nobody in particular: the controller answers when something has happened.
+    AsyncEvent,
+    /// Nobody: the effect shows at the aborted command.
+    Abort,
+}
+
+/// Which way a command's data go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// It has none.
+    None,
+    /// The controller writes them to us.
+    ToHost,
+    /// The controller reads them from us.
+    ToController,
+}
+
+impl Command {
+    /// A command without data.
+    pub(crate) fn new(entry: SubmissionEntry, owner: Owner) -> Self {
+        Self {
+            entry,
+            owner,
+            direction: Direction::None,
+            memory: None,
+            offset: 0,
+            length: 0,
+            key: None,
+            order: 0,
+            deadline: Time::MAX,
+            aborted: false,
+            retries: 0,
+        }
+    }
+
+    /// This command with data.
+    pub(crate) fn with_data(mut self, direction: Direction, memory: Lease, offset: u32, length: u32) -> Self {
+        (self.direction, self.memory) = (direction, Some(memory));
+        (self.offset, self.length) = (offset, length);
+        self
+    }
+
+    /// The command of an I/O request, for a namespace with blocks of `block_bytes`.
+    pub(crate) fn from_io(request: IoRequest, block_bytes: u32) -> Self {
+        let IoRequest { nsid, tag, operation } = request;
+        let new = |entry| Self::new(entry, Owner::Io(tag));
+        match operation {
+            IoOperation::Read { lba, nlb, buffer } => {
+                let command = new(wire::read(nsid, lba, nlb));
+                command.with_data(Direction::ToHost, buffer.share(), 0, nlb * block_bytes)
+            }
+            IoOperation::Write { lba, nlb, source, offset, fua } => {
+                let command = new(wire::write(nsid, lba, nlb, fua));
+                command.with_data(Direction::ToController, source, offset, nlb * block_bytes)
+            }
+            IoOperation::Compare { lba, nlb, source, offset } => {
+                let command = new(wire::compare(nsid, lba, nlb));
+                command.with_data(Direction::ToController, source, offset, nlb * block_bytes)
+            }
+            IoOperation::Discard { ranges } => {
+                let length = ranges.lease.len() as u32;
+                let command = new(wire::discard(nsid, ranges.count));
+                command.with_data(Direction::ToController, ranges.lease, 0, length)
+            }
+            IoOperation::Flush => new(wire::flush(nsid)),
+            IoOperation::WriteZeroes { lba, nlb, deallocate, fua } => {
+                new(wire::write_zeroes(nsid, lba, nlb, deallocate, fua))
+            }
+        }
+    }
+
+    /// The command of an admin request.
+    pub(crate) fn from_admin(request: AdminRequest) -> Self {
+        let command = Self::new(request.entry, Owner::Admin(request.tag));
+        match request.data {
+            AdminData::None => command,
+            AdminData::FromController(buffer) => {
+                let length = buffer.len() as u32;
+                command.with_data(Direction::ToHost, buffer.share(), 0, length)
+            }
+            AdminData::ToController(lease) => {
+                let length = lease.len() as u32;
+                command.with_data(Direction::ToController, lease, 0, length)
+            }
+        }
+    }
+}

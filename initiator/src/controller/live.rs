@@ -1,0 +1,322 @@
+//! I/O and admin commands of the caller, and the answers to everything.
+
+use std::time::Duration;
+
+use ringfab_reactor::Time;
+use ringfab_spec::{CompletionEntry, FromBytes, Status};
+
+use super::sequence::Task;
+use super::{ADMIN_WAITING_MAX, Controller, Phase};
+use crate::command::{Command, Direction, Owner};
+use crate::core::Core;
+use crate::error::{Cause, IoError, Step};
+use crate::namespace::Namespace;
+use crate::request::{AdminRequest, IoOperation, IoRequest, Refused, SubmitError};
+use crate::transport::rdma::NotSent;
+use crate::wire;
+
+/// How often a command is tried again when its status says that it may help.
+const RETRIES_MAX: u8 = 5;
+/// How long to wait before.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+impl Controller {
+    /// Starts an I/O command, or lets it wait.
+    pub(crate) fn submit(&mut self, core: &mut Core, request: IoRequest) -> Result<(), Refused<IoRequest>> {
+        let block_bytes = match self.check(&request) {
+            Ok(block_bytes) => block_bytes,
+            Err(reason) => return Err(Refused { reason, request }),
+        };
+        self.wrote |= !matches!(request.operation, IoOperation::Read { .. } | IoOperation::Flush);
+        let mut command = Command::from_io(request, block_bytes);
+        command.order = self.order;
+        self.order += 1;
+        if self.failing {
+            core.done(self.id, command, Err(IoError::NoPath));
+            return Ok(());
+        }
+        self.waiting.push_back(command);
+        self.dispatch(core);
+        Ok(())
+    }
+
+    /// Starts an admin command, or lets it wait for room.
+    pub(crate) fn submit_admin(
+        &mut self,
+        core: &mut Core,
+        request: AdminRequest,
+    ) -> Result<(), Refused<AdminRequest>> {
+        let reason = match self.phase {
+            Phase::Live if self.admin_waiting.len() < ADMIN_WAITING_MAX => None,
+            Phase::Live => Some(SubmitError::Full),
+            Phase::Draining | Phase::Shutdown | Phase::Gone => Some(SubmitError::Gone),
+            _ => Some(SubmitError::NotReady),
+        };
+        if let Some(reason) = reason {
+            return Err(Refused { reason, request });
+        }
+        self.send_admin(core, Command::from_admin(request));
+        self.arm(core);
+        Ok(())
+    }
+
+    /// Commands without an answer, waiting ones included.
+    pub(crate) fn outstanding(&self) -> usize {
+        let queues: usize = self.queues.iter().map(|queue| queue.outstanding()).sum();
+        let admin = self.admin.as_ref().map_or(0, |queue| queue.count(is_admin));
+        queues + self.waiting.len() + self.held.len() + self.admin_waiting.len() + admin
+    }
+
+    /// Whether a request can be a command; returns the bytes of a block.
+    fn check(&self, request: &IoRequest) -> Result<u32, SubmitError> {
+        if matches!(self.phase, Phase::Draining | Phase::Shutdown | Phase::Gone) {
+            return Err(SubmitError::Gone);
+        }
+        if self.info.is_none() {
+            return Err(SubmitError::NotReady);
+        }
+        if self.waiting.len() + self.held.len() >= self.options.waiting_max && !self.has_room() {
+            return Err(SubmitError::Full);
+        }
+        let nsid = request.nsid;
+        let namespace = self.namespaces.iter().find(|namespace| namespace.nsid == nsid);
+        let namespace = namespace.ok_or(SubmitError::NoNamespace(nsid))?;
+        check_operation(namespace, &request.operation).map(|()| namespace.block_bytes)
+    }
+
+    /// Whether a command could be sent at once.
+    fn has_room(&self) -> bool {
+        self.may_send() && self.waiting.is_empty() && self.queues.iter().any(|queue| queue.has_room())
+    }
+
+    fn may_send(&self) -> bool {
+        matches!(self.phase, Phase::Live | Phase::Draining)
+    }
+
+    /// Sends what waits, in order, as far as there is room.
+    pub(super) fn dispatch(&mut self, core: &mut Core) {
+        if !self.may_send() || self.waiting.is_empty() {
+            return;
+        }
+        let deadline = core.now() + self.options.timeouts.io;
+        while let Some(index) = self.queue_with_room() {
+            let Some(mut command) = self.waiting.pop_front() else { break };
+            (command.deadline, command.aborted) = (deadline, false);
+            match self.queues[index].send(&mut core.rnic, command) {
+                Ok(_) => self.queue_next = index + 1,
+                Err((command, NotSent::Busy)) if self.queues.iter().all(|queue| queue.outstanding() == 0) => {
+                    // Nothing will come free: the RNIC cannot do it at all.
+                    core.done(self.id, command, Err(IoError::Status(Status::DATA_TRANSFER_ERROR)));
+                }
+                Err((command, _)) => {
+                    self.waiting.push_front(command);
+                    break;
+                }
+            }
+        }
+        if deadline < self.timers.scan {
+            self.watch(deadline);
+            self.arm(core);
+        }
+    }
+
+    /// The next queue in turn that can take a command.
+    fn queue_with_room(&self) -> Option<usize> {
+        let count = self.queues.len();
+        let indices = (0..count).map(|step| (self.queue_next + step) % count);
+        indices.into_iter().find(|index| self.queues[*index].has_room())
+    }
+
+    /// Sends an admin command, or lets it wait for room.
+    pub(super) fn send_admin(&mut self, core: &mut Core, mut command: Command) {
+        if command.owner != Owner::AsyncEvent {
+            command.deadline = core.now() + self.options.timeouts.admin;
+            self.watch(command.deadline);
+        }
+        let Some(queue) = self.admin.as_mut() else { return self.admin_waiting.push_back(command) };
+        if let Err((command, _)) = queue.send(&mut core.rnic, command) {
+            self.admin_waiting.push_back(command);
+        }
+    }
+
+    /// Keeps one Asynchronous Event Request outstanding.
+    pub(super) fn watch_events(&mut self, core: &mut Core) {
+        self.send_admin(core, Command::new(wire::async_event_request(), Owner::AsyncEvent));
+    }
+
+    /// Takes a SEND of the controller: a response capsule.
+    pub(super) fn on_received(
+        &mut self,
+        core: &mut Core,
+        qid: u16,
+        head: &[u8],
+        more: bool,
+        invalidated: Option<u32>,
+    ) {
+        if matches!(self.phase, Phase::Closing | Phase::Delay | Phase::Gone) {
+            return;
+        }
+        let (step, id) = (self.step(), self.id);
+        let entry = match CompletionEntry::read_from_bytes(head) {
+            Ok(entry) if !more => entry,
+            _ => return self.lose(core, step, Cause::Protocol("a response that is not 16 bytes long")),
+        };
+        let Some(queue) = self.queue_mut(qid) else { return };
+        match queue.answer(&mut core.rnic, &entry, invalidated) {
+            Ok(command) => self.answered(core, command, &entry),
+            Err((command, violation)) => {
+                tracing::warn!(peer = self.peer, %id.index, qid, cid = entry.cid.get(), violation, "protocol violation");
+                self.keep(command);
+                self.lose(core, step, Cause::Protocol(violation));
+            }
+        }
+        if self.phase == Phase::Draining {
+            self.check_drained(core);
+        }
+    }
+
+    fn answered(&mut self, core: &mut Core, command: Command, entry: &CompletionEntry) {
+        let status = entry.status();
+        match command.owner {
+            Owner::Io(_) => {
+                self.io_answered(core, command, entry);
+                self.dispatch(core);
+            }
+            Owner::Admin(_) => {
+                if let Some(command) = self.whole(core, command) {
+                    let result = if status.is_success() { Ok(*entry) } else { Err(IoError::Status(status)) };
+                    core.done(self.id, command, result);
+                }
+                self.admin_room(core);
+            }
+            Owner::Sequence => {
+                self.sequence_answered(core, command, entry);
+                self.admin_room(core);
+            }
+            Owner::KeepAlive => self.kept_alive(core, status),
+            Owner::AsyncEvent => self.on_async_event(core, entry),
+            Owner::Abort => self.admin_room(core),
+        }
+    }
+
+    fn io_answered(&mut self, core: &mut Core, command: Command, entry: &CompletionEntry) {
+        let Some(mut command) = self.whole(core, command) else { return };
+        let status = entry.status();
+        if status.is_success() {
+            return core.done(self.id, command, Ok(*entry));
+        }
+        if command.aborted && status.code() == Status::ABORT_REQUESTED {
+            return core.done(self.id, command, Err(IoError::TimedOut));
+        }
+        if may_retry(status) && command.retries < RETRIES_MAX {
+            command.retries += 1;
+            self.held.push(command);
+            self.timers.retry = self.timers.retry.min(core.now() + RETRY_DELAY);
+            return;
+        }
+        core.done(self.id, command, Err(IoError::Status(status)));
+    }
+
+    /// The command, if its memory is whole again. A response that overtook its data would let the controller write into
+    /// memory that is the caller's already.
+    fn whole(&mut self, core: &mut Core, command: Command) -> Option<Command> {
+        let arriving = command.direction == Direction::ToHost
+            && command.memory.as_ref().is_some_and(|lease| !lease.is_unique());
+        if !arriving {
+            return Some(command);
+        }
+        self.keep(Some(command));
+        self.lose(core, Step::Live, Cause::Protocol("a response before its data had arrived"));
+        None
+    }
+
+    /// Keeps a command whose answer does not count: I/O for a replay, an admin command to be told of its end.
+    pub(super) fn keep(&mut self, command: Option<Command>) {
+        let Some(command) = command else { return };
+        match command.owner {
+            Owner::Io(_) => self.waiting.push_back(command),
+            Owner::Admin(_) => self.admin_waiting.push_back(command),
+            Owner::Sequence => self.scratch = command.memory,
+            Owner::KeepAlive | Owner::AsyncEvent | Owner::Abort => {}
+        }
+    }
+
+    /// Commands that were told to try again go back into the order of the others.
+    pub(super) fn release_held(&mut self) {
+        self.waiting.extend(self.held.drain(..));
+        self.waiting.make_contiguous().sort_unstable_by_key(|command| command.order);
+        self.timers.retry = Time::MAX;
+    }
+
+    fn admin_room(&mut self, core: &mut Core) {
+        let Some(queue) = self.admin.as_mut() else { return };
+        while queue.has_room() {
+            let Some(command) = self.admin_waiting.pop_front() else { return };
+            if let Err((command, _)) = queue.send(&mut core.rnic, command) {
+                return self.admin_waiting.push_front(command);
+            }
+        }
+    }
+
+    /// Something has happened at the controller (Base 2.0, section 5.2).
+    fn on_async_event(&mut self, core: &mut Core, entry: &CompletionEntry) {
+        if !entry.status().is_success() {
+            // Without events nothing is lost but their speed: sizes are looked at again after each reconnect.
+            tracing::debug!(peer = self.peer, status = %entry.status(), "no asynchronous events");
+            return;
+        }
+        let changed = wire::is_namespace_change(entry);
+        tracing::info!(peer = self.peer, dw0 = entry.dw0.get(), changed, "asynchronous event");
+        if changed && self.phase == Phase::Live {
+            match self.task {
+                None => self.run(core, Task::ChangedLog),
+                Some(_) => self.refresh_again = true,
+            }
+        }
+        self.watch_events(core);
+    }
+}
+
+/// Whether a command is one of the caller's.
+fn is_admin(command: &Command) -> bool {
+    matches!(command.owner, Owner::Admin(_))
+}
+
+/// Statuses that say that the same command may succeed a little later.
+fn may_retry(status: Status) -> bool {
+    let transient = [
+        Status::NAMESPACE_NOT_READY,
+        Status::COMMAND_INTERRUPTED,
+        Status::TRANSIENT_TRANSPORT_ERROR,
+        Status::ABORTED_SQ_DELETION,
+        Status::INTERNAL_PATH_ERROR,
+        Status::CONTROLLER_PATHING_ERROR,
+        Status::ANA_TRANSITION,
+    ];
+    !status.dnr() && transient.contains(&status.code())
+}
+
+fn check_operation(namespace: &Namespace, operation: &IoOperation) -> Result<(), SubmitError> {
+    let block_bytes = u64::from(namespace.block_bytes);
+    let check = |lba: u64, nlb: u32, most: u32, room: Option<u64>| {
+        if nlb == 0 || nlb > most {
+            return Err(SubmitError::Length);
+        }
+        if room.is_some_and(|room| room < u64::from(nlb) * block_bytes) {
+            return Err(SubmitError::Buffer);
+        }
+        let end = lba.checked_add(u64::from(nlb));
+        if end.is_none_or(|end| end > namespace.blocks) { Err(SubmitError::Range) } else { Ok(()) }
+    };
+    let transfer = namespace.transfer_blocks_max;
+    match operation {
+        IoOperation::Read { lba, nlb, buffer } => check(*lba, *nlb, transfer, Some(buffer.len() as u64)),
+        IoOperation::Write { lba, nlb, source, offset, .. }
+        | IoOperation::Compare { lba, nlb, source, offset } => {
+            let room = (source.len() as u64).saturating_sub(u64::from(*offset));
+            check(*lba, *nlb, transfer, Some(room))
+        }
+        IoOperation::WriteZeroes { lba, nlb, .. } => check(*lba, *nlb, 65_536, None),
+        IoOperation::Flush | IoOperation::Discard { .. } => Ok(()),
+    }
+}

@@ -1,0 +1,452 @@
+//! The commands of attaching, refreshing and shutting down, one at a time.
+
+use std::time::Duration;
+
+use ringfab_memory::Lease;
+use ringfab_reactor::Time;
+use ringfab_spec::{CompletionEntry, IntoBytes, Status};
+
+use super::facts::NAMESPACES_MAX;
+use super::{Controller, Phase};
+use crate::command::{Command, Direction, Owner};
+use crate::core::Core;
+use crate::error::{Cause, Step};
+use crate::request::HostEvent;
+use crate::wire;
+
+/// One of the commands. Where a number stands in it, it is the queue or the namespace that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Fabrics Connect of the admin queue.
+    Connect,
+    /// Property Get of CAP.
+    Capabilities,
+    /// Property Get of VS.
+    Version,
+    /// Property Set of CC, enabling.
+    Enable,
+    /// Property Get of CSTS, until it is ready.
+    ReadyStatus,
+    /// Identify Controller.
+    Identify,
+    /// Identify of the NVM Command Set's limits; old controllers have none.
+    Limits,
+    /// Set Features, Number of Queues.
+    QueueCount,
+    /// Set Features, Asynchronous Event Configuration.
+    EventConfig,
+    /// The RNIC connects a queue pair.
+    QueueEstablish(u16),
+    /// Fabrics Connect of an I/O queue.
+    QueueConnect(u16),
+    /// Identify, active namespaces after this one.
+    List(u32),
+    /// Identify of the namespace at this index of the list.
+    Namespace(usize),
+    /// Its identification descriptors; old controllers have none.
+    Descriptors(usize),
+    /// Get Log Page, changed namespaces, which also lets the next event of this kind come.
+    ChangedLog,
+    /// Flush of the namespace at this index.
+    Flush(usize),
+    /// Property Set of CC, normal shutdown.
+    ShutdownSet,
+    /// Property Get of CSTS, until shutdown is complete.
+    ShutdownStatus,
+}
+
+/// Memory for the data of one of the commands.
+pub(super) const SCRATCH_BYTES: usize = 4096;
+/// Between two looks at CSTS.
+const POLL: Duration = Duration::from_millis(10);
+
+impl Task {
+    /// The step that a failure belongs to.
+    pub(super) fn step(self) -> Step {
+        match self {
+            Task::Connect => Step::FabricsConnect,
+            Task::Capabilities | Task::Version | Task::Enable | Task::ReadyStatus => Step::Ready,
+            Task::QueueEstablish(_) | Task::QueueConnect(_) => Step::IoQueues,
+            Task::Flush(_) | Task::ShutdownSet | Task::ShutdownStatus => Step::Shutdown,
+            _ => Step::Identify,
+        }
+    }
+
+    /// The command's name, for an error.
+    fn command(self) -> &'static str {
+        match self {
+            Task::Connect | Task::QueueConnect(_) => "Connect",
+            Task::Capabilities | Task::Version | Task::ReadyStatus | Task::ShutdownStatus => "Property Get",
+            Task::Enable | Task::ShutdownSet => "Property Set",
+            Task::Identify | Task::Limits => "Identify Controller",
+            Task::QueueCount => "Set Features (Number of Queues)",
+            Task::EventConfig => "Set Features (Asynchronous Event Configuration)",
+            Task::List(_) => "Identify (active namespaces)",
+            Task::Namespace(_) | Task::Descriptors(_) => "Identify Namespace",
+            Task::ChangedLog => "Get Log Page (changed namespaces)",
+            Task::Flush(_) => "Flush",
+            Task::QueueEstablish(_) => "the connection of an I/O queue",
+        }
+    }
+
+    /// Whether the sequence goes on when the controller refuses it.
+    fn is_optional(self) -> bool {
+        matches!(self, Task::Limits | Task::EventConfig | Task::Descriptors(_) | Task::ChangedLog)
+    }
+}
+
+impl Controller {
+    /// Starts a command of the sequence.
+    pub(super) fn run(&mut self, core: &mut Core, task: Task) {
+        self.task = Some(task);
+        self.timers.phase = Time::MAX;
+        let plain = |entry| Command::new(entry, Owner::Sequence);
+        match task {
+            Task::QueueEstablish(qid) => return self.establish(core, qid),
+            Task::Connect => return self.send_connect(core, 0),
+            Task::QueueConnect(qid) => return self.send_connect(core, qid),
+            Task::Flush(index) => {
+                let command = plain(wire::flush(self.namespaces[index].nsid));
+                return self.send_sequence(core, 1, command);
+            }
+            _ => {}
+        }
+        let command = match task {
+            Task::Capabilities => plain(wire::get_capabilities()),
+            Task::Version => plain(wire::get_version()),
+            Task::Enable => plain(wire::set_enabled()),
+            Task::ReadyStatus | Task::ShutdownStatus => plain(wire::get_status()),
+            Task::ShutdownSet => plain(wire::set_shutdown()),
+            Task::QueueCount => plain(wire::set_queue_count(self.options.queues_wanted())),
+            Task::EventConfig => plain(wire::set_event_config(&self.facts.controller)),
+            Task::Identify => return self.send_identify(core, wire::identify_controller()),
+            Task::Limits => return self.send_identify(core, wire::identify_nvm_limits()),
+            Task::List(after) => return self.send_identify(core, wire::identify_active(after)),
+            Task::Namespace(index) => {
+                return self.send_identify(core, wire::identify_namespace(self.facts.list[index]));
+            }
+            Task::Descriptors(index) => {
+                return self.send_identify(core, wire::identify_descriptors(self.facts.list[index]));
+            }
+            Task::ChangedLog => {
+                return self.send_identify(core, wire::changed_namespaces(SCRATCH_BYTES as u32));
+            }
+            _ => return,
+        };
+        self.send_sequence(core, 0, command);
+    }
+
+    /// Looks at CSTS again.
+    pub(super) fn poll_again(&mut self, core: &mut Core) {
+        if let Some(task) = self.task {
+            self.run(core, task);
+        }
+    }
+
+    /// Takes the answer to the command that runs, and starts the next.
+    pub(super) fn sequence_answered(&mut self, core: &mut Core, command: Command, entry: &CompletionEntry) {
+        let Some(task) = self.task.take() else { return };
+        if let Some(lease) = command.memory {
+            if !lease.is_unique() {
+                self.scratch = Some(lease);
+                return self.lose(
+                    core,
+                    task.step(),
+                    Cause::Protocol("a response before its data had arrived"),
+                );
+            }
+            self.scratch = Some(lease);
+        }
+        let status = entry.status();
+        if !status.is_success() && !task.is_optional() && !self.tolerates(task, status) {
+            return self.sequence_failed(core, task, status);
+        }
+        if let Err(cause) = self.learn(core, task, entry) {
+            return self.lose(core, task.step(), cause);
+        }
+        match self.next_task(core, task) {
+            Ok(Some(next)) => self.run(core, next),
+            Ok(None) => {}
+            Err(cause) => self.lose(core, task.step(), cause),
+        }
+    }
+
+    /// A namespace that the address names may be none of the controller's: that is said in a sentence of its own.
+    fn tolerates(&self, task: Task, status: Status) -> bool {
+        matches!(task, Task::Namespace(_)) && status.code() == Status::INVALID_NAMESPACE
+    }
+
+    fn sequence_failed(&mut self, core: &mut Core, task: Task, status: Status) {
+        let cause = Cause::Status { command: task.command(), status };
+        if self.phase == Phase::Live || self.phase == Phase::Draining {
+            tracing::warn!(peer = self.peer, %cause, "the namespaces could not be looked at again");
+            return;
+        }
+        self.lose(core, task.step(), cause);
+    }
+
+    /// Remembers what an answer says.
+    fn learn(&mut self, core: &Core, task: Task, entry: &CompletionEntry) -> Result<(), Cause> {
+        let success = entry.status().is_success();
+        let scratch = self.scratch.as_ref();
+        let with = |look: &mut dyn FnMut(&[u8])| {
+            if let Some(lease) = scratch {
+                lease.with_bytes(0..SCRATCH_BYTES, |bytes| look(bytes));
+            }
+        };
+        let facts = &mut self.facts;
+        match task {
+            Task::Connect => {
+                facts.cntlid = entry.connect_cntlid();
+                if entry.connect_authreq() != 0 {
+                    let text = "the target asks for authentication, which is not supported";
+                    return Err(Cause::Unsupported(text.to_owned()));
+                }
+            }
+            Task::Capabilities => facts.capabilities = wire::parse_capabilities(entry.result()),
+            Task::Version => facts.version = wire::parse_version(entry.result()),
+            Task::Enable => facts.ready_until = core.now() + facts.capabilities.timeout,
+            Task::ReadyStatus | Task::ShutdownStatus => {
+                facts.last_status = wire::parse_status(entry.result());
+            }
+            Task::Identify => {
+                with(&mut |bytes| facts.controller = wire::parse_controller(bytes));
+                self.check_controller()?;
+            }
+            Task::Limits => {
+                facts.limits = wire::NvmLimits::default();
+                if success {
+                    with(&mut |bytes| facts.limits = wire::parse_nvm_limits(bytes));
+                }
+            }
+            Task::QueueCount => {
+                let allowed = wire::parse_queue_count(entry);
+                facts.queues = allowed.min(self.options.queues_wanted());
+            }
+            Task::List(_) => {
+                let list = &mut facts.list;
+                with(&mut |bytes| wire::parse_active(bytes, list));
+            }
+            Task::Namespace(index) if success => {
+                let nsid = facts.list[index];
+                let mut found = Ok(None);
+                with(&mut |bytes| found = facts.namespace(nsid, bytes));
+                facts.namespaces.extend(found?);
+            }
+            Task::Descriptors(_) if success => {
+                let namespace = facts.namespaces.last_mut();
+                let mut uuid = None;
+                with(&mut |bytes| uuid = wire::parse_uuid(bytes));
+                if let Some(namespace) = namespace {
+                    namespace.identity.uuid = uuid;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What Identify Controller must say so that we can work with it.
+    fn check_controller(&mut self) -> Result<(), Cause> {
+        let facts = &self.facts.controller;
+        if !facts.keyed_sgl {
+            let text = "the controller has no keyed SGLs, which RDMA needs".to_owned();
+            return Err(Cause::Unsupported(text));
+        }
+        if facts.keep_alive_unit == 0 {
+            self.keep_alive = Default::default();
+        }
+        self.keep_alive.traffic_based = facts.traffic_based_keep_alive;
+        Ok(())
+    }
+
+    /// What comes after a command; `None` when something else brings it, or the sequence is at its end.
+    fn next_task(&mut self, core: &mut Core, task: Task) -> Result<Option<Task>, Cause> {
+        let discovery = self.options.url.is_discovery() || self.facts.controller.discovery;
+        let next = match task {
+            Task::Connect => Task::Capabilities,
+            Task::Capabilities => Task::Version,
+            Task::Version => Task::Enable,
+            Task::Enable => Task::ReadyStatus,
+            Task::ReadyStatus => return self.after_status(core),
+            Task::Identify if discovery => {
+                self.info = Some(self.describe());
+                self.ready(core);
+                return Ok(None);
+            }
+            Task::Identify => Task::Limits,
+            Task::Limits => Task::QueueCount,
+            Task::QueueCount => Task::EventConfig,
+            Task::EventConfig => Task::QueueEstablish(1),
+            Task::QueueEstablish(qid) => Task::QueueConnect(qid),
+            Task::QueueConnect(qid) if qid < self.facts.queues => Task::QueueEstablish(qid + 1),
+            Task::QueueConnect(_) | Task::ChangedLog => return Ok(self.first_namespace()),
+            Task::List(_) => return self.after_list(core),
+            Task::Namespace(index) => {
+                let active =
+                    self.facts.namespaces.last().is_some_and(|last| last.nsid == self.facts.list[index]);
+                if active { Task::Descriptors(index) } else { return self.after_namespace(core, index) }
+            }
+            Task::Descriptors(index) => return self.after_namespace(core, index),
+            Task::Flush(index) if index + 1 < self.namespaces.len() => Task::Flush(index + 1),
+            Task::Flush(_) => Task::ShutdownSet,
+            Task::ShutdownSet => Task::ShutdownStatus,
+            Task::ShutdownStatus => return self.after_shutdown(core),
+        };
+        Ok(Some(next))
+    }
+
+    fn first_namespace(&mut self) -> Option<Task> {
+        self.facts.list.clear();
+        self.facts.namespaces.clear();
+        let Some(nsid) = self.options.url.namespace else { return Some(Task::List(0)) };
+        self.facts.list.push(nsid);
+        Some(Task::Namespace(0))
+    }
+
+    fn after_list(&mut self, core: &mut Core) -> Result<Option<Task>, Cause> {
+        let list = &self.facts.list;
+        if list.len() > NAMESPACES_MAX {
+            return Err(Cause::Unsupported(format!(
+                "more than {NAMESPACES_MAX} namespaces; name one with ns="
+            )));
+        }
+        if let Some(last) = list.last().filter(|_| list.len().is_multiple_of(wire::ACTIVE_LIST_ENTRIES)) {
+            return Ok(Some(Task::List(*last)));
+        }
+        if list.is_empty() {
+            self.namespaces_known(core).map(|()| None)
+        } else {
+            Ok(Some(Task::Namespace(0)))
+        }
+    }
+
+    fn after_namespace(&mut self, core: &mut Core, index: usize) -> Result<Option<Task>, Cause> {
+        if index + 1 < self.facts.list.len() {
+            return Ok(Some(Task::Namespace(index + 1)));
+        }
+        self.namespaces_known(core).map(|()| None)
+    }
+
+    /// All namespaces were looked at: while attaching that is the end of the sequence.
+    fn namespaces_known(&mut self, core: &mut Core) -> Result<(), Cause> {
+        if self.phase != Phase::Setup {
+            self.namespaces = std::mem::take(&mut self.facts.namespaces);
+            core.events.push_back(HostEvent::NamespacesChanged { controller: self.id });
+            if std::mem::take(&mut self.refresh_again) {
+                self.run(core, Task::ChangedLog);
+            }
+            return Ok(());
+        }
+        if self.info.is_some() {
+            self.facts.check_same(&self.namespaces)?;
+        } else if let (Some(nsid), true) = (self.options.url.namespace, self.facts.namespaces.is_empty()) {
+            return Err(Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")));
+        }
+        self.namespaces = std::mem::take(&mut self.facts.namespaces);
+        self.info = Some(self.describe());
+        self.ready(core);
+        Ok(())
+    }
+
+    /// CSTS while it is being enabled.
+    fn after_status(&mut self, core: &mut Core) -> Result<Option<Task>, Cause> {
+        let now = core.now();
+        let status = self.facts.last_status;
+        if status.fatal {
+            return Err(Cause::ControllerFatal);
+        }
+        if status.ready {
+            // The controller's timer runs from its enabling, and before that it takes no Keep Alive.
+            self.start_keep_alive(core);
+            return Ok(Some(Task::Identify));
+        }
+        if now >= self.facts.ready_until {
+            let limit = self.facts.capabilities.timeout;
+            return Err(Cause::TimedOut { what: "enabling the controller (CSTS.RDY)", limit });
+        }
+        self.poll_later(now, Task::ReadyStatus);
+        Ok(None)
+    }
+
+    /// CSTS while it shuts down.
+    fn after_shutdown(&mut self, core: &mut Core) -> Result<Option<Task>, Cause> {
+        if self.facts.last_status.shutdown_complete {
+            self.shutdown_complete(core);
+        } else {
+            self.poll_later(core.now(), Task::ShutdownStatus);
+        }
+        Ok(None)
+    }
+
+    fn poll_later(&mut self, now: Time, task: Task) {
+        self.task = Some(task);
+        self.timers.phase = now + POLL;
+    }
+
+    /// Lets the RNIC connect an I/O queue, with as many entries as both ends can have.
+    fn establish(&mut self, core: &mut Core, qid: u16) {
+        let facts = &mut self.facts;
+        let supported = facts.capabilities.queue_entries_max;
+        let commands = facts.controller.maxcmd.checked_sub(1).map_or(u32::MAX, |less| u32::from(less) + 1);
+        let wanted = u32::from(self.options.depth_wanted()) + 1;
+        facts.queue_size = wanted.min(supported).min(commands).clamp(2, 4096) as u16;
+        let size = facts.queue_size;
+        match self.connect_queue(core, qid, size) {
+            Ok(mut queue) => {
+                queue.set_in_capsule(self.facts.in_capsule_bytes_max());
+                self.queues.push(queue);
+            }
+            Err(error) => self.lose(core, Step::IoQueues, Cause::Local(error.to_string())),
+        }
+    }
+
+    fn send_connect(&mut self, core: &mut Core, qid: u16) {
+        let size = if qid == 0 { super::ADMIN_QUEUE_SIZE } else { self.facts.queue_size };
+        let cntlid = if qid == 0 { wire::CNTLID_DYNAMIC } else { self.facts.cntlid };
+        let keep_alive = if qid == 0 { self.options.keep_alive_wanted() } else { Duration::ZERO };
+        let data = match wire::connect_data(&self.options.host, cntlid, self.options.url.subsystem_nqn()) {
+            Ok(data) => data,
+            Err(error) => {
+                return self.lose(core, Step::FabricsConnect, Cause::Unsupported(error.to_string()));
+            }
+        };
+        let Some(lease) = self.take_scratch(core) else { return };
+        lease.write_at(0, data.as_bytes());
+        let entry = wire::connect(qid, size, keep_alive);
+        let command = Command::new(entry, Owner::Sequence);
+        let command = command.with_data(Direction::ToController, lease, 0, data.as_bytes().len() as u32);
+        self.send_sequence(core, qid, command);
+    }
+
+    fn send_identify(&mut self, core: &mut Core, entry: ringfab_spec::SubmissionEntry) {
+        let Some(lease) = self.take_scratch(core) else { return };
+        let command = Command::new(entry, Owner::Sequence);
+        let command = command.with_data(Direction::ToHost, lease, 0, SCRATCH_BYTES as u32);
+        self.send_sequence(core, 0, command);
+    }
+
+    /// The sequence's own memory; it is taken from the pool once.
+    fn take_scratch(&mut self, core: &mut Core) -> Option<Lease> {
+        let scratch = self.scratch.take().filter(Lease::is_unique);
+        let scratch = scratch.or_else(|| core.pool.take(SCRATCH_BYTES).map(ringfab_memory::Buffer::share));
+        if scratch.is_none() {
+            let step = self.step();
+            let text = "no buffer of 4 KiB is left in the pool for the commands of attaching";
+            self.lose(core, step, Cause::Local(text.to_owned()));
+        }
+        scratch
+    }
+
+    fn send_sequence(&mut self, core: &mut Core, qid: u16, mut command: Command) {
+        command.deadline = core.now() + self.options.timeouts.admin;
+        self.watch(command.deadline);
+        let Some(queue) = self.queue_mut(qid) else { return };
+        if let Err((command, reason)) = queue.send(&mut core.rnic, command) {
+            self.scratch = command.memory.or(self.scratch.take());
+            tracing::debug!(peer = self.peer, ?reason, "a command of the sequence could not be sent");
+            let step = self.step();
+            self.lose(core, step, Cause::Protocol("the queue takes no command"));
+        }
+    }
+}

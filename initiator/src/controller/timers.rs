@@ -1,0 +1,199 @@
+//! What a controller does when time passes: timeouts, keep-alive, attempts to reconnect.
+
+use std::time::Duration;
+
+use ringfab_reactor::{Time, TimerId};
+use ringfab_spec::Status;
+
+use super::{Controller, Phase};
+use crate::command::{Command, Owner};
+use crate::core::{Core, timer_token};
+use crate::error::{Cause, Step};
+use crate::wire;
+
+/// When the controller acts next. All share one timer of the reactor.
+#[derive(Debug)]
+pub(super) struct Timers {
+    /// End of the phase, or the next poll of a status.
+    pub(super) phase: Time,
+    /// When to look for overdue answers. Looking costs a pass over all slots, so it is done when the oldest could be
+    /// overdue, not for each command.
+    pub(super) scan: Time,
+    /// End of an orderly shutdown.
+    pub(super) shutdown: Time,
+    /// When to give commands that were answered with "try again" another try.
+    pub(super) retry: Time,
+    armed: Option<(Time, TimerId)>,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self { phase: Time::MAX, scan: Time::MAX, shutdown: Time::MAX, retry: Time::MAX, armed: None }
+    }
+}
+
+/// The keep-alive of an association (Base 2.0, section 3.9).
+#[derive(Debug)]
+pub(super) struct KeepAlive {
+    /// Half of the timeout; `None` while off.
+    pub(super) interval: Option<Duration>,
+    pub(super) next: Time,
+    /// Whether any command counts as a sign of life (TBKAS).
+    pub(super) traffic_based: bool,
+    outstanding: bool,
+    answered: u64,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self { interval: None, next: Time::MAX, traffic_based: false, outstanding: false, answered: 0 }
+    }
+}
+
+impl Controller {
+    /// Sets the reactor's timer to the next thing to do.
+    pub(crate) fn arm(&mut self, core: &mut Core) {
+        let at = self.next_deadline();
+        if self.timers.armed.is_some_and(|(armed, _)| armed == at) {
+            return;
+        }
+        if let Some((_, timer)) = self.timers.armed.take() {
+            core.reactor.cancel_timer(timer);
+        }
+        if at != Time::MAX {
+            self.timers.armed = Some((at, core.reactor.set_timer(at, timer_token(self.id))));
+        }
+    }
+
+    /// Takes the timer back, at the end.
+    pub(crate) fn disarm(&mut self, core: &mut Core) {
+        if let Some((_, timer)) = self.timers.armed.take() {
+            core.reactor.cancel_timer(timer);
+        }
+    }
+
+    fn next_deadline(&self) -> Time {
+        let loss = self.loss.as_ref().map_or(Time::MAX, |loss| {
+            if self.failing { loss.give_up_at() } else { loss.give_up_at().min(loss.fail_io_at()) }
+        });
+        // While queue pairs end there is nothing to give up yet.
+        let loss = if self.phase == Phase::Closing { Time::MAX } else { loss };
+        let timers = &self.timers;
+        [timers.phase, timers.scan, timers.shutdown, timers.retry, self.keep_alive.next, loss]
+            .into_iter()
+            .min()
+            .unwrap_or(Time::MAX)
+    }
+
+    /// The timer has fired.
+    pub(crate) fn on_timer(&mut self, core: &mut Core) {
+        self.timers.armed = None;
+        let now = core.now();
+        self.check_loss(core, now);
+        if now >= self.timers.shutdown {
+            self.timers.shutdown = Time::MAX;
+            self.shutdown_overdue(core);
+        }
+        if now >= self.timers.phase {
+            self.timers.phase = Time::MAX;
+            self.phase_overdue(core);
+        }
+        if now >= self.timers.scan {
+            self.scan(core, now);
+        }
+        if now >= self.keep_alive.next {
+            self.keep_alive(core, now);
+        }
+        if now >= self.timers.retry {
+            self.release_held();
+            self.dispatch(core);
+        }
+        self.arm(core);
+    }
+
+    fn phase_overdue(&mut self, core: &mut Core) {
+        match self.phase {
+            Phase::Resolving => {
+                let cause = Cause::TimedOut { what: "the resolver", limit: self.options.timeouts.resolve };
+                self.lose(core, Step::Resolve, cause);
+            }
+            Phase::Delay => self.resolve(core),
+            Phase::Setup | Phase::Shutdown => self.poll_again(core),
+            _ => {}
+        }
+    }
+
+    /// Looks for overdue answers. An I/O command is aborted first and costs the connection only when that does not help;
+    /// an overdue admin command means that the controller does not answer.
+    fn scan(&mut self, core: &mut Core, now: Time) {
+        if let Some((_, command)) = self.admin.as_mut().and_then(|queue| queue.overdue(now)) {
+            let what = if command.owner == Owner::KeepAlive { "Keep Alive" } else { "an admin command" };
+            let (step, limit) = (self.step(), self.options.timeouts.admin);
+            return self.lose(core, step, Cause::TimedOut { what, limit });
+        }
+        for index in 0..self.queues.len() {
+            while let Some((cid, command)) = self.queues[index].overdue(now) {
+                if command.aborted || command.owner == Owner::Sequence {
+                    let (step, limit) = (self.step(), self.options.timeouts.io);
+                    return self.lose(
+                        core,
+                        step,
+                        Cause::TimedOut { what: "an I/O command and its abort", limit },
+                    );
+                }
+                command.aborted = true;
+                command.deadline = now + self.options.timeouts.io;
+                let abort = Command::new(wire::abort(self.queues[index].qid(), cid), Owner::Abort);
+                tracing::warn!(
+                    peer = self.peer,
+                    qid = self.queues[index].qid(),
+                    cid,
+                    "command overdue, aborting it"
+                );
+                self.send_admin(core, abort);
+            }
+        }
+        let queues = self.admin.iter_mut().chain(&mut self.queues);
+        self.timers.scan = queues.map(|queue| queue.deadline()).min().unwrap_or(Time::MAX);
+    }
+
+    /// Makes sure that an overdue answer is noticed.
+    pub(super) fn watch(&mut self, deadline: Time) {
+        self.timers.scan = self.timers.scan.min(deadline);
+    }
+
+    /// Starts the keep-alive, as the controller can.
+    pub(super) fn start_keep_alive(&mut self, core: &Core) {
+        let timeout = self.options.keep_alive_wanted();
+        self.keep_alive = KeepAlive::default();
+        if !timeout.is_zero() {
+            self.keep_alive.interval = Some(timeout / 2);
+            self.keep_alive.next = core.now() + timeout / 2;
+        }
+    }
+
+    fn keep_alive(&mut self, core: &mut Core, now: Time) {
+        let Some(interval) = self.keep_alive.interval else { return };
+        self.keep_alive.next = now + interval;
+        let queues = self.admin.iter().chain(&self.queues);
+        let answered = queues.map(|queue| queue.answered()).sum();
+        let traffic = answered != std::mem::replace(&mut self.keep_alive.answered, answered);
+        // One that is outstanding has its own deadline.
+        if self.keep_alive.outstanding || traffic && self.keep_alive.traffic_based {
+            return;
+        }
+        self.keep_alive.outstanding = true;
+        self.send_admin(core, Command::new(wire::keep_alive(), Owner::KeepAlive));
+    }
+
+    /// The answer to a Keep Alive.
+    pub(super) fn kept_alive(&mut self, core: &mut Core, status: Status) {
+        self.keep_alive.outstanding = false;
+        if status.code() == Status::INVALID_OPCODE {
+            self.keep_alive = KeepAlive::default();
+        } else if !status.is_success() {
+            let cause = Cause::Status { command: "Keep Alive", status };
+            self.lose(core, Step::Live, cause);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Asking a discovery controller for the subsystems that it knows.
+
+use ringfab_spec::FromBytes;
+use ringfab_spec::log::{DiscoveryLogEntry, DiscoveryLogHeader, LogId, SecureChannel, TransportType};
+
+use crate::blocking::{Controller, EngineOptions};
+use crate::error::{Cause, ConnectError, IoError, Step};
+use crate::options::ConnectOptions;
+use crate::url::{HostName, Url};
+use crate::wire;
+
+/// An entry of the discovery log page (Base 2.0, section 5.16.1.23).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveryEntry {
+    /// `rdma`, `tcp`, `fc`, `loop`, or the number.
+    pub transport: String,
+    /// `ipv4`, `ipv6`, `ib`, `fc`, `loop`, or the number.
+    pub address_family: String,
+    /// Subsystem type, by its specified name: a subsystem, a referral, or the current discovery subsystem.
+    pub subsystem_type: String,
+    /// Transport address (TRADDR).
+    pub address: String,
+    /// Transport service (TRSVCID): the port.
+    pub service: String,
+    /// The subsystem's NQN.
+    pub subsystem: String,
+    /// Port identifier.
+    pub port_id: u16,
+    /// Controller identifier, `0xffff` when dynamic.
+    pub cntlid: u16,
+    /// The largest admin submission queue.
+    pub admin_queue_size_max: u16,
+    /// Whether a secure channel is required (TREQ).
+    pub secure_channel_required: bool,
+    /// How to attach it, when we can.
+    pub url: Option<Url>,
+}
+
+/// What a discovery controller knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveryLog {
+    /// Generation counter: changes with the content.
+    pub generation: u64,
+    /// The entries, in order.
+    pub entries: Vec<DiscoveryEntry>,
+}
+
+/// Connects to the discovery controller at `options.url`, reads its log page and disconnects. Referrals are entries;
+/// following them is the caller's choice.
+///
+/// # Errors
+/// Which step failed, and why.
+pub fn discover(options: ConnectOptions, engine: EngineOptions) -> Result<DiscoveryLog, ConnectError> {
+    let peer = options.url.peer();
+    let template = options.url.clone();
+    let controller = Controller::connect(options, engine)?;
+    let log = read_log(&controller, &template);
+    let detached = controller.detach();
+    let log = log.map_err(|cause| ConnectError { peer, step: Step::Live, cause })?;
+    if let Err(error) = detached {
+        tracing::debug!(%error, "the discovery controller was not left in an orderly way");
+    }
+    Ok(log)
+}
+
+/// Entries that we read at most; a discovery service has a few.
+const ENTRIES_MAX: u64 = 16_384;
+/// How often the log page may change while it is read.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// Reads the page until its generation is the same before and after.
+fn read_log(controller: &Controller, template: &Url) -> Result<DiscoveryLog, Cause> {
+    for _ in 0..ATTEMPTS_MAX {
+        let before = read_header(controller)?;
+        let count = before.numrec.get();
+        if before.recfmt.get() != 0 {
+            return Err(Cause::Unsupported("the discovery log page has an unknown format".to_owned()));
+        }
+        if count > ENTRIES_MAX {
+            return Err(Cause::Unsupported(format!("the discovery log page says it has {count} entries")));
+        }
+        let bytes =
+            read_page(controller, DiscoveryLogHeader::SIZE as u64, count as usize * DiscoveryLogEntry::SIZE)?;
+        let generation = before.genctr.get();
+        if read_header(controller)?.genctr.get() == generation {
+            let entries = bytes.chunks_exact(DiscoveryLogEntry::SIZE);
+            let entries = entries.filter_map(|bytes| DiscoveryLogEntry::read_from_bytes(bytes).ok());
+            let entries = entries.map(|entry| describe(&entry, template)).collect();
+            return Ok(DiscoveryLog { generation, entries });
+        }
+    }
+    Err(Cause::Unsupported("the discovery log page changes faster than it can be read".to_owned()))
+}
+
+fn read_header(controller: &Controller) -> Result<DiscoveryLogHeader, Cause> {
+    let bytes = read_page(controller, 0, DiscoveryLogHeader::SIZE)?;
+    DiscoveryLogHeader::read_from_bytes(&bytes).map_err(|_| Cause::Protocol("a short discovery log page"))
+}
+
+fn read_page(controller: &Controller, offset: u64, length: usize) -> Result<Vec<u8>, Cause> {
+    controller.log_page(LogId::DISCOVERY.0, 0, offset, length).map_err(|error| match error {
+        IoError::Status(status) => Cause::Status { command: "Get Log Page (discovery)", status },
+        IoError::Cancelled => Cause::Cancelled,
+        error => Cause::Local(error.to_string()),
+    })
+}
+
+fn describe(entry: &DiscoveryLogEntry, template: &Url) -> DiscoveryEntry {
+    let subsystem = wire::text_at(entry.subnqn.bytes(), 0, entry.subnqn.bytes().len());
+    let (address, service) = (entry.traddr.to_string(), entry.trsvcid.to_string());
+    DiscoveryEntry {
+        transport: entry.trtype.to_string(),
+        address_family: entry.adrfam.to_string(),
+        subsystem_type: entry.subtype.to_string(),
+        url: url_of(entry, &address, &service, &subsystem, template),
+        address,
+        service,
+        subsystem,
+        port_id: entry.portid.get(),
+        cntlid: entry.cntlid.get(),
+        admin_queue_size_max: entry.asqsz.get(),
+        secure_channel_required: entry.treq.secure_channel() == SecureChannel::REQUIRED,
+    }
+}
+
+/// The address of an entry that we can attach, with the options of the discovery's own.
+fn url_of(
+    entry: &DiscoveryLogEntry,
+    address: &str,
+    service: &str,
+    subsystem: &str,
+    template: &Url,
+) -> Option<Url> {
+    if entry.trtype != TransportType::RDMA {
+        return None;
+    }
+    let address = address.parse().ok()?;
+    let port = service.parse().ok().filter(|port| *port != 0)?;
+    let subsystem = crate::url::check_nqn(subsystem.to_owned()).ok()?;
+    Some(Url {
+        host: HostName::Address(address),
+        port,
+        subsystem: Some(subsystem),
+        namespace: None,
+        ..template.clone()
+    })
+}

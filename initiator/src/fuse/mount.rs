@@ -1,0 +1,171 @@
+//! Mounting, waiting for the end, and unmounting within a bound.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use fuser::{Config, MountOption, Session, SessionACL};
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+use ringfab_initiator::blocking::CancelToken;
+
+use super::FuseArgs;
+use super::filesystem::Files;
+use crate::cli::Usage;
+use crate::cli::interrupt::Interrupt;
+
+/// How long to try an ordinary unmount while files are open.
+const BUSY: Duration = Duration::from_secs(3);
+/// How long the kernel's last requests may take after that, before their I/O is cancelled.
+const LAST_REQUESTS: Duration = Duration::from_secs(5);
+/// How long they may take once it is cancelled.
+const CANCELLED: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_millis(50);
+
+/// A mounted session whose threads run.
+pub(crate) struct Mounted {
+    directory: PathBuf,
+    told: SyncSender<Told>,
+    news: Receiver<Told>,
+}
+
+/// What the waiting thread is told.
+enum Told {
+    /// The session has ended.
+    Ended(io::Result<()>),
+    /// A signal came.
+    Signal,
+}
+
+/// The mount options that the user gave.
+pub(crate) fn config(args: &FuseArgs) -> Result<Config> {
+    let mut config = Config::default();
+    config.mount_options = vec![MountOption::NoDev, MountOption::NoSuid];
+    config.n_threads = Some(usize::from(args.threads));
+    // Each thread has its own queue to the kernel.
+    config.clone_fd = true;
+    if args.allow_other {
+        config.acl = SessionACL::All;
+    }
+    let mut name = MountOption::FSName(args.connect.url.peer().replace([' ', ','], "_"));
+    for option in &args.options {
+        match option.as_str() {
+            "ro" => config.mount_options.push(MountOption::RO),
+            "rw" | "nodev" | "nosuid" => {}
+            "allow_other" => config.acl = SessionACL::All,
+            "allow_root" => config.acl = SessionACL::RootAndOwner,
+            "default_permissions" => config.mount_options.push(MountOption::DefaultPermissions),
+            "noatime" => config.mount_options.push(MountOption::NoAtime),
+            "noexec" => config.mount_options.push(MountOption::NoExec),
+            other => match other.strip_prefix("fsname=") {
+                Some(text) => name = MountOption::FSName(text.to_owned()),
+                None => return Err(Usage(format!("there is no mount option `{other}`; see --help")).into()),
+            },
+        }
+    }
+    config.mount_options.push(name);
+    if args.read_only && !config.mount_options.contains(&MountOption::RO) {
+        config.mount_options.push(MountOption::RO);
+    }
+    Ok(config)
+}
+
+impl Mounted {
+    /// Mounts, and starts the threads.
+    pub(crate) fn new(files: Files, directory: &Path, config: &Config) -> Result<Self> {
+        let directory = directory.canonicalize().with_context(|| format!("find {}", directory.display()))?;
+        let session = Session::new(files, &directory, config).with_context(|| {
+            format!("mount on {} (it needs /dev/fuse, and root or fusermount3)", directory.display())
+        })?;
+        let (told, news) = sync_channel(2);
+        let ended = told.clone();
+        let started = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
+            // The receiver may have given up waiting; then nobody wants to know.
+            let _ = ended.send(Told::Ended(session.run()));
+        });
+        started.context("start the threads")?;
+        Ok(Self { directory, told, news })
+    }
+
+    /// Waits for a signal or for the end of the session.
+    pub(crate) fn wait(&self, interrupt: &Interrupt) {
+        let told = self.told.clone();
+        interrupt.call(move || {
+            // When the channel is full, the end was told already.
+            let _ = told.try_send(Told::Signal);
+        });
+        match self.news.recv() {
+            Ok(Told::Ended(result)) => {
+                // Kept for `end`; there is room, since it was just taken out.
+                let _ = self.told.try_send(Told::Ended(result));
+            }
+            Ok(Told::Signal) | Err(_) => {}
+        }
+    }
+
+    /// Unmounts if it is still mounted, and waits for the last requests, all within a bound.
+    pub(crate) fn end(self, cancel: &CancelToken) -> Result<()> {
+        let deadline = Instant::now() + BUSY;
+        loop {
+            if let Some(result) = self.ended(RETRY) {
+                return result.context("serve the kernel's requests");
+            }
+            match unmount(&self.directory, MntFlags::empty()) {
+                Ok(()) | Err(Errno::EINVAL) => break,
+                Err(Errno::EBUSY) if Instant::now() < deadline => {}
+                Err(error) => {
+                    tracing::warn!(%error, directory = %self.directory.display(), "in use: detached from the tree");
+                    unmount(&self.directory, MntFlags::MNT_DETACH)
+                        .with_context(|| format!("unmount {}", self.directory.display()))?;
+                    break;
+                }
+            }
+        }
+        if let Some(result) = self.ended(LAST_REQUESTS) {
+            return result.context("serve the kernel's requests");
+        }
+        cancel.cancel();
+        match self.ended(CANCELLED) {
+            Some(_) => bail!(
+                "requests were cancelled since they took longer than {LAST_REQUESTS:?} after unmounting"
+            ),
+            None => bail!("files were still open when it ended; their users get errors now"),
+        }
+    }
+
+    fn ended(&self, within: Duration) -> Option<io::Result<()>> {
+        let deadline = Instant::now() + within;
+        loop {
+            match self.news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Told::Ended(result)) => return Some(result),
+                Ok(Told::Signal) => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+}
+
+/// Unmounts; without the privilege through fusermount3, which has it.
+fn unmount(directory: &Path, flags: MntFlags) -> Result<(), Errno> {
+    match umount2(directory, flags) {
+        Err(Errno::EPERM) => {}
+        result => return result,
+    }
+    let lazy = if flags.contains(MntFlags::MNT_DETACH) { "-uqz" } else { "-uq" };
+    let mut command = Command::new("fusermount3");
+    command
+        .arg(lazy)
+        .arg("--")
+        .arg(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(Errno::EBUSY),
+        Err(_) => Err(Errno::EPERM),
+    }
+}

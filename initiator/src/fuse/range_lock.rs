@@ -1,0 +1,131 @@
+//! One writer at a time for each block.
+//!
+//! A write that does not begin and end at blocks reads them, changes them and writes them. Another write of the same
+//! block in between would be lost, so writes that touch a common block wait for each other.
+
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The ranges that are being written.
+#[derive(Debug, Default)]
+pub(crate) struct RangeLock {
+    held: Mutex<Vec<(u32, Range<u64>)>>,
+    freed: Condvar,
+}
+
+/// A range that is being written; dropping it lets others in.
+pub(crate) struct RangeGuard<'a> {
+    lock: &'a RangeLock,
+    nsid: u32,
+    range: Range<u64>,
+}
+
+impl RangeLock {
+    /// Waits until no other writer has a byte of `range` of that namespace, and keeps others out. The wait is as long as the
+    /// I/O of the others.
+    pub(crate) fn lock(&self, nsid: u32, range: Range<u64>) -> RangeGuard<'_> {
+        let mut held = self.held();
+        while held.iter().any(|(other, taken)| *other == nsid && overlap(taken, &range)) {
+            held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+        held.push((nsid, range.clone()));
+        RangeGuard { lock: self, nsid, range }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<(u32, Range<u64>)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        let mut held = self.lock.held();
+        // Ranges that are held do not overlap, so there is exactly one like this.
+        let place = held.iter().position(|(nsid, range)| *nsid == self.nsid && *range == self.range);
+        if let Some(place) = place {
+            held.swap_remove(place);
+        }
+        drop(held);
+        self.lock.freed.notify_all();
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// The blocks that a range of bytes touches, in bytes.
+pub(crate) fn touched(offset: u64, length: u64, block_bytes: u64) -> Range<u64> {
+    let end = offset + length;
+    offset / block_bytes * block_bytes..end.div_ceil(block_bytes) * block_bytes
+}
+
+/// A range of bytes cut at blocks: a start that is only part of a block, whole blocks, and an end that is only part of
+/// one. The parts may be empty.
+pub(crate) fn cut(offset: u64, length: u64, block_bytes: u64) -> [Range<u64>; 3] {
+    let end = offset + length;
+    let body_start = offset.div_ceil(block_bytes) * block_bytes;
+    let body_end = end / block_bytes * block_bytes;
+    if body_start >= body_end {
+        let middle = body_start.min(end);
+        return [offset..middle, middle..middle, middle..end];
+    }
+    [offset..body_start, body_start..body_end, body_end..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn writers_of_a_common_block_exclude_each_other() {
+        let lock = RangeLock::default();
+        // Each writer does what is wrong without the lock: it reads, waits and writes.
+        let blocks: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|scope| {
+            for writer in 0..8_u64 {
+                let (lock, blocks) = (&lock, &blocks);
+                scope.spawn(move || {
+                    for round in 0..500_u64 {
+                        let first = (writer + round) % 3;
+                        let _guard = lock.lock(1, first * 512..(first + 2) * 512);
+                        for block in [first, first + 1] {
+                            let value = blocks[block as usize].load(Ordering::Relaxed);
+                            std::thread::yield_now();
+                            blocks[block as usize].store(value + 1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        let sum: u64 = blocks.iter().map(|block| block.load(Ordering::Relaxed)).sum();
+        assert_eq!(sum, 8 * 500 * 2);
+        assert!(lock.held().is_empty());
+    }
+
+    #[test]
+    fn other_ranges_and_other_namespaces_do_not_wait() {
+        let lock = RangeLock::default();
+        let _one = lock.lock(1, 0..512);
+        let _next = lock.lock(1, 512..1024);
+        let _other = lock.lock(2, 0..512);
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_of_a_cut_make_up_the_range_and_only_the_middle_has_whole_blocks(
+            offset in 0_u64..10_000, length in 0_u64..10_000,
+        ) {
+            let [head, body, tail] = cut(offset, length, 512);
+            prop_assert_eq!((head.start, head.end, body.end, tail.end), (offset, body.start, tail.start, offset + length));
+            prop_assert!(head.end >= head.start && body.end >= body.start && tail.end >= tail.start);
+            prop_assert!(body.is_empty() || (body.start % 512 == 0 && body.end % 512 == 0));
+            prop_assert!(head.end - head.start < 512 && tail.end - tail.start < 512);
+            let blocks = touched(offset, length, 512);
+            prop_assert!(blocks.start <= offset && blocks.end >= offset + length);
+            prop_assert!(blocks.start + 512 > offset && blocks.end < offset + length + 512);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The engine of one core.
+
+use std::collections::VecDeque;
+use std::io;
+
+use ringfab_fabric::rdma::{Event, QueuePairId, Rnic, RnicConfig, RnicCounters};
+use ringfab_memory::{ClassLayout, Pool};
+use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
+
+use crate::controller::Controller;
+use crate::core::{Core, OWNER_RNIC, OWNER_TIMERS, Resolved, Routes};
+use crate::namespace::{ControllerInfo, Namespace};
+use crate::options::ConnectOptions;
+use crate::reconnect::Random;
+use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused, SubmitError};
+
+/// How a [`Host`] is built.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Buffers for I/O and admin data. Every class must hold at least a page, and one at least 4 KiB.
+    pub pool: Vec<ClassLayout>,
+    /// The software RNIC: its seed, CRCs, capture. The owner number is the host's affair.
+    pub rnic: RnicConfig,
+    /// Seed of the jitter of reconnects.
+    pub seed: u64,
+}
+
+/// One core's end of NVMe over Fabrics: its reactor, its RNIC, its buffers and the controllers attached to it.
+///
+/// Per I/O it takes no lock and allocates nothing. All memory that a peer reaches comes from [`Host::pool`].
+pub struct Host {
+    core: Core,
+    controllers: Vec<Slot>,
+    resolved: MailboxReceiver<Resolved>,
+}
+
+/// A place for a controller; handles of its former ones have other generations.
+struct Slot {
+    generation: u32,
+    controller: Option<Controller>,
+}
+
+impl Host {
+    /// Tokens of the reactor with this owner number or above are the caller's: their completions come as
+    /// [`HostEvent::Foreign`].
+    pub const OWNER_FOREIGN_FIRST: u8 = 16;
+
+    /// A host on the core of `reactor`.
+    ///
+    /// # Errors
+    /// When the pool cannot be mapped or the RNIC not be made.
+    pub fn new(mut reactor: Reactor, config: HostConfig) -> io::Result<Self> {
+        let pool = Pool::new(&config.pool).map_err(io::Error::other)?;
+        if !reactor.register_pool(&pool) {
+            tracing::debug!("the ring does not take the pool's memory; sockets do not need it");
+        }
+        let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, ..config.rnic })?;
+        let (resolver, resolved) = mailbox(reactor.waker());
+        let core = Core {
+            reactor,
+            rnic,
+            pool,
+            events: VecDeque::with_capacity(EVENTS_MIN),
+            routes: Routes::default(),
+            random: Random::new(config.seed),
+            resolver,
+        };
+        Ok(Self { core, controllers: Vec::new(), resolved })
+    }
+
+    /// Buffers for I/O.
+    pub fn pool(&self) -> &Pool {
+        &self.core.pool
+    }
+
+    /// The core's ring, for sockets and timers of the caller's own.
+    pub fn reactor(&mut self) -> &mut Reactor {
+        &mut self.core.reactor
+    }
+
+    /// What the RNIC has done.
+    pub fn rnic_counters(&self) -> RnicCounters {
+        self.core.rnic.counters()
+    }
+
+    /// Starts to attach a controller. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. The first attachment is not
+    /// retried; the policy's attempts begin with the first loss.
+    pub fn attach(&mut self, options: ConnectOptions) -> ControllerId {
+        let free = self.controllers.iter().position(|slot| slot.controller.is_none());
+        let index = free.unwrap_or_else(|| {
+            self.controllers.push(Slot { generation: 0, controller: None });
+            self.controllers.len() - 1
+        });
+        let slot = &mut self.controllers[index];
+        let id = ControllerId { index: index as u32, generation: slot.generation };
+        slot.controller = Some(Controller::attach(id, options, &mut self.core));
+        self.remove_gone(id.index);
+        id
+    }
+
+    /// The controller, once it was ready.
+    pub fn info(&self, controller: ControllerId) -> Option<&ControllerInfo> {
+        self.controller(controller)?.info()
+    }
+
+    /// The namespaces in use: the one that the address names, or all that are active.
+    pub fn namespaces(&self, controller: ControllerId) -> &[Namespace] {
+        self.controller(controller).map_or(&[], Controller::namespaces)
+    }
+
+    /// Starts an I/O command; beyond the depth of the queues, and while the connection is lost, it waits in order.
+    /// [`HostEvent::IoDone`] follows.
+    ///
+    /// # Errors
+    /// Gives the request back with the reason.
+    pub fn submit(&mut self, controller: ControllerId, request: IoRequest) -> Result<(), Refused<IoRequest>> {
+        match Self::find(&mut self.controllers, controller) {
+            Some(controller) => controller.submit(&mut self.core, request),
+            None => Err(Refused { reason: SubmitError::Gone, request }),
+        }
+    }
+
+    /// Starts an admin command; [`HostEvent::AdminDone`] follows.
+    ///
+    /// # Errors
+    /// Gives the request back with the reason.
+    pub fn admin(
+        &mut self,
+        controller: ControllerId,
+        request: AdminRequest,
+    ) -> Result<(), Refused<AdminRequest>> {
+        match Self::find(&mut self.controllers, controller) {
+            Some(controller) => controller.submit_admin(&mut self.core, request),
+            None => Err(Refused { reason: SubmitError::Gone, request }),
+        }
+    }
+
+    /// Commands that were submitted and not answered yet, waiting ones included.
+    pub fn outstanding(&self, controller: ControllerId) -> usize {
+        self.controller(controller).map_or(0, Controller::outstanding)
+    }
+
+    /// Detaches in an orderly way: outstanding commands end, volatile caches are flushed, the controller shuts down. All
+    /// within [`Timeouts::shutdown`](crate::Timeouts::shutdown); then [`HostEvent::Detached`] follows. While the
+    /// connection is lost it is immediate, and outstanding requests end as cancelled.
+    pub fn detach(&mut self, controller: ControllerId) {
+        if let Some(found) = Self::find(&mut self.controllers, controller) {
+            found.detach(&mut self.core);
+            self.remove_gone(controller.index);
+        }
+    }
+
+    /// Detaches at once: outstanding requests end with [`IoError::Cancelled`](crate::IoError::Cancelled), the
+    /// connection closes. [`HostEvent::Detached`] follows.
+    pub fn cancel(&mut self, controller: ControllerId) {
+        if let Some(found) = Self::find(&mut self.controllers, controller) {
+            found.cancel(&mut self.core);
+            self.remove_gone(controller.index);
+        }
+    }
+
+    /// Starts what was submitted, and collects what has happened. With [`Wait::Event`] it waits unless an event is there.
+    ///
+    /// # Errors
+    /// Only when the ring itself is broken.
+    pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
+        let core = &mut self.core;
+        // The caller may have given buffers back that the RNIC waits for.
+        let resumed = core.rnic.poll(&mut core.reactor);
+        core.rnic.flush(&mut core.reactor);
+        // What flushing has brought about must not be slept over.
+        let happened = self.take_rnic_events();
+        let wait = if resumed || happened || !self.core.events.is_empty() { Wait::No } else { wait };
+        self.core.reactor.turn(wait)?;
+        while let Some(completion) = self.core.reactor.next_completion() {
+            self.on_completion(completion);
+        }
+        while let Some(resolved) = self.resolved.try_receive() {
+            let id = resolved.controller;
+            if let Some(controller) = Self::find(&mut self.controllers, id) {
+                controller.on_resolved(&mut self.core, resolved);
+                self.remove_gone(id.index);
+            }
+        }
+        self.take_rnic_events();
+        Ok(())
+    }
+
+    /// The next event, in order.
+    pub fn next_event(&mut self) -> Option<HostEvent> {
+        self.core.events.pop_front()
+    }
+
+    /// Hands out what the RNIC has to say; whether it was anything.
+    fn take_rnic_events(&mut self) -> bool {
+        let mut happened = false;
+        while let Some(event) = self.core.rnic.next_event() {
+            happened = true;
+            self.on_rnic_event(event);
+        }
+        happened
+    }
+
+    fn on_completion(&mut self, completion: Completion) {
+        match completion.token.owner {
+            OWNER_RNIC => self.core.rnic.on_completion(&mut self.core.reactor, completion),
+            OWNER_TIMERS => {
+                let (index, generation) = (completion.token.index, completion.token.generation);
+                let slot = self.controllers.get_mut(index as usize);
+                let slot = slot.filter(|slot| slot.generation as u16 == generation);
+                if let Some(controller) = slot.and_then(|slot| slot.controller.as_mut()) {
+                    controller.on_timer(&mut self.core);
+                    self.remove_gone(index);
+                }
+            }
+            _ => self.core.events.push_back(HostEvent::Foreign(completion)),
+        }
+    }
+
+    fn on_rnic_event(&mut self, event: Event) {
+        let Some(route) = queue_pair_of(&event).and_then(|id| self.core.routes.get(id)) else { return };
+        let slot = self.controllers.get_mut(route.controller as usize);
+        if let Some(controller) = slot.and_then(|slot| slot.controller.as_mut()) {
+            controller.on_event(&mut self.core, route.qid, event);
+            if controller.is_gone() {
+                self.remove_gone(route.controller);
+            }
+        }
+    }
+
+    fn controller(&self, id: ControllerId) -> Option<&Controller> {
+        let slot = self.controllers.get(id.index as usize)?;
+        slot.controller.as_ref().filter(|_| slot.generation == id.generation)
+    }
+
+    fn find(controllers: &mut [Slot], id: ControllerId) -> Option<&mut Controller> {
+        let slot = controllers.get_mut(id.index as usize)?;
+        slot.controller.as_mut().filter(|_| slot.generation == id.generation)
+    }
+
+    /// Forgets a controller that has told its end.
+    fn remove_gone(&mut self, index: u32) {
+        let slot = &mut self.controllers[index as usize];
+        if let Some(controller) = slot.controller.as_mut().filter(|controller| controller.is_gone()) {
+            controller.disarm(&mut self.core);
+            slot.controller = None;
+            slot.generation = slot.generation.wrapping_add(1);
+        }
+    }
+}
+
+/// Room for events before the first controller brings its own.
+const EVENTS_MIN: usize = 64;
+
+fn queue_pair_of(event: &Event) -> Option<QueuePairId> {
+    match event {
+        Event::Received { queue_pair, .. }
+        | Event::Sent { queue_pair, .. }
+        | Event::Read { queue_pair, .. }
+        | Event::Flushed { queue_pair, .. }
+        | Event::Established { queue_pair, .. }
+        | Event::Rejected { queue_pair, .. }
+        | Event::ConnectFailed { queue_pair, .. }
+        | Event::Disconnected { queue_pair, .. } => Some(*queue_pair),
+        Event::ConnectRequest(_) => None,
+    }
+}

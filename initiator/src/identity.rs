@@ -1,0 +1,178 @@
+//! Who we are to a target: a host NQN and a host identifier.
+//!
+//! They come, in this order, from the address or the caller, from `/etc/nvme/hostnqn` and `/etc/nvme/hostid`
+//! (which nvme-cli makes), or from the machine: a UUID derived from `/etc/machine-id`, so that the same machine
+//! is the same host after a restart without anything being written. Without any of these it is random.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use crate::url::{Url, check_nqn};
+
+/// The identity of a host (Base 2.0, sections 3.1.2 and 5.27.1.25).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostIdentity {
+    /// Host NQN.
+    pub nqn: String,
+    /// Host identifier.
+    pub id: Uuid,
+}
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// A file is there, but cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file or option holds no NQN or UUID.
+    #[error("{origin} holds no valid {what}: {text:?}")]
+    Invalid {
+        /// The file or option.
+        origin: String,
+        /// What it should hold.
+        what: &'static str,
+        /// What it holds.
+        text: String,
+    },
+}
+
+impl HostIdentity {
+    /// The identity for an address: its own options, else this machine's.
+    ///
+    /// # Errors
+    /// [`IdentityError`] when a file is there but of no use. A file that is not there is no error.
+    pub fn for_url(url: &Url) -> Result<Self, IdentityError> {
+        Self::load(url.host_nqn.clone(), url.host_id, Path::new("/etc"))
+    }
+
+    /// The identity from options, and for what they leave open from the files under `etc`.
+    ///
+    /// # Errors
+    /// As [`HostIdentity::for_url`].
+    pub fn load(nqn: Option<String>, id: Option<Uuid>, etc: &Path) -> Result<Self, IdentityError> {
+        let nqn = match nqn {
+            Some(nqn) => Some(parse_nqn("the option hostnqn".to_owned(), nqn)?),
+            None => read_line(&etc.join("nvme/hostnqn"))?
+                .map(|(path, text)| parse_nqn(path.display().to_string(), text))
+                .transpose()?,
+        };
+        let id = match id {
+            Some(id) => Some(id),
+            None => {
+                read_line(&etc.join("nvme/hostid"))?.map(|(path, text)| parse_id(&path, text)).transpose()?
+            }
+        };
+        // One host NQN with two identifiers is refused by targets, so the NQN's own UUID is used first.
+        let id = id.or_else(|| nqn.as_deref().and_then(uuid_of_nqn));
+        let id = match id {
+            Some(id) => id,
+            None => machine_id(etc)?.unwrap_or_else(random_uuid),
+        };
+        let nqn = nqn.unwrap_or_else(|| format!("{NQN_OF_UUID}{id}"));
+        Ok(Self { nqn, id })
+    }
+}
+
+/// Prefix of an NQN that is made of a UUID (Base 2.0, section 4.5).
+const NQN_OF_UUID: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+
+fn uuid_of_nqn(nqn: &str) -> Option<Uuid> {
+    Uuid::parse_str(nqn.strip_prefix(NQN_OF_UUID)?).ok()
+}
+
+fn parse_nqn(origin: String, text: String) -> Result<String, IdentityError> {
+    check_nqn(text.clone()).map_err(|_| IdentityError::Invalid { origin, what: "host NQN", text })
+}
+
+fn parse_id(path: &Path, text: String) -> Result<Uuid, IdentityError> {
+    let origin = path.display().to_string();
+    Uuid::parse_str(&text).map_err(|_| IdentityError::Invalid { origin, what: "host identifier", text })
+}
+
+/// The first line of a file, if there is one.
+fn read_line(path: &Path) -> Result<Option<(PathBuf, String)>, IdentityError> {
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let line = text.lines().next().unwrap_or("").trim();
+            Ok((!line.is_empty()).then(|| (path.to_owned(), line.to_owned())))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(IdentityError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// A UUID of this machine. The machine's own identifier is confidential (machine-id(5)), so it is mixed.
+fn machine_id(etc: &Path) -> Result<Option<Uuid>, IdentityError> {
+    let Some((_, text)) = read_line(&etc.join("machine-id"))? else { return Ok(None) };
+    let Ok(machine) = Uuid::parse_str(&text) else { return Ok(None) };
+    Ok(Some(as_version_8(Uuid::from_u128(mix(machine.as_u128())))))
+}
+
+/// A fixed permutation of 128 bits (two rounds of multiply and fold), so that the result names the same machine
+/// without being its identifier.
+fn mix(value: u128) -> u128 {
+    const ODD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+    let first = (value ^ (value >> 64)).wrapping_mul(ODD);
+    (first ^ (first >> 61)).wrapping_mul(ODD)
+}
+
+fn as_version_8(id: Uuid) -> Uuid {
+    uuid::Builder::from_custom_bytes(id.into_bytes()).into_uuid()
+}
+
+fn random_uuid() -> Uuid {
+    let mut bytes = [0; 16];
+    if let Err(error) = getrandom::fill(&mut bytes) {
+        tracing::warn!(%error, "no random numbers for a host identifier, the process number is used");
+        bytes[12..].copy_from_slice(&std::process::id().to_le_bytes());
+    }
+    uuid::Builder::from_random_bytes(bytes).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "01234567-89ab-4def-8123-456789abcdef";
+
+    #[test]
+    fn without_options_and_files_the_nqn_is_made_of_the_identifier() {
+        let identity = HostIdentity::load(None, None, Path::new("/nonexistent")).expect("an identity");
+        assert_eq!(identity.nqn, format!("{NQN_OF_UUID}{}", identity.id));
+        assert_ne!(identity.id, Uuid::nil());
+    }
+
+    #[test]
+    fn the_identifier_follows_from_an_nqn_that_is_made_of_one() {
+        let nqn = format!("{NQN_OF_UUID}{ID}");
+        let identity = HostIdentity::load(Some(nqn), None, Path::new("/nonexistent")).expect("an identity");
+        assert_eq!(identity.id.to_string(), ID);
+    }
+
+    #[test]
+    fn files_count_where_options_say_nothing_and_the_machine_stays_the_same_host() {
+        let etc = std::env::temp_dir().join(format!("ringfab-identity-{}", std::process::id()));
+        fs::create_dir_all(etc.join("nvme")).expect("a directory");
+        fs::write(etc.join("machine-id"), "0123456789abcdef0123456789abcdef\n").expect("a file");
+        let one = HostIdentity::load(None, None, &etc).expect("an identity");
+        let other = HostIdentity::load(None, None, &etc).expect("an identity");
+        assert_eq!(one, other);
+        assert_ne!(one.id.as_u128(), 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        fs::write(etc.join("nvme/hostnqn"), "nqn.2026-01.org.example:me\n").expect("a file");
+        fs::write(etc.join("nvme/hostid"), ID).expect("a file");
+        let file = HostIdentity::load(None, None, &etc).expect("an identity");
+        assert_eq!((file.nqn.as_str(), file.id.to_string().as_str()), ("nqn.2026-01.org.example:me", ID));
+        fs::write(etc.join("nvme/hostid"), "garbage").expect("a file");
+        let error = HostIdentity::load(None, None, &etc).expect_err("garbage is refused").to_string();
+        assert!(error.contains("no valid host identifier"), "{error}");
+        fs::remove_dir_all(&etc).expect("our directory");
+    }
+}

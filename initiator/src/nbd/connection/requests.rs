@@ -1,0 +1,172 @@
+//! The requests of a connection, each in a slot of a fixed table.
+
+use ringfab_initiator::IoError;
+use ringfab_memory::Lease;
+
+use super::super::export::{Refusal, errno};
+use super::super::wire::{Errno, Request};
+
+/// Requests of one connection at most; beyond that nothing more is received.
+pub(crate) const REQUESTS_MAX: usize = 128;
+/// Parts of one request under way at most.
+pub(crate) const WINDOW: usize = 8;
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    pub(crate) errno: Errno,
+    pub(crate) reason: Reason,
+}
+
+/// The same for people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reason {
+    Text(&'static str),
+    Io(IoError),
+}
+
+impl From<Refusal> for Failure {
+    fn from((errno, text): Refusal) -> Self {
+        Self { errno, reason: Reason::Text(text) }
+    }
+}
+
+impl From<IoError> for Failure {
+    fn from(error: IoError) -> Self {
+        Self { errno: errno(error), reason: Reason::Io(error) }
+    }
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) request: Request,
+    /// Bytes for which commands were issued, from the start.
+    pub(crate) issued: u32,
+    /// Commands outstanding.
+    pub(crate) in_flight: u32,
+    /// Whether a flush must follow (FUA of a command that has none of its own).
+    pub(crate) flush_due: bool,
+    /// Whether nothing more will be issued.
+    pub(crate) complete: bool,
+    /// The first failure.
+    pub(crate) failure: Option<Failure>,
+    /// Reads: which places of the window are in use.
+    pub(crate) busy: u8,
+    /// Reads: parts that have been read and not been sent.
+    pub(crate) parts: [Option<Lease>; WINDOW],
+    /// Reads: bytes that went into replies.
+    pub(crate) sent: u32,
+    /// Reads that are answered in order: parts handed to the replies.
+    pub(crate) ordered_next: u32,
+    /// Reads that are answered in order: whether the reply has begun, after which no error can be told.
+    pub(crate) begun: bool,
+}
+
+const _: () = assert!(WINDOW == u8::BITS as usize, "the window's bits are in a byte");
+
+impl Entry {
+    fn new(request: Request) -> Self {
+        Self {
+            request,
+            issued: 0,
+            in_flight: 0,
+            flush_due: false,
+            complete: false,
+            failure: None,
+            busy: 0,
+            parts: [const { None }; WINDOW],
+            sent: 0,
+            ordered_next: 0,
+            begun: false,
+        }
+    }
+
+    /// Keeps the first failure.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+
+    /// Bytes of a read's part.
+    pub(crate) fn part_bytes(&self, part: u32, part_bytes_max: u32) -> u32 {
+        let start = part * part_bytes_max;
+        (self.request.length - start).min(part_bytes_max)
+    }
+}
+
+/// A fixed number of slots.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    slots: Vec<Option<Entry>>,
+    free: Vec<u16>,
+}
+
+impl Requests {
+    pub(crate) fn new() -> Self {
+        let free = (0..REQUESTS_MAX as u16).rev().collect();
+        Self { slots: (0..REQUESTS_MAX).map(|_| None).collect(), free }
+    }
+
+    /// A slot for a request; `None` when all are in use.
+    pub(crate) fn insert(&mut self, request: Request) -> Option<u16> {
+        let slot = self.free.pop()?;
+        self.slots[usize::from(slot)] = Some(Entry::new(request));
+        Some(slot)
+    }
+
+    /// The request of a slot that is in use.
+    pub(crate) fn get(&mut self, slot: u16) -> &mut Entry {
+        self.slots[usize::from(slot)].as_mut().expect("a slot in use")
+    }
+
+    /// Ends a request.
+    pub(crate) fn remove(&mut self, slot: u16) -> Entry {
+        let entry = self.slots[usize::from(slot)].take().expect("a slot in use");
+        self.free.push(slot);
+        entry
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::wire::Command;
+    use super::*;
+
+    fn request(length: u32) -> Request {
+        Request { flags: 0, command: Command::Read, cookie: 1, offset: 0, length }
+    }
+
+    #[test]
+    fn there_are_as_many_slots_as_said_and_each_comes_back() {
+        let mut requests = Requests::new();
+        let slots: Vec<u16> =
+            (0..REQUESTS_MAX).map(|_| requests.insert(request(1)).expect("a slot")).collect();
+        assert!(requests.is_full() && requests.insert(request(1)).is_none());
+        for slot in slots {
+            requests.remove(slot);
+        }
+        assert!(requests.is_empty());
+    }
+
+    #[test]
+    fn the_last_part_is_as_long_as_the_rest() {
+        let entry = Entry::new(request(1000));
+        assert_eq!([0, 1, 2, 3].map(|part| entry.part_bytes(part, 300)), [300, 300, 300, 100]);
+    }
+
+    #[test]
+    fn the_first_failure_is_the_one_that_is_told() {
+        let mut entry = Entry::new(request(1));
+        entry.fail((Errno::NoSpc, "first").into());
+        entry.fail(IoError::TimedOut.into());
+        assert_eq!(entry.failure.expect("a failure").errno, Errno::NoSpc);
+    }
+}

@@ -1,0 +1,231 @@
+//! What a namespace looks like to NBD clients.
+
+use ringfab_initiator::{IoError, Namespace};
+use ringfab_spec::Status;
+
+use super::wire::{Command, Errno, Request, export, flag};
+
+/// The largest request that is advertised; larger ones are refused.
+pub(crate) const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// The least that is preferred: a page.
+const PREFERRED_BYTES_MIN: u32 = 4096;
+
+/// A namespace under a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Export {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) namespace: Namespace,
+    /// Whether the user or the namespace forbids writing.
+    pub(crate) read_only: bool,
+}
+
+/// Why a request is refused: for the client's program, and for its user.
+pub(crate) type Refusal = (Errno, &'static str);
+
+impl Export {
+    /// Size in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.namespace.bytes()
+    }
+
+    /// The transmission flags.
+    pub(crate) fn flags(&self) -> u16 {
+        let mut flags = export::HAS_FLAGS | export::SEND_FLUSH | export::SEND_FUA | export::SEND_DF;
+        // All connections are one controller, and Flush covers all that it wrote.
+        flags |= export::CAN_MULTI_CONN;
+        if self.read_only {
+            return flags | export::READ_ONLY;
+        }
+        if self.namespace.discard_blocks_max > 0 && self.namespace.discard_ranges_max > 0 {
+            flags |= export::SEND_TRIM;
+        }
+        if self.namespace.write_zeroes_blocks_max > 0 {
+            flags |= export::SEND_WRITE_ZEROES;
+        }
+        flags
+    }
+
+    /// Minimum, preferred and maximum sizes of requests.
+    pub(crate) fn block_sizes(&self) -> [u32; 3] {
+        let minimum = self.namespace.block_bytes;
+        let granularity = self.namespace.preferred_write_blocks.saturating_mul(minimum);
+        // The preferred size is a power of two between the others.
+        let preferred = granularity.max(minimum).clamp(PREFERRED_BYTES_MIN, REQUEST_BYTES_MAX);
+        [minimum, preferred.next_power_of_two(), REQUEST_BYTES_MAX]
+    }
+
+    /// Whether a request can be carried out, as far as it says itself.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
+        let allowed = match request.command {
+            Command::Read => flag::DF | flag::FUA,
+            Command::WriteZeroes => flag::FUA | flag::NO_HOLE,
+            Command::Write | Command::Trim | Command::Flush => flag::FUA,
+            Command::Disconnect | Command::Other(_) => return Err((Errno::Inval, "unknown command")),
+        };
+        if request.flags & !allowed != 0 {
+            return Err((Errno::Inval, "a flag that this command does not have"));
+        }
+        if request.command == Command::Flush {
+            return Ok(());
+        }
+        let writes = request.command != Command::Read;
+        if writes && self.read_only {
+            return Err((Errno::Perm, "the export is read only"));
+        }
+        let (sent_trim, sent_zeroes) =
+            (request.command == Command::Trim, request.command == Command::WriteZeroes);
+        let unsupported = (sent_trim && self.flags() & export::SEND_TRIM == 0)
+            || (sent_zeroes && self.flags() & export::SEND_WRITE_ZEROES == 0);
+        if unsupported {
+            return Err((Errno::NotSup, "the controller does not do this"));
+        }
+        self.check_range(request)
+    }
+
+    fn check_range(&self, request: &Request) -> Result<(), Refusal> {
+        let block = u64::from(self.namespace.block_bytes);
+        let length = u64::from(request.length);
+        if !request.offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+            return Err((Errno::Inval, "offset or length is not a multiple of the minimum block size"));
+        }
+        let end = request.offset.checked_add(length).filter(|end| *end <= self.bytes());
+        if end.is_none() {
+            let grows = matches!(request.command, Command::Write | Command::WriteZeroes);
+            let error = if grows { Errno::NoSpc } else { Errno::Inval };
+            return Err((error, "beyond the end of the export"));
+        }
+        let moves_data = matches!(request.command, Command::Read | Command::Write);
+        if moves_data && request.length > REQUEST_BYTES_MAX {
+            return Err((Errno::Overflow, "larger than the maximum block size"));
+        }
+        Ok(())
+    }
+}
+
+/// How a failed command is told.
+pub(crate) fn errno(error: IoError) -> Errno {
+    let status = match error {
+        IoError::Status(status) => status.code(),
+        IoError::NoPath | IoError::TimedOut => return Errno::Io,
+        IoError::Cancelled => return Errno::Shutdown,
+        IoError::Refused(_) => return Errno::Inval,
+    };
+    match status {
+        Status::LBA_OUT_OF_RANGE | Status::INVALID_FIELD => Errno::Inval,
+        Status::CAPACITY_EXCEEDED => Errno::NoSpc,
+        Status::NAMESPACE_WRITE_PROTECTED => Errno::Perm,
+        Status::INVALID_OPCODE => Errno::NotSup,
+        _ => Errno::Io,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use ringfab_initiator::NamespaceIdentity;
+
+    pub(crate) fn export() -> Export {
+        let namespace = Namespace {
+            nsid: 1,
+            blocks: 1024,
+            block_bytes: 4096,
+            identity: NamespaceIdentity::default(),
+            read_only: false,
+            transfer_blocks_max: 32,
+            write_zeroes_blocks_max: 65536,
+            discard_blocks_max: 65536,
+            discard_ranges_max: 256,
+            preferred_write_blocks: 1,
+        };
+        Export { name: "ns1".to_owned(), description: "a disk".to_owned(), namespace, read_only: false }
+    }
+
+    fn request(command: Command, flags: u16, offset: u64, length: u32) -> Request {
+        Request { flags, command, cookie: 0, offset, length }
+    }
+
+    #[test]
+    fn each_bad_request_has_the_error_of_the_specification() {
+        let export = export();
+        let end = export.bytes();
+        for (command, flags, offset, length, error) in [
+            (Command::Read, 0, end, 4096, Errno::Inval),
+            (Command::Read, 0, u64::MAX - 4095, 4096, Errno::Inval),
+            (Command::Write, 0, end - 4096, 8192, Errno::NoSpc),
+            (Command::WriteZeroes, 0, end, 4096, Errno::NoSpc),
+            (Command::Trim, 0, end, 4096, Errno::Inval),
+            (Command::Read, 0, 512, 4096, Errno::Inval),
+            (Command::Write, 0, 0, 512, Errno::Inval),
+            (Command::WriteZeroes, 1 << 4, 0, 4096, Errno::Inval),
+            (Command::Write, flag::NO_HOLE, 0, 4096, Errno::Inval),
+            (Command::Other(7), 0, 0, 0, Errno::Inval),
+        ] {
+            let request = request(command, flags, offset, length);
+            assert_eq!(export.check(&request).expect_err("refused").0, error, "{request:?}");
+        }
+        assert!(export.check(&request(Command::Read, flag::DF, end - 4096, 4096)).is_ok());
+        assert!(
+            export.check(&request(Command::WriteZeroes, flag::NO_HOLE | flag::FUA, 0, end as u32)).is_ok()
+        );
+        assert!(export.check(&request(Command::Flush, flag::FUA, 1, 1)).is_ok());
+    }
+
+    #[test]
+    fn a_read_only_export_says_so_and_refuses_writes() {
+        let export = Export { read_only: true, ..export() };
+        let flags = export.flags();
+        assert_eq!(
+            flags & (export::READ_ONLY | export::SEND_TRIM | export::SEND_WRITE_ZEROES),
+            export::READ_ONLY
+        );
+        for command in [Command::Write, Command::Trim, Command::WriteZeroes] {
+            assert_eq!(export.check(&request(command, 0, 0, 4096)).expect_err("refused").0, Errno::Perm);
+        }
+        assert!(export.check(&request(Command::Flush, 0, 0, 0)).is_ok());
+    }
+
+    #[test]
+    fn what_the_controller_cannot_do_is_neither_offered_nor_done() {
+        let mut export = export();
+        export.namespace.write_zeroes_blocks_max = 0;
+        export.namespace.discard_blocks_max = 0;
+        assert_eq!(export.flags() & (export::SEND_TRIM | export::SEND_WRITE_ZEROES), 0);
+        assert_eq!(export.check(&request(Command::Trim, 0, 0, 4096)).expect_err("refused").0, Errno::NotSup);
+    }
+
+    #[test]
+    fn a_transfer_is_as_large_as_advertised_and_not_a_block_larger() {
+        let mut export = export();
+        export.namespace.blocks = 1 << 20;
+        let [minimum, _, maximum] = export.block_sizes();
+        assert!(export.check(&request(Command::Read, 0, 0, maximum)).is_ok());
+        let refused = export.check(&request(Command::Read, 0, 0, maximum + minimum)).expect_err("refused");
+        assert_eq!(refused.0, Errno::Overflow);
+    }
+
+    proptest! {
+        #[test]
+        fn block_sizes_keep_the_rules_of_the_specification(block in 9_u32..17, granularity in 0_u32..=u32::MAX) {
+            let mut export = export();
+            export.namespace.block_bytes = 1 << block;
+            export.namespace.preferred_write_blocks = granularity.max(1);
+            let [minimum, preferred, maximum] = export.block_sizes();
+            prop_assert!(minimum.is_power_of_two() && preferred.is_power_of_two());
+            prop_assert!(minimum <= preferred && preferred <= maximum);
+            prop_assert_eq!(maximum % minimum, 0);
+        }
+
+        #[test]
+        fn no_accepted_request_leaves_the_export(
+            command in prop::sample::select(vec![Command::Read, Command::Write, Command::Trim, Command::WriteZeroes]),
+            flags: u16, offset: u64, length: u32,
+        ) {
+            let export = export();
+            if export.check(&request(command, flags & 7, offset & 0x7f_f000, length)).is_ok() {
+                prop_assert!((offset & 0x7f_f000) + u64::from(length) <= export.bytes());
+            }
+        }
+    }
+}

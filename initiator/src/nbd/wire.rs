@@ -1,0 +1,252 @@
+//! The bytes of the NBD protocol (doc/proto.md of the NetworkBlockDevice project). All numbers are big endian.
+
+/// First bytes of a server.
+pub(crate) const NBDMAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
+/// Second magic of the newstyle handshake, and the first of every option.
+pub(crate) const IHAVEOPT: u64 = u64::from_be_bytes(*b"IHAVEOPT");
+/// Of every reply to an option.
+pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+/// Of every request.
+pub(crate) const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// Of a simple reply.
+pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+/// Of a chunk of a structured reply.
+pub(crate) const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+
+/// Handshake flags, and the client's answers to them.
+pub(crate) mod handshake {
+    pub(crate) const FIXED_NEWSTYLE: u16 = 1;
+    pub(crate) const NO_ZEROES: u16 = 1 << 1;
+}
+
+/// Options.
+pub(crate) mod option {
+    pub(crate) const EXPORT_NAME: u32 = 1;
+    pub(crate) const ABORT: u32 = 2;
+    pub(crate) const LIST: u32 = 3;
+    pub(crate) const INFO: u32 = 6;
+    pub(crate) const GO: u32 = 7;
+    pub(crate) const STRUCTURED_REPLY: u32 = 8;
+}
+
+/// Replies to options.
+pub(crate) mod reply {
+    pub(crate) const ACK: u32 = 1;
+    pub(crate) const SERVER: u32 = 2;
+    pub(crate) const INFO: u32 = 3;
+    pub(crate) const ERR_UNSUP: u32 = 1 << 31 | 1;
+    pub(crate) const ERR_INVALID: u32 = 1 << 31 | 3;
+    pub(crate) const ERR_UNKNOWN: u32 = 1 << 31 | 6;
+    pub(crate) const ERR_TOO_BIG: u32 = 1 << 31 | 9;
+}
+
+/// Kinds of information of INFO and GO.
+pub(crate) mod info {
+    pub(crate) const EXPORT: u16 = 0;
+    pub(crate) const NAME: u16 = 1;
+    pub(crate) const DESCRIPTION: u16 = 2;
+    pub(crate) const BLOCK_SIZE: u16 = 3;
+}
+
+/// Transmission flags of an export.
+pub(crate) mod export {
+    pub(crate) const HAS_FLAGS: u16 = 1;
+    pub(crate) const READ_ONLY: u16 = 1 << 1;
+    pub(crate) const SEND_FLUSH: u16 = 1 << 2;
+    pub(crate) const SEND_FUA: u16 = 1 << 3;
+    pub(crate) const SEND_TRIM: u16 = 1 << 5;
+    pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    pub(crate) const SEND_DF: u16 = 1 << 7;
+    pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
+}
+
+/// Command flags.
+pub(crate) mod flag {
+    pub(crate) const FUA: u16 = 1;
+    pub(crate) const NO_HOLE: u16 = 1 << 1;
+    pub(crate) const DF: u16 = 1 << 2;
+}
+
+/// Bytes of a request without its payload.
+pub(crate) const REQUEST_BYTES: usize = 28;
+/// Bytes of a simple reply without its payload.
+pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
+/// Bytes of the head of a chunk of a structured reply.
+pub(crate) const CHUNK_HEAD_BYTES: usize = 20;
+
+/// Kinds of chunk of a structured reply.
+mod chunk {
+    pub(super) const NONE: u16 = 0;
+    pub(super) const OFFSET_DATA: u16 = 1;
+    pub(super) const ERROR: u16 = 1 << 15 | 1;
+    pub(super) const FLAG_DONE: u16 = 1;
+}
+
+/// An error as it goes over the wire: the numbers are those of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errno {
+    Perm = 1,
+    Io = 5,
+    Inval = 22,
+    NoSpc = 28,
+    Overflow = 75,
+    NotSup = 95,
+    Shutdown = 108,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Read,
+    Write,
+    Disconnect,
+    Flush,
+    Trim,
+    WriteZeroes,
+    /// One that we do not know.
+    Other(u16),
+}
+
+/// A request as it came; nothing but its magic has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) flags: u16,
+    pub(crate) command: Command,
+    pub(crate) cookie: u64,
+    pub(crate) offset: u64,
+    pub(crate) length: u32,
+}
+
+impl Request {
+    /// Reads a request; `None` when the magic is wrong, after which nothing of the stream can be trusted.
+    pub(crate) fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
+        if be32(bytes, 0) != REQUEST_MAGIC {
+            return None;
+        }
+        let command = match be16(bytes, 6) {
+            0 => Command::Read,
+            1 => Command::Write,
+            2 => Command::Disconnect,
+            3 => Command::Flush,
+            4 => Command::Trim,
+            6 => Command::WriteZeroes,
+            other => Command::Other(other),
+        };
+        Some(Self {
+            flags: be16(bytes, 4),
+            command,
+            cookie: be64(bytes, 8),
+            offset: be64(bytes, 16),
+            length: be32(bytes, 24),
+        })
+    }
+
+    /// Bytes that follow the request.
+    pub(crate) fn payload_bytes(&self) -> u32 {
+        if self.command == Command::Write { self.length } else { 0 }
+    }
+}
+
+/// A simple reply; zero stands for success.
+pub(crate) fn simple_reply(error: Option<Errno>, cookie: u64) -> [u8; SIMPLE_REPLY_BYTES] {
+    let mut bytes = [0; SIMPLE_REPLY_BYTES];
+    bytes[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    bytes[4..8].copy_from_slice(&error.map_or(0, |error| error as u32).to_be_bytes());
+    bytes[8..].copy_from_slice(&cookie.to_be_bytes());
+    bytes
+}
+
+/// Bytes of [`data_chunk`].
+pub(crate) const DATA_CHUNK_BYTES: usize = CHUNK_HEAD_BYTES + 8;
+
+/// The head of a chunk that carries `length` bytes of `offset`.
+pub(crate) fn data_chunk(cookie: u64, offset: u64, length: u32, done: bool) -> [u8; DATA_CHUNK_BYTES] {
+    let mut bytes = [0; DATA_CHUNK_BYTES];
+    bytes[..CHUNK_HEAD_BYTES].copy_from_slice(&chunk_head(chunk::OFFSET_DATA, cookie, length + 8, done));
+    bytes[CHUNK_HEAD_BYTES..].copy_from_slice(&offset.to_be_bytes());
+    bytes
+}
+
+/// A last chunk without content: success.
+pub(crate) fn none_chunk(cookie: u64) -> [u8; CHUNK_HEAD_BYTES] {
+    chunk_head(chunk::NONE, cookie, 0, true)
+}
+
+/// Bytes of an [`error_chunk`] without its text.
+pub(crate) const ERROR_CHUNK_BYTES: usize = CHUNK_HEAD_BYTES + 6;
+
+/// The last chunk of a request that failed, up to its text of `text_bytes`.
+pub(crate) fn error_chunk(cookie: u64, error: Errno, text_bytes: u16) -> [u8; ERROR_CHUNK_BYTES] {
+    let mut bytes = [0; ERROR_CHUNK_BYTES];
+    let length = 6 + u32::from(text_bytes);
+    bytes[..CHUNK_HEAD_BYTES].copy_from_slice(&chunk_head(chunk::ERROR, cookie, length, true));
+    bytes[CHUNK_HEAD_BYTES..CHUNK_HEAD_BYTES + 4].copy_from_slice(&(error as u32).to_be_bytes());
+    bytes[CHUNK_HEAD_BYTES + 4..].copy_from_slice(&text_bytes.to_be_bytes());
+    bytes
+}
+
+fn chunk_head(kind: u16, cookie: u64, length: u32, done: bool) -> [u8; CHUNK_HEAD_BYTES] {
+    let mut bytes = [0; CHUNK_HEAD_BYTES];
+    bytes[..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
+    bytes[4..6].copy_from_slice(&(if done { chunk::FLAG_DONE } else { 0 }).to_be_bytes());
+    bytes[6..8].copy_from_slice(&kind.to_be_bytes());
+    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
+    bytes[16..].copy_from_slice(&length.to_be_bytes());
+    bytes
+}
+
+pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
+}
+
+pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_request_is_read_as_specified() {
+        let mut bytes = [0; REQUEST_BYTES];
+        bytes[..4].copy_from_slice(&[0x25, 0x60, 0x95, 0x13]);
+        bytes[4..8].copy_from_slice(&[0, 1, 0, 1]);
+        bytes[8..16].copy_from_slice(b"cookie!!");
+        bytes[16..28].copy_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x10, 0]);
+        let request = Request::parse(&bytes).expect("a request");
+        assert_eq!((request.flags, request.command), (flag::FUA, Command::Write));
+        assert_eq!((request.offset, request.length, request.payload_bytes()), (1 << 32, 4096, 4096));
+        assert_eq!(request.cookie.to_be_bytes(), *b"cookie!!");
+        bytes[3] ^= 1;
+        assert_eq!(Request::parse(&bytes), None);
+    }
+
+    #[test]
+    fn replies_are_written_as_specified() {
+        let reply = simple_reply(Some(Errno::NoSpc), 0x0102_0304_0506_0708);
+        assert_eq!(reply, [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 28, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let data = data_chunk(7, 0x1_0000, 512, true);
+        assert_eq!(
+            data,
+            [0x66, 0x8e, 0x33, 0xef, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 2, 8, 0, 0, 0, 0, 0, 1, 0, 0]
+        );
+        let error = error_chunk(7, Errno::Inval, 3);
+        assert_eq!(error[4..8], [0, 1, 0x80, 1]);
+        assert_eq!(error[16..], [0, 0, 0, 9, 0, 0, 0, 22, 0, 3]);
+        assert_eq!(none_chunk(7)[4..], [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_request_or_none(bytes: [u8; REQUEST_BYTES]) {
+            let good_magic = be32(&bytes, 0) == REQUEST_MAGIC;
+            prop_assert_eq!(Request::parse(&bytes).is_some(), good_magic);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How to connect, and what to do when a connection is lost.
+
+use std::time::Duration;
+
+use crate::identity::HostIdentity;
+use crate::url::Url;
+
+/// Everything about one attached controller that its user decides.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Where it is; `queues`, `depth` and `keep_alive` there win over those here.
+    pub url: Url,
+    /// Who we are.
+    pub host: HostIdentity,
+    /// I/O queues to ask for when the address does not say.
+    pub queues: u16,
+    /// Commands outstanding per I/O queue when the address does not say, 1 to 1024.
+    pub depth: u16,
+    /// Keep-alive timeout when the address does not say; zero turns it off.
+    pub keep_alive: Duration,
+    /// Requests that may wait beyond the depth of all queues.
+    pub waiting_max: usize,
+    /// Limits on how long things take.
+    pub timeouts: Timeouts,
+    /// What to do when the connection is lost.
+    pub reconnect: ReconnectPolicy,
+}
+
+impl ConnectOptions {
+    /// The defaults for an address: one I/O queue of depth 128, keep-alive 10 s, 4096 waiting requests.
+    pub fn new(url: Url, host: HostIdentity) -> Self {
+        Self {
+            url,
+            host,
+            queues: 1,
+            depth: 128,
+            keep_alive: Duration::from_secs(10),
+            waiting_max: 4096,
+            timeouts: Timeouts::default(),
+            reconnect: ReconnectPolicy::default(),
+        }
+    }
+
+    /// I/O queues to ask for, 1 to 128.
+    pub(crate) fn queues_wanted(&self) -> u16 {
+        self.url.queues.unwrap_or(self.queues).clamp(1, 128)
+    }
+
+    /// Commands outstanding per I/O queue, 1 to 1024.
+    pub(crate) fn depth_wanted(&self) -> u16 {
+        self.url.depth.unwrap_or(self.depth).clamp(1, 1024)
+    }
+
+    /// Keep-alive timeout; zero for off. A discovery controller is not kept.
+    pub(crate) fn keep_alive_wanted(&self) -> Duration {
+        if self.url.is_discovery() {
+            return Duration::ZERO;
+        }
+        self.url.keep_alive_s.map_or(self.keep_alive, |seconds| Duration::from_secs(seconds.into()))
+    }
+}
+
+/// Limits on how long things take. All must be longer than zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Host name to address.
+    pub resolve: Duration,
+    /// One connection, TCP and MPA together.
+    pub connect: Duration,
+    /// An admin command.
+    pub admin: Duration,
+    /// An I/O command, before it is aborted; and again this long before the connection is given up for lost.
+    pub io: Duration,
+    /// Orderly shutdown, all of it.
+    pub shutdown: Duration,
+}
+
+impl Default for Timeouts {
+    /// Resolve 5 s, connect 5 s, admin 15 s, I/O 30 s, shutdown 10 s.
+    fn default() -> Self {
+        Self {
+            resolve: Duration::from_secs(5),
+            connect: Duration::from_secs(5),
+            admin: Duration::from_secs(15),
+            io: Duration::from_secs(30),
+            shutdown: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What happens between the loss of a controller and its return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReconnectPolicy {
+    /// Delay before the first attempt.
+    pub delay: Duration,
+    /// Each further delay is longer by this factor, in percent: 200 doubles it.
+    pub factor_percent: u32,
+    /// No delay is longer.
+    pub delay_max: Duration,
+    /// Give the controller up this long after its loss; `None` never does.
+    pub controller_loss_timeout: Option<Duration>,
+    /// Fail outstanding and new I/O this long after the loss, while reconnecting goes on; `None` lets it wait.
+    pub fast_io_fail_timeout: Option<Duration>,
+}
+
+impl Default for ReconnectPolicy {
+    /// First after 0.5 s, then doubling up to 10 s, given up after 10 minutes; I/O waits.
+    fn default() -> Self {
+        Self {
+            delay: Duration::from_millis(500),
+            factor_percent: 200,
+            delay_max: Duration::from_secs(10),
+            controller_loss_timeout: Some(Duration::from_secs(600)),
+            fast_io_fail_timeout: None,
+        }
+    }
+}

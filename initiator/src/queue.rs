@@ -1,0 +1,182 @@
+//! An NVMe queue pair as the host sees it: the commands outstanding, and the way to the controller.
+
+use ringfab_fabric::rdma::{QueuePairId, Rnic};
+use ringfab_reactor::{Reactor, Time};
+use ringfab_spec::CompletionEntry;
+
+use crate::command::Command;
+use crate::flow::SubmissionRing;
+use crate::slots::SlotTable;
+use crate::transport::rdma::{NotSent, RdmaConnect, RdmaQueue};
+
+/// A queue pair of one controller.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    qid: u16,
+    slots: SlotTable<Command>,
+    ring: SubmissionRing,
+    transport: RdmaQueue,
+    /// Commands that the controller can receive before it has answered one.
+    credits: usize,
+    /// Whether the RNIC has not yet reported the end of the connection.
+    alive: bool,
+    /// Commands answered since the queue was connected.
+    answered: u64,
+}
+
+/// Why a response was not one.
+pub(crate) type Violation = &'static str;
+
+impl Queue {
+    /// Starts to connect a queue with `to.size` entries, of which one less can be outstanding.
+    ///
+    /// # Errors
+    /// When the RNIC has no queue pair left or the system no socket.
+    pub(crate) fn connect(
+        rnic: &mut Rnic,
+        reactor: &mut Reactor,
+        to: &RdmaConnect<'_>,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            qid: to.qid,
+            slots: SlotTable::new(usize::from(to.size) - 1),
+            ring: SubmissionRing::new(to.size),
+            transport: RdmaQueue::connect(rnic, reactor, to)?,
+            credits: usize::MAX,
+            alive: true,
+            answered: 0,
+        })
+    }
+
+    /// Queue identifier, zero for the admin queue.
+    pub(crate) fn qid(&self) -> u16 {
+        self.qid
+    }
+
+    /// Its queue pair.
+    pub(crate) fn queue_pair(&self) -> QueuePairId {
+        self.transport.queue_pair()
+    }
+
+    /// Lets short writes travel in the capsule.
+    pub(crate) fn set_in_capsule(&mut self, bytes_max: u32) {
+        self.transport.set_in_capsule(bytes_max);
+    }
+
+    /// Limits the commands outstanding to those that the controller said it can receive (CRQSIZE).
+    pub(crate) fn set_credits(&mut self, credits: u16) {
+        self.credits = usize::from(credits);
+    }
+
+    /// Commands outstanding.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Outstanding commands of a kind.
+    pub(crate) fn count(&self, kind: impl Fn(&Command) -> bool) -> usize {
+        self.slots.iter().filter(|command| kind(command)).count()
+    }
+
+    /// Commands answered so far.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Whether a command can be sent now, as far as slots and flow control go.
+    pub(crate) fn has_room(&self) -> bool {
+        self.alive && !self.slots.is_full() && self.slots.len() < self.credits && self.ring.has_room()
+    }
+
+    /// Sends a command.
+    ///
+    /// # Errors
+    /// Gives the command back, as it was.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the command comes back by value, since nothing allocates here"
+    )]
+    pub(crate) fn send(&mut self, rnic: &mut Rnic, command: Command) -> Result<u16, (Command, NotSent)> {
+        if !self.has_room() {
+            return Err((command, if self.alive { NotSent::Busy } else { NotSent::Ended }));
+        }
+        let cid = self.slots.insert(command).map_err(|command| (command, NotSent::Busy))?;
+        let command = self.slots.get_mut(cid).expect("it was just put there");
+        if let Err(reason) = self.transport.send(rnic, command, cid) {
+            let command = self.slots.take(cid).expect("it was just put there");
+            return Err((command, reason));
+        }
+        self.ring.push();
+        Ok(cid)
+    }
+
+    /// Takes a response: the command that it answers, with its memory back.
+    ///
+    /// # Errors
+    /// The rule that the controller broke; the queue is of no further use.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the command comes back by value, since nothing allocates here"
+    )]
+    pub(crate) fn answer(
+        &mut self,
+        rnic: &mut Rnic,
+        entry: &CompletionEntry,
+        invalidated: Option<u32>,
+    ) -> Result<Command, (Option<Command>, Violation)> {
+        let Some(mut command) = self.slots.take(entry.cid.get()) else {
+            return Err((None, "a response to a command that is not outstanding"));
+        };
+        if !RdmaQueue::settle(rnic, &mut command, invalidated) {
+            return Err((Some(command), "a response that invalidated the memory of another command"));
+        }
+        if !self.ring.advance(entry.sqhd.get(), self.slots.len()) {
+            return Err((Some(command), "a submission queue head beyond the queue's size"));
+        }
+        self.transport.replenish(rnic);
+        self.answered += 1;
+        Ok(command)
+    }
+
+    /// Takes a command that will have no answer; the controller reaches its memory no more.
+    pub(crate) fn pop(&mut self, rnic: &mut Rnic) -> Option<Command> {
+        let mut command = self.slots.pop()?;
+        RdmaQueue::withdraw(rnic, &mut command);
+        Some(command)
+    }
+
+    /// The earliest time at which an answer is overdue.
+    pub(crate) fn deadline(&mut self) -> Time {
+        self.slots.iter_mut().map(|(_, command)| command.deadline).min().unwrap_or(Time::MAX)
+    }
+
+    /// A command whose answer is overdue.
+    pub(crate) fn overdue(&mut self, now: Time) -> Option<(u16, &mut Command)> {
+        self.slots.iter_mut().find(|(_, command)| command.deadline <= now)
+    }
+
+    /// Ends the connection.
+    pub(crate) fn disconnect(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
+        if self.alive {
+            self.transport.disconnect(rnic, reactor);
+        }
+    }
+
+    /// Ends the connection without sending what was posted: a command that will be sent again on another connection must
+    /// not be on its way on this one for longer than can be helped.
+    pub(crate) fn abort(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
+        if self.alive {
+            self.transport.abort(rnic, reactor);
+        }
+    }
+
+    /// The RNIC reported the end of the connection.
+    pub(crate) fn ended(&mut self) {
+        self.alive = false;
+    }
+
+    /// Whether the RNIC has not yet done so.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive
+    }
+}

@@ -1,0 +1,169 @@
+//! NVMe/RDMA, the host's end of one queue (RDMA Transport 1.0), written against the verbs-shaped interface only.
+//!
+//! A command goes out as one SEND: 64 bytes, and behind them the data of a short write. Longer data are exposed
+//! to the controller for exactly this command, under a key that dies with the answer: the controller is asked to
+//! invalidate it with its response (SEND with Invalidate), and where it does not, we revoke it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ringfab_fabric::rdma::{
+    Access, ConnectParameters, Inline, PostError, ProtectionDomain, QueuePairAttributes, QueuePairId, Rnic,
+    SendRequest, Slice, Work,
+};
+use ringfab_memory::Pool;
+use ringfab_reactor::Reactor;
+use ringfab_spec::IntoBytes;
+
+use crate::command::{Command, Direction};
+use crate::wire;
+
+/// The RDMA queue pair of an NVMe queue.
+#[derive(Debug)]
+pub(crate) struct RdmaQueue {
+    queue_pair: QueuePairId,
+    domain: ProtectionDomain,
+    /// Data of a command that travel in its capsule, in bytes at most; zero for none.
+    in_capsule_bytes_max: u32,
+}
+
+/// What a connection is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RdmaConnect<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) domain: ProtectionDomain,
+    /// Queue identifier, zero for the admin queue.
+    pub(crate) qid: u16,
+    /// Entries of the submission queue.
+    pub(crate) size: u16,
+    pub(crate) pool: &'a Pool,
+    pub(crate) timeout: Duration,
+}
+
+/// Why a command was not sent. It is as it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotSent {
+    /// No room for another work request or another region; one will come free.
+    Busy,
+    /// The queue pair has ended; its last event follows.
+    Ended,
+}
+
+impl RdmaQueue {
+    /// Starts to connect.
+    ///
+    /// # Errors
+    /// When the RNIC has no queue pair left or the system no socket.
+    pub(crate) fn connect(rnic: &mut Rnic, reactor: &mut Reactor, to: &RdmaConnect<'_>) -> io::Result<Self> {
+        let size = u32::from(to.size);
+        let attributes = QueuePairAttributes {
+            domain: to.domain,
+            // A send may complete after its response has arrived, so its slot can be needed a second time.
+            send_depth: 2 * size,
+            receive_depth: size + 1,
+            receive_bytes_max: wire::RESPONSE_BYTES as u32,
+            pool: to.pool.clone(),
+            initiator_depth: 0,
+            responder_resources: to.size.min(READS_MAX),
+        };
+        let private_data = wire::cm_request(to.qid, to.size);
+        let parameters = ConnectParameters {
+            address: to.address,
+            attributes,
+            private_data: private_data.as_bytes(),
+            timeout: to.timeout,
+        };
+        let queue_pair = rnic.connect(reactor, &parameters)?;
+        Ok(Self { queue_pair, domain: to.domain, in_capsule_bytes_max: 0 })
+    }
+
+    /// The queue pair, by which its events are told from others.
+    pub(crate) fn queue_pair(&self) -> QueuePairId {
+        self.queue_pair
+    }
+
+    /// Lets short writes travel in the capsule.
+    pub(crate) fn set_in_capsule(&mut self, bytes_max: u32) {
+        self.in_capsule_bytes_max = bytes_max;
+    }
+
+    /// Sends a command under an identifier. On an error nothing of it is exposed or in flight.
+    pub(crate) fn send(&self, rnic: &mut Rnic, command: &mut Command, cid: u16) -> Result<(), NotSent> {
+        wire::set_identifier(&mut command.entry, cid);
+        let data = self.attach_data(rnic, command)?;
+        let head = Inline::new(command.entry.as_bytes());
+        let work = Work::Send { head, data, invalidate: None, solicited: false };
+        let request = SendRequest { id: u64::from(cid), work, signaled: false };
+        rnic.post_send(self.queue_pair, request).map_err(|error| {
+            Self::withdraw(rnic, command);
+            match error {
+                PostError::Full(_) => NotSent::Busy,
+                PostError::Ended(_) | PostError::NoReads(_) | PostError::Range(_) => NotSent::Ended,
+            }
+        })
+    }
+
+    /// Takes the memory of an answered command back. The response may have come with an invalidation by our RNIC at
+    /// the controller's word, which must be that of this command's key: of another key it would have taken the
+    /// memory of a command in flight.
+    ///
+    /// Returns whether it was right.
+    #[must_use]
+    pub(crate) fn settle(rnic: &mut Rnic, command: &mut Command, invalidated: Option<u32>) -> bool {
+        let right = invalidated.is_none() || invalidated == command.key;
+        Self::withdraw(rnic, command);
+        right
+    }
+
+    /// Ends the controller's access to the command's memory.
+    pub(crate) fn withdraw(rnic: &mut Rnic, command: &mut Command) {
+        if let Some(key) = command.key.take() {
+            command.memory = rnic.revoke(key);
+        }
+    }
+
+    /// Gives the controller the right to send one more response.
+    pub(crate) fn replenish(&self, rnic: &mut Rnic) {
+        rnic.post_receive(self.queue_pair, 1);
+    }
+
+    /// Ends the connection; its last event follows.
+    pub(crate) fn disconnect(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
+        rnic.disconnect(reactor, self.queue_pair);
+    }
+
+    /// Ends the connection without sending what was posted; its last event follows.
+    pub(crate) fn abort(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
+        rnic.abort(reactor, self.queue_pair);
+    }
+
+    /// Fills in the data pointer: nothing, in-capsule data, or a region exposed for this command.
+    fn attach_data(&self, rnic: &mut Rnic, command: &mut Command) -> Result<Option<Slice>, NotSent> {
+        let (offset, length) = (command.offset, command.length);
+        let Some(lease) = command.memory.take() else {
+            wire::set_no_data(&mut command.entry);
+            return Ok(None);
+        };
+        if command.direction == Direction::ToController && length <= self.in_capsule_bytes_max {
+            wire::set_in_capsule_data(&mut command.entry, length);
+            let slice = Slice { lease: lease.clone(), offset, length };
+            command.memory = Some(lease);
+            return Ok(Some(slice));
+        }
+        let access = match command.direction {
+            Direction::ToHost => Access::RemoteWrite,
+            _ => Access::RemoteRead,
+        };
+        let Some(region) = rnic.expose(self.domain, lease.clone(), offset, length, access) else {
+            command.memory = Some(lease);
+            return Err(NotSent::Busy);
+        };
+        command.key = Some(region.key);
+        wire::set_keyed_data(&mut command.entry, region.address, region.length, region.key);
+        Ok(None)
+    }
+}
+
+/// RDMA READs that a controller may have outstanding on one queue (IRD).
+const READS_MAX: u16 = 128;

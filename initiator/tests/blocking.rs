@@ -1,0 +1,130 @@
+//! The blocking handle against a small controller in another thread.
+
+#[allow(dead_code, reason = "each test program uses its part")]
+mod support;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ringfab_initiator::blocking::{CancelToken, Controller, EngineOptions};
+use ringfab_initiator::{BlockRange, Cause, ConnectOptions, IoError};
+use ringfab_spec::Status;
+use support::{BLOCK, BLOCKS, Peer, options};
+
+/// A controller that runs until it is dropped.
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start() -> (Self, ConnectOptions) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = channel();
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut peer = Peer::new();
+            sender.send(options(&peer)).expect("somebody listens");
+            while !stopped.load(Ordering::Acquire) {
+                peer.turn();
+                std::thread::yield_now();
+            }
+        });
+        (Self { stop, thread: Some(thread) }, receiver.recv().expect("its address"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the controller did not panic");
+        }
+    }
+}
+
+#[test]
+fn bytes_of_any_offset_and_length_are_written_and_read_back() {
+    let (_running, options) = Running::start();
+    let controller = Controller::connect(options, EngineOptions::default()).expect("attached");
+    assert_eq!(controller.namespaces()[0].bytes(), (BLOCK * BLOCKS) as u64);
+    let size = BLOCK * BLOCKS;
+    let mut model = vec![0_u8; size];
+    let ranges = [(0, size), (1, 1), (4095, 2), (100, 300_000), (4096, 8192), (size - 1, 1), (7, 0)];
+    for (seed, (offset, length)) in ranges.into_iter().enumerate() {
+        let data: Vec<u8> = (0..length).map(|index| (index * 31 + seed * 7 + index / 4096) as u8).collect();
+        controller.write_at(1, offset as u64, &data, seed % 2 == 0).expect("written");
+        model[offset..offset + length].copy_from_slice(&data);
+        let mut back = vec![0; length];
+        controller.read_at(1, offset as u64, &mut back).expect("read");
+        assert!(back == data, "{length} bytes at {offset}");
+    }
+    let mut back = vec![0; size];
+    controller.read_at(1, 0, &mut back).expect("read");
+    assert!(back == model);
+    let beyond = controller.read_at(1, size as u64, &mut [0]);
+    assert_eq!(beyond, Err(IoError::Status(Status::LBA_OUT_OF_RANGE)));
+    controller.detach().expect("detached in an orderly way");
+}
+
+#[test]
+fn the_other_commands_work_from_several_threads() {
+    let (_running, options) = Running::start();
+    let controller = Controller::connect(options, EngineOptions::default()).expect("attached");
+    std::thread::scope(|scope| {
+        for lane in 0..4_u64 {
+            let controller = controller.clone();
+            scope.spawn(move || {
+                let at = lane * 16 * BLOCK as u64;
+                controller.write_at(1, at, &[lane as u8 + 1; 4 * BLOCK], false).expect("written");
+                controller.flush(1).expect("flushed");
+                controller.write_zeroes(1, at, BLOCK as u64, true).expect("zeroed");
+                controller.discard(1, &[BlockRange { lba: lane * 16 + 1, nlb: 1 }]).expect("discarded");
+                let mut expected = vec![0; 2 * BLOCK];
+                expected.extend([lane as u8 + 1; 2 * BLOCK]);
+                assert_eq!(controller.compare(1, at, &expected), Ok(true));
+                expected[0] = 1;
+                assert_eq!(controller.compare(1, at, &expected), Ok(false));
+            });
+        }
+    });
+    assert_eq!(controller.identify_controller().expect("identified")[4..8], *b"S123");
+    assert_eq!(controller.smart().expect("a log page").len(), 512);
+    let clone = controller.clone();
+    controller.detach().expect("detached in an orderly way");
+    assert_eq!(clone.flush(1), Err(IoError::NoPath));
+}
+
+#[test]
+fn a_connection_that_nobody_answers_is_cancelled_at_once() {
+    let (running, mut options) = Running::start();
+    drop(running);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    options.url.port = silent.local_addr().expect("its address").port();
+    let cancel = CancelToken::new();
+    let engine = EngineOptions { cancel: cancel.clone(), ..EngineOptions::default() };
+    let canceller = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        cancel.cancel();
+    });
+    let start = Instant::now();
+    let error = Controller::connect(options, engine).expect_err("nobody answers");
+    canceller.join().expect("no panic");
+    assert!(matches!(error.cause, Cause::Cancelled), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_named_with_what_to_try() {
+    let (running, mut options) = Running::start();
+    drop(running);
+    options.url.host = ringfab_initiator::HostName::Name("localhost".to_owned());
+    let error =
+        Controller::connect(options, EngineOptions::default()).expect_err("nobody listens").to_string();
+    assert!(error.contains("connect: ") && error.contains("refused"), "{error}");
+    assert!(error.contains("check that a target listens there"), "{error}");
+}

@@ -1,0 +1,352 @@
+//! The other end of these tests: a controller of a few lines over the same RNIC, which misbehaves when it is told to.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use ringfab_fabric::rdma::{
+    ConnectRequest, Event, Inline, ListenParameters, QueuePairAttributes, QueuePairId, Rnic, RnicConfig,
+    SendRequest, Slice, Work,
+};
+use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, HostIdentity, HostName, Url};
+use ringfab_memory::{Buffer, ClassLayout, Pool};
+use ringfab_reactor::{Reactor, ReactorConfig, Wait};
+use ringfab_spec::rdma_cm::{Accept, Reject, RejectStatus, Request};
+use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, Sgl, Status, SubmissionEntry};
+
+pub(crate) const BLOCK: usize = 4096;
+pub(crate) const BLOCKS: usize = 256;
+pub(crate) const NQN: &str = "nqn.2026-01.org.example:disk";
+const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
+
+fn reactor() -> Reactor {
+    let config = ReactorConfig { entries: 64, spin: std::time::Duration::ZERO, descriptors_max: 64 };
+    Reactor::new(&config).expect("a ring")
+}
+
+fn pool_layout() -> Vec<ClassLayout> {
+    vec![ClassLayout { buffer_bytes: 4096, count: 128 }, ClassLayout { buffer_bytes: 65_536, count: 32 }]
+}
+
+pub(crate) fn host() -> Host {
+    let config = HostConfig { pool: pool_layout(), rnic: RnicConfig::new(0, [7; 32]), seed: 7 };
+    Host::new(reactor(), config).expect("a host")
+}
+
+pub(crate) fn options(peer: &Peer) -> ConnectOptions {
+    let url = Url::new(HostName::Address(peer.address.ip()), peer.address.port(), Some(NQN.to_owned()));
+    let id = uuid::Uuid::from_u128(1);
+    let mut options =
+        ConnectOptions::new(url, HostIdentity { nqn: "nqn.2026-01.org.example:me".to_owned(), id });
+    options.queues = 2;
+    options.depth = 16;
+    options.reconnect.delay = std::time::Duration::from_millis(20);
+    options
+}
+
+/// How the controller misbehaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Closes all connections instead of answering the I/O command after so many.
+    pub(crate) cut_after: Option<u32>,
+    /// Answers I/O commands twice.
+    pub(crate) answer_twice: bool,
+    /// Does not answer I/O commands.
+    pub(crate) mute: bool,
+    /// Refuses connections with No Resources.
+    pub(crate) reject: bool,
+    /// Refuses Connect with Connect Invalid Host.
+    pub(crate) invalid_host: bool,
+    /// Its namespace has another NGUID.
+    pub(crate) other_nguid: bool,
+    /// Never becomes ready.
+    pub(crate) never_ready: bool,
+}
+
+pub(crate) struct Peer {
+    reactor: Reactor,
+    rnic: Rnic,
+    pool: Pool,
+    pub(crate) address: SocketAddr,
+    pub(crate) faults: Faults,
+    pub(crate) memory: Vec<u8>,
+    /// Opcodes of the I/O commands that it executed, in order.
+    pub(crate) executed: Vec<u8>,
+    pub(crate) shut_down: bool,
+    pub(crate) flushed_before_shutdown: bool,
+    queues: HashMap<QueuePairId, PeerQueue>,
+    reads: HashMap<u64, (QueuePairId, SubmissionEntry, bool)>,
+    next_id: u64,
+    cc: u64,
+}
+
+#[derive(Clone, Copy)]
+struct PeerQueue {
+    qid: u16,
+    size: u32,
+    head: u32,
+}
+
+impl Peer {
+    pub(crate) fn new() -> Self {
+        let mut reactor = reactor();
+        let mut rnic = Rnic::new(RnicConfig::new(1, [9; 32])).expect("an RNIC");
+        let listen = ListenParameters::new("127.0.0.1:0".parse().expect("valid"));
+        let (_, address) = rnic.listen(&mut reactor, &listen).expect("a listener");
+        Self {
+            reactor,
+            rnic,
+            pool: Pool::new(&pool_layout()).expect("a pool"),
+            address,
+            faults: Faults::default(),
+            memory: vec![0; BLOCK * BLOCKS],
+            executed: Vec::new(),
+            shut_down: false,
+            flushed_before_shutdown: false,
+            queues: HashMap::new(),
+            reads: HashMap::new(),
+            next_id: 0,
+            cc: 0,
+        }
+    }
+
+    pub(crate) fn turn(&mut self) {
+        self.rnic.poll(&mut self.reactor);
+        self.rnic.flush(&mut self.reactor);
+        self.reactor.turn(Wait::No).expect("a turn");
+        while let Some(completion) = self.reactor.next_completion() {
+            self.rnic.on_completion(&mut self.reactor, completion);
+        }
+        while let Some(event) = self.rnic.next_event() {
+            self.on_event(event);
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::ConnectRequest(request) => self.on_connect(request),
+            Event::Received { queue_pair, head, data, .. } => {
+                let entry = SubmissionEntry::read_from_bytes(head.as_slice()).expect("a capsule");
+                self.rnic.post_receive(queue_pair, 1);
+                let queue = self.queues.get_mut(&queue_pair).expect("a queue");
+                queue.head = (queue.head + 1) % queue.size;
+                self.on_command(queue_pair, entry, data);
+            }
+            Event::Read { queue_pair, id, sink } => {
+                let (_, entry, is_io) = self.reads.remove(&id).expect("a read of ours");
+                self.with_data(queue_pair, entry, &sink, is_io);
+            }
+            Event::Disconnected { queue_pair, .. } => {
+                self.queues.remove(&queue_pair);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_connect(&mut self, request: ConnectRequest) {
+        let said = Request::parse(&request.private_data).expect("the private data of NVMe/RDMA");
+        if self.faults.reject {
+            let reject = Reject::new(RejectStatus::NO_RESOURCES);
+            return self.rnic.reject(&mut self.reactor, request, reject.as_bytes());
+        }
+        let attributes = QueuePairAttributes {
+            domain: self.rnic.allocate_domain(),
+            send_depth: said.entries() * 3,
+            receive_depth: said.entries(),
+            receive_bytes_max: 64 + 8192,
+            pool: self.pool.clone(),
+            initiator_depth: 16,
+            responder_resources: 0,
+        };
+        let accept = Accept::new(said.entries() as u16);
+        let queue_pair =
+            self.rnic.accept(&mut self.reactor, request, &attributes, accept.as_bytes()).expect("room");
+        self.queues.insert(queue_pair, PeerQueue { qid: said.qid.get(), size: said.entries(), head: 0 });
+    }
+
+    fn on_command(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry, data: Option<Buffer>) {
+        let is_io = self.queues[&queue_pair].qid != 0 && !entry.is_fabrics();
+        if is_io && self.faults.mute {
+            return;
+        }
+        if is_io && let Some(left) = self.faults.cut_after.as_mut() {
+            if *left == 0 {
+                let queue_pairs: Vec<_> = self.queues.keys().copied().collect();
+                for queue_pair in queue_pairs {
+                    self.rnic.disconnect(&mut self.reactor, queue_pair);
+                }
+                self.faults.cut_after = None;
+                self.faults.mute = true;
+                return;
+            }
+            *left -= 1;
+        }
+        let from_host = if is_io {
+            matches!(entry.opcode, 1 | 5 | 9)
+        } else {
+            entry.is_fabrics() && entry.fabrics_type().0 == 1
+        };
+        match entry.sgl.parse() {
+            Ok(Sgl::DataBlockOffset { .. }) if from_host => {
+                self.with_data(queue_pair, entry, &data.expect("in-capsule data"), is_io);
+            }
+            Ok(Sgl::KeyedDataBlock { address, length, key, .. }) if from_host => {
+                let id = self.next_id;
+                self.next_id += 1;
+                self.reads.insert(id, (queue_pair, entry, is_io));
+                let sink = self.pool.take(length as usize).expect("a buffer");
+                let work = Work::Read { sink, length, remote_key: key, remote_address: address };
+                self.rnic.post_send(queue_pair, SendRequest { id, work, signaled: true }).expect("posted");
+            }
+            _ if is_io => self.without_data(queue_pair, entry),
+            _ => self.admin(queue_pair, entry),
+        }
+    }
+
+    fn with_data(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry, data: &[u8], is_io: bool) {
+        if !is_io {
+            let status = if self.faults.invalid_host {
+                Status::CONNECT_INVALID_HOST.with_dnr()
+            } else {
+                Status::SUCCESS
+            };
+            self.shut_down &= self.queues[&queue_pair].qid != 0;
+            return self.respond(queue_pair, entry, status, 1);
+        }
+        self.executed.push(entry.opcode);
+        let start = entry.slba() as usize * BLOCK;
+        let mut status = Status::SUCCESS;
+        match entry.opcode {
+            1 => self.memory[start..start + data.len()].copy_from_slice(data),
+            5 if self.memory[start..start + data.len()] != *data => status = Status::COMPARE_FAILURE,
+            9 => {
+                for range in data.chunks_exact(16) {
+                    let nlb = u32::from_le_bytes(range[4..8].try_into().expect("4 bytes")) as usize;
+                    let lba = u64::from_le_bytes(range[8..].try_into().expect("8 bytes")) as usize;
+                    self.memory[lba * BLOCK..(lba + nlb) * BLOCK].fill(0);
+                }
+            }
+            _ => {}
+        }
+        self.respond(queue_pair, entry, status, 0);
+    }
+
+    fn without_data(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
+        self.executed.push(entry.opcode);
+        let (start, length) = (entry.slba() as usize * BLOCK, entry.nlb() as usize * BLOCK);
+        match entry.opcode {
+            0 => self.flushed_before_shutdown = !self.shut_down,
+            2 => {
+                let data = self.memory[start..start + length].to_vec();
+                self.write_data(queue_pair, entry, &data);
+            }
+            8 => self.memory[start..start + length].fill(0),
+            opcode => panic!("opcode {opcode}"),
+        }
+        self.respond(queue_pair, entry, Status::SUCCESS, 0);
+    }
+
+    fn admin(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
+        let mut result = 0;
+        match entry.opcode {
+            0x7f if entry.fabrics_type().0 == 0 => {
+                self.cc = entry.property_value();
+                if self.cc >> 14 & 3 == 1 {
+                    self.shut_down = true;
+                    self.close_io_queues();
+                }
+            }
+            0x7f => result = self.property(entry.property_offset()),
+            0x06 => {
+                let data = self.identify(entry.cns());
+                self.write_data(queue_pair, entry, &data);
+            }
+            0x09 if entry.fid() == 7 => result = entry.cdw11.get().into(),
+            0x0c => return,
+            0x08 => result = 1,
+            _ => {}
+        }
+        self.respond(queue_pair, entry, Status::SUCCESS, result);
+    }
+
+    /// As a controller may that shuts down.
+    fn close_io_queues(&mut self) {
+        let io_queues: Vec<_> =
+            self.queues.iter().filter(|(_, queue)| queue.qid != 0).map(|(id, _)| *id).collect();
+        for queue_pair in io_queues {
+            self.rnic.disconnect(&mut self.reactor, queue_pair);
+        }
+    }
+
+    fn property(&self, offset: u32) -> u64 {
+        let ready = self.cc & 1 != 0 && !self.faults.never_ready;
+        match offset {
+            0 => 127 | 1 << 24 | 1 << 37,
+            8 => 0x0002_0000,
+            _ if self.shut_down => 1 | 2 << 2,
+            _ => u64::from(ready),
+        }
+    }
+
+    fn identify(&self, cns: u8) -> Vec<u8> {
+        let mut data = vec![0; 4096];
+        match cns {
+            0 => {
+                data[..8].copy_from_slice(&(BLOCKS as u64).to_le_bytes());
+                data[104..120].fill(if self.faults.other_nguid { 2 } else { 1 });
+                data[130] = 12;
+            }
+            1 => {
+                data[4..8].copy_from_slice(b"S123");
+                data[77] = 4;
+                data[320] = 1;
+                data[520..522].copy_from_slice(&0b1101_u16.to_le_bytes());
+                data[525] = 1;
+                data[536..540].copy_from_slice(&(1_u32 | 1 << 2 | 1 << 20).to_le_bytes());
+                data[1792..1796].copy_from_slice(&516_u32.to_le_bytes());
+            }
+            2 => data[0] = 1,
+            _ => {}
+        }
+        data
+    }
+
+    fn write_data(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry, data: &[u8]) {
+        let Ok(Sgl::KeyedDataBlock { address, key, .. }) = entry.sgl.parse() else {
+            panic!("{:?}", entry.sgl)
+        };
+        let mut buffer = self.pool.take(data.len()).expect("a buffer");
+        buffer.copy_from_slice(data);
+        let source = Slice { lease: buffer.share(), offset: 0, length: data.len() as u32 };
+        let work = Work::Write { source, remote_key: key, remote_address: address };
+        self.rnic.post_send(queue_pair, SendRequest { id: 0, work, signaled: false }).expect("posted");
+    }
+
+    fn respond(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry, status: Status, result: u64) {
+        let Some(queue) = self.queues.get(&queue_pair).copied() else { return };
+        let answer = CompletionEntry::new(entry.cid.get(), queue.head as u16, status).with_result(result);
+        let invalidate = match entry.sgl.parse() {
+            Ok(Sgl::KeyedDataBlock { key, length, invalidate: true, .. }) if length > 0 => Some(key),
+            _ => None,
+        };
+        let times = if self.faults.answer_twice && queue.qid != 0 && !entry.is_fabrics() { 2 } else { 1 };
+        for time in 0..times {
+            let invalidate = invalidate.filter(|_| time == 0);
+            let work =
+                Work::Send { head: Inline::new(answer.as_bytes()), data: None, invalidate, solicited: false };
+            self.rnic.post_send(queue_pair, SendRequest { id: 0, work, signaled: false }).expect("posted");
+        }
+    }
+}
+
+/// Turns both ends until the host has an event.
+pub(crate) fn next_event(host: &mut Host, peer: &mut Peer) -> HostEvent {
+    let start = std::time::Instant::now();
+    loop {
+        if let Some(event) = host.next_event() {
+            return event;
+        }
+        host.turn(Wait::No).expect("a turn");
+        peer.turn();
+        assert!(start.elapsed() < DEADLINE, "no event in time");
+    }
+}
