@@ -1,0 +1,199 @@
+#!/usr/bin/env bash
+# The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC.
+#
+# It makes an ext4 image, serves it, attaches it as a file by FUSE, mounts that, copies a real file tree in, detaches,
+# checks the file system, attaches it again over NBD, compares every byte, and measures. All that it makes lies in one
+# temporary folder and is gone afterwards, also when interrupted.
+#
+#   RINGFAB_BIN_DIR   a folder with ringfab-target and ringfab, instead of building them
+#   RINGFAB_PROFILE   release (the default) or debug
+#   DEMO_MIB          how much of the file tree to copy, in MiB: 300, or 8 with fuse2fs
+#   DEMO_SECONDS      how long each measurement lasts: 5
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+SCRATCH_MIB=256
+SUMMARY=()
+
+main() {
+    if [ -z "${RINGFAB_BIN_DIR:-}" ]; then tests/scripts/install.sh build; fi
+    tests/scripts/install.sh demo
+    find_programs "${RINGFAB_PROFILE:-release}"
+    begin
+    check_machine
+    choose_tree
+    make_images
+    say "Starting a target on the images"
+    start_target "$TMP/disk.img" "$TMP/scratch.img"
+    note "$URL"
+    copy_in
+    check_file_system
+    compare_over_nbd
+    measure
+    stop_cleanly "the target" "$TARGET"
+    undo_all
+    remember "left behind" "nothing"
+    show_summary
+}
+
+# --- Before anything is made ---------------------------------------------------------------------------------
+
+check_machine() {
+    [ -c /dev/fuse ] || fail "there is no /dev/fuse here; a container needs it passed in (docker run --device /dev/fuse)"
+    if tests/scripts/can-loop.sh; then
+        MOUNT_BY=loop
+        COPY_MIB=${DEMO_MIB:-300}
+    else
+        # It writes each change of a directory at once, so a copy takes much longer.
+        MOUNT_BY=fuse2fs
+        COPY_MIB=${DEMO_MIB:-8}
+        note "No loop devices for this user: the file system is mounted by fuse2fs instead, without any privilege."
+    fi
+    IMAGE_MIB=$((COPY_MIB * 2 + 512))
+    local free_mib
+    free_mib=$(df --output=avail -m "$TMP" | tail -n 1)
+    # The tree is there four times at most: in the image, in its copy, and as files taken out of that copy.
+    [ "$free_mib" -gt $((COPY_MIB * 4 + 512)) ] || fail "$TMP has only $free_mib MiB free"
+}
+
+# Picks a real file tree: the toolchain's documentation, else what every machine has.
+choose_tree() {
+    TREE="$(rustc --print sysroot 2>/dev/null || true)/share/doc/rust/html"
+    [ -d "$TREE" ] || TREE=/usr/share
+    choose_entries
+    [ "${#ENTRIES[@]}" -gt 0 ] || fail "nothing in $TREE is smaller than $COPY_MIB MiB"
+}
+
+# Fills ENTRIES with whole entries of TREE, large ones first, as long as they fit.
+choose_entries() {
+    local size entry left=$((COPY_MIB * 1024))
+    ENTRIES=()
+    while IFS=$'\t' read -r size entry; do
+        [ "$size" -lt "$left" ] || continue
+        left=$((left - size))
+        ENTRIES+=("$(basename "$entry")")
+    done < <(du -sk "$TREE"/* 2>/dev/null | sort -rn)
+}
+
+make_images() {
+    say "Making an ext4 image of $IMAGE_MIB MiB and an empty one of $SCRATCH_MIB MiB"
+    truncate -s "${IMAGE_MIB}M" "$TMP/disk.img"
+    truncate -s "${SCRATCH_MIB}M" "$TMP/scratch.img"
+    # One inode for every 4 KiB: documentation is many small files.
+    mkfs.ext4 -q -F -i 4096 -L ringfab -E "root_owner=$(id -u):$(id -g)" "$TMP/disk.img"
+}
+
+# --- The steps -----------------------------------------------------------------------------------------------
+
+copy_in() {
+    say "Attaching it by FUSE and mounting its file system by $MOUNT_BY"
+    start_fuse "$TMP/fuse"
+    mount_file "$(fuse_file "$TMP/fuse" 1)" "$TMP/mnt"
+    say "Copying $TREE into it (${#ENTRIES[@]} entries of at most $COPY_MIB MiB)"
+    local begun mib files spent
+    begun=$(now_ms)
+    # Owners stay behind: a user without privilege cannot give files away.
+    (cd "$TREE" && cp -R -P --preserve=mode,timestamps,links -- "${ENTRIES[@]}" "$TMP/mnt/") 2>"$TMP/cp.log" ||
+        fail "the copy failed"
+    sync -f "$TMP/mnt"
+    spent=$(($(now_ms) - begun))
+    mib=$(du -sm "$TMP/mnt" | cut -f 1)
+    files=$(find "$TMP/mnt" -type f | wc -l)
+    say "Unmounting and detaching"
+    begun=$(now_ms)
+    unmount_now "$TMP/mnt"
+    ! is_mounted "$TMP/mnt" || fail "the file system is still in use"
+    stop_cleanly "ringfab fuse" "$FUSE"
+    ! is_mounted "$TMP/fuse" || fail "ringfab fuse left its mount behind"
+    remember "copied in by FUSE" "$files files, $mib MiB in $(seconds "$spent") ($(rate "$mib" "$spent"))"
+    remember "unmounted, detached" "$(seconds $(($(now_ms) - begun)))"
+}
+
+mount_file() {
+    will_mount "$2"
+    case "$MOUNT_BY" in
+    loop) mount -o loop,nosuid,nodev "$1" "$2" ;;
+    fuse2fs) fuse2fs "$1" "$2" -o rw,fakeroot >"$TMP/fuse2fs.log" 2>&1 ;;
+    esac
+}
+
+check_file_system() {
+    say "Checking the file system where it lies"
+    e2fsck -f -n "$TMP/disk.img" >"$TMP/e2fsck.log" 2>&1 || fail "e2fsck found damage"
+    remember "e2fsck" "clean"
+}
+
+compare_over_nbd() {
+    say "Attaching it again, over NBD, and comparing every byte"
+    start_nbd 1
+    local begun spent
+    begun=$(now_ms)
+    nbdcopy "$NBD_URI" "$TMP/copy.img"
+    spent=$(($(now_ms) - begun))
+    stop_cleanly "ringfab nbd" "$NBD"
+    cmp "$TMP/disk.img" "$TMP/copy.img" || fail "what NBD delivers is not what is on the disk"
+    remember "read over NBD" "$IMAGE_MIB MiB in $(seconds "$spent") ($(rate "$IMAGE_MIB" "$spent")), identical"
+    compare_tree
+    rm -f "$TMP/copy.img"
+}
+
+# Takes the files out of the copy, which needs no mount, and compares each with its original.
+compare_tree() {
+    mkdir "$TMP/out"
+    debugfs -R "rdump / $TMP/out" "$TMP/copy.img" >"$TMP/debugfs.log" 2>&1
+    local entry
+    for entry in "${ENTRIES[@]}"; do
+        diff -r --no-dereference "$TREE/$entry" "$TMP/out/$entry" >"$TMP/diff.log" || fail "$entry differs"
+    done
+    remember "every file" "identical to its original"
+    rm -rf "$TMP/out"
+}
+
+measure() {
+    if ! fio --enghelp 2>/dev/null | grep -qw nbd; then
+        not_run "this fio has no NBD engine, nothing was measured"
+        return
+    fi
+    say "Measuring with fio over NBD (about $((${DEMO_SECONDS:-5} * 5)) seconds)"
+    start_nbd 2
+    URI="$NBD_URI" RUNTIME="${DEMO_SECONDS:-5}" fio --minimal configs/fio/nbd-speed.fio >"$TMP/fio.log" 2>"$TMP/fio.err.log" ||
+        fail "fio failed"
+    stop_cleanly "ringfab nbd" "$NBD"
+    local line
+    while IFS= read -r line; do
+        remember "${line%%|*}" "${line#*|}"
+    done < <(read_fio "$TMP/fio.log")
+}
+
+# fio's terse lines as `job|figures`. A job reads or writes: the one that moved bytes is shown.
+# Fields of version 3: 6 KiB, 7 KiB/s, 8 IOPS, 18 to 37 percentiles, 40 mean latency; those of writes are 41 further.
+read_fio() {
+    awk -F ';' '
+        function percentile(name, from,   i, parts) {
+            for (i = from; i < from + 20; i++) {
+                split($i, parts, "%=")
+                if (parts[1] + 0 == name) return parts[2]
+            }
+            return 0
+        }
+        $1 == 3 {
+            o = $6 > 0 ? 0 : 41
+            printf "fio %s|%7.0f IOPS, %6.0f MiB/s, latency mean %.0f, median %d, 99%% %d µs\n",
+                $3, $(8 + o), $(7 + o) / 1024, $(40 + o), percentile(50, 18 + o), percentile(99, 18 + o)
+        }' "$1"
+}
+
+# --- The summary ---------------------------------------------------------------------------------------------
+
+remember() { SUMMARY+=("$(printf '%-24s %s' "$1" "$2")"); }
+seconds() { awk -v ms="$1" 'BEGIN { printf "%.1f s", ms / 1000 }'; }
+rate() { awk -v mib="$1" -v ms="$2" 'BEGIN { printf "%.0f MiB/s", mib * 1000 / (ms > 0 ? ms : 1) }'; }
+
+show_summary() {
+    printf '\n'
+    say "Done. A remote disk over the software RNIC, target and initiator on this machine ($(nproc) cores):"
+    printf '    %s\n' "${SUMMARY[@]}"
+}
+
+main

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets and runs each of them for a while.
+#
+#   fuzz.sh SECONDS [TARGET...]
+#
+# What they find interesting stays in the build folder and is where the next run begins. An input that breaks something
+# is kept there too; to see it again, run the target with that file as its argument.
+#
+# No nightly compiler is needed: coverage counters are a pass of LLVM that the stable compiler runs when it is told to.
+# Without sanitizers they find panics, broken promises, endless loops and too much memory, which is what safe code can do.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+seconds=${1:?for how many seconds each}
+shift
+build="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}/fuzz"
+triple=$(rustc -vV | sed -n 's/^host: //p')
+
+# The flags that libFuzzer needs. They are for the target triple only, so that build scripts stay without.
+flags=(
+    --cfg fuzzing
+    -C passes=sancov-module
+    -C llvm-args=-sanitizer-coverage-level=4
+    -C llvm-args=-sanitizer-coverage-inline-8bit-counters
+    -C llvm-args=-sanitizer-coverage-pc-table
+    -C llvm-args=-sanitizer-coverage-trace-compares
+    -C codegen-units=1
+)
+
+say "Building the fuzz targets"
+RUSTFLAGS="${flags[*]}" CARGO_TARGET_DIR="$build" \
+    cargo build --release --locked --bins --target "$triple" --manifest-path tests/fuzz/Cargo.toml
+
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(sed -n '/^\[\[bin\]\]/{n;s/^name = "\(.*\)"/\1/p}' tests/fuzz/Cargo.toml)
+for target in "${targets[@]}"; do
+    corpus="$build/corpus/$target"
+    found="$build/found/$target/"
+    mkdir -p "$corpus" "$found"
+    seeds=()
+    [ -d "tests/fuzz/seeds/$target" ] && seeds=("tests/fuzz/seeds/$target")
+    say "$target, $seconds s"
+    log="$build/$target.log"
+    if ! "$build/$triple/release/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
+        -len_control=0 -max_len=8192 -dict=tests/fuzz/words.dict -artifact_prefix="$found" "$corpus" "${seeds[@]}" >"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        fail "$target found something: see $found"
+    fi
+    grep -E 'number_of_executed_units|new_units_added' "$log" | sed 's/^stat::/    /'
+done

@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Installs what is missing on a Debian machine, and nothing else.
+#
+#   install.sh GROUP...
+#
+#   build   a C linker, the Rust toolchain's parts
+#   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, cargo-deny
+#   demo    what the demonstration starts
+#   fuzz    a C++ compiler for libFuzzer
+#
+# Without root it prints the line to run and exits with 1. Rust itself is never installed: which version a machine
+# has, and from where, is its owner's decision.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+TOOLS="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}/tools"
+WANTED=()
+
+# Notes a package to install when a command that it brings is missing.
+want() { have "$1" || WANTED+=("$2"); }
+
+want_build() {
+    want cc gcc
+    [ -e /usr/include/stdlib.h ] || WANTED+=(libc6-dev)
+}
+
+want_fuzz() { want c++ g++; }
+
+want_demo() {
+    want mkfs.ext4 e2fsprogs
+    want debugfs e2fsprogs
+    want fusermount3 fuse3
+    want mount mount
+    want fio fio
+    want nbdcopy libnbd-bin
+    want cmp diffutils
+    want find findutils
+    # A file system on a file is mounted by the loop driver, or by this program where that may not be used.
+    "$RINGFAB_ROOT/tests/scripts/can-loop.sh" || want fuse2fs fuse2fs
+}
+
+want_test() {
+    want_demo
+    want qemu-img qemu-utils
+    want nbdsh python3-libnbd
+    want tshark tshark
+    want systemd-analyze systemd
+    want shellcheck shellcheck
+    want ip iproute2
+}
+
+install_packages() {
+    [ "${#WANTED[@]}" -gt 0 ] || return 0
+    local packages
+    mapfile -t packages < <(printf '%s\n' "${WANTED[@]}" | sort -u)
+    local line="apt-get install -y --no-install-recommends ${packages[*]}"
+    have apt-get || fail "this is not a Debian machine; install what has these packages: ${packages[*]}"
+    if [ "$(id -u)" -ne 0 ]; then
+        printf 'Missing: %s. Run as root:\n\n    %s\n\n' "${packages[*]}" "$line" >&2
+        exit 1
+    fi
+    say "Installing ${packages[*]}"
+    mkdir -p "$TOOLS"
+    local log="$TOOLS/apt.log"
+    export DEBIAN_FRONTEND=noninteractive
+    # The lists may be there and old, or not there at all; both show as a failed first try.
+    $line >"$log" 2>&1 || { apt-get update >"$log" 2>&1 && $line >>"$log" 2>&1; } || {
+        tail -n 20 "$log" >&2
+        fail "could not install ${packages[*]}"
+    }
+}
+
+# The least Rust that builds the workspace, from its manifest.
+rust_needed() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
+
+check_rust() {
+    local needed
+    needed=$(rust_needed)
+    # A toolchain that was installed a moment ago may not be in this shell's PATH.
+    have cargo || export PATH="$PATH:$HOME/.cargo/bin"
+    have cargo || fail "cargo is missing. Install Rust $needed or newer, for instance with rustup (see https://rustup.rs)"
+    local has
+    has=$(rustc --version | cut -d ' ' -f 2)
+    [ "$(printf '%s\n' "$needed" "$has" | sort -V | head -n 1)" = "$needed" ] ||
+        fail "rustc $has is too old, $needed is needed. With rustup: rustup update stable"
+}
+
+# Clippy and rustfmt come with rustup's default profile, but not with its minimal one.
+check_rust_parts() {
+    local part
+    for part in clippy rustfmt; do
+        cargo "${part/rustfmt/fmt}" --version >/dev/null 2>&1 && continue
+        have rustup || fail "cargo has no $part; add it to your Rust installation"
+        rustup component add "$part"
+    done
+}
+
+# cargo-deny is in no Debian release, and what prebuilt copies there are do not understand this Cargo. It is built into the
+# build folder, quickly rather than fast, and only once. Without it `make deny` says that it did not run.
+install_deny() {
+    have cargo-deny && return
+    [ -x "$TOOLS/bin/cargo-deny" ] && return
+    say "Building cargo-deny (about a minute, once)"
+    CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 CARGO_TARGET_DIR="$TOOLS/build" \
+        cargo install --quiet --debug --locked --version '^0.20' --root "$TOOLS" cargo-deny ||
+        note "cargo-deny cannot be had here; the checks that need it will not run"
+    rm -rf "$TOOLS/build"
+}
+
+[ $# -gt 0 ] || fail "which group? build, test, demo, fuzz"
+for group in "$@"; do
+    case "$group" in
+    build | test | demo | fuzz) "want_$group" ;;
+    *) fail "unknown group: $group" ;;
+    esac
+done
+install_packages
+for group in "$@"; do
+    case "$group" in
+    build | fuzz) check_rust ;;
+    test)
+        check_rust
+        check_rust_parts
+        install_deny
+        ;;
+    esac
+done

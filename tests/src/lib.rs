@@ -1,0 +1,110 @@
+//! Everything that needs both ends: a target in this process for tests to attach to.
+
+mod program;
+pub mod raw_host;
+pub mod recording;
+mod service;
+pub mod world;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_initiator::blocking::{Controller, EngineOptions};
+use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
+use ringfab_target::service::Running;
+use ringfab_target::{Config, Identity, Target};
+use tempfile::TempDir;
+
+pub use program::{not_run, program};
+pub use service::{Caching, PATIENCE, Service, file_target, file_target_with, free_port, have, run_bounded};
+
+/// The subsystem of [`TestTarget`].
+pub const NQN: &str = "nqn.2026-11.org.ringfab:test";
+
+/// A target in threads of this process, with its state in a folder of its own. Dropping it drains it.
+#[derive(Debug)]
+pub struct TestTarget {
+    running: Option<ringfab_target::core::Running>,
+    /// What is served.
+    pub target: Arc<Target>,
+    address: SocketAddr,
+    _state: TempDir,
+}
+
+impl TestTarget {
+    /// Serves the namespaces that `namespaces` lists as TOML tables `[[subsystem.namespace]]`, to any host, on a free
+    /// port of the loopback interface.
+    ///
+    /// # Panics
+    /// When it cannot: a test has nothing to do then.
+    pub fn start(namespaces: &str) -> Self {
+        Self::with_target("cores = 1\nspin_us = 20", namespaces)
+    }
+
+    /// The same with lines of the `[target]` table.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn with_target(process: &str, namespaces: &str) -> Self {
+        Self::with_lines(process, "", namespaces)
+    }
+
+    /// The same with lines of the `[[listener]]` table.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn with_listener(listener: &str, namespaces: &str) -> Self {
+        Self::with_lines("cores = 1\nspin_us = 20", listener, namespaces)
+    }
+
+    fn with_lines(process: &str, listener: &str, namespaces: &str) -> Self {
+        let state = tempfile::tempdir().expect("a folder for the state");
+        let text = format!(
+            "[target]\nstate_dir = {:?}\n{process}\n[[listener]]\naddress = \"127.0.0.1\"\nport = 0\n{listener}\n\
+             [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n{namespaces}",
+            state.path()
+        );
+        let config = Config::parse(&text, "test").expect("a valid configuration");
+        let identity = Identity::load_or_create(state.path()).expect("an identity");
+        let target = Target::new(&config, &identity).expect("a target");
+        let running = ringfab_target::core::start(&target, &config).expect("running cores");
+        let address = running.addresses()[0];
+        Self { running: Some(running), target, address, _state: state }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of its subsystem.
+    ///
+    /// # Panics
+    /// Never: the URL is well formed.
+    pub fn url(&self, parameters: &str) -> Url {
+        format!("nvme+rdma://{}/{NQN}?provider=iwarp{parameters}", self.address).parse().expect("a URL")
+    }
+
+    /// Attaches to it.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn attach(&self) -> Controller {
+        let url = self.url("");
+        let host = HostIdentity::for_url(&url).expect("an identity");
+        let options = ConnectOptions::new(url, host);
+        Controller::connect(options, EngineOptions::default()).expect("an attached controller")
+    }
+}
+
+impl Drop for TestTarget {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.drain(Duration::from_secs(5));
+            if let Err(error) = running.join() {
+                assert!(std::thread::panicking(), "the target did not end in order: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Incidents: what goes wrong, and when.
+
+use std::time::Duration;
+
+use ringfab_reactor::Time;
+use ringfab_reactor::sim::{HostId, LinkFaults, World};
+
+use super::content::Random;
+use super::scenario::{Incidents, Scenario};
+use super::server::{DISK, Server};
+
+/// The most incidents of a world, so that every workload comes to its end.
+const INCIDENTS_MAX: u32 = 80;
+
+/// Makes incidents happen until it is told to stop.
+#[derive(Debug)]
+pub struct Chaos {
+    random: Random,
+    next: Time,
+    /// Partitions and slow disks that come to an end.
+    repairs: Vec<(Time, Repair)>,
+    incidents: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Repair {
+    Partition(HostId),
+    Disk,
+}
+
+/// What an incident has to be told to the hosts' models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incident {
+    /// The target's disk has lost its volatile cache.
+    PowerLost,
+    /// Nothing that changes what the disk holds.
+    Other,
+}
+
+impl Chaos {
+    /// The incidents of a scenario.
+    pub fn new(scenario: &Scenario, now: Time) -> Self {
+        let mut this =
+            Self { random: Random::new(scenario.seed, 2), next: now, repairs: Vec::new(), incidents: 0 };
+        this.next = now + this.pause(scenario.calm);
+        this
+    }
+
+    /// How many there were.
+    pub fn incidents(&self) -> u32 {
+        self.incidents
+    }
+
+    /// When something is to happen next.
+    pub fn due(&self) -> Time {
+        self.repairs.iter().map(|(at, _)| *at).min().unwrap_or(Time::MAX).min(self.next)
+    }
+
+    /// Lets what is due happen; says what it was.
+    pub fn act(
+        &mut self,
+        world: &World,
+        scenario: &Scenario,
+        server: &mut Server,
+        hosts: &[HostId],
+    ) -> Option<(String, Incident)> {
+        let now = world.now();
+        if let Some(index) = self.repairs.iter().position(|(at, _)| *at <= now) {
+            let (_, repair) = self.repairs.swap_remove(index);
+            self.repair(world, scenario, server.host, repair);
+            return Some((format!("{repair:?} ends"), Incident::Other));
+        }
+        if now < self.next {
+            return None;
+        }
+        self.next = now + self.pause(scenario.calm);
+        if !server.is_running() {
+            return None;
+        }
+        self.incidents += 1;
+        if self.incidents == INCIDENTS_MAX {
+            self.next = Time::MAX;
+        }
+        Some(self.strike(world, scenario, server, hosts))
+    }
+
+    /// Ends everything that is wrong.
+    pub fn stop(&mut self, world: &World, scenario: &Scenario, server: &Server, hosts: &[HostId]) {
+        self.next = Time::MAX;
+        for (_, repair) in std::mem::take(&mut self.repairs) {
+            self.repair(world, scenario, server.host, repair);
+        }
+        let calm =
+            |faults: LinkFaults| LinkFaults { cut_probability: 0.0, refuse_probability: 0.0, ..faults };
+        for host in hosts {
+            world.set_link(*host, server.host, calm(scenario.link.clone()));
+        }
+        let mut disk = scenario.disk.clone();
+        (disk.error_probability, disk.full_probability) = (0.0, 0.0);
+        world.set_disk_faults(server.host, DISK, disk);
+    }
+
+    fn strike(
+        &mut self,
+        world: &World,
+        scenario: &Scenario,
+        server: &mut Server,
+        hosts: &[HostId],
+    ) -> (String, Incident) {
+        let host = self.random.pick(hosts);
+        let until = world.now() + self.pause(Duration::from_millis(1500));
+        let kinds = match scenario.incidents {
+            Incidents::All => 8,
+            Incidents::Cuts => 1,
+        };
+        match self.random.below(kinds) {
+            0..=2 => {
+                world.cut_links(host, server.host);
+                (format!("links of {} cut", world.host_name(host)), Incident::Other)
+            }
+            3 => {
+                world.partition(host, server.host, true);
+                self.repairs.push((until, Repair::Partition(host)));
+                (format!("{} cannot reach the target", world.host_name(host)), Incident::Other)
+            }
+            4 => {
+                let mut slow = scenario.disk.clone();
+                slow.delay_max = (slow.delay_max * 10).min(Duration::from_millis(800));
+                world.set_disk_faults(server.host, DISK, slow);
+                self.repairs.push((until, Repair::Disk));
+                ("the disk is slow".to_owned(), Incident::Other)
+            }
+            5 if server.is_running() => {
+                let pause = Duration::from_secs(1) + self.pause(Duration::from_millis(500));
+                server.kill(pause);
+                (format!("the target is killed, for {pause:?}"), Incident::Other)
+            }
+            6 | 7 => {
+                let pause = self.pause(Duration::from_millis(300));
+                server.lose_power(pause);
+                (format!("the target loses power, for {pause:?}"), Incident::PowerLost)
+            }
+            _ => ("nothing goes wrong".to_owned(), Incident::Other),
+        }
+    }
+
+    fn repair(&self, world: &World, scenario: &Scenario, target: HostId, repair: Repair) {
+        match repair {
+            Repair::Partition(host) => world.partition(host, target, false),
+            Repair::Disk => world.set_disk_faults(target, DISK, scenario.disk.clone()),
+        }
+    }
+
+    /// Up to twice the mean.
+    fn pause(&mut self, mean: Duration) -> Duration {
+        let nanos = u64::try_from(mean.as_nanos()).unwrap_or(u64::MAX / 4);
+        Duration::from_nanos(self.random.below(nanos * 2 + 1))
+    }
+}

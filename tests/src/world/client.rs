@@ -1,0 +1,293 @@
+//! A simulated host: the initiator's engine, a workload, and the model of what its sectors may hold.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use ringfab_fabric::rdma::RnicConfig;
+use ringfab_initiator::{
+    ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone, IoError, IoOperation,
+    IoRequest, SubmitError,
+};
+use ringfab_memory::ClassLayout;
+use ringfab_reactor::sim::{HostId, World};
+use ringfab_reactor::{Reactor, Time, Wait};
+use ringfab_spec::Status;
+
+use super::checker::{Checker, Outcome};
+use super::content::{Random, SECTOR_BYTES};
+use super::scenario::Scenario;
+use super::server::{NQN, Server};
+use super::trace::Trace;
+
+/// Before another attempt to attach, when the first has failed.
+const ATTACH_PAUSE: Duration = Duration::from_millis(50);
+
+/// The one namespace.
+const NSID: u32 = 1;
+
+/// A host of the world.
+pub struct Client {
+    /// Its host.
+    pub host: HostId,
+    pub(super) engine: Host,
+    options: ConnectOptions,
+    phase: Phase,
+    world: World,
+    name: String,
+    pub(super) checker: Checker,
+    pub(super) pending: BTreeMap<u64, Kind>,
+    pub(super) random: Random,
+    pub(super) block_sectors: u64,
+    pub(super) transfer_sectors_max: u64,
+    next_tag: u64,
+    in_flight_max: usize,
+    /// Commands of the workload that are still to be submitted.
+    remaining: u64,
+    failures: u64,
+    /// Whether a failure is a bug: nothing is wrong any more.
+    strict: bool,
+    /// Whether the engine has lost the controller and not found it again.
+    lost: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Away { again_at: Time },
+    Attaching(ControllerId),
+    Ready(ControllerId),
+    Detaching(ControllerId),
+    Gone,
+}
+
+/// What a command in flight is, to judge its end by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read(Range<u64>),
+    Compare,
+    Change,
+    Flush,
+}
+
+impl Client {
+    /// The host with this number; it is not attached yet.
+    pub fn new(world: &World, server: &Server, scenario: &Scenario, number: u64) -> Self {
+        let name = format!("host{number}");
+        let host = world.add_host(&name);
+        world.set_link(host, server.host, scenario.link.clone());
+        let seed = scenario.seed ^ (number + 1) << 32;
+        let config = HostConfig { pool: pool(), rnic: RnicConfig::new(0, [number as u8 + 100; 32]), seed };
+        let engine = Host::new(Reactor::simulated(world, host), config).expect("an engine");
+        let first = number * scenario.sectors;
+        Self {
+            host,
+            engine,
+            options: options(server, scenario, number),
+            phase: Phase::Away { again_at: Time::ZERO },
+            world: world.clone(),
+            name,
+            checker: Checker::new(first..first + scenario.sectors),
+            pending: BTreeMap::new(),
+            random: Random::new(scenario.seed, 10 + number),
+            block_sectors: u64::from(scenario.block_bytes) / SECTOR_BYTES as u64,
+            transfer_sectors_max: 0,
+            // Stamps are tags, and differ between hosts.
+            next_tag: (number + 1) << 40,
+            in_flight_max: scenario.in_flight,
+            remaining: scenario.commands,
+            failures: 0,
+            strict: false,
+            lost: false,
+        }
+    }
+
+    /// Whether every command of the workload has ended.
+    pub fn is_finished(&self) -> bool {
+        self.remaining == 0 && self.is_idle()
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Whether it can submit.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.phase, Phase::Ready(_))
+    }
+
+    /// Whether it is attached, as far as it knows.
+    pub fn is_connected(&self) -> bool {
+        self.is_ready() && !self.lost
+    }
+
+    /// Whether it has detached.
+    pub fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
+
+    /// Commands that failed.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// The model, for a look at the disk itself.
+    pub fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
+    /// The target's disk has lost its volatile cache.
+    pub fn power_lost(&mut self) {
+        self.checker.power_lost();
+    }
+
+    /// Nothing is wrong from here on: every command has to succeed.
+    pub fn set_strict(&mut self) {
+        self.strict = true;
+    }
+
+    /// When it acts by itself, beside what its engine waits for.
+    pub fn due(&self) -> Time {
+        if let Phase::Away { again_at } = self.phase { again_at } else { Time::MAX }
+    }
+
+    /// One turn: attaches, takes events, submits. Whether anything was done.
+    pub fn turn(&mut self, trace: &mut Trace) -> bool {
+        self.engine.turn(Wait::No).expect("a turn of the engine");
+        let mut active = self.attach_when_due();
+        while let Some(event) = self.engine.next_event() {
+            active = true;
+            self.on_event(event, trace);
+        }
+        while self.remaining > 0 && self.is_ready() && self.pending.len() < self.in_flight_max {
+            self.remaining -= 1;
+            active = true;
+            self.submit_random(trace);
+        }
+        active
+    }
+
+    /// Leaves in an orderly way.
+    pub fn detach(&mut self) {
+        let Phase::Ready(controller) = self.phase else { panic!("{} is not attached", self.name) };
+        self.phase = Phase::Detaching(controller);
+        self.engine.detach(controller);
+    }
+
+    /// What it still holds after it has left, in words.
+    pub fn leftovers(&self) -> Option<String> {
+        let (usage, counters) = (self.engine.pool().usage(), self.engine.rnic_counters());
+        let clean = usage.taken == 0 && counters.queue_pairs == 0 && counters.regions == 0;
+        (!clean).then(|| format!("{}: {usage:?}, {counters:?}", self.name))
+    }
+
+    /// Submits a command; its model has been told by then.
+    pub(super) fn submit(
+        &mut self,
+        tag: u64,
+        kind: Kind,
+        operation: IoOperation,
+        what: &str,
+        trace: &mut Trace,
+    ) {
+        let Phase::Ready(controller) = self.phase else { panic!("{} is not attached", self.name) };
+        trace.tell(self.world.now(), &format!("{} {tag:x} {what}", self.name));
+        self.pending.insert(tag, kind);
+        match self.engine.submit(controller, IoRequest { nsid: NSID, tag, operation }) {
+            Ok(()) => {}
+            Err(refused) if refused.reason == SubmitError::Full => {
+                self.ended(tag, Err(IoError::NoPath), None, trace);
+            }
+            Err(refused) => panic!("{} {tag:x} {what} was refused: {}", self.name, refused.reason),
+        }
+    }
+
+    /// A name for the next command.
+    pub(super) fn tag(&mut self) -> u64 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    fn attach_when_due(&mut self) -> bool {
+        let Phase::Away { again_at } = self.phase else { return false };
+        if self.world.now() < again_at {
+            return false;
+        }
+        self.phase = Phase::Attaching(self.engine.attach(self.options.clone()));
+        true
+    }
+
+    fn on_event(&mut self, event: HostEvent, trace: &mut Trace) {
+        if let HostEvent::IoDone(IoDone { tag, result, buffer, .. }) = event {
+            return self.ended(tag, result, buffer.as_deref(), trace);
+        }
+        trace.tell(self.world.now(), &format!("{}: {event:?}", self.name));
+        match (event, self.phase) {
+            (HostEvent::Ready { .. }, Phase::Attaching(controller)) => {
+                self.phase = Phase::Ready(controller);
+                let namespace = &self.engine.namespaces(controller)[0];
+                self.transfer_sectors_max = u64::from(namespace.transfer_bytes_max()) / SECTOR_BYTES as u64;
+            }
+            (HostEvent::Failed { .. }, Phase::Attaching(_)) => {
+                self.phase = Phase::Away { again_at: self.world.now() + ATTACH_PAUSE };
+            }
+            (HostEvent::Detached { trouble, .. }, Phase::Detaching(_)) => {
+                assert!(trouble.is_none(), "{} left with trouble: {trouble:?}", self.name);
+                self.phase = Phase::Gone;
+            }
+            (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => self.lost = false,
+            (HostEvent::Lost { .. }, Phase::Ready(_)) => self.lost = true,
+            (HostEvent::Reconnecting { .. }, Phase::Ready(_)) => {}
+            (event, phase) => panic!("{} did not expect {event:?} while {phase:?}", self.name),
+        }
+    }
+
+    /// A command has ended: the model judges.
+    fn ended(&mut self, tag: u64, result: Result<(), IoError>, bytes: Option<&[u8]>, trace: &mut Trace) {
+        let kind = self.pending.remove(&tag).expect("a command ends once");
+        trace.tell(self.world.now(), &format!("{} {tag:x} ends: {result:?}", self.name));
+        let unequal =
+            matches!(result, Err(IoError::Status(status)) if status.code() == Status::COMPARE_FAILURE);
+        if result.is_err() && !unequal {
+            assert!(!self.strict, "{} {tag:x} failed with {result:?} although nothing is wrong", self.name);
+            self.failures += 1;
+        }
+        let judged = match kind {
+            Kind::Read(_) => self.checker.end_read(tag, bytes.filter(|_| result.is_ok())),
+            Kind::Compare if result.is_ok() => self.checker.end_compare(tag, Some(true)),
+            Kind::Compare => self.checker.end_compare(tag, unequal.then_some(false)),
+            Kind::Change | Kind::Flush => {
+                let outcome = if result.is_ok() { Outcome::Done } else { Outcome::Unknown };
+                self.checker.end(tag, outcome);
+                Ok(())
+            }
+        };
+        if let Err(wrong) = judged {
+            panic!("{} {tag:x}: {wrong}", self.name);
+        }
+    }
+}
+
+fn pool() -> Vec<ClassLayout> {
+    vec![
+        ClassLayout { buffer_bytes: 8192, count: 64 },
+        ClassLayout { buffer_bytes: 65_536, count: 32 },
+        ClassLayout { buffer_bytes: 262_144 + 4096, count: 24 },
+    ]
+}
+
+fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions {
+    let url = format!("nvme+rdma://{}/{NQN}?provider=iwarp&ns={NSID}", server.address());
+    let id = format!("00000000-0000-4000-8000-{number:012}");
+    let host = HostIdentity {
+        nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{id}"),
+        id: id.parse().expect("a UUID"),
+    };
+    let mut options = ConnectOptions::new(url.parse().expect("a URL"), host);
+    (options.queues, options.depth) = (scenario.queues, scenario.depth);
+    options.keep_alive = Duration::from_secs(2);
+    options.timeouts.connect = Duration::from_secs(1);
+    options.timeouts.admin = Duration::from_secs(4);
+    options.reconnect = scenario.reconnect;
+    options
+}

@@ -1,0 +1,124 @@
+//! What a seed makes of a world: its sizes, its manners, and how bad it gets.
+
+use std::time::Duration;
+
+use ringfab_initiator::ReconnectPolicy;
+use ringfab_memory::ClassLayout;
+use ringfab_reactor::sim::{DiskFaults, LinkFaults};
+
+use super::content::Random;
+
+/// The parameters of one world.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Where they come from.
+    pub seed: u64,
+    /// Hosts, each with sectors of its own.
+    pub clients: u64,
+    /// Bytes of a logical block.
+    pub block_bytes: u32,
+    /// Sectors of each host.
+    pub sectors: u64,
+    /// Commands that each host submits.
+    pub commands: u64,
+    /// Commands that each host has in flight.
+    pub in_flight: usize,
+    /// I/O queues and their depth.
+    pub queues: u16,
+    /// Commands outstanding on each queue.
+    pub depth: u16,
+    /// The links while nothing is wrong with them.
+    pub link: LinkFaults,
+    /// The disk while nothing is wrong with it.
+    pub disk: DiskFaults,
+    /// The target's buffers.
+    pub target_pool: Vec<ClassLayout>,
+    /// How hosts come back.
+    pub reconnect: ReconnectPolicy,
+    /// What goes wrong.
+    pub incidents: Incidents,
+    /// The mean time between two incidents.
+    pub calm: Duration,
+}
+
+/// What goes wrong in a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incidents {
+    /// Everything.
+    All,
+    /// Connections are cut, and nothing else.
+    Cuts,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed, 1);
+        let block_bytes = random.pick(&[512, 512, 4096]);
+        let disk = disk(&mut random, block_bytes);
+        let link = link(&mut random);
+        // Long enough for a large command to come through between two incidents.
+        let calm_min = (disk.delay_max * 4).max(link.delay_max * 100);
+        Self {
+            seed,
+            clients: 1 + random.below(2),
+            block_bytes,
+            sectors: random.pick(&[64, 256, 1024]),
+            commands: 150 + random.below(250),
+            in_flight: random.pick(&[1, 4, 8, 16]),
+            queues: 1 + random.below(2) as u16,
+            depth: random.pick(&[1, 4, 16]),
+            target_pool: target_pool(&mut random),
+            reconnect: reconnect(&mut random),
+            incidents: Incidents::All,
+            calm: Duration::from_millis(random.pick(&[100, 500, 3000])).max(calm_min),
+            disk,
+            link,
+        }
+    }
+}
+
+fn disk(random: &mut Random, block_bytes: u32) -> DiskFaults {
+    let delay_max = Duration::from_micros(random.pick(&[50, 2000, 30_000, 400_000]));
+    let error_probability = random.pick(&[0.0, 0.0, 0.005, 0.03]);
+    DiskFaults {
+        delay_min: Duration::from_micros(20),
+        delay_max,
+        error_probability,
+        full_probability: if random.one_in(4) { 0.01 } else { 0.0 },
+        torn_writes: !random.one_in(4),
+        alignment: random.pick(&[512, block_bytes]),
+    }
+}
+
+fn link(random: &mut Random) -> LinkFaults {
+    let (delay_max_us, buffers): (_, &[usize]) =
+        random.pick(&[(5, &[4096, 65_536]), (200, &[4096, 65_536]), (5000, &[65_536]), (40_000, &[1 << 20])]);
+    LinkFaults {
+        delay_min: Duration::from_micros(5),
+        delay_max: Duration::from_micros(delay_max_us),
+        chunk_max: random.pick(&[usize::MAX, 100_000, 9000, 1400]),
+        cut_probability: random.pick(&[0.0, 0.0, 0.00002, 0.0002]),
+        refuse_probability: random.pick(&[0.0, 0.0, 0.05]),
+        buffer_bytes: random.pick(buffers),
+    }
+}
+
+/// Plenty of buffers, or so few that commands wait for them.
+fn target_pool(random: &mut Random) -> Vec<ClassLayout> {
+    let (small, large) = random.pick(&[(512, 64), (40, 20), (24, 17)]);
+    vec![
+        ClassLayout { buffer_bytes: 8192, count: small },
+        ClassLayout { buffer_bytes: 131_072, count: large },
+    ]
+}
+
+fn reconnect(random: &mut Random) -> ReconnectPolicy {
+    ReconnectPolicy {
+        delay: Duration::from_millis(random.pick(&[1, 20, 200])),
+        factor_percent: 200,
+        delay_max: Duration::from_millis(500),
+        controller_loss_timeout: None,
+        fast_io_fail_timeout: random.one_in(4).then_some(Duration::from_millis(300)),
+    }
+}

@@ -1,0 +1,152 @@
+//! In its steady state neither end allocates anything for a read or a write: the whole process is counted, the
+//! target's core and the initiator's engine.
+#![allow(unsafe_code, reason = "counting allocations needs an allocator of its own")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ringfab_fabric::rdma::RnicConfig;
+use ringfab_initiator::{
+    ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoOperation, IoRequest,
+};
+use ringfab_memory::{Buffer, ClassLayout, Lease};
+use ringfab_reactor::{Reactor, ReactorConfig, Wait};
+use ringfab_tests::TestTarget;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is the system allocator's with the same arguments; counting touches a static only.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above; `pointer` came from `System` with this layout.
+        unsafe { System.realloc(pointer, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; `pointer` came from `System` with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Commands outstanding.
+const DEPTH: usize = 32;
+
+/// Bytes of each.
+const BYTES: usize = 4096;
+
+/// Commands until every table and list has the size that it keeps.
+const WARM_UP: usize = 20_000;
+
+/// Commands that are counted.
+const COUNTED: usize = 25_000;
+
+/// An engine, and the buffers that are not with it.
+struct Load {
+    host: Host,
+    controller: ControllerId,
+    buffers: VecDeque<Buffer>,
+    sources: VecDeque<Lease>,
+    next: u64,
+}
+
+impl Load {
+    fn new(target: &TestTarget) -> Self {
+        let reactor = ReactorConfig { entries: 256, spin: Duration::from_micros(50), descriptors_max: 256 };
+        let pool = vec![
+            ClassLayout { buffer_bytes: BYTES, count: 4 * DEPTH },
+            ClassLayout { buffer_bytes: 1 << 16, count: 16 },
+        ];
+        let config = HostConfig { pool, rnic: RnicConfig::new(0, [3; 32]), seed: 3 };
+        let mut host = Host::new(Reactor::new(&reactor).expect("a ring"), config).expect("a host");
+        let url = target.url("");
+        let identity = HostIdentity::for_url(&url).expect("an identity");
+        let controller = host.attach(ConnectOptions::new(url, identity));
+        let ready = next_event(&mut host);
+        assert!(matches!(ready, HostEvent::Ready { .. }), "{ready:?}");
+        let take = || host.pool().take(BYTES).expect("a buffer");
+        let buffers = (0..DEPTH).map(|_| take()).collect();
+        let sources = (0..DEPTH).map(|_| take().share()).collect();
+        Self { host, controller, buffers, sources, next: 0 }
+    }
+
+    /// Runs so many commands of each kind in turn, [`DEPTH`] at a time.
+    fn run(&mut self, count: usize) {
+        let (mut submitted, mut done) = (0, 0);
+        while done < count {
+            while submitted < count && submitted - done < DEPTH {
+                self.submit();
+                submitted += 1;
+            }
+            match next_event(&mut self.host) {
+                HostEvent::IoDone(finished) => {
+                    finished.result.expect("it worked");
+                    self.buffers.extend(finished.buffer);
+                    self.sources.extend(finished.source);
+                    done += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn submit(&mut self) {
+        self.next += 1;
+        let lba = self.next % 1000 * 8;
+        let operation = if self.next.is_multiple_of(2) {
+            let buffer = self.buffers.pop_front().expect("as many as may be outstanding");
+            IoOperation::Read { lba, nlb: 8, buffer }
+        } else {
+            let source = self.sources.pop_front().expect("as many as may be outstanding");
+            IoOperation::Write { lba, nlb: 8, source, offset: 0, fua: false }
+        };
+        let request = IoRequest { nsid: 1, tag: self.next, operation };
+        self.host.submit(self.controller, request).expect("taken");
+    }
+}
+
+fn next_event(host: &mut Host) -> HostEvent {
+    let begun = Instant::now();
+    loop {
+        if let Some(event) = host.next_event() {
+            return event;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "nothing happens");
+        host.turn(Wait::Event).expect("a turn");
+    }
+}
+
+/// One test, since it counts for the whole process.
+#[test]
+fn twenty_five_thousand_reads_and_writes_allocate_nothing_on_either_end() {
+    let in_capsule = "";
+    let by_rdma = "in_capsule_bytes = 0\n";
+    for (disk, listener) in
+        [("null", in_capsule), ("memory", in_capsule), ("null", by_rdma), ("memory", by_rdma)]
+    {
+        let namespace = format!("[[subsystem.namespace]]\n{disk} = \"64MiB\"\nblock_bytes = 512\n");
+        let target = TestTarget::with_listener(listener, &namespace);
+        let mut load = Load::new(&target);
+        load.run(WARM_UP);
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        load.run(COUNTED);
+        let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert_eq!(allocated, 0, "with {disk}, {listener:?}");
+    }
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    drop(std::hint::black_box(Box::new(1)));
+    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "the count counts");
+}

@@ -1,0 +1,238 @@
+//! `ringfab nbd` against libnbd, and against clients that break the rules.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ringfab_tests::{NQN, PATIENCE, Service, TestTarget, file_target, free_port, have, not_run, run_bounded};
+
+const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"64MiB\"\nblock_bytes = 512\n";
+const MEMORY_BYTES: u64 = 64 << 20;
+
+fn serve(url: &str, more: &[&str]) -> Service {
+    Service::start("ringfab", |folder| {
+        let socket = folder.join("socket").display().to_string();
+        let common = ["nbd", url, "--socket", &socket, "--reconnect-delay", "50ms"];
+        common.iter().chain(more).map(|argument| (*argument).to_owned()).collect()
+    })
+}
+
+/// A client in plain bytes.
+struct Client(UnixStream);
+
+impl Client {
+    fn connect(service: &Service) -> Self {
+        let stream = UnixStream::connect(service.path("socket")).expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
+        Self(stream)
+    }
+
+    /// The shortest handshake: the default export, simple replies.
+    fn negotiated(service: &Service) -> Self {
+        let mut client = Self::connect(service);
+        assert_eq!(client.read::<18>()[..16], *b"NBDMAGICIHAVEOPT");
+        client.write(&[0, 0, 0, 3]);
+        client.write(b"IHAVEOPT\0\0\0\x01\0\0\0\0");
+        let answer = client.read::<10>();
+        assert_eq!(answer[..8], MEMORY_BYTES.to_be_bytes());
+        client
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).expect("written");
+    }
+
+    fn read<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.0.read_exact(&mut bytes).expect("an answer");
+        bytes
+    }
+
+    fn request(&mut self, command: u8, offset: u64, length: u32) {
+        let mut bytes = [0x25, 0x60, 0x95, 0x13, 0, 0, 0, command].to_vec();
+        bytes.extend_from_slice(b"a cookie");
+        bytes.extend_from_slice(&offset.to_be_bytes());
+        bytes.extend_from_slice(&length.to_be_bytes());
+        self.write(&bytes);
+    }
+
+    /// The error of a simple reply.
+    fn error(&mut self) -> u32 {
+        let reply = self.read::<16>();
+        assert_eq!((&reply[..4], &reply[8..]), (&[0x67, 0x44, 0x66, 0x98][..], &b"a cookie"[..]));
+        u32::from_be_bytes(reply[4..8].try_into().expect("four bytes"))
+    }
+
+    /// Writes and reads back.
+    fn works(&mut self) {
+        let block = [0x5a; 512];
+        self.request(1, 4096, 512);
+        self.write(&block);
+        assert_eq!(self.error(), 0);
+        self.request(0, 4096, 512);
+        assert_eq!(self.error(), 0);
+        assert!(self.read::<512>() == block, "other bytes came back");
+    }
+
+    /// Whether the server closes the connection, whatever it says before.
+    fn is_closed(&mut self) -> bool {
+        let mut bytes = Vec::new();
+        match self.0.read_to_end(&mut bytes) {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+#[test]
+fn libnbd_gets_every_size_of_request_and_every_error_as_specified() {
+    // Another Python may come first in the path than the one that libnbd's package serves.
+    let has_libnbd = |python: &&str| {
+        Command::new(python)
+            .args(["-c", "import nbd"])
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success())
+    };
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_libnbd) else {
+        return not_run("libnbd for Python (python3-libnbd) is missing");
+    };
+    let target = TestTarget::start(MEMORY);
+    let service = serve(&target.url("").to_string(), &[]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/nbd_client.py");
+    let output = run_bounded(60, python, &[&script.display().to_string(), &service.ready()]);
+    assert_eq!(output.trim(), "all passed");
+}
+
+#[test]
+fn a_client_that_breaks_the_rules_ends_its_own_connection_and_no_other() {
+    let target = TestTarget::start(MEMORY);
+    let service = serve(&target.url("").to_string(), &[]);
+    let mut good = Client::negotiated(&service);
+    good.works();
+    let flags = b"\0\0\0\x03";
+    let handshakes: [&[u8]; 4] = [
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\x03GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\0\0\0\x03IHAVEOPT\0\0\0\x01\xff\xff\xff\xff",
+        b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x04none",
+    ];
+    for bytes in handshakes {
+        let mut bad = Client::connect(&service);
+        bad.write(bytes);
+        assert!(bad.is_closed(), "{bytes:?}");
+        good.works();
+    }
+    let mut bad = Client::negotiated(&service);
+    bad.write(&[0; 28]);
+    assert!(bad.is_closed(), "a request without its magic");
+    // Clients that go away in the middle of anything.
+    drop(Client::connect(&service));
+    let mut half = Client::connect(&service);
+    half.write(&flags[..2]);
+    drop(half);
+    for sent in [0, 1, 511, 512, 300_000] {
+        let mut half = Client::negotiated(&service);
+        // What arrived of it may be written; the good client looks elsewhere.
+        half.request(1, 8 << 20, 1 << 20);
+        half.write(&vec![7; sent]);
+        drop(half);
+        good.works();
+    }
+    assert!(!service.log().contains("panicked"), "{}", service.log());
+}
+
+#[test]
+fn a_refused_write_is_read_to_its_end_and_the_connection_goes_on() {
+    let target = TestTarget::start(MEMORY);
+    let service = serve(&target.url("").to_string(), &["--read-only"]);
+    let mut client = Client::negotiated(&service);
+    client.request(1, 0, 1 << 20);
+    client.write(&vec![7; 1 << 20]);
+    assert_eq!(client.error(), 1, "EPERM");
+    client.request(0, MEMORY_BYTES, 512);
+    assert_eq!(client.error(), 22, "EINVAL");
+    client.request(0, 0, 512);
+    assert_eq!(client.error(), 0);
+    assert_eq!(client.read::<512>(), [0; 512]);
+}
+
+#[test]
+fn clients_that_read_no_replies_do_not_keep_others_from_theirs() {
+    let target = TestTarget::start(MEMORY);
+    let service = serve(&target.url("").to_string(), &["--connections-max", "4"]);
+    let mut deaf: Vec<Client> = (0..3).map(|_| Client::negotiated(&service)).collect();
+    for client in &mut deaf {
+        for _ in 0..200 {
+            client.request(0, 0, 1 << 20);
+        }
+    }
+    let mut good = Client::negotiated(&service);
+    for _ in 0..100 {
+        good.works();
+    }
+    let mut too_many = Client::connect(&service);
+    assert!(too_many.is_closed(), "a fifth connection");
+    drop(deaf);
+    good.works();
+}
+
+#[test]
+fn requests_wait_for_a_target_that_was_killed_and_nothing_acknowledged_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("disk.img");
+    std::fs::File::create(&image).and_then(|file| file.set_len(MEMORY_BYTES)).expect("an image");
+    let port = free_port();
+    let mut target = file_target(port, &image);
+    let service = serve(&format!("nvme+rdma://127.0.0.1:{port}/{NQN}"), &[]);
+    let mut client = Client::negotiated(&service);
+    for round in 0..3_u8 {
+        let block = [round + 1; 4096];
+        // The request is under way when the target dies, or comes while it is away.
+        client.request(1, 4096 * u64::from(round), 4096);
+        target.kill();
+        client.write(&block);
+        target = file_target(port, &image);
+        assert_eq!(client.error(), 0);
+        client.request(3, 0, 0);
+        assert_eq!(client.error(), 0);
+        client.request(0, 4096 * u64::from(round), 4096);
+        assert_eq!(client.error(), 0);
+        assert!(client.read::<4096>() == block, "other bytes came back in round {round}");
+    }
+    assert!(service.log().contains("the target is back"), "{}", service.log());
+}
+
+#[test]
+fn a_signal_ends_it_in_order_and_takes_the_socket_away() {
+    let target = TestTarget::start(MEMORY);
+    for signal in ["TERM", "INT"] {
+        let mut service = serve(&target.url("").to_string(), &[]);
+        let mut client = Client::negotiated(&service);
+        client.works();
+        let start = Instant::now();
+        service.signal(signal);
+        let status = service.wait(Duration::from_secs(15));
+        assert_eq!(status.code(), Some(0), "{signal}: {}", service.log());
+        assert!(client.is_closed());
+        assert!(!service.path("socket").exists() && !service.path("ready").exists());
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn tcp_serves_as_well_and_tells_its_port() {
+    if !have("nbdinfo") {
+        return not_run("nbdinfo (libnbd-bin) is missing");
+    }
+    let target = TestTarget::start(MEMORY);
+    let url = target.url("").to_string();
+    let service = Service::start("ringfab", |_| {
+        ["nbd", &url, "--listen", "127.0.0.1:0", "--export", "disk"].map(str::to_owned).to_vec()
+    });
+    let uri = format!("{}/disk", service.ready());
+    assert_eq!(run_bounded(20, "nbdinfo", &["--size", &uri]).trim(), MEMORY_BYTES.to_string());
+}

@@ -1,0 +1,88 @@
+//! Peers that take their time, or never come to the point.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use ringfab_fabric::rdma::Access;
+use ringfab_spec::SubmissionEntry;
+use ringfab_tests::raw_host::RawHost;
+
+use crate::player::ends;
+use crate::target::Busy;
+
+#[test]
+fn a_peer_that_says_a_byte_a_second_is_given_up() {
+    let busy = Busy::new();
+    let mut stream = TcpStream::connect(busy.target.address()).expect("connected");
+    let begun = Instant::now();
+    for byte in b"MPA ID Req Frame" {
+        if stream.write_all(&[*byte]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        if begun.elapsed() > Duration::from_secs(8) {
+            break;
+        }
+    }
+    assert!(ends(&mut stream), "the handshake has a limit");
+    drop(stream);
+    busy.finish();
+}
+
+#[test]
+fn three_hundred_connections_that_say_nothing_do_not_keep_others_out_for_long() {
+    let busy = Busy::new();
+    let mut idle: Vec<TcpStream> =
+        (0..300).map(|_| TcpStream::connect(busy.target.address()).expect("connected")).collect();
+    for stream in &mut idle {
+        assert!(ends(stream), "each is closed, at once or after the handshake's limit");
+    }
+    drop(idle);
+    busy.finish();
+}
+
+#[test]
+fn a_thousand_connections_that_leave_at_once_leave_nothing() {
+    let busy = Busy::new();
+    for index in 0..1000 {
+        let mut stream = TcpStream::connect(busy.target.address()).expect("connected");
+        if index % 2 == 0 {
+            stream.write_all(b"MPA ID Req").expect("written");
+        }
+    }
+    busy.finish();
+}
+
+/// Has more data on its way than the target has buffers, and then does nothing: the others go on after a while.
+fn stops_in_the_middle(access: Access, entry: impl Fn(u16) -> SubmissionEntry) {
+    let busy = Busy::new();
+    let mut host = RawHost::new(busy.target.address());
+    let association = host.attach();
+    let io = host.attach_io(association, 1, 128);
+    let memory = host.expose(&vec![7; 1 << 20], access);
+    let entries: Vec<_> = (0..100).map(|cid| entry(cid).with_sgl(memory.sgl())).collect();
+    host.send_and_stop(io, &entries);
+    let other = busy.target.attach();
+    std::thread::sleep(Duration::from_millis(500));
+    let begun = Instant::now();
+    other.write_at(1, 0, &vec![1; 1 << 20], false).expect("the others go on");
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(13), "{waited:?}");
+    other.detach().expect("detached");
+    // Whoever looks again finds that its connection is gone.
+    let reason = host.end(io);
+    assert_ne!(reason, ringfab_fabric::rdma::DisconnectReason::Local);
+    drop(host);
+    busy.finish();
+}
+
+#[test]
+fn a_peer_that_does_not_give_its_data_holds_up_the_others_for_a_bounded_time() {
+    stops_in_the_middle(Access::RemoteRead, |cid| SubmissionEntry::write(cid, 1, 0, 2048, false));
+}
+
+#[test]
+fn a_peer_that_stops_reading_holds_up_the_others_for_a_bounded_time() {
+    stops_in_the_middle(Access::RemoteWrite, |cid| SubmissionEntry::read(cid, 1, 0, 2048));
+}

@@ -1,0 +1,205 @@
+//! What a host sent, played to a target.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ringfab_fabric::rdma::Access;
+use ringfab_initiator::blocking::Controller;
+use ringfab_spec::sqe::DsmRange;
+use ringfab_spec::{IntoBytes, Status, SubmissionEntry};
+use ringfab_tests::TestTarget;
+use ringfab_tests::raw_host::{Association, RawHost};
+use ringfab_tests::recording::{From, Recorder, Recording};
+
+use crate::player::{damaged, play, stream_of, with_stream};
+
+/// Few buffers: a target that lost one for each hundred sessions would soon stand still.
+/// The damaged commands may write anywhere in namespace 1; the healthy host has namespace 2.
+const FEW: &str = "[[subsystem.namespace]]\nmemory = \"64MiB\"\nblock_bytes = 512\n\
+    [[subsystem.namespace]]\nmemory = \"64MiB\"\nblock_bytes = 512\n\
+    [memory]\nsmall_buffers = 64\nlarge_buffers = 32\n";
+
+/// A target, and a host that uses it all the time.
+pub(crate) struct Busy {
+    pub(crate) target: TestTarget,
+    stop: Arc<AtomicBool>,
+    worker: Option<std::thread::JoinHandle<()>>,
+    controllers: usize,
+    files: usize,
+}
+
+impl Busy {
+    pub(crate) fn new() -> Self {
+        let target = TestTarget::start(FEW);
+        let controller = target.attach();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let worker = std::thread::spawn(move || work(&controller, &told));
+        let (controllers, files) = (target.target.controllers().len(), open_files());
+        Self { target, stop, worker: Some(worker), controllers, files }
+    }
+
+    /// Ends the host's work and looks for what is left.
+    pub(crate) fn finish(mut self) {
+        let begun = Instant::now();
+        let settled = || {
+            self.target.target.controllers().len() <= self.controllers
+                && open_files() <= self.files + FILES_OF_OTHERS
+        };
+        while !settled() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "left behind: {} controllers, {} files; at first {} and {}",
+                self.target.target.controllers().len(),
+                open_files(),
+                self.controllers,
+                self.files
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        self.worker.take().expect("it was started").join().expect("the healthy host worked");
+        let newcomer = self.target.attach();
+        for _ in 0..32 {
+            // Twice a megabyte in the target; what is there does not matter, damaged commands may have written it.
+            newcomer.compare(1, 0, &vec![0; 1 << 20]).expect("as many buffers as ever");
+        }
+        newcomer.detach().expect("detached");
+    }
+}
+
+fn work(controller: &Controller, stop: &AtomicBool) {
+    let mut rounds = 0_u64;
+    // Some rounds at least, however short the storm was.
+    while !stop.load(Ordering::Relaxed) || rounds < 10 {
+        let written: Vec<u8> = (0..8192_u64).map(|byte| (byte * 7 + rounds) as u8).collect();
+        controller.write_at(2, 32 << 20, &written, false).expect("the healthy host writes");
+        let mut read = vec![0; written.len()];
+        controller.read_at(2, 32 << 20, &mut read).expect("the healthy host reads");
+        assert!(read == written, "the healthy host's data changed");
+        rounds += 1;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Descriptors that tests running beside this one in the same process may have meanwhile; a leak of every connection of
+/// a session is many more.
+const FILES_OF_OTHERS: usize = 64;
+
+/// Descriptors of this process, which has the target in it.
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+/// What a host says on an admin queue, from its first byte to its last.
+fn admin_session(target: &TestTarget) -> Recording {
+    let recorder = Recorder::start(target.address(), 1);
+    let mut host = RawHost::new(recorder.address);
+    let association = host.associate(0);
+    host.enable(association);
+    let admin = association.admin;
+    for entry in [
+        SubmissionEntry::identify(100, 1, 0, 0, 0),
+        SubmissionEntry::identify(101, 0, 1, 0, 0),
+        SubmissionEntry::get_log_page(102, 2, u32::MAX, 0, 512, false),
+    ] {
+        let length = if entry.cid.get() == 102 { 512 } else { 4096 };
+        assert_eq!(host.fetch(admin, &entry, length).0.status(), Status::SUCCESS);
+    }
+    host.send(admin, SubmissionEntry::async_event_request(103).as_bytes(), None);
+    host.command(admin, &SubmissionEntry::set_features(104, 7, false, 0x0001_0001));
+    host.command(admin, &SubmissionEntry::keep_alive(105));
+    host.command(admin, &SubmissionEntry::abort(106, 1, 7));
+    host.close(admin);
+    recorder.finish().remove(0)
+}
+
+/// What it says on an I/O queue of a controller that stays.
+fn io_session(target: &TestTarget, association: Association) -> Recording {
+    let recorder = Recorder::start(target.address(), 1);
+    let mut host = RawHost::new(recorder.address);
+    let io = host.attach_io(association, 1, 8);
+    let written = vec![0x31; 4096];
+    let short = SubmissionEntry::write(1, 1, 100, 1, true);
+    assert_eq!(host.command_with(io, &short, &written[..512]).status(), Status::SUCCESS);
+    let memory = host.expose(&written, Access::RemoteRead);
+    let long = SubmissionEntry::write(2, 1, 200, 8, false).with_sgl(memory.sgl());
+    assert_eq!(host.command(io, &long).status(), Status::SUCCESS);
+    let same = SubmissionEntry::compare(3, 1, 200, 1);
+    assert_eq!(host.command_with(io, &same, &written[..512]).status(), Status::SUCCESS);
+    assert_eq!(host.fetch(io, &SubmissionEntry::read(4, 1, 200, 8), 4096).1, written);
+    host.command(io, &SubmissionEntry::flush(5, 1));
+    host.command(io, &SubmissionEntry::write_zeroes(6, 1, 100, 200, true, false));
+    let range = DsmRange::new(300, 4);
+    host.command_with(io, &SubmissionEntry::deallocate(7, 1, 1), range.as_bytes());
+    host.close(io);
+    recorder.finish().remove(0)
+}
+
+/// Plays a recording with each of `streams` instead of what the host said.
+#[expect(clippy::print_stderr, reason = "what was tried is part of the result")]
+fn play_all(busy: &Busy, recording: &Recording, streams: &[(String, Vec<u8>)], before: impl Fn()) {
+    let begun = Instant::now();
+    for (what, stream) in streams {
+        before();
+        let changed = with_stream(recording, From::Host, stream);
+        let socket = TcpStream::connect(busy.target.address()).expect("the target still listens");
+        play(socket, &changed, From::Host, what);
+    }
+    let (first, last) = (&streams[0].0, &streams[streams.len() - 1].0);
+    eprintln!("{} sessions, from {first} to {last}, in {:?}", streams.len(), begun.elapsed());
+}
+
+fn cuts(stream: &[u8]) -> Vec<(String, Vec<u8>)> {
+    (0..=stream.len()).map(|at| (format!("cut at {at}"), stream[..at].to_vec())).collect()
+}
+
+fn admin_replay(streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
+    let busy = Busy::new();
+    let recording = admin_session(&busy.target);
+    play_all(&busy, &recording, &streams(&stream_of(&recording, From::Host)), || {});
+    busy.finish();
+}
+
+fn io_replay(streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
+    let busy = Busy::new();
+    let mut keeper = RawHost::new(busy.target.address());
+    let association = keeper.attach();
+    let recording = io_session(&busy.target, association);
+    let controllers = busy.target.target.controllers();
+    let mine = controllers.iter().find(|one| one.id() == association.controller_id).expect("it stays");
+    // The queue's identifier has to be free before the next session.
+    let free = || {
+        while mine.io_queues() != 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    };
+    play_all(&busy, &recording, &streams(&stream_of(&recording, From::Host)), free);
+    keeper.controller_status(association);
+    keeper.close(association.admin);
+    drop(keeper);
+    drop(controllers);
+    busy.finish();
+}
+
+#[test]
+fn an_admin_session_may_be_cut_anywhere() {
+    admin_replay(cuts);
+}
+
+#[test]
+fn an_admin_session_may_be_damaged_anywhere() {
+    admin_replay(damaged);
+}
+
+#[test]
+fn an_io_session_may_be_cut_anywhere() {
+    io_replay(cuts);
+}
+
+#[test]
+fn an_io_session_may_be_damaged_anywhere() {
+    io_replay(damaged);
+}

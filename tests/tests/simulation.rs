@@ -1,0 +1,89 @@
+//! Nothing is lost: both ends over a simulated world in which everything goes wrong, from a seed.
+//!
+//! `SEED=n cargo test -p ringfab-tests --test simulation` runs one world again and tells its story;
+//! `SEEDS=n` runs so many fresh ones.
+
+use std::env;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ringfab_initiator::ReconnectPolicy;
+use ringfab_reactor::sim::{DiskFaults, LinkFaults};
+use ringfab_tests::world::content::Random;
+use ringfab_tests::world::scenario::{Incidents, Scenario};
+use ringfab_tests::world::{Outcome, run};
+
+/// Worlds that every run looks at.
+const FIXED_SEEDS: std::ops::Range<u64> = 0..60;
+
+/// How long fresh worlds are tried.
+const FRESH_TIME: Duration = Duration::from_secs(15);
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _twice = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+}
+
+#[test]
+fn nothing_is_lost_in_the_worlds_of_the_fixed_seeds() {
+    start_logging();
+    if let Some(seed) = number("SEED") {
+        run(Scenario::new(seed), true);
+        return;
+    }
+    let outcomes: Vec<Outcome> = FIXED_SEEDS.map(|seed| run(Scenario::new(seed), false)).collect();
+    let incidents: u32 = outcomes.iter().map(|outcome| outcome.incidents).sum();
+    let failures: u64 = outcomes.iter().map(|outcome| outcome.failures).sum();
+    assert!(incidents > 100 && failures > 10, "the seeds are worth their time: {incidents}, {failures}");
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the seeds of a random test belong in its output")]
+fn nothing_is_lost_in_fresh_worlds() {
+    if number("SEED").is_some() {
+        return;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    let mut seeds = Random::new(now.as_nanos() as u64, 0);
+    let (started, count) = (Instant::now(), number("SEEDS").unwrap_or(u64::MAX));
+    for _ in 0..count {
+        if count == u64::MAX && started.elapsed() > FRESH_TIME {
+            return;
+        }
+        let seed = seeds.next_u64() >> 32;
+        println!("SEED={seed}");
+        run(Scenario::new(seed), false);
+    }
+}
+
+#[test]
+fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_later_write() {
+    let slow = Duration::from_millis(400);
+    for seed in 0..20 {
+        let plain = Scenario::new(seed);
+        let scenario = Scenario {
+            sectors: 8,
+            in_flight: 4,
+            commands: 400,
+            link: LinkFaults::default(),
+            disk: DiskFaults { delay_max: slow, ..DiskFaults::default() },
+            reconnect: ReconnectPolicy { delay: Duration::from_millis(1), ..plain.reconnect },
+            calm: Duration::from_millis(500),
+            incidents: Incidents::Cuts,
+            ..plain
+        };
+        run(scenario, number("SEED").is_some());
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_world_to_the_last_event() {
+    for seed in [3, 1_000_003] {
+        assert_eq!(run(Scenario::new(seed), false), run(Scenario::new(seed), false), "SEED={seed}");
+    }
+    let other = run(Scenario::new(4), false);
+    assert_ne!(run(Scenario::new(3), false).trace_hash, other.trace_hash);
+}
