@@ -1,0 +1,102 @@
+# `make` lists what there is. Everything is built in .build: the folder target/ is a crate.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Steps share the processors through Cargo already; in order, their output can be read.
+.NOTPARALLEL:
+
+export CARGO_TARGET_DIR ?= $(CURDIR)/.build
+# A toolchain that was installed a moment ago, and the tools that `make test` builds for itself.
+export PATH := $(CARGO_TARGET_DIR)/tools/bin:$(PATH):$(HOME)/.cargo/bin
+
+PREFIX ?= /usr
+SYSCONFDIR ?= /etc
+SYSTEMDDIR ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
+TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
+# How long `make fuzz` spends on each target.
+SECONDS ?= 30
+# A test that hangs must fail the run, not stop it.
+MINUTES_MAX ?= 20
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo
+demo: ## The main job on this machine: a remote disk, mounted, used, compared and measured
+	@tests/scripts/demo.sh
+
+.PHONY: test
+test: ## Installs what is missing and runs every test
+	@tests/scripts/install.sh build test fuzz
+	@RINGFAB_REQUIRE_TOOLS=1 $(MAKE) --no-print-directory lint deny scripts workspace-tests end-to-end
+	@$(MAKE) --no-print-directory fuzz SECONDS=5
+	@if cargo deny --version >/dev/null 2>&1; then echo "==> All tests passed"; \
+	else echo "==> All tests that could run passed. NOT RUN: the check of dependencies (cargo-deny is missing)"; fi
+
+.PHONY: check
+check: lint ## The quick part: format, lints, unit tests
+	cargo test --locked --workspace --lib --bins
+
+.PHONY: lint
+lint: ## Format and lints, warnings are errors
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: deny
+deny: ## Licences, bans and sources of the dependencies (needs cargo-deny)
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check licenses bans sources; \
+	else echo "NOT RUN: cargo-deny is not installed, licences and sources are unchecked"; fi
+
+.PHONY: advisories
+advisories: ## Known vulnerabilities of the dependencies (needs cargo-deny and a network)
+	cargo deny --locked check advisories
+
+.PHONY: scripts
+scripts: ## The shell scripts (needs shellcheck)
+	@if command -v shellcheck >/dev/null; then shellcheck -x tests/scripts/*.sh .ci/run; \
+	else echo "NOT RUN: shellcheck is not installed, the scripts are unchecked"; fi
+
+# One selection of packages and targets for programs and tests alike: with another one, Cargo would choose other features
+# for what they share and build all of it again.
+.PHONY: workspace-tests
+workspace-tests: ## Every test of every crate
+	cargo build --locked --workspace --bins --tests
+	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug timeout --foreground $(MINUTES_MAX)m cargo test --locked --workspace
+
+.PHONY: end-to-end
+end-to-end: ## fio, libnbd, QEMU and the demonstration with the programs
+	cargo build --locked --workspace --bins --tests
+	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug tests/scripts/e2e.sh
+
+.PHONY: kernel-test
+kernel-test: release ## Both ends against a stock Linux kernel in a virtual machine
+	tests/kernel/run.sh
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for SECONDS=30
+	@tests/scripts/install.sh fuzz
+	tests/scripts/fuzz.sh $(SECONDS)
+
+.PHONY: release
+release: ## The programs as they are installed
+	cargo build --locked --release -p ringfab-target -p ringfab-initiator --bins
+
+.PHONY: install
+install: release ## Programs, unit and configuration below DESTDIR; a configuration that exists stays
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(CARGO_TARGET_DIR)/release/ringfab-target
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(CARGO_TARGET_DIR)/release/ringfab
+	install -D -m 0644 -t $(DESTDIR)$(SYSTEMDDIR) systemd/ringfab-target.service
+	install -D -m 0644 systemd/ringfab.sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/ringfab.conf
+	install -D -m 0644 systemd/ringfab.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/ringfab.conf
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/ringfab/configs configs/*.toml
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/ringfab/configs/fio configs/fio/*.fio
+	@[ -e $(DESTDIR)$(SYSCONFDIR)/ringfab/target.toml ] || \
+	    install -D -m 0644 configs/minimal.toml $(DESTDIR)$(SYSCONFDIR)/ringfab/target.toml
+
+.PHONY: clean
+clean: ## Removes the build folder
+	rm -rf -- $(CURDIR)/.build
