@@ -111,8 +111,10 @@ impl Engine {
         reply: &SyncSender<Reply>,
     ) -> Result<(), IoError> {
         let permit = self.permits.acquire(&self.cancel)?;
-        let job = Job { work, index, reply: reply.clone(), permit };
-        self.sender.0.send(Message::Run(job)).map_err(|_| IoError::NoPath)
+        let job = Job::new(work, index, reply.clone(), permit);
+        // An engine that is gone gives the job back, and dropping it is the answer.
+        drop(self.sender.0.send(Message::Run(job)));
+        Ok(())
     }
 
     /// Waits for an answer, or for the cancellation.
@@ -297,7 +299,7 @@ impl Worker {
             Ok(request) => request,
             Err(None) if self.jobs.iter().any(Option::is_some) => return Err(job),
             Err(reason) => {
-                answer(job, Err(IoError::Refused(reason.unwrap_or(SubmitError::Buffer))));
+                job.answer(Err(IoError::Refused(reason.unwrap_or(SubmitError::Buffer))));
                 return Ok(());
             }
         };
@@ -312,7 +314,7 @@ impl Worker {
         match refused {
             None => self.jobs[tag] = Some(job),
             Some(SubmitError::Full) => return Err(job),
-            Some(reason) => answer(job, Err(reason.into())),
+            Some(reason) => job.answer(Err(reason.into())),
         }
         Ok(())
     }
@@ -325,16 +327,8 @@ impl Worker {
     ) {
         let Some(job) = self.jobs.get_mut(tag as usize).and_then(Option::take) else { return };
         let data = data.filter(|_| result.is_ok()).map_or_else(Vec::new, <[u8]>::to_vec);
-        answer(job, result.map(|entry| Answer { data, entry }));
+        job.answer(result.map(|entry| Answer { data, entry }));
     }
-}
-
-/// Answers a job. A caller that was cancelled does not listen any more, which is fine.
-fn answer(job: Job, result: Result<Answer, IoError>) {
-    let Job { index, reply, permit, .. } = job;
-    let unheard = reply.try_send(Reply { index, result }).is_err();
-    tracing::trace!(unheard, "answered");
-    drop(permit);
 }
 
 enum Request {

@@ -21,14 +21,39 @@ pub(super) enum Message {
     },
 }
 
-/// A command to run.
+/// A command to run. Dropping it answers it: its caller never waits for a job that an engine has left behind.
 pub(super) struct Job {
     pub(super) work: Work,
     /// Its place among the commands of one call, given back with the answer.
-    pub(super) index: usize,
-    pub(super) reply: SyncSender<Reply>,
+    index: usize,
+    /// `None` once it is answered.
+    reply: Option<SyncSender<Reply>>,
     /// Held until the command has ended.
-    pub(super) permit: Permit,
+    _permit: Permit,
+}
+
+impl Job {
+    pub(super) fn new(work: Work, index: usize, reply: SyncSender<Reply>, permit: Permit) -> Self {
+        Self { work, index, reply: Some(reply), _permit: permit }
+    }
+
+    /// Answers it.
+    pub(super) fn answer(mut self, result: Result<Answer, IoError>) {
+        self.reply(result);
+    }
+
+    /// A caller that was cancelled does not listen any more, which is fine.
+    fn reply(&mut self, result: Result<Answer, IoError>) {
+        let Some(reply) = self.reply.take() else { return };
+        let unheard = reply.try_send(Reply { index: self.index, result }).is_err();
+        tracing::trace!(unheard, "answered");
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.reply(Err(IoError::NoPath));
+    }
 }
 
 /// What a command does, with its data in ordinary memory. Blocks are counted from one.
