@@ -70,7 +70,7 @@ workspace-tests: ## Every test of every crate
 .PHONY: end-to-end
 end-to-end: ## fio, libnbd, QEMU and the demonstration with the programs
 	cargo build --locked --workspace --bins --tests
-	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug tests/scripts/e2e.sh
+	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug timeout --foreground $(MINUTES_MAX)m tests/scripts/e2e.sh
 
 .PHONY: kernel-test
 kernel-test: release ## Both ends against a stock Linux kernel in a virtual machine

@@ -157,8 +157,9 @@ measure() {
     fi
     say "Measuring with fio over NBD (about $((${DEMO_SECONDS:-5} * 5)) seconds)"
     start_nbd 2
-    URI="$NBD_URI" RUNTIME="${DEMO_SECONDS:-5}" fio --minimal configs/fio/nbd-speed.fio >"$TMP/fio.log" 2>"$TMP/fio.err.log" ||
-        fail "fio failed"
+    # In the background, because ctrl-C would reach it too, and what fio does in its signal handler can lock it up for ever.
+    start fio env URI="$NBD_URI" RUNTIME="${DEMO_SECONDS:-5}" fio --minimal configs/fio/nbd-speed.fio
+    wait "$STARTED" || fail "fio failed"
     stop_cleanly "ringfab nbd" "$NBD"
     local line
     while IFS= read -r line; do

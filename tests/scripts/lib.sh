@@ -112,13 +112,13 @@ start() {
 # Whether one of our processes runs. The shell knows, also when the number belongs to somebody else by now.
 alive() { jobs -rp | grep -qx "$1"; }
 
-# Ends one of our processes: SIGTERM, then SIGKILL after so many seconds. Its status is in STOPPED.
+# Ends one of our processes: SIGTERM, then SIGKILL for it and its children after so many seconds. Its status is in STOPPED.
 stop() {
     local pid=$1 deadline=$(($(now_ms) + ${2:-15} * 1000))
     STOPPED=0
     if alive "$pid"; then kill -TERM "$pid" 2>/dev/null || true; fi
     while alive "$pid"; do
-        if [ "$(now_ms)" -ge "$deadline" ]; then kill -KILL "$pid" 2>/dev/null || true; fi
+        if [ "$(now_ms)" -ge "$deadline" ]; then kill -KILL -- "-$pid" 2>/dev/null || true; fi
         sleep 0.05
     done
     wait "$pid" 2>/dev/null || STOPPED=$?
