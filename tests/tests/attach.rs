@@ -1,6 +1,10 @@
 //! Both ends over the software RNIC: the commands of an ordinary host.
 
+use std::fmt::Write as _;
+
+use ringfab_spec::{Status, SubmissionEntry};
 use ringfab_tests::TestTarget;
+use ringfab_tests::raw_host::RawHost;
 
 const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"64MiB\"\nblock_bytes = 512\n";
 
@@ -35,4 +39,26 @@ fn zeroes_and_compare_do_what_they_say() {
         assert_eq!(*byte, if (4096..8192).contains(&offset) { 0 } else { 0xab }, "byte {offset}");
     }
     controller.detach().expect("detached");
+}
+
+#[test]
+fn a_flush_of_all_namespaces_ends_once_each_of_several_hundred_was_flushed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Those that need no I/O come first, so that a completion which is taken for one of theirs is lost.
+    let mut namespaces = "[[subsystem.namespace]]\nnull = \"1MiB\"\n".repeat(256);
+    for name in ["first", "second"] {
+        let image = folder.path().join(name);
+        std::fs::File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("an image");
+        let lines = "direct = false\nallow_page_cache = true";
+        writeln!(namespaces, "[[subsystem.namespace]]\npath = {image:?}\n{lines}").expect("text");
+    }
+    let target = TestTarget::start(&namespaces);
+    let mut host = RawHost::new(target.address());
+    let association = host.attach();
+    let queue = host.attach_io(association, 1, 32);
+    for _ in 0..3 {
+        let cid = host.next_cid();
+        let completion = host.command(queue, &SubmissionEntry::flush(cid, u32::MAX));
+        assert_eq!(completion.status(), Status::SUCCESS);
+    }
 }

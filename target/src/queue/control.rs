@@ -161,7 +161,7 @@ impl Queue {
             }
             PropertyEffect::Shutdown => {
                 tracing::info!(controller = controller.id(), "shutdown: flushing");
-                self.requests[slot].work = Work::Flush { disk: None };
+                self.requests[slot].work = Work::FlushAll { rounds: 0 };
                 self.run_disk(env, slot);
                 Ok(None)
             }

@@ -1,5 +1,7 @@
 //! What requests ask of the disks.
 
+use std::sync::Arc;
+
 use ringfab_block::{BlockError, Disk, Finished, Operation, Started, Tag};
 use ringfab_spec::FromBytes;
 use ringfab_spec::Status;
@@ -11,6 +13,11 @@ use super::request::Held;
 use super::{Phase, Queue, Slot, State};
 use crate::core::Env;
 use crate::failure::Failure;
+use crate::namespace::Namespace;
+use crate::subsystem::NSID_MAX;
+
+/// Flushes of one command that run at once: as many as the kinds of a tag.
+const FLUSHES_PER_ROUND: u32 = 1 << u8::BITS;
 
 impl Queue {
     /// Bytes of the disk that a request needs beside the host's, to compare the two.
@@ -64,8 +71,8 @@ impl Queue {
                 let operation = Operation::WriteZeroes { offset, length, deallocate, durable };
                 self.start(env, slot, extent.disk, 0, operation);
             }
-            Work::Flush { disk: Some(disk) } => self.start(env, slot, disk, 0, Operation::Flush),
-            Work::Flush { disk: None } => self.flush_all(env, slot),
+            Work::Flush { disk } => self.start(env, slot, disk, 0, Operation::Flush),
+            Work::FlushAll { .. } => self.flush_rounds(env, slot),
             Work::Discard { disk, .. } => self.discard_next(env, slot, disk),
             Work::Controller | Work::Nothing => unreachable!("not the disks' work"),
         }
@@ -81,8 +88,10 @@ impl Queue {
             }
             return;
         }
-        if let Work::Discard { disk, .. } = self.requests[slot].work {
-            self.discard_next(env, slot, disk);
+        match self.requests[slot].work {
+            Work::Discard { disk, .. } => self.discard_next(env, slot, disk),
+            Work::FlushAll { .. } => self.flush_rounds(env, slot),
+            _ => {}
         }
         self.reply_when_done(env, slot);
     }
@@ -92,8 +101,8 @@ impl Queue {
         match self.requests[slot].work {
             Work::Read(extent) | Work::Compare(extent) => Some(extent.disk),
             Work::Write { extent, .. } | Work::WriteZeroes { extent, .. } => Some(extent.disk),
-            Work::Flush { disk: Some(disk) } | Work::Discard { disk, .. } => Some(disk),
-            Work::Flush { disk: None } => self.disks_of_subsystem().nth(usize::from(kind)),
+            Work::Flush { disk } | Work::Discard { disk, .. } => Some(disk),
+            Work::FlushAll { rounds } => self.namespace_of_round(rounds, kind).map(|one| one.index()),
             Work::Controller | Work::Nothing => None,
         }
     }
@@ -118,18 +127,30 @@ impl Queue {
         }
     }
 
-    fn flush_all(&mut self, env: &mut Env, slot: Slot) {
-        let disks: Vec<usize> = self.disks_of_subsystem().collect();
-        for (index, disk) in disks.into_iter().enumerate() {
-            self.start(env, slot, disk, index as u8, Operation::Flush);
+    /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
+    /// others from being flushed.
+    fn flush_rounds(&mut self, env: &mut Env, slot: Slot) {
+        while self.requests[slot].pending == 0 {
+            let Work::FlushAll { rounds } = &mut self.requests[slot].work else { return };
+            if u32::from(*rounds) * FLUSHES_PER_ROUND >= NSID_MAX {
+                return;
+            }
+            *rounds += 1;
+            let round = *rounds;
+            for kind in 0..=u8::MAX {
+                let namespace = self.namespace_of_round(round, kind).filter(|one| one.is_ready());
+                if let Some(disk) = namespace.map(|one| one.index()) {
+                    self.start(env, slot, disk, kind, Operation::Flush);
+                }
+            }
         }
     }
 
-    fn disks_of_subsystem(&self) -> impl Iterator<Item = usize> {
-        let controller = self.controller().into_iter();
-        controller.flat_map(|controller| {
-            controller.namespaces().filter(|one| one.is_ready()).map(|one| one.index())
-        })
+    /// The namespace that the operation `kind` of a round (counted from one) flushes. It depends on the identifier alone
+    /// and not on which namespaces are ready, since that may change before the completion comes.
+    fn namespace_of_round(&self, round: u8, kind: u8) -> Option<&Arc<Namespace>> {
+        let before = u32::from(round).checked_sub(1)? * FLUSHES_PER_ROUND;
+        self.controller()?.namespace(before + u32::from(kind) + 1)
     }
 
     /// One range of a Dataset Management command after the other.

@@ -42,8 +42,10 @@ pub(crate) enum Work {
     Compare(Extent),
     /// Make the range zeroes.
     WriteZeroes { extent: Extent, deallocate: bool, durable: bool },
-    /// Make what was written durable: on one disk, or on every disk of the subsystem.
-    Flush { disk: Option<usize> },
+    /// Make what was written to a disk durable.
+    Flush { disk: usize },
+    /// The same for every disk of the subsystem, in rounds; so many have begun.
+    FlushAll { rounds: u8 },
     /// Deallocate the ranges that the host's data lists; `next` is the first not yet begun.
     Discard { disk: usize, ranges: u16, next: u16 },
     /// An admin or Fabrics command, for the controller.
@@ -93,7 +95,7 @@ pub(crate) fn io_work(
     let nsid = command.nsid.get();
     let opcode = command.opcode;
     if opcode == IoOpcode::FLUSH.0 && nsid == u32::MAX {
-        return Ok((Work::Flush { disk: None }, Transfer::None));
+        return Ok((Work::FlushAll { rounds: 0 }, Transfer::None));
     }
     let view = namespace(nsid).ok_or(Failure::at(Status::INVALID_NAMESPACE, at::NSID))?;
     if !view.ready {
@@ -103,7 +105,7 @@ pub(crate) fn io_work(
         IoOpcode::READ => read_or_compare(command, &view, Work::Read, Transfer::ToHost),
         IoOpcode::COMPARE => read_or_compare(command, &view, Work::Compare, Transfer::ToController),
         IoOpcode::WRITE => write(command, &view),
-        IoOpcode::FLUSH => Ok((Work::Flush { disk: Some(view.disk) }, Transfer::None)),
+        IoOpcode::FLUSH => Ok((Work::Flush { disk: view.disk }, Transfer::None)),
         IoOpcode::WRITE_ZEROES => write_zeroes(command, &view),
         IoOpcode::DATASET_MANAGEMENT => dataset_management(command, &view),
         _ => Err(Failure::at(Status::INVALID_OPCODE, 0)),
