@@ -1,6 +1,8 @@
 //! A host that says whatever it is told to: capsules byte by byte, any private data, any memory. It knows just
 //! enough NVMe to get where a test begins.
 
+mod association;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -12,12 +14,9 @@ use ringfab_fabric::rdma::{
 };
 use ringfab_memory::{ClassLayout, Lease, Pool, PoolUsage};
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
-use ringfab_spec::nqn::Nqn;
-use ringfab_spec::property::offset;
-use ringfab_spec::sqe::{ConnectData, PropertySize};
-use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SglDescriptor, Status, SubmissionEntry, rdma_cm};
+use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SglDescriptor, SubmissionEntry, rdma_cm};
 
-use crate::NQN;
+pub use association::{Association, CC_ENABLE};
 
 /// The `owner` of its RNIC's tokens.
 const OWNER: u8 = 9;
@@ -30,9 +29,6 @@ pub const HOST_NQN: &str = "nqn.2026-11.org.ringfab:raw-host";
 
 /// Its identifier.
 pub const HOST_ID: [u8; 16] = [0x5a; 16];
-
-/// CC of an ordinary host: entries of 64 and 16 bytes, enabled.
-pub const CC_ENABLE: u64 = 0x0046_0001;
 
 /// What came of a command.
 #[derive(Debug)]
@@ -83,15 +79,6 @@ pub struct RawHost {
     events: VecDeque<Event>,
     address: SocketAddr,
     cid: u16,
-}
-
-/// An admin queue whose controller is ready, or may become it.
-#[derive(Clone, Copy, Debug)]
-pub struct Association {
-    /// The admin queue.
-    pub admin: QueuePairId,
-    /// Its controller.
-    pub controller_id: u16,
 }
 
 impl RawHost {
@@ -182,6 +169,18 @@ impl RawHost {
     /// When the queue pair takes nothing more.
     pub fn send(&mut self, queue_pair: QueuePairId, head: &[u8], data: Option<&[u8]>) {
         self.post(queue_pair, head, data);
+        self.rnic.flush(&mut self.reactor);
+    }
+
+    /// Sends several commands at once, each with the same data in its capsule.
+    ///
+    /// # Panics
+    /// When the queue pair takes nothing more.
+    pub fn send_together(&mut self, queue_pair: QueuePairId, entries: &[SubmissionEntry], data: &[u8]) {
+        for entry in entries {
+            let entry = entry.with_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
+            self.post(queue_pair, entry.as_bytes(), Some(data));
+        }
         self.rnic.flush(&mut self.reactor);
     }
 
@@ -320,86 +319,6 @@ impl RawHost {
         let entry = entry.with_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
         self.send(queue_pair, entry.as_bytes(), Some(data));
         self.completion(queue_pair)
-    }
-
-    /// The data of our Connect commands.
-    ///
-    /// # Panics
-    /// Never: the names are well formed.
-    pub fn connect_data(controller_id: u16) -> ConnectData {
-        let (subsystem, host) = (Nqn::new(NQN).expect("a name"), Nqn::new(HOST_NQN).expect("a name"));
-        ConnectData::new(HOST_ID, controller_id, subsystem, host)
-    }
-
-    /// An admin queue of 32 entries whose controller is not yet enabled.
-    pub fn associate(&mut self, keep_alive_ms: u32) -> Association {
-        let admin = self.open_queue(0, 32);
-        let cid = self.next_cid();
-        let entry = SubmissionEntry::connect(cid, 0, 32, keep_alive_ms, false);
-        let data = Self::connect_data(ConnectData::CNTLID_DYNAMIC);
-        let completion = self.command_with(admin, &entry, data.as_bytes());
-        assert_eq!(completion.status(), Status::SUCCESS);
-        Association { admin, controller_id: completion.connect_cntlid() }
-    }
-
-    /// Enables the controller and waits until it is ready.
-    pub fn enable(&mut self, association: Association) {
-        self.set_configuration(association, CC_ENABLE);
-        self.wait_ready(association, 1);
-    }
-
-    /// Writes CC.
-    pub fn set_configuration(&mut self, association: Association, value: u64) {
-        let cid = self.next_cid();
-        let entry = SubmissionEntry::property_set(cid, offset::CC, PropertySize::Four, value);
-        assert_eq!(self.command(association.admin, &entry).status(), Status::SUCCESS);
-    }
-
-    /// Reads CSTS until CSTS.RDY has a value.
-    ///
-    /// # Panics
-    /// When it never has.
-    pub fn wait_ready(&mut self, association: Association, ready: u64) {
-        let begun = Instant::now();
-        while self.controller_status(association) & 1 != ready {
-            assert!(begun.elapsed() < PATIENCE, "CSTS.RDY never became {ready}");
-        }
-    }
-
-    /// CSTS.
-    pub fn controller_status(&mut self, association: Association) -> u64 {
-        let cid = self.next_cid();
-        let entry = SubmissionEntry::property_get(cid, offset::CSTS, PropertySize::Four);
-        self.command(association.admin, &entry).result()
-    }
-
-    /// A controller that is ready.
-    pub fn attach(&mut self) -> Association {
-        let association = self.associate(0);
-        self.enable(association);
-        association
-    }
-
-    /// An I/O queue of a controller that is ready.
-    pub fn attach_io(&mut self, association: Association, queue_id: u16, entries: u16) -> QueuePairId {
-        let queue = self.open_queue(queue_id, entries);
-        let completion = self.connect_io(queue, association, queue_id, entries);
-        assert_eq!(completion.status(), Status::SUCCESS);
-        queue
-    }
-
-    /// Sends the Connect of an I/O queue.
-    pub fn connect_io(
-        &mut self,
-        queue: QueuePairId,
-        association: Association,
-        queue_id: u16,
-        entries: u16,
-    ) -> CompletionEntry {
-        let cid = self.next_cid();
-        let entry = SubmissionEntry::connect(cid, queue_id, entries.into(), 0, false);
-        let data = Self::connect_data(association.controller_id);
-        self.command_with(queue, &entry, data.as_bytes())
     }
 
     fn memory(&self, bytes: &[u8]) -> Lease {

@@ -72,6 +72,9 @@ impl MemoryConfig {
     }
 }
 
+/// The most bytes of data in a command capsule that a listener can allow.
+pub const IN_CAPSULE_BYTES_MAX: u32 = 64 << 10;
+
 /// Who does RDMA for a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {

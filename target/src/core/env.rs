@@ -25,11 +25,14 @@ pub(crate) struct Env {
     pub(crate) pool: Pool,
     /// Data of admin commands, apart, so that they never starve.
     pub(crate) admin_pool: Pool,
+    /// What the disk holds, for Compare commands that brought their data in the capsule. They have a buffer of `pool`
+    /// while they wait for another: were that one of `pool` too, a pool full of them would wait for ever.
+    pub(crate) compare_pool: Pool,
     /// Bytes of a piece of a command's data: the largest buffer of the pool.
     pub(crate) chunk_bytes: u32,
     pub(crate) core: usize,
-    /// Requests that wait for buffers, in order; admin commands have their own line.
-    waiting: [VecDeque<Waiter>; 2],
+    /// Requests that wait for buffers, in order.
+    waiting: [VecDeque<Waiter>; Line::ALL.len()],
     /// Controllers that are being reset: their I/O queues are ending.
     pub(crate) resetting: Vec<Arc<Controller>>,
     /// All cores, this one included.
@@ -55,6 +58,22 @@ impl CoreSender {
     }
 }
 
+/// What requests wait for: each pool has a line of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Buffers of admin commands.
+    Admin,
+    /// The second buffers of Compare commands with data in their capsules.
+    Compare,
+    /// Buffers of all other I/O commands.
+    Io,
+}
+
+impl Line {
+    /// In the order in which they are served.
+    pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Compare, Self::Io];
+}
+
 /// A request that waits for buffers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
@@ -72,11 +91,11 @@ impl Env {
         disks: Vec<Option<Disk>>,
         pool: Pool,
         admin_pool: Pool,
+        compare_pool: Pool,
         core: usize,
         cores: Vec<CoreSender>,
     ) -> Self {
         let chunk_bytes = pool.buffer_bytes_max().min(admin_pool.buffer_bytes_max()) as u32;
-        let waiting = [VecDeque::new(), VecDeque::new()];
         Self {
             reactor,
             rnic,
@@ -84,27 +103,37 @@ impl Env {
             disks,
             pool,
             admin_pool,
+            compare_pool,
             chunk_bytes,
             core,
-            waiting,
+            waiting: Line::ALL.map(|_| VecDeque::new()),
             resetting: Vec::new(),
             cores,
         }
     }
 
-    /// Puts a request in the line for buffers.
-    pub(crate) fn wait_for_buffers(&mut self, waiter: Waiter, admin: bool) {
-        self.waiting[usize::from(admin)].push_back(waiter);
+    /// The pool that a line is for.
+    pub(crate) fn pool_of(&self, line: Line) -> &Pool {
+        match line {
+            Line::Admin => &self.admin_pool,
+            Line::Compare => &self.compare_pool,
+            Line::Io => &self.pool,
+        }
+    }
+
+    /// Puts a request in a line.
+    pub(crate) fn wait_for_buffers(&mut self, waiter: Waiter, line: Line) {
+        self.waiting[line as usize].push_back(waiter);
     }
 
     /// The first of a line.
-    pub(crate) fn first_waiting(&self, admin: bool) -> Option<Waiter> {
-        self.waiting[usize::from(admin)].front().copied()
+    pub(crate) fn first_waiting(&self, line: Line) -> Option<Waiter> {
+        self.waiting[line as usize].front().copied()
     }
 
     /// The first of a line has been served.
-    pub(crate) fn drop_waiting(&mut self, admin: bool) {
-        self.waiting[usize::from(admin)].pop_front();
+    pub(crate) fn drop_waiting(&mut self, line: Line) {
+        self.waiting[line as usize].pop_front();
     }
 
     /// Has every core end a controller's I/O queues, and the admin queue too when asked.

@@ -18,7 +18,7 @@ use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use crate::controller::Controller;
 use crate::queue::Queue;
 
-pub(crate) use env::{Env, Waiter};
+pub(crate) use env::{Env, Line, Waiter};
 pub(crate) use message::CoreMessage;
 pub use start::{CoreParts, Running, build, start};
 
@@ -234,15 +234,15 @@ impl Core {
 
     /// Requests that wait for buffers get them in order; the first that does not stops its line.
     fn serve_waiting(&mut self) {
-        for admin in [true, false] {
-            while let Some(waiter) = self.env.first_waiting(admin) {
+        for line in Line::ALL {
+            while let Some(waiter) = self.env.first_waiting(line) {
                 let queue = self.queues[usize::from(waiter.queue)].as_mut();
                 let waits = queue
                     .is_some_and(|queue| queue.retry_buffers(&mut self.env, waiter.slot, waiter.generation));
                 if waits {
                     break;
                 }
-                self.env.drop_waiting(admin);
+                self.env.drop_waiting(line);
             }
         }
     }

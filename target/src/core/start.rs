@@ -18,7 +18,7 @@ use super::env::CoreSender;
 use super::listen::Listener;
 use super::{Core, CoreMessage, Env, owner};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
-use crate::config::{Config, ListenerConfig};
+use crate::config::{Config, IN_CAPSULE_BYTES_MAX, ListenerConfig};
 use crate::service;
 use crate::target::Target;
 
@@ -37,6 +37,10 @@ const ADMIN_CLASSES: [ClassLayout; 2] = [
     ClassLayout { buffer_bytes: 8192, count: 64 },
     ClassLayout { buffer_bytes: ADMIN_DATA_BYTES_MAX as usize, count: 4 },
 ];
+
+/// Compare commands with data in their capsules that run at once, on each core.
+const COMPARE_CLASSES: [ClassLayout; 1] =
+    [ClassLayout { buffer_bytes: IN_CAPSULE_BYTES_MAX as usize, count: 8 }];
 
 /// What a core is built from, whatever its reactor is.
 #[derive(Debug)]
@@ -230,11 +234,12 @@ fn assemble(
     let CoreParts { mut reactor, target, classes, seed } = parts;
     let pool = Pool::new(&classes).map_err(io::Error::other)?;
     let admin_pool = Pool::new(&ADMIN_CLASSES).map_err(io::Error::other)?;
+    let compare_pool = Pool::new(&COMPARE_CLASSES).map_err(io::Error::other)?;
     reactor.register_pool(&pool);
     let rnic = Rnic::new(RnicConfig::new(owner::RNIC, seed))?;
     let zeroes = Zeroes::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let disks = open_disks(&target, &mut reactor, &zeroes);
-    let env = Env::new(reactor, rnic, target, disks, pool, admin_pool, number, cores);
+    let env = Env::new(reactor, rnic, target, disks, pool, admin_pool, compare_pool, number, cores);
     Ok(Core::new(env, inbox))
 }
 

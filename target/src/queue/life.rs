@@ -6,7 +6,7 @@ use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 use super::parse::{self, HostMemory, NamespaceView, Transfer, Work};
 use super::request::{Held, NoSlot};
 use super::{Phase, Queue, Slot, State};
-use crate::core::{Env, Waiter};
+use crate::core::{Env, Line, Waiter};
 use crate::failure::Failure;
 use crate::transport::rdma::{Refused, Remote};
 
@@ -24,12 +24,17 @@ impl Queue {
             return self.reply(env, slot);
         }
         if let HostMemory::Capsule { offset } = self.requests[slot].host {
-            return self.use_capsule_data(env, slot, offset as usize, data);
+            self.keep_capsule_data(slot, offset as usize, data);
         }
-        if !self.take_buffers(env, slot) {
-            let request = &self.requests[slot];
-            let waiter = Waiter { queue: self.number, slot: slot.number(), generation: request.generation };
-            env.wait_for_buffers(waiter, self.id == 0);
+        if self.peek(env, slot) {
+            return;
+        }
+        let line = self.line_of(slot);
+        // Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
+        let behind = env.first_waiting(line).is_some() && self.bytes_to_take(slot) != [0, 0];
+        if behind || !self.take_buffers(env, slot) {
+            let generation = self.requests[slot].generation;
+            env.wait_for_buffers(Waiter { queue: self.number, slot: slot.number(), generation }, line);
         }
     }
 
@@ -60,16 +65,14 @@ impl Queue {
 
     /// `NeedBuffer -> DataIn`, with all the buffers that the request will ever need, or not at all.
     pub(super) fn take_buffers(&mut self, env: &mut Env, slot: Slot) -> bool {
-        let (length, disk_bytes) = (self.requests[slot].length, self.bytes_to_compare(slot));
-        if self.peek(env, slot) {
-            return true;
-        }
-        let pool = if self.id == 0 { &env.admin_pool } else { &env.pool };
+        let pool = env.pool_of(self.line_of(slot));
+        let wanted = self.bytes_to_take(slot);
         let held = &mut self.requests[slot].held;
-        for bytes in [length, disk_bytes] {
+        let here = held.len();
+        for bytes in wanted {
             for (_, piece) in pieces(bytes, env.chunk_bytes) {
                 let Some(mut buffer) = pool.take(piece as usize) else {
-                    held.clear();
+                    held.truncate(here);
                     return false;
                 };
                 buffer.set_len(piece as usize);
@@ -81,8 +84,25 @@ impl Queue {
         true
     }
 
+    /// Bytes that the request needs buffers for: the host's data, and what the disk holds in its place. Data that came in
+    /// the capsule is in a buffer.
+    fn bytes_to_take(&self, slot: Slot) -> [u32; 2] {
+        let request = &self.requests[slot];
+        let in_capsule = matches!(request.host, HostMemory::Capsule { .. });
+        [if in_capsule { 0 } else { request.length }, self.bytes_to_compare(slot)]
+    }
+
+    /// Where the request waits for buffers.
+    fn line_of(&self, slot: Slot) -> Line {
+        match self.requests[slot].host {
+            _ if self.id == 0 => Line::Admin,
+            HostMemory::Capsule { .. } => Line::Compare,
+            _ => Line::Io,
+        }
+    }
+
     /// Data that came in the capsule needs no buffer and no transfer.
-    fn use_capsule_data(&mut self, env: &mut Env, slot: Slot, offset: usize, data: Option<Buffer>) {
+    fn keep_capsule_data(&mut self, slot: Slot, offset: usize, data: Option<Buffer>) {
         let request = &mut self.requests[slot];
         let length = request.length as usize;
         let Some(mut data) = data else { unreachable!("the offset was checked against the capsule") };
@@ -92,22 +112,12 @@ impl Queue {
         }
         data.set_len(length);
         request.held.push(Held::Buffer(data));
-        let extra = self.bytes_to_compare(slot);
-        if extra != 0 {
-            let Some(mut buffer) = env.pool.take(extra as usize) else {
-                self.requests[slot].fail(Failure::transient(Status::COMMAND_INTERRUPTED));
-                return self.reply(env, slot);
-            };
-            buffer.set_len(extra as usize);
-            self.requests[slot].held.push(Held::Buffer(buffer));
-        }
-        self.requests.enter(slot, State::DataIn);
-        self.execute(env, slot);
     }
 
     /// `DataIn`: has the host's data moved into our buffers, unless there is none to move.
     fn fetch(&mut self, env: &mut Env, slot: Slot) {
-        if !self.takes_data(slot) {
+        let in_capsule = matches!(self.requests[slot].host, HostMemory::Capsule { .. });
+        if in_capsule || !self.takes_data(slot) {
             return self.execute(env, slot);
         }
         let count = pieces(self.requests[slot].length, env.chunk_bytes).count();
@@ -164,9 +174,13 @@ impl Queue {
         }
     }
 
-    /// `-> DataOut`: the outcome is known.
+    /// `-> DataOut`: the outcome is known. Buffers with nothing for the host are given back at once, since it may take its
+    /// time with the response.
     pub(super) fn reply(&mut self, env: &mut Env, slot: Slot) {
         self.requests.enter(slot, State::DataOut);
+        if !self.sends_data(slot) {
+            self.requests[slot].held.clear();
+        }
         self.note_outcome(slot);
         // Behind a request that waits already, this one waits too, so that room goes to the first in order.
         if !self.blocked.is_empty() || !self.send_reply(env, slot) {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Errors, Reader, Unique, or, word};
-use crate::config::{ListenerConfig, Provider};
+use crate::config::{IN_CAPSULE_BYTES_MAX, ListenerConfig, Provider};
 
 /// The port that IANA gave to NVMe over RDMA.
 const PORT: u64 = 4420;
@@ -104,8 +104,8 @@ fn congestion(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<String> {
 fn in_capsule_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {
     let default = 8 << 10;
     let Some(size) = reader.size("in_capsule_bytes", errors) else { return default };
-    if size.value % 16 != 0 || size.value > 64 << 10 {
-        let message = format!("is {}, but must be a multiple of 16 up to 65536", size.value);
+    if size.value % 16 != 0 || size.value > u64::from(IN_CAPSULE_BYTES_MAX) {
+        let message = format!("is {}, but must be a multiple of 16 up to {IN_CAPSULE_BYTES_MAX}", size.value);
         errors.add(&size.span, reader.key("in_capsule_bytes"), message);
         return default;
     }
