@@ -3,14 +3,79 @@
 use zerocopy::little_endian::U32;
 
 use super::{AdminOpcode, SubmissionEntry};
+use crate::macros::bits;
+
+bits! {
+    /// Dword 10 of Identify.
+    pub struct IdentifyDword10(U32 as u32) {
+        /// Controller or Namespace Structure.
+        cns / with_cns: u8 = 7:0;
+        /// Controller Identifier.
+        cntid / with_cntid: u16 = 31:16;
+    }
+}
+
+bits! {
+    /// Dword 11 of Identify.
+    pub struct IdentifyDword11(U32 as u32) {
+        /// Command Set Identifier.
+        csi / with_csi: u8 = 31:24;
+    }
+}
+
+bits! {
+    /// Dword 10 of Get Log Page.
+    pub struct LogPageDword10(U32 as u32) {
+        /// Log Page Identifier.
+        lid / with_lid: u8 = 7:0;
+        /// Log Specific Parameter.
+        lsp / with_lsp: u8 = 14:8;
+        /// Retain Asynchronous Event.
+        rae / with_rae: bool = 15:15;
+        /// Number of Dwords, zero's based: the lower half.
+        numdl_z / with_numdl_z: u16 = 31:16;
+    }
+}
+
+bits! {
+    /// Dword 11 of Get Log Page.
+    pub struct LogPageDword11(U32 as u32) {
+        /// Number of Dwords, zero's based: the upper half.
+        numdu_z / with_numdu_z: u16 = 15:0;
+        /// Log Specific Identifier.
+        lsi / with_lsi: u16 = 31:16;
+    }
+}
+
+bits! {
+    /// Dword 10 of Get Features and Set Features.
+    pub struct FeatureDword10(U32 as u32) {
+        /// Feature Identifier.
+        fid / with_fid: u8 = 7:0;
+        /// Select (Get Features).
+        sel / with_sel: u8 = 10:8;
+        /// Save (Set Features).
+        sv / with_sv: bool = 31:31;
+    }
+}
+
+bits! {
+    /// Dword 10 of Abort.
+    pub struct AbortDword10(U32 as u32) {
+        /// Submission Queue Identifier of the command to abort.
+        sqid / with_sqid: u16 = 15:0;
+        /// Command Identifier of the command to abort.
+        cid / with_cid: u16 = 31:16;
+    }
+}
 
 /// Constructors and accessors of admin commands.
 impl SubmissionEntry {
     /// Identify: what `cns` selects, for a namespace and a controller where they apply. The data is 4,096 bytes.
     pub fn identify(cid: u16, cns: u8, nsid: u32, cntid: u16, csi: u8) -> Self {
         Self {
-            cdw10: U32::new(u32::from(cns) | u32::from(cntid) << 16),
-            cdw11: U32::new(u32::from(csi) << 24),
+            cdw10: U32::new(IdentifyDword10::default().with_cns(cns).with_cntid(cntid).bits()),
+            cdw11: U32::new(IdentifyDword11::default().with_csi(csi).bits()),
             ..Self::new(AdminOpcode::IDENTIFY.0, cid, nsid)
         }
     }
@@ -19,25 +84,26 @@ impl SubmissionEntry {
     pub fn get_log_page(cid: u16, lid: u8, nsid: u32, offset: u64, length: u32, retain_event: bool) -> Self {
         assert!(length >= 4 && length.is_multiple_of(4), "whole dwords, at least one");
         let numd_z = length / 4 - 1;
+        let cdw10 = LogPageDword10::default().with_lid(lid).with_rae(retain_event);
         Self {
-            cdw10: U32::new(u32::from(lid) | u32::from(retain_event) << 15 | (numd_z & 0xffff) << 16),
-            cdw11: U32::new(numd_z >> 16),
+            cdw10: U32::new(cdw10.with_numdl_z(numd_z as u16).bits()),
+            cdw11: U32::new(LogPageDword11::default().with_numdu_z((numd_z >> 16) as u16).bits()),
             cdw12: U32::new(offset as u32),
             cdw13: U32::new((offset >> 32) as u32),
             ..Self::new(AdminOpcode::GET_LOG_PAGE.0, cid, nsid)
         }
     }
 
-    /// Get Features.
+    /// Get Features; `select` is one of the eight values of its field.
     pub fn get_features(cid: u16, fid: u8, select: u8, nsid: u32) -> Self {
-        let cdw10 = U32::new(u32::from(fid) | u32::from(select & 0b111) << 8);
+        let cdw10 = U32::new(FeatureDword10::default().with_fid(fid).with_sel(select).bits());
         Self { cdw10, ..Self::new(AdminOpcode::GET_FEATURES.0, cid, nsid) }
     }
 
     /// Set Features to the value of dword 11.
     pub fn set_features(cid: u16, fid: u8, save: bool, cdw11: u32) -> Self {
         Self {
-            cdw10: U32::new(u32::from(fid) | u32::from(save) << 31),
+            cdw10: U32::new(FeatureDword10::default().with_fid(fid).with_sv(save).bits()),
             cdw11: U32::new(cdw11),
             ..Self::new(AdminOpcode::SET_FEATURES.0, cid, 0)
         }
@@ -45,7 +111,7 @@ impl SubmissionEntry {
 
     /// Abort a command of a queue.
     pub fn abort(cid: u16, sqid: u16, aborted_cid: u16) -> Self {
-        let cdw10 = U32::new(u32::from(sqid) | u32::from(aborted_cid) << 16);
+        let cdw10 = U32::new(AbortDword10::default().with_sqid(sqid).with_cid(aborted_cid).bits());
         Self { cdw10, ..Self::new(AdminOpcode::ABORT.0, cid, 0) }
     }
 
@@ -66,37 +132,38 @@ impl SubmissionEntry {
 
     /// Controller or Namespace Structure, of Identify.
     pub fn cns(&self) -> u8 {
-        self.cdw10.get() as u8
+        IdentifyDword10::from_bits(self.cdw10.get()).cns()
     }
 
     /// Controller Identifier, of Identify.
     pub fn cntid(&self) -> u16 {
-        (self.cdw10.get() >> 16) as u16
+        IdentifyDword10::from_bits(self.cdw10.get()).cntid()
     }
 
     /// Command Set Identifier, of Identify.
     pub fn csi(&self) -> u8 {
-        (self.cdw11.get() >> 24) as u8
+        IdentifyDword11::from_bits(self.cdw11.get()).csi()
     }
 
     /// Log Page Identifier.
     pub fn lid(&self) -> u8 {
-        self.cdw10.get() as u8
+        self.log_page().lid()
     }
 
     /// Log Specific Parameter.
     pub fn lsp(&self) -> u8 {
-        (self.cdw10.get() >> 8 & 0x7f) as u8
+        self.log_page().lsp()
     }
 
     /// Retain Asynchronous Event.
     pub fn rae(&self) -> bool {
-        self.cdw10.get() >> 15 & 1 != 0
+        self.log_page().rae()
     }
 
     /// Bytes of a log page that are asked for: NUMD counts dwords from zero. Beyond 16 GiB it saturates.
     pub fn log_length(&self) -> u32 {
-        let numd_z = (self.cdw11.get() & 0xffff) << 16 | self.cdw10.get() >> 16;
+        let upper = LogPageDword11::from_bits(self.cdw11.get()).numdu_z();
+        let numd_z = u32::from(upper) << 16 | u32::from(self.log_page().numdl_z());
         (u64::from(numd_z) * 4 + 4).try_into().unwrap_or(u32::MAX)
     }
 
@@ -107,27 +174,35 @@ impl SubmissionEntry {
 
     /// Feature Identifier.
     pub fn fid(&self) -> u8 {
-        self.cdw10.get() as u8
+        self.feature().fid()
     }
 
     /// Select, of Get Features.
     pub fn sel(&self) -> u8 {
-        (self.cdw10.get() >> 8 & 0b111) as u8
+        self.feature().sel()
     }
 
     /// Save, of Set Features.
     pub fn sv(&self) -> bool {
-        self.cdw10.get() >> 31 != 0
+        self.feature().sv()
     }
 
     /// The queue of the command to abort.
     pub fn abort_sqid(&self) -> u16 {
-        self.cdw10.get() as u16
+        AbortDword10::from_bits(self.cdw10.get()).sqid()
     }
 
     /// The identifier of the command to abort.
     pub fn abort_cid(&self) -> u16 {
-        (self.cdw10.get() >> 16) as u16
+        AbortDword10::from_bits(self.cdw10.get()).cid()
+    }
+
+    fn log_page(&self) -> LogPageDword10 {
+        LogPageDword10::from_bits(self.cdw10.get())
+    }
+
+    fn feature(&self) -> FeatureDword10 {
+        FeatureDword10::from_bits(self.cdw10.get())
     }
 }
 

@@ -15,6 +15,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use crate::macros::{open_enum, wire};
 use crate::sgl::SglDescriptor;
 
+pub use admin::{
+    AbortDword10, FeatureDword10, IdentifyDword10, IdentifyDword11, LogPageDword10, LogPageDword11,
+};
 pub use fabrics::{ConnectCommand, ConnectData, PropertySize};
 pub use io::{DsmAttributes, DsmRange, IoFlags};
 

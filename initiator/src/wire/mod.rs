@@ -1,0 +1,183 @@
+//! Commands as they are built; [`answers`] are read next door.
+
+pub(crate) mod answers;
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use ringfab_spec::features::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
+use ringfab_spec::identify::{Cns, NamespaceList};
+use ringfab_spec::log::LogId;
+use ringfab_spec::nqn::NqnError;
+use ringfab_spec::property::{Configuration, ShutdownNotification, offset};
+use ringfab_spec::rdma_cm;
+use ringfab_spec::sqe::{ConnectData, PropertySize};
+use ringfab_spec::{CompletionEntry, Nqn, SglDescriptor, SubmissionEntry};
+
+use crate::identity::HostIdentity;
+use answers::ControllerFacts;
+
+pub(crate) use ringfab_spec::identify::NSID_ALL;
+
+/// A response capsule.
+pub(crate) const RESPONSE_BYTES: usize = CompletionEntry::SIZE;
+/// Asks for any controller.
+pub(crate) const CNTLID_DYNAMIC: u16 = ConnectData::CNTLID_DYNAMIC;
+/// Entries of a list of active namespaces.
+pub(crate) const ACTIVE_LIST_ENTRIES: usize = NamespaceList::COUNT_MAX;
+/// Identifiers are given when a command is sent.
+const NO_CID: u16 = 0;
+
+pub(crate) fn read(nsid: u32, lba: u64, nlb: u32) -> SubmissionEntry {
+    SubmissionEntry::read(NO_CID, nsid, lba, nlb)
+}
+
+pub(crate) fn write(nsid: u32, lba: u64, nlb: u32, fua: bool) -> SubmissionEntry {
+    SubmissionEntry::write(NO_CID, nsid, lba, nlb, fua)
+}
+
+pub(crate) fn compare(nsid: u32, lba: u64, nlb: u32) -> SubmissionEntry {
+    SubmissionEntry::compare(NO_CID, nsid, lba, nlb)
+}
+
+pub(crate) fn write_zeroes(nsid: u32, lba: u64, nlb: u32, deallocate: bool, fua: bool) -> SubmissionEntry {
+    SubmissionEntry::write_zeroes(NO_CID, nsid, lba, nlb, deallocate, fua)
+}
+
+pub(crate) fn discard(nsid: u32, ranges: u32) -> SubmissionEntry {
+    SubmissionEntry::deallocate(NO_CID, nsid, ranges as u16)
+}
+
+pub(crate) fn flush(nsid: u32) -> SubmissionEntry {
+    SubmissionEntry::flush(NO_CID, nsid)
+}
+
+pub(crate) fn abort(sqid: u16, cid: u16) -> SubmissionEntry {
+    SubmissionEntry::abort(NO_CID, sqid, cid)
+}
+
+pub(crate) fn keep_alive() -> SubmissionEntry {
+    SubmissionEntry::keep_alive(NO_CID)
+}
+
+pub(crate) fn async_event_request() -> SubmissionEntry {
+    SubmissionEntry::async_event_request(NO_CID)
+}
+
+/// Connect of a queue of `size` entries. A keep-alive timeout too long for its field is the longest.
+pub(crate) fn connect(qid: u16, size: u16, keep_alive: Duration) -> SubmissionEntry {
+    let kato_ms = u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX);
+    SubmissionEntry::connect(NO_CID, qid, u32::from(size), kato_ms, false)
+}
+
+/// The data of a Connect.
+pub(crate) fn connect_data(
+    host: &HostIdentity,
+    cntlid: u16,
+    subsystem: &str,
+) -> Result<ConnectData, NqnError> {
+    let (subsystem, host_nqn) = (Nqn::new(subsystem)?, Nqn::new(&host.nqn)?);
+    Ok(ConnectData::new(host.id.into_bytes(), cntlid, subsystem, host_nqn))
+}
+
+pub(crate) fn get_capabilities() -> SubmissionEntry {
+    SubmissionEntry::property_get(NO_CID, offset::CAP, PropertySize::Eight)
+}
+
+pub(crate) fn get_version() -> SubmissionEntry {
+    SubmissionEntry::property_get(NO_CID, offset::VS, PropertySize::Four)
+}
+
+pub(crate) fn get_status() -> SubmissionEntry {
+    SubmissionEntry::property_get(NO_CID, offset::CSTS, PropertySize::Four)
+}
+
+/// Enables, with the entry sizes of the NVM Command Set: 64 and 16 bytes.
+fn enabled() -> Configuration {
+    Configuration::default().with_en(true).with_iosqes(6).with_iocqes(4)
+}
+
+pub(crate) fn set_enabled() -> SubmissionEntry {
+    SubmissionEntry::property_set(NO_CID, offset::CC, PropertySize::Four, u64::from(enabled().bits()))
+}
+
+pub(crate) fn set_shutdown() -> SubmissionEntry {
+    let value = enabled().with_shn(ShutdownNotification::NORMAL);
+    SubmissionEntry::property_set(NO_CID, offset::CC, PropertySize::Four, u64::from(value.bits()))
+}
+
+pub(crate) fn identify_controller() -> SubmissionEntry {
+    SubmissionEntry::identify(NO_CID, Cns::CONTROLLER.0, 0, 0, 0)
+}
+
+pub(crate) fn identify_nvm_limits() -> SubmissionEntry {
+    SubmissionEntry::identify(NO_CID, Cns::COMMAND_SET_CONTROLLER.0, 0, 0, 0)
+}
+
+pub(crate) fn identify_active(after: u32) -> SubmissionEntry {
+    SubmissionEntry::identify(NO_CID, Cns::ACTIVE_NAMESPACES.0, after, 0, 0)
+}
+
+pub(crate) fn identify_namespace(nsid: u32) -> SubmissionEntry {
+    SubmissionEntry::identify(NO_CID, Cns::NAMESPACE.0, nsid, 0, 0)
+}
+
+pub(crate) fn identify_descriptors(nsid: u32) -> SubmissionEntry {
+    SubmissionEntry::identify(NO_CID, Cns::NAMESPACE_DESCRIPTORS.0, nsid, 0, 0)
+}
+
+pub(crate) fn changed_namespaces(length: u32) -> SubmissionEntry {
+    log_page(LogId::CHANGED_NAMESPACE_LIST.0, NSID_ALL, 0, length)
+}
+
+/// Get Log Page, clearing its event; `length` is a multiple of four.
+pub(crate) fn log_page(page: u8, nsid: u32, offset: u64, length: u32) -> SubmissionEntry {
+    SubmissionEntry::get_log_page(NO_CID, page, nsid, offset, length, false)
+}
+
+pub(crate) fn set_queue_count(queues: u16) -> SubmissionEntry {
+    let count = NonZeroU16::new(queues).unwrap_or(NonZeroU16::MIN);
+    let value = NumberOfQueues::from_counts(count, count);
+    SubmissionEntry::set_features(NO_CID, FeatureId::NUMBER_OF_QUEUES.0, false, value.bits())
+}
+
+/// The notices that we act on, of those that the controller has.
+pub(crate) fn set_event_config(facts: &ControllerFacts) -> SubmissionEntry {
+    let value = AsyncEventConfiguration::default()
+        .with_namespace_attribute_notices(facts.namespace_attribute_notices);
+    SubmissionEntry::set_features(NO_CID, FeatureId::ASYNC_EVENT_CONFIGURATION.0, false, value.bits())
+}
+
+pub(crate) fn set_identifier(entry: &mut SubmissionEntry, cid: u16) {
+    entry.cid.set(cid);
+}
+
+pub(crate) fn set_no_data(entry: &mut SubmissionEntry) {
+    // A keyed block of no bytes: what other hosts send, and what controllers that look at the type anyway accept.
+    entry.sgl = SglDescriptor::keyed(0, 0, 0, false);
+}
+
+pub(crate) fn set_in_capsule_data(entry: &mut SubmissionEntry, length: u32) {
+    entry.sgl = SglDescriptor::in_capsule(0, length);
+}
+
+pub(crate) fn set_keyed_data(entry: &mut SubmissionEntry, address: u64, length: u32, key: u32) {
+    entry.sgl = SglDescriptor::keyed(address, length, key, true);
+}
+
+/// The private data with which a queue connects.
+pub(crate) fn cm_request(qid: u16, size: u16) -> rdma_cm::Request {
+    rdma_cm::Request::new(qid, size, size, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfab_spec::IntoBytes;
+
+    use super::*;
+
+    #[test]
+    fn the_request_for_a_queue_says_its_size_in_both_directions() {
+        assert_eq!(cm_request(3, 129).as_bytes()[..8], [0, 0, 3, 0, 129, 0, 128, 0]);
+    }
+}
