@@ -7,7 +7,7 @@ use crate::blocking::{Controller, EngineOptions};
 use crate::error::{Cause, ConnectError, IoError, Step};
 use crate::options::ConnectOptions;
 use crate::url::{HostName, Url};
-use crate::wire;
+use crate::wire::answers;
 
 /// An entry of the discovery log page (Base 2.0, section 5.16.1.23).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ fn read_page(controller: &Controller, offset: u64, length: usize) -> Result<Vec<
 }
 
 fn describe(entry: &DiscoveryLogEntry, template: &Url) -> DiscoveryEntry {
-    let subsystem = wire::text_at(entry.subnqn.bytes(), 0, entry.subnqn.bytes().len());
+    let subsystem = answers::nqn_text(&entry.subnqn);
     let (address, service) = (entry.traddr.to_string(), entry.trsvcid.to_string());
     DiscoveryEntry {
         transport: entry.trtype.to_string(),

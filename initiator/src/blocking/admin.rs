@@ -1,5 +1,7 @@
 //! Admin commands of a program.
 
+use ringfab_spec::identify::DATA_LEN as IDENTIFY_BYTES;
+use ringfab_spec::log::{LogId, Smart};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::Controller;
@@ -9,8 +11,6 @@ use crate::wire;
 
 /// The most bytes of a log page that one command reads: every controller allows a page.
 const LOG_BYTES_MAX: usize = 4096;
-/// Bytes of an Identify data structure.
-const IDENTIFY_BYTES: usize = 4096;
 
 impl Controller {
     /// Runs an admin command that reads `length` bytes (zero for none) from the controller.
@@ -72,8 +72,6 @@ impl Controller {
     /// # Errors
     /// The command's.
     pub fn smart(&self) -> Result<Vec<u8>, IoError> {
-        /// SMART / Health Information (Base 2.0, section 5.16.1.3).
-        const SMART: u8 = 0x02;
-        self.log_page(SMART, wire::NSID_ALL, 0, 512)
+        self.log_page(LogId::SMART.0, wire::NSID_ALL, 0, Smart::SIZE)
     }
 }

@@ -1,7 +1,11 @@
 //! `ringfab id-ctrl` and `ringfab id-ns`: Identify data structures by the specification's abbreviations.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
+use ringfab_spec::FromBytes;
+use ringfab_spec::identify::{IdentifyController, IdentifyNamespace};
+use ringfab_spec::nqn::NqnField;
+use ringfab_spec::zerocopy::{Immutable, KnownLayout, Unaligned};
 use serde_json::{Map, Value};
 
 use super::engine::only_namespace;
@@ -20,113 +24,134 @@ pub(crate) struct IdNsArgs {
     connect: ConnectArgs,
 }
 
-/// A field of an Identify data structure: its abbreviation, its first byte, and what the bytes are.
+/// A field of an Identify data structure: its abbreviation and its value.
 struct Field {
     name: &'static str,
-    offset: usize,
-    shape: Shape,
+    value: Shown,
 }
 
-enum Shape {
-    /// A little-endian number of this many bytes, in decimal.
-    Number(usize),
+enum Shown {
+    /// A number, in decimal.
+    Number(u64),
     /// The same in hexadecimal, since its bits have meanings.
-    Bits(usize),
-    /// ASCII, padded with blanks or zeroes.
-    Text(usize),
-    /// Bytes in order.
-    Bytes(usize),
+    Bits(u64),
+    /// Text without its padding.
+    Text(String),
 }
 
-const fn field(name: &'static str, offset: usize, shape: Shape) -> Field {
-    Field { name, offset, shape }
+fn number(name: &'static str, value: impl Into<u64>) -> Field {
+    Field { name, value: Shown::Number(value.into()) }
 }
 
-/// Identify Controller (Base 2.0, section 5.17.2.1, figure 275).
-const CONTROLLER: &[Field] = &[
-    field("vid", 0, Shape::Bits(2)),
-    field("ssvid", 2, Shape::Bits(2)),
-    field("sn", 4, Shape::Text(20)),
-    field("mn", 24, Shape::Text(40)),
-    field("fr", 64, Shape::Text(8)),
-    field("rab", 72, Shape::Number(1)),
-    field("ieee", 73, Shape::Bits(3)),
-    field("cmic", 76, Shape::Bits(1)),
-    field("mdts", 77, Shape::Number(1)),
-    field("cntlid", 78, Shape::Number(2)),
-    field("ver", 80, Shape::Bits(4)),
-    field("oaes", 92, Shape::Bits(4)),
-    field("ctratt", 96, Shape::Bits(4)),
-    field("cntrltype", 111, Shape::Number(1)),
-    field("fguid", 112, Shape::Bytes(16)),
-    field("oacs", 256, Shape::Bits(2)),
-    field("acl", 258, Shape::Number(1)),
-    field("aerl", 259, Shape::Number(1)),
-    field("frmw", 260, Shape::Bits(1)),
-    field("lpa", 261, Shape::Bits(1)),
-    field("elpe", 262, Shape::Number(1)),
-    field("kas", 320, Shape::Number(2)),
-    field("sqes", 512, Shape::Bits(1)),
-    field("cqes", 513, Shape::Bits(1)),
-    field("maxcmd", 514, Shape::Number(2)),
-    field("nn", 516, Shape::Number(4)),
-    field("oncs", 520, Shape::Bits(2)),
-    field("fuses", 522, Shape::Bits(2)),
-    field("fna", 524, Shape::Bits(1)),
-    field("vwc", 525, Shape::Bits(1)),
-    field("awun", 526, Shape::Number(2)),
-    field("awupf", 528, Shape::Number(2)),
-    field("sgls", 536, Shape::Bits(4)),
-    field("mnan", 540, Shape::Number(4)),
-    field("subnqn", 768, Shape::Text(256)),
-    field("ioccsz", 1792, Shape::Number(4)),
-    field("iorcsz", 1796, Shape::Number(4)),
-    field("icdoff", 1800, Shape::Number(2)),
-    field("fcatt", 1802, Shape::Bits(1)),
-    field("msdbd", 1803, Shape::Number(1)),
-    field("ofcs", 1804, Shape::Bits(2)),
-];
+fn bits(name: &'static str, value: impl Into<u64>) -> Field {
+    Field { name, value: Shown::Bits(value.into()) }
+}
 
-/// Identify Namespace of the NVM Command Set (NVM Command Set 1.0, section 4.1.5.1, figure 97).
-const NAMESPACE: &[Field] = &[
-    field("nsze", 0, Shape::Number(8)),
-    field("ncap", 8, Shape::Number(8)),
-    field("nuse", 16, Shape::Number(8)),
-    field("nsfeat", 24, Shape::Bits(1)),
-    field("nlbaf", 25, Shape::Number(1)),
-    field("flbas", 26, Shape::Bits(1)),
-    field("mc", 27, Shape::Bits(1)),
-    field("dpc", 28, Shape::Bits(1)),
-    field("dps", 29, Shape::Bits(1)),
-    field("nmic", 30, Shape::Bits(1)),
-    field("rescap", 31, Shape::Bits(1)),
-    field("dlfeat", 33, Shape::Bits(1)),
-    field("nawun", 34, Shape::Number(2)),
-    field("nawupf", 36, Shape::Number(2)),
-    field("npwg", 64, Shape::Number(2)),
-    field("npwa", 66, Shape::Number(2)),
-    field("npdg", 68, Shape::Number(2)),
-    field("npda", 70, Shape::Number(2)),
-    field("nows", 72, Shape::Number(2)),
-    field("mssrl", 74, Shape::Number(2)),
-    field("anagrpid", 92, Shape::Number(4)),
-    field("nsattr", 99, Shape::Bits(1)),
-    field("nvmsetid", 100, Shape::Number(2)),
-    field("endgid", 102, Shape::Number(2)),
-    field("nguid", 104, Shape::Bytes(16)),
-    field("eui64", 120, Shape::Bytes(8)),
-    field("lbaf0", 128, Shape::Bits(4)),
-];
+fn text(name: &'static str, value: &impl ToString) -> Field {
+    Field { name, value: Shown::Text(value.to_string()) }
+}
 
-/// Bytes of an Identify data structure.
-const IDENTIFY_BYTES: usize = 4096;
+/// Bytes in their order.
+fn bytes(name: &'static str, value: &[u8]) -> Field {
+    text(name, &value.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+/// Identify Controller (Base 2.0, section 5.17.2.1). Fields that count from zero are shown as they are.
+fn controller_fields(page: &IdentifyController) -> Vec<Field> {
+    let [oui0, oui1, oui2] = page.ieee;
+    vec![
+        bits("vid", page.vid.get()),
+        bits("ssvid", page.ssvid.get()),
+        text("sn", &page.sn),
+        text("mn", &page.mn),
+        text("fr", &page.fr),
+        number("rab", page.rab),
+        bits("ieee", u32::from_le_bytes([oui0, oui1, oui2, 0])),
+        bits("cmic", page.cmic.bits()),
+        number("mdts", page.mdts),
+        number("cntlid", page.cntlid.get()),
+        bits("ver", page.ver.bits()),
+        bits("oaes", page.oaes.bits()),
+        bits("ctratt", page.ctratt.bits()),
+        number("cntrltype", page.cntrltype.0),
+        bytes("fguid", &page.fguid),
+        bits("oacs", page.oacs.bits()),
+        number("acl", page.acl_z),
+        number("aerl", page.aerl_z),
+        bits("frmw", page.frmw.bits()),
+        bits("lpa", page.lpa.bits()),
+        number("elpe", page.elpe_z),
+        number("kas", page.kas.get()),
+        bits("sqes", page.sqes.bits()),
+        bits("cqes", page.cqes.bits()),
+        number("maxcmd", page.maxcmd.get()),
+        number("nn", page.nn.get()),
+        bits("oncs", page.oncs.bits()),
+        bits("fuses", page.fuses.bits()),
+        bits("fna", page.fna.bits()),
+        bits("vwc", page.vwc.bits()),
+        number("awun", page.awun_z.get()),
+        number("awupf", page.awupf_z.get()),
+        bits("sgls", page.sgls.bits()),
+        number("mnan", page.mnan.get()),
+        subsystem_name(&page.subnqn),
+        number("ioccsz", page.ioccsz.get()),
+        number("iorcsz", page.iorcsz.get()),
+        number("icdoff", page.icdoff.get()),
+        bits("fcatt", page.fcatt),
+        number("msdbd", page.msdbd),
+        bits("ofcs", page.ofcs.bits()),
+    ]
+}
+
+/// A name, or what is wrong with it: one with control characters could write to the terminal.
+fn subsystem_name(field: &NqnField) -> Field {
+    match field.parse() {
+        Ok(name) => text("subnqn", &name),
+        Err(error) => text("subnqn", &format!("({error})")),
+    }
+}
+
+/// Identify Namespace of the NVM Command Set (NVM Command Set 1.0, section 4.1.5.1). Fields that count from zero are
+/// shown as they are.
+fn namespace_fields(page: &IdentifyNamespace) -> Vec<Field> {
+    vec![
+        number("nsze", page.nsze.get()),
+        number("ncap", page.ncap.get()),
+        number("nuse", page.nuse.get()),
+        bits("nsfeat", page.nsfeat.bits()),
+        number("nlbaf", page.nlbaf_z),
+        bits("flbas", page.flbas.bits()),
+        bits("mc", page.mc.bits()),
+        bits("dpc", page.dpc.bits()),
+        bits("dps", page.dps.bits()),
+        bits("nmic", page.nmic.bits()),
+        bits("rescap", page.rescap.bits()),
+        bits("dlfeat", page.dlfeat.bits()),
+        number("nawun", page.nawun_z.get()),
+        number("nawupf", page.nawupf_z.get()),
+        number("npwg", page.npwg_z.get()),
+        number("npwa", page.npwa_z.get()),
+        number("npdg", page.npdg_z.get()),
+        number("npda", page.npda_z.get()),
+        number("nows", page.nows_z.get()),
+        number("mssrl", page.mssrl.get()),
+        number("anagrpid", page.anagrpid.get()),
+        bits("nsattr", page.nsattr.bits()),
+        number("nvmsetid", page.nvmsetid.get()),
+        number("endgid", page.endgid.get()),
+        bytes("nguid", &page.nguid),
+        bytes("eui64", &page.eui64),
+        bits("lbaf0", page.lbaf[0].bits()),
+    ]
+}
 
 /// Shows the Identify Controller data structure.
 pub(crate) fn id_ctrl(args: &IdCtrlArgs, context: &Context) -> Result<()> {
     let bytes = with_controller(&args.connect, context, |controller| {
         controller.identify_controller().context("Identify Controller")
     })?;
-    show(&bytes, CONTROLLER, context)
+    show(&controller_fields(structure(&bytes)?), context)
 }
 
 /// Shows the Identify Namespace data structure.
@@ -135,19 +160,23 @@ pub(crate) fn id_ns(args: &IdNsArgs, context: &Context) -> Result<()> {
         let namespace = only_namespace(&controller.namespaces())?;
         controller.identify_namespace(namespace.nsid).context("Identify Namespace")
     })?;
-    show(&bytes, NAMESPACE, context)
+    show(&namespace_fields(structure(&bytes)?), context)
 }
 
-fn show(bytes: &[u8], fields: &[Field], context: &Context) -> Result<()> {
-    ensure!(bytes.len() >= IDENTIFY_BYTES, "the data are {} bytes instead of {IDENTIFY_BYTES}", bytes.len());
+/// The data of an Identify command as the structure that they are.
+fn structure<T: FromBytes + KnownLayout + Immutable + Unaligned>(bytes: &[u8]) -> Result<&T> {
+    T::ref_from_bytes(bytes).map_err(|_| anyhow!("the data are {} bytes long", bytes.len()))
+}
+
+fn show(fields: &[Field], context: &Context) -> Result<()> {
     output::either(
         context.json,
         || {
-            let named = fields.iter().map(|field| (field.name.to_owned(), field.value(bytes)));
+            let named = fields.iter().map(|field| (field.name.to_owned(), field.value()));
             Value::Object(named.collect::<Map<_, _>>())
         },
         || {
-            let rows: Vec<_> = fields.iter().map(|field| (field.name, field.text(bytes))).collect();
+            let rows: Vec<_> = fields.iter().map(|field| (field.name, field.text())).collect();
             output::pairs(&rows)
         },
     )
@@ -155,63 +184,53 @@ fn show(bytes: &[u8], fields: &[Field], context: &Context) -> Result<()> {
 
 impl Field {
     /// For programs: numbers stay numbers.
-    fn value(&self, data: &[u8]) -> Value {
-        match self.shape {
-            Shape::Number(length) | Shape::Bits(length) => number(&data[self.offset..][..length]).into(),
-            _ => self.text(data).into(),
+    fn value(&self) -> Value {
+        match &self.value {
+            Shown::Number(number) | Shown::Bits(number) => (*number).into(),
+            Shown::Text(text) => text.as_str().into(),
         }
     }
 
-    fn text(&self, data: &[u8]) -> String {
-        let at = |length: usize| &data[self.offset..][..length];
-        match self.shape {
-            Shape::Number(length) => number(at(length)).to_string(),
-            Shape::Bits(length) => format!("{:#x}", number(at(length))),
-            Shape::Text(length) => ascii(at(length)),
-            Shape::Bytes(length) => at(length).iter().map(|byte| format!("{byte:02x}")).collect(),
+    fn text(&self) -> String {
+        match &self.value {
+            Shown::Number(number) => number.to_string(),
+            Shown::Bits(number) => format!("{number:#x}"),
+            Shown::Text(text) => text.clone(),
         }
     }
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
-/// Text of a peer: what could move a terminal's cursor is shown as a question mark.
-fn ascii(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    let shown = |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '?' };
-    bytes[..end].iter().map(shown).collect::<String>().trim_end().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_field_lies_within_the_structure_and_after_the_one_before() {
-        for fields in [CONTROLLER, NAMESPACE] {
-            let mut end = 0;
-            for field in fields {
-                assert!(field.offset >= end, "{}", field.name);
-                end = field.offset
-                    + match field.shape {
-                        Shape::Number(length) | Shape::Bits(length) => length,
-                        Shape::Text(length) | Shape::Bytes(length) => length,
-                    };
-            }
-            assert!(end <= IDENTIFY_BYTES);
-        }
+    fn shown(fields: &[Field], name: &str) -> String {
+        fields.iter().find(|field| field.name == name).expect("a field").text()
     }
 
     #[test]
-    fn numbers_are_little_endian_and_text_is_cleaned() {
-        let mut data = vec![0; IDENTIFY_BYTES];
+    fn a_controller_shows_its_numbers_bits_and_texts_and_cannot_control_a_terminal() {
+        let mut data = vec![0; 4096];
         data[4..10].copy_from_slice(b"S1\x1b[ \0");
+        data[73..76].copy_from_slice(&[1, 2, 3]);
+        data[112..114].copy_from_slice(&[0xab, 1]);
         data[516..520].copy_from_slice(&[1, 2, 0, 0]);
-        let text = |name| CONTROLLER.iter().find(|field| field.name == name).expect("a field").text(&data);
-        assert_eq!(text("sn"), "S1?[");
-        assert_eq!(text("nn"), "513");
-        assert_eq!(text("vid"), "0x0");
+        data[768..772].copy_from_slice(b"n\x1b[H");
+        let fields = controller_fields(structure(&data).expect("as long as the structure"));
+        assert_eq!(shown(&fields, "sn"), "S1.[");
+        assert_eq!(shown(&fields, "ieee"), "0x30201");
+        assert_eq!(shown(&fields, "fguid"), format!("ab01{}", "0".repeat(28)));
+        assert_eq!(shown(&fields, "nn"), "513");
+        assert_eq!(shown(&fields, "vid"), "0x0");
+        assert!(!shown(&fields, "subnqn").contains('\x1b'));
+    }
+
+    #[test]
+    fn data_that_are_too_short_are_an_error() {
+        assert!(structure::<IdentifyNamespace>(&[0; 4095]).is_err());
+        let data = [0xff; 4096];
+        let fields = namespace_fields(structure(&data).expect("as long as the structure"));
+        assert_eq!(shown(&fields, "nsze"), u64::MAX.to_string());
+        assert_eq!(shown(&fields, "lbaf0"), "0xffffffff");
     }
 }

@@ -5,18 +5,18 @@ use ringfab_reactor::Time;
 use super::Controller;
 use crate::error::Cause;
 use crate::namespace::{ControllerInfo, Namespace};
-use crate::wire;
+use crate::wire::answers;
 
 /// Collected while the sequence runs.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) cntlid: u16,
-    pub(super) capabilities: wire::Capabilities,
+    pub(super) capabilities: answers::Capabilities,
     pub(super) version: (u16, u8, u8),
-    pub(super) controller: wire::ControllerFacts,
-    pub(super) limits: wire::NvmLimits,
+    pub(super) controller: answers::ControllerFacts,
+    pub(super) limits: answers::NvmLimits,
     /// CSTS as last seen.
-    pub(super) last_status: wire::ControllerStatus,
+    pub(super) last_status: answers::ControllerStatus,
     /// When the controller must be ready.
     pub(super) ready_until: Time,
     pub(super) queues: u16,
@@ -51,7 +51,7 @@ impl Facts {
 
     /// A namespace from its Identify data; `None` when it is not active.
     pub(super) fn namespace(&self, nsid: u32, data: &[u8]) -> Result<Option<Namespace>, Cause> {
-        let facts = wire::parse_namespace(data);
+        let facts = answers::parse_namespace(data);
         if facts.blocks == 0 {
             return Ok(None);
         }

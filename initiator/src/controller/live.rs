@@ -13,7 +13,7 @@ use crate::error::{Cause, IoError, Step};
 use crate::namespace::Namespace;
 use crate::request::{AdminRequest, IoOperation, IoRequest, Refused, SubmitError};
 use crate::transport::rdma::NotSent;
-use crate::wire;
+use crate::wire::{self, answers};
 
 /// How often a command is tried again when its status says that it may help.
 const RETRIES_MAX: u8 = 5;
@@ -265,7 +265,7 @@ impl Controller {
             tracing::debug!(peer = self.peer, status = %entry.status(), "no asynchronous events");
             return;
         }
-        let changed = wire::is_namespace_change(entry);
+        let changed = answers::is_namespace_change(entry);
         tracing::info!(peer = self.peer, dw0 = entry.dw0.get(), changed, "asynchronous event");
         if changed && self.phase == Phase::Live {
             match self.task {

@@ -34,7 +34,7 @@ use crate::queue::Queue;
 use crate::reconnect::Loss;
 use crate::request::{ControllerId, HostEvent};
 use crate::transport::rdma::RdmaConnect;
-use crate::wire;
+use crate::wire::answers;
 use facts::Facts;
 use sequence::Task;
 use timers::{KeepAlive, Timers};
@@ -244,7 +244,7 @@ impl Controller {
             Event::Established { private_data, .. } => self.on_established(core, qid, &private_data),
             Event::Rejected { private_data, .. } => {
                 self.queue_ended(qid);
-                self.lose(core, Step::Mpa, Cause::Rejected(wire::reject_text(&private_data)));
+                self.lose(core, Step::Mpa, Cause::Rejected(answers::reject_text(&private_data)));
             }
             Event::ConnectFailed { error, .. } => {
                 self.queue_ended(qid);
@@ -271,7 +271,7 @@ impl Controller {
         if self.phase == Phase::Closing {
             return;
         }
-        let Some(credits) = wire::accept_queue_size(private_data) else {
+        let Some(credits) = answers::accept_queue_size(private_data) else {
             return self.lose(
                 core,
                 Step::Mpa,

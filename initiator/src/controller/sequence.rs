@@ -12,7 +12,7 @@ use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
 use crate::error::{Cause, Step};
 use crate::request::HostEvent;
-use crate::wire;
+use crate::wire::{self, answers};
 
 /// One of the commands. Where a number stands in it, it is the queue or the namespace that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,29 +203,29 @@ impl Controller {
                     return Err(Cause::Unsupported(text.to_owned()));
                 }
             }
-            Task::Capabilities => facts.capabilities = wire::parse_capabilities(entry.result()),
-            Task::Version => facts.version = wire::parse_version(entry.result()),
+            Task::Capabilities => facts.capabilities = answers::parse_capabilities(entry.result()),
+            Task::Version => facts.version = answers::parse_version(entry.result()),
             Task::Enable => facts.ready_until = core.now() + facts.capabilities.timeout,
             Task::ReadyStatus | Task::ShutdownStatus => {
-                facts.last_status = wire::parse_status(entry.result());
+                facts.last_status = answers::parse_status(entry.result());
             }
             Task::Identify => {
-                with(&mut |bytes| facts.controller = wire::parse_controller(bytes));
+                with(&mut |bytes| facts.controller = answers::parse_controller(bytes));
                 self.check_controller()?;
             }
             Task::Limits => {
-                facts.limits = wire::NvmLimits::default();
+                facts.limits = answers::NvmLimits::default();
                 if success {
-                    with(&mut |bytes| facts.limits = wire::parse_nvm_limits(bytes));
+                    with(&mut |bytes| facts.limits = answers::parse_nvm_limits(bytes));
                 }
             }
             Task::QueueCount => {
-                let allowed = wire::parse_queue_count(entry);
+                let allowed = answers::parse_queue_count(entry);
                 facts.queues = allowed.min(self.options.queues_wanted());
             }
             Task::List(_) => {
                 let list = &mut facts.list;
-                with(&mut |bytes| wire::parse_active(bytes, list));
+                with(&mut |bytes| answers::parse_active(bytes, list));
             }
             Task::Namespace(index) if success => {
                 let nsid = facts.list[index];
@@ -236,7 +236,7 @@ impl Controller {
             Task::Descriptors(_) if success => {
                 let namespace = facts.namespaces.last_mut();
                 let mut uuid = None;
-                with(&mut |bytes| uuid = wire::parse_uuid(bytes));
+                with(&mut |bytes| uuid = answers::parse_uuid(bytes));
                 if let Some(namespace) = namespace {
                     namespace.identity.uuid = uuid;
                 }
@@ -253,7 +253,7 @@ impl Controller {
             let text = "the controller has no keyed SGLs, which RDMA needs".to_owned();
             return Err(Cause::Unsupported(text));
         }
-        if facts.keep_alive_unit == 0 {
+        if !facts.keep_alive {
             self.keep_alive = Default::default();
         }
         self.keep_alive.traffic_based = facts.traffic_based_keep_alive;

@@ -1,0 +1,264 @@
+//! What a controller's answers say, as far as it matters here.
+
+use std::time::Duration;
+
+use ringfab_spec::features::NumberOfQueues;
+use ringfab_spec::identify::{
+    ControllerType, IdentifyController, IdentifyNamespace, IdentifyNvmController, NamespaceDescriptor,
+    NamespaceDescriptors, NamespaceList,
+};
+use ringfab_spec::log::{AsyncEvent, NoticeInfo};
+use ringfab_spec::nqn::NqnField;
+use ringfab_spec::property::{self, ShutdownStatus};
+use ringfab_spec::zerocopy::{Immutable, KnownLayout, Unaligned};
+use ringfab_spec::{CompletionEntry, FromBytes, rdma_cm};
+use uuid::Uuid;
+
+use crate::namespace::NamespaceIdentity;
+
+/// How many commands a controller that accepted can receive; `None` when what it said is not of NVMe/RDMA.
+pub(crate) fn accept_queue_size(private_data: &[u8]) -> Option<u16> {
+    let (accept, _) = rdma_cm::Accept::read_from_prefix(private_data).ok()?;
+    (accept.recfmt.get() == 0).then(|| accept.crqsize.get())
+}
+
+/// What a controller that rejected said.
+pub(crate) fn reject_text(private_data: &[u8]) -> String {
+    match rdma_cm::Reject::read_from_prefix(private_data) {
+        Ok((reject, _)) => reject.status().to_string(),
+        Err(_) => "it gave no NVMe/RDMA reason".to_owned(),
+    }
+}
+
+/// I/O queues allocated: as many of a kind as there are of the scarcer one.
+pub(crate) fn parse_queue_count(entry: &CompletionEntry) -> u16 {
+    let allocated = NumberOfQueues::from_bits(entry.dw0.get());
+    u16::try_from(allocated.nsq().min(allocated.ncq())).unwrap_or(u16::MAX)
+}
+
+/// Whether an event says that namespaces changed.
+pub(crate) fn is_namespace_change(entry: &CompletionEntry) -> bool {
+    let event = AsyncEvent::from_bits(entry.dw0.get());
+    event.as_notice() == Some(NoticeInfo::NAMESPACE_ATTRIBUTE_CHANGED)
+}
+
+/// CAP, as far as it matters here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Capabilities {
+    /// Entries that a queue can have.
+    pub(crate) queue_entries_max: u32,
+    /// How long enabling may take.
+    pub(crate) timeout: Duration,
+    /// The smallest memory page is 2^(12 + this) bytes.
+    pub(crate) mpsmin: u8,
+}
+
+pub(crate) fn parse_capabilities(value: u64) -> Capabilities {
+    let cap = property::Capabilities::from_bits(value);
+    Capabilities {
+        queue_entries_max: u32::from(cap.mqes_z()) + 1,
+        // A controller that says zero gets the granularity of the field.
+        timeout: Duration::from_millis(500) * u32::from(cap.to().max(1)),
+        mpsmin: cap.mpsmin(),
+    }
+}
+
+pub(crate) fn parse_version(value: u64) -> (u16, u8, u8) {
+    let version = property::Version::from_bits(value as u32);
+    (version.mjr(), version.mnr(), version.ter())
+}
+
+/// CSTS, as far as it matters here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ControllerStatus {
+    pub(crate) ready: bool,
+    pub(crate) fatal: bool,
+    pub(crate) shutdown_complete: bool,
+}
+
+pub(crate) fn parse_status(value: u64) -> ControllerStatus {
+    let status = property::ControllerStatus::from_bits(value as u32);
+    ControllerStatus {
+        ready: status.rdy(),
+        fatal: status.cfs(),
+        shutdown_complete: status.shst() == ShutdownStatus::COMPLETE,
+    }
+}
+
+/// Identify Controller.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ControllerFacts {
+    pub(crate) serial: String,
+    pub(crate) model: String,
+    pub(crate) firmware: String,
+    pub(crate) subsystem: String,
+    /// Maximum Data Transfer Size, a power of two of the smallest memory page; zero for no limit.
+    pub(crate) mdts: u8,
+    pub(crate) namespace_attribute_notices: bool,
+    pub(crate) traffic_based_keep_alive: bool,
+    pub(crate) discovery: bool,
+    pub(crate) keep_alive: bool,
+    pub(crate) maxcmd: u16,
+    pub(crate) write_zeroes: bool,
+    pub(crate) discard: bool,
+    pub(crate) volatile_write_cache: bool,
+    pub(crate) keyed_sgl: bool,
+    pub(crate) sgl_offset: bool,
+    /// Room in a command capsule, in units of 16 bytes.
+    pub(crate) ioccsz: u32,
+    /// Where in-capsule data begin behind the command, in units of 16 bytes.
+    pub(crate) icdoff: u16,
+}
+
+/// Reads the data of an Identify command.
+pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
+    let page: &IdentifyController = structure(data);
+    ControllerFacts {
+        serial: page.sn.to_string(),
+        model: page.mn.to_string(),
+        firmware: page.fr.to_string(),
+        subsystem: nqn_text(&page.subnqn),
+        mdts: page.mdts,
+        namespace_attribute_notices: page.oaes.namespace_attribute_notices(),
+        traffic_based_keep_alive: page.ctratt.tbkas(),
+        discovery: page.cntrltype == ControllerType::DISCOVERY,
+        keep_alive: page.keep_alive_granularity_ms().is_some(),
+        maxcmd: page.maxcmd.get(),
+        discard: page.oncs.dataset_management(),
+        write_zeroes: page.oncs.write_zeroes(),
+        volatile_write_cache: page.vwc.present(),
+        keyed_sgl: page.sgls.keyed(),
+        sgl_offset: page.sgls.address_offset(),
+        ioccsz: page.ioccsz.get(),
+        icdoff: page.icdoff.get(),
+    }
+}
+
+/// Limits of the NVM Command Set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NvmLimits {
+    /// Write Zeroes Size Limit, as MDTS.
+    pub(crate) wzsl: u8,
+    /// Dataset Management Ranges Limit; zero for none.
+    pub(crate) dmrl: u8,
+    /// Dataset Management Range Size Limit in blocks; zero for none.
+    pub(crate) dmrsl: u32,
+}
+
+/// Reads the data of an Identify command.
+pub(crate) fn parse_nvm_limits(data: &[u8]) -> NvmLimits {
+    let page: &IdentifyNvmController = structure(data);
+    NvmLimits { wzsl: page.wzsl, dmrl: page.dmrl, dmrsl: page.dmrsl.get() }
+}
+
+/// Appends the namespaces of an active list, from the data of an Identify command.
+pub(crate) fn parse_active(data: &[u8], list: &mut Vec<u32>) {
+    list.extend(structure::<NamespaceList>(data).iter());
+}
+
+/// Identify Namespace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamespaceFacts {
+    pub(crate) blocks: u64,
+    /// LBA Data Size, a power of two of bytes.
+    pub(crate) block_shift: u8,
+    pub(crate) metadata_bytes: u16,
+    pub(crate) read_only: bool,
+    pub(crate) preferred_write_blocks: u32,
+    pub(crate) identity: NamespaceIdentity,
+}
+
+/// Reads the data of an Identify command.
+pub(crate) fn parse_namespace(data: &[u8]) -> NamespaceFacts {
+    let page: &IdentifyNamespace = structure(data);
+    // Up to sixteen formats, the upper bits of the index have no meaning.
+    let index = if page.nlbaf_z > 15 { page.flbas.index() } else { page.flbas.index_low() };
+    let format = page.lbaf[usize::from(index)];
+    NamespaceFacts {
+        blocks: page.nsze.get(),
+        block_shift: format.lbads(),
+        metadata_bytes: format.ms(),
+        read_only: page.nsattr.write_protected(),
+        preferred_write_blocks: if page.nsfeat.optperf() { u32::from(page.npwg_z.get()) + 1 } else { 1 },
+        identity: NamespaceIdentity { nguid: nonzero(page.nguid), eui64: nonzero(page.eui64), uuid: None },
+    }
+}
+
+/// The UUID in a list of identification descriptors.
+pub(crate) fn parse_uuid(data: &[u8]) -> Option<Uuid> {
+    let uuid = NamespaceDescriptors::new(data).find_map(|descriptor| match descriptor {
+        Ok(NamespaceDescriptor::Uuid(bytes)) => Some(bytes),
+        _ => None,
+    });
+    uuid.and_then(nonzero).map(Uuid::from_bytes)
+}
+
+/// A name as text; what is not one is shown as far as it is text. What is not printable becomes a dot, so that a peer
+/// cannot write to a terminal.
+pub(crate) fn nqn_text(field: &NqnField) -> String {
+    let bytes = field.bytes().split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|one| if one.is_control() { '.' } else { one }).collect()
+}
+
+/// The data of an Identify command, which are as long as every structure that one can return.
+fn structure<T: FromBytes + KnownLayout + Immutable + Unaligned>(data: &[u8]) -> &T {
+    T::ref_from_prefix(data).expect("the data of an Identify command").0
+}
+
+fn nonzero<const N: usize>(bytes: [u8; N]) -> Option<[u8; N]> {
+    bytes.iter().any(|byte| *byte != 0).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_format_in_use_is_found_also_beyond_the_first_sixteen() {
+        let mut data = vec![0; 4096];
+        data[..8].copy_from_slice(&1000_u64.to_le_bytes());
+        data[128 + 4 + 2] = 9;
+        data[128 + 4 * 17 + 2] = 12;
+        for (formats_z, flbas, block_shift) in [(20, 0x01, 9), (20, 0x21, 12), (15, 0x21, 9), (20, 0x61, 0)] {
+            (data[25], data[26]) = (formats_z, flbas);
+            assert_eq!(parse_namespace(&data).block_shift, block_shift, "FLBAS {flbas:#x} of {formats_z}");
+        }
+    }
+
+    #[test]
+    fn a_uuid_is_found_behind_other_descriptors() {
+        let mut data = vec![0; 4096];
+        (data[0], data[1]) = (1, 8);
+        (data[12], data[13]) = (3, 16);
+        data[16..32].copy_from_slice(&[7; 16]);
+        assert_eq!(parse_uuid(&data), Some(Uuid::from_bytes([7; 16])));
+        assert_eq!(parse_uuid(&data[..31]), None);
+    }
+
+    #[test]
+    fn text_of_a_peer_cannot_control_a_terminal() {
+        let mut data = vec![0; 4096];
+        data[4..10].copy_from_slice(b"a\x1b[2Jb");
+        data[768..775].copy_from_slice(b"nqn.\x1b[H");
+        let facts = parse_controller(&data);
+        assert_eq!((facts.serial.as_str(), facts.subsystem.as_str()), ("a.[2Jb", "nqn..[H"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_identify_data_are_read_without_a_panic(seed: [u8; 32], at in 0_usize..4064) {
+            let mut data = vec![0xff; 4096];
+            data[at..at + 32].copy_from_slice(&seed);
+            parse_controller(&data);
+            parse_namespace(&data);
+            parse_nvm_limits(&data);
+            parse_uuid(&data);
+            let mut list = Vec::new();
+            parse_active(&data, &mut list);
+            prop_assert!(list.len() <= NamespaceList::COUNT_MAX);
+        }
+    }
+}
