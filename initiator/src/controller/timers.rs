@@ -189,6 +189,8 @@ impl Controller {
     /// The answer to a Keep Alive.
     pub(super) fn kept_alive(&mut self, core: &mut Core, status: Status) {
         self.keep_alive.outstanding = false;
+        // It is no traffic of its own: an idle host sends the next one half a timeout later, not a whole one.
+        self.keep_alive.answered += 1;
         if status.code() == Status::INVALID_OPCODE {
             self.keep_alive = KeepAlive::default();
         } else if !status.is_success() {
