@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use ringfab_initiator::blocking::{CancelToken, Controller, EngineOptions};
 use ringfab_initiator::{BlockRange, Cause, ConnectOptions, IoError};
 use ringfab_spec::Status;
-use support::{BLOCK, BLOCKS, Peer, options};
+use support::host::options;
+use support::{BLOCK, BLOCKS, Peer};
 
 /// A controller that runs until it is dropped.
 struct Running {

@@ -9,40 +9,12 @@ use ringfab_initiator::{
     BlockRange, Cause, ControllerId, DiscardRanges, Host, HostEvent, IoDone, IoError, IoOperation, IoRequest,
     Step, SubmitError,
 };
-use ringfab_memory::Lease;
 use ringfab_spec::Status;
-use support::{BLOCK, BLOCKS, Peer, host, next_event, options};
+use support::host::{attached_with, done, filled, host, next_event, options, read, write};
+use support::{BLOCK, BLOCKS, Peer};
 
 fn attached() -> (Host, Peer, ControllerId) {
-    let (mut host, mut peer) = (host(), Peer::new());
-    let controller = host.attach(options(&peer));
-    match next_event(&mut host, &mut peer) {
-        HostEvent::Ready { reconnected: false, .. } => (host, peer, controller),
-        event => panic!("{event:?}"),
-    }
-}
-
-fn filled(host: &Host, blocks: usize, byte: u8) -> Lease {
-    let mut buffer = host.pool().take(blocks * BLOCK).expect("a buffer");
-    buffer.fill(byte);
-    buffer.share()
-}
-
-fn write(host: &Host, tag: u64, lba: u64, nlb: u32, byte: u8) -> IoRequest {
-    let source = filled(host, nlb as usize, byte);
-    IoRequest { nsid: 1, tag, operation: IoOperation::Write { lba, nlb, source, offset: 0, fua: false } }
-}
-
-fn read(host: &Host, tag: u64, lba: u64, nlb: u32) -> IoRequest {
-    let buffer = host.pool().take(nlb as usize * BLOCK).expect("a buffer");
-    IoRequest { nsid: 1, tag, operation: IoOperation::Read { lba, nlb, buffer } }
-}
-
-fn done(host: &mut Host, peer: &mut Peer) -> IoDone {
-    match next_event(host, peer) {
-        HostEvent::IoDone(done) => done,
-        event => panic!("{event:?}"),
-    }
+    attached_with(|_| {}, |_| {})
 }
 
 fn run(host: &mut Host, peer: &mut Peer, controller: ControllerId, request: IoRequest) -> IoDone {

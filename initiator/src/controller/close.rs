@@ -2,7 +2,7 @@
 
 use ringfab_reactor::Time;
 
-use super::sequence::Task;
+use super::task::Task;
 use super::timers::KeepAlive;
 use super::{Controller, Ending, Phase};
 use crate::core::Core;
@@ -182,7 +182,8 @@ impl Controller {
         self.phase = Phase::Shutdown;
         let cached = self.info.as_ref().is_some_and(|info| info.volatile_write_cache);
         let flush = cached && self.wrote && !self.namespaces.is_empty();
-        self.run(core, if flush { Task::Flush(0) } else { Task::ShutdownSet });
+        let first = if flush { Task::Flush(0) } else { self.after_queue(0) };
+        self.run(core, first);
     }
 
     /// CSTS says that the controller has shut down.

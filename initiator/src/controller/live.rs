@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use ringfab_spec::{CompletionEntry, FromBytes, Status};
 
-use super::sequence::Task;
+use super::task::Task;
 use super::{ADMIN_WAITING_MAX, Controller, Phase};
 use crate::command::{Command, Direction, Owner};
 use crate::core::Core;

@@ -16,12 +16,13 @@ mod close;
 mod facts;
 mod live;
 mod sequence;
+mod task;
 mod timers;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use ringfab_fabric::rdma::{ConnectError as FabricError, Event, ProtectionDomain};
+use ringfab_fabric::rdma::{ConnectError as FabricError, DisconnectReason, Event, ProtectionDomain};
 use ringfab_memory::Lease;
 use ringfab_reactor::Time;
 
@@ -36,7 +37,7 @@ use crate::request::{ControllerId, HostEvent};
 use crate::transport::rdma::RdmaConnect;
 use crate::wire::answers;
 use facts::Facts;
-use sequence::Task;
+use task::Task;
 use timers::{KeepAlive, Timers};
 
 /// A controller of a host.
@@ -252,19 +253,33 @@ impl Controller {
             }
             Event::Disconnected { reason, .. } => {
                 self.queue_ended(qid);
-                // A controller that shuts down may let go of its I/O queues; the admin queue says how it went.
-                let expected =
-                    qid != 0 && matches!(self.task, Some(Task::ShutdownSet | Task::ShutdownStatus));
-                if !expected {
-                    let step = self.step();
-                    self.lose(core, step, Cause::Disconnected(reason));
-                }
+                self.on_disconnected(core, qid, reason);
             }
             // Capsules hold nothing that a flush would have to give back: commands keep their memory themselves.
             Event::Sent { .. } | Event::Read { .. } | Event::Flushed { .. } | Event::ConnectRequest(_) => {}
         }
         self.check_closed(core);
         self.arm(core);
+    }
+
+    /// A connection has ended. A controller that shuts down may let go of its I/O queues; the admin queue says how it
+    /// went.
+    fn on_disconnected(&mut self, core: &mut Core, qid: u16, reason: DisconnectReason) {
+        match self.task {
+            Some(Task::ShutdownSet | Task::ShutdownStatus) if qid != 0 => {}
+            // Without the answer, but that is what was asked for.
+            Some(Task::Disconnect(asked)) if asked == qid => {
+                let unanswered = self.queue_mut(qid).and_then(|queue| queue.pop(&mut core.rnic));
+                self.keep(unanswered);
+                let next = self.after_queue(qid);
+                self.run(core, next);
+            }
+            Some(Task::Disconnect(asked)) if (1..asked).contains(&qid) => {}
+            _ => {
+                let step = self.step();
+                self.lose(core, step, Cause::Disconnected(reason));
+            }
+        }
     }
 
     fn on_established(&mut self, core: &mut Core, qid: u16, private_data: &[u8]) {

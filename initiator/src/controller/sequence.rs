@@ -7,6 +7,7 @@ use ringfab_reactor::Time;
 use ringfab_spec::{CompletionEntry, IntoBytes, Status};
 
 use super::facts::NAMESPACES_MAX;
+use super::task::Task;
 use super::{Controller, Phase};
 use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
@@ -14,86 +15,10 @@ use crate::error::{Cause, Step};
 use crate::request::HostEvent;
 use crate::wire::{self, answers};
 
-/// One of the commands. Where a number stands in it, it is the queue or the namespace that it is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
-    /// Fabrics Connect of the admin queue.
-    Connect,
-    /// Property Get of CAP.
-    Capabilities,
-    /// Property Get of VS.
-    Version,
-    /// Property Set of CC, enabling.
-    Enable,
-    /// Property Get of CSTS, until it is ready.
-    ReadyStatus,
-    /// Identify Controller.
-    Identify,
-    /// Identify of the NVM Command Set's limits; old controllers have none.
-    Limits,
-    /// Set Features, Number of Queues.
-    QueueCount,
-    /// Set Features, Asynchronous Event Configuration.
-    EventConfig,
-    /// The RNIC connects a queue pair.
-    QueueEstablish(u16),
-    /// Fabrics Connect of an I/O queue.
-    QueueConnect(u16),
-    /// Identify, active namespaces after this one.
-    List(u32),
-    /// Identify of the namespace at this index of the list.
-    Namespace(usize),
-    /// Its identification descriptors; old controllers have none.
-    Descriptors(usize),
-    /// Get Log Page, changed namespaces, which also lets the next event of this kind come.
-    ChangedLog,
-    /// Flush of the namespace at this index.
-    Flush(usize),
-    /// Property Set of CC, normal shutdown.
-    ShutdownSet,
-    /// Property Get of CSTS, until shutdown is complete.
-    ShutdownStatus,
-}
-
 /// Memory for the data of one of the commands.
 pub(super) const SCRATCH_BYTES: usize = 4096;
 /// Between two looks at CSTS.
 const POLL: Duration = Duration::from_millis(10);
-
-impl Task {
-    /// The step that a failure belongs to.
-    pub(super) fn step(self) -> Step {
-        match self {
-            Task::Connect => Step::FabricsConnect,
-            Task::Capabilities | Task::Version | Task::Enable | Task::ReadyStatus => Step::Ready,
-            Task::QueueEstablish(_) | Task::QueueConnect(_) => Step::IoQueues,
-            Task::Flush(_) | Task::ShutdownSet | Task::ShutdownStatus => Step::Shutdown,
-            _ => Step::Identify,
-        }
-    }
-
-    /// The command's name, for an error.
-    fn command(self) -> &'static str {
-        match self {
-            Task::Connect | Task::QueueConnect(_) => "Connect",
-            Task::Capabilities | Task::Version | Task::ReadyStatus | Task::ShutdownStatus => "Property Get",
-            Task::Enable | Task::ShutdownSet => "Property Set",
-            Task::Identify | Task::Limits => "Identify Controller",
-            Task::QueueCount => "Set Features (Number of Queues)",
-            Task::EventConfig => "Set Features (Asynchronous Event Configuration)",
-            Task::List(_) => "Identify (active namespaces)",
-            Task::Namespace(_) | Task::Descriptors(_) => "Identify Namespace",
-            Task::ChangedLog => "Get Log Page (changed namespaces)",
-            Task::Flush(_) => "Flush",
-            Task::QueueEstablish(_) => "the connection of an I/O queue",
-        }
-    }
-
-    /// Whether the sequence goes on when the controller refuses it.
-    fn is_optional(self) -> bool {
-        matches!(self, Task::Limits | Task::EventConfig | Task::Descriptors(_) | Task::ChangedLog)
-    }
-}
 
 impl Controller {
     /// Starts a command of the sequence.
@@ -109,6 +34,7 @@ impl Controller {
                 let command = plain(wire::flush(self.namespaces[index].nsid));
                 return self.send_sequence(core, 1, command);
             }
+            Task::Disconnect(qid) => return self.send_sequence(core, qid, plain(wire::disconnect())),
             _ => {}
         }
         let command = match task {
@@ -289,7 +215,8 @@ impl Controller {
             }
             Task::Descriptors(index) => return self.after_namespace(core, index),
             Task::Flush(index) if index + 1 < self.namespaces.len() => Task::Flush(index + 1),
-            Task::Flush(_) => Task::ShutdownSet,
+            Task::Flush(_) => self.after_queue(0),
+            Task::Disconnect(qid) => self.after_queue(qid),
             Task::ShutdownSet => Task::ShutdownStatus,
             Task::ShutdownStatus => return self.after_shutdown(core),
         };
@@ -367,6 +294,13 @@ impl Controller {
         }
         self.poll_later(now, Task::ReadyStatus);
         Ok(None)
+    }
+
+    /// An orderly shutdown ends the I/O queues one by one, where the controller can, and then the controller.
+    pub(super) fn after_queue(&self, qid: u16) -> Task {
+        let next = self.queues.iter().find(|queue| queue.is_alive() && queue.qid() > qid);
+        let next = next.filter(|_| self.facts.controller.disconnect);
+        next.map_or(Task::ShutdownSet, |queue| Task::Disconnect(queue.qid()))
     }
 
     /// CSTS while it shuts down.

@@ -102,6 +102,8 @@ pub(crate) struct ControllerFacts {
     pub(crate) write_zeroes: bool,
     pub(crate) discard: bool,
     pub(crate) volatile_write_cache: bool,
+    /// Whether it has the Disconnect command.
+    pub(crate) disconnect: bool,
     pub(crate) keyed_sgl: bool,
     pub(crate) sgl_offset: bool,
     /// Room in a command capsule, in units of 16 bytes.
@@ -127,6 +129,7 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
         discard: page.oncs.dataset_management(),
         write_zeroes: page.oncs.write_zeroes(),
         volatile_write_cache: page.vwc.present(),
+        disconnect: page.ofcs.disconnect(),
         keyed_sgl: page.sgls.keyed(),
         sgl_offset: page.sgls.address_offset(),
         ioccsz: page.ioccsz.get(),

@@ -106,6 +106,11 @@ pub(crate) fn set_shutdown() -> SubmissionEntry {
     SubmissionEntry::property_set(NO_CID, offset::CC, PropertySize::Four, u64::from(value.bits()))
 }
 
+/// Ends an I/O queue; it goes out on that queue.
+pub(crate) fn disconnect() -> SubmissionEntry {
+    SubmissionEntry::disconnect(NO_CID)
+}
+
 pub(crate) fn identify_controller() -> SubmissionEntry {
     SubmissionEntry::identify(NO_CID, Cns::CONTROLLER.0, 0, 0, 0)
 }

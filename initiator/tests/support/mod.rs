@@ -1,5 +1,7 @@
 //! The other end of these tests: a controller of a few lines over the same RNIC, which misbehaves when it is told to.
 
+pub(crate) mod host;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
@@ -7,16 +9,15 @@ use ringfab_fabric::rdma::{
     ConnectRequest, Event, Inline, ListenParameters, QueuePairAttributes, QueuePairId, Rnic, RnicConfig,
     SendRequest, Slice, Work,
 };
-use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, HostIdentity, HostName, Url};
 use ringfab_memory::{Buffer, ClassLayout, Pool};
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
+use ringfab_spec::log::AsyncEvent;
 use ringfab_spec::rdma_cm::{Accept, Reject, RejectStatus, Request};
-use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, Sgl, Status, SubmissionEntry};
+use ringfab_spec::{CompletionEntry, FabricsType, FromBytes, IntoBytes, Sgl, Status, SubmissionEntry};
 
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: usize = 256;
 pub(crate) const NQN: &str = "nqn.2026-01.org.example:disk";
-const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
 
 fn reactor() -> Reactor {
     let config = ReactorConfig { entries: 64, spin: std::time::Duration::ZERO, descriptors_max: 64 };
@@ -25,22 +26,6 @@ fn reactor() -> Reactor {
 
 fn pool_layout() -> Vec<ClassLayout> {
     vec![ClassLayout { buffer_bytes: 4096, count: 128 }, ClassLayout { buffer_bytes: 65_536, count: 32 }]
-}
-
-pub(crate) fn host() -> Host {
-    let config = HostConfig { pool: pool_layout(), rnic: RnicConfig::new(0, [7; 32]), seed: 7 };
-    Host::new(reactor(), config).expect("a host")
-}
-
-pub(crate) fn options(peer: &Peer) -> ConnectOptions {
-    let url = Url::new(HostName::Address(peer.address.ip()), peer.address.port(), Some(NQN.to_owned()));
-    let id = uuid::Uuid::from_u128(1);
-    let mut options =
-        ConnectOptions::new(url, HostIdentity { nqn: "nqn.2026-01.org.example:me".to_owned(), id });
-    options.queues = 2;
-    options.depth = 16;
-    options.reconnect.delay = std::time::Duration::from_millis(20);
-    options
 }
 
 /// How the controller misbehaves.
@@ -60,6 +45,20 @@ pub(crate) struct Faults {
     pub(crate) other_nguid: bool,
     /// Never becomes ready.
     pub(crate) never_ready: bool,
+    /// Does not answer Keep Alive.
+    pub(crate) mute_keep_alive: bool,
+}
+
+/// What the controller does with Disconnect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Disconnects {
+    /// It says that it has no such command.
+    #[default]
+    Unknown,
+    /// It answers with this status and, if that is success, closes the connection.
+    Answer(Status),
+    /// It closes the connection without an answer.
+    Close,
 }
 
 pub(crate) struct Peer {
@@ -73,6 +72,25 @@ pub(crate) struct Peer {
     pub(crate) executed: Vec<u8>,
     pub(crate) shut_down: bool,
     pub(crate) flushed_before_shutdown: bool,
+    pub(crate) disconnects: Disconnects,
+    /// The I/O queues that were disconnected, in order.
+    pub(crate) disconnected: Vec<u16>,
+    /// Whether any command counts as a sign of life.
+    pub(crate) traffic_based_keep_alive: bool,
+    /// Keep Alive commands so far.
+    pub(crate) keep_alives: u32,
+    /// Blocks of its namespace.
+    pub(crate) blocks: u64,
+    /// Identify commands so far, by what they asked for.
+    pub(crate) identified: Vec<u8>,
+    /// The Asynchronous Event Request that waits for an event.
+    pub(crate) event_request: Option<(QueuePairId, SubmissionEntry)>,
+    /// I/O commands that it did not answer.
+    pub(crate) withheld: Vec<(QueuePairId, SubmissionEntry)>,
+    /// Queue and command that it was last asked to abort.
+    pub(crate) abort_asked: Option<(u16, u16)>,
+    /// Whether it aborts what it is asked to.
+    pub(crate) aborts: bool,
     queues: HashMap<QueuePairId, PeerQueue>,
     reads: HashMap<u64, (QueuePairId, SubmissionEntry, bool)>,
     next_id: u64,
@@ -102,6 +120,16 @@ impl Peer {
             executed: Vec::new(),
             shut_down: false,
             flushed_before_shutdown: false,
+            disconnects: Disconnects::default(),
+            disconnected: Vec::new(),
+            traffic_based_keep_alive: false,
+            keep_alives: 0,
+            blocks: BLOCKS as u64,
+            identified: Vec::new(),
+            event_request: None,
+            withheld: Vec::new(),
+            abort_asked: None,
+            aborts: false,
             queues: HashMap::new(),
             reads: HashMap::new(),
             next_id: 0,
@@ -166,7 +194,7 @@ impl Peer {
     fn on_command(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry, data: Option<Buffer>) {
         let is_io = self.queues[&queue_pair].qid != 0 && !entry.is_fabrics();
         if is_io && self.faults.mute {
-            return;
+            return self.withheld.push((queue_pair, entry));
         }
         if is_io && let Some(left) = self.faults.cut_after.as_mut() {
             if *left == 0 {
@@ -255,17 +283,62 @@ impl Peer {
                     self.close_io_queues();
                 }
             }
+            0x7f if entry.fabrics_type() == FabricsType::DISCONNECT => {
+                return self.disconnect(queue_pair, entry);
+            }
             0x7f => result = self.property(entry.property_offset()),
             0x06 => {
+                self.identified.push(entry.cns());
                 let data = self.identify(entry.cns());
                 self.write_data(queue_pair, entry, &data);
             }
             0x09 if entry.fid() == 7 => result = entry.cdw11.get().into(),
-            0x0c => return,
-            0x08 => result = 1,
+            0x0c => return self.event_request = Some((queue_pair, entry)),
+            0x08 => result = u64::from(!self.abort(entry)),
+            0x18 => {
+                self.keep_alives += 1;
+                if self.faults.mute_keep_alive {
+                    return;
+                }
+            }
             _ => {}
         }
         self.respond(queue_pair, entry, Status::SUCCESS, result);
+    }
+
+    fn disconnect(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
+        self.disconnected.push(self.queues[&queue_pair].qid);
+        let status = match self.disconnects {
+            Disconnects::Answer(status) => status,
+            _ => Status::SUCCESS,
+        };
+        if self.disconnects != Disconnects::Close {
+            self.respond(queue_pair, entry, status, 0);
+        }
+        if status.is_success() {
+            self.rnic.disconnect(&mut self.reactor, queue_pair);
+        }
+    }
+
+    /// Answers the Asynchronous Event Request.
+    pub(crate) fn notify(&mut self, event: AsyncEvent) {
+        let (queue_pair, entry) = self.event_request.take().expect("a request that waits");
+        self.respond(queue_pair, entry, Status::SUCCESS, event.bits().into());
+    }
+
+    /// Answers the I/O commands that were withheld.
+    pub(crate) fn release(&mut self, status: Status) {
+        for (queue_pair, entry) in std::mem::take(&mut self.withheld) {
+            self.respond(queue_pair, entry, status, 0);
+        }
+    }
+
+    fn abort(&mut self, entry: SubmissionEntry) -> bool {
+        self.abort_asked = Some((entry.abort_sqid(), entry.abort_cid()));
+        if self.aborts {
+            self.release(Status::ABORT_REQUESTED);
+        }
+        self.aborts
     }
 
     /// As a controller may that shuts down.
@@ -291,18 +364,20 @@ impl Peer {
         let mut data = vec![0; 4096];
         match cns {
             0 => {
-                data[..8].copy_from_slice(&(BLOCKS as u64).to_le_bytes());
+                data[..8].copy_from_slice(&self.blocks.to_le_bytes());
                 data[104..120].fill(if self.faults.other_nguid { 2 } else { 1 });
                 data[130] = 12;
             }
             1 => {
                 data[4..8].copy_from_slice(b"S123");
                 data[77] = 4;
+                data[96] = u8::from(self.traffic_based_keep_alive) << 6;
                 data[320] = 1;
                 data[520..522].copy_from_slice(&0b1101_u16.to_le_bytes());
                 data[525] = 1;
                 data[536..540].copy_from_slice(&(1_u32 | 1 << 2 | 1 << 20).to_le_bytes());
                 data[1792..1796].copy_from_slice(&516_u32.to_le_bytes());
+                data[1804] = u8::from(self.disconnects != Disconnects::Unknown);
             }
             2 => data[0] = 1,
             _ => {}
@@ -335,18 +410,5 @@ impl Peer {
                 Work::Send { head: Inline::new(answer.as_bytes()), data: None, invalidate, solicited: false };
             self.rnic.post_send(queue_pair, SendRequest { id: 0, work, signaled: false }).expect("posted");
         }
-    }
-}
-
-/// Turns both ends until the host has an event.
-pub(crate) fn next_event(host: &mut Host, peer: &mut Peer) -> HostEvent {
-    let start = std::time::Instant::now();
-    loop {
-        if let Some(event) = host.next_event() {
-            return event;
-        }
-        host.turn(Wait::No).expect("a turn");
-        peer.turn();
-        assert!(start.elapsed() < DEADLINE, "no event in time");
     }
 }
