@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A view of a reactor's loop for other threads. Looking costs the loop nothing: it only writes when it goes to
-/// sleep, wakes up or stops spinning.
+/// A view of a reactor's loop for other threads. It costs the loop a store for each turn, and one when it goes to sleep,
+/// wakes up or stops spinning.
 #[derive(Clone)]
 pub struct Monitor(Arc<dyn Watch>);
 
 /// How a backend is watched.
 pub(crate) trait Watch: Send + Sync {
+    fn turns(&self) -> u64;
     fn is_sleeping(&self) -> bool;
     fn spun(&self) -> Duration;
     fn slept(&self) -> Duration;
@@ -19,6 +20,12 @@ pub(crate) trait Watch: Send + Sync {
 impl Monitor {
     pub(crate) fn new(watch: Arc<dyn Watch>) -> Self {
         Self(watch)
+    }
+
+    /// Turns begun so far. One that does not end, because of what is done between two turns or within one, begins no
+    /// other; neither does a loop that sleeps.
+    pub fn turns(&self) -> u64 {
+        self.0.turns()
     }
 
     /// Whether the loop sleeps in the kernel; otherwise it works or spins.
@@ -40,6 +47,7 @@ impl Monitor {
 impl fmt::Debug for Monitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Monitor")
+            .field("turns", &self.turns())
             .field("sleeping", &self.is_sleeping())
             .field("spun", &self.spun())
             .field("slept", &self.slept())

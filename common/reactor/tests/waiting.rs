@@ -130,6 +130,7 @@ fn an_idle_reactor_sleeps_and_uses_no_processor_time() {
     assert!(used < Duration::from_millis(5), "{used:?} of processor time in half a second");
     assert!(counters.slept > Duration::from_millis(400), "{counters:?}");
     assert!(!monitor.is_sleeping() && monitor.slept() == counters.slept);
+    assert_eq!(monitor.turns(), counters.turns);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use ringfab_block::{Disk, Zeroes};
 use ringfab_fabric::rdma::{ListenParameters, Rnic, RnicConfig};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{
-    ListenerId, MailboxReceiver, Reactor, ReactorConfig, SocketOptions, mailbox, pin_current_thread,
+    ListenerId, MailboxReceiver, Monitor, Reactor, ReactorConfig, SocketOptions, mailbox, pin_current_thread,
 };
 
 use super::env::CoreSender;
@@ -71,12 +71,17 @@ pub fn build(parts: CoreParts, listeners: &[ListenerConfig]) -> io::Result<(Core
 pub struct Running {
     addresses: Vec<SocketAddr>,
     cores: Vec<CoreSender>,
+    monitors: Vec<Monitor>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl service::Running for Running {
     fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    fn monitors(&self) -> &[Monitor] {
+        &self.monitors
     }
 
     fn drain(&self, limit: Duration) {
@@ -129,10 +134,11 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
     drop(report);
     let mut cores = Vec::new();
     for _ in 0..threads.len() {
-        cores.push(reports.recv().map_err(ended)??.into_sender());
+        cores.push(reports.recv().map_err(ended)??.into_ready());
     }
-    cores.sort_by_key(|(number, _)| *number);
-    let cores: Vec<CoreSender> = cores.into_iter().map(|(_, sender)| sender).collect();
+    cores.sort_by_key(|(number, ..)| *number);
+    let (cores, monitors): (Vec<CoreSender>, Vec<Monitor>) =
+        cores.into_iter().map(|(_, sender, monitor)| (sender, monitor)).unzip();
     for start in &starts {
         // A thread that has ended has reported why, or will.
         let _ended = start.send(cores.clone());
@@ -141,7 +147,7 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
     for _ in 0..threads.len() {
         addresses.extend(reports.recv().map_err(ended)??.into_addresses());
     }
-    Ok(Running { addresses, cores, threads })
+    Ok(Running { addresses, cores, monitors, threads })
 }
 
 fn ended(_: mpsc::RecvError) -> io::Error {
@@ -150,14 +156,14 @@ fn ended(_: mpsc::RecvError) -> io::Error {
 
 /// What a starting thread tells the one that starts it.
 enum Report {
-    Ready(usize, CoreSender),
+    Ready(usize, CoreSender, Monitor),
     Listening(Vec<SocketAddr>),
 }
 
 impl Report {
-    fn into_sender(self) -> (usize, CoreSender) {
+    fn into_ready(self) -> (usize, CoreSender, Monitor) {
         match self {
-            Self::Ready(number, sender) => (number, sender),
+            Self::Ready(number, sender, monitor) => (number, sender, monitor),
             Self::Listening(_) => unreachable!("no core listens before all are ready"),
         }
     }
@@ -206,7 +212,8 @@ impl CoreThread {
             ReactorConfig { entries: RING_ENTRIES, spin: self.spin, descriptors_max: descriptors_max() };
         let reactor = Reactor::new(&config)?;
         let (sender, inbox) = mailbox(reactor.waker());
-        let _gone = self.report.send(Ok(Report::Ready(self.number, CoreSender(sender))));
+        let ready = Report::Ready(self.number, CoreSender(sender), reactor.monitor());
+        let _gone = self.report.send(Ok(ready));
         let Ok(cores) = self.started.recv() else { return Ok(None) };
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;

@@ -3,6 +3,7 @@
 pub mod cli;
 mod logging;
 mod notify;
+mod pulse;
 mod ready;
 mod signals;
 #[cfg(test)]
@@ -14,10 +15,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringfab_reactor::Monitor;
+
 use crate::config::{Config, ConfigErrors};
 use crate::identity::{Identity, IdentityError};
 use crate::target::{Target, TargetError};
 use notify::Notifier;
+use pulse::Pulses;
 use ready::ReadyFile;
 use signals::Signals;
 
@@ -42,6 +46,9 @@ pub struct ServeOptions {
 pub trait Running {
     /// The addresses that are bound, in the order of the configuration's listeners.
     fn addresses(&self) -> &[SocketAddr];
+
+    /// What each core's loop is doing, by number.
+    fn monitors(&self) -> &[Monitor];
 
     /// Stops accepting, and ends within `limit`. Returns at once.
     fn drain(&self, limit: Duration);
@@ -150,6 +157,7 @@ fn watch<R: Running>(
     signals: &Signals,
 ) -> Result<(), ServeError> {
     let mut notifier = Notifier::ready(&status(target));
+    let mut pulses = Pulses::new(running.monitors(), Instant::now());
     loop {
         if let Some(signal) = signals.wait(notifier.interval(TICK)) {
             tracing::info!(signal, limit = ?config.target.drain_timeout, "stopping: no new connections, draining");
@@ -159,7 +167,8 @@ fn watch<R: Running>(
         if running.is_any_finished() {
             return Err(ServeError::Core(why_ended(running)));
         }
-        notifier.tick(&status(target));
+        let now = Instant::now();
+        notifier.tick(now, &status(target), pulses.all_beat(now));
     }
 }
 

@@ -35,10 +35,9 @@ impl Notifier {
         self.watchdog.map_or(tick, |watchdog| watchdog.min(tick))
     }
 
-    /// The service is alive, and this is its status.
-    pub(super) fn tick(&mut self, status: &str) {
-        let now = Instant::now();
-        if self.watchdog.is_some_and(|interval| now.duration_since(self.watchdog_at) >= interval) {
+    /// This is the service's status. That it is alive is told only while all of its cores are.
+    pub(super) fn tick(&mut self, now: Instant, status: &str, alive: bool) {
+        if alive && self.watchdog_is_due(now) {
             self.watchdog_at = now;
             tell(&[NotifyState::Watchdog]);
         }
@@ -47,6 +46,10 @@ impl Notifier {
             status.clone_into(&mut self.status);
             tell(&[NotifyState::Status(status)]);
         }
+    }
+
+    fn watchdog_is_due(&self, now: Instant) -> bool {
+        self.watchdog.is_some_and(|interval| now.duration_since(self.watchdog_at) >= interval)
     }
 
     /// The service drains.
@@ -58,5 +61,30 @@ impl Notifier {
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "the service manager cannot be told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_is_fed_in_time_while_the_cores_are_alive_and_at_once_when_they_are_again() {
+        let begin = Instant::now();
+        let interval = Duration::from_secs(10);
+        let mut notifier = Notifier {
+            watchdog: Some(interval),
+            watchdog_at: begin,
+            status: String::new(),
+            status_at: begin,
+        };
+        let mut fed_after = |elapsed: u64, alive| {
+            let now = begin + Duration::from_secs(elapsed);
+            notifier.tick(now, "", alive);
+            notifier.watchdog_at == now
+        };
+        assert_eq!([fed_after(9, true), fed_after(10, true), fed_after(19, true)], [false, true, false]);
+        assert_eq!([fed_after(20, false), fed_after(29, false)], [false, false]);
+        assert!(fed_after(30, true));
     }
 }

@@ -28,6 +28,10 @@ impl Running for Pretend {
         &self.addresses
     }
 
+    fn monitors(&self) -> &[Monitor] {
+        &[]
+    }
+
     fn drain(&self, _limit: Duration) {
         self.drained.store(true, Ordering::Relaxed);
     }

@@ -30,6 +30,7 @@ fn read_clock(which: libc::clockid_t) -> Duration {
 impl Ring {
     pub(crate) fn turn(&mut self, wait: Wait) -> io::Result<()> {
         self.turns += 1;
+        self.wake.set_turns(self.turns);
         self.collect()?;
         // A wake-up is answered by any turn that returns, so it is taken even when there are completions.
         let mut woken = self.wake.take();

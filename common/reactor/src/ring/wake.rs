@@ -23,6 +23,7 @@ pub(super) struct WakeState {
     /// The loop is in the kernel, or about to enter it to sleep.
     sleeping: AtomicBool,
     eventfd: EventFd,
+    turns: AtomicU64,
     spun_nanos: AtomicU64,
     slept_nanos: AtomicU64,
 }
@@ -34,6 +35,7 @@ impl WakeState {
             pending: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             eventfd: EventFd::from_value_and_flags(0, flags)?,
+            turns: AtomicU64::new(0),
             spun_nanos: AtomicU64::new(0),
             slept_nanos: AtomicU64::new(0),
         }))
@@ -67,6 +69,11 @@ impl WakeState {
         self.sleeping.store(false, Ordering::Release);
     }
 
+    /// Shows how many turns have begun.
+    pub(super) fn set_turns(&self, turns: u64) {
+        self.turns.store(turns, Ordering::Relaxed);
+    }
+
     pub(super) fn add_spun(&self, time: Duration) {
         add(&self.spun_nanos, time);
     }
@@ -77,6 +84,10 @@ impl WakeState {
 }
 
 impl Watch for WakeState {
+    fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
     fn is_sleeping(&self) -> bool {
         self.sleeping.load(Ordering::Relaxed)
     }

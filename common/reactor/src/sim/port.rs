@@ -80,6 +80,7 @@ impl Port {
         }
         port.wake.take();
         port.counters.turns += 1;
+        port.wake.set_turns(port.counters.turns);
         self.collected.append(&mut port.ready);
         Ok(())
     }

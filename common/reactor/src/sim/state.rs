@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::HostId;
@@ -56,18 +56,25 @@ pub(super) struct OpenFile {
     pub(super) read_only: bool,
 }
 
-/// A flag that the next turn takes down.
+/// A flag that the next turn takes down, and how many turns there were.
 #[derive(Debug, Default)]
-pub(super) struct SimulatedWake(AtomicBool);
+pub(super) struct SimulatedWake {
+    set: AtomicBool,
+    turns: AtomicU64,
+}
 
 impl Wake for SimulatedWake {
     fn wake(&self) {
-        self.0.store(true, Ordering::Release);
+        self.set.store(true, Ordering::Release);
     }
 }
 
 /// A simulated loop takes no time at all, so that it neither spins nor sleeps.
 impl Watch for SimulatedWake {
+    fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
     fn is_sleeping(&self) -> bool {
         false
     }
@@ -83,11 +90,15 @@ impl Watch for SimulatedWake {
 
 impl SimulatedWake {
     pub(super) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.set.load(Ordering::Acquire)
     }
 
     pub(super) fn take(&self) -> bool {
-        self.0.swap(false, Ordering::AcqRel)
+        self.set.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn set_turns(&self, turns: u64) {
+        self.turns.store(turns, Ordering::Relaxed);
     }
 }
 
