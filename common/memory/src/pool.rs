@@ -31,8 +31,22 @@ pub struct PoolUsage {
 
 /// A core's buffers. Cheap to clone; every clone is the same pool. Taking and returning is a pop and a push on
 /// a stack, so that the buffer returned last, which is still in the cache, is taken next.
+///
+/// A handle may be [limited](Pool::limited): what it and its clones hold is counted, so that one of several users cannot
+/// take everything.
 #[derive(Clone)]
-pub struct Pool(Rc<Inner>);
+pub struct Pool {
+    inner: Rc<Inner>,
+    share: Option<Rc<Share>>,
+}
+
+/// What one user of a pool holds of it.
+struct Share {
+    /// Buffers, by class.
+    held: Vec<Cell<usize>>,
+    /// What the user may hold of each class, however little that leaves.
+    least: usize,
+}
 
 pub(crate) struct Inner {
     mapping: Mapping,
@@ -41,6 +55,8 @@ pub(crate) struct Inner {
     leases: Vec<Cell<u32>>,
     /// Per slot: how many borrows of [`crate::Lease::with_bytes`] run.
     borrows: Vec<Cell<u32>>,
+    /// Per slot: whose share it counts in while it is out.
+    shares: Vec<Cell<Option<Rc<Share>>>>,
     registration: Cell<Option<u16>>,
     taken: Cell<usize>,
     taken_max: Cell<usize>,
@@ -87,24 +103,44 @@ impl Pool {
             return Err(MemoryError::Layout("it holds no buffer"));
         }
         let cells = || (0..slots).map(|_| Cell::new(0)).collect();
-        Ok(Self(Rc::new(Inner {
+        let inner = Rc::new(Inner {
             mapping: Mapping::new(offset)?,
             classes,
             leases: cells(),
             borrows: cells(),
+            shares: (0..slots).map(|_| Cell::new(None)).collect(),
             registration: Cell::new(None),
             taken: Cell::new(0),
             taken_max: Cell::new(0),
-        })))
+        });
+        Ok(Self { inner, share: None })
+    }
+
+    /// The same pool for one of several users. Of each class, the new handle and its clones together hold no more buffers
+    /// than they leave free, but `least` in any case: alone they can have half, and however many users hold as much as
+    /// they can, there is something left for the next. A buffer counts until its last lease is gone.
+    #[must_use]
+    pub fn limited(&self, least: usize) -> Self {
+        let held = self.inner.classes.iter().map(|_| Cell::new(0)).collect();
+        Self { inner: Rc::clone(&self.inner), share: Some(Rc::new(Share { held, least })) }
     }
 
     /// Takes a buffer of `length` bytes, from the smallest class that fits and has one left. Its bytes are what
-    /// the last user left in them. `None` when all that fit are out.
+    /// the last user left in them. `None` when all that fit are out, or beyond this handle's limit.
     pub fn take(&self, length: usize) -> Option<Buffer> {
-        let inner = &self.0;
-        let fitting = inner.classes.iter().filter(|class| class.bytes >= length);
-        for class in fitting {
-            let Some(slot) = class.free.borrow_mut().pop() else { continue };
+        let inner = &self.inner;
+        let fitting = inner.classes.iter().enumerate().filter(|(_, class)| class.bytes >= length);
+        for (index, class) in fitting {
+            let share = self.share.as_ref();
+            let mut free = class.free.borrow_mut();
+            if share.is_some_and(|share| !share.may_take(index, free.len())) {
+                continue;
+            }
+            let Some(slot) = free.pop() else { continue };
+            if let Some(share) = share {
+                share.held[index].update(|held| held + 1);
+                inner.shares[slot as usize].set(Some(Rc::clone(share)));
+            }
             let offset = class.offset + (slot - class.slot_first) as usize * class.bytes;
             let taken = inner.taken.get() + 1;
             inner.taken.set(taken);
@@ -125,35 +161,47 @@ impl Pool {
 
     /// The largest length that [`Pool::take`] can ever satisfy.
     pub fn buffer_bytes_max(&self) -> usize {
-        self.0.classes.last().map_or(0, |class| class.bytes)
+        self.inner.classes.last().map_or(0, |class| class.bytes)
     }
 
-    /// How much of the pool is in use.
+    /// How much of the pool is in use, by all of its users.
     pub fn usage(&self) -> PoolUsage {
         PoolUsage {
-            taken: self.0.taken.get(),
-            taken_max: self.0.taken_max.get(),
-            total: self.0.classes.iter().map(|class| class.count).sum(),
+            taken: self.inner.taken.get(),
+            taken_max: self.inner.taken_max.get(),
+            total: self.inner.classes.iter().map(|class| class.count).sum(),
         }
     }
 
     /// Address and size of the whole mapping, for registration with a device or a ring. It stays valid while
     /// any clone of the pool or any of its buffers lives.
     pub fn extent(&self) -> (NonNull<u8>, usize) {
-        (self.0.mapping.base(), self.0.mapping.bytes())
+        (self.inner.mapping.base(), self.inner.mapping.bytes())
     }
 
     /// Remembers the index under which the core's ring knows this mapping.
     pub fn set_registration(&self, index: Option<u16>) {
-        self.0.registration.set(index);
+        self.inner.registration.set(index);
+    }
+}
+
+impl Share {
+    /// Whether its user may take one more of a class of which so many are free.
+    fn may_take(&self, class: usize, free: usize) -> bool {
+        let held = self.held[class].get();
+        held < self.least || held < free
     }
 }
 
 impl Inner {
     /// Puts a slot back on its class's stack.
     pub(crate) fn give_back(&self, slot: u32) {
-        let class = self.classes.iter().rfind(|class| class.slot_first <= slot);
-        class.expect("every slot belongs to a class").free.borrow_mut().push(slot);
+        let index = self.classes.iter().rposition(|class| class.slot_first <= slot);
+        let index = index.expect("every slot belongs to a class");
+        self.classes[index].free.borrow_mut().push(slot);
+        if let Some(share) = self.shares[slot as usize].take() {
+            share.held[index].update(|held| held - 1);
+        }
         self.taken.set(self.taken.get() - 1);
     }
 
@@ -252,6 +300,40 @@ mod tests {
     fn a_buffer_whose_length_does_not_fit_its_handle_is_refused() {
         let layout = [ClassLayout { buffer_bytes: 1 << 32, count: 1 }];
         assert!(matches!(Pool::new(&layout), Err(MemoryError::Layout(_))));
+    }
+
+    #[test]
+    fn a_limited_user_holds_no_more_of_a_class_than_it_leaves_free_until_its_last_lease_is_gone() {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 64, count: 16 }]).expect("a small pool");
+        let takes_all = |user: &Pool| std::iter::from_fn(|| user.take(64)).collect::<Vec<_>>();
+        let (first, second, third) = (pool.limited(1), pool.limited(1), pool.limited(3));
+        let mut held = takes_all(&first);
+        assert_eq!(held.len(), 8);
+        assert_eq!(takes_all(&second.clone()).len(), 4, "what was dropped is free again");
+        let others = takes_all(&second);
+        assert_eq!(
+            (others.len(), takes_all(&third).len()),
+            (4, 3),
+            "at least three, though two would be left"
+        );
+        let lease = held.pop().expect("one of them").share();
+        let copy = lease.clone();
+        drop((lease, others));
+        assert!(first.take(64).is_none(), "a lease still holds it");
+        drop(copy);
+        assert!(first.take(64).is_some());
+        assert_eq!(takes_all(&pool).len(), 9, "the pool itself has no limit");
+    }
+
+    #[test]
+    fn a_user_at_the_limit_of_one_class_goes_on_with_the_next() {
+        let layout =
+            [ClassLayout { buffer_bytes: 64, count: 2 }, ClassLayout { buffer_bytes: 4096, count: 2 }];
+        let user = Pool::new(&layout).expect("a small pool").limited(1);
+        let capacities: Vec<_> =
+            std::iter::from_fn(|| user.take(64)).map(|buffer| (buffer.capacity(), buffer)).collect();
+        let capacities: Vec<_> = capacities.iter().map(|(capacity, _)| *capacity).collect();
+        assert_eq!(capacities, [64, 4096]);
     }
 
     #[test]
