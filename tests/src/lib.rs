@@ -78,12 +78,21 @@ impl TestTarget {
         self.address
     }
 
+    /// Where its other listeners are, in the order of their tables `[[listener]]` among the namespaces.
+    pub fn other_addresses(&self) -> &[SocketAddr] {
+        self.running.as_ref().map_or(&[], |running| &running.addresses()[1..])
+    }
+
     /// The URL of its subsystem.
     ///
     /// # Panics
     /// Never: the URL is well formed.
     pub fn url(&self, parameters: &str) -> Url {
-        format!("nvme+rdma://{}/{NQN}?provider=iwarp{parameters}", self.address).parse().expect("a URL")
+        Self::url_at(self.address, parameters)
+    }
+
+    fn url_at(address: SocketAddr, parameters: &str) -> Url {
+        format!("nvme+rdma://{address}/{NQN}?provider=iwarp{parameters}").parse().expect("a URL")
     }
 
     /// Attaches to it.
@@ -91,7 +100,15 @@ impl TestTarget {
     /// # Panics
     /// When it cannot.
     pub fn attach(&self) -> Controller {
-        let url = self.url("");
+        self.attach_at(self.address)
+    }
+
+    /// Attaches to it at one of its addresses.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn attach_at(&self, address: SocketAddr) -> Controller {
+        let url = Self::url_at(address, "");
         let host = HostIdentity::for_url(&url).expect("an identity");
         let options = ConnectOptions::new(url, host);
         Controller::connect(options, EngineOptions::default()).expect("an attached controller")

@@ -1,6 +1,5 @@
 //! What the queues of a core share.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ringfab_block::Disk;
@@ -8,9 +7,11 @@ use ringfab_fabric::rdma::Rnic;
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor};
 
+use super::hosts::{Hosts, SharedPool};
 use super::message::{AbortRequest, Asker, CoreMessage};
+use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::controller::Controller;
-use crate::queue::Slot;
+use crate::queue::{Slot, TRANSFER_BYTES_MAX};
 use crate::target::Target;
 
 /// A core's ring, RNIC, disks and memory, and the way to the other cores.
@@ -25,14 +26,11 @@ pub(crate) struct Env {
     pub(crate) pool: Pool,
     /// Data of admin commands, apart, so that they never starve.
     pub(crate) admin_pool: Pool,
-    /// What the disk holds, for Compare commands that brought their data in the capsule. They have a buffer of `pool`
-    /// while they wait for another: were that one of `pool` too, a pool full of them would wait for ever.
-    pub(crate) compare_pool: Pool,
     /// Bytes of a piece of a command's data: the largest buffer of the pool.
     pub(crate) chunk_bytes: u32,
     pub(crate) core: usize,
-    /// Requests that wait for buffers, in order.
-    waiting: [VecDeque<Waiter>; Line::ALL.len()],
+    /// Who is connected here, with their shares of the pools and the requests that wait.
+    pub(crate) hosts: Hosts,
     /// Controllers that are being reset: their I/O queues are ending.
     pub(crate) resetting: Vec<Arc<Controller>>,
     /// All cores, this one included.
@@ -58,30 +56,6 @@ impl CoreSender {
     }
 }
 
-/// What requests wait for: each pool has a line of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// Buffers of admin commands.
-    Admin,
-    /// The second buffers of Compare commands with data in their capsules.
-    Compare,
-    /// Buffers of all other I/O commands.
-    Io,
-}
-
-impl Line {
-    /// In the order in which they are served.
-    pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Compare, Self::Io];
-}
-
-/// A request that waits for buffers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiter {
-    pub(crate) queue: u16,
-    pub(crate) slot: u16,
-    pub(crate) generation: u16,
-}
-
 impl Env {
     #[expect(clippy::too_many_arguments, reason = "the parts of a core, each named")]
     pub(crate) fn new(
@@ -96,6 +70,15 @@ impl Env {
         cores: Vec<CoreSender>,
     ) -> Self {
         let chunk_bytes = pool.buffer_bytes_max().min(admin_pool.buffer_bytes_max()) as u32;
+        let pieces = |bytes: u32| bytes.div_ceil(chunk_bytes) as usize;
+        let hosts = Hosts::new([
+            SharedPool { pool: admin_pool.clone(), least: pieces(ADMIN_DATA_BYTES_MAX) },
+            // What a Compare needs for the disk's bytes when its own came in the capsule. It has a buffer of `pool` while it
+            // waits for another: were that one of `pool` too, a pool full of them would wait for ever.
+            SharedPool { pool: compare_pool, least: 1 },
+            // The largest Compare needs all of its data twice.
+            SharedPool { pool: pool.clone(), least: 2 * pieces(TRANSFER_BYTES_MAX) },
+        ]);
         Self {
             reactor,
             rnic,
@@ -103,37 +86,12 @@ impl Env {
             disks,
             pool,
             admin_pool,
-            compare_pool,
             chunk_bytes,
             core,
-            waiting: Line::ALL.map(|_| VecDeque::new()),
+            hosts,
             resetting: Vec::new(),
             cores,
         }
-    }
-
-    /// The pool that a line is for.
-    pub(crate) fn pool_of(&self, line: Line) -> &Pool {
-        match line {
-            Line::Admin => &self.admin_pool,
-            Line::Compare => &self.compare_pool,
-            Line::Io => &self.pool,
-        }
-    }
-
-    /// Puts a request in a line.
-    pub(crate) fn wait_for_buffers(&mut self, waiter: Waiter, line: Line) {
-        self.waiting[line as usize].push_back(waiter);
-    }
-
-    /// The first of a line.
-    pub(crate) fn first_waiting(&self, line: Line) -> Option<Waiter> {
-        self.waiting[line as usize].front().copied()
-    }
-
-    /// The first of a line has been served.
-    pub(crate) fn drop_waiting(&mut self, line: Line) {
-        self.waiting[line as usize].pop_front();
     }
 
     /// Has every core end a controller's I/O queues, and the admin queue too when asked.

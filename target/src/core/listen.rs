@@ -4,7 +4,7 @@ use ringfab_fabric::rdma::{ConnectRequest, QueuePairAttributes};
 use ringfab_reactor::ListenerId;
 use ringfab_spec::{IntoBytes, rdma_cm};
 
-use super::{Core, CoreMessage};
+use super::{Core, CoreMessage, Line};
 use crate::queue::{Queue, QueueParameters};
 use crate::transport::rdma::Link;
 
@@ -61,24 +61,29 @@ impl Core {
         };
         let entries = queue.hsqsize_z.get().saturating_add(1);
         let domain = self.env.rnic.allocate_domain();
-        let pool = if queue.qid.get() == 0 { &self.env.admin_pool } else { &self.env.pool };
+        let (peer, listener) = (request.peer, request.local);
+        let host = self.env.hosts.enter(peer.ip());
+        let line = if queue.qid.get() == 0 { Line::Admin } else { Line::Io };
         let attributes = QueuePairAttributes {
             domain,
             send_depth: Link::send_depth(entries),
             receive_depth: u32::from(entries),
             receive_bytes_max: 64 + in_capsule_bytes,
-            pool: pool.clone(),
+            pool: self.env.hosts.pool(host, line).clone(),
             initiator_depth: INITIATOR_DEPTH,
             responder_resources: 0,
         };
         let answer = rdma_cm::Accept::new(entries);
-        let (peer, listener) = (request.peer, request.local);
         let accepted = self.env.rnic.accept(&mut self.env.reactor, request, &attributes, answer.as_bytes());
         let queue_pair = match accepted {
             Ok(queue_pair) => queue_pair,
-            Err(error) => return tracing::warn!(%peer, %error, "a connection could not be accepted"),
+            Err(error) => {
+                self.env.hosts.leave(host);
+                return tracing::warn!(%peer, %error, "a connection could not be accepted");
+            }
         };
-        let parameters = QueueParameters { number, queue_pair, id: queue.qid.get(), entries, peer, listener };
+        let id = queue.qid.get();
+        let parameters = QueueParameters { number, queue_pair, id, entries, peer, listener, host };
         let queue = Queue::new(parameters, self.env.reactor.now());
         self.insert(number, queue);
     }

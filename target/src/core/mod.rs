@@ -2,6 +2,7 @@
 //! simulation calls [`Core::turn`].
 
 mod env;
+mod hosts;
 mod listen;
 mod message;
 mod start;
@@ -18,7 +19,8 @@ use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use crate::controller::Controller;
 use crate::queue::Queue;
 
-pub(crate) use env::{Env, Line, Waiter};
+pub(crate) use env::Env;
+pub(crate) use hosts::{HostId, Line, Waiter};
 pub(crate) use message::CoreMessage;
 pub use start::{CoreParts, Running, build, start};
 
@@ -212,6 +214,7 @@ impl Core {
             return;
         }
         let mut queue = entry.take().expect("looked at above");
+        self.env.hosts.leave(queue.host());
         let controller = queue.controller().cloned();
         queue.detach();
         let Some(controller) = controller else { return };
@@ -232,18 +235,25 @@ impl Core {
         self.look();
     }
 
-    /// Requests that wait for buffers get them in order; the first that does not stops its line.
+    /// Requests that wait for buffers get them, host by host.
     fn serve_waiting(&mut self) {
-        for line in Line::ALL {
-            while let Some(waiter) = self.env.first_waiting(line) {
-                let queue = self.queues[usize::from(waiter.queue)].as_mut();
-                let waits = queue
-                    .is_some_and(|queue| queue.retry_buffers(&mut self.env, waiter.slot, waiter.generation));
-                if waits {
-                    break;
-                }
-                self.env.drop_waiting(line);
+        for host in self.env.hosts.in_turn() {
+            for line in Line::ALL {
+                self.serve_line(host, line);
             }
+        }
+    }
+
+    /// In order; the first that gets none stops the line.
+    fn serve_line(&mut self, host: HostId, line: Line) {
+        while let Some(waiter) = self.env.hosts.first_waiting(host, line) {
+            let queue = self.queues[usize::from(waiter.queue)].as_mut();
+            let waits =
+                queue.is_some_and(|queue| queue.retry_buffers(&mut self.env, waiter.slot, waiter.generation));
+            if waits {
+                return;
+            }
+            self.env.hosts.drop_waiting(host, line);
         }
     }
 

@@ -135,6 +135,8 @@ impl Queue {
             let core = env.cores[env.core].clone();
             attached.controller.set_wake(Some(Box::new(move || core.send(CoreMessage::Look))));
         }
+        self.requests.grow(self.entries);
+        self.blocked.reserve(usize::from(self.entries));
         if self.id != 0 {
             self.requests.reserve_pieces(TRANSFER_BYTES_MAX.div_ceil(env.chunk_bytes) as usize);
         }

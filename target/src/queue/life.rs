@@ -31,10 +31,11 @@ impl Queue {
         }
         let line = self.line_of(slot);
         // Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
-        let behind = env.first_waiting(line).is_some() && self.bytes_to_take(slot) != [0, 0];
+        let behind = env.hosts.first_waiting(self.host, line).is_some() && self.bytes_to_take(slot) != [0, 0];
         if behind || !self.take_buffers(env, slot) {
             let generation = self.requests[slot].generation;
-            env.wait_for_buffers(Waiter { queue: self.number, slot: slot.number(), generation }, line);
+            let waiter = Waiter { queue: self.number, slot: slot.number(), generation };
+            env.hosts.wait(self.host, line, waiter);
         }
     }
 
@@ -65,7 +66,7 @@ impl Queue {
 
     /// `NeedBuffer -> DataIn`, with all the buffers that the request will ever need, or not at all.
     pub(super) fn take_buffers(&mut self, env: &mut Env, slot: Slot) -> bool {
-        let pool = env.pool_of(self.line_of(slot));
+        let pool = env.hosts.pool(self.host, self.line_of(slot));
         let wanted = self.bytes_to_take(slot);
         let held = &mut self.requests[slot].held;
         let here = held.len();

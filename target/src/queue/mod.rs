@@ -2,7 +2,7 @@
 //!
 //! | state | what it waits for |
 //! | --- | --- |
-//! | `NeedBuffer` | buffers of the core's pool, in order among all queues of the core |
+//! | `NeedBuffer` | buffers of the core's pool, in order among all queues of its host |
 //! | `DataIn` | the host's data, by RDMA READ |
 //! | `Execute` | the disk, or the controller (an Asynchronous Event Request waits here) |
 //! | `DataOut` | room in the send queue for data and response |
@@ -25,15 +25,20 @@ use ringfab_reactor::Time;
 use ringfab_spec::{FromBytes, SubmissionEntry};
 
 use crate::controller::Controller;
-use crate::core::Env;
+use crate::core::{Env, HostId};
 use crate::queue_record::QueueRecord;
 use crate::transport::rdma::{Link, WorkId};
 
+pub(crate) use parse::TRANSFER_BYTES_MAX;
 pub use request::State;
 pub(crate) use request::{Requests, Slot};
 
 /// How long a host may take from the connection to its Connect command.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Commands that a queue can hold before its Connect is done, so that a peer which never sends one costs little. An ordinary
+/// host sends nothing else before it has the answer.
+const HALF_OPEN_ENTRIES: u16 = 4;
 
 /// How long a host may take none of what we send and give nothing of what we fetch. What is in flight to it holds
 /// buffers that the other queues of the core wait for.
@@ -49,6 +54,7 @@ pub(crate) struct Queue {
     entries: u16,
     peer: SocketAddr,
     listener: SocketAddr,
+    host: HostId,
     requests: Requests,
     /// Requests that wait for room in the send queue, in order.
     blocked: std::collections::VecDeque<Slot>,
@@ -91,11 +97,12 @@ pub(crate) struct QueueParameters {
     pub(crate) entries: u16,
     pub(crate) peer: SocketAddr,
     pub(crate) listener: SocketAddr,
+    pub(crate) host: HostId,
 }
 
 impl Queue {
     pub(crate) fn new(parameters: QueueParameters, now: Time) -> Self {
-        let QueueParameters { number, queue_pair, id, entries, peer, listener } = parameters;
+        let QueueParameters { number, queue_pair, id, entries, peer, listener, host } = parameters;
         Self {
             number,
             link: Link::new(queue_pair, entries),
@@ -103,8 +110,9 @@ impl Queue {
             entries,
             peer,
             listener,
-            requests: Requests::new(entries),
-            blocked: std::collections::VecDeque::with_capacity(usize::from(entries)),
+            host,
+            requests: Requests::new(entries.min(HALF_OPEN_ENTRIES)),
+            blocked: std::collections::VecDeque::new(),
             attached: None,
             connect_deadline: now + CONNECT_TIMEOUT,
             progress: now,
@@ -116,6 +124,11 @@ impl Queue {
     /// The queue pair that it runs on.
     pub(crate) fn queue_pair(&self) -> QueuePairId {
         self.link.queue_pair
+    }
+
+    /// Whose it is.
+    pub(crate) fn host(&self) -> HostId {
+        self.host
     }
 
     /// Queue identifier; zero is an admin queue.

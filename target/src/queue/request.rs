@@ -136,14 +136,55 @@ impl Request {
     }
 }
 
-/// The requests of one queue: as many as the queue has entries, made when it connects.
+/// The requests of one queue: as many as the queue has entries once it is connected, and a few before.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    slots: Box<[Request]>,
+    slots: Vec<Request>,
     free: Vec<u16>,
     /// Which command identifiers are in use.
-    cids: BitBox,
+    cids: Identifiers,
     counts: [u32; State::COUNT],
+}
+
+/// The command identifiers in use: a bit for each that there can be would be most of what a queue costs that has a few
+/// slots only.
+#[derive(Debug)]
+enum Identifiers {
+    Few(Vec<u16>),
+    Bits(BitBox),
+}
+
+impl Identifiers {
+    fn contains(&self, cid: u16) -> bool {
+        match self {
+            Self::Few(list) => list.contains(&cid),
+            Self::Bits(bits) => bits[usize::from(cid)],
+        }
+    }
+
+    fn insert(&mut self, cid: u16) {
+        match self {
+            Self::Few(list) => list.push(cid),
+            Self::Bits(bits) => bits.set(usize::from(cid), true),
+        }
+    }
+
+    fn remove(&mut self, cid: u16) {
+        match self {
+            Self::Few(list) => list.retain(|one| *one != cid),
+            Self::Bits(bits) => bits.set(usize::from(cid), false),
+        }
+    }
+
+    /// The same with a bit for each, for many slots.
+    fn to_bits(&self) -> BitBox {
+        let mut bits = BitVec::repeat(false, 1 << 16).into_boxed_bitslice();
+        match self {
+            Self::Few(list) => list.iter().for_each(|cid| bits.set(usize::from(*cid), true)),
+            Self::Bits(old) => bits.copy_from_bitslice(old),
+        }
+        bits
+    }
 }
 
 /// A slot of [`Requests`], made only by it.
@@ -167,16 +208,28 @@ pub(crate) enum NoSlot {
 }
 
 impl Requests {
-    /// A table of `entries` free slots, at most 65,535.
+    /// A table of a few free slots, which may grow.
     pub(crate) fn new(entries: u16) -> Self {
         let mut counts = [0; State::COUNT];
         counts[State::Free as usize] = u32::from(entries);
         Self {
             slots: (0..entries).map(|_| Request::new()).collect(),
             free: (0..entries).rev().collect(),
-            cids: BitVec::repeat(false, 1 << 16).into_boxed_bitslice(),
+            cids: Identifiers::Few(Vec::new()),
             counts,
         }
+    }
+
+    /// Gives the table `entries` slots in all; those that it has stay what they are.
+    pub(crate) fn grow(&mut self, entries: u16) {
+        let first = self.slots.len() as u16;
+        self.slots.extend((first..entries).map(|_| Request::new()));
+        let mut free: Vec<u16> = (first..entries).rev().collect();
+        self.counts[State::Free as usize] += free.len() as u32;
+        free.append(&mut self.free);
+        free.reserve_exact(self.slots.len() - free.len());
+        self.free = free;
+        self.cids = Identifiers::Bits(self.cids.to_bits());
     }
 
     /// Makes room for so many pieces in every slot, so that no command of that size allocates. For a queue that has
@@ -189,12 +242,12 @@ impl Requests {
 
     /// Starts the life of a command.
     pub(crate) fn allocate(&mut self, command: &SubmissionEntry) -> Result<Slot, NoSlot> {
-        let cid = usize::from(command.cid.get());
-        if self.cids[cid] {
+        let cid = command.cid.get();
+        if self.cids.contains(cid) {
             return Err(NoSlot::IdentifierInUse);
         }
         let index = self.free.pop().ok_or(NoSlot::Full)?;
-        self.cids.set(cid, true);
+        self.cids.insert(cid);
         let request = &mut self.slots[usize::from(index)];
         request.command = *command;
         (request.status, request.location, request.result) = (Status::SUCCESS, None, 0);
@@ -212,7 +265,7 @@ impl Requests {
         request.host = HostMemory::None;
         request.transfer = Transfer::None;
         request.length = 0;
-        self.cids.set(usize::from(request.command.cid.get()), false);
+        self.cids.remove(request.command.cid.get());
         self.enter(slot, State::Free);
         self.free.push(slot.0);
     }
@@ -305,6 +358,22 @@ mod tests {
         assert_eq!(requests.allocate(&command(9)), Err(NoSlot::Full));
         requests.release(first);
         assert!(requests.allocate(&command(9)).is_ok());
+    }
+
+    #[test]
+    fn a_table_that_grows_keeps_its_commands_and_takes_as_many_as_it_has_entries_then() {
+        let mut requests = Requests::new(2);
+        let first = requests.allocate(&command(7)).expect("first");
+        requests.grow(5);
+        assert_eq!(requests[first].cid(), 7);
+        assert_eq!(requests.counts()[State::Free as usize], 4);
+        assert_eq!(requests.allocate(&command(7)), Err(NoSlot::IdentifierInUse));
+        let more: Vec<Slot> =
+            (10..14).map(|cid| requests.allocate(&command(cid)).expect("room for four more")).collect();
+        assert!(!more.contains(&first));
+        assert_eq!(requests.allocate(&command(14)), Err(NoSlot::Full));
+        requests.release(first);
+        assert!(requests.allocate(&command(7)).is_ok());
     }
 
     #[test]

@@ -1,0 +1,220 @@
+//! The hosts of a core: what each holds of the core's memory, and which of its requests wait for more.
+//!
+//! A host that stops in the middle holds what is on its way to it or from it until its connection is given up. So that
+//! the others go on meanwhile, each host may hold no more of a pool than it leaves free.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ringfab_memory::Pool;
+
+/// What requests wait for: each pool has a line of its own for each host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Buffers of admin commands.
+    Admin,
+    /// The second buffers of Compare commands with data in their capsules.
+    Compare,
+    /// Buffers of all other I/O commands.
+    Io,
+}
+
+impl Line {
+    /// In the order in which they are served.
+    pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Compare, Self::Io];
+}
+
+/// A request that waits for buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) queue: u16,
+    pub(crate) slot: u16,
+    pub(crate) generation: u16,
+}
+
+/// A host with queues on this core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostId(usize);
+
+/// A pool, and how many of its buffers a host may hold however few that leaves: as many as its largest command needs.
+#[derive(Debug)]
+pub(crate) struct SharedPool {
+    pub(crate) pool: Pool,
+    pub(crate) least: usize,
+}
+
+/// All hosts of a core.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    /// By [`Line`].
+    pools: [SharedPool; Line::ALL.len()],
+    hosts: Vec<Option<Host>>,
+    /// Who is served first in the next turn.
+    first: usize,
+    /// Requests that wait, of all hosts.
+    waiting: usize,
+}
+
+/// Hosts are told apart by their addresses, since a name can be claimed by anyone and is not known before Connect.
+#[derive(Debug)]
+struct Host {
+    address: IpAddr,
+    /// Connections that it has on this core.
+    queues: usize,
+    /// Its share of each pool, by [`Line`].
+    pools: [Pool; Line::ALL.len()],
+    waiting: [VecDeque<Waiter>; Line::ALL.len()],
+}
+
+impl Hosts {
+    /// No host yet. The pools are in the order of [`Line`].
+    pub(crate) fn new(pools: [SharedPool; Line::ALL.len()]) -> Self {
+        Self { pools, hosts: Vec::new(), first: 0, waiting: 0 }
+    }
+
+    /// A connection of the host at an address has come.
+    pub(crate) fn enter(&mut self, address: IpAddr) -> HostId {
+        let address = host_of(address);
+        let known =
+            self.hosts.iter().position(|host| host.as_ref().is_some_and(|host| host.address == address));
+        let index = known.unwrap_or_else(|| self.add(address));
+        self.host_mut(HostId(index)).queues += 1;
+        HostId(index)
+    }
+
+    /// A connection has gone, with everything that it held.
+    pub(crate) fn leave(&mut self, id: HostId) {
+        let host = self.host_mut(id);
+        host.queues -= 1;
+        if host.queues == 0 {
+            self.waiting -= host.waiting.iter().map(VecDeque::len).sum::<usize>();
+            self.hosts[id.0] = None;
+        }
+    }
+
+    /// A host's share of a pool.
+    pub(crate) fn pool(&self, id: HostId, line: Line) -> &Pool {
+        &self.host(id).pools[line as usize]
+    }
+
+    /// Puts a request in a line.
+    pub(crate) fn wait(&mut self, id: HostId, line: Line, waiter: Waiter) {
+        self.waiting += 1;
+        self.host_mut(id).waiting[line as usize].push_back(waiter);
+    }
+
+    /// The first of a line. A host that has gone has none.
+    pub(crate) fn first_waiting(&self, id: HostId, line: Line) -> Option<Waiter> {
+        self.hosts[id.0].as_ref()?.waiting[line as usize].front().copied()
+    }
+
+    /// The first of a line has been served.
+    pub(crate) fn drop_waiting(&mut self, id: HostId, line: Line) {
+        if let Some(host) = &mut self.hosts[id.0] {
+            self.waiting -= usize::from(host.waiting[line as usize].pop_front().is_some());
+        }
+    }
+
+    /// The hosts to serve in this turn of the loop; each time another one is the first. None while nobody waits.
+    pub(crate) fn in_turn(&mut self) -> impl Iterator<Item = HostId> + use<> {
+        let (first, count) = (self.first, self.hosts.len());
+        self.first = if first + 1 < count { first + 1 } else { 0 };
+        let served = if self.waiting == 0 { 0 } else { count };
+        (0..served).map(move |step| HostId((first + step) % count))
+    }
+
+    fn add(&mut self, address: IpAddr) -> usize {
+        let index = self.hosts.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.hosts.push(None);
+            self.hosts.len() - 1
+        });
+        let pools = std::array::from_fn(|line| {
+            let SharedPool { pool, least } = &self.pools[line];
+            pool.limited(*least)
+        });
+        let waiting = Line::ALL.map(|_| VecDeque::new());
+        self.hosts[index] = Some(Host { address, queues: 0, pools, waiting });
+        index
+    }
+
+    fn host(&self, id: HostId) -> &Host {
+        self.hosts[id.0].as_ref().expect("a host stays as long as its queues")
+    }
+
+    fn host_mut(&mut self, id: HostId) -> &mut Host {
+        self.hosts[id.0].as_mut().expect("a host stays as long as its queues")
+    }
+}
+
+/// The address that stands for a host: one with IPv6 has a whole /64 network to itself.
+fn host_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfab_memory::ClassLayout;
+
+    use super::*;
+
+    fn hosts() -> Hosts {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 64, count: 8 }]).expect("a small pool");
+        Hosts::new(std::array::from_fn(|_| SharedPool { pool: pool.clone(), least: 1 }))
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn waiter(queue: u16) -> Waiter {
+        Waiter { queue, slot: 0, generation: 0 }
+    }
+
+    #[test]
+    fn all_connections_of_an_address_are_one_host_and_so_is_a_network_of_ipv6() {
+        let mut hosts = hosts();
+        let one = hosts.enter(address("10.0.0.1"));
+        assert_eq!(hosts.enter(address("::ffff:10.0.0.1")), one);
+        assert_ne!(hosts.enter(address("10.0.0.2")), one);
+        let other = hosts.enter(address("fd00::1"));
+        assert_eq!(hosts.enter(address("fd00::ffff:1")), other);
+        assert_ne!(hosts.enter(address("fd00:0:0:1::1")), other);
+    }
+
+    #[test]
+    fn a_host_that_takes_what_it_can_leaves_as_much_to_the_others() {
+        let mut hosts = hosts();
+        let (greedy, other) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
+        let take_all =
+            |hosts: &Hosts, id| std::iter::from_fn(|| hosts.pool(id, Line::Io).take(64)).collect::<Vec<_>>();
+        let held = take_all(&hosts, greedy);
+        assert_eq!((held.len(), take_all(&hosts, other).len()), (4, 2));
+        // To leave and to come again does not help while it is held.
+        hosts.enter(address("10.0.0.1"));
+        hosts.leave(greedy);
+        assert_eq!(take_all(&hosts, greedy).len(), 0);
+    }
+
+    #[test]
+    fn lines_are_in_order_and_hosts_take_turns_until_they_leave() {
+        let mut hosts = hosts();
+        let (one, two) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
+        assert_eq!(hosts.in_turn().count(), 0, "nobody waits");
+        for (host, queue) in [(one, 1), (one, 2), (two, 3)] {
+            hosts.wait(host, Line::Io, waiter(queue));
+        }
+        assert_eq!(hosts.first_waiting(one, Line::Io), Some(waiter(1)));
+        assert_eq!(hosts.first_waiting(one, Line::Admin), None);
+        let turns = [hosts.in_turn().next(), hosts.in_turn().next(), hosts.in_turn().next()];
+        assert_eq!(turns, [Some(two), Some(one), Some(two)]);
+        hosts.drop_waiting(one, Line::Io);
+        assert_eq!(hosts.first_waiting(one, Line::Io), Some(waiter(2)));
+        hosts.leave(one);
+        assert_eq!(hosts.first_waiting(one, Line::Io), None);
+        hosts.drop_waiting(two, Line::Io);
+        assert_eq!(hosts.in_turn().count(), 0, "nobody waits any more");
+    }
+}
