@@ -1,5 +1,6 @@
 //! Everything that needs both ends: a target in this process for tests to attach to.
 
+mod port;
 mod program;
 pub mod raw_host;
 pub mod recording;
@@ -16,8 +17,9 @@ use ringfab_target::service::Running;
 use ringfab_target::{Config, Identity, Target};
 use tempfile::TempDir;
 
+pub use port::free_port;
 pub use program::{not_run, program};
-pub use service::{Caching, PATIENCE, Service, file_target, file_target_with, free_port, have, run_bounded};
+pub use service::{Caching, PATIENCE, Service, file_target, file_target_with, have, run_bounded};
 
 /// The subsystem of [`TestTarget`].
 pub const NQN: &str = "nqn.2026-11.org.ringfab:test";

@@ -26,6 +26,18 @@ impl Service {
     /// # Panics
     /// When it does not get ready in time; its standard error is in the message.
     pub fn start(name: &str, arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
+        Self::start_with(name, arguments, &[])
+    }
+
+    /// The same with additions to its environment.
+    ///
+    /// # Panics
+    /// As [`Service::start`].
+    pub fn start_with(
+        name: &str,
+        arguments: impl FnOnce(&Path) -> Vec<String>,
+        environment: &[(&str, &Path)],
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let ready = folder.path().join("ready");
         let log = fs::File::create(folder.path().join("log")).expect("a log");
@@ -33,6 +45,7 @@ impl Service {
             .args(arguments(folder.path()))
             .arg("--ready-file")
             .arg(&ready)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -138,15 +151,6 @@ pub fn run_bounded(seconds: u32, program: &str, arguments: &[&str]) -> String {
 pub fn have(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", "command -v \"$0\" >/dev/null", program]).status();
     found.is_ok_and(|status| status.success())
-}
-
-/// A free port of the loopback interface, for a target that has to come back at the same place.
-///
-/// # Panics
-/// When there is none.
-pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
 }
 
 /// Starts `ringfab-target` on `port` with one namespace on `image`.

@@ -72,6 +72,7 @@ fn play_session(recordings: &[Recording], which: usize, stream: &[u8], what: &st
 
 #[expect(clippy::print_stderr, reason = "what was tried is part of the result")]
 fn replay(which: usize, streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
+    let _alone = crate::alone();
     let recordings = recorded();
     let before = threads();
     let begun = Instant::now();
@@ -80,7 +81,7 @@ fn replay(which: usize, streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
         play_session(&recordings, which, stream, what);
     }
     eprintln!("{} sessions on connection {which} in {:?}", streams.len(), begun.elapsed());
-    assert!(threads() <= before + 1, "threads were left behind");
+    assert_eq!(threads(), before, "threads were left behind");
     let target = TestTarget::start(NULL);
     assert!(session(target.address()), "a healthy session works");
 }

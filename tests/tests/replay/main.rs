@@ -5,3 +5,12 @@ mod initiator;
 mod player;
 mod slow;
 mod target;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Every test counts what its process has open, so that they run one after the other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed says so itself.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

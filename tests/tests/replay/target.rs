@@ -1,8 +1,8 @@
 //! What a host sent, played to a target.
 
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::Access;
@@ -28,26 +28,26 @@ pub(crate) struct Busy {
     worker: Option<std::thread::JoinHandle<()>>,
     controllers: usize,
     files: usize,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Busy {
     pub(crate) fn new() -> Self {
+        let alone = crate::alone();
         let target = TestTarget::start(FEW);
         let controller = target.attach();
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let worker = std::thread::spawn(move || work(&controller, &told));
         let (controllers, files) = (target.target.controllers().len(), open_files());
-        Self { target, stop, worker: Some(worker), controllers, files }
+        Self { target, stop, worker: Some(worker), controllers, files, _alone: alone }
     }
 
     /// Ends the host's work and looks for what is left.
     pub(crate) fn finish(mut self) {
         let begun = Instant::now();
-        let settled = || {
-            self.target.target.controllers().len() <= self.controllers
-                && open_files() <= self.files + FILES_OF_OTHERS
-        };
+        let settled =
+            || self.target.target.controllers().len() == self.controllers && open_files() == self.files;
         while !settled() {
             assert!(
                 begun.elapsed() < Duration::from_secs(60),
@@ -83,10 +83,6 @@ fn work(controller: &Controller, stop: &AtomicBool) {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
-
-/// Descriptors that tests running beside this one in the same process may have meanwhile; a leak of every connection of
-/// a session is many more.
-const FILES_OF_OTHERS: usize = 64;
 
 /// Descriptors of this process, which has the target in it.
 fn open_files() -> usize {
