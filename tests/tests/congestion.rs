@@ -1,0 +1,76 @@
+//! The TCP congestion control that a listener or a connection asks for is the one that the kernel uses, on that end only.
+
+use std::time::{Duration, Instant};
+
+use ringfab_fabric::rdma::RnicConfig;
+use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, HostIdentity};
+use ringfab_memory::ClassLayout;
+use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait};
+use ringfab_tests::{TestTarget, have, not_run, run_bounded};
+
+fn setting(name: &str) -> String {
+    std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).expect("proc").trim().to_owned()
+}
+
+/// An algorithm that is not the system's default, and the default.
+fn algorithms() -> Option<(String, String)> {
+    let default = setting("tcp_congestion_control");
+    let allowed = setting("tcp_allowed_congestion_control");
+    let other = allowed.split_whitespace().find(|name| *name != default)?.to_owned();
+    Some((other, default))
+}
+
+/// A host that is attached, whose connections ask for an algorithm.
+fn attached(target: &TestTarget, congestion: Option<String>) -> Host {
+    let reactor = ReactorConfig { entries: 64, spin: Duration::ZERO, descriptors_max: 64 };
+    let pool = vec![ClassLayout { buffer_bytes: 65_536, count: 8 }];
+    let socket = SocketOptions { congestion, ..SocketOptions::default() };
+    let rnic = RnicConfig { socket, ..RnicConfig::new(0, [5; 32]) };
+    let config = HostConfig { pool, rnic, seed: 5 };
+    let mut host = Host::new(Reactor::new(&reactor).expect("a ring"), config).expect("a host");
+    let url = target.url("");
+    let identity = HostIdentity::for_url(&url).expect("an identity");
+    host.attach(ConnectOptions::new(url, identity));
+    let begun = Instant::now();
+    loop {
+        match host.next_event() {
+            Some(HostEvent::Ready { .. }) => return host,
+            Some(other) => panic!("{other:?}"),
+            None => host.turn(Wait::Event).expect("a turn"),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "never ready");
+    }
+}
+
+/// The algorithms of the connections whose port on one end is the target's.
+fn in_use(end: &str, target: &TestTarget, known: &[&str]) -> Vec<String> {
+    let filter = format!("{end} = :{}", target.address().port());
+    let text = run_bounded(10, "ss", &["-tinH", "state", "established", &filter]);
+    let words = text.split_whitespace().filter(|word| known.contains(word));
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn each_end_uses_the_congestion_control_that_it_was_told_and_leaves_the_other_alone() {
+    if !have("ss") {
+        return not_run("there is no ss to look into the kernel with");
+    }
+    let Some((other, default)) = algorithms() else {
+        return not_run("the system allows one congestion control only");
+    };
+    let known = [other.as_str(), default.as_str()];
+    let namespace = "[[subsystem.namespace]]\nnull = \"1MiB\"\n";
+    // An admin queue and an I/O queue.
+    let two = |name: &String| vec![name.clone(); 2];
+
+    let target = TestTarget::with_listener(&format!("congestion = {other:?}"), namespace);
+    let host = attached(&target, None);
+    assert_eq!(in_use("sport", &target, &known), two(&other), "the listener's");
+    assert_eq!(in_use("dport", &target, &known), two(&default));
+    drop((host, target));
+
+    let target = TestTarget::start(namespace);
+    let _host = attached(&target, Some(other.clone()));
+    assert_eq!(in_use("dport", &target, &known), two(&other), "the connections'");
+    assert_eq!(in_use("sport", &target, &known), two(&default));
+}
