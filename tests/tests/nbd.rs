@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,16 @@ const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"64MiB\"\nblock_bytes =
 const MEMORY_BYTES: u64 = 64 << 20;
 
 fn serve(url: &str, more: &[&str]) -> Service {
-    Service::start("ringfab", |folder| {
+    serve_with(url, more, &[])
+}
+
+fn serve_with(url: &str, more: &[&str], environment: &[(&str, &Path)]) -> Service {
+    let arguments = |folder: &Path| {
         let socket = folder.join("socket").display().to_string();
         let common = ["nbd", url, "--socket", &socket, "--reconnect-delay", "50ms"];
         common.iter().chain(more).map(|argument| (*argument).to_owned()).collect()
-    })
+    };
+    Service::start_with("ringfab", arguments, environment)
 }
 
 /// A client in plain bytes.
@@ -75,6 +80,25 @@ impl Client {
         self.request(0, 4096, 512);
         assert_eq!(self.error(), 0);
         assert!(self.read::<512>() == block, "other bytes came back");
+    }
+
+    /// Sixteen writes at once, and then sixteen reads, so many times.
+    fn many(&mut self, rounds: u64) {
+        const AT_ONCE: u64 = 16;
+        let block = [0x5a; 4096];
+        for round in 0..rounds {
+            let offsets = (0..AT_ONCE).map(|index| (round * AT_ONCE + index) % 4096 * 4096);
+            for offset in offsets.clone() {
+                self.request(1, offset, 4096);
+                self.write(&block);
+            }
+            (0..AT_ONCE).for_each(|_| assert_eq!(self.error(), 0));
+            offsets.for_each(|offset| self.request(0, offset, 4096));
+            for _ in 0..AT_ONCE {
+                assert_eq!(self.error(), 0);
+                assert!(self.read::<4096>() == block, "other bytes came back");
+            }
+        }
     }
 
     /// Whether the server closes the connection, whatever it says before.
@@ -235,4 +259,37 @@ fn tcp_serves_as_well_and_tells_its_port() {
     });
     let uri = format!("{}/disk", service.ready());
     assert_eq!(run_bounded(20, "nbdinfo", &["--size", &uri]).trim(), MEMORY_BYTES.to_string());
+}
+
+/// Builds what counts a program's allocations.
+fn counter(folder: &Path) -> PathBuf {
+    let library = folder.join("count_allocations.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/count_allocations.c");
+    let (library_name, source) = (library.display().to_string(), source.display().to_string());
+    run_bounded(60, "cc", &["-shared", "-fPIC", "-O1", "-o", &library_name, &source]);
+    library
+}
+
+#[test]
+fn thousands_of_requests_allocate_nothing() {
+    if !have("cc") {
+        return not_run("there is no C compiler to build the counter with");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (library, counted) = (counter(folder.path()), folder.path().join("allocations"));
+    std::fs::write(&counted, [0; 8]).expect("a file");
+    let allocations = || {
+        let bytes = std::fs::read(&counted).expect("the file");
+        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    };
+    let target = TestTarget::start(MEMORY);
+    let environment = [("LD_PRELOAD", library.as_path()), ("ALLOCATIONS", counted.as_path())];
+    let service = serve_with(&target.url("").to_string(), &[], &environment);
+    let mut client = Client::negotiated(&service);
+    // Until every table and list has the size that it keeps.
+    client.many(100);
+    let before = allocations();
+    assert!(before > 0, "the count counts");
+    client.many(200);
+    assert_eq!(allocations() - before, 0, "in {} requests", 200 * 32);
 }
