@@ -1,0 +1,108 @@
+//! I/O commands as the target takes them: whatever one says, the work that it becomes lies within its namespace, and its
+//! data within its capsule or within addresses that do not wrap.
+#![no_main]
+
+#[path = "../../../target/src/failure.rs"]
+#[expect(dead_code, reason = "the target uses more of it")]
+mod failure;
+#[path = "../../../target/src/namespace.rs"]
+#[expect(dead_code, reason = "the target uses more of it")]
+mod namespace;
+#[path = "../../../target/src/queue/parse.rs"]
+#[expect(dead_code, reason = "the target uses more of it")]
+mod parse;
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use ringfab_block::Backing;
+use ringfab_spec::sqe::DsmRange;
+use ringfab_spec::{FromBytes, IoOpcode, SubmissionEntry};
+use uuid::Uuid;
+
+use namespace::{Namespace, NamespaceParameters};
+use parse::{Extent, HostMemory, NamespaceView, TRANSFER_BYTES_MAX, Transfer, Work};
+
+/// Bytes of each namespace.
+const BYTES: u64 = 64 << 20;
+
+/// One that can be written, one that cannot, and one whose disk is missing.
+static NAMESPACES: LazyLock<[Namespace; 3]> = LazyLock::new(|| {
+    let namespaces = [named(1, 512, false), named(2, 4096, true), named(3, 512, false)];
+    for namespace in &namespaces[..2] {
+        namespace.set_ready(BYTES, true);
+    }
+    namespaces
+});
+
+fn named(nsid: u32, block_bytes: u32, read_only: bool) -> Namespace {
+    Namespace::new(NamespaceParameters {
+        nsid,
+        index: nsid as usize,
+        block_bytes,
+        backing: Backing::Null { bytes: BYTES },
+        read_only,
+        nguid: [1; 16],
+        uuid: Uuid::from_bytes([2; 16]),
+    })
+}
+
+fn view(nsid: u32) -> Option<NamespaceView> {
+    NAMESPACES.iter().find(|namespace| namespace.nsid() == nsid).map(NamespaceView::of)
+}
+
+fuzz_target!(|capsule: &[u8]| {
+    let Ok((mut command, data)) = SubmissionEntry::read_from_prefix(capsule) else { return };
+    check(&command, data.len() as u32);
+    // The same command for a namespace that there is and an opcode that it has, which mutations seldom hit.
+    let known = [
+        IoOpcode::READ,
+        IoOpcode::WRITE,
+        IoOpcode::COMPARE,
+        IoOpcode::FLUSH,
+        IoOpcode::WRITE_ZEROES,
+        IoOpcode::DATASET_MANAGEMENT,
+    ];
+    command.nsid.set(1 + command.nsid.get() % 3);
+    command.opcode = known[usize::from(command.opcode) % known.len()].0;
+    command.flags = 0b01 << 6;
+    check(&command, data.len() as u32);
+    for range in data.chunks_exact(DsmRange::SIZE) {
+        let range = DsmRange::read_from_bytes(range).expect("as long as a range");
+        let namespace = view(1).expect("it is there");
+        if let Ok(extent) = parse::discard_extent(&namespace, range.slba.get(), range.nlb.get()) {
+            check_extent(extent);
+        }
+    }
+});
+
+fn check(command: &SubmissionEntry, capsule_bytes: u32) {
+    let Ok((work, transfer)) = parse::io_work(command, view) else { return };
+    if let Work::Read(extent)
+    | Work::Compare(extent)
+    | Work::Write { extent, .. }
+    | Work::WriteZeroes { extent, .. } = work
+    {
+        check_extent(extent);
+        assert!(transfer == Transfer::None || u64::from(transfer.length()) == extent.length);
+    }
+    let changes = matches!(work, Work::Write { .. } | Work::WriteZeroes { .. });
+    assert!(!changes || command.nsid.get() == 1, "only one namespace can be written");
+    assert!(transfer.length() <= TRANSFER_BYTES_MAX);
+    match parse::host_memory(command, (work, transfer), capsule_bytes) {
+        Ok(HostMemory::Capsule { offset }) => {
+            assert!(matches!(transfer, Transfer::ToController(1..)));
+            assert!(u64::from(offset) + u64::from(transfer.length()) <= u64::from(capsule_bytes));
+        }
+        Ok(HostMemory::Registered { address, .. }) => {
+            assert!(address.checked_add(u64::from(transfer.length())).is_some());
+        }
+        Ok(HostMemory::None) => assert_eq!(transfer.length(), 0),
+        Err(failure) => assert!(!failure.status.is_success()),
+    }
+}
+
+fn check_extent(extent: Extent) {
+    assert!((1..=2).contains(&extent.disk), "the third has no disk");
+    assert!(extent.offset.checked_add(extent.length).is_some_and(|end| end <= BYTES));
+}
