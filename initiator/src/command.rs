@@ -1,5 +1,6 @@
 //! One command, from its submission to its answer.
 
+use ringfab_fabric::rdma::RemoteBuffer;
 use ringfab_memory::Lease;
 use ringfab_reactor::Time;
 use ringfab_spec::SubmissionEntry;
@@ -22,8 +23,8 @@ pub(crate) struct Command {
     pub(crate) offset: u32,
     /// Bytes of data.
     pub(crate) length: u32,
-    /// Key under which the memory is exposed.
-    pub(crate) key: Option<u32>,
+    /// How the memory is exposed, while it is.
+    pub(crate) exposed: Option<RemoteBuffer>,
     /// Number of its submission, counted over all queues: the order of a replay.
     pub(crate) order: u64,
     /// When an answer is overdue.
@@ -72,7 +73,7 @@ impl Command {
             memory: None,
             offset: 0,
             length: 0,
-            key: None,
+            exposed: None,
             order: 0,
             deadline: Time::MAX,
             aborted: false,

@@ -170,7 +170,8 @@ impl Host {
         core.rnic.flush(&mut core.reactor);
         // What flushing has brought about must not be slept over.
         let happened = self.take_rnic_events();
-        let wait = if resumed || happened || !self.core.events.is_empty() { Wait::No } else { wait };
+        let busy = resumed || happened || !self.core.events.is_empty();
+        let wait = if busy || !self.core.rnic.may_sleep(&mut self.core.reactor) { Wait::No } else { wait };
         self.core.reactor.turn(wait)?;
         while let Some(completion) = self.core.reactor.next_completion() {
             self.on_completion(completion);

@@ -3,7 +3,7 @@
 //! | option | meaning |
 //! | --- | --- |
 //! | `ns` | the namespace to use, instead of all |
-//! | `provider` | `iwarp`, the software RNIC |
+//! | `provider` | `iwarp`, the software RNIC; `verbs`, an RDMA device; `auto`, the device that reaches the host, if there is one, else `iwarp` |
 //! | `hostnqn`, `hostid` | who we are, for this connection |
 //! | `queues`, `depth` | I/O queues, and commands outstanding in each |
 //! | `keepalive` | keep-alive timeout in seconds, 0 for off |
@@ -54,12 +54,7 @@ pub enum HostName {
 }
 
 /// Which RNIC moves the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Provider {
-    /// The software RNIC: iWARP over TCP, in this process.
-    #[default]
-    Iwarp,
-}
+pub use ringfab_fabric::rdma::ProviderChoice as Provider;
 
 /// What is wrong with a text that should be an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,7 +113,7 @@ impl Url {
             port,
             subsystem,
             namespace: None,
-            provider: Provider::Iwarp,
+            provider: Provider::Auto,
             host_nqn: None,
             host_id: None,
             queues: None,
@@ -148,8 +143,9 @@ impl Url {
         match name {
             "ns" => set(&mut self.namespace, "ns", parse_namespace(value)?),
             "provider" => {
-                let expected = "`iwarp`, the provider that there is";
-                self.provider = choose("provider", value, expected, &[("iwarp", Provider::Iwarp)])?;
+                let words =
+                    [Provider::Auto, Provider::Iwarp, Provider::Verbs].map(|choice| (choice.name(), choice));
+                self.provider = choose("provider", value, "`auto`, `iwarp` or `verbs`", &words)?;
                 Ok(())
             }
             "hostnqn" => set(&mut self.host_nqn, "hostnqn", check_nqn(value)?),
@@ -181,6 +177,8 @@ impl Url {
         let mut options = Vec::new();
         let mut push = |name, value: Option<String>| options.extend(value.map(|value| (name, value)));
         push("ns", self.namespace.map(|nsid| nsid.to_string()));
+        let provider = Some(self.provider).filter(|provider| *provider != Provider::Auto);
+        push("provider", provider.map(|provider| provider.to_string()));
         push("hostnqn", self.host_nqn.clone());
         push("hostid", self.host_id.map(|id| id.to_string()));
         push("queues", self.queues.map(|queues| queues.to_string()));
@@ -235,12 +233,6 @@ impl fmt::Display for HostName {
             HostName::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
             HostName::Name(name) => f.write_str(name),
         }
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("iwarp")
     }
 }
 
@@ -422,7 +414,7 @@ mod tests {
             ("nvme+rdma://a/?ns=1&ns=2", "option `ns` is given twice"),
             ("nvme+rdma://a/?ns=0", "option ns: `0` is not a namespace identifier"),
             ("nvme+rdma://a/?depth=1025", "option depth: `1025` is not a number from 1 to 1024"),
-            ("nvme+rdma://a/?provider=verbs", "option provider: `verbs` is not `iwarp`"),
+            ("nvme+rdma://a/?provider=rxe", "option provider: `rxe` is not `auto`, `iwarp` or `verbs`"),
             ("nvme+rdma://a/?hostid=7", "option hostid: `7` is not a UUID"),
         ] {
             let error = parse(text).expect_err(text).to_string();

@@ -23,6 +23,11 @@ want() { have "$1" || WANTED+=("$2"); }
 want_build() {
     want cc gcc
     [ -e /usr/include/stdlib.h ] || WANTED+=(libc6-dev)
+    # RDMA devices: the two libraries, and what reads their headers. Without the feature `verbs` none of it is needed.
+    want pkg-config pkg-config
+    [ -e /usr/include/infiniband/verbs.h ] || WANTED+=(libibverbs-dev)
+    [ -e /usr/include/rdma/rdma_cma.h ] || WANTED+=(librdmacm-dev)
+    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || WANTED+=(libclang-dev)
 }
 
 want_fuzz() { want c++ g++; }

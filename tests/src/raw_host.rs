@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::{
     Access, ConnectError, ConnectParameters, DisconnectReason, Event, Inline, ProtectionDomain,
-    QueuePairAttributes, QueuePairId, RemoteBuffer, Rnic, RnicConfig, RnicCounters, SendRequest, Slice, Work,
+    ProviderChoice, QueuePairAttributes, QueuePairId, RemoteBuffer, Rnic, RnicConfig, RnicCounters,
+    SendRequest, Slice, Work,
 };
 use ringfab_memory::{ClassLayout, Lease, Pool, PoolUsage};
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
@@ -137,8 +138,13 @@ impl RawHost {
             responder_resources: 128,
         };
         let address = self.address;
-        let parameters =
-            ConnectParameters { address, attributes, private_data, timeout: Duration::from_secs(5) };
+        let parameters = ConnectParameters {
+            address,
+            provider: ProviderChoice::Iwarp,
+            attributes,
+            private_data,
+            timeout: Duration::from_secs(5),
+        };
         let connecting = self.rnic.connect(&mut self.reactor, &parameters).expect("a connection on its way");
         self.wait_for("an answer to the connection", |event| match event {
             Event::Established { queue_pair, .. } if queue_pair == connecting => {
@@ -216,7 +222,7 @@ impl RawHost {
 
     /// Takes the memory back.
     pub fn revoke(&mut self, exposed: Exposed) {
-        drop(self.rnic.revoke(exposed.remote.key));
+        drop(self.rnic.revoke(exposed.remote.region));
         drop(exposed.lease);
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use ringfab_fabric::rdma::{
-    Access, ConnectParameters, Event, Inline, ListenParameters, QueuePairAttributes, QueuePairId,
-    RemoteBuffer, Rnic, RnicConfig, SendRequest, Slice, Work,
+    Access, ConnectParameters, Event, Inline, ListenParameters, ProviderChoice, QueuePairAttributes,
+    QueuePairId, RemoteBuffer, Rnic, RnicConfig, SendRequest, Slice, Work,
 };
 use ringfab_memory::{ClassLayout, Lease, Pool};
 use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait, pin_current_thread};
@@ -140,7 +140,13 @@ fn measure(address: SocketAddr, bytes: usize, time: Duration, crc: bool) {
     let attributes = core.attributes();
     let domain = attributes.domain;
     let timeout = Duration::from_secs(5);
-    let parameters = ConnectParameters { address, attributes, private_data: b"", timeout };
+    let parameters = ConnectParameters {
+        address,
+        provider: ProviderChoice::Iwarp,
+        attributes,
+        private_data: b"",
+        timeout,
+    };
     let queue_pair = core.rnic.connect(&mut core.reactor, &parameters).expect("connecting");
     while !matches!(core.rnic.next_event(), Some(Event::Established { .. })) {
         core.turn();

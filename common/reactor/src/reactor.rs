@@ -62,6 +62,11 @@ impl Reactor {
         Self { backend: Backend::Simulated(Box::new(world.port(host))) }
     }
 
+    /// Whether it is a simulation: nothing outside of it may be asked then.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.backend, Backend::Simulated(_))
+    }
+
     /// Registers the memory of `pool` with the ring, so that file I/O from its buffers uses fixed buffers. Returns whether the
     /// kernel took it; without (memory lock limit) I/O works all the same, somewhat slower.
     pub fn register_pool(&mut self, pool: &Pool) -> bool {

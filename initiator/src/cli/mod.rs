@@ -226,7 +226,7 @@ mod tests {
         assert!(parse(&["list", URL, "--ctrl-loss-timeout", "-1", "--no-crc", "--core", "1"]).is_ok());
         assert!(parse(&["list", URL, "--depth", "0"]).is_err());
         assert!(parse(&["list", URL, "--queues", "129"]).is_err());
-        assert!(parse(&["list", URL, "--provider", "verbs"]).is_err());
+        assert!(parse(&["list", URL, "--provider", "rxe"]).is_err());
     }
 
     #[test]

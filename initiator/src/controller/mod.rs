@@ -217,6 +217,7 @@ impl Controller {
     fn connect_queue(&mut self, core: &mut Core, qid: u16, size: u16) -> std::io::Result<Queue> {
         let to = RdmaConnect {
             address: self.addresses[self.address_next.min(self.addresses.len() - 1)],
+            provider: self.options.url.provider,
             domain: self.domain,
             qid,
             size,
@@ -315,7 +316,7 @@ impl Controller {
     /// A connection could not be made. The admin queue tries the other addresses of the name first.
     fn on_connect_failed(&mut self, core: &mut Core, error: &FabricError) {
         let step = match error {
-            FabricError::Connect(_) | FabricError::TimedOut { step: "connect", .. } => Step::Connect,
+            FabricError::Connect(_) | FabricError::TimedOut { step: "resolve" | "connect", .. } => Step::Connect,
             _ => Step::Mpa,
         };
         if self.phase == Phase::Connecting && self.address_next + 1 < self.addresses.len() {

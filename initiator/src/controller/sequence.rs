@@ -73,7 +73,7 @@ impl Controller {
     pub(super) fn sequence_answered(&mut self, core: &mut Core, command: Command, entry: &CompletionEntry) {
         let Some(task) = self.task.take() else { return };
         if let Some(lease) = command.memory {
-            if !lease.is_unique() {
+            if command.direction == Direction::ToHost && !lease.is_unique() {
                 self.scratch = Some(lease);
                 return self.lose(
                     core,

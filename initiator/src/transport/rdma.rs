@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ringfab_fabric::rdma::{
-    Access, ConnectParameters, Inline, PostError, ProtectionDomain, QueuePairAttributes, QueuePairId, Rnic,
-    SendRequest, Slice, Work,
+    Access, ConnectParameters, Inline, PostError, ProtectionDomain, ProviderChoice, QueuePairAttributes,
+    QueuePairId, Rnic, SendRequest, Slice, Work,
 };
 use ringfab_memory::Pool;
 use ringfab_reactor::Reactor;
@@ -23,7 +23,6 @@ use crate::wire;
 #[derive(Debug)]
 pub(crate) struct RdmaQueue {
     queue_pair: QueuePairId,
-    domain: ProtectionDomain,
     /// Data of a command that travel in its capsule, in bytes at most; zero for none.
     in_capsule_bytes_max: u32,
 }
@@ -32,6 +31,7 @@ pub(crate) struct RdmaQueue {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RdmaConnect<'a> {
     pub(crate) address: SocketAddr,
+    pub(crate) provider: ProviderChoice,
     pub(crate) domain: ProtectionDomain,
     /// Queue identifier, zero for the admin queue.
     pub(crate) qid: u16,
@@ -70,12 +70,13 @@ impl RdmaQueue {
         let private_data = wire::cm_request(to.qid, to.size);
         let parameters = ConnectParameters {
             address: to.address,
+            provider: to.provider,
             attributes,
             private_data: private_data.as_bytes(),
             timeout: to.timeout,
         };
         let queue_pair = rnic.connect(reactor, &parameters)?;
-        Ok(Self { queue_pair, domain: to.domain, in_capsule_bytes_max: 0 })
+        Ok(Self { queue_pair, in_capsule_bytes_max: 0 })
     }
 
     /// The queue pair, by which its events are told from others.
@@ -99,7 +100,10 @@ impl RdmaQueue {
             Self::withdraw(rnic, command);
             match error {
                 PostError::Full(_) => NotSent::Busy,
-                PostError::Ended(_) | PostError::NoReads(_) | PostError::Range(_) => NotSent::Ended,
+                PostError::Ended(_)
+                | PostError::NoReads(_)
+                | PostError::Range(_)
+                | PostError::Unregistered(_) => NotSent::Ended,
             }
         })
     }
@@ -111,15 +115,15 @@ impl RdmaQueue {
     /// Returns whether it was right.
     #[must_use]
     pub(crate) fn settle(rnic: &mut Rnic, command: &mut Command, invalidated: Option<u32>) -> bool {
-        let right = invalidated.is_none() || invalidated == command.key;
+        let right = invalidated.is_none() || invalidated == command.exposed.map(|exposed| exposed.key);
         Self::withdraw(rnic, command);
         right
     }
 
     /// Ends the controller's access to the command's memory.
     pub(crate) fn withdraw(rnic: &mut Rnic, command: &mut Command) {
-        if let Some(key) = command.key.take() {
-            command.memory = rnic.revoke(key);
+        if let Some(exposed) = command.exposed.take() {
+            command.memory = rnic.revoke(exposed.region);
         }
     }
 
@@ -155,12 +159,12 @@ impl RdmaQueue {
             Direction::ToHost => Access::RemoteWrite,
             _ => Access::RemoteRead,
         };
-        let Some(region) = rnic.expose(self.domain, lease.clone(), offset, length, access) else {
+        let Some(exposed) = rnic.expose(self.queue_pair, lease.clone(), offset, length, access) else {
             command.memory = Some(lease);
             return Err(NotSent::Busy);
         };
-        command.key = Some(region.key);
-        wire::set_keyed_data(&mut command.entry, region.address, region.length, region.key);
+        command.exposed = Some(exposed);
+        wire::set_keyed_data(&mut command.entry, &exposed);
         Ok(None)
     }
 }

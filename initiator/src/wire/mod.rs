@@ -5,6 +5,7 @@ pub(crate) mod answers;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use ringfab_fabric::rdma::RemoteBuffer;
 use ringfab_spec::features::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
 use ringfab_spec::identify::{Cns, NamespaceList};
 use ringfab_spec::log::LogId;
@@ -166,8 +167,9 @@ pub(crate) fn set_in_capsule_data(entry: &mut SubmissionEntry, length: u32) {
     entry.sgl = SglDescriptor::in_capsule(0, length);
 }
 
-pub(crate) fn set_keyed_data(entry: &mut SubmissionEntry, address: u64, length: u32, key: u32) {
-    entry.sgl = SglDescriptor::keyed(address, length, key, true);
+pub(crate) fn set_keyed_data(entry: &mut SubmissionEntry, exposed: &RemoteBuffer) {
+    let RemoteBuffer { address, length, key, invalidate, .. } = *exposed;
+    entry.sgl = SglDescriptor::keyed(address, length, key, invalidate);
 }
 
 /// The private data with which a queue connects.

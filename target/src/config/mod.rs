@@ -76,13 +76,7 @@ impl MemoryConfig {
 pub const IN_CAPSULE_BYTES_MAX: u32 = 64 << 10;
 
 /// Who does RDMA for a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provider {
-    /// The best that this machine has; of this build, the software RNIC.
-    Auto,
-    /// The software RNIC: iWARP over TCP.
-    Iwarp,
-}
+pub use ringfab_fabric::rdma::ProviderChoice as Provider;
 
 /// Where hosts connect.
 #[derive(Clone, Debug, PartialEq)]

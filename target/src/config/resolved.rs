@@ -6,7 +6,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::size::format_size;
-use super::{Config, ListenerConfig, NamespaceConfig, Provider, Source, SubsystemConfig};
+use super::{Config, ListenerConfig, NamespaceConfig, Source, SubsystemConfig};
 use crate::subsystem::Access;
 
 /// The text; it parses to the same configuration.
@@ -109,10 +109,7 @@ fn listener(config: &ListenerConfig) -> Listener<'_> {
         address: config.address.ip().to_string(),
         port: config.address.port(),
         transport: "rdma",
-        provider: match config.provider {
-            Provider::Auto => "auto",
-            Provider::Iwarp => "iwarp",
-        },
+        provider: config.provider.name(),
         crc: config.crc,
         mpa_revision: config.mpa_revision,
         congestion: config.congestion.as_deref(),

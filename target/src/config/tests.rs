@@ -79,7 +79,7 @@ colour = "red"
 
 [[listener]]
 address = "nowhere"
-provider = "verbs"
+provider = "rxe"
 
 [[subsystem]]
 nqn = "disk"

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringfab_block::Disk;
-use ringfab_fabric::rdma::Rnic;
+use ringfab_fabric::rdma::{ProtectionDomain, Rnic};
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor};
 
@@ -19,6 +19,8 @@ use crate::target::Target;
 pub(crate) struct Env {
     pub(crate) reactor: Reactor,
     pub(crate) rnic: Rnic,
+    /// Of all queue pairs: nothing of ours is exposed, so that there is nothing to keep them from.
+    pub(crate) domain: ProtectionDomain,
     pub(crate) target: Arc<Target>,
     /// By index of the namespace; none where the backing could not be opened.
     pub(crate) disks: Vec<Option<Disk>>,
@@ -60,7 +62,7 @@ impl Env {
     #[expect(clippy::too_many_arguments, reason = "the parts of a core, each named")]
     pub(crate) fn new(
         reactor: Reactor,
-        rnic: Rnic,
+        mut rnic: Rnic,
         target: Arc<Target>,
         disks: Vec<Option<Disk>>,
         pool: Pool,
@@ -81,6 +83,7 @@ impl Env {
         ]);
         Self {
             reactor,
+            domain: rnic.allocate_domain(),
             rnic,
             target,
             disks,

@@ -1,7 +1,6 @@
 //! From a connection request to a queue on the right core.
 
-use ringfab_fabric::rdma::{ConnectRequest, QueuePairAttributes};
-use ringfab_reactor::ListenerId;
+use ringfab_fabric::rdma::{ConnectRequest, ListenerId, QueuePairAttributes};
 use ringfab_spec::{IntoBytes, rdma_cm};
 
 use super::{Core, CoreMessage, Line};
@@ -60,12 +59,11 @@ impl Core {
             return self.reject(request, rdma_cm::RejectStatus::NO_RESOURCES);
         };
         let entries = queue.hsqsize_z.get().saturating_add(1);
-        let domain = self.env.rnic.allocate_domain();
         let (peer, listener) = (request.peer, request.local);
         let host = self.env.hosts.enter(peer.ip());
         let line = if queue.qid.get() == 0 { Line::Admin } else { Line::Io };
         let attributes = QueuePairAttributes {
-            domain,
+            domain: self.env.domain,
             send_depth: Link::send_depth(entries),
             receive_depth: u32::from(entries),
             receive_bytes_max: 64 + in_capsule_bytes,

@@ -83,6 +83,7 @@ impl Core {
     /// # Errors
     /// Only when the ring itself is broken.
     pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
+        let wait = if self.env.rnic.may_sleep(&mut self.env.reactor) { wait } else { Wait::No };
         self.env.reactor.turn(wait)?;
         while let Some(completion) = self.env.reactor.next_completion() {
             self.dispatch(completion);

@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringfab_block::{Disk, Zeroes};
-use ringfab_fabric::rdma::{ListenParameters, Rnic, RnicConfig};
+use ringfab_fabric::rdma::{ListenParameters, ListenerId, Rnic, RnicConfig};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{
-    ListenerId, MailboxReceiver, Monitor, Reactor, ReactorConfig, SocketOptions, mailbox, pin_current_thread,
+    MailboxReceiver, Monitor, Reactor, ReactorConfig, SocketOptions, mailbox, pin_current_thread,
 };
 
 use super::env::CoreSender;
@@ -301,6 +301,7 @@ impl Core {
         for config in listeners {
             let socket = SocketOptions { congestion: config.congestion.clone(), ..SocketOptions::default() };
             let parameters = ListenParameters {
+                provider: config.provider,
                 crc: config.crc,
                 mpa_revision: config.mpa_revision,
                 socket,

@@ -133,7 +133,9 @@ impl Link {
             // The room was checked before.
             Err(PostError::Full(_)) => unreachable!("the send queue is as deep as its room was counted"),
             Err(PostError::Ended(_)) => Err(Refused::Ended),
-            Err(PostError::NoReads(_) | PostError::Range(_)) => Err(Refused::Unusable),
+            Err(PostError::NoReads(_) | PostError::Range(_) | PostError::Unregistered(_)) => {
+                Err(Refused::Unusable)
+            }
         }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 
+use super::provider::Pending;
+use super::{ListenerId, QueuePairId};
 use bytes::Bytes;
 use ringfab_memory::Buffer;
-use ringfab_reactor::ListenerId;
-
-use super::{QueuePairId, iwarp};
 
 /// The first bytes of a received message.
 #[derive(Clone, Copy, Debug)]
@@ -152,5 +151,5 @@ pub struct ConnectRequest {
     pub private_data: Bytes,
     /// The most RDMA READs that the peer lets us have outstanding, if it said.
     pub initiator_depth_max: Option<u16>,
-    pub(crate) pending: Box<iwarp::PendingAccept>,
+    pub(crate) pending: Box<Pending>,
 }

@@ -7,15 +7,24 @@
 //! - [`Event::Disconnected`] (or [`Event::ConnectFailed`], [`Event::Rejected`]) is the last event of a queue
 //!   pair: before it, every outstanding work request came back as [`Event::Flushed`], and nothing of it is in flight any
 //!   more.
-//! - A peer reaches only what was exposed in the queue pair's protection domain, within its bounds and rights.
+//! - A peer reaches only what was exposed in the queue pair's protection domain, within its bounds and rights; on a
+//!   verbs device without memory windows, the whole pools that something was exposed of.
 
+#[cfg(feature = "verbs")]
+pub mod devices;
 mod event;
 pub mod iwarp;
+mod provider;
 mod rnic;
+mod table;
+#[cfg(feature = "verbs")]
+mod verbs;
 mod work;
 
 pub use event::{ConnectError, ConnectRequest, DisconnectReason, Event, ReceivedHead};
+pub use provider::{ListenerId, ProviderChoice};
 pub use rnic::{ConnectParameters, ListenParameters, QueuePairAttributes, Rnic, RnicConfig, RnicCounters};
 pub use work::{
-    Access, Inline, PostError, ProtectionDomain, QueuePairId, RemoteBuffer, SendRequest, Slice, Work,
+    Access, Inline, PostError, ProtectionDomain, QueuePairId, RegionId, RemoteBuffer, Scope, SendRequest,
+    Slice, Work,
 };

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfab_memory::{Lease, Pool};
-use ringfab_reactor::{Completion, ListenerId, Reactor, SocketOptions};
+use ringfab_reactor::{Completion, Reactor, SocketOptions};
 
+use super::provider::Providers;
 use super::{
-    Access, ConnectRequest, Event, PostError, ProtectionDomain, QueuePairId, RemoteBuffer, SendRequest, iwarp,
+    Access, ConnectRequest, Event, ListenerId, PostError, ProtectionDomain, ProviderChoice, QueuePairId,
+    RegionId, RemoteBuffer, Scope, SendRequest,
 };
 
 /// How an RNIC is built.
@@ -35,7 +37,9 @@ pub struct RnicConfig {
     pub queue_pairs_max: u32,
     /// The most exposures at once.
     pub regions_max: u32,
-    /// Writes a capture of its own traffic here, as if it had been seen on a network.
+    /// How long the completion queues of a verbs device are polled after the last completion before the core may sleep.
+    pub spin: Duration,
+    /// Writes a capture of the software RNIC's own traffic here, as if it had been seen on a network.
     pub capture: Option<PathBuf>,
 }
 
@@ -53,6 +57,7 @@ impl RnicConfig {
             close_timeout: Duration::from_secs(2),
             queue_pairs_max: 4096,
             regions_max: 8192,
+            spin: Duration::from_micros(50),
             capture: None,
         }
     }
@@ -82,6 +87,8 @@ pub struct QueuePairAttributes {
 pub struct ConnectParameters<'a> {
     /// To whom.
     pub address: SocketAddr,
+    /// Through which provider.
+    pub provider: ProviderChoice,
     /// The queue pair's needs.
     pub attributes: QueuePairAttributes,
     /// What to say to the peer; 512 bytes at most.
@@ -95,6 +102,8 @@ pub struct ConnectParameters<'a> {
 pub struct ListenParameters {
     /// Port zero picks a free one.
     pub address: SocketAddr,
+    /// Through which provider.
+    pub provider: ProviderChoice,
     /// The most connections in handshake at once; more are closed.
     pub half_open_max: u32,
     /// Whether we ask for MPA CRCs. They are used if either side asks.
@@ -106,10 +115,10 @@ pub struct ListenParameters {
 }
 
 impl ListenParameters {
-    /// The defaults at an address: 256 connections in handshake, CRC on, MPA revision 2.
+    /// The defaults at an address: the software RNIC, 256 connections in handshake, CRC on, MPA revision 2.
     pub fn new(address: SocketAddr) -> Self {
-        let socket = SocketOptions::default();
-        Self { address, half_open_max: 256, crc: true, mpa_revision: 2, socket }
+        let (provider, socket) = (ProviderChoice::Iwarp, SocketOptions::default());
+        Self { address, provider, half_open_max: 256, crc: true, mpa_revision: 2, socket }
     }
 }
 
@@ -132,30 +141,11 @@ pub struct RnicCounters {
     pub violations: u64,
 }
 
-/// One core's RNIC: a set of queue pairs and the memory exposed to their peers.
+/// One core's RNIC: a set of queue pairs and the memory exposed to their peers. Each listener and each connection
+/// has its provider; the handles say which.
 #[derive(Debug)]
 pub struct Rnic {
-    provider: Provider,
-}
-
-/// Who does the work. Every method below is one line per provider.
-#[derive(Debug)]
-enum Provider {
-    Iwarp(Box<iwarp::Device>),
-}
-
-/// Calls the same method of whichever provider there is.
-macro_rules! dispatch {
-    ($self:ident.$method:ident($($argument:expr),*)) => {
-        match &$self.provider {
-            Provider::Iwarp(device) => device.$method($($argument),*),
-        }
-    };
-    (mut $self:ident.$method:ident($($argument:expr),*)) => {
-        match &mut $self.provider {
-            Provider::Iwarp(device) => device.$method($($argument),*),
-        }
-    };
+    providers: Providers,
 }
 
 impl Rnic {
@@ -164,70 +154,72 @@ impl Rnic {
     /// # Errors
     /// When the capture file cannot be made.
     pub fn new(config: RnicConfig) -> io::Result<Self> {
-        Ok(Self { provider: Provider::Iwarp(Box::new(iwarp::Device::new(config)?)) })
+        Ok(Self { providers: Providers::new(config)? })
     }
 
     /// A new protection domain.
     pub fn allocate_domain(&mut self) -> ProtectionDomain {
-        dispatch!(mut self.allocate_domain())
+        self.providers.iwarp.allocate_domain()
     }
 
     /// Ends a protection domain; everything exposed in it is revoked.
     pub fn deallocate_domain(&mut self, domain: ProtectionDomain) {
-        dispatch!(mut self.deallocate_domain(domain));
+        self.providers.deallocate_domain(domain);
     }
 
-    /// Lets peers of the domain's queue pairs reach `length` bytes of `lease` at `offset`. `None` when the table is full.
+    /// Lets peers reach `length` bytes of `lease` at `offset`. `None` when a table is full, or the send queue on which the
+    /// exposure has to be posted.
     pub fn expose(
         &mut self,
-        domain: ProtectionDomain,
+        scope: impl Into<Scope>,
         lease: Lease,
         offset: u32,
         length: u32,
         access: Access,
     ) -> Option<RemoteBuffer> {
-        dispatch!(mut self.expose(domain, lease, offset, length, access))
+        self.providers.expose(scope.into(), lease, offset, length, access)
     }
 
     /// Ends an exposure and gives the lease back: at once for the peer, though a send of its bytes that is in flight still
-    /// holds another lease. After an invalidation by the peer this is how its owner takes the lease. `None` for a key that is not exposed.
-    pub fn revoke(&mut self, key: u32) -> Option<Lease> {
-        dispatch!(mut self.revoke(key))
+    /// holds another lease. After an invalidation by the peer this is how its owner takes the lease. `None` for one that has
+    /// ended.
+    pub fn revoke(&mut self, region: RegionId) -> Option<Lease> {
+        self.providers.revoke(region)
     }
 
     /// Listens for connections.
     ///
     /// # Errors
-    /// The system's refusal to bind.
+    /// The system's refusal to bind, or that there is no such provider here.
     pub fn listen(
         &mut self,
         reactor: &mut Reactor,
         parameters: &ListenParameters,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        dispatch!(mut self.listen(reactor, parameters))
+        self.providers.listen(reactor, parameters)
     }
 
     /// Stops listening; requests that wait are unaffected.
     pub fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
-        dispatch!(mut self.close_listener(reactor, listener));
+        self.providers.close_listener(reactor, listener);
     }
 
     /// Starts a connection. [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
     ///
     /// # Errors
-    /// When the table of queue pairs is full or no socket could be made.
+    /// When the table of queue pairs is full, no socket could be made, or there is no such provider here.
     pub fn connect(
         &mut self,
         reactor: &mut Reactor,
         parameters: &ConnectParameters<'_>,
     ) -> io::Result<QueuePairId> {
-        dispatch!(mut self.connect(reactor, parameters))
+        self.providers.connect(reactor, parameters)
     }
 
     /// Accepts a request of any core's listener. [`Event::Established`] follows when the queue pair may be used.
     ///
     /// # Errors
-    /// When the table of queue pairs is full.
+    /// When the table of queue pairs is full, or the device cannot have another one.
     pub fn accept(
         &mut self,
         reactor: &mut Reactor,
@@ -235,66 +227,75 @@ impl Rnic {
         attributes: &QueuePairAttributes,
         private_data: &[u8],
     ) -> io::Result<QueuePairId> {
-        let ConnectRequest { private_data: said, pending, .. } = request;
-        dispatch!(mut self.accept(reactor, *pending, said, attributes, private_data))
+        self.providers.accept(reactor, request, attributes, private_data)
     }
 
     /// Refuses a request and tells the peer why.
     pub fn reject(&mut self, reactor: &mut Reactor, request: ConnectRequest, private_data: &[u8]) {
-        dispatch!(mut self.reject(reactor, *request.pending, private_data));
+        self.providers.reject(reactor, request, private_data);
     }
 
     /// Ends a connection: what was posted before is still sent, for a bounded time; then [`Event::Disconnected`] follows.
     pub fn disconnect(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
-        dispatch!(mut self.disconnect(reactor, queue_pair));
+        self.providers.disconnect(reactor, queue_pair);
     }
 
     /// Ends a connection at once: what was posted and not yet sent never is, and the peer is reset. Then
     /// [`Event::Disconnected`] follows.
     pub fn abort(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
-        dispatch!(mut self.abort(reactor, queue_pair));
+        self.providers.abort(reactor, queue_pair);
     }
 
     /// Appends a work request to the send queue. It starts with the next [`Rnic::flush`].
     ///
     /// # Errors
     /// Gives the request back when the queue is full or has ended.
+    #[inline]
     pub fn post_send(&mut self, queue_pair: QueuePairId, request: SendRequest) -> Result<(), PostError> {
-        dispatch!(mut self.post_send(queue_pair, request))
+        self.providers.post_send(queue_pair, request)
     }
 
     /// Gives the peer `count` more receive credits.
+    #[inline]
     pub fn post_receive(&mut self, queue_pair: QueuePairId, count: u32) {
-        dispatch!(mut self.post_receive(queue_pair, count));
+        self.providers.post_receive(queue_pair, count);
     }
 
     /// Rings the doorbell: starts everything posted since the last flush, on all queue pairs, with as few sends as possible.
     pub fn flush(&mut self, reactor: &mut Reactor) {
-        dispatch!(mut self.flush(reactor));
+        self.providers.flush(reactor);
     }
 
     /// Takes a completion of the reactor that bears this RNIC's owner.
     pub fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
-        dispatch!(mut self.on_completion(reactor, completion));
+        self.providers.on_completion(reactor, completion);
     }
 
-    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something did.
+    /// Once per turn, after whatever may have freed buffers: takes what devices have completed and resumes what waited for
+    /// buffers. Returns whether something did.
     pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
-        dispatch!(mut self.poll(reactor))
+        self.providers.poll(reactor)
     }
 
-    /// The next event, in order.
+    /// Whether the core may sleep in its ring: whatever happens next on a device will wake it. While a device is busy it may
+    /// not, and the turn must not wait.
+    pub fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
+        self.providers.may_sleep(reactor)
+    }
+
+    /// The next event, in the order of each queue pair.
+    #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
-        dispatch!(mut self.next_event())
+        self.providers.next_event()
     }
 
     /// The two ends of a connection (local, peer).
     pub fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {
-        dispatch!(self.addresses(queue_pair))
+        self.providers.addresses(queue_pair)
     }
 
     /// What it has done.
     pub fn counters(&self) -> RnicCounters {
-        dispatch!(self.counters())
+        self.providers.counters()
     }
 }

@@ -24,6 +24,41 @@ pub enum Access {
     RemoteWrite,
 }
 
+/// To whom memory is exposed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// The peers of all queue pairs of a domain. Only the software RNIC can do that.
+    Domain(ProtectionDomain),
+    /// The peer of this queue pair. The software RNIC includes the others of its domain.
+    QueuePair(QueuePairId),
+}
+
+impl From<ProtectionDomain> for Scope {
+    fn from(domain: ProtectionDomain) -> Self {
+        Self::Domain(domain)
+    }
+}
+
+impl From<QueuePairId> for Scope {
+    fn from(queue_pair: QueuePairId) -> Self {
+        Self::QueuePair(queue_pair)
+    }
+}
+
+/// Names an exposure to the RNIC that made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionId {
+    /// Of the software RNIC: the key itself.
+    Iwarp(u32),
+    /// Of a verbs device. Several exposures may have the same key there.
+    Verbs {
+        /// Slot in the table of exposures.
+        index: u32,
+        /// Generation of the slot.
+        generation: u16,
+    },
+}
+
 /// Memory of one end as the other end names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteBuffer {
@@ -33,6 +68,10 @@ pub struct RemoteBuffer {
     pub length: u32,
     /// Remote key (STag).
     pub key: u32,
+    /// Its name for [`super::Rnic::revoke`].
+    pub region: RegionId,
+    /// Whether the peer may be asked to invalidate the key: it names this memory alone.
+    pub invalidate: bool,
 }
 
 /// A range of a lease.
@@ -129,6 +168,9 @@ pub enum PostError {
     /// The peer lets us have no READ outstanding.
     #[error("the peer accepts no RDMA READ")]
     NoReads(Box<SendRequest>),
+    /// The memory belongs to no pool that the queue pair was made with.
+    #[error("the memory is not registered with the device")]
+    Unregistered(Box<SendRequest>),
     /// The remote range wraps around the end of the address space, so that no region can hold it.
     #[error("the remote range wraps around the address space")]
     Range(Box<SendRequest>),

@@ -24,7 +24,7 @@ fn traffic(pair: &mut Pair) {
         pair.target.post(there, 3, Work::Send { head, data, invalidate, solicited: length == 1 });
         assert_eq!(pair.received(End::Host).invalidated, invalidate);
         pair.host.rnic.post_receive(here, 1);
-        pair.host.rnic.revoke(remote.key).expect("the lease");
+        pair.host.rnic.revoke(remote.region).expect("the lease");
         let readable = pair.host.expose(&room, Access::RemoteRead);
         let sink = pair.target.buffer(&vec![0; length]);
         let (remote_key, remote_address) = (readable.key, readable.address);

@@ -230,7 +230,7 @@ fn a_peer_that_dies_in_the_middle_of_a_direct_receive_leaves_nothing_behind() {
     drop(stream);
     let (reason, _) = pair.disconnected(End::Target, there);
     assert!(matches!(reason, DisconnectReason::Broken(_)), "{reason:?}");
-    drop(pair.target.rnic.revoke(remote.key).expect("still exposed"));
+    drop(pair.target.rnic.revoke(remote.region).expect("still exposed"));
     room.into_unique().expect("nothing in flight holds it");
 }
 
@@ -247,7 +247,7 @@ fn revoking_memory_under_a_running_write_ends_the_connection_and_frees_the_memor
     fpdu.extend_from_slice(&remote.address.to_be_bytes());
     stream.write_all(&fpdu).expect("written");
     pair.run_for(Duration::from_millis(20));
-    drop(pair.target.rnic.revoke(remote.key).expect("exposed"));
+    drop(pair.target.rnic.revoke(remote.region).expect("exposed"));
     let room = room.into_unique().expect_err("the receive in flight holds it");
     stream.write_all(&pattern(20_000, 1)).expect("written");
     let (reason, _) = pair.disconnected(End::Target, there);

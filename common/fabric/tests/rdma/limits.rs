@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfab_fabric::rdma::{Access, ConnectParameters, Work};
+use ringfab_fabric::rdma::{Access, ConnectParameters, ProviderChoice, Work};
 
 use crate::support::{End, Pair, config, pattern, send_work, slice};
 
@@ -19,7 +19,7 @@ fn exchange(pair: &mut Pair) {
     pair.target.post(there, 2, send_work(b"written", Some(slice(&data))));
     assert_eq!(pair.received(End::Host).head.as_slice()[..7], *b"written");
     assert!(room.with_bytes(0..200_000, |landed| landed == bytes));
-    pair.host.rnic.revoke(remote.key).expect("exposed");
+    pair.host.rnic.revoke(remote.region).expect("exposed");
     let readable = pair.host.expose(&room, Access::RemoteRead);
     let (remote_key, remote_address) = (readable.key, readable.address);
     let sink = pair.target.buffer(&vec![0; 200_000]);
@@ -62,7 +62,13 @@ fn the_table_of_queue_pairs_is_a_limit_at_both_ends() {
     assert!(refused.is_err());
     let attributes = pair.host.attributes();
     let (address, timeout) = (pair.listening, Duration::from_secs(1));
-    let parameters = ConnectParameters { address, attributes, private_data: b"", timeout };
+    let parameters = ConnectParameters {
+        address,
+        provider: ProviderChoice::Iwarp,
+        attributes,
+        private_data: b"",
+        timeout,
+    };
     assert!(pair.host.rnic.connect(&mut pair.host.reactor, &parameters).is_err());
     pair.host.send(first, 1, b"alive");
     assert_eq!(pair.received(End::Target).head.as_slice(), b"alive");
@@ -74,7 +80,13 @@ fn a_message_that_no_buffer_of_the_pool_could_hold_is_a_mistake_at_the_start() {
     let mut attributes = pair.host.attributes();
     attributes.receive_bytes_max = 64 + (1 << 20) + 1;
     let (address, timeout) = (pair.listening, Duration::from_secs(1));
-    let parameters = ConnectParameters { address, attributes, private_data: b"", timeout };
+    let parameters = ConnectParameters {
+        address,
+        provider: ProviderChoice::Iwarp,
+        attributes,
+        private_data: b"",
+        timeout,
+    };
     assert!(pair.host.rnic.connect(&mut pair.host.reactor, &parameters).is_err());
 }
 
@@ -85,7 +97,13 @@ fn private_data_beyond_the_frame_is_a_mistake_at_the_start() {
     for (length, fits) in [(508, true), (509, false)] {
         let attributes = pair.host.attributes();
         let said = vec![1; length];
-        let parameters = ConnectParameters { address, attributes, private_data: &said, timeout };
+        let parameters = ConnectParameters {
+            address,
+            provider: ProviderChoice::Iwarp,
+            attributes,
+            private_data: &said,
+            timeout,
+        };
         assert_eq!(pair.host.rnic.connect(&mut pair.host.reactor, &parameters).is_ok(), fits, "{length}");
     }
 }

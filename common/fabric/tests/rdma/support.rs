@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use ringfab_fabric::rdma::{
     Access, ConnectParameters, ConnectRequest, DisconnectReason, Event, Inline, ListenParameters,
-    ProtectionDomain, QueuePairAttributes, QueuePairId, ReceivedHead, RemoteBuffer, Rnic, RnicConfig,
-    SendRequest, Slice, Work,
+    ProtectionDomain, ProviderChoice, QueuePairAttributes, QueuePairId, ReceivedHead, RemoteBuffer, Rnic,
+    RnicConfig, SendRequest, Slice, Work,
 };
 use ringfab_memory::{Buffer, ClassLayout, Lease, Pool};
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
@@ -102,7 +102,8 @@ impl Node {
         attributes: QueuePairAttributes,
     ) -> QueuePairId {
         let timeout = Duration::from_secs(3);
-        let parameters = ConnectParameters { address, attributes, private_data, timeout };
+        let parameters =
+            ConnectParameters { address, provider: ProviderChoice::Iwarp, attributes, private_data, timeout };
         self.rnic.connect(&mut self.reactor, &parameters).expect("a connection on its way")
     }
 

@@ -71,7 +71,7 @@ fn writes_of_every_size_land_exactly(pair: &mut Pair) {
         pair.target.send(there, 2, b"done");
         assert_eq!(pair.received(End::Host).head.as_slice(), b"done");
         pair.host.rnic.post_receive(here, 1);
-        drop(pair.host.rnic.revoke(remote.key).expect("the exposure's lease"));
+        drop(pair.host.rnic.revoke(remote.region).expect("the exposure's lease"));
         let landed = room.into_unique().expect("nobody else holds it");
         assert!(landed[..] == bytes[..], "{size} bytes differ");
         assert_eq!((pair.sent(End::Target), pair.sent(End::Target)), (1, 2));
@@ -95,7 +95,7 @@ fn reads_of_every_size_bring_exactly_what_is_there(pair: &mut Pair) {
         let (id, sink) = pair.read(End::Target);
         assert_eq!(id, 9);
         assert!(sink[..] == bytes[..], "{size} bytes differ");
-        assert!(pair.host.rnic.revoke(remote.key).is_some());
+        assert!(pair.host.rnic.revoke(remote.region).is_some());
     }
     assert_eq!(pair.host.rnic.counters().regions, 0);
 }
@@ -121,7 +121,7 @@ fn a_write_is_in_place_when_the_send_behind_it_arrives(pair: &mut Pair) {
         pair.received(End::Host);
         assert!(room.with_bytes(0..131_072, |landed| landed == bytes), "round {round}");
         pair.host.rnic.post_receive(here, 1);
-        pair.host.rnic.revoke(remote.key).expect("exposed");
+        pair.host.rnic.revoke(remote.region).expect("exposed");
         assert_eq!(pair.sent(End::Target), 2);
     }
 }
@@ -177,8 +177,8 @@ fn an_invalidated_key_is_dead_and_its_lease_comes_back(pair: &mut Pair) {
     pair.target.post(there, 2, send);
     let received = pair.received(End::Host);
     assert_eq!(received.invalidated, Some(remote.key));
-    assert!(pair.host.rnic.revoke(remote.key).is_some());
-    assert!(pair.host.rnic.revoke(remote.key).is_none());
+    assert!(pair.host.rnic.revoke(remote.region).is_some());
+    assert!(pair.host.rnic.revoke(remote.region).is_none());
     assert_eq!(room.into_unique().expect("the only one")[..], [5; 512]);
     assert_alive(pair, here, there);
 }

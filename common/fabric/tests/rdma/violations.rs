@@ -113,13 +113,13 @@ fn memory_of_another_domain_is_out_of_reach(pair: &mut Pair) {
     let remote = foreign(pair);
     let work = write(pair, remote, 0, 16);
     refused(pair, ends, work, "Tagged Buffer Error: STag not associated with DDP Stream");
-    assert!(pair.target.rnic.revoke(remote.key).is_some());
+    assert!(pair.target.rnic.revoke(remote.region).is_some());
 }
 
 fn revoked_memory_is_out_of_reach(pair: &mut Pair) {
     let ends = pair.connected();
     let remote = exposed(pair, Access::RemoteWrite);
-    assert!(pair.target.rnic.revoke(remote.key).is_some());
+    assert!(pair.target.rnic.revoke(remote.region).is_some());
     let work = write(pair, remote, 0, 16);
     refused(pair, ends, work, "Tagged Buffer Error: Invalid STag");
 }
@@ -147,7 +147,7 @@ fn a_key_of_another_domain_cannot_be_invalidated(pair: &mut Pair) {
     let ends = pair.connected();
     let remote = foreign(pair);
     refused(pair, ends, invalidating(remote.key), "STag cannot be Invalidated");
-    assert!(pair.target.rnic.revoke(remote.key).is_some());
+    assert!(pair.target.rnic.revoke(remote.region).is_some());
 }
 
 fn a_send_without_a_credit_is_refused(pair: &mut Pair) {

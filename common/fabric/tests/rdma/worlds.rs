@@ -133,8 +133,8 @@ fn run(seed: u64) {
         host_ended |= host_events(pair, here, &mut next);
         (host_ended && ledger.ended).then_some(())
     });
-    drop(pair.host.rnic.revoke(writable.key).expect("exposed to the end"));
-    drop(pair.host.rnic.revoke(readable.key).expect("exposed to the end"));
+    drop(pair.host.rnic.revoke(writable.region).expect("exposed to the end"));
+    drop(pair.host.rnic.revoke(readable.region).expect("exposed to the end"));
     drop((source, room));
     let taken = (pair.host.pool.usage().taken, pair.target.pool.usage().taken);
     assert_eq!(taken, (0, 0), "memory stayed behind");

@@ -72,17 +72,15 @@ fn address(
 }
 
 fn provider(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Provider {
-    let words = [("auto", Some(Provider::Auto)), ("iwarp", Some(Provider::Iwarp)), ("verbs", None)];
-    match word(reader, "provider", &words, errors) {
-        Some(Some(provider)) => provider,
-        Some(None) => {
-            let message = "is \"verbs\", which this build does not have; write \"iwarp\" or \"auto\"";
-            let span = reader.any("provider").map_or_else(|| reader.span().clone(), toml::Spanned::span);
-            errors.add(&span, reader.key("provider"), message);
-            Provider::Auto
-        }
-        None => Provider::Auto,
+    let words =
+        [Provider::Auto, Provider::Iwarp, Provider::Verbs].map(|provider| (provider.name(), provider));
+    let provider = word(reader, "provider", &words, errors).unwrap_or_default();
+    if provider == Provider::Verbs && cfg!(not(feature = "verbs")) {
+        let message = "is \"verbs\", which this build does not have; write \"iwarp\" or \"auto\"";
+        let span = reader.any("provider").map_or_else(|| reader.span().clone(), toml::Spanned::span);
+        errors.add(&span, reader.key("provider"), message);
     }
+    provider
 }
 
 /// The kernel knows algorithms by names of up to 15 characters; whether it has this one is found when listening.

@@ -15,8 +15,8 @@ use super::kind;
 use super::message::{Message, Segment};
 use super::regions::Handle;
 use super::shared::Shared;
-use super::table::Key;
 use super::work::WorkTable;
+use crate::rdma::table::Key;
 use crate::rdma::{ConnectError, DisconnectReason, Event, QueuePairAttributes, QueuePairId, RnicCounters};
 
 /// FPDUs whose payload misses at least this many bytes are received straight into their final place.
@@ -136,7 +136,7 @@ impl Connection {
     }
 
     pub(super) fn id(&self) -> QueuePairId {
-        QueuePairId { index: self.key.index, generation: self.key.generation }
+        super::device::queue_pair_id(self.key)
     }
 
     /// Whether the engine runs and its stream is intact both ways.

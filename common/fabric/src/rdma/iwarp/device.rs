@@ -14,10 +14,10 @@ use super::kind;
 use super::listener::{Listeners, PendingAccept};
 use super::message::Message;
 use super::shared::Shared;
-use super::table::{Key, Table};
+use crate::rdma::table::{Key, Table};
 use crate::rdma::{
     Access, ConnectParameters, Event, ListenParameters, PostError, ProtectionDomain, QueuePairAttributes,
-    QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, SendRequest,
+    QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
 };
 
 /// The tables of a core's software RNIC.
@@ -49,12 +49,16 @@ impl Device {
 
     pub(crate) fn expose(
         &mut self,
-        domain: ProtectionDomain,
+        scope: Scope,
         lease: Lease,
         offset: u32,
         length: u32,
         access: Access,
     ) -> Option<RemoteBuffer> {
+        let domain = match scope {
+            Scope::Domain(domain) => domain,
+            Scope::QueuePair(queue_pair) => self.connections.get(key(queue_pair))?.attributes.domain,
+        };
         self.shared.regions.expose(domain, lease, offset, length, access)
     }
 
@@ -257,8 +261,13 @@ impl Device {
     }
 }
 
+/// The queue pair that a key names, told from those of the other provider by being even.
+pub(super) fn queue_pair_id(key: Key) -> QueuePairId {
+    QueuePairId { index: key.index << 1, generation: key.generation }
+}
+
 fn key(queue_pair: QueuePairId) -> Key {
-    Key { index: queue_pair.index, generation: queue_pair.generation }
+    Key { index: queue_pair.index >> 1, generation: queue_pair.generation }
 }
 
 fn full() -> io::Error {

@@ -5,7 +5,7 @@ use ringfab_reactor::{Completion, Payload, Reactor, ReceiveOp, SendBatch, Socket
 
 use super::kind;
 use super::shared::Shared;
-use super::table::{Key, Table};
+use crate::rdma::table::{Key, Table};
 
 /// Bytes of what still comes are thrown away in pieces of this size.
 const STAGING_BYTES: usize = 1024;

@@ -14,7 +14,8 @@ use super::connect::revision;
 use super::farewell::Farewells;
 use super::kind;
 use super::shared::Shared;
-use super::table::{Key, Table};
+use crate::rdma::provider::Pending;
+use crate::rdma::table::{Key, Table};
 use crate::rdma::{ConnectRequest, Event, ListenParameters};
 
 /// A request with the most private data, and a byte that must not follow it.
@@ -287,16 +288,16 @@ impl HalfOpen {
 
     fn into_request(self, reactor: &mut Reactor, socket: SocketId, local: SocketAddr) -> ConnectRequest {
         ConnectRequest {
-            listener: self.listener_id,
+            listener: crate::rdma::ListenerId::Iwarp(self.listener_id),
             local,
             peer: self.peer,
             private_data: Bytes::copy_from_slice(self.responder.private_data()),
             initiator_depth_max: self.responder.peer_depths().map(|(ird, _)| ird),
-            pending: Box::new(PendingAccept {
+            pending: Box::new(Pending::Iwarp(PendingAccept {
                 socket: reactor.detach_socket(socket),
                 responder: self.responder,
                 request: self.request,
-            }),
+            })),
         }
     }
 }

@@ -20,7 +20,6 @@ mod message;
 mod receive;
 mod regions;
 mod shared;
-mod table;
 mod teardown;
 mod transmit;
 mod work;

@@ -9,7 +9,7 @@ use ringfab_memory::Lease;
 use ringfab_proto::iwarp as proto;
 
 use super::work::WorkTable;
-use crate::rdma::{Access, ProtectionDomain, RemoteBuffer};
+use crate::rdma::{Access, ProtectionDomain, RegionId, RemoteBuffer};
 
 /// The tagged offset of the first byte of every exposure. It says nothing about where the memory lies, and it is
 /// not zero, which peers take for a missing address.
@@ -117,7 +117,8 @@ impl Regions {
         };
         self.memory.slots[slot as usize].key = key;
         self.slots_by_key.insert(key, slot);
-        Some(RemoteBuffer { address: ADDRESS_FIRST, length, key })
+        let region = RegionId::Iwarp(key);
+        Some(RemoteBuffer { address: ADDRESS_FIRST, length, key, region, invalidate: true })
     }
 
     pub(super) fn revoke(&mut self, key: u32) -> Option<Lease> {

@@ -7,7 +7,7 @@ use ringfab_reactor::{ReceiveOp, SendBatch, Token};
 
 use super::capture::Capture;
 use super::regions::Regions;
-use super::table::Key;
+use crate::rdma::table::Key;
 use crate::rdma::{Event, RnicConfig, RnicCounters};
 
 /// Staging memory of a queue pair: one FPDU of the largest size fits, whatever it is.

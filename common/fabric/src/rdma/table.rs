@@ -3,7 +3,7 @@
 /// A table of at most `count_max` things. A slot's generation changes when its thing leaves, so that a late
 /// completion or an old handle is recognised.
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     count_max: u32,
@@ -17,35 +17,35 @@ struct Slot<T> {
 
 /// A slot and its generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Key {
-    pub(super) index: u32,
-    pub(super) generation: u32,
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
 }
 
 impl Key {
     /// The part of the generation that fits a token.
-    pub(super) fn generation_low(self) -> u16 {
+    pub(crate) fn generation_low(self) -> u16 {
         self.generation as u16
     }
 }
 
 impl<T> Table<T> {
-    pub(super) fn new(count_max: u32) -> Self {
+    pub(crate) fn new(count_max: u32) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), count_max }
     }
 
     /// How many things there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// Whether nothing more fits.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.len() >= self.count_max as usize
     }
 
     /// Puts in what `make` makes of its key; `None` when the table is full.
-    pub(super) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
         if self.is_full() {
             return None;
         }
@@ -59,24 +59,24 @@ impl<T> Table<T> {
         Some(key)
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
         slot.thing.as_ref().filter(|_| slot.generation == key.generation)
     }
 
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         slot.thing.as_mut().filter(|_| slot.generation == key.generation)
     }
 
     /// The whole key of a token's part of it, if its thing is still there.
-    pub(super) fn key_of(&self, index: u32, generation_low: u16) -> Option<Key> {
+    pub(crate) fn key_of(&self, index: u32, generation_low: u16) -> Option<Key> {
         let slot = self.slots.get(index as usize)?;
         let key = Key { index, generation: slot.generation };
         (slot.thing.is_some() && key.generation_low() == generation_low).then_some(key)
     }
 
-    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index as usize];
         slot.generation = slot.generation.wrapping_add(1);
@@ -85,13 +85,24 @@ impl<T> Table<T> {
     }
 
     /// All things.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.thing.as_ref())
     }
 
+    /// All things, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.thing.as_mut())
+    }
+
     /// The keys of all things.
-    pub(super) fn keys(&self) -> Vec<Key> {
-        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.thing.is_some());
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.keys_where(|_| true)
+    }
+
+    /// The keys of all things of a kind.
+    pub(crate) fn keys_where(&self, kind: impl Fn(&T) -> bool) -> Vec<Key> {
+        let slots = self.slots.iter().enumerate();
+        let slots = slots.filter(|(_, slot)| slot.thing.as_ref().is_some_and(&kind));
         slots.map(|(index, slot)| Key { index: index as u32, generation: slot.generation }).collect()
     }
 }

@@ -1,0 +1,413 @@
+//! Which provider serves what.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use ringfab_memory::Lease;
+use ringfab_reactor::{Completion, Reactor};
+
+#[cfg(feature = "verbs")]
+use super::verbs;
+use super::{
+    Access, ConnectParameters, ConnectRequest, Event, ListenParameters, PostError, ProtectionDomain,
+    QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
+    iwarp,
+};
+
+/// The provider that a listener or a connection shall have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ProviderChoice {
+    /// The verbs device that owns the local address, if there is one, and the software RNIC otherwise.
+    #[default]
+    Auto,
+    /// The software RNIC: iWARP over a TCP socket, on any machine.
+    Iwarp,
+    /// A verbs device: a card, or the kernel's software ones.
+    Verbs,
+}
+
+impl ProviderChoice {
+    /// As configurations and addresses spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Iwarp => "iwarp",
+            Self::Verbs => "verbs",
+        }
+    }
+}
+
+impl fmt::Display for ProviderChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ProviderChoice {
+    type Err = UnknownProvider;
+
+    fn from_str(text: &str) -> Result<Self, UnknownProvider> {
+        let all = [Self::Auto, Self::Iwarp, Self::Verbs];
+        all.into_iter().find(|choice| choice.name() == text).ok_or(UnknownProvider)
+    }
+}
+
+/// A provider that there is not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the provider is one of auto, iwarp and verbs")]
+pub struct UnknownProvider;
+
+/// A listener of an RNIC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListenerId {
+    /// Of the software RNIC.
+    Iwarp(ringfab_reactor::ListenerId),
+    /// Over verbs.
+    Verbs(u32),
+}
+
+/// A connection request with its provider.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    Iwarp(iwarp::PendingAccept),
+    #[cfg(feature = "verbs")]
+    Verbs(verbs::PendingAccept),
+}
+
+/// The providers of a core.
+#[derive(Debug)]
+pub(super) struct Providers {
+    pub(super) iwarp: Box<iwarp::Device>,
+    #[cfg(feature = "verbs")]
+    verbs: Option<Box<verbs::Device>>,
+    #[cfg(feature = "verbs")]
+    config: RnicConfig,
+}
+
+/// Which of the two was chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chosen {
+    Iwarp,
+    #[cfg(feature = "verbs")]
+    Verbs,
+}
+
+impl Providers {
+    pub(super) fn new(config: RnicConfig) -> io::Result<Self> {
+        Ok(Self {
+            #[cfg(feature = "verbs")]
+            verbs: None,
+            #[cfg(feature = "verbs")]
+            config: config.clone(),
+            iwarp: Box::new(iwarp::Device::new(config)?),
+        })
+    }
+
+    pub(super) fn deallocate_domain(&mut self, domain: ProtectionDomain) {
+        self.iwarp.deallocate_domain(domain);
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = &mut self.verbs {
+            verbs.deallocate_domain(domain);
+        }
+    }
+
+    pub(super) fn expose(
+        &mut self,
+        scope: Scope,
+        lease: Lease,
+        offset: u32,
+        length: u32,
+        access: Access,
+    ) -> Option<RemoteBuffer> {
+        #[cfg(feature = "verbs")]
+        if let Scope::QueuePair(queue_pair) = scope
+            && is_verbs(queue_pair)
+        {
+            return self.verbs.as_mut()?.expose(queue_pair, lease, offset, length, access);
+        }
+        self.iwarp.expose(scope, lease, offset, length, access)
+    }
+
+    pub(super) fn revoke(&mut self, region: RegionId) -> Option<Lease> {
+        match region {
+            RegionId::Iwarp(key) => self.iwarp.revoke(key),
+            #[cfg(feature = "verbs")]
+            RegionId::Verbs { index, generation } => self.verbs.as_mut()?.revoke(index, generation),
+            #[cfg(not(feature = "verbs"))]
+            RegionId::Verbs { .. } => None,
+        }
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        reactor: &mut Reactor,
+        parameters: &ListenParameters,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        match self.choose(reactor, parameters.provider, (parameters.address, true))? {
+            Chosen::Iwarp => {
+                let (listener, address) = self.iwarp.listen(reactor, parameters)?;
+                Ok((ListenerId::Iwarp(listener), address))
+            }
+            #[cfg(feature = "verbs")]
+            Chosen::Verbs => self.verbs()?.listen(reactor, parameters),
+        }
+    }
+
+    pub(super) fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
+        match listener {
+            ListenerId::Iwarp(listener) => self.iwarp.close_listener(reactor, listener),
+            ListenerId::Verbs(_listener) =>
+            {
+                #[cfg(feature = "verbs")]
+                if let Some(verbs) = &mut self.verbs {
+                    verbs.close_listener(_listener);
+                }
+            }
+        }
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        reactor: &mut Reactor,
+        parameters: &ConnectParameters<'_>,
+    ) -> io::Result<QueuePairId> {
+        match self.choose(reactor, parameters.provider, (parameters.address, false))? {
+            Chosen::Iwarp => self.iwarp.connect(reactor, parameters),
+            #[cfg(feature = "verbs")]
+            Chosen::Verbs => self.verbs()?.connect(reactor, parameters),
+        }
+    }
+
+    pub(super) fn accept(
+        &mut self,
+        reactor: &mut Reactor,
+        request: ConnectRequest,
+        attributes: &QueuePairAttributes,
+        private_data: &[u8],
+    ) -> io::Result<QueuePairId> {
+        let ConnectRequest { private_data: said, pending, .. } = request;
+        match *pending {
+            Pending::Iwarp(pending) => self.iwarp.accept(reactor, pending, said, attributes, private_data),
+            #[cfg(feature = "verbs")]
+            Pending::Verbs(pending) => self.verbs()?.accept(reactor, pending, said, attributes, private_data),
+        }
+    }
+
+    pub(super) fn reject(&mut self, reactor: &mut Reactor, request: ConnectRequest, private_data: &[u8]) {
+        match *request.pending {
+            Pending::Iwarp(pending) => self.iwarp.reject(reactor, pending, private_data),
+            #[cfg(feature = "verbs")]
+            Pending::Verbs(pending) => pending.reject(private_data),
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = self.verbs_of(queue_pair) {
+            return verbs.disconnect(reactor, queue_pair);
+        }
+        self.iwarp.disconnect(reactor, queue_pair);
+    }
+
+    pub(super) fn abort(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = self.verbs_of(queue_pair) {
+            return verbs.abort(queue_pair);
+        }
+        self.iwarp.abort(reactor, queue_pair);
+    }
+
+    #[inline]
+    pub(super) fn post_send(
+        &mut self,
+        queue_pair: QueuePairId,
+        request: SendRequest,
+    ) -> Result<(), PostError> {
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = self.verbs_of(queue_pair) {
+            return verbs.post_send(queue_pair, request);
+        }
+        self.iwarp.post_send(queue_pair, request)
+    }
+
+    #[inline]
+    pub(super) fn post_receive(&mut self, queue_pair: QueuePairId, count: u32) {
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = self.verbs_of(queue_pair) {
+            return verbs.post_receive(queue_pair, count);
+        }
+        self.iwarp.post_receive(queue_pair, count);
+    }
+
+    pub(super) fn flush(&mut self, reactor: &mut Reactor) {
+        self.iwarp.flush(reactor);
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = &mut self.verbs {
+            verbs.flush(reactor);
+        }
+    }
+
+    pub(super) fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
+        #[cfg(feature = "verbs")]
+        if completion.token.kind >= verbs::kind::FIRST {
+            if let Some(verbs) = &mut self.verbs {
+                verbs.on_completion(reactor, &completion);
+            }
+            return;
+        }
+        self.iwarp.on_completion(reactor, completion);
+    }
+
+    pub(super) fn poll(&mut self, reactor: &mut Reactor) -> bool {
+        #[cfg(feature = "verbs")]
+        let found = self.verbs.as_mut().is_some_and(|verbs| verbs.poll(reactor));
+        #[cfg(not(feature = "verbs"))]
+        let found = false;
+        self.iwarp.poll(reactor) | found
+    }
+
+    #[cfg_attr(not(feature = "verbs"), expect(clippy::unused_self, reason = "the software RNIC always may"))]
+    pub(super) fn may_sleep(&mut self, _reactor: &mut Reactor) -> bool {
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = &mut self.verbs {
+            return verbs.may_sleep(_reactor);
+        }
+        true
+    }
+
+    #[inline]
+    pub(super) fn next_event(&mut self) -> Option<Event> {
+        let event = self.iwarp.next_event();
+        #[cfg(feature = "verbs")]
+        let event = event.or_else(|| self.verbs.as_mut()?.next_event());
+        event
+    }
+
+    pub(super) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {
+        #[cfg(feature = "verbs")]
+        if is_verbs(queue_pair) {
+            return self.verbs.as_ref()?.addresses(queue_pair);
+        }
+        self.iwarp.addresses(queue_pair)
+    }
+
+    pub(super) fn counters(&self) -> RnicCounters {
+        #[cfg_attr(not(feature = "verbs"), expect(unused_mut, reason = "verbs adds to it"))]
+        let mut counters = self.iwarp.counters();
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = &self.verbs {
+            verbs.count(&mut counters);
+        }
+        counters
+    }
+}
+
+#[cfg(not(feature = "verbs"))]
+impl Providers {
+    #[expect(clippy::unused_self, reason = "with the feature it looks at the devices")]
+    fn choose(
+        &self,
+        _reactor: &Reactor,
+        choice: ProviderChoice,
+        _place: (SocketAddr, bool),
+    ) -> io::Result<Chosen> {
+        match choice {
+            ProviderChoice::Auto | ProviderChoice::Iwarp => Ok(Chosen::Iwarp),
+            ProviderChoice::Verbs => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "this program was built without verbs"))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "verbs")]
+fn is_verbs(queue_pair: QueuePairId) -> bool {
+    queue_pair.index & 1 == 1
+}
+
+#[cfg(feature = "verbs")]
+impl Providers {
+    fn verbs_of(&mut self, queue_pair: QueuePairId) -> Option<&mut verbs::Device> {
+        self.verbs.as_deref_mut().filter(|_| is_verbs(queue_pair))
+    }
+
+    /// The provider over verbs, which is made when it is first wanted.
+    fn verbs(&mut self) -> io::Result<&mut verbs::Device> {
+        let device = match self.verbs.take() {
+            Some(device) => device,
+            None => {
+                super::devices::any()?;
+                Box::new(verbs::Device::new(self.config.clone())?)
+            }
+        };
+        Ok(self.verbs.insert(device))
+    }
+
+    /// Decides, and says why.
+    fn choose(
+        &mut self,
+        reactor: &Reactor,
+        choice: ProviderChoice,
+        (address, listens): (SocketAddr, bool),
+    ) -> io::Result<Chosen> {
+        let (chosen, reason) = match choice {
+            ProviderChoice::Iwarp => return Ok(Chosen::Iwarp),
+            _ if reactor.is_simulated() => return Ok(Chosen::Iwarp),
+            ProviderChoice::Verbs => {
+                self.verbs().map_err(|error| {
+                    io::Error::new(error.kind(), format!("no RDMA devices can be used here: {error}"))
+                })?;
+                return Ok(Chosen::Verbs);
+            }
+            ProviderChoice::Auto => match self.device_for(address, listens) {
+                Ok(device) => (Chosen::Verbs, format!("the RDMA device {device} owns the local address")),
+                Err(error) => (Chosen::Iwarp, error.to_string()),
+            },
+        };
+        let provider = if chosen == Chosen::Verbs { ProviderChoice::Verbs } else { ProviderChoice::Iwarp };
+        tracing::info!(%address, %provider, reason, "provider chosen");
+        Ok(chosen)
+    }
+
+    /// The verbs device that would carry a connection to an address, or serve a listener there.
+    fn device_for(&mut self, address: SocketAddr, listens: bool) -> io::Result<String> {
+        let local = if listens { address.ip() } else { local_address_towards(address)? };
+        if local.is_unspecified() {
+            return super::devices::first_usable();
+        }
+        let verbs = self.verbs().map_err(|error| {
+            io::Error::new(error.kind(), format!("this machine has no RDMA devices ({error})"))
+        })?;
+        verbs.device_at(local).map_err(|error| {
+            io::Error::new(error.kind(), format!("no RDMA device has the local address {local} ({error})"))
+        })
+    }
+}
+
+/// The address that the kernel would send from. Nothing is sent: connecting a datagram socket only looks at routes.
+#[cfg(feature = "verbs")]
+fn local_address_towards(address: SocketAddr) -> io::Result<std::net::IpAddr> {
+    let any: SocketAddr = if address.is_ipv4() {
+        (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+    } else {
+        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+    };
+    let socket = std::net::UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProviderChoice;
+
+    #[test]
+    fn every_choice_is_spelt_as_it_is_read() {
+        for choice in [ProviderChoice::Auto, ProviderChoice::Iwarp, ProviderChoice::Verbs] {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        assert!("rxe".parse::<ProviderChoice>().is_err());
+    }
+}

@@ -1,0 +1,482 @@
+//! A queue pair: its phases, and what is posted to it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringfab_memory::{Buffer, ClassLayout, Lease, Pool};
+use ringfab_reactor::{Reactor, Time, TimerId, Token};
+
+use super::domain::Domain;
+use super::exposure::Exposures;
+use super::kind;
+use super::sys::{
+    Chain, CmId, DeviceLimits, Operation, Piece, QueuePair, Region, Rights, WorkCompletion, WorkRequest,
+};
+use crate::rdma::table::Key;
+use crate::rdma::{
+    ConnectError, DisconnectReason, Event, Inline, PostError, QueuePairAttributes, QueuePairId,
+};
+use crate::rdma::{SendRequest, Slice, Work};
+
+/// A queue pair of a core. What is dropped first comes first: the queue pair with its identifier, then the memory that
+/// the device may still have been using.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) key: Key,
+    pub(super) cm: CmId,
+    pub(super) queue_pair: Option<QueuePair>,
+    pub(super) phase: Phase,
+    pub(super) attributes: QueuePairAttributes,
+    pub(super) addresses: (SocketAddr, SocketAddr),
+    /// Private data that we said, or were told, until it is passed on.
+    pub(super) private_data: Bytes,
+    /// For the whole way to a connection.
+    pub(super) timeout: Duration,
+    /// Its place among the core's domains, once it is on a device.
+    pub(super) domain: Option<usize>,
+    /// Which of the domain's receives it takes from.
+    pub(super) receives: usize,
+    /// Messages that the peer may still send.
+    pub(super) credits: u32,
+    /// READs that the peer lets us have outstanding.
+    pub(super) initiator_depth: u8,
+    /// Entries of the send queue.
+    pub(super) send_entries: u32,
+    /// What the device can do.
+    pub(super) limits: DeviceLimits,
+    /// Room in the completion queue that was reserved for it.
+    pub(super) reserved: u32,
+    /// Whether it is in the list of those with something to post.
+    pub(super) dirty: bool,
+    /// Why it ends, from the moment that this is known.
+    pub(super) end: Option<End>,
+    /// Everything of the peer has been taken: it can end.
+    pub(super) finish_due: bool,
+    /// Requests for the next doorbell.
+    chain: Vec<Chained>,
+    /// Requests that have not completed, oldest first.
+    posted: VecDeque<Posted>,
+    /// Number of the oldest.
+    oldest: u32,
+    /// Requests since the last whose completion will be reported.
+    unsignaled: u32,
+    heads: Option<Heads>,
+    timer: Option<(TimerId, Time)>,
+}
+
+/// Where a queue pair is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The device and the way to the address are looked for.
+    Resolving,
+    /// The peer has been asked.
+    Connecting,
+    /// The peer was accepted and has not confirmed yet.
+    Accepting,
+    Established,
+    /// We end it: what was posted before is still sent.
+    Draining,
+    /// The peer has been told, or has told us.
+    Closing,
+}
+
+/// The last event of a queue pair.
+#[derive(Debug)]
+pub(super) enum End {
+    Disconnected(DisconnectReason),
+    Rejected(Bytes),
+    Failed(ConnectError),
+}
+
+/// A request on its way to the doorbell.
+#[derive(Debug)]
+enum Chained {
+    Request(WorkRequest),
+    /// Opens the window of an exposure, if that is still wanted.
+    Bind {
+        id: u64,
+        exposure: Key,
+    },
+}
+
+/// A request that was posted, and what it holds.
+#[derive(Debug)]
+struct Posted {
+    /// The caller's name for it; `None` for one of our own.
+    id: Option<u64>,
+    /// Whether the caller wants to hear of it.
+    reported: bool,
+    /// Whether it has a completion of its own.
+    signaled: bool,
+    held: Held,
+    /// How it ended, while others before it have not.
+    outcome: Option<Outcome>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Done,
+    Failed,
+}
+
+/// Memory of a request.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Lease(#[expect(dead_code, reason = "held until the device has let go of it")] Lease),
+    Sink(Buffer),
+}
+
+/// Registered memory for the heads of messages: one for each entry of the send queue, used in turn.
+#[derive(Debug)]
+struct Heads {
+    memory: Lease,
+    region: Region,
+}
+
+/// Requests after which one is reported in any case, so that the queue's entries come back: a quarter of them.
+const SIGNAL_EVERY: u32 = 4;
+
+impl Connection {
+    pub(super) fn new(
+        key: Key,
+        cm: CmId,
+        phase: Phase,
+        attributes: QueuePairAttributes,
+        addresses: (SocketAddr, SocketAddr),
+    ) -> Self {
+        Self {
+            key,
+            cm,
+            queue_pair: None,
+            phase,
+            attributes,
+            addresses,
+            private_data: Bytes::new(),
+            timeout: Duration::ZERO,
+            domain: None,
+            receives: 0,
+            credits: 0,
+            initiator_depth: 0,
+            send_entries: 0,
+            limits: DeviceLimits::default(),
+            reserved: 0,
+            dirty: false,
+            end: None,
+            finish_due: false,
+            chain: Vec::new(),
+            posted: VecDeque::new(),
+            oldest: 0,
+            unsignaled: 0,
+            heads: None,
+            timer: None,
+        }
+    }
+
+    pub(super) fn id(&self) -> QueuePairId {
+        super::device::queue_pair_id(self.key)
+    }
+
+    /// What its events bear.
+    pub(super) fn context(key: Key) -> u64 {
+        u64::from(key.generation) << 32 | u64::from(key.index)
+    }
+
+    // --- timers ----------------------------------------------------------------------------------------------------
+
+    pub(super) fn set_timer(&mut self, owner: u8, reactor: &mut Reactor, after: Duration) {
+        self.stop_timer(reactor);
+        let at = reactor.now() + after;
+        let token = Token::new(owner, kind::TIMER, self.key.generation_low(), self.key.index);
+        self.timer = Some((reactor.set_timer(at, token), at));
+    }
+
+    pub(super) fn stop_timer(&mut self, reactor: &mut Reactor) {
+        if let Some((timer, _)) = self.timer.take() {
+            reactor.cancel_timer(timer);
+        }
+    }
+
+    /// Whether the timer that fired is the one that counts.
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        self.timer.is_some_and(|(_, at)| now >= at)
+    }
+
+    // --- posting ---------------------------------------------------------------------------------------------------
+
+    /// Makes room for the heads of messages, on the device.
+    pub(super) fn make_heads(&mut self, domain: &Domain) -> std::io::Result<()> {
+        let buffer_bytes = self.send_entries as usize * Inline::BYTES_MAX;
+        let pool = Pool::new(&[ClassLayout { buffer_bytes, count: 1 }]).map_err(std::io::Error::other)?;
+        let memory = pool.take(buffer_bytes).expect("the pool is one buffer").share();
+        self.heads = Some(Heads { memory, region: Region::new(domain.raw(), &pool, Rights::default())? });
+        Ok(())
+    }
+
+    /// Entries of the send queue that are free.
+    fn room(&self) -> u32 {
+        self.send_entries - self.posted.len() as u32
+    }
+
+    /// Whether an exposure and the message that tells of it can be posted now.
+    pub(super) fn can_expose(&self) -> bool {
+        self.phase == Phase::Established && self.room() >= 2
+    }
+
+    /// Opens a window with the next doorbell.
+    pub(super) fn chain_bind(&mut self, exposure: Key) {
+        let id = self.next_id();
+        self.chain.push(Chained::Bind { id, exposure });
+        self.push(Posted { id: None, reported: false, signaled: false, held: Held::Nothing, outcome: None });
+    }
+
+    /// Appends a request of the caller.
+    pub(super) fn post(&mut self, domain: &Domain, request: SendRequest) -> Result<(), PostError> {
+        if self.phase != Phase::Established {
+            return Err(PostError::Ended(Box::new(request)));
+        }
+        if self.room() == 0 {
+            return Err(PostError::Full(Box::new(request)));
+        }
+        let range = match &request.work {
+            Work::Read { length, remote_address, .. } => Some((*remote_address, *length)),
+            Work::Write { source, remote_address, .. } => Some((*remote_address, source.length)),
+            Work::Send { .. } => None,
+        };
+        if range.is_some_and(|(address, length)| address.checked_add(u64::from(length)).is_none()) {
+            return Err(PostError::Range(Box::new(request)));
+        }
+        if matches!(request.work, Work::Read { .. }) && self.initiator_depth == 0 {
+            return Err(PostError::NoReads(Box::new(request)));
+        }
+        let mut translated = match self.translate(domain, &request.work) {
+            Ok(translated) => translated,
+            Err(Unregistered) => return Err(PostError::Unregistered(Box::new(request))),
+        };
+        let SendRequest { id, work, signaled } = request;
+        let (held, is_read) = match work {
+            Work::Send { data: None, .. } => (Held::Nothing, false),
+            Work::Send { data: Some(slice), .. } | Work::Write { source: slice, .. } => {
+                (Held::Lease(slice.lease), false)
+            }
+            Work::Read { sink, .. } => (Held::Sink(sink), true),
+        };
+        let reported = signaled || is_read;
+        // Memory comes back with a completion, which must not wait for requests that may never come.
+        let holds = matches!(held, Held::Lease(_))
+            && (self.limits.own_completions || matches!(translated.operation, Operation::Send));
+        let signal = reported || holds || self.unsignaled + 1 >= (self.send_entries / SIGNAL_EVERY).max(1);
+        translated.signaled = signal;
+        self.chain.push(Chained::Request(translated));
+        self.push(Posted { id: Some(id), reported, signaled: signal, held, outcome: None });
+        Ok(())
+    }
+
+    fn push(&mut self, posted: Posted) {
+        self.unsignaled = if posted.signaled { 0 } else { self.unsignaled + 1 };
+        self.posted.push_back(posted);
+    }
+
+    /// The number of the next request: the queue pair's, and a count.
+    fn next_id(&self) -> u64 {
+        send_id(self.key, self.oldest.wrapping_add(self.posted.len() as u32))
+    }
+
+    fn translate(&self, domain: &Domain, work: &Work) -> Result<WorkRequest, Unregistered> {
+        let mut request = WorkRequest {
+            id: self.next_id(),
+            operation: Operation::Send,
+            pieces: [Piece::default(); 2],
+            piece_count: 1,
+            signaled: false,
+            inline: false,
+            solicited: false,
+        };
+        match work {
+            Work::Send { head, data, invalidate, solicited } => {
+                // A host that asked for it in vain invalidates the key itself.
+                if let Some(key) = invalidate.filter(|_| self.limits.sends_invalidate) {
+                    request.operation = Operation::SendInvalidate(key);
+                }
+                request.pieces[0] = self.place_head(head);
+                request.solicited = *solicited;
+                let fits = self.queue_pair.as_ref().map_or(0, |pair| pair.inline_bytes);
+                request.inline = data.is_none() && request.pieces[0].length <= fits;
+                if let Some(data) = data.as_ref().filter(|data| data.length > 0) {
+                    request.pieces[1] = slice_piece(domain, data)?;
+                    request.piece_count = 2;
+                }
+            }
+            Work::Write { source, remote_key, remote_address } => {
+                request.operation = Operation::Write { address: *remote_address, key: *remote_key };
+                request.pieces[0] = slice_piece(domain, source)?;
+            }
+            Work::Read { sink, length, remote_key, remote_address } => {
+                request.operation = Operation::Read { address: *remote_address, key: *remote_key };
+                request.pieces[0] = piece(domain, sink.io_pointer(0, *length as usize) as u64, *length)?;
+            }
+        }
+        if request.pieces[0].length == 0 {
+            request.piece_count = 0;
+        }
+        Ok(request)
+    }
+
+    /// Copies the head of a message to where the device finds it: the place of its entry in the send queue, which no
+    /// outstanding request has.
+    fn place_head(&self, head: &Inline) -> Piece {
+        let bytes = head.as_slice();
+        let Some(heads) = &self.heads else { return Piece::default() };
+        let count = self.oldest.wrapping_add(self.posted.len() as u32);
+        let at = (count % self.send_entries) as usize * Inline::BYTES_MAX;
+        heads.memory.write_at(at, bytes);
+        let address = heads.memory.io_pointer(at, bytes.len()) as u64;
+        Piece { address, length: bytes.len() as u32, key: heads.region.local_key() }
+    }
+
+    /// Rings the doorbell.
+    pub(super) fn ring(
+        &mut self,
+        scratch: &mut (Chain, Vec<WorkRequest>),
+        domain: &Domain,
+        exposures: &Exposures,
+    ) -> std::io::Result<()> {
+        let (chain, requests) = scratch;
+        requests.clear();
+        for chained in self.chain.drain(..) {
+            match chained {
+                Chained::Request(request) => requests.push(request),
+                Chained::Bind { id, exposure } => requests.extend(bind(id, exposure, domain, exposures)),
+            }
+        }
+        let Some(queue_pair) = &self.queue_pair else { return Ok(()) };
+        // SAFETY: `posted` holds the memory of every request until its completion, or the queue pair's end; heads lie in
+        // memory of this queue pair, each in the place of its own entry. Windows and regions live in the exposures and in
+        // the domain.
+        unsafe { queue_pair.post(chain, requests) }
+    }
+
+    // --- completions -----------------------------------------------------------------------------------------------
+
+    /// A request has completed, and with it those before it that have no completion of their own. Some drivers report a
+    /// READ after what was posted behind it; the caller hears of everything in the order of posting.
+    pub(super) fn completed(
+        &mut self,
+        count: u32,
+        completion: &WorkCompletion,
+        events: &mut VecDeque<Event>,
+    ) {
+        // An unknown number is of a request that was given up.
+        let age = count.wrapping_sub(self.oldest) as usize;
+        let Some(posted) = self.posted.get_mut(age) else { return };
+        posted.outcome = Some(if completion.status == 0 { Outcome::Done } else { Outcome::Failed });
+        for earlier in self.posted.range_mut(..age).filter(|earlier| !earlier.signaled) {
+            earlier.outcome.get_or_insert(Outcome::Done);
+        }
+        let id = self.id();
+        while let Some(outcome) = self.posted.front().and_then(|posted| posted.outcome) {
+            let Some(posted) = self.pop() else { return };
+            match outcome {
+                Outcome::Done => posted.succeed(id, events),
+                Outcome::Failed => posted.flush(id, events),
+            }
+        }
+    }
+
+    /// Gives back everything that is outstanding. The device must have let go of it.
+    pub(super) fn flush_all(&mut self, events: &mut VecDeque<Event>) {
+        let id = self.id();
+        self.chain.clear();
+        while let Some(posted) = self.pop() {
+            posted.flush(id, events);
+        }
+    }
+
+    /// Whether nothing is outstanding that the caller would hear of. The device says nothing of the rest.
+    pub(super) fn is_drained(&self) -> bool {
+        self.posted.iter().all(|posted| !posted.reported)
+    }
+
+    fn pop(&mut self) -> Option<Posted> {
+        let posted = self.posted.pop_front()?;
+        self.oldest = self.oldest.wrapping_add(1);
+        Some(posted)
+    }
+}
+
+impl Posted {
+    fn succeed(self, queue_pair: QueuePairId, events: &mut VecDeque<Event>) {
+        let Some(id) = self.id.filter(|_| self.reported) else { return };
+        events.push_back(match self.held {
+            Held::Sink(sink) => Event::Read { queue_pair, id, sink },
+            Held::Nothing | Held::Lease(_) => Event::Sent { queue_pair, id },
+        });
+    }
+
+    fn flush(self, queue_pair: QueuePairId, events: &mut VecDeque<Event>) {
+        let Some(id) = self.id else { return };
+        let sink = match self.held {
+            Held::Sink(sink) => Some(sink),
+            Held::Nothing | Held::Lease(_) => None,
+        };
+        events.push_back(Event::Flushed { queue_pair, id, sink });
+    }
+}
+
+/// Memory that no pool of the queue pair's domain holds.
+struct Unregistered;
+
+fn piece(domain: &Domain, address: u64, length: u32) -> Result<Piece, Unregistered> {
+    if length == 0 {
+        return Ok(Piece::default());
+    }
+    let key = domain.local_key(address, length).ok_or(Unregistered)?;
+    Ok(Piece { address, length, key })
+}
+
+fn slice_piece(domain: &Domain, slice: &Slice) -> Result<Piece, Unregistered> {
+    let address = slice.lease.io_pointer(slice.offset as usize, slice.length as usize) as u64;
+    piece(domain, address, slice.length)
+}
+
+/// The request that opens an exposure's window; none when the exposure has ended meanwhile.
+fn bind(id: u64, exposure: Key, domain: &Domain, exposures: &Exposures) -> Option<WorkRequest> {
+    let exposure = exposures.get(exposure)?;
+    let window = exposure.window.as_ref()?;
+    let (address, length) = exposure.range;
+    let region = domain.region(address, length)?;
+    Some(WorkRequest {
+        id,
+        operation: Operation::bind(window, region, address, length, exposure.writable),
+        pieces: [Piece::default(); 2],
+        piece_count: 0,
+        signaled: false,
+        inline: false,
+        solicited: false,
+    })
+}
+
+/// The number of a send request: which queue pair, and the how-manieth.
+fn send_id(key: Key, count: u32) -> u64 {
+    u64::from(key.generation & 0x3ff) << 52 | u64::from(key.index & 0xf_ffff) << 32 | u64::from(count)
+}
+
+/// The queue pair's index, a part of its generation, and the count of a send request.
+pub(super) fn send_of(id: u64) -> (u32, u32, u32) {
+    ((id >> 32) as u32 & 0xf_ffff, (id >> 52) as u32 & 0x3ff, id as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_request_names_its_queue_pair_and_its_place() {
+        let key = Key { index: 0xf_fffe, generation: 0x7ff };
+        assert_eq!(send_of(send_id(key, u32::MAX)), (0xf_fffe, 0x3ff, u32::MAX));
+        assert_eq!(super::super::domain::ReceiveId::from_bits(send_id(key, u32::MAX)), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! The provider over libibverbs and librdmacm: cards for InfiniBand, RoCE and iWARP, and the kernel's software ones.
+//!
+//! - `sys`: the two libraries, behind types that own what they name. All calls are there.
+//! - `device`: one core's provider: its tables, the events of connections, completions.
+//! - `adapter`: what a core has on one RDMA device: a completion queue and the channel that wakes the core.
+//! - `domain`: a protection domain on a device: registered pools, shared receives, memory windows.
+//! - `exposure`: memory that a peer may reach, and how that ends.
+//! - `connection`: a queue pair, its phases and what is posted to it.
+//! - `watch`: what a device reports of its own accord, from a thread of its own.
+//! - `devices`: the devices of this machine, for people.
+//!
+//! A completion queue is polled while it is busy. Before the core sleeps the queue is armed, and its channel is
+//! polled through the core's ring, as is the channel with the events of connections.
+#![allow(unsafe_code, reason = "the boundary to two C libraries; every block is argued")]
+
+mod adapter;
+mod connection;
+mod device;
+pub(crate) mod devices;
+mod domain;
+mod exposure;
+mod listener;
+mod sys;
+mod watch;
+
+pub(crate) use device::Device;
+pub(crate) use listener::PendingAccept;
+
+/// What an operation of the reactor was started for: the `kind` of its token. Those of the software RNIC are smaller.
+pub(crate) mod kind {
+    /// The first of them.
+    pub(crate) const FIRST: u8 = 64;
+    /// The channel with the events of connections is readable.
+    pub(super) const CONNECTIONS: u8 = FIRST;
+    /// The channel of an adapter's completion queue is readable.
+    pub(super) const COMPLETIONS: u8 = FIRST + 1;
+    /// A queue pair's phase took too long.
+    pub(super) const TIMER: u8 = FIRST + 2;
+}
