@@ -18,9 +18,10 @@ const ARROWS: [(&str, &[&str]); 9] = [
 ];
 
 /// Where `unsafe` may stand, and why.
-const UNSAFE: [(&str, &str); 3] = [
+const UNSAFE: [(&str, &str); 4] = [
     ("common/memory/", "owns the raw memory"),
     ("common/reactor/", "hands memory to the kernel"),
+    ("common/fabric/src/rdma/verbs/", "calls libibverbs and librdmacm"),
     ("tests/tests/allocations", "counts the calls of an allocator"),
 ];
 

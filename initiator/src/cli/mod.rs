@@ -7,6 +7,8 @@
 //! | 2 | the command line is wrong |
 //! | 130 | cancelled by SIGINT or SIGTERM |
 
+#[cfg(feature = "verbs")]
+mod devices;
 mod discover;
 pub(crate) mod engine;
 mod identify;
@@ -69,6 +71,9 @@ enum Command {
     IdCtrl(identify::IdCtrlArgs),
     /// Show the Identify Namespace data structure
     IdNs(identify::IdNsArgs),
+    /// Show the RDMA devices of this machine, and why one cannot be used
+    #[cfg(feature = "verbs")]
+    Devices,
     /// Show the SMART / Health Information log page
     Smart(ConnectArgs),
     /// Copy bytes of a namespace to a file or the standard output
@@ -129,6 +134,8 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         Command::List(args) => list::run(&args, context),
         Command::IdCtrl(args) => identify::id_ctrl(&args, context),
         Command::IdNs(args) => identify::id_ns(&args, context),
+        #[cfg(feature = "verbs")]
+        Command::Devices => devices::run(context),
         Command::Smart(args) => smart::run(&args, context),
         Command::Read(args) => transfer::read(&args, context),
         Command::Write(args) => transfer::write(&args, context),

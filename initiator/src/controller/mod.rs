@@ -316,7 +316,9 @@ impl Controller {
     /// A connection could not be made. The admin queue tries the other addresses of the name first.
     fn on_connect_failed(&mut self, core: &mut Core, error: &FabricError) {
         let step = match error {
-            FabricError::Connect(_) | FabricError::TimedOut { step: "resolve" | "connect", .. } => Step::Connect,
+            FabricError::Connect(_) | FabricError::TimedOut { step: "resolve" | "connect", .. } => {
+                Step::Connect
+            }
             _ => Step::Mpa,
         };
         if self.phase == Phase::Connecting && self.address_next + 1 < self.addresses.len() {

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringfab_memory::{Buffer, ClassLayout, Lease, Pool};
+use ringfab_memory::{ClassLayout, Lease, Pool};
 use ringfab_reactor::{Reactor, Time, TimerId, Token};
 
 use super::domain::Domain;
 use super::exposure::Exposures;
 use super::kind;
+use super::posted::{Chained, Held, Outcome, Posted, bind};
 use super::sys::{
     Chain, CmId, DeviceLimits, Operation, Piece, QueuePair, Region, Rights, WorkCompletion, WorkRequest,
 };
@@ -88,46 +89,6 @@ pub(super) enum End {
     Disconnected(DisconnectReason),
     Rejected(Bytes),
     Failed(ConnectError),
-}
-
-/// A request on its way to the doorbell.
-#[derive(Debug)]
-enum Chained {
-    Request(WorkRequest),
-    /// Opens the window of an exposure, if that is still wanted.
-    Bind {
-        id: u64,
-        exposure: Key,
-    },
-}
-
-/// A request that was posted, and what it holds.
-#[derive(Debug)]
-struct Posted {
-    /// The caller's name for it; `None` for one of our own.
-    id: Option<u64>,
-    /// Whether the caller wants to hear of it.
-    reported: bool,
-    /// Whether it has a completion of its own.
-    signaled: bool,
-    held: Held,
-    /// How it ended, while others before it have not.
-    outcome: Option<Outcome>,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug)]
-enum Outcome {
-    Done,
-    Failed,
-}
-
-/// Memory of a request.
-#[derive(Debug)]
-enum Held {
-    Nothing,
-    Lease(#[expect(dead_code, reason = "held until the device has let go of it")] Lease),
-    Sink(Buffer),
 }
 
 /// Registered memory for the heads of messages: one for each entry of the send queue, used in turn.
@@ -407,25 +368,6 @@ impl Connection {
     }
 }
 
-impl Posted {
-    fn succeed(self, queue_pair: QueuePairId, events: &mut VecDeque<Event>) {
-        let Some(id) = self.id.filter(|_| self.reported) else { return };
-        events.push_back(match self.held {
-            Held::Sink(sink) => Event::Read { queue_pair, id, sink },
-            Held::Nothing | Held::Lease(_) => Event::Sent { queue_pair, id },
-        });
-    }
-
-    fn flush(self, queue_pair: QueuePairId, events: &mut VecDeque<Event>) {
-        let Some(id) = self.id else { return };
-        let sink = match self.held {
-            Held::Sink(sink) => Some(sink),
-            Held::Nothing | Held::Lease(_) => None,
-        };
-        events.push_back(Event::Flushed { queue_pair, id, sink });
-    }
-}
-
 /// Memory that no pool of the queue pair's domain holds.
 struct Unregistered;
 
@@ -440,23 +382,6 @@ fn piece(domain: &Domain, address: u64, length: u32) -> Result<Piece, Unregister
 fn slice_piece(domain: &Domain, slice: &Slice) -> Result<Piece, Unregistered> {
     let address = slice.lease.io_pointer(slice.offset as usize, slice.length as usize) as u64;
     piece(domain, address, slice.length)
-}
-
-/// The request that opens an exposure's window; none when the exposure has ended meanwhile.
-fn bind(id: u64, exposure: Key, domain: &Domain, exposures: &Exposures) -> Option<WorkRequest> {
-    let exposure = exposures.get(exposure)?;
-    let window = exposure.window.as_ref()?;
-    let (address, length) = exposure.range;
-    let region = domain.region(address, length)?;
-    Some(WorkRequest {
-        id,
-        operation: Operation::bind(window, region, address, length, exposure.writable),
-        pieces: [Piece::default(); 2],
-        piece_count: 0,
-        signaled: false,
-        inline: false,
-        solicited: false,
-    })
 }
 
 /// The number of a send request: which queue pair, and the how-manieth.

@@ -11,54 +11,46 @@ use ringfab_memory::Lease;
 use ringfab_reactor::{Completion, Reactor, Time, Token};
 
 use super::adapter::Adapter;
-use super::connection::{Connection, End, Phase, send_of};
-use super::domain::{Domain, ReceiveId};
+use super::connection::{Connection, End, Phase};
+use super::domain::Domain;
 use super::exposure::Exposures;
 use super::kind;
 use super::listener::{self, Listener, PendingAccept};
-use super::sys::{
-    self, AsyncEventKind, Chain, CmEvent, CmEventKind, CmId, ConnectionParameters, EventChannel,
-    QueuePairLimits, WorkCompletion, WorkRequest,
-};
-use crate::rdma::provider::Pending;
+use super::sys::{self, AsyncEventKind, Chain, CmId, EventChannel, WorkRequest};
 use crate::rdma::table::{Key, Table};
 use crate::rdma::{
-    Access, ConnectError, ConnectParameters, ConnectRequest, DisconnectReason, Event, ListenParameters,
-    ListenerId, PostError, ProtectionDomain, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer,
-    RnicConfig, RnicCounters, SendRequest,
+    Access, ConnectParameters, DisconnectReason, Event, ListenParameters, ListenerId, PostError,
+    ProtectionDomain, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig, RnicCounters,
+    SendRequest,
 };
 
 /// How long the kernel waits for a neighbour's answer before it is asked again.
-const RESOLVE_TRY: Duration = Duration::from_millis(500);
+pub(super) const RESOLVE_TRY: Duration = Duration::from_millis(500);
 /// The most listeners.
 const LISTENERS_MAX: u32 = 1024;
-/// The reason with which a peer's program rejects, as the InfiniBand CM numbers it.
-const REJECTED_BY_CONSUMER: i32 = 28;
-/// Nobody listens for the service, in the same numbers.
-const REJECTED_NO_SERVICE: i32 = 8;
 
 /// A core's queue pairs over verbs. The fields are dropped in this order: what uses a thing before the thing.
 #[derive(Debug)]
 pub(crate) struct Device {
-    connections: Table<Box<Connection>>,
-    exposures: Exposures,
-    domains: Vec<Option<Domain>>,
-    adapters: Vec<Adapter>,
-    listeners: Table<Listener>,
-    config: RnicConfig,
-    events: VecDeque<Event>,
+    pub(super) connections: Table<Box<Connection>>,
+    pub(super) exposures: Exposures,
+    pub(super) domains: Vec<Option<Domain>>,
+    pub(super) adapters: Vec<Adapter>,
+    pub(super) listeners: Table<Listener>,
+    pub(super) config: RnicConfig,
+    pub(super) events: VecDeque<Event>,
     /// Queue pairs with something to post.
-    dirty: Vec<Key>,
+    pub(super) dirty: Vec<Key>,
     /// Queue pairs that have come to their end.
-    finishing: Vec<Key>,
+    pub(super) finishing: Vec<Key>,
     /// By adapter and number.
-    by_number: HashMap<(usize, u32), Key>,
-    scratch: (Chain, Vec<WorkRequest>),
+    pub(super) by_number: HashMap<(usize, u32), Key>,
+    pub(super) scratch: (Chain, Vec<WorkRequest>),
     /// When something was last found to do.
-    active: Time,
-    channel_watched: bool,
-    violations: u64,
-    channel: Arc<EventChannel>,
+    pub(super) active: Time,
+    pub(super) channel_watched: bool,
+    pub(super) violations: u64,
+    pub(super) channel: Arc<EventChannel>,
 }
 
 /// The queue pair that a key names, told from those of the other provider by being odd.
@@ -250,19 +242,6 @@ impl Device {
         }
     }
 
-    fn answer(&mut self, key: Key, initiator_depth: u8, private_data: &[u8]) -> io::Result<()> {
-        let Some(connection) = self.connections.get_mut(key) else { return Err(full()) };
-        let limits = self.adapters[adapter_of(&self.domains, connection)].limits;
-        let wanted = u8::try_from(connection.attributes.initiator_depth).unwrap_or(u8::MAX);
-        connection.initiator_depth = wanted.min(initiator_depth).min(limits.initiator_depth);
-        let resources = u8::try_from(connection.attributes.responder_resources).unwrap_or(u8::MAX);
-        connection.cm.accept(&ConnectionParameters {
-            private_data,
-            responder_resources: resources.min(limits.responder_resources),
-            initiator_depth: connection.initiator_depth,
-        })
-    }
-
     pub(crate) fn disconnect(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
         let key = key_of(queue_pair);
         let timeout = self.config.close_timeout;
@@ -341,21 +320,6 @@ impl Device {
         self.hang_up_when_drained(reactor, key);
     }
 
-    /// An orderly end: once nothing is outstanding the peer is told.
-    fn hang_up_when_drained(&mut self, reactor: &mut Reactor, key: Key) {
-        let timeout = self.config.close_timeout;
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.phase == Phase::Draining && connection.is_drained() {
-            connection.phase = Phase::Closing;
-            connection.set_timer(self.config.owner, reactor, timeout);
-            if let Err(error) = connection.cm.disconnect() {
-                tracing::debug!(%error, "the peer could not be told of the end");
-                let end = End::Disconnected(DisconnectReason::Local);
-                self.finish_soon(key, end);
-            }
-        }
-    }
-
     /// Looks for completions; whether there was anything.
     pub(crate) fn poll(&mut self, reactor: &mut Reactor) -> bool {
         let mut found = self.take_completions(reactor);
@@ -377,51 +341,6 @@ impl Device {
             self.active = reactor.now();
         }
         found
-    }
-
-    fn take_completions(&mut self, reactor: &mut Reactor) -> bool {
-        let mut total = 0;
-        let Self { adapters, connections, domains, exposures, events, by_number, .. } = self;
-        let mut troubled = Vec::new();
-        let mut drained = Vec::new();
-        for (index, adapter) in adapters.iter().enumerate() {
-            total += adapter.poll(|completion| match ReceiveId::from_bits(completion.id) {
-                Some(receive) => {
-                    let key = by_number.get(&(index, completion.queue_pair)).copied();
-                    let connection = key.and_then(|key| connections.get_mut(key));
-                    let Some(domain) = domains.get_mut(usize::from(receive.domain)).and_then(Option::as_mut)
-                    else {
-                        return;
-                    };
-                    if let Some(end) = received(domain, connection, receive, completion, exposures, events) {
-                        troubled.extend(key.map(|key| (key, end)));
-                    }
-                }
-                None => {
-                    let (slot, generation, count) = send_of(completion.id);
-                    let Some(key) = by_number.get(&(index, completion.queue_pair)).copied() else { return };
-                    if key.index != slot || key.generation & 0x3ff != generation {
-                        return;
-                    }
-                    let Some(connection) = connections.get_mut(key) else { return };
-                    connection.completed(count, completion, events);
-                    if completion.status != 0 && completion.status != sys::STATUS_FLUSHED {
-                        let why = format!("a work request failed: {}", sys::status_text(completion.status));
-                        troubled.push((key, End::Disconnected(DisconnectReason::Broken(why))));
-                    } else if connection.phase == Phase::Draining {
-                        drained.push(key);
-                    }
-                }
-            });
-        }
-        for (key, end) in troubled {
-            self.violations += 1;
-            self.finish_soon(key, end);
-        }
-        for key in drained {
-            self.hang_up_when_drained(reactor, key);
-        }
-        total > 0
     }
 
     /// Whether the core may sleep: nothing has happened for a while, and whatever happens next wakes it.
@@ -492,377 +411,9 @@ impl Device {
             self.dirty.push(key);
         }
     }
-
-    // --- events of connections -------------------------------------------------------------------------------------
-
-    fn take_connection_events(&mut self, reactor: &mut Reactor) {
-        loop {
-            match self.channel.next() {
-                Ok(Some(event)) => self.on_connection_event(reactor, event),
-                Ok(None) => return,
-                Err(error) => return tracing::error!(%error, "events of connections are lost"),
-            }
-        }
-    }
-
-    fn on_connection_event(&mut self, reactor: &mut Reactor, event: CmEvent) {
-        tracing::trace!(?event, "event of a connection");
-        if let Some(index) = listener::listener_of(event.context).filter(|_| event.context != u64::MAX) {
-            if event.kind == CmEventKind::Request {
-                self.on_request(index, event);
-            }
-            return;
-        }
-        let key = Key { index: event.context as u32, generation: (event.context >> 32) as u32 };
-        let Some(phase) = self.connections.get(key).map(|connection| connection.phase) else { return };
-        match (event.kind, phase) {
-            (CmEventKind::AddressResolved, Phase::Resolving) => {
-                let Some(connection) = self.connections.get(key) else { return };
-                if let Err(error) = connection.cm.resolve_route(RESOLVE_TRY) {
-                    self.finish_soon(key, End::Failed(ConnectError::Connect(error)));
-                }
-            }
-            (CmEventKind::Unresolved, Phase::Resolving) if event.status == -libc::ETIMEDOUT => {
-                // Our own timer says when it is enough.
-                let Some(connection) = self.connections.get(key) else { return };
-                if let Err(error) = connection.cm.resolve_address(connection.addresses.1, RESOLVE_TRY) {
-                    self.finish_soon(key, End::Failed(ConnectError::Connect(error)));
-                }
-            }
-            (CmEventKind::RouteResolved, Phase::Resolving) => {
-                let asked = self.put_on_device(reactor, key).and_then(|()| self.ask(key));
-                if let Err(error) = asked {
-                    self.finish_soon(key, End::Failed(ConnectError::Connect(error)));
-                }
-            }
-            (CmEventKind::Established, Phase::Connecting | Phase::Accepting) => {
-                self.establish(reactor, key, &event);
-            }
-            (CmEventKind::Rejected, Phase::Connecting) => {
-                let end = rejection(&event);
-                self.finish_soon(key, end);
-            }
-            (
-                CmEventKind::Unresolved | CmEventKind::Failed | CmEventKind::Rejected,
-                Phase::Resolving | Phase::Connecting | Phase::Accepting,
-            ) => {
-                let error = io::Error::from_raw_os_error(event.status.unsigned_abs() as i32);
-                self.finish_soon(key, End::Failed(ConnectError::Connect(error)));
-            }
-            (CmEventKind::Disconnected, _) => {
-                if let Some(connection) = self.connections.get(key) {
-                    // The peer waits for our word, too.
-                    let _told = connection.cm.disconnect();
-                }
-                self.take_completions(reactor);
-                self.finish_soon(key, End::Disconnected(DisconnectReason::PeerClosed));
-            }
-            (CmEventKind::DeviceRemoved, _) => {
-                let why = "the RDMA device was removed".to_owned();
-                self.finish_soon(key, End::Disconnected(DisconnectReason::Broken(why)));
-            }
-            _ => {}
-        }
-    }
-
-    fn on_request(&mut self, index: u32, event: CmEvent) {
-        let Some(cm) = event.request else { return };
-        let listener = self.listeners.keys().into_iter().find(|key| key.index == index);
-        let Some(listener) = listener.and_then(|key| self.listeners.get(key)) else { return };
-        let Some((local, peer)) = cm.addresses() else { return };
-        let local = if local.ip().is_unspecified() { listener.address } else { local };
-        let initiator_depth = event.initiator_depth;
-        self.events.push_back(Event::ConnectRequest(ConnectRequest {
-            listener: ListenerId::Verbs(index),
-            local,
-            peer,
-            private_data: event.private_data,
-            initiator_depth_max: Some(u16::from(initiator_depth)),
-            pending: Box::new(Pending::Verbs(PendingAccept { cm, initiator_depth })),
-        }));
-    }
-
-    /// Sends the connection request.
-    fn ask(&mut self, key: Key) -> io::Result<()> {
-        let Some(connection) = self.connections.get_mut(key) else { return Err(full()) };
-        let limits = self.adapters[adapter_of(&self.domains, connection)].limits;
-        let resources = u8::try_from(connection.attributes.responder_resources).unwrap_or(u8::MAX);
-        let depth = u8::try_from(connection.attributes.initiator_depth).unwrap_or(u8::MAX);
-        connection.initiator_depth = depth.min(limits.initiator_depth);
-        connection.phase = Phase::Connecting;
-        connection.cm.connect(&ConnectionParameters {
-            private_data: &connection.private_data,
-            responder_resources: resources.min(limits.responder_resources),
-            initiator_depth: connection.initiator_depth,
-        })
-    }
-
-    fn establish(&mut self, reactor: &mut Reactor, key: Key, event: &CmEvent) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.stop_timer(reactor);
-        let private_data = match connection.phase {
-            Phase::Accepting => std::mem::take(&mut connection.private_data),
-            _ => event.private_data.clone(),
-        };
-        connection.phase = Phase::Established;
-        if let Some(addresses) = connection.cm.addresses() {
-            connection.addresses = addresses;
-        }
-        let queue_pair = connection.id();
-        self.events.push_back(Event::Established { queue_pair, private_data });
-    }
-
-    // --- the life of a queue pair ----------------------------------------------------------------------------------
-
-    fn insert(
-        &mut self,
-        mut cm: CmId,
-        phase: Phase,
-        attributes: &QueuePairAttributes,
-        addresses: (SocketAddr, SocketAddr),
-    ) -> io::Result<Key> {
-        let make = |key| {
-            cm.set_context(Connection::context(key));
-            Box::new(Connection::new(key, cm, phase, attributes.clone(), addresses))
-        };
-        self.connections.insert_with(make).ok_or_else(full)
-    }
-
-    /// Makes the queue pair on the device that the identifier is bound to, with its receives.
-    fn put_on_device(&mut self, reactor: &mut Reactor, key: Key) -> io::Result<()> {
-        let Some(connection) = self.connections.get(key) else { return Err(full()) };
-        let context = connection.cm.context().ok_or(io::ErrorKind::NetworkUnreachable)?;
-        let local = connection.cm.local_address().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let attributes = connection.attributes.clone();
-        let adapter_index = self.adapter_for(reactor, context, local)?;
-        let domain_index = self.domain_for(attributes.domain, adapter_index)?;
-        let Self { adapters, domains, connections, .. } = self;
-        let (Some(connection), Some(domain)) = (connections.get_mut(key), domains[domain_index].as_mut())
-        else {
-            return Err(full());
-        };
-        let adapter = &mut adapters[adapter_index];
-        let limits = adapter.limits;
-        domain.register(&attributes.pool, &limits)?;
-        let receives = domain.receives_for(attributes.receive_bytes_max, &limits)?;
-        // A message whose memory goes with it needs an entry for the window, too.
-        let exposes = limits.windows && attributes.responder_resources > 0;
-        let send_entries = attributes.send_depth * if exposes { 2 } else { 1 };
-        if send_entries > limits.send_requests {
-            let why = format!(
-                "{} takes {} requests on a queue, not {send_entries}",
-                adapter.name, limits.send_requests
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        let completions = send_entries + attributes.receive_depth;
-        adapter.reserve(completions)?;
-        connection.reserved = completions;
-        connection.send_entries = send_entries;
-        connection.limits = limits;
-        connection.domain = Some(domain_index);
-        connection.receives = receives;
-        domain.queue_pairs += 1;
-        domain.promise(receives, attributes.receive_depth, limits.iwarp)?;
-        connection.credits = attributes.receive_depth;
-        let limits = QueuePairLimits {
-            send_requests: send_entries,
-            inline_bytes: crate::rdma::Inline::BYTES_MAX as u32,
-        };
-        let queue = domain.receive_queue(receives);
-        let made = connection.cm.create_queue_pair(domain.raw(), &adapter.completions, queue, &limits);
-        let queue_pair = match made {
-            // Some devices take nothing inline, and say so only in this way.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => connection.cm.create_queue_pair(
-                domain.raw(),
-                &adapter.completions,
-                queue,
-                &QueuePairLimits { inline_bytes: 0, ..limits },
-            )?,
-            made => made?,
-        };
-        self.by_number.insert((adapter_index, queue_pair.number), key);
-        connection.queue_pair = Some(queue_pair);
-        connection.make_heads(domain)?;
-        domain.fill();
-        Ok(())
-    }
-
-    fn adapter_for(
-        &mut self,
-        reactor: &Reactor,
-        context: sys::Context,
-        local: SocketAddr,
-    ) -> io::Result<usize> {
-        if let Some(index) = self.adapters.iter().position(|adapter| adapter.context == context) {
-            return Ok(index);
-        }
-        self.adapters.push(Adapter::new(context, local, &self.channel, reactor.waker())?);
-        Ok(self.adapters.len() - 1)
-    }
-
-    fn domain_for(&mut self, number: ProtectionDomain, adapter: usize) -> io::Result<usize> {
-        let same = |domain: &Domain| domain.number == number && domain.adapter == adapter;
-        if let Some(index) = self.domains.iter().position(|domain| domain.as_ref().is_some_and(same)) {
-            return Ok(index);
-        }
-        let free = self.domains.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.domains.len());
-        let name = u16::try_from(index).ok().filter(|index| *index < 1 << 15).ok_or_else(full)?;
-        let domain = Domain::new(number, name, adapter, self.adapters[adapter].context)?;
-        if index == self.domains.len() {
-            self.domains.push(Some(domain));
-        } else {
-            self.domains[index] = Some(domain);
-        }
-        Ok(index)
-    }
-
-    fn on_timer(&mut self, reactor: &Reactor, token: Token) {
-        let Some(key) = self.connections.key_of(token.index, token.generation) else { return };
-        let Some(connection) = self.connections.get(key) else { return };
-        if !connection.is_overdue(reactor.now()) {
-            return;
-        }
-        let seconds = connection.timeout.as_secs();
-        let end = match connection.phase {
-            Phase::Resolving => End::Failed(ConnectError::TimedOut { step: "resolve", seconds }),
-            Phase::Connecting | Phase::Accepting => {
-                End::Failed(ConnectError::TimedOut { step: "connect", seconds })
-            }
-            _ => End::Disconnected(DisconnectReason::Local),
-        };
-        self.finish_soon(key, end);
-    }
-
-    /// Ends a queue pair before the turn is over. The first reason counts.
-    fn finish_soon(&mut self, key: Key, end: End) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.end.get_or_insert(end);
-        if matches!(connection.phase, Phase::Established | Phase::Draining) {
-            // The peer is told; whether it hears it is not waited for.
-            let _told = connection.cm.disconnect();
-        }
-        connection.phase = Phase::Closing;
-        if !std::mem::replace(&mut connection.finish_due, true) {
-            self.finishing.push(key);
-        }
-    }
-
-    fn finish_due(&mut self, reactor: &mut Reactor) {
-        while let Some(key) = self.finishing.pop() {
-            self.finish(reactor, key);
-        }
-    }
-
-    /// The end: nothing of the peer reaches us any more, and everything that was posted is given back.
-    fn finish(&mut self, reactor: &mut Reactor, key: Key) {
-        // What has completed already is not lost.
-        self.take_completions(reactor);
-        let Some(end) = self.connections.get_mut(key).and_then(|connection| connection.end.take()) else {
-            return;
-        };
-        let Some(mut connection) = self.release(reactor, key) else { return };
-        connection.flush_all(&mut self.events);
-        let queue_pair = connection.id();
-        self.events.push_back(match end {
-            End::Disconnected(reason) => Event::Disconnected { queue_pair, reason },
-            End::Rejected(private_data) => Event::Rejected { queue_pair, private_data },
-            End::Failed(error) => Event::ConnectFailed { queue_pair, error },
-        });
-    }
-
-    /// Ends a queue pair of which the caller has not heard yet.
-    fn forget(&mut self, reactor: &mut Reactor, key: Key) {
-        drop(self.release(reactor, key));
-    }
-
-    /// Takes a queue pair off its device and out of the tables.
-    fn release(&mut self, reactor: &mut Reactor, key: Key) -> Option<Box<Connection>> {
-        let mut connection = self.connections.remove(key)?;
-        connection.stop_timer(reactor);
-        // A device may not let go of a queue pair to which windows are bound.
-        self.exposures.close_all(key);
-        let number = connection.queue_pair.take().map(|queue_pair| queue_pair.number);
-        connection.cm.destroy_queue_pair();
-        if let Some(index) = connection.domain
-            && let Some(domain) = self.domains[index].as_mut()
-        {
-            if let Some(number) = number {
-                self.by_number.remove(&(domain.adapter, number));
-            }
-            domain.queue_pairs -= 1;
-            domain.unpromise(connection.receives, connection.credits);
-            self.adapters[domain.adapter].release(connection.reserved);
-        }
-        Some(connection)
-    }
 }
 
-/// A receive has completed. Returns why its queue pair must end, if it must.
-fn received(
-    domain: &mut Domain,
-    connection: Option<&mut Box<Connection>>,
-    receive: ReceiveId,
-    completion: &WorkCompletion,
-    exposures: &mut Exposures,
-    events: &mut VecDeque<Event>,
-) -> Option<End> {
-    let queue = usize::from(receive.queue);
-    let Some(connection) = connection.filter(|_| completion.status == 0) else {
-        domain.recycle(queue, receive.number);
-        let why = match completion.status {
-            0 | sys::STATUS_FLUSHED => return None,
-            sys::STATUS_LENGTH => {
-                return Some(violation("a message longer than the receive for it"));
-            }
-            status => format!("a receive failed: {}", sys::status_text(status)),
-        };
-        return Some(End::Disconnected(DisconnectReason::Broken(why)));
-    };
-    let Some(credits) = connection.credits.checked_sub(1) else {
-        domain.recycle(queue, receive.number);
-        return Some(violation("a message without a receive credit"));
-    };
-    connection.credits = credits;
-    domain.unpromise(queue, 1);
-    let (head, data) = domain.received(queue, receive.number, completion.bytes as usize);
-    let queue_pair = connection.id();
-    if connection.phase == Phase::Accepting {
-        // The peer's confirmation is still on its way; that it speaks says as much.
-        connection.phase = Phase::Established;
-        let private_data = std::mem::take(&mut connection.private_data);
-        events.push_back(Event::Established { queue_pair, private_data });
-    }
-    if let Some(key) = completion.invalidated {
-        exposures.invalidated(connection.key, key);
-    }
-    events.push_back(Event::Received { queue_pair, head, data, invalidated: completion.invalidated });
-    None
-}
-
-fn violation(what: &str) -> End {
-    End::Disconnected(DisconnectReason::Violation(what.to_owned()))
-}
-
-/// What a peer that refused has said.
-fn rejection(event: &CmEvent) -> End {
-    // Over InfiniBand the status is the CM's reason; over iWARP an error number, and what was said tells who spoke.
-    if event.status == REJECTED_BY_CONSUMER || event.status < 0 && !event.private_data.is_empty() {
-        return End::Rejected(event.private_data.clone());
-    }
-    let error = match event.status {
-        status if status < 0 => io::Error::from_raw_os_error(-status),
-        REJECTED_NO_SERVICE => io::Error::new(io::ErrorKind::ConnectionRefused, "nobody listens there"),
-        reason => io::Error::new(
-            io::ErrorKind::ConnectionRefused,
-            format!("the connection manager of the peer rejects with reason {reason}"),
-        ),
-    };
-    End::Failed(ConnectError::Connect(error))
-}
-
-fn adapter_of(domains: &[Option<Domain>], connection: &Connection) -> usize {
+pub(super) fn adapter_of(domains: &[Option<Domain>], connection: &Connection) -> usize {
     let domain = connection.domain.and_then(|index| domains[index].as_ref());
     domain.expect("the queue pair is on a device").adapter
 }
@@ -871,7 +422,7 @@ fn no_window(error: &io::Error) {
     tracing::warn!(%error, "memory cannot be exposed");
 }
 
-fn full() -> io::Error {
+pub(super) fn full() -> io::Error {
     io::Error::new(io::ErrorKind::QuotaExceeded, "the table of queue pairs is full")
 }
 

@@ -1,11 +1,13 @@
 //! The provider over libibverbs and librdmacm: cards for InfiniBand, RoCE and iWARP, and the kernel's software ones.
 //!
 //! - `sys`: the two libraries, behind types that own what they name. All calls are there.
-//! - `device`: one core's provider: its tables, the events of connections, completions.
+//! - `device`: one core's provider: its tables, and the interface to the rest.
 //! - `adapter`: what a core has on one RDMA device: a completion queue and the channel that wakes the core.
 //! - `domain`: a protection domain on a device: registered pools, shared receives, memory windows.
 //! - `exposure`: memory that a peer may reach, and how that ends.
-//! - `connection`: a queue pair, its phases and what is posted to it.
+//! - `connection`: a queue pair, its phases and what is posted to it; `posted`, the requests themselves.
+//! - `life`: from a queue pair's making on a device to its end.
+//! - `events`: what devices and connection managers report.
 //! - `watch`: what a device reports of its own accord, from a thread of its own.
 //! - `devices`: the devices of this machine, for people.
 //!
@@ -18,8 +20,11 @@ mod connection;
 mod device;
 pub(crate) mod devices;
 mod domain;
+mod events;
 mod exposure;
+mod life;
 mod listener;
+mod posted;
 mod sys;
 mod watch;
 

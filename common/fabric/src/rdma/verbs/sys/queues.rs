@@ -1,0 +1,179 @@
+//! Completion queues and shared receives.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::{self, NonNull};
+
+use rdma_sys as ffi;
+
+use super::{Context, Domain, check_code, made, set_nonblocking};
+
+/// What wakes a core that waits for completions.
+#[derive(Debug)]
+pub(crate) struct CompletionChannel(NonNull<ffi::ibv_comp_channel>);
+
+impl CompletionChannel {
+    pub(crate) fn new(context: Context) -> io::Result<Self> {
+        // SAFETY: the context is open.
+        let channel = Self(made(unsafe { ffi::ibv_create_comp_channel(context.0.as_ptr()) })?);
+        set_nonblocking(channel.descriptor())?;
+        Ok(channel)
+    }
+
+    /// Readable when a queue that was armed has a completion.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        // SAFETY: the channel lives.
+        unsafe { self.0.as_ref().fd }
+    }
+
+    /// Takes all notifications.
+    pub(crate) fn drain(&self) {
+        loop {
+            let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: the channel lives; the results are written on success.
+            if unsafe { ffi::ibv_get_cq_event(self.0.as_ptr(), &raw mut queue, &raw mut context) } != 0 {
+                return;
+            }
+            // SAFETY: the event is of a queue that lives, since destroying one waits for this acknowledgement.
+            unsafe { ffi::ibv_ack_cq_events(queue, 1) };
+        }
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and its queues are gone by the owner's order.
+        unsafe { ffi::ibv_destroy_comp_channel(self.0.as_ptr()) };
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    pub(super) raw: NonNull<ffi::ibv_cq>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WorkCompletion {
+    /// The request's number.
+    pub(crate) id: u64,
+    /// Zero is success; see [`status_text`].
+    pub(crate) status: u32,
+    /// Bytes of a received message.
+    pub(crate) bytes: u32,
+    pub(crate) queue_pair: u32,
+    /// The key that a received message invalidated.
+    pub(crate) invalidated: Option<u32>,
+}
+
+/// The status of requests that ended because their queue pair did.
+pub(crate) const STATUS_FLUSHED: u32 = ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+/// The status of a message that was longer than the receive for it.
+pub(crate) const STATUS_LENGTH: u32 = ffi::ibv_wc_status::IBV_WC_LOC_LEN_ERR;
+
+/// What a status means.
+pub(crate) fn status_text(status: u32) -> String {
+    // SAFETY: the function takes any number and returns a constant string.
+    unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(status)) }.to_string_lossy().into_owned()
+}
+
+impl CompletionQueue {
+    /// Completions taken at once.
+    pub(crate) const BATCH: usize = 32;
+
+    pub(crate) fn new(context: Context, entries: u32, channel: &CompletionChannel) -> io::Result<Self> {
+        let entries = i32::try_from(entries).unwrap_or(i32::MAX);
+        // SAFETY: both live during the call; the channel outlives the queue by the owner's order.
+        let raw = unsafe {
+            ffi::ibv_create_cq(context.0.as_ptr(), entries, ptr::null_mut(), channel.0.as_ptr(), 0)
+        };
+        Ok(Self { raw: made(raw)? })
+    }
+
+    /// Takes completions, oldest first.
+    pub(crate) fn poll(&self, batch: &mut [WorkCompletion; Self::BATCH]) -> io::Result<usize> {
+        // SAFETY: all zeroes is a valid value of this structure of integers.
+        let mut raw: [ffi::ibv_wc; Self::BATCH] = unsafe { std::mem::zeroed() };
+        // SAFETY: the queue lives and there is room for as many as are asked for.
+        let count = unsafe { ffi::ibv_poll_cq(self.raw.as_ptr(), Self::BATCH as i32, raw.as_mut_ptr()) };
+        let count = usize::try_from(count).map_err(|_| io::Error::other("the completion queue is broken"))?;
+        for (raw, to) in raw[..count].iter().zip(batch.iter_mut()) {
+            let invalidates = raw.wc_flags & ffi::ibv_wc_flags::IBV_WC_WITH_INV.0 != 0;
+            // SAFETY: both members of the union are plain numbers of the same size.
+            let key = unsafe { raw.imm_data_invalidated_rkey_union.invalidated_rkey };
+            *to = WorkCompletion {
+                id: raw.wr_id,
+                status: raw.status,
+                bytes: raw.byte_len,
+                queue_pair: raw.qp_num,
+                invalidated: Some(key).filter(|_| raw.status == 0 && invalidates),
+            };
+        }
+        Ok(count)
+    }
+
+    /// Makes the next completion notify the channel.
+    pub(crate) fn arm(&self) -> io::Result<()> {
+        // SAFETY: the queue lives.
+        check_code(unsafe { ffi::ibv_req_notify_cq(self.raw.as_ptr(), 0) })
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and what reports to it is gone by the owner's order.
+        unsafe { ffi::ibv_destroy_cq(self.raw.as_ptr()) };
+    }
+}
+
+/// A piece of registered memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Piece {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) key: u32,
+}
+
+const _: () = assert!(size_of::<Piece>() == size_of::<ffi::ibv_sge>());
+const _: () = assert!(std::mem::offset_of!(ffi::ibv_sge, lkey) == 12);
+
+/// Receives that several queue pairs take from.
+#[derive(Debug)]
+pub(crate) struct SharedReceiveQueue(pub(super) NonNull<ffi::ibv_srq>);
+
+impl SharedReceiveQueue {
+    pub(crate) fn new(domain: &Domain, receives: u32) -> io::Result<Self> {
+        let attr = ffi::ibv_srq_attr { max_wr: receives, max_sge: 2, srq_limit: 0 };
+        let mut attributes = ffi::ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
+        // SAFETY: the domain lives; the structure is read.
+        let raw = unsafe { ffi::ibv_create_srq(domain.0.as_ptr(), &raw mut attributes) };
+        Ok(Self(made(raw)?))
+    }
+
+    /// Posts one receive into one or two pieces.
+    ///
+    /// # Safety
+    /// The pieces' memory belongs to this receive until its completion, or until the queue is gone.
+    pub(crate) unsafe fn post(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
+        let mut request = ffi::ibv_recv_wr {
+            wr_id: id,
+            next: ptr::null_mut(),
+            sg_list: pieces.as_ptr().cast_mut().cast(),
+            num_sge: pieces.len() as i32,
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue lives; the request and its list are read during the call; the memory is the caller's
+        // promise.
+        check_code(unsafe { ffi::ibv_post_srq_recv(self.0.as_ptr(), &raw mut request, &raw mut bad) })
+    }
+}
+
+impl Drop for SharedReceiveQueue {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and its queue pairs are gone by the owner's order.
+        unsafe { ffi::ibv_destroy_srq(self.0.as_ptr()) };
+    }
+}
