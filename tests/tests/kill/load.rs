@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, ReconnectPolicy, Url};
-use ringfab_tests::NQN;
 use ringfab_tests::world::checker::{Checker, Outcome};
 use ringfab_tests::world::content::{Random, SECTOR_BYTES, fill};
+use ringfab_tests::{NQN, PATIENCE};
 
 /// Threads of a load.
 const WRITERS: u64 = 4;
@@ -75,9 +75,15 @@ impl Load {
         Self { writers: writers.collect(), stop, commands }
     }
 
-    /// Commands that have ended so far.
-    pub(crate) fn commands(&self) -> u64 {
-        self.commands.load(Ordering::Relaxed)
+    /// Waits until it runs: that commands end which began after this call.
+    pub(crate) fn wait_for_more(&self, round: u32) {
+        // Those that were running already may end without the target: one for each writer.
+        let enough = self.commands.load(Ordering::Relaxed) + 2 * WRITERS;
+        let deadline = Instant::now() + PATIENCE;
+        while self.commands.load(Ordering::Relaxed) < enough {
+            assert!(Instant::now() < deadline, "round {round}: the load does not run");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Stops it, and looks that every sector of the image is what was acknowledged.

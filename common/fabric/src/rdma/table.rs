@@ -90,6 +90,7 @@ impl<T> Table<T> {
     }
 
     /// All things, to be changed.
+    #[cfg(feature = "verbs")]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.thing.as_mut())
     }
