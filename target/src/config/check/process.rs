@@ -51,7 +51,7 @@ pub(super) fn memory(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -> Mem
     let mut config = MemoryConfig {
         small_buffers: 1024,
         small_buffer_bytes: 8 << 10,
-        large_buffers: 64,
+        large_buffers: 128,
         large_buffer_bytes: 128 << 10,
     };
     let Some(reader) = reader else { return config };
