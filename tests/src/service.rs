@@ -62,6 +62,11 @@ impl Service {
         this
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// A path in the service's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
