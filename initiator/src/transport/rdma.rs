@@ -61,13 +61,13 @@ impl RdmaQueue {
             domain: to.domain,
             // A send may complete after its response has arrived, so its slot can be needed a second time.
             send_depth: 2 * size,
-            receive_depth: size + 1,
+            receive_depth: u32::from(responses(to.size)) + 1,
             receive_bytes_max: wire::RESPONSE_BYTES as u32,
             pool: to.pool.clone(),
             initiator_depth: 0,
             responder_resources: to.size.min(READS_MAX),
         };
-        let private_data = wire::cm_request(to.qid, to.size);
+        let private_data = wire::cm_request(to.qid, to.size, responses(to.size));
         let parameters = ConnectParameters {
             address: to.address,
             provider: to.provider,
@@ -169,5 +169,24 @@ impl RdmaQueue {
     }
 }
 
+/// Responses that we can receive on a queue of `size` entries (HRQSIZE). A controller may take that for the size of its
+/// own send queue, and Linux's does: when one command needs more work requests than that, it waits for them for ever,
+/// and so does whoever ends the controller. Over siw, a read of 1 MiB needs 44 where 4 are counted for each response.
+/// Hosts that offer no less than 16, as Linux's does, never meet this.
+fn responses(size: u16) -> u16 {
+    const RESPONSES_MIN: u16 = 16;
+    size.max(RESPONSES_MIN)
+}
+
 /// RDMA READs that a controller may have outstanding on one queue (IRD).
 const READS_MAX: u16 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_queue_offers_room_for_more_responses_than_it_needs() {
+        assert_eq!([2, 9, 15, 16, 17, 1025].map(responses), [16, 16, 16, 16, 17, 1025]);
+    }
+}

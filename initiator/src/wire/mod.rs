@@ -173,8 +173,8 @@ pub(crate) fn set_keyed_data(entry: &mut SubmissionEntry, exposed: &RemoteBuffer
 }
 
 /// The private data with which a queue connects.
-pub(crate) fn cm_request(qid: u16, size: u16) -> rdma_cm::Request {
-    rdma_cm::Request::new(qid, size, size, 0)
+pub(crate) fn cm_request(qid: u16, size: u16, responses: u16) -> rdma_cm::Request {
+    rdma_cm::Request::new(qid, size, responses, 0)
 }
 
 #[cfg(test)]
@@ -185,6 +185,6 @@ mod tests {
 
     #[test]
     fn the_request_for_a_queue_says_its_size_in_both_directions() {
-        assert_eq!(cm_request(3, 129).as_bytes()[..8], [0, 0, 3, 0, 129, 0, 128, 0]);
+        assert_eq!(cm_request(3, 129, 130).as_bytes()[..8], [0, 0, 3, 0, 130, 0, 128, 0]);
     }
 }
