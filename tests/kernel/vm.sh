@@ -1,140 +1,145 @@
 #!/usr/bin/env bash
 # A virtual machine with a stock Debian kernel that has software RDMA and NVMe over Fabrics, over this machine's files.
 #
-#   vm.sh prepare              fetch the kernel, build the software iWARP driver, make the boot image; once, a minute
+#   vm.sh prepare              fetch the kernel, build the software iWARP driver, make the boot image; once, a minute or two
 #   vm.sh run FOLDER COMMAND   boot, run COMMAND as root in FOLDER, show its output, exit with its status
 #
 # FOLDER is the only place of this machine that the guest can write; what it writes elsewhere is gone afterwards. The
-# guest's kernel log is left in FOLDER/dmesg. `prepare` exits with 77 where this machine cannot do it.
+# guest's kernel log is left in FOLDER/dmesg. `prepare` exits with 77 where this machine cannot do it;
+# with RINGFAB_REQUIRE_TOOLS, what could be installed and is not is a failure instead.
 #
 # Environment: RINGFAB_VM_CACHE (~/.cache/ringfab-vm), RINGFAB_VM_CPUS (4), RINGFAB_VM_MIB (3072),
-# RINGFAB_VM_SECONDS (600, then the machine is ended), RINGFAB_VM_ACCEL (tcg,thread=multi; kvm where it works).
+# RINGFAB_VM_SECONDS (1500, then the machine is ended), RINGFAB_VM_ACCEL (tcg,thread=multi; kvm where it works).
 set -euo pipefail
 
 cache=${RINGFAB_VM_CACHE:-${HOME:-/root}/.cache/ringfab-vm}
 # What the boot image loads before it can see this machine's files; everything else comes from modprobe afterwards.
 early_modules=(virtio_pci 9pnet_virtio 9p overlay)
-packages=(qemu-system-x86 busybox-static kmod xz-utils make gcc iproute2 nvme-cli rdma-core e2fsprogs fio jq)
+here=$(cd "$(dirname "$0")" && pwd)
 
+# This machine cannot do it, whoever asks.
 unable() {
-  echo "vm.sh: $*" >&2
-  exit 77
+    echo "vm.sh: $*" >&2
+    exit 77
+}
+
+# It could, but something is missing; where tools are required, that is a failure.
+lacking() {
+    echo "vm.sh: $*" >&2
+    [[ -z ${RINGFAB_REQUIRE_TOOLS:-} ]] || exit 1
+    exit 77
 }
 
 # --- prepare -------------------------------------------------------------------------------------------------------
 
 prepare() {
-  [[ $(uname -m) == x86_64 ]] || unable "the recipe is for x86-64, this is $(uname -m)"
-  command -v apt-get >/dev/null || unable "the recipe needs Debian's apt-get"
-  install_packages
-  local recipe
-  recipe=$(sha256sum <"$0")
-  [[ ! -s $cache/release || $(cat "$cache/recipe") != "$recipe" ]] || return 0
-  rm -f "$cache/release"
-  mkdir -p "$cache"
-  use_backports
-  local release
-  release=$(newest_kernel) || unable "no kernel in $suite"
-  unpack_kernel "$release"
-  build_siw "$release"
-  depmod -b "$cache/root/usr" "$release"
-  boot_image "$release"
-  echo "$recipe" >"$cache/recipe"
-  echo "$release" >"$cache/release"
-}
-
-install_packages() {
-  local missing=() package
-  for package in "${packages[@]}"; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || missing+=("$package")
-  done
-  ((${#missing[@]})) || return 0
-  ((EUID == 0)) || unable "as root, install: ${missing[*]}"
-  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends "${missing[@]}" >/dev/null ||
-    unable "could not install: ${missing[*]}"
+    [[ $(uname -m) == x86_64 ]] || unable "the recipe is for x86-64, this is $(uname -m)"
+    command -v apt-get >/dev/null || unable "the recipe needs Debian's apt-get"
+    "$here/../scripts/install.sh" kernel || lacking "what it needs is not installed"
+    local recipe
+    recipe=$(sed '/^# --- run/,$d' "$0" | sha256sum)
+    [[ ! -s $cache/release || $(cat "$cache/recipe") != "$recipe" ]] || return 0
+    rm -f "$cache/release"
+    mkdir -p "$cache"
+    use_backports
+    local release
+    release=$(newest_kernel) || lacking "no kernel in $suite"
+    unpack_kernel "$release"
+    build_siw "$release"
+    depmod -b "$cache/root/usr" "$release"
+    boot_image "$release"
+    echo "$recipe" >"$cache/recipe"
+    echo "$release" >"$cache/release"
 }
 
 # An apt of our own for the backports of this release, from the mirror that the machine's apt uses.
 use_backports() {
-  local codename mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg signed=
-  codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-  suite=$codename-backports
-  mirror=$(apt-get indextargets --format '$(SITE)' "Created-By: Packages" "Origin: Debian" "Component: main" | head -n 1)
-  [[ -n $mirror ]] || unable "apt names no Debian mirror"
-  [[ ! -e $keyring ]] || signed="[signed-by=$keyring]"
-  mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial"
-  echo "deb $signed $mirror $suite main" >"$cache/apt/sources.list"
-  apt_options=(-qq -o "Dir::Etc::SourceList=$cache/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
-    -o "Dir::State::Lists=$cache/apt/lists" -o "Dir::Cache=$cache/apt" -o APT::Sandbox::User=root)
-  apt-get "${apt_options[@]}" update || unable "$mirror has no $suite"
+    local codename mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg signed=
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    suite=$codename-backports
+    mirror=$(mirror_of "$codename")
+    # The machine's own lists may never have been fetched; without them apt does not tell.
+    [[ -n $mirror ]] || { apt-get update -qq && mirror=$(mirror_of "$codename"); } || unable "no package lists can be had"
+    [[ -n $mirror ]] || unable "apt names no Debian mirror"
+    [[ ! -e $keyring ]] || signed="[signed-by=$keyring]"
+    mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial"
+    echo "deb $signed $mirror $suite main" >"$cache/apt/sources.list"
+    apt_options=(-qq -o "Dir::Etc::SourceList=$cache/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$cache/apt/lists" -o "Dir::Cache=$cache/apt" -o APT::Sandbox::User=root)
+    apt-get "${apt_options[@]}" update || unable "$mirror has no $suite"
+}
+
+mirror_of() {
+    # shellcheck disable=SC2016  # apt expands it
+    apt-get indextargets --format '$(SITE)' "Created-By: Packages" "Origin: Debian" "Component: main" "Codename: $1" | sed -n 1p
 }
 
 # The kernel that the metapackage stands for, for instance 6.12.43+deb12-amd64.
 newest_kernel() {
-  apt-cache "${apt_options[@]}" show linux-image-amd64 | sed -n 's/^Depends:.* linux-image-\([0-9][^ ,]*\).*/\1/p;T;q' | grep .
+    apt-cache "${apt_options[@]}" show linux-image-amd64 | sed -n 's/^Depends:.* linux-image-\([0-9][^ ,]*\).*/\1/p;T;q' | grep .
 }
 
 unpack_kernel() {
-  local release=$1 series deb
-  series=$(cut -d. -f1,2 <<<"$release")
-  local version=${release%-amd64}
-  rm -rf "$cache/debs" "$cache/root"
-  mkdir -p "$cache/debs" "$cache/root"
-  (cd "$cache/debs" && apt-get "${apt_options[@]}" download "linux-image-$release" "linux-headers-$release" \
-    "linux-headers-$version-common" "linux-kbuild-$version" "linux-source-$series") || unable "could not fetch the kernel"
-  for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$cache/root"; done
-  # Where /lib is its own folder in a package, one place for all makes depmod and modprobe see the same modules.
-  if [[ -d $cache/root/lib/modules ]]; then
-    mkdir -p "$cache/root/usr/lib"
-    mv "$cache/root/lib/modules" "$cache/root/usr/lib/"
-  fi
-  rm -rf "$cache/debs"
+    local release=$1 series deb
+    series=$(cut -d. -f1,2 <<<"$release")
+    local version=${release%-amd64}
+    rm -rf "$cache/debs" "$cache/root"
+    mkdir -p "$cache/debs" "$cache/root"
+    (cd "$cache/debs" && apt-get "${apt_options[@]}" download "linux-image-$release" "linux-headers-$release" \
+        "linux-headers-$version-common" "linux-kbuild-$version" "linux-source-$series") || lacking "could not fetch the kernel"
+    for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$cache/root"; done
+    # Where /lib is its own folder in a package, one place for all makes depmod and modprobe see the same modules.
+    if [[ -d $cache/root/lib/modules ]]; then
+        mkdir -p "$cache/root/usr/lib"
+        mv "$cache/root/lib/modules" "$cache/root/usr/lib/"
+    fi
+    rm -rf "$cache/debs"
 }
 
 # Debian's kernel comes without siw, the software iWARP driver; its source is there, and one module is quickly built.
 # What the driver does about CRCs, MPA revisions and peer-to-peer mode is fixed when it is compiled; here it becomes
 # parameters of the module with the same values, so that a test can have each of them.
 build_siw() {
-  local release=$1 series source headers
-  series=$(cut -d. -f1,2 <<<"$release")
-  source=linux-source-$series/drivers/infiniband/sw/siw
-  headers=$cache/root/usr/src/linux-headers-$release
-  tar -xJf "$cache/root/usr/src/linux-source-$series.tar.xz" -C "$cache" "$source"
-  local name type
-  while read -r name type; do
-    sed -i "s/\(extern \|^\)\(const \)\?\(bool\|u_char\) $name\b/\1\3 $name/" "$cache/$source"/siw{.h,_main.c}
-    echo "module_param($name, $type, 0644);" >>"$cache/$source/siw_main.c"
-  done <<<$'mpa_crc_required bool\nmpa_crc_strict bool\npeer_to_peer bool\nmpa_version byte'
-  # The headers name each other by the absolute paths of an installed package.
-  grep -rlI '/usr/src/' "$headers/Makefile" "$headers/.kernelvariables" 2>/dev/null |
-    xargs -r sed -i "s#\([ =]\)/usr/src/#\1$cache/root/usr/src/#g"
-  make -s -C "$headers" M="$cache/$source" CONFIG_RDMA_SIW=m CONFIG_DEBUG_INFO_BTF_MODULES= modules
-  install -D "$cache/$source/siw.ko" "$cache/root/usr/lib/modules/$release/extra/siw.ko"
-  rm -rf "$cache/linux-source-$series" "$cache/root/usr/src/linux-source-$series.tar.xz"
+    local release=$1 series source headers
+    series=$(cut -d. -f1,2 <<<"$release")
+    source=linux-source-$series/drivers/infiniband/sw/siw
+    headers=$cache/root/usr/src/linux-headers-$release
+    tar -xJf "$cache/root/usr/src/linux-source-$series.tar.xz" -C "$cache" "$source"
+    local name type
+    while read -r name type; do
+        sed -i "s/\(extern \|^\)\(const \)\?\(bool\|u_char\) $name\b/\1\3 $name/" "$cache/$source"/siw{.h,_main.c}
+        echo "module_param($name, $type, 0644);" >>"$cache/$source/siw_main.c"
+    done <<<$'mpa_crc_required bool\nmpa_crc_strict bool\npeer_to_peer bool\nmpa_version byte'
+    # The headers name each other by the absolute paths of an installed package.
+    grep -rlI '/usr/src/' "$headers/Makefile" "$headers/.kernelvariables" 2>/dev/null |
+        xargs -r sed -i "s#\([ =]\)/usr/src/#\1$cache/root/usr/src/#g"
+    make -s -C "$headers" M="$cache/$source" CONFIG_RDMA_SIW=m CONFIG_DEBUG_INFO_BTF_MODULES= modules
+    install -D "$cache/$source/siw.ko" "$cache/root/usr/lib/modules/$release/extra/siw.ko"
+    rm -rf "$cache/linux-source-$series" "$cache/root/usr/src/linux-source-$series.tar.xz"
 }
 
 # The first file system of the guest: busybox, the early modules in the order of their needs, and an init.
 boot_image() {
-  local release=$1 image=$cache/image module path
-  rm -rf "$image"
-  mkdir -p "$image"/{bin,modules,proc,sys,dev,mnt}
-  cp "$(command -v busybox)" "$image/bin/busybox"
-  cp "$cache/root/boot/vmlinuz-$release" "$cache/vmlinuz"
-  for module in "${early_modules[@]}"; do
-    modprobe -d "$cache/root/usr" -S "$release" --show-depends "$module" | sed -n 's/^insmod \([^ ]*\).*/\1/p'
-  done | awk '!seen[$0]++' | while read -r path; do
-    name=$(basename "${path%.xz}")
-    if [[ $path == *.xz ]]; then xz -dc "$path"; else cat "$path"; fi >"$image/modules/$name"
-    echo "$name" >>"$image/modules/order"
-  done
-  write_init >"$image/init"
-  chmod +x "$image/init"
-  (cd "$image" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$cache/initrd"
-  rm -rf "$image"
+    local release=$1 image=$cache/image module path
+    rm -rf "$image"
+    mkdir -p "$image"/{bin,modules,proc,sys,dev,mnt}
+    cp "$(command -v busybox)" "$image/bin/busybox"
+    cp "$cache/root/boot/vmlinuz-$release" "$cache/vmlinuz"
+    for module in "${early_modules[@]}"; do
+        modprobe -d "$cache/root/usr" -S "$release" --show-depends "$module" | sed -n 's/^insmod \([^ ]*\).*/\1/p'
+    done | awk '!seen[$0]++' | while read -r path; do
+        name=$(basename "${path%.xz}")
+        if [[ $path == *.xz ]]; then xz -dc "$path"; else cat "$path"; fi >"$image/modules/$name"
+        echo "$name" >>"$image/modules/order"
+    done
+    write_init >"$image/init"
+    chmod +x "$image/init"
+    (cd "$image" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$cache/initrd"
+    rm -rf "$image"
 }
 
 write_init() {
-  cat <<'INIT'
+    cat <<'INIT'
 #!/bin/busybox sh
 busybox mount -t proc proc /proc
 busybox mount -t sysfs sys /sys
@@ -164,30 +169,30 @@ INIT
 # --- run -----------------------------------------------------------------------------------------------------------
 
 run() {
-  local folder=$1 command=$2
-  [[ -s $cache/release ]] || { echo "vm.sh: prepare first" >&2; exit 2; }
-  mkdir -p "$folder"
-  folder=$(realpath "$folder")
-  rm -f "$folder"/{log,status,dmesg,console,start}
-  write_start "$command" >"$folder/start"
-  : >"$folder/log"
-  boot "$folder" &
-  local machine=$!
-  trap 'kill "$machine" 2>/dev/null || true' EXIT
-  tail -n +1 -q -s 0.5 -f --pid="$machine" "$folder/log"
-  wait "$machine" || true
-  trap - EXIT
-  if [[ ! -s $folder/status ]]; then
-    tail -n 60 "$folder/console" >&2
-    echo "vm.sh: the guest did not finish" >&2
-    return 1
-  fi
-  return "$(cat "$folder/status")"
+    local folder=$1 command=$2
+    [[ -s $cache/release ]] || { echo "vm.sh: prepare first" >&2; exit 2; }
+    mkdir -p "$folder"
+    folder=$(realpath "$folder")
+    rm -f "$folder"/{log,status,dmesg,console,start}
+    write_start "$command" >"$folder/start"
+    : >"$folder/log"
+    boot "$folder" &
+    local machine=$!
+    trap 'kill "$machine" 2>/dev/null || true' EXIT
+    tail -n +1 -q -s 0.5 -f --pid="$machine" "$folder/log"
+    wait "$machine" || true
+    trap - EXIT
+    if [[ ! -s $folder/status ]]; then
+        tail -n 60 "$folder/console" >&2
+        echo "vm.sh: the guest did not finish" >&2
+        return 1
+    fi
+    return "$(cat "$folder/status")"
 }
 
 # What the guest runs after its init: the command, whose status and kernel log it leaves for us.
 write_start() {
-  cat <<START
+    cat <<START
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
 hostname ringfab-guest
 ip link set lo up
@@ -204,18 +209,18 @@ START
 # The emulator's own translation by default: a machine that is itself virtual often has a KVM that fails half-way.
 # The guest ends with its first panic.
 boot() {
-  local folder=$1 share=security_model=none,multidevs=remap
-  exec timeout --foreground "${RINGFAB_VM_SECONDS:-600}" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
-    -display none -machine q35 -accel "${RINGFAB_VM_ACCEL:-tcg,thread=multi}" -cpu max \
-    -smp "${RINGFAB_VM_CPUS:-4}" -m "${RINGFAB_VM_MIB:-3072}" -serial "file:$folder/console" \
-    -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off" \
-    -virtfs "local,path=/,mount_tag=host,readonly=on,$share" \
-    -virtfs "local,path=$cache/root/usr/lib/modules,mount_tag=modules,readonly=on,$share" \
-    -virtfs "local,path=$folder,mount_tag=out,$share" </dev/null >"$folder/machine" 2>&1
+    local folder=$1 share=security_model=none,multidevs=remap
+    exec timeout --foreground "${RINGFAB_VM_SECONDS:-1500}" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
+        -display none -machine q35 -accel "${RINGFAB_VM_ACCEL:-tcg,thread=multi}" -cpu max \
+        -smp "${RINGFAB_VM_CPUS:-4}" -m "${RINGFAB_VM_MIB:-3072}" -serial "file:$folder/console" \
+        -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog tsc=reliable rcupdate.rcu_cpu_stall_timeout=120" \
+        -virtfs "local,path=/,mount_tag=host,readonly=on,$share" \
+        -virtfs "local,path=$cache/root/usr/lib/modules,mount_tag=modules,readonly=on,$share" \
+        -virtfs "local,path=$folder,mount_tag=out,$share" </dev/null >"$folder/machine" 2>&1
 }
 
 case ${1:-} in
-  prepare) prepare ;;
-  run) shift && run "${1:?a folder}" "${2:?a command}" ;;
-  *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" && exit 2 ;;
+    prepare) prepare ;;
+    run) shift && run "${1:?a folder}" "${2:?a command}" ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

@@ -7,6 +7,7 @@
 #   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, cargo-deny
 #   demo    what the demonstration starts
 #   fuzz    a C++ compiler for libFuzzer
+#   kernel  what the tests against a Linux kernel in a virtual machine start, and build that kernel's module with
 #
 # Without root it prints the line to run and exits with 1. Rust itself is never installed: which version a machine
 # has, and from where, is its owner's decision.
@@ -55,11 +56,45 @@ want_test() {
     want ip iproute2
 }
 
+# The virtual machine is for x86-64; elsewhere nothing is missing.
+want_kernel() {
+    [ "$(uname -m)" = x86_64 ] || return 0
+    want qemu-system-x86_64 qemu-system-x86
+    want qemu-img qemu-utils
+    want busybox busybox-static
+    want depmod kmod
+    want xz xz-utils
+    want make make
+    want cc gcc
+    ldconfig -p | grep -q 'libelf\.so\.1' || WANTED+=(libelf1)
+    want rdma iproute2
+    want nvme nvme-cli
+    want nbd-client nbd-client
+    want rping rdmacm-utils
+    want fio fio
+    want jq jq
+    want mkfs.ext4 e2fsprogs
+    want python3 python3-minimal
+    [ -e /usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so ] || WANTED+=(ibverbs-providers)
+}
+
+# QEMU's tools and its emulator must be of one version, and a machine may have the tools from elsewhere than what apt would
+# take the emulator from. apt would remove them then; they are wanted, so they get the emulator's version instead.
+keep_qemu_utils() {
+    case " ${WANTED[*]} " in *" qemu-system-x86 "*) ;; *) return 0 ;; esac
+    apt-get -s install --no-install-recommends qemu-system-x86 2>/dev/null | grep -q '^Remv qemu-utils ' || return 0
+    local version
+    version=$(apt-cache policy qemu-system-x86 | sed -n 's/^  Candidate: //p')
+    WANTED+=("qemu-utils=$version")
+}
+
 install_packages() {
     [ "${#WANTED[@]}" -gt 0 ] || return 0
+    ! have apt-get || keep_qemu_utils
     local packages
     mapfile -t packages < <(printf '%s\n' "${WANTED[@]}" | sort -u)
-    local line="apt-get install -y --no-install-recommends ${packages[*]}"
+    # Nothing that is there may go away for what is missing.
+    local line="apt-get install -y --no-install-recommends --no-remove --allow-downgrades ${packages[*]}"
     have apt-get || fail "this is not a Debian machine; install what has these packages: ${packages[*]}"
     if [ "$(id -u)" -ne 0 ]; then
         printf 'Missing: %s. Run as root:\n\n    %s\n\n' "${packages[*]}" "$line" >&2
@@ -113,10 +148,10 @@ install_deny() {
     rm -rf "$TOOLS/build"
 }
 
-[ $# -gt 0 ] || fail "which group? build, test, demo, fuzz"
+[ $# -gt 0 ] || fail "which group? build, test, demo, fuzz, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | demo | fuzz) "want_$group" ;;
+    build | test | demo | fuzz | kernel) "want_$group" ;;
     *) fail "unknown group: $group" ;;
     esac
 done

@@ -17,8 +17,12 @@ fail() {
     printf 'error: %s\n' "$*" >&2
     exit 1
 }
-# A check that could not run is neither passed nor failed, and the reader must see which one it was.
-not_run() { printf '%sNOT RUN: %s%s\n' "$BOLD" "$*" "$PLAIN"; }
+# A check that could not run is neither passed nor failed, and the reader must see which one it was: here, and in the file
+# that RINGFAB_NOT_RUN names, if it does.
+not_run() {
+    printf '%sNOT RUN: %s%s\n' "$BOLD" "$*" "$PLAIN"
+    [ -z "${RINGFAB_NOT_RUN:-}" ] || printf '%s\n' "$*" >>"$RINGFAB_NOT_RUN"
+}
 
 have() { command -v "$1" >/dev/null 2>&1; }
 

@@ -1,22 +1,31 @@
-# One and four I/O queues, small and large depths; what is refused is refused with its reason.
+#!/usr/bin/env bash
+# One and four I/O queues, small and large depths (256 is the kernel's own limit); what is refused is refused with its reason.
+set -euo pipefail
+# shellcheck source=tests/kernel/guest/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+private=nqn.2026-11.org.ringfab:private
 start_target
-for options in "-i 1" "-i 4 -Q 16" "-i 4 -Q 1024"; do
-  echo "--- $options"
-  connect $options
-  is_live
-  dd if=$ns1 of=/dev/null bs=4k count=16 iflag=direct status=none
-  nvme disconnect -n $nqn
+for options in "-i 1" "-i 1 -Q 16" "-i 4 -Q 16" "-i 4 -Q 256"; do
+    echo "--- $options"
+    # shellcheck disable=SC2086  # several words
+    connect $options
+    is_live
+    dd if="$ns1" of=/dev/null bs=4k count=16 iflag=direct status=none
+    nvme disconnect -n "$nqn"
 done
 expect "connections with four I/O queues" "$(grep -c 'connected.*queue=4' "$target_log")" 2
 
 echo "--- refused"
-! nvme connect -t rdma -a $ours -s 4420 -n nqn.2026-11.org.ringfab:nowhere
-! nvme connect -t rdma -a $ours -s 4420 -n nqn.2026-11.org.ringfab:private -q nqn.2026-11.org.ringfab:stranger
-dmesg | tail -n 8 | grep -i 'invalid' 
-nvme connect -t rdma -a $ours -s 4420 -n nqn.2026-11.org.ringfab:private -q nqn.2026-11.org.ringfab:friend
-find_controller nqn.2026-11.org.ringfab:private
-nvme disconnect -n nqn.2026-11.org.ringfab:private
+may_warn 'Connect Invalid Data Parameter, subsysnqn' 'Connect for subsystem .* is not allowed, hostnqn'
+refuses nvme connect -t rdma -a "$ours" -s 4420 -n nqn.2026-11.org.ringfab:nowhere
+refuses nvme connect -t rdma -a "$ours" -s 4420 -n $private -q nqn.2026-11.org.ringfab:stranger
+kernel_said | grep 'Connect Invalid Data Parameter'
+kernel_said | grep 'is not allowed, hostnqn'
+nvme connect -t rdma -a "$ours" -s 4420 -n $private -q nqn.2026-11.org.ringfab:friend
+find_controller $private
+nvme disconnect -n $private
 
-echo "--- host names without the usual form"
+echo "--- a host name without the usual form"
 connect -q testhost
-nvme disconnect -n $nqn
+nvme disconnect -n "$nqn"

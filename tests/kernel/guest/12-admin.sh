@@ -1,74 +1,135 @@
+#!/usr/bin/env bash
 # Every admin command that nvme-cli has for us, against what the configuration says.
+set -euo pipefail
+# shellcheck source=tests/kernel/guest/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/kernel/guest/table.sh
+. "$(dirname "$0")/table.sh"
+
 start_target
+may_warn "resetting controller"
 connect -i 2
-device=/dev/$controller
 
-echo "--- identify"
-nvme id-ctrl $device -H
-identify=$(nvme id-ctrl $device -o json)
-field() { jq -r ".$1" <<<"$identify"; }
-expect serial "$(field sn | xargs)" KERNEL-0001
-expect model "$(field mn | xargs)" "Ringfab under test"
-expect subnqn "$(field subnqn)" $nqn
-expect nn "$(field nn)" "$(field nn | grep -E '^[0-9]+$')"
-nvme id-ns $ns1 -H
-expect "blocks of namespace 1" "$(nvme id-ns $ns1 -o json | jq .nsze)" $((256 * 2048))
-expect "blocks of namespace 2" "$(nvme id-ns $ns2 -o json | jq .nsze)" $((64 * 256))
-expect "512-byte blocks" "$(blockdev --getss $ns1)" 512
-expect "4096-byte blocks" "$(blockdev --getss $ns2)" 4096
-nvme ns-descs $ns1
-nguid=$(nvme ns-descs $ns1 -o json | jq -r '.. | .nguid? // empty')
-[[ $nguid =~ ^[0-9a-f]{32}$ && $nguid != 00000000000000000000000000000000 ]] || fail "NGUID $nguid"
-expect "NGUID in sysfs" "$(tr -d - <"/sys/class/block/$(basename $ns1)/nguid")" "$nguid"
-expect "active namespaces" "$(nvme list-ns $device -o json | jq -c '[.. | .nsid? // empty]')" '[1,2]'
-nvme id-iocs $device
-nvme cmdset-ind-id-ns $ns1 || echo "(not supported)"
-nvme nvm-id-ctrl $device
-nvme id-nvmset $device && fail "there are no NVM sets" || true
-nvme list-ctrl $device || echo "(not supported)"
-nvme list-subsys
+identify() {
+    works "serial, model and NQN are those of the configuration; 1 MiB at a time" nvme id-ctrl "$device" -o json
+    expect serial "$(said .sn | xargs)" KERNEL-0001
+    expect model "$(said .mn | xargs)" "Ringfab under test"
+    expect subnqn "$(said .subnqn)" "$nqn"
+    expect mdts "$(said .mdts)" 8
+    works "size in blocks; 512-byte blocks in the block layer" nvme id-ns "$ns1" -o json
+    expect "blocks" "$(said .nsze)" $((256 * 2048))
+    expect "bytes of a block" "$(blockdev --getss "$ns1")" 512
+    expect "blocks of 4096 bytes" "$(nvme id-ns "$ns2" -o json | jq .nsze)" $((64 * 256))
+    expect "bytes of a block" "$(blockdev --getss "$ns2")" 4096
+    works "an NGUID that is not zero, the same as in sysfs" nvme ns-descs "$ns1" -o json
+    local nguid
+    nguid=$(said '.. | .nguid? // empty')
+    [[ $nguid =~ ^[0-9a-f]{32}$ && $nguid != 00000000000000000000000000000000 ]] || fail "NGUID $nguid"
+    expect "NGUID in sysfs" "$(tr -d - <"/sys/class/block/$(basename "$ns1")/nguid")" "$nguid"
+    works "namespaces 1 and 2" nvme list-ns "$device" -o json
+    expect "active namespaces" "$(said '[.. | .nsid? // empty] | tojson')" '[1,2]'
+    refused "Invalid Namespace or Format" "broadcast: a host cannot create namespaces" nvme id-ns "$device" -n 0xffffffff
+    works "readable" nvme id-iocs "$device"
+    works "readable" nvme cmdset-ind-id-ns "$ns1" --namespace-id=1
+    works "readable" nvme nvm-id-ctrl "$device"
+    works "readable" nvme nvm-id-ns "$ns1"
+    works "readable" nvme list-ctrl "$device"
+    works "the path is live" nvme list-subsys
+    grep -q "$controller rdma .*live" /tmp/said
+    local absent
+    for absent in id-nvmset id-uuid id-domain list-endgrp primary-ctrl-caps list-secondary id-ns-granularity; do
+        refused "Invalid Field in Command" "there is none" nvme $absent "$device"
+    done
+}
 
-echo "--- log pages"
-nvme supported-log-pages $device
-nvme error-log $device -e 4
-nvme smart-log $device
-nvme smart-log $ns1 || echo "(not by namespace)"
-nvme fw-log $device
-nvme changed-ns-list-log $device
-nvme effects-log $device -H
-nvme get-log $device -i 0 -l 1024 -b >/tmp/pages
-listed=$(od -An -v -tu4 -w4 -j 0 /tmp/pages | awk '$1 % 2 { printf "%d ", NR - 1 }')
-echo "listed: $listed"
-for page in 0 1 2 3 4 5; do grep -qw $page <<<"$listed" || fail "page $page is missing"; done
-for page in $listed; do
-  nvme get-log $device -i "$page" -l 512 >/dev/null
-  nvme get-log $device -i "$page" -l 4 -b >/dev/null
-done
-for page in 6 8 112 192 255; do
-  ! nvme get-log $device -i $page -l 512 2>/dev/null || fail "page $page is not listed, and read"
-done
+logs() {
+    works "pages 0 to 5, 18 and 19" nvme get-log "$device" --log-id=0 --log-len=1024 --raw-binary
+    local listed
+    listed=$(od -An -v -tu4 -w4 /tmp/said | awk '$1 % 2 { printf "%s%d", sep, NR - 1; sep = " " }')
+    expect "the supported log pages" "$listed" "0 1 2 3 4 5 18 19"
+    for page in $listed; do
+        works "read" nvme get-log "$device" --log-id="$page" --log-len=512
+    done
+    for page in 6 7 8 9 10 11 12 13 14 15 16 17 112 128 129 192 255; do
+        refused "Invalid Log Page" "not listed" nvme get-log "$device" --log-id=$page --log-len=512
+    done
+    works "readable" nvme supported-log-pages "$device"
+    works "no critical warning; reads are counted" nvme smart-log "$device" -o json
+    expect "critical warnings" "$(said .critical_warning)" 0
+    local before
+    before=$(said .host_read_commands)
+    dd if="$ns1" of=/dev/null bs=4k count=8 iflag=direct status=none
+    (($(nvme smart-log "$device" -o json | jq -r .host_read_commands) >= before + 8)) || fail "reads are not counted"
+    refused "Invalid Field in Command" "health is not kept by namespace" nvme smart-log "$device" -n 1
+    works "readable" nvme fw-log "$device"
+    works "readable" nvme changed-ns-list-log "$device"
+    works "readable" nvme effects-log "$device" -H
+    works "readable" nvme fid-support-effects-log "$device"
+    works "readable" nvme mi-cmd-support-effects-log "$device"
+}
 
-echo "--- an error gets its entry"
-before=$(nvme error-log $device -e 1 -o json | jq '.errors[0].error_count')
-! nvme read $ns1 -s $((256 * 2048)) -c 0 -z 512 -d /dev/null
-! nvme admin-passthru $device -o 0x7f
-after=$(nvme error-log $device -e 1 -o json | jq '.errors[0].error_count')
-nvme error-log $device -e 3
-((after > before)) || fail "errors before $before, after $after"
+errors() {
+    works "an entry more for each command that failed" nvme error-log "$device" -e 1 -o json
+    local before
+    before=$(said '.errors[0].error_count')
+    refused "Invalid Command Opcode" "reserved" nvme admin-passthru "$device" --opcode=0x7c
+    (($(nvme error-log "$device" -e 1 -o json | jq -r '.errors[0].error_count') > before)) || fail "no new entry"
+    nvme error-log "$device" -e 4
+}
 
-echo "--- features"
-for feature in 0x01 0x02 0x04 0x05 0x06 0x07 0x08 0x09 0x0a 0x0b 0x0e 0x0f 0x16 0x81; do
-  size=0
-  [[ $feature != 0x0e ]] || size=8
-  [[ $feature != 0x81 ]] || size=16
-  for select in 0 3; do
-    nvme get-feature $device -f $feature -s $select -l $size || echo "feature $feature select $select: not supported"
-  done
-done
-nvme get-feature $device -f 7 -H
-nvme get-feature $device -f 0x0f -H
-nvme set-feature $device -f 0x0b -v 0x100
-nvme get-feature $device -f 0x0b | grep -q 'value:0x0*100$'
-nvme set-feature $device -f 0x06 -v 1
-nvme show-regs $device -H
+features() {
+    local feature
+    for feature in 0x01 0x02 0x04 0x06 0x07 0x0a 0x0b 0x0e 0x0f 0x19; do
+        works "current, default and capabilities" nvme get-feature "$device" -f $feature
+        for select in 1 3; do nvme get-feature "$device" -f $feature -s $select; done
+    done
+    works "of one namespace" nvme get-feature "$ns1" -f 0x05
+    works "the identifier of our Connect, 128 bits" nvme get-feature "$device" -f 0x81 --cdw11=1 --data-len=16 -b
+    expect "the host's identifier" "$(od -An -v -tx1 /tmp/said | tr -d ' \n')" \
+        "$(tr -d - <"/sys/class/nvme/$controller/hostid")"
+    for feature in 0x03 0x08 0x09 0x0c 0x0d 0x10 0x11 0x12 0x13 0x15 0x16 0x17 0x18 0x80 0x82 0x84; do
+        refused "Invalid Field in Command" "there is none" nvme get-feature "$device" -f $feature
+    done
+    works "readable" nvme get-feature "$device" -f 7 -H
+    works "namespace notices; read back" nvme set-feature "$device" -f 0x0b --value=0x100
+    nvme get-feature "$device" -f 0x0b | grep -qi 'value:0x0*100$'
+    works "write cache off, and on again" nvme set-feature "$device" -f 0x06 --value=0
+    nvme get-feature "$device" -f 0x06 | grep -qi 'value:0x*0*$'
+    nvme set-feature "$device" -f 0x06 --value=1
+    refused "Command Sequence Error" "queues are connected already" nvme set-feature "$device" -f 0x07 --value=0x10001
+}
+
+registers() {
+    works "CAP" nvme get-property "$device" --offset=0x00
+    works "VS: 2.0" nvme get-property "$device" --offset=0x08
+    grep -i 'value: *0*20000$' /tmp/said
+    works "CC: enabled, entries of 64 and 16 bytes" nvme get-property "$device" --offset=0x14
+    grep -iE 'value: [0-9a-f]*4600[0-9a-f]1$' /tmp/said
+    works "CSTS: ready" nvme get-property "$device" --offset=0x1c
+    grep -i 'value: *0*1$' /tmp/said
+    refused "Invalid Field in Command" "INTMS, which a fabric does not have" nvme get-property "$device" --offset=0x0c
+    works "live again" nvme reset "$device"
+    wait_for 20 is_live
+    works "both namespaces stay" nvme ns-rescan "$device"
+    wait_for 20 is_block "$nqn" 1
+}
+
+# What a target of this kind does not have, and a host may ask for all the same.
+absent() {
+    refused "Invalid Command Opcode" "Namespace Management" nvme admin-passthru "$device" --opcode=0x0d
+    refused "Invalid Command Opcode" "there is none" nvme format "$ns1" --force --lbaf=0
+    refused "Invalid Command Opcode" "there is none" nvme sanitize "$device" --sanact=2
+    refused "Invalid Command Opcode" "there is none" nvme device-self-test "$device" --namespace-id=1 --self-test-code=1
+    refused "Invalid Command Opcode" "there is none" nvme security-recv "$device" --size=512 --al=512
+    refused "Invalid Command Opcode" "there is none" nvme dir-receive "$device" --dir-type=0 --dir-oper=1 --req-resource=0 --namespace-id=1
+    refused "Invalid Command Opcode" "there is none" nvme get-lba-status "$device" --namespace-id=1 --action=16 --max-dw=16
+}
+
+identify
+logs
+errors
+features
+absent
+registers
 is_live
+none_wrong

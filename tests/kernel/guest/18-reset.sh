@@ -1,26 +1,32 @@
+#!/usr/bin/env bash
 # Resets, idle and under load, and disconnects under load.
+set -euo pipefail
+# shellcheck source=tests/kernel/guest/lib.sh
+. "$(dirname "$0")/lib.sh"
+
 start_target
+may_warn "resetting controller"
 connect -i 4
-for _ in 1 2; do
-  nvme reset /dev/$controller
-  wait_for 20 is_live
-done
-fio --name=load --filename=$ns1 --direct=1 --ioengine=libaio --rw=randrw --bs=16k --iodepth=16 --size=64m --time_based \
-  --runtime=5 --output=/tmp/fio.log &
+nvme reset "$device"
+wait_for 20 is_live
+verified "$ns1" --rw=randwrite --bs=16k --iodepth=16 --rate_iops=,200 --number_ios=1000 --size=16m &
 load=$!
 for _ in 1 2; do
-  sleep 1.5
-  nvme reset /dev/$controller
-  wait_for 20 is_live
+    sleep 1.5
+    nvme reset "$device"
+    wait_for 20 is_live
 done
-wait $load || { cat /tmp/fio.log; fail "the load"; }
-nvme disconnect -n $nqn
+wait $load
+no_io_errors
+nvme disconnect -n "$nqn"
+
 connect -i 4
-fio --name=load --filename=$ns1 --direct=1 --ioengine=libaio --rw=randread --bs=64k --iodepth=16 --size=64m --time_based \
-  --runtime=20 --output=/tmp/fio.log &
+may_warn 'I/O error' 'Buffer I/O' 'no available path - failing I/O'
+fio --name=load --filename="$ns1" --direct=1 --ioengine=libaio --rw=randread --bs=64k --iodepth=16 --size=64m \
+    --time_based --runtime=30 >/tmp/fio.log 2>&1 &
 load=$!
 sleep 2
-nvme disconnect -n $nqn
-! wait $load
+nvme disconnect -n "$nqn"
+if wait $load; then fail "a load outlived its disk"; fi
 connect -i 4
-dd if=$ns1 of=/dev/null bs=64k count=16 iflag=direct status=none
+dd if="$ns1" of=/dev/null bs=64k count=16 iflag=direct status=none

@@ -1,18 +1,39 @@
 #!/usr/bin/env bash
-# Runs in the guest: brings up the software iWARP driver and runs the scenarios in the order of their names, or those
-# that are named. One line each, PASS or FAIL, and what a failed one said; the exit status tells whether all passed.
-set -uo pipefail
+# Runs in the guest: the scenarios in the order of their names, in each lane, and says of each PASS, SKIP or FAIL.
+#
+#   main.sh LANE... [-- SCENARIO...]     a lane is DRIVER/PROVIDER, see lib.sh
+#
+# Its last line counts them; the exit status tells whether all others passed.
+set -euo pipefail
 cd "$(dirname "$0")"
-. ./lib.sh
-mkdir -p "$logs"
-set_up || { echo "FAIL  set-up"; exit 1; }
 
-failed=0 count=0
-if (($#)); then scenarios=("$@"); else scenarios=([0-9]*.sh); fi
-for scenario in "${scenarios[@]}"; do
-  scenario=$(basename "$scenario" .sh)
-  count=$((count + 1))
-  run_scenario "$scenario" || failed=$((failed + 1))
-done
-echo "$((count - failed)) of $count scenarios passed"
-((failed == 0))
+# A line for each scenario that ended, see lane.sh.
+results=/tmp/logs/results
+
+main() {
+    local lanes=() scenarios
+    while (($#)) && [[ $1 != -- ]]; do
+        lanes+=("$1")
+        shift
+    done
+    (($# == 0)) || shift
+    scenarios=("$@")
+    (($#)) || mapfile -t scenarios < <(basename -s .sh [0-9]*.sh)
+    mkdir -p /tmp/logs logs
+    cp -r bin /tmp/
+    : >$results
+    modprobe -a nvme-rdma nvmet-rdma
+    modprobe null_blk nr_devices=0
+    local lane
+    for lane in "${lanes[@]}"; do
+        RINGFAB_DRIVER=${lane%/*} RINGFAB_PROVIDER=${lane#*/} bash ./lane.sh "${scenarios[@]}"
+    done
+    echo "$(count PASS) passed, $(count FAIL) failed, $(count SKIP) are not for their lane"
+    (($(count FAIL) == 0 && $(count PASS) > 0))
+}
+
+count() {
+    grep -c "^$1" $results || true
+}
+
+main "$@"

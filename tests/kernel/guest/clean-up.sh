@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Undoes whatever a scenario left, in a process of its own that can be given up.
+set -euo pipefail
+# shellcheck source=tests/kernel/guest/lib.sh
+. ./lib.sh
+
+mend_link
+busybox killall -q -KILL ringfab fio rping || true
+if mountpoint -q /tmp/mounted; then umount -l /tmp/mounted; fi
+if [[ -e /sys/block/nbd0/pid ]]; then nbd-client -d /dev/nbd0; fi
+nvme disconnect-all
+stop_target KILL
+remove_kernel_target
+reset_siw

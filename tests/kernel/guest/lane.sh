@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# One lane: its link, the scenarios that are named, and the table of commands.
+set -euo pipefail
+# shellcheck source=tests/kernel/guest/lib.sh
+. ./lib.sh
+trap - ERR
+
+# What the kernel must never say, whatever a peer does.
+trouble='WARNING:|BUG:|Oops|general protection|Call Trace|refcount_t|use-after-free|blocked for more than'
+trouble+='|soft lockup|rcu.*stall|slab-out-of-bounds|double free'
+# Its ordinary words about connections that end and come back, and about a kernel with a module that was built for it.
+harmless='nvme.*: (rdma connection establishment failed|Connect rejected|rdma_resolve_addr failed|rdma_connect_locked failed)'
+harmless+='|nvme.*: (failed to send request|failed nvme_keep_alive_end_io|nvme_rdma_post_recv failed|I/O .* timeout|starting error recovery|Failed reconnect attempt|Reconnecting in)'
+harmless+='|no usable path - requeuing I/O|module verification failed|loading out-of-tree module'
+# And about an emulated machine on a busy one.
+harmless+='|clocksource: |hrtimer: interrupt took|workqueue: .* hogged CPU|perf: interrupt took'
+
+# Whether the last scenario could be undone.
+clean=true
+
+main() {
+    mkdir -p "$logs" "logs/$driver-$provider"
+    : >"$commands"
+    if ! set_up_links >"$logs/links.log" 2>&1; then
+        result "FAIL  $driver/$provider: no link"
+        sed 's/^/      /' "$logs/links.log"
+        return
+    fi
+    local scenario
+    # Where both ends are the kernel's own, there is nothing of ours to try.
+    if [[ $provider == kernel ]]; then set -- 00-alone; fi
+    for scenario in "$@"; do
+        if $clean; then run_scenario "$scenario"; else result "FAIL  $driver/$provider $scenario: not run"; fi
+    done
+    $clean || return 0
+    compare_commands
+    take_down_links >>"$logs/links.log" 2>&1
+}
+
+# Says how a scenario ended.
+result() {
+    echo "$*" | tee -a /tmp/logs/results
+}
+
+# The rows that the scenarios wrote, with the table of the project; only where all that write some have run.
+compare_commands() {
+    local title="$driver/$provider commands"
+    [[ -e $logs/12-admin.dmesg && -e $logs/13-data.dmesg && $provider != kernel ]] || return 0
+    sed '/^| --- /q' COMMANDS.md >"$logs/COMMANDS.md"
+    cat "$commands" >>"$logs/COMMANDS.md"
+    cp "$logs/COMMANDS.md" logs/
+    if diff -u COMMANDS.md "$logs/COMMANDS.md" >"$logs/commands.diff"; then
+        result "PASS  $title"
+    else
+        result "FAIL  $title: what was seen is not what COMMANDS.md says"
+        sed 's/^/      /' "$logs/commands.diff"
+    fi
+}
+
+run_scenario() {
+    # The log goes to the host line by line: it is what is left of a guest that hangs.
+    local name=$1 log=logs/$driver-$provider/$1.log status=0 started=$SECONDS
+    local title="$driver/$provider $name"
+    : >"$target_log"
+    : >"$expected"
+    echo "ringfab-scenario $title" >/dev/kmsg
+    timeout -k 5 300 bash "./$name.sh" >"$log" 2>&1 </dev/null || status=$?
+    if ! timeout -k 5 90 bash ./clean-up.sh >"$logs/clean-up.log" 2>&1; then
+        clean=false status=1
+        cat "$logs/clean-up.log" >>"$log"
+        echo "could not clean up, the kernel is in no state for other scenarios" >>"$log"
+    fi
+    cp "$target_log" "$logs/$name.target.log"
+    kernel_said >"$logs/$name.dmesg"
+    what_was_said "$name" >>"$log" || status=1
+    cp -r /tmp/logs/. logs/
+    case $status in
+    0) result "PASS  $title ($((SECONDS - started)) s)" ;;
+    77) result "SKIP  $title: $(tail -n 1 "$log")" ;;
+    *)
+        result "FAIL  $title (status $status)"
+        tail -n 20 "$log" | sed 's/^/      /'
+        tail -n 8 "$logs/$name.dmesg" | sed 's/^/      kernel: /'
+        tail -n 8 "$target_log" | sed 's/^/      target: /'
+        ;;
+    esac
+}
+
+# Fails when the kernel or our target said what they should not: of the kernel, anything above a notice that is not known.
+what_was_said() {
+    local name=$1 good=true
+    if grep -E '^kern +:(warn|err|crit|alert|emerg)' "$logs/$name.dmesg" | grep -Ev "$harmless" | grep -vEf "$expected"; then
+        echo "the kernel warns of something unknown"
+        good=false
+    fi
+    if grep -E "$trouble" "$logs/$name.dmesg"; then
+        echo "the kernel is in trouble"
+        good=false
+    fi
+    if grep -E 'panicked| ERROR ' "$target_log"; then
+        echo "the target is in trouble"
+        good=false
+    fi
+    $good
+}
+
+main "$@"

@@ -1,0 +1,96 @@
+# shellcheck shell=bash
+# The network of a lane: a veth pair, so that every packet crosses a link that can be cut. The far end is ours, the near
+# end has the kernel's RDMA device.
+#
+# With siw the far end is in a network namespace. rxe in this kernel receives in the first namespace only: there both
+# ends are in it, and rules see to it that packets between them cross the pair all the same.
+
+# The variables here are for the scripts that source this, which also set `driver` and `provider`.
+# shellcheck disable=SC2034,SC2154
+case $driver in
+siw)
+    far_link=ve0 near_link=ve1 ours=10.9.0.1 theirs=10.9.0.2
+    far=(ip netns exec far)
+    ;;
+rxe)
+    far_link=ve2 near_link=ve3 ours=10.9.1.1 theirs=10.9.1.2
+    far=()
+    ;;
+esac
+
+set_up_links() {
+    case $driver in
+    siw)
+        modprobe siw
+        ip netns add far
+        "${far[@]}" ip link set lo up
+        ip link add "$far_link" netns far type veth peer name "$near_link"
+        ;;
+    rxe)
+        modprobe rdma_rxe
+        ip link add "$far_link" type veth peer name "$near_link"
+        for device in all $far_link $near_link; do
+            sysctl -q -w "net.ipv4.conf.$device.accept_local=1" "net.ipv4.conf.$device.rp_filter=0"
+        done
+        # What arrives on the pair is for this machine; what leaves for the other end goes through the pair.
+        ip rule add pref 10 iif "$far_link" lookup local
+        ip rule add pref 10 iif "$near_link" lookup local
+        ip rule add pref 20 to "$theirs" lookup 120
+        ip rule add pref 20 to "$ours" lookup 121
+        ip rule add pref 30 lookup local
+        ip rule del pref 0
+        ;;
+    esac
+    "${far[@]}" ip addr add "$ours/24" dev "$far_link"
+    ip addr add "$theirs/24" dev "$near_link"
+    mend_link
+    rdma link add "${driver}1" type "$driver" netdev "$near_link"
+    if [[ $driver == rxe || $provider == verbs ]]; then
+        "${far[@]}" rdma link add "${driver}0" type "$driver" netdev "$far_link"
+    fi
+}
+
+take_down_links() {
+    local device
+    for device in ${driver}0 ${driver}1; do rdma link del "$device" 2>/dev/null || true; done
+    ip link del "$near_link"
+    if [[ $driver == siw ]]; then
+        ip netns del far
+    else
+        ip rule add pref 0 lookup local
+        for device in 10 10 20 20 30; do ip rule del pref "$device"; done
+    fi
+}
+
+# The near end goes down, and the kernel's RDMA device with it.
+cut_near_link() {
+    ip link set "$near_link" down
+}
+
+# The far end goes down; the kernel's device only hears nothing more.
+cut_far_link() {
+    "${far[@]}" ip link set "$far_link" down
+}
+
+# Routes go with the link.
+mend_link() {
+    "${far[@]}" ip link set "$far_link" up
+    ip link set "$near_link" up
+    if [[ $driver == rxe ]]; then
+        ip route replace "$theirs" dev "$far_link" src "$ours" table 120
+        ip route replace "$ours" dev "$near_link" src "$theirs" table 121
+    fi
+}
+
+# set_siw NAME VALUE: the driver's constants are parameters of the module in the build of this recipe.
+set_siw() {
+    echo "$2" >"/sys/module/siw/parameters/$1"
+}
+
+reset_siw() {
+    [[ $driver == siw ]] || return 0
+    set_siw mpa_crc_required 0
+    set_siw mpa_crc_strict 0
+    set_siw mpa_version 2
+    set_siw peer_to_peer 0
+}

@@ -1,0 +1,85 @@
+# shellcheck shell=bash disable=SC2154 # lib.sh has the variables
+# Our target and our initiator, on the far end of the link.
+
+nqn=nqn.2026-11.org.ringfab:kernel
+ready=/tmp/ready
+pid_file=/tmp/target.pid
+
+# One subsystem, namespace 1 a file with 512-byte blocks, namespace 2 memory with 4096-byte blocks. The file outlives a
+# restart. `listener` may hold more lines for the listener's table.
+start_target() {
+    mkdir -p /tmp/state
+    [[ -e /tmp/disk.img ]] || truncate -s 256M /tmp/disk.img
+    cat >/tmp/target.toml <<TOML
+[target]
+state_dir = "/tmp/state"
+cores = 2
+log = "info,ringfab_target=debug,ringfab_fabric=debug"
+[[listener]]
+address = "$ours"
+provider = "$provider"
+${listener:-}
+[[subsystem]]
+nqn = "$nqn"
+serial = "KERNEL-0001"
+model = "Ringfab under test"
+allow_any_host = true
+[[subsystem.namespace]]
+nsid = 1
+path = "/tmp/disk.img"
+direct = false
+allow_page_cache = true
+[[subsystem.namespace]]
+nsid = 2
+memory = "64MiB"
+block_bytes = 4096
+[[subsystem]]
+nqn = "nqn.2026-11.org.ringfab:private"
+allowed_hosts = ["nqn.2026-11.org.ringfab:friend"]
+[[subsystem.namespace]]
+null = "1GiB"
+TOML
+    serve
+}
+
+# Starts the target with the configuration that is there.
+serve() {
+    rm -f $ready
+    "${far[@]}" "$bin/ringfab-target" serve --config /tmp/target.toml --ready-file $ready >>"$target_log" 2>&1 &
+    echo $! >$pid_file
+    wait_for 20 test -s $ready
+}
+
+# stop_target SIGNAL
+stop_target() {
+    [[ -s $pid_file ]] || return 0
+    local pid
+    pid=$(cat $pid_file)
+    kill "-$1" "$pid" 2>/dev/null || true
+    wait_for 20 gone "$pid"
+    rm -f $pid_file
+}
+
+gone() {
+    ! kill -0 "$1" 2>/dev/null
+}
+
+target_said() {
+    grep -qE "$1" "$target_log"
+}
+
+# Our command. A load that runs beside the scenario is started as `"${ringfab[@]}" ... &`, so that $! is its own.
+ringfab=(timeout --foreground -k 5 60 "${far[@]}" "$bin/ringfab")
+ringfab() {
+    "${ringfab[@]}" "$@"
+}
+
+# url NQN [OPTIONS]: of the kernel's target.
+url() {
+    echo "nvme+rdma://$theirs:4420/$1?provider=$provider${2:+&$2}"
+}
+
+# own_url NQN [OPTIONS]: of our own.
+own_url() {
+    echo "nvme+rdma://$ours:4420/$1?provider=$provider${2:+&$2}"
+}

@@ -1,0 +1,71 @@
+# shellcheck shell=bash disable=SC2154 # lib.sh has the variables
+# The table of commands: what nvme-cli asked of our target, what it was answered, and what was checked of the answer. The
+# rows are written by the checks themselves and compared with COMMANDS.md, so that it says what is.
+
+# Answers that were not the expected ones. The scenario goes on, to show all of them, and fails at its end.
+wrong=0
+
+# works CHECKED COMMAND...: must succeed; what it says is in /tmp/said.
+works() {
+    local checked=$1
+    shift
+    if "$@" >/tmp/said 2>/tmp/complaints; then
+        row "success" "$checked" "$@"
+    else
+        wrong "$*" "success" "$(cat /tmp/complaints)"
+    fi
+}
+
+# refused STATUS CHECKED COMMAND...: must fail with this status.
+refused() {
+    local wanted=$1 checked=$2 answer
+    shift 2
+    if "$@" >/tmp/said 2>&1; then
+        wrong "$*" "$wanted" "success"
+        return
+    fi
+    # In pure bash: a process more for each row is felt under emulation.
+    answer=$(</tmp/said)
+    if [[ $answer =~ .*\((0x[0-9a-f]+)\) ]] && ((BASH_REMATCH[1] % 0x800 == STATUS_CODES[$wanted])); then
+        row "$wanted" "$checked" "$@"
+    else
+        wrong "$*" "$wanted" "$answer"
+    fi
+}
+
+# Status codes with their types; above are More and Do Not Retry.
+declare -A STATUS_CODES=(
+    ["Invalid Command Opcode"]=0x001
+    ["Invalid Field in Command"]=0x002
+    ["Invalid Namespace or Format"]=0x00b
+    ["Command Sequence Error"]=0x00c
+    ["LBA Out of Range"]=0x080
+    ["Invalid Log Page"]=0x109
+    ["Compare Failure"]=0x285
+)
+
+wrong() {
+    echo "WRONG: $1: wanted $2, got: $3"
+    wrong=$((wrong + 1))
+}
+
+none_wrong() {
+    ((wrong == 0)) || fail "$wrong answers are wrong"
+}
+
+# row ANSWER CHECKED COMMAND...
+row() {
+    local answer=$1 checked=$2
+    shift 2
+    local command=$*
+    command=${command//$ns1/NAMESPACE}
+    command=${command//$ns2/NAMESPACE}
+    command=${command//$device/CONTROLLER}
+    # shellcheck disable=SC2016  # the backquotes are Markdown's
+    printf '| `%s` | %s | %s |\n' "$command" "$answer" "$checked" >>"$commands"
+}
+
+# said QUERY: of the JSON that the last command said.
+said() {
+    jq -r "$1" /tmp/said
+}

@@ -1,0 +1,109 @@
+# shellcheck shell=bash disable=SC2154,SC2034 # lib.sh has the variables, and scenarios use those of here
+# The kernel's host and the kernel's target, on the near end of the link.
+
+# --- Its host --------------------------------------------------------------------------------------------------------
+
+# connect [OPTIONS OF nvme connect]: to our target; sets `controller` (nvme0), `device` (/dev/nvme0), and by namespace
+# `ns1` and `ns2` (/dev/nvme0n1).
+connect() {
+    nvme connect -t rdma -a "$ours" -s 4420 -n "$nqn" "$@"
+    find_controller "$nqn"
+    wait_for 20 is_block "$nqn" 1
+    wait_for 20 is_block "$nqn" 2
+    ns1=$(namespace "$nqn" 1)
+    ns2=$(namespace "$nqn" 2)
+}
+
+# find_controller NQN
+find_controller() {
+    local folder
+    controller=
+    for folder in /sys/class/nvme/nvme*; do
+        [[ $(cat "$folder/subsysnqn" 2>/dev/null) != "$1" ]] || controller=$(basename "$folder")
+    done
+    [[ -n $controller ]] || fail "no controller of $1"
+    device=/dev/$controller
+}
+
+# namespace NQN NSID: its block device, whatever order the kernel scanned in.
+namespace() {
+    local folder
+    for folder in /sys/class/nvme-subsystem/*/nvme*n*; do
+        [[ $(cat "$folder/../subsysnqn" 2>/dev/null) == "$1" ]] || continue
+        [[ $(cat "$folder/nsid" 2>/dev/null) != "$2" ]] || { echo "/dev/$(basename "$folder")"; return; }
+    done
+    echo /dev/none
+}
+
+is_block() {
+    [[ -b $(namespace "$@") ]]
+}
+
+is_live() {
+    [[ $(cat "/sys/class/nvme/$controller/state") == live ]]
+}
+
+not_live() {
+    ! is_live
+}
+
+no_io_errors() {
+    if kernel_said | grep 'I/O error'; then fail "the kernel says so"; fi
+}
+
+# verified DEVICE OPTIONS OF fio...: a load that is written, read back and compared.
+verified() {
+    local disk=$1
+    shift
+    echo "--- fio on $disk: $*"
+    fio --filename="$disk" --direct=1 --ioengine=libaio --verify=crc32c --verify_fatal=1 --do_verify=1 \
+        --group_reporting --output-format=json --name=load "$@" >/tmp/fio.json || { cat /tmp/fio.json; fail "fio $*"; }
+    sed -n '/^{/,$p' /tmp/fio.json |
+        jq -e -c '.jobs[0] | {read: .read.total_ios, written: .write.total_ios, trimmed: .trim.total_ios, error: .error},
+            (.error == 0 and .read.total_ios > 0 and .write.total_ios > 0) | select(. != true)' ||
+        fail "fio did not read back what it wrote"
+}
+
+# --- Its target ------------------------------------------------------------------------------------------------------
+
+nvmet=/sys/kernel/config/nvmet
+
+# start_kernel_target NQN [IN-CAPSULE BYTES]: any host, namespace 1 a RAM disk of 256 MiB.
+start_kernel_target() {
+    make_disk
+    local port=$nvmet/ports/1
+    mkdir "$port"
+    echo rdma >"$port/addr_trtype"
+    echo ipv4 >"$port/addr_adrfam"
+    echo "$theirs" >"$port/addr_traddr"
+    echo 4420 >"$port/addr_trsvcid"
+    [[ -z ${2:-} ]] || echo "$2" >"$port/param_inline_data_size"
+    start_subsystem "$1"
+}
+
+# start_subsystem NQN: on the port that is there; every one has the same disk.
+start_subsystem() {
+    local subsystem=$nvmet/subsystems/$1
+    mkdir "$subsystem" "$subsystem/namespaces/1"
+    echo 1 >"$subsystem/attr_allow_any_host"
+    echo /dev/nullb0 >"$subsystem/namespaces/1/device_path"
+    echo 1 >"$subsystem/namespaces/1/enable"
+    ln -s "$subsystem" $nvmet/ports/1/subsystems/
+}
+
+make_disk() {
+    local disk=/sys/kernel/config/nullb/nullb0
+    [[ ! -d $disk ]] || return 0
+    mkdir "$disk"
+    echo 1 >"$disk/memory_backed"
+    echo 256 >"$disk/size"
+    echo 1 >"$disk/discard"
+    echo 1 >"$disk/power"
+}
+
+remove_kernel_target() (
+    cd $nvmet || return
+    local path
+    for path in ports/*/subsystems/* subsystems/*/allowed_hosts/*; do [[ ! -L $path ]] || rm "$path"; done
+    for path in ports/* subsystems/*/namespaces/* subsystems/* hosts/*; do [[ ! -d $path ]] || rmdir "$path"; done
+)
