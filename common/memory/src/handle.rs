@@ -142,6 +142,11 @@ impl Lease {
         look(unsafe { std::slice::from_raw_parts(pointer, length) })
     }
 
+    /// First byte and size of the whole slot, for registering it with a device by itself.
+    pub fn slot(&self) -> (NonNull<u8>, usize) {
+        (self.0.base, self.0.capacity as usize)
+    }
+
     /// Becomes the only handle again.
     ///
     /// # Errors

@@ -66,7 +66,7 @@ fn describe(device: &DeviceInfo) -> String {
     let windows = if device.memory_windows {
         "memory windows: a peer reaches only the buffers of commands in flight"
     } else {
-        "no memory windows: a peer that serves a disk reaches all buffers of the pool"
+        "no memory windows: a controller reaches every buffer that was ever exposed to it"
     };
     let usable =
         device.trouble.as_ref().map_or_else(|| "usable".to_owned(), |why| format!("not usable: {why}"));

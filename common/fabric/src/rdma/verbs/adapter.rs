@@ -56,7 +56,7 @@ impl Adapter {
         if !limits.windows {
             tracing::warn!(
                 device = name,
-                "no memory windows: a peer that is connected as a controller reaches all buffers of this host's pool"
+                "no memory windows: a controller reaches every buffer that was ever exposed to it, until its connection ends"
             );
         }
         let notify = CompletionChannel::new(context)?;

@@ -29,11 +29,12 @@ pub(super) const RESOLVE_TRY: Duration = Duration::from_millis(500);
 /// The most listeners.
 const LISTENERS_MAX: u32 = 1024;
 
-/// A core's queue pairs over verbs. The fields are dropped in this order: what uses a thing before the thing.
+/// A core's queue pairs over verbs. The fields are dropped in this order: what uses a thing before the thing, and windows
+/// before the queue pairs to which they are bound.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(super) connections: Table<Box<Connection>>,
     pub(super) exposures: Exposures,
+    pub(super) connections: Table<Box<Connection>>,
     pub(super) domains: Vec<Option<Domain>>,
     pub(super) adapters: Vec<Adapter>,
     pub(super) listeners: Table<Listener>,
@@ -71,8 +72,8 @@ impl Device {
     /// When this machine has no RDMA devices, or their drivers no connection manager.
     pub(crate) fn new(config: RnicConfig) -> io::Result<Self> {
         Ok(Self {
-            connections: Table::new(config.queue_pairs_max),
             exposures: Exposures::new(config.regions_max),
+            connections: Table::new(config.queue_pairs_max),
             domains: Vec::new(),
             adapters: Vec::new(),
             listeners: Table::new(LISTENERS_MAX),
@@ -136,12 +137,14 @@ impl Device {
         let domain = self.domains[index].as_mut()?;
         let address = lease.io_pointer(offset as usize, length as usize) as u64;
         let windows = self.adapters[domain.adapter].limits.windows;
+        let open_key = domain.prepare(&lease, &self.adapters[domain.adapter].limits);
+        let open_key = open_key.inspect_err(no_window).ok()?;
         let (window, remote_key) = if windows {
             let mut window = domain.take_window().inspect_err(no_window).ok()?;
             let remote_key = window.advance();
             (Some(window), remote_key)
         } else {
-            (None, domain.exposed_key(address, length).inspect_err(no_window).ok()?)
+            (None, open_key)
         };
         let writable = access == Access::RemoteWrite;
         let exposure = self.exposures.add((lease, offset, length), (key, index), window, writable)?;

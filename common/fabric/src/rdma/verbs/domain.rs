@@ -1,8 +1,9 @@
 //! A protection domain on a device: the memory that is registered in it, and the receives that its queue pairs share.
 
+use std::collections::HashMap;
 use std::io;
 
-use ringfab_memory::{Buffer, ClassLayout, Pool};
+use ringfab_memory::{Buffer, ClassLayout, Lease, Pool};
 
 use super::sys::{self, DeviceLimits, Piece, Region, Rights, SharedReceiveQueue, Window};
 use crate::rdma::{ProtectionDomain, ReceivedHead};
@@ -33,8 +34,9 @@ pub(super) struct Domain {
 /// A registered pool.
 #[derive(Debug)]
 struct Memory {
-    /// With rights for peers, where a device has no windows and something was exposed.
-    exposed: Option<Region>,
+    /// Buffers that are registered by themselves, by their first byte: on devices that do not keep a peer within the
+    /// part of a region that is exposed, the region is the buffer. They stay, since registering costs more than a command.
+    buffers: HashMap<u64, Region>,
     local: Region,
 }
 
@@ -52,7 +54,7 @@ struct Receives {
     buffers: Vec<Option<Buffer>>,
     free: Vec<u32>,
     heads: Region,
-    head_buffer: ringfab_memory::Lease,
+    head_buffer: Lease,
     slabs: Vec<Region>,
 }
 
@@ -90,10 +92,10 @@ impl Domain {
         if self.memory.iter().any(|memory| memory.local.pool.extent().0 == base) {
             return Ok(());
         }
-        let rights =
-            Rights { windows: limits.windows, remote_write: limits.writable_sinks, remote_read: false };
+        let windows = limits.windows && limits.bounded_windows;
+        let rights = Rights { windows, remote_write: limits.writable_sinks, remote_read: false };
         let local = Region::new(&self.raw, pool, rights)?;
-        self.memory.push(Memory { exposed: None, local });
+        self.memory.push(Memory { buffers: HashMap::new(), local });
         Ok(())
     }
 
@@ -107,20 +109,30 @@ impl Domain {
         self.memory_of(address, length).map(|index| self.memory[index].local.local_key())
     }
 
-    /// The region that a window on some bytes is bound to.
-    pub(super) fn region(&self, address: u64, length: u32) -> Option<&Region> {
-        self.memory_of(address, length).map(|index| &self.memory[index].local)
+    /// The region that a window on some bytes is bound to: that of the buffer, if it has one.
+    pub(super) fn region(&self, buffer: u64, (address, length): (u64, u32)) -> Option<&Region> {
+        let memory = &self.memory[self.memory_of(address, length)?];
+        Some(memory.buffers.get(&buffer).unwrap_or(&memory.local))
     }
 
-    /// The key under which a peer reaches some bytes, where there are no windows: that of the whole pool.
-    pub(super) fn exposed_key(&mut self, address: u64, length: u32) -> io::Result<u32> {
-        let index = self.memory_of(address, length).ok_or(io::ErrorKind::NotFound)?;
+    /// Prepares a buffer for an exposure, and gives the key under which a peer reaches it where there are no windows.
+    pub(super) fn prepare(&mut self, lease: &Lease, limits: &DeviceLimits) -> io::Result<u32> {
+        let slot = lease.slot();
+        let address = slot.0.as_ptr() as u64;
+        let index = self.memory_of(address, 0).ok_or(io::ErrorKind::NotFound)?;
         let memory = &mut self.memory[index];
-        if memory.exposed.is_none() {
-            let rights = Rights { remote_read: true, remote_write: true, windows: false };
-            memory.exposed = Some(Region::new(&self.raw, &memory.local.pool, rights)?);
+        if limits.windows && limits.bounded_windows {
+            return Ok(0);
         }
-        Ok(memory.exposed.as_ref().map_or(0, Region::remote_key))
+        if let Some(region) = memory.buffers.get(&address) {
+            return Ok(region.remote_key());
+        }
+        let open = !limits.windows;
+        let rights = Rights { remote_read: open, remote_write: open, windows: limits.windows };
+        let region = Region::part(&self.raw, &memory.local.pool, slot, rights)?;
+        let key = region.remote_key();
+        memory.buffers.insert(address, region);
+        Ok(key)
     }
 
     /// A closed window.

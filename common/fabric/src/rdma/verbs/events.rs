@@ -32,7 +32,7 @@ impl Device {
     }
 
     fn on_connection_event(&mut self, reactor: &mut Reactor, event: CmEvent) {
-        tracing::trace!(?event, "event of a connection");
+        tracing::debug!(kind = ?event.kind, status = event.status, "event of a connection");
         if let Some(index) = listener::listener_of(event.context).filter(|_| event.context != u64::MAX) {
             if event.kind == CmEventKind::Request {
                 self.on_request(index, event);

@@ -74,7 +74,8 @@ pub(super) fn bind(id: u64, exposure: Key, domain: &Domain, exposures: &Exposure
     let exposure = exposures.get(exposure)?;
     let window = exposure.window.as_ref()?;
     let (address, length) = exposure.range;
-    let region = domain.region(address, length)?;
+    let buffer = exposure.lease.slot().0.as_ptr() as u64;
+    let region = domain.region(buffer, exposure.range)?;
     Some(WorkRequest {
         id,
         operation: Operation::bind(window, region, address, length, exposure.writable),

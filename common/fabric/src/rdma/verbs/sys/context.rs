@@ -12,6 +12,8 @@ use super::{check, check_code};
 /// right; its library has no SEND with Invalidate; and memory of a request whose completion is not asked for stays with
 /// the network stack even when a later request has completed.
 const SIW_VENDOR: u32 = 0x0062_6d74;
+/// Linux's driver for RoCE in software, which looks at a window's key and rights, but not at where it ends.
+const RXE_VENDOR: u32 = 0x00ff_ffff;
 /// `device_cap_flags`: memory windows of type 2A and 2B, which a work request binds and a peer can invalidate.
 const MEMORY_WINDOW_TYPE_2: u32 = 1 << 23 | 1 << 24;
 
@@ -35,6 +37,8 @@ pub(crate) struct DeviceLimits {
     pub(crate) initiator_depth: u8,
     /// Whether there are memory windows of type 2.
     pub(crate) windows: bool,
+    /// Whether an access through a window is kept to the window's bounds.
+    pub(crate) bounded_windows: bool,
     /// Whether it speaks iWARP: no receiver-not-ready, and a READ's sink is written as by a peer.
     pub(crate) iwarp: bool,
     /// Whether the sink of a READ must allow remote writes.
@@ -64,6 +68,7 @@ impl Context {
             responder_resources: byte(attributes.max_qp_rd_atom),
             initiator_depth: byte(attributes.max_qp_init_rd_atom),
             windows,
+            bounded_windows: attributes.vendor_id != RXE_VENDOR,
             iwarp,
             writable_sinks: iwarp && attributes.vendor_id != SIW_VENDOR,
             sends_invalidate: attributes.vendor_id != SIW_VENDOR,

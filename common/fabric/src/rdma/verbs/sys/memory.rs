@@ -51,18 +51,33 @@ impl Rights {
     }
 }
 
-/// A registered pool, which it keeps mapped.
+/// Registered memory of a pool, which it keeps mapped.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(super) raw: NonNull<ffi::ibv_mr>,
     pub(crate) pool: Pool,
+    base: u64,
+    bytes: usize,
 }
 
 impl Region {
+    /// Registers a whole pool.
     pub(crate) fn new(domain: &Domain, pool: &Pool, rights: Rights) -> io::Result<Self> {
-        let (base, bytes) = pool.extent();
-        // SAFETY: the mapping is `bytes` long and lives as long as the pool, of which a handle is kept until the
-        // region is gone.
+        Self::part(domain, pool, pool.extent(), rights)
+    }
+
+    /// Registers a part of a pool.
+    pub(crate) fn part(
+        domain: &Domain,
+        pool: &Pool,
+        (base, bytes): (NonNull<u8>, usize),
+        rights: Rights,
+    ) -> io::Result<Self> {
+        let (first, whole) = pool.extent();
+        let end = base.as_ptr() as usize + bytes;
+        assert!(base >= first && end <= first.as_ptr() as usize + whole, "a part of the pool");
+        // SAFETY: the range lies in the mapping by the assertion, and the mapping lives as long as the pool, of which
+        // a handle is kept until the region is gone.
         let raw =
             unsafe { ffi::ibv_reg_mr(domain.0.as_ptr(), base.as_ptr().cast(), bytes, rights.raw() as i32) };
         let raw = made(raw).map_err(|error| {
@@ -70,7 +85,7 @@ impl Region {
                 format!("cannot register {bytes} bytes of memory (see the limit of locked memory): {error}");
             io::Error::new(error.kind(), why)
         })?;
-        Ok(Self { raw, pool: pool.clone() })
+        Ok(Self { raw, pool: pool.clone(), base: base.as_ptr() as u64, bytes })
     }
 
     /// The key for our own requests.
@@ -87,9 +102,7 @@ impl Region {
 
     /// Whether the bytes at an address are in it.
     pub(crate) fn holds(&self, address: u64, length: u32) -> bool {
-        let (base, bytes) = self.pool.extent();
-        let first = base.as_ptr() as u64;
-        address >= first && address + u64::from(length) <= first + bytes as u64
+        address >= self.base && address + u64::from(length) <= self.base + self.bytes as u64
     }
 }
 
