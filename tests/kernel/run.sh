@@ -17,7 +17,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/scripts/lib.sh
 . "$here/../scripts/lib.sh"
 
-LANES=(siw/iwarp rxe/kernel)
+# The scenario 39 leaves a kernel that is of no further use: a lane that has it comes last.
+LANES=(rxe/kernel siw/iwarp)
 
 main() {
     prepare

@@ -13,9 +13,9 @@ harmless='nvme.*: (rdma connection establishment failed|Connect rejected|rdma_re
 harmless+='|nvme.*: (failed to send request|failed nvme_keep_alive_end_io|nvme_rdma_post_recv failed|I/O .* timeout|starting error recovery|Failed reconnect attempt|Reconnecting in)'
 harmless+='|no usable path - requeuing I/O|module verification failed|loading out-of-tree module'
 # And about an emulated machine on a busy one.
-harmless+='|clocksource: |hrtimer: interrupt took|workqueue: .* hogged CPU|perf: interrupt took'
+harmless+='|callbacks suppressed|clocksource: |hrtimer: interrupt took|workqueue: .* hogged CPU|perf: interrupt took'
 
-# Whether the last scenario could be undone.
+# Whether the last scenario was undone.
 clean=true
 
 main() {
@@ -32,8 +32,8 @@ main() {
     for scenario in "$@"; do
         if $clean; then run_scenario "$scenario"; else result "FAIL  $driver/$provider $scenario: not run"; fi
     done
-    $clean || return 0
     compare_commands
+    $clean || return 0
     take_down_links >>"$logs/links.log" 2>&1
 }
 
@@ -65,7 +65,9 @@ run_scenario() {
     : >"$expected"
     echo "ringfab-scenario $title" >/dev/kmsg
     timeout -k 5 300 bash "./$name.sh" >"$log" 2>&1 </dev/null || status=$?
-    if ! timeout -k 5 90 bash ./clean-up.sh >"$logs/clean-up.log" 2>&1; then
+    if [[ -e $logs/last ]]; then
+        clean=false
+    elif ! timeout -k 5 90 bash ./clean-up.sh >"$logs/clean-up.log" 2>&1; then
         clean=false status=1
         cat "$logs/clean-up.log" >>"$log"
         echo "could not clean up, the kernel is in no state for other scenarios" >>"$log"
