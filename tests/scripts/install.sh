@@ -28,7 +28,9 @@ want_build() {
     want pkg-config pkg-config
     [ -e /usr/include/infiniband/verbs.h ] || WANTED+=(libibverbs-dev)
     [ -e /usr/include/rdma/rdma_cma.h ] || WANTED+=(librdmacm-dev)
-    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || WANTED+=(libclang-dev)
+    # With the compiler's own headers; other libraries that begin with the same name are of no use.
+    compgen -G '/usr/lib/llvm-*/lib/libclang-[0-9]*.so*' >/dev/null &&
+        compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h' >/dev/null || WANTED+=(libclang-dev)
 }
 
 want_fuzz() { want c++ g++; }
