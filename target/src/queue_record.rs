@@ -44,7 +44,7 @@ pub struct QueueParameters {
 /// What a queue has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Read commands that completed, Compare included.
+    /// Read commands that completed, Compare and Verify included.
     pub commands_read: u64,
     /// Write commands that completed.
     pub commands_write: u64,
@@ -108,7 +108,7 @@ impl QueueRecord {
         self.peer
     }
 
-    /// A read (or Compare) of `bytes` completed.
+    /// A read (or Compare, or Verify) of `bytes` completed.
     pub fn note_read(&self, bytes: u64) {
         add(&self.commands_read, 1);
         add(&self.bytes_read, bytes);

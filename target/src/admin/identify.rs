@@ -4,9 +4,7 @@ mod controller;
 mod namespace;
 
 use ringfab_spec::Status;
-use ringfab_spec::identify::{
-    Cns, CommandSet, CommandSetVector, CommandSetVectors, DATA_LEN, IdentifyNvmController, NamespaceList,
-};
+use ringfab_spec::identify::{Cns, CommandSet, CommandSetVector, CommandSetVectors, DATA_LEN, NamespaceList};
 
 use super::page::Page;
 use super::{AdminOutcome, NSID};
@@ -42,8 +40,7 @@ pub(super) fn identify(controller: &Controller, command: Command<'_>) -> Result<
         }
         Cns::COMMAND_SET_CONTROLLER => {
             check_csi(command)?;
-            // All zero: no limits beyond those of the fields of the commands.
-            Page::of(&IdentifyNvmController::zeroed())
+            Page::of(&controller::nvm())
         }
         Cns::COMMAND_SET_ACTIVE_NAMESPACES => {
             check_csi(command)?;

@@ -300,7 +300,9 @@ impl Queue {
         let Some(Attachment { controller, record }) = &self.attached else { return };
         match request.work {
             _ if self.id == 0 => {}
-            Work::Read(extent) | Work::Compare(extent) => record.note_read(extent.length),
+            Work::Read(extent) | Work::Compare(extent) | Work::Verify { extent, .. } => {
+                record.note_read(extent.length);
+            }
             Work::Write { extent, .. } => record.note_write(extent.length),
             _ => record.note_other(),
         }

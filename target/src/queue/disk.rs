@@ -1,29 +1,22 @@
 //! What requests ask of the disks.
 
-use std::sync::Arc;
-
 use ringfab_block::{BlockError, Disk, Finished, Operation, Started, Tag};
-use ringfab_spec::FromBytes;
 use ringfab_spec::Status;
-use ringfab_spec::sqe::DsmRange;
 
 use super::life::pieces;
-use super::parse::{self, Extent, NamespaceView, Transfer, Work};
+use super::parse::{COPY_PIECE_BYTES, Extent, Transfer, Work};
 use super::request::Held;
 use super::{Phase, Queue, Slot, State};
 use crate::core::Env;
 use crate::failure::Failure;
-use crate::namespace::Namespace;
-use crate::subsystem::NSID_MAX;
-
-/// Flushes of one command that run at once: as many as the kinds of a tag.
-const FLUSHES_PER_ROUND: u32 = 1 << u8::BITS;
 
 impl Queue {
-    /// Bytes of the disk that a request needs beside the host's, to compare the two.
-    pub(super) fn bytes_to_compare(&self, slot: Slot) -> u32 {
+    /// Bytes of the disk that a request needs buffers for beside the host's: to compare the two, or to pass on.
+    pub(super) fn bytes_of_disk(&self, slot: Slot, chunk_bytes: u32) -> u32 {
         match self.requests[slot].work {
             Work::Compare(extent) => extent.length as u32,
+            Work::Verify { extent, .. } => chunk_bytes.min(extent.length as u32),
+            Work::Copy(_) => COPY_PIECE_BYTES,
             _ => 0,
         }
     }
@@ -72,8 +65,8 @@ impl Queue {
                 self.start(env, slot, extent.disk, 0, operation);
             }
             Work::Flush { disk } => self.start(env, slot, disk, 0, Operation::Flush),
-            Work::FlushAll { .. } => self.flush_rounds(env, slot),
-            Work::Discard { disk, .. } => self.discard_next(env, slot, disk),
+            Work::FlushAll { .. } => self.next_step(env, slot),
+            Work::Discard { .. } | Work::Verify { .. } | Work::Copy(_) => self.first_step(env, slot),
             Work::Controller | Work::Nothing => unreachable!("not the disks' work"),
         }
         self.reply_when_done(env, slot);
@@ -88,11 +81,7 @@ impl Queue {
             }
             return;
         }
-        match self.requests[slot].work {
-            Work::Discard { disk, .. } => self.discard_next(env, slot, disk),
-            Work::FlushAll { .. } => self.flush_rounds(env, slot),
-            _ => {}
-        }
+        self.next_step(env, slot);
         self.reply_when_done(env, slot);
     }
 
@@ -101,7 +90,9 @@ impl Queue {
         match self.requests[slot].work {
             Work::Read(extent) | Work::Compare(extent) => Some(extent.disk),
             Work::Write { extent, .. } | Work::WriteZeroes { extent, .. } => Some(extent.disk),
+            Work::Verify { extent, .. } => Some(extent.disk),
             Work::Flush { disk } | Work::Discard { disk, .. } => Some(disk),
+            Work::Copy(copying) => Some(copying.disk),
             Work::FlushAll { rounds } => self.namespace_of_round(rounds, kind).map(|one| one.index()),
             Work::Controller | Work::Nothing => None,
         }
@@ -127,66 +118,7 @@ impl Queue {
         }
     }
 
-    /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
-    /// others from being flushed.
-    fn flush_rounds(&mut self, env: &mut Env, slot: Slot) {
-        while self.requests[slot].pending == 0 {
-            let Work::FlushAll { rounds } = &mut self.requests[slot].work else { return };
-            if u32::from(*rounds) * FLUSHES_PER_ROUND >= NSID_MAX {
-                return;
-            }
-            *rounds += 1;
-            let round = *rounds;
-            for kind in 0..=u8::MAX {
-                let namespace = self.namespace_of_round(round, kind).filter(|one| one.is_ready());
-                if let Some(disk) = namespace.map(|one| one.index()) {
-                    self.start(env, slot, disk, kind, Operation::Flush);
-                }
-            }
-        }
-    }
-
-    /// The namespace that the operation `kind` of a round (counted from one) flushes. It depends on the identifier alone
-    /// and not on which namespaces are ready, since that may change before the completion comes.
-    fn namespace_of_round(&self, round: u8, kind: u8) -> Option<&Arc<Namespace>> {
-        let before = u32::from(round).checked_sub(1)? * FLUSHES_PER_ROUND;
-        self.controller()?.namespace(before + u32::from(kind) + 1)
-    }
-
-    /// One range of a Dataset Management command after the other.
-    fn discard_next(&mut self, env: &mut Env, slot: Slot, disk: usize) {
-        while self.requests[slot].pending == 0 && self.requests[slot].status.is_success() {
-            let Work::Discard { ranges, next, .. } = &mut self.requests[slot].work else { return };
-            if *next == *ranges {
-                return;
-            }
-            let index = usize::from(*next);
-            *next += 1;
-            match self.discard_range(slot, index) {
-                Ok(Extent { length: 0, .. }) => {}
-                Ok(Extent { offset, length, .. }) => {
-                    self.start(env, slot, disk, 0, Operation::Discard { offset, length });
-                }
-                Err(failure) => self.requests[slot].fail(failure),
-            }
-        }
-    }
-
-    fn discard_range(&self, slot: Slot, index: usize) -> Result<Extent, Failure> {
-        let request = &self.requests[slot];
-        let Some(Held::Buffer(data)) = request.held.first() else {
-            unreachable!("the ranges stay in their buffer until the command completes")
-        };
-        let bytes = &data[index * size_of::<DsmRange>()..][..size_of::<DsmRange>()];
-        let range = DsmRange::read_from_bytes(bytes).expect("as long as a range");
-        let nsid = request.command.nsid.get();
-        let namespace = self.controller().and_then(|controller| controller.namespace(nsid));
-        let view = namespace.map(|namespace| NamespaceView::of(namespace));
-        let view = view.ok_or(Failure::new(Status::INVALID_NAMESPACE))?;
-        parse::discard_extent(&view, range.slba.get(), range.nlb.get())
-    }
-
-    fn start(&mut self, env: &mut Env, slot: Slot, disk: usize, kind: u8, operation: Operation) {
+    pub(super) fn start(&mut self, env: &mut Env, slot: Slot, disk: usize, kind: u8, operation: Operation) {
         let Some(disk) = env.disks.get_mut(disk).and_then(Option::as_mut) else {
             return self.requests[slot].fail(Failure::transient(Status::NAMESPACE_NOT_READY));
         };
@@ -208,6 +140,9 @@ impl Queue {
         if let Some(buffer) = finished.buffer {
             request.held[piece] = Held::Buffer(buffer);
         }
+        if let (Work::Copy(_), Some(source)) = (request.work, finished.source) {
+            request.held[piece] = Held::Lease(source);
+        }
         if let Err(error) = finished.result {
             request.fail(Failure::transient(status_of(error)));
         }
@@ -217,8 +152,10 @@ impl Queue {
         if self.requests[slot].pending != 0 {
             return;
         }
-        if matches!(self.requests[slot].work, Work::Compare(_)) {
-            self.compare(env, slot);
+        match self.requests[slot].work {
+            Work::Compare(_) => self.compare(env, slot),
+            Work::Copy(copying) => self.note_copied(slot, copying),
+            _ => {}
         }
         self.shutdown_flushed(slot);
         self.reply(env, slot);

@@ -31,7 +31,8 @@ impl Queue {
         }
         let line = self.line_of(slot);
         // Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
-        let behind = env.hosts.first_waiting(self.host, line).is_some() && self.bytes_to_take(slot) != [0, 0];
+        let behind = env.hosts.first_waiting(self.host, line).is_some()
+            && self.bytes_to_take(slot, env.chunk_bytes) != [0, 0];
         if behind || !self.take_buffers(env, slot) {
             let generation = self.requests[slot].generation;
             let waiter = Waiter { queue: self.number, slot: slot.number(), generation };
@@ -67,7 +68,7 @@ impl Queue {
     /// `NeedBuffer -> DataIn`, with all the buffers that the request will ever need, or not at all.
     pub(super) fn take_buffers(&mut self, env: &mut Env, slot: Slot) -> bool {
         let pool = env.hosts.pool(self.host, self.line_of(slot));
-        let wanted = self.bytes_to_take(slot);
+        let wanted = self.bytes_to_take(slot, env.chunk_bytes);
         let held = &mut self.requests[slot].held;
         let here = held.len();
         for bytes in wanted {
@@ -87,10 +88,10 @@ impl Queue {
 
     /// Bytes that the request needs buffers for: the host's data, and what the disk holds in its place. Data that came in
     /// the capsule is in a buffer.
-    fn bytes_to_take(&self, slot: Slot) -> [u32; 2] {
+    fn bytes_to_take(&self, slot: Slot, chunk_bytes: u32) -> [u32; 2] {
         let request = &self.requests[slot];
         let in_capsule = matches!(request.host, HostMemory::Capsule { .. });
-        [if in_capsule { 0 } else { request.length }, self.bytes_to_compare(slot)]
+        [if in_capsule { 0 } else { request.length }, self.bytes_of_disk(slot, chunk_bytes)]
     }
 
     /// Where the request waits for buffers.

@@ -13,6 +13,7 @@ mod disk;
 mod life;
 mod parse;
 mod request;
+mod steps;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +30,10 @@ use crate::core::{Env, HostId};
 use crate::queue_record::QueueRecord;
 use crate::transport::rdma::{Link, WorkId};
 
-pub(crate) use parse::TRANSFER_BYTES_MAX;
+pub(crate) use parse::{
+    COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX,
+    DSM_RANGES_MAX, TRANSFER_BYTES_MAX,
+};
 pub use request::State;
 pub(crate) use request::{Requests, Slot};
 

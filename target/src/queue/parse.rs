@@ -1,5 +1,6 @@
 //! From a command's bytes to work that can only be valid, or to the failure that the host is told.
 
+use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{IoOpcode, Sgl, Status, SubmissionEntry};
 
 use crate::failure::Failure;
@@ -7,6 +8,19 @@ use crate::namespace::Namespace;
 
 /// Bytes that one command may transfer: 2^8 units of the smallest page, as Identify says in MDTS.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
+/// Source ranges of a Copy (MSRC), bytes of one of them (MSSRL) and of all together (MCL).
+pub(crate) const COPY_RANGES_MAX: u16 = 128;
+pub(crate) const COPY_RANGE_BYTES_MAX: u32 = TRANSFER_BYTES_MAX;
+pub(crate) const COPY_BYTES_MAX: u32 = 16 << 20;
+
+/// Bytes that a Copy moves at a time: what the buffers of commands with data in their capsules have.
+pub(crate) const COPY_PIECE_BYTES: u32 = 64 << 10;
+
+/// Ranges of a Dataset Management command (DMRL, which cannot say 256), blocks of one (DMRSL) and of all (DMSL).
+pub(crate) const DSM_RANGES_MAX: u16 = 255;
+pub(crate) const DSM_RANGE_BLOCKS_MAX: u32 = 4 << 20;
+pub(crate) const DSM_BLOCKS_MAX: u64 = DSM_RANGES_MAX as u64 * DSM_RANGE_BLOCKS_MAX as u64;
 
 /// Offsets of fields in a submission queue entry, for error locations.
 mod at {
@@ -16,6 +30,10 @@ mod at {
     pub(super) const SGL_LENGTH: u16 = 32;
     pub(super) const CDW10: u16 = 40;
     pub(super) const CDW12: u16 = 48;
+    /// Descriptor Format and protection information of the reads, of Copy.
+    pub(super) const COPY_FORMAT: u16 = 49;
+    /// Directive Type.
+    pub(super) const DTYPE: u16 = 50;
 }
 
 /// A range of a namespace, checked against its size when it was made.
@@ -48,8 +66,28 @@ pub(crate) enum Work {
     FlushAll { rounds: u8 },
     /// Deallocate the ranges that the host's data lists; `next` is the first not yet begun.
     Discard { disk: usize, ranges: u16, next: u16 },
+    /// Read the range, of which so many bytes were begun, and forget it.
+    Verify { extent: Extent, begun: u64 },
+    /// Copy the ranges that the host's data lists.
+    Copy(Copying),
     /// An admin or Fabrics command, for the controller.
     Controller,
+}
+
+/// How far a Copy is: it moves one piece at a time, of one range after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copying {
+    pub(crate) disk: usize,
+    /// Source ranges that the host's data lists.
+    pub(crate) ranges: u16,
+    /// The range that is being copied, and bytes of it that are copied.
+    pub(crate) range: u16,
+    pub(crate) done: u64,
+    /// Where on the disk the next piece goes.
+    pub(crate) to: u64,
+    /// Bytes of the piece that was read and not yet written.
+    pub(crate) read: u32,
+    pub(crate) durable: bool,
 }
 
 /// The direction and size of a command's data.
@@ -92,8 +130,7 @@ pub(crate) fn io_work(
     if command.fuse() != 0 {
         return Err(Failure::at(Status::INVALID_FIELD, at::FLAGS));
     }
-    let nsid = command.nsid.get();
-    let opcode = command.opcode;
+    let (nsid, opcode) = (command.nsid.get(), command.opcode);
     if opcode == IoOpcode::FLUSH.0 && nsid == u32::MAX {
         return Ok((Work::FlushAll { rounds: 0 }, Transfer::None));
     }
@@ -108,6 +145,8 @@ pub(crate) fn io_work(
         IoOpcode::FLUSH => Ok((Work::Flush { disk: view.disk }, Transfer::None)),
         IoOpcode::WRITE_ZEROES => write_zeroes(command, &view),
         IoOpcode::DATASET_MANAGEMENT => dataset_management(command, &view),
+        IoOpcode::VERIFY => verify(command, &view),
+        IoOpcode::COPY => copy(command, &view),
         _ => Err(Failure::at(Status::INVALID_OPCODE, 0)),
     }
 }
@@ -207,6 +246,7 @@ fn read_or_compare(
 
 fn write(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transfer), Failure> {
     view.writable()?;
+    no_directive(command)?;
     let (extent, length) = data_extent(command, view)?;
     Ok((Work::Write { extent, durable: command.fua() }, Transfer::ToController(length)))
 }
@@ -218,14 +258,45 @@ fn write_zeroes(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work
     Ok((Work::WriteZeroes { extent, deallocate: command.deac(), durable: command.fua() }, Transfer::None))
 }
 
+fn verify(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transfer), Failure> {
+    // Its limit is that of a transfer (VSL).
+    let (extent, _) = data_extent(command, view)?;
+    Ok((Work::Verify { extent, begun: 0 }, Transfer::None))
+}
+
+/// What the ranges themselves say is checked when they are here, by [`check_copy`].
+fn copy(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transfer), Failure> {
+    let dword_12 = command.copy_dword12();
+    view.writable()?;
+    if dword_12.desfmt() != 0 {
+        return Err(Failure::at(Status::INVALID_FIELD, at::COPY_FORMAT));
+    }
+    if dword_12.prinfor() != 0 {
+        return Err(Failure::at_bit(Status::INVALID_FIELD, at::COPY_FORMAT, 4));
+    }
+    no_directive(command)?;
+    no_protection(command)?;
+    let ranges = u16::from(dword_12.nr_z()) + 1;
+    if ranges > COPY_RANGES_MAX {
+        return Err(Failure::at(Status::COMMAND_SIZE_LIMIT_EXCEEDED, at::CDW12));
+    }
+    let to = view.extent(command.slba(), 1)?.offset;
+    let durable = dword_12.fua();
+    let copying = Copying { disk: view.disk, ranges, range: 0, done: 0, to, read: 0, durable };
+    Ok((Work::Copy(copying), Transfer::ToController(u32::from(ranges) * CopyRange::SIZE as u32)))
+}
+
 fn dataset_management(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transfer), Failure> {
     let ranges = command.dsm_ranges();
-    let length = u32::from(ranges) * 16;
+    let length = u32::from(ranges) * DsmRange::SIZE as u32;
     if !command.dsm_deallocate() {
         // The hints about access alone ask for nothing that we could do, but the ranges still travel.
         return Ok((Work::Discard { disk: view.disk, ranges: 0, next: 0 }, Transfer::ToController(length)));
     }
     view.writable()?;
+    if ranges > DSM_RANGES_MAX {
+        return Err(Failure::at(Status::COMMAND_SIZE_LIMIT_EXCEEDED, at::CDW10));
+    }
     Ok((Work::Discard { disk: view.disk, ranges, next: 0 }, Transfer::ToController(length)))
 }
 
@@ -247,15 +318,53 @@ fn no_protection(command: &SubmissionEntry) -> Result<(), Failure> {
     Ok(())
 }
 
+/// No directive is supported, so that the type of each write must be that of none.
+fn no_directive(command: &SubmissionEntry) -> Result<(), Failure> {
+    if command.copy_dword12().dtype() != 0 {
+        return Err(Failure::at_bit(Status::INVALID_FIELD, at::DTYPE, 4));
+    }
+    Ok(())
+}
+
 /// The blocks of a range of a Dataset Management command.
 pub(crate) fn discard_extent(view: &NamespaceView, lba: u64, blocks: u32) -> Result<Extent, Failure> {
+    if blocks > DSM_RANGE_BLOCKS_MAX {
+        return Err(Failure::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
+    }
     view.extent(lba, u64::from(blocks)).map_err(|failure| Failure { location: None, ..failure })
 }
 
-/// A descriptor names as many bytes as the command transfers. Only that of Dataset Management may name more: Linux always
-/// describes the memory for all 256 ranges.
+/// The blocks of a source range of a Copy.
+pub(crate) fn copy_extent(view: &NamespaceView, range: &CopyRange) -> Result<Extent, Failure> {
+    let blocks = u64::from(range.nlb());
+    if blocks << view.block_shift > u64::from(COPY_RANGE_BYTES_MAX) {
+        return Err(Failure::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
+    }
+    view.extent(range.slba.get(), blocks).map_err(|failure| Failure { location: None, ..failure })
+}
+
+/// Whether all ranges of a Copy, and where they go to, lie within the namespace and the limits. Of a range that does not,
+/// dword 0 has the number.
+pub(crate) fn check_copy(
+    view: &NamespaceView,
+    copying: &Copying,
+    range: impl Fn(u16) -> CopyRange,
+) -> Result<(), Failure> {
+    let mut bytes = 0;
+    for index in 0..copying.ranges {
+        let extent = copy_extent(view, &range(index));
+        bytes += extent.map_err(|failure| Failure { dw0: u32::from(index), ..failure })?.length;
+    }
+    if bytes > u64::from(COPY_BYTES_MAX) {
+        return Err(Failure::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
+    }
+    view.extent(copying.to >> view.block_shift, bytes >> view.block_shift).map(drop)
+}
+
+/// A descriptor names as many bytes as the command transfers. Only those of lists of ranges may name more: Linux always
+/// describes the memory for all 256 ranges of Dataset Management.
 fn check_length(length: u32, needed: u32, work: Work) -> Result<(), Failure> {
-    let longer = matches!(work, Work::Discard { .. }) && length > needed;
+    let longer = matches!(work, Work::Discard { .. } | Work::Copy(_)) && length > needed;
     if longer || length == needed {
         return Ok(());
     }
@@ -263,80 +372,4 @@ fn check_length(length: u32, needed: u32, work: Work) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use ringfab_spec::FromBytes;
-
-    use super::*;
-
-    const VIEW: NamespaceView =
-        NamespaceView { disk: 3, block_shift: 9, blocks: 1 << 20, read_only: false, ready: true };
-
-    /// Any 64 bytes, though most often a command that is nearly right.
-    fn commands() -> impl Strategy<Value = SubmissionEntry> {
-        let opcodes = prop::sample::select(vec![0x00, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0c, 0xff]);
-        let near_end = prop_oneof![0..(1_u64 << 21), any::<u64>()];
-        let kinds = prop::sample::select(vec![0x40_u8, 0x4f, 0x01, 0x00, 0x5a]);
-        let parts = (opcodes, near_end, any::<u32>(), kinds, any::<bool>());
-        (any::<[u8; 64]>(), parts).prop_map(|(mut bytes, (opcode, lba, blocks, kind, tame))| {
-            if tame {
-                (bytes[0], bytes[1], bytes[39]) = (opcode, 0x40, kind);
-                bytes[4..8].copy_from_slice(&1_u32.to_le_bytes());
-                bytes[40..48].copy_from_slice(&lba.to_le_bytes());
-                bytes[48..52].copy_from_slice(&(blocks & 0x4200_ffff).to_le_bytes());
-            }
-            SubmissionEntry::read_from_bytes(&bytes).expect("64 bytes")
-        })
-    }
-
-    fn extent_of(work: Work) -> Option<Extent> {
-        match work {
-            Work::Read(extent) | Work::Compare(extent) => Some(extent),
-            Work::Write { extent, .. } | Work::WriteZeroes { extent, .. } => Some(extent),
-            _ => None,
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_a_command_says_its_work_lies_within_the_namespace(command in commands()) {
-            let found = io_work(&command, |nsid| (nsid == 1).then_some(VIEW));
-            let Ok((work, transfer)) = found else { return Ok(()) };
-            prop_assert!(transfer.length() <= TRANSFER_BYTES_MAX);
-            if let Some(extent) = extent_of(work) {
-                let end = extent.offset.checked_add(extent.length).expect("no wrap");
-                prop_assert!(end <= VIEW.blocks << VIEW.block_shift && extent.length > 0);
-                prop_assert!(transfer == Transfer::None || u64::from(transfer.length()) == extent.length);
-            }
-        }
-
-        #[test]
-        fn whatever_a_descriptor_says_the_data_lie_within_the_capsule_or_do_not_wrap(
-            command in commands(),
-            length in 0_u32..=TRANSFER_BYTES_MAX,
-            capsule_bytes in 0_u32..=65_536,
-            to_host: bool,
-            discards: bool,
-        ) {
-            let transfer = if to_host { Transfer::ToHost(length) } else { Transfer::ToController(length) };
-            let work = if discards { Work::Discard { disk: 3, ranges: 1, next: 0 } } else { Work::Controller };
-            match host_memory(&command, (work, transfer), capsule_bytes) {
-                Ok(HostMemory::Capsule { offset }) => {
-                    prop_assert!(!to_host && u64::from(offset) + u64::from(length) <= u64::from(capsule_bytes));
-                }
-                Ok(HostMemory::Registered { address, .. }) => {
-                    prop_assert!(address.checked_add(u64::from(length)).is_some());
-                }
-                Ok(HostMemory::None) => prop_assert_eq!(length, 0),
-                Err(failure) => prop_assert!(failure.status.dnr() && failure.location.is_some()),
-            }
-        }
-
-        #[test]
-        fn whatever_a_range_says_it_lies_within_the_namespace(lba: u64, blocks: u32) {
-            if let Ok(extent) = discard_extent(&VIEW, lba, blocks) {
-                prop_assert!(extent.offset + extent.length <= VIEW.blocks << VIEW.block_shift);
-            }
-        }
-    }
-}
+mod tests;

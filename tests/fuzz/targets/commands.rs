@@ -16,12 +16,12 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use ringfab_block::Backing;
-use ringfab_spec::sqe::DsmRange;
+use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{FromBytes, IoOpcode, SubmissionEntry};
 use uuid::Uuid;
 
 use namespace::{Namespace, NamespaceParameters};
-use parse::{Extent, HostMemory, NamespaceView, TRANSFER_BYTES_MAX, Transfer, Work};
+use parse::{Copying, Extent, HostMemory, NamespaceView, TRANSFER_BYTES_MAX, Transfer, Work};
 
 /// Bytes of each namespace.
 const BYTES: u64 = 64 << 20;
@@ -62,6 +62,8 @@ fuzz_target!(|capsule: &[u8]| {
         IoOpcode::FLUSH,
         IoOpcode::WRITE_ZEROES,
         IoOpcode::DATASET_MANAGEMENT,
+        IoOpcode::VERIFY,
+        IoOpcode::COPY,
     ];
     command.nsid.set(1 + command.nsid.get() % 3);
     command.opcode = known[usize::from(command.opcode) % known.len()].0;
@@ -74,19 +76,40 @@ fuzz_target!(|capsule: &[u8]| {
             check_extent(extent);
         }
     }
+    if let Ok((Work::Copy(copying), _)) = parse::io_work(&command, view) {
+        check_copy(&copying, data);
+    }
 });
+
+/// A Copy that is let through reads and writes within its namespace only.
+fn check_copy(copying: &Copying, data: &[u8]) {
+    let ranges: Vec<CopyRange> = data
+        .chunks_exact(CopyRange::SIZE)
+        .map(|range| CopyRange::read_from_bytes(range).expect("as long as a range"))
+        .collect();
+    let namespace = view(copying.disk as u32).expect("it is there");
+    let copying = Copying { ranges: copying.ranges.min(ranges.len() as u16), ..*copying };
+    if parse::check_copy(&namespace, &copying, |index| ranges[usize::from(index)]).is_ok() {
+        let extents = ranges[..usize::from(copying.ranges)].iter().map(|range| parse::copy_extent(&namespace, range));
+        let extents: Vec<Extent> = extents.map(|extent| extent.expect("it was checked")).collect();
+        extents.iter().copied().for_each(check_extent);
+        let bytes: u64 = extents.iter().map(|extent| extent.length).sum();
+        assert!(copying.to + bytes <= BYTES);
+    }
+}
 
 fn check(command: &SubmissionEntry, capsule_bytes: u32) {
     let Ok((work, transfer)) = parse::io_work(command, view) else { return };
     if let Work::Read(extent)
     | Work::Compare(extent)
     | Work::Write { extent, .. }
-    | Work::WriteZeroes { extent, .. } = work
+    | Work::WriteZeroes { extent, .. }
+    | Work::Verify { extent, .. } = work
     {
         check_extent(extent);
         assert!(transfer == Transfer::None || u64::from(transfer.length()) == extent.length);
     }
-    let changes = matches!(work, Work::Write { .. } | Work::WriteZeroes { .. });
+    let changes = matches!(work, Work::Write { .. } | Work::WriteZeroes { .. } | Work::Copy(_));
     assert!(!changes || command.nsid.get() == 1, "only one namespace can be written");
     assert!(transfer.length() <= TRANSFER_BYTES_MAX);
     match parse::host_memory(command, (work, transfer), capsule_bytes) {

@@ -44,6 +44,14 @@ data() {
     read_back
     cmp -i $((2 * block)) -n $((2 * block)) /tmp/data /tmp/read
     cmp -i $((6 * block)) /tmp/data /tmp/read
+    nvme write "$ns" "${at[@]}" --data-size=65536 --data=/tmp/data
+    works "reads, sends nothing" nvme verify "$ns" "${at[@]}"
+    # The blocks of a range are zero's based: blocks 12 and 13, then 8 to 11.
+    works "two ranges, in their order" nvme copy "$ns" --sdlba=512 --slbs=12,8 --blocks=1,3
+    nvme read "$ns" --start-block=512 --block-count=5 --data-size=$((6 * block)) --data=/tmp/read 2>/dev/null
+    cmp -i "$((4 * block)):0" -n $((2 * block)) /tmp/data /tmp/read
+    cmp -i "0:$((2 * block))" -n $((4 * block)) /tmp/data /tmp/read
+    refused "Invalid Field in Command" "format 0 only" nvme copy "$ns" --sdlba=512 --slbs=8 --blocks=1 --format=1
 }
 
 limits() {
@@ -57,10 +65,10 @@ limits() {
     refused "LBA Out of Range" "half of it behind the end" \
         nvme write "$ns" --start-block=$((end - 1)) --block-count=1 --data-size=$((2 * block)) --data=/tmp/data
     refused "LBA Out of Range" "behind the end" nvme write-zeroes "$ns" --start-block="$end" --block-count=0
+    refused "LBA Out of Range" "behind the end" nvme verify "$ns" --start-block="$end" --block-count=0
+    refused "LBA Out of Range" "behind the end" nvme copy "$ns" --sdlba=0 --slbs="$end" --blocks=0
     refused "Invalid Command Opcode" "reserved" nvme io-passthru "$ns" --opcode=0x7d --namespace-id="$(cat "/sys/class/block/$(basename "$ns")/nsid")"
-    refused "Invalid Command Opcode" "there is none" nvme verify "$ns" --start-block=0 --block-count=0
     refused "Invalid Command Opcode" "there is none" nvme write-uncor "$ns" --start-block=0 --block-count=0
-    refused "Invalid Command Opcode" "there is none" nvme copy "$ns" --sdlba=0 --slbs=8 --blocks=1
     refused "Invalid Command Opcode" "there are no reservations" nvme resv-report "$ns" --numd=16
 }
 

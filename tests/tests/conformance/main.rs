@@ -9,3 +9,4 @@ mod cm;
 mod connect;
 mod io;
 mod memory;
+mod ranges;

@@ -1,6 +1,6 @@
 //! Commands of the NVM Command Set 1.0, section 3.
 
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 
 use super::{IoOpcode, SubmissionEntry};
 use crate::macros::{bits, wire};
@@ -41,6 +41,58 @@ impl DsmRange {
     /// A range without context.
     pub fn new(slba: u64, nlb: u32) -> Self {
         Self { cattr: U32::new(0), nlb: U32::new(nlb), slba: U64::new(slba) }
+    }
+}
+
+bits! {
+    /// Dword 12 of Copy.
+    pub struct CopyDword12(U32 as u32) {
+        /// Number of Ranges, zero's based.
+        nr_z / with_nr_z: u8 = 7:0;
+        /// Descriptor Format of the source ranges.
+        desfmt / with_desfmt: u8 = 11:8;
+        /// Protection Information of the reads: PRACT and PRCHK.
+        prinfor / with_prinfor: u8 = 15:12;
+        /// Directive Type.
+        dtype / with_dtype: u8 = 23:20;
+        /// Protection Information of the writes: PRACT and PRCHK.
+        prinfow / with_prinfow: u8 = 29:26;
+        /// Force Unit Access.
+        fua / with_fua: bool = 30:30;
+        /// Limited Retry.
+        lr / with_lr: bool = 31:31;
+    }
+}
+
+wire! {
+    /// A source range of a Copy command, of Descriptor Format 0.
+    #[derive(Copy)]
+    pub struct CopyRange[32] {
+        0 => reserved0: [u8; 8],
+        /// Starting LBA.
+        8 => pub slba: U64,
+        /// Number of Logical Blocks, zero's based.
+        16 => pub nlb_z: U16,
+        18 => reserved18: [u8; 6],
+        /// Expected Initial Logical Block Reference Tag.
+        24 => pub eilbrt: U32,
+        /// Expected Logical Block Application Tag.
+        28 => pub elbat: U16,
+        /// Expected Logical Block Application Tag Mask.
+        30 => pub elbatm: U16,
+    }
+}
+
+impl CopyRange {
+    /// A range without protection information; one to 65,536 blocks.
+    pub fn new(slba: u64, blocks: u32) -> Self {
+        assert!((1..=65_536).contains(&blocks), "1 to 65,536 blocks");
+        Self { slba: U64::new(slba), nlb_z: U16::new((blocks - 1) as u16), ..Self::zeroed() }
+    }
+
+    /// Number of logical blocks, 1 to 65,536.
+    pub fn nlb(&self) -> u32 {
+        u32::from(self.nlb_z.get()) + 1
     }
 }
 
@@ -95,7 +147,24 @@ impl SubmissionEntry {
         }
     }
 
-    /// Starting LBA.
+    /// Verify `blocks` blocks from `slba`.
+    pub fn verify(cid: u16, nsid: u32, slba: u64, blocks: u32) -> Self {
+        Self::new(IoOpcode::VERIFY.0, cid, nsid).with_blocks(slba, blocks)
+    }
+
+    /// Copy `ranges` source ranges (1 to 256) of Descriptor Format 0, which the command's data lists, to `sdlba`.
+    pub fn copy(cid: u16, nsid: u32, sdlba: u64, ranges: u16) -> Self {
+        assert!((1..=256).contains(&ranges), "1 to 256 ranges");
+        let dword_12 = CopyDword12::default().with_nr_z((ranges - 1) as u8);
+        Self {
+            cdw10: U32::new(sdlba as u32),
+            cdw11: U32::new((sdlba >> 32) as u32),
+            cdw12: U32::new(dword_12.bits()),
+            ..Self::new(IoOpcode::COPY.0, cid, nsid)
+        }
+    }
+
+    /// Starting LBA; of Copy, the Starting Destination LBA.
     pub fn slba(&self) -> u64 {
         u64::from(self.cdw11.get()) << 32 | u64::from(self.cdw10.get())
     }
@@ -128,6 +197,11 @@ impl SubmissionEntry {
     /// Whether a Dataset Management command deallocates its ranges.
     pub fn dsm_deallocate(&self) -> bool {
         DsmAttributes::from_bits(self.cdw11.get()).ad()
+    }
+
+    /// Dword 12, of Copy.
+    pub fn copy_dword12(&self) -> CopyDword12 {
+        CopyDword12::from_bits(self.cdw12.get())
     }
 
     fn io_flags(&self) -> IoFlags {
@@ -165,6 +239,19 @@ mod tests {
         let entry = SubmissionEntry::write_zeroes(1, 1, 0, 1, true, false);
         assert_eq!(&entry.as_bytes()[48..52], [0, 0, 0, 0x02]);
         assert!(entry.deac() && !entry.fua() && entry.prinfo() == 0);
+    }
+
+    #[test]
+    fn copy_has_its_golden_bytes() {
+        let entry = SubmissionEntry::copy(1, 1, 0x1122_3344_5566_7788, 256);
+        let golden = [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0xff, 0, 0, 0];
+        assert_eq!((entry.opcode, &entry.as_bytes()[40..52]), (0x19, &golden[..]));
+        let range = CopyRange::new(0x0807_0605_0403_0201, 0x0b0b);
+        let golden = [1, 2, 3, 4, 5, 6, 7, 8, 0x0a, 0x0b, 0, 0];
+        assert_eq!((&range.as_bytes()[8..20], range.nlb()), (&golden[..], 0x0b0b));
+        let dword = CopyDword12::from_bits(0x7c50_b300);
+        assert_eq!((dword.nr_z(), dword.desfmt(), dword.prinfor()), (0, 3, 0xb));
+        assert_eq!((dword.dtype(), dword.prinfow(), dword.fua(), dword.lr()), (5, 0xf, true, false));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! | module | commands |
 //! | --- | --- |
 //! | `admin` | Identify, Get Log Page, Get and Set Features, Abort, Keep Alive, Asynchronous Event Request |
-//! | `io` | Read, Write, Compare, Write Zeroes, Flush, Dataset Management |
+//! | `io` | Read, Write, Compare, Write Zeroes, Flush, Dataset Management, Verify, Copy |
 //! | `fabrics` | Connect, Property Get, Property Set, Disconnect |
 
 mod admin;
@@ -19,7 +19,7 @@ pub use admin::{
     AbortDword10, FeatureDword10, IdentifyDword10, IdentifyDword11, LogPageDword10, LogPageDword11,
 };
 pub use fabrics::{ConnectCommand, ConnectData, PropertySize};
-pub use io::{DsmAttributes, DsmRange, IoFlags};
+pub use io::{CopyDword12, CopyRange, DsmAttributes, DsmRange, IoFlags};
 
 wire! {
     /// A submission queue entry; on fabrics, the first part of a command capsule.
@@ -128,6 +128,12 @@ impl SubmissionEntry {
     /// PSDT of commands whose data pointer is an SGL and which have no metadata SGL.
     const PSDT_SGL: u8 = 0b01 << 6;
 
+    /// FUSE of the first command of a fused operation.
+    pub const FUSE_FIRST: u8 = 0b01;
+
+    /// FUSE of the second command of a fused operation.
+    pub const FUSE_SECOND: u8 = 0b10;
+
     /// A command with an SGL for a data pointer and all its other fields zero.
     pub fn new(opcode: u8, cid: u16, nsid: u32) -> Self {
         Self { opcode, flags: Self::PSDT_SGL, cid: U16::new(cid), nsid: U32::new(nsid), ..Self::zeroed() }
@@ -148,6 +154,12 @@ impl SubmissionEntry {
     /// Fused operation; zero for a command of its own.
     pub fn fuse(&self) -> u8 {
         self.flags & 0b11
+    }
+
+    /// This command as the first or the second of a fused operation: [`Self::FUSE_FIRST`] or [`Self::FUSE_SECOND`].
+    #[must_use]
+    pub fn with_fuse(self, fuse: u8) -> Self {
+        Self { flags: self.flags & !0b11 | fuse & 0b11, ..self }
     }
 
     /// PRP or SGL for Data Transfer: 1 and 2 say SGL.

@@ -3,8 +3,8 @@
 use ringfab_block::Backing;
 use ringfab_spec::identify::{
     ControllerAttributes, ControllerList, ControllerType, EntrySizes, FabricsCommands, FirmwareUpdates,
-    IdentifyController, LogPageAttributes, MultiPath, OptionalEvents, OptionalNvmCommands, SglAlignment,
-    SglSupport, VolatileCacheAttributes,
+    IdentifyController, IdentifyNvmController, LogPageAttributes, MultiPath, OptionalEvents,
+    OptionalNvmCommands, SglAlignment, SglSupport, VolatileCacheAttributes,
 };
 use ringfab_spec::property::Version;
 use ringfab_spec::{Nqn, NqnField};
@@ -13,6 +13,7 @@ use crate::admin::{FIRMWARE, ascii};
 use crate::controller::{
     Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY, VERSION, supported_events,
 };
+use crate::queue::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX};
 use crate::subsystem::NSID_MAX;
 
 /// Maximum Data Transfer Size: a power of two of 4 KiB pages; 1 MiB.
@@ -70,10 +71,23 @@ fn io(page: &mut IdentifyController, controller: &Controller) {
     page.nn.set(NSID_MAX);
     page.mnan.set(NSID_MAX);
     let commands = OptionalNvmCommands::default().with_compare(true).with_dataset_management(true);
-    page.oncs = commands.with_write_zeroes(true).with_save_select(true).with_timestamp(true);
+    let commands = commands.with_write_zeroes(true).with_save_select(true).with_timestamp(true);
+    page.oncs = commands.with_verify(true).with_copy(true);
+    // Copy Descriptor Format 0.
+    page.cdfs.set(1);
     page.vwc = VolatileCacheAttributes::default()
         .with_present(has_volatile_cache(controller))
         .with_flush_behavior(VolatileCacheAttributes::FLUSH_ALL_SUPPORTED);
+}
+
+/// The limits of commands that transfer nothing, or lists of ranges only. Write Zeroes has none beyond its field.
+pub(super) fn nvm() -> IdentifyNvmController {
+    let mut page = IdentifyNvmController::zeroed();
+    page.vsl = MDTS;
+    page.dmrl = u8::try_from(DSM_RANGES_MAX).expect("it fits its field");
+    page.dmrsl.set(DSM_RANGE_BLOCKS_MAX);
+    page.dmsl.set(DSM_BLOCKS_MAX);
+    page
 }
 
 /// What a fabric adds.

@@ -7,6 +7,7 @@ use ringfab_spec::identify::{
 
 use super::Page;
 use crate::namespace::Namespace;
+use crate::queue::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX};
 
 /// What files and disks like: whole pages, and runs of the size of a large buffer.
 const PREFERRED_BYTES: u32 = 4096;
@@ -28,6 +29,11 @@ pub(super) fn namespace(namespace: &Namespace) -> Page {
     page.npdg_z.set(preferred_z);
     page.npda_z.set(preferred_z);
     page.nows_z.set(blocks_z(namespace, OPTIMAL_WRITE_BYTES));
+    let copy_bytes = |bytes: u32| bytes >> namespace.block_shift();
+    page.mssrl
+        .set(u16::try_from(copy_bytes(COPY_RANGE_BYTES_MAX)).expect("1 MiB is 2048 of the smallest blocks"));
+    page.mcl.set(copy_bytes(COPY_BYTES_MAX));
+    page.msrc_z = u8::try_from(COPY_RANGES_MAX - 1).expect("it fits its field");
     page.nsattr = attributes(namespace);
     page.nguid = *namespace.nguid();
     let shift = u8::try_from(namespace.block_shift()).expect("below 32");

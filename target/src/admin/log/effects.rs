@@ -12,13 +12,15 @@ use crate::failure::Failure;
 const FEATURES_BYTES: usize = 1024;
 
 /// I/O commands, and whether they change the content of logical blocks.
-const IO: [(IoOpcode, bool); 6] = [
+const IO: [(IoOpcode, bool); 8] = [
     (IoOpcode::FLUSH, false),
     (IoOpcode::WRITE, true),
     (IoOpcode::READ, false),
     (IoOpcode::COMPARE, false),
     (IoOpcode::WRITE_ZEROES, true),
     (IoOpcode::DATASET_MANAGEMENT, true),
+    (IoOpcode::VERIFY, false),
+    (IoOpcode::COPY, true),
 ];
 
 /// Commands Supported and Effects.

@@ -1,0 +1,203 @@
+//! Commands that the disks do in steps: each begins when the one before has ended.
+
+use std::sync::Arc;
+
+use ringfab_block::Operation;
+use ringfab_spec::sqe::{CopyRange, DsmRange};
+use ringfab_spec::{FromBytes, Status};
+
+use super::parse::{self, COPY_PIECE_BYTES, Copying, Extent, NamespaceView, Work};
+use super::request::Held;
+use super::{Queue, Slot};
+use crate::core::Env;
+use crate::failure::Failure;
+use crate::namespace::Namespace;
+use crate::subsystem::NSID_MAX;
+
+/// Flushes of one command that run at once: as many as the kinds of a tag.
+const FLUSHES_PER_ROUND: u32 = 1 << u8::BITS;
+
+impl Queue {
+    /// Begins a command, once what its ranges say has been checked.
+    pub(super) fn first_step(&mut self, env: &mut Env, slot: Slot) {
+        if let Work::Copy(copying) = self.requests[slot].work
+            && let Err(failure) = self.check_copy(slot, &copying)
+        {
+            return self.requests[slot].fail(failure);
+        }
+        self.next_step(env, slot);
+    }
+
+    /// Goes on with a command when no operation of it is in flight; one that is done in one step stays as it is.
+    pub(super) fn next_step(&mut self, env: &mut Env, slot: Slot) {
+        match self.requests[slot].work {
+            Work::Discard { disk, .. } => self.discard_next(env, slot, disk),
+            Work::FlushAll { .. } => self.flush_next(env, slot),
+            Work::Verify { extent, .. } => self.verify_next(env, slot, extent),
+            Work::Copy(_) => self.copy_next(env, slot),
+            _ => {}
+        }
+    }
+
+    /// Whether the next step can begin.
+    fn is_between_steps(&self, slot: Slot) -> bool {
+        self.requests[slot].pending == 0 && self.requests[slot].status.is_success()
+    }
+
+    /// Reads one piece after the other into the same buffer.
+    fn verify_next(&mut self, env: &mut Env, slot: Slot, extent: Extent) {
+        while self.is_between_steps(slot) {
+            let request = &mut self.requests[slot];
+            let Work::Verify { begun, .. } = &mut request.work else { return };
+            if *begun == extent.length {
+                return;
+            }
+            let offset = extent.offset + *begun;
+            let Held::Buffer(mut buffer) = request.held[0].take() else {
+                unreachable!("the buffer is here between two steps")
+            };
+            let length = u64::from(env.chunk_bytes).min(extent.length - *begun);
+            *begun += length;
+            buffer.set_len(length as usize);
+            self.start(env, slot, extent.disk, 0, Operation::Read { offset, buffer });
+        }
+    }
+
+    /// Reads a piece and writes it, one after the other: those of a range in order, and the ranges in order.
+    fn copy_next(&mut self, env: &mut Env, slot: Slot) {
+        while self.is_between_steps(slot) {
+            let Work::Copy(mut copying) = self.requests[slot].work else { return };
+            if copying.range == copying.ranges {
+                return;
+            }
+            let outcome = match copying.read {
+                0 => self.copy_read(slot, &mut copying),
+                _ => Ok(self.copy_write(slot, &mut copying)),
+            };
+            self.requests[slot].work = Work::Copy(copying);
+            match outcome {
+                Ok(Some(operation)) => {
+                    let piece = self.copy_piece(slot);
+                    self.start(env, slot, copying.disk, piece as u8, operation);
+                }
+                Ok(None) => {}
+                Err(failure) => self.requests[slot].fail(failure),
+            }
+        }
+    }
+
+    /// The next piece of the range, or none when it is done and the next range is to begin.
+    fn copy_read(&mut self, slot: Slot, copying: &mut Copying) -> Result<Option<Operation>, Failure> {
+        let view = self.view_of(slot)?;
+        let extent = parse::copy_extent(&view, &self.range_of(slot, usize::from(copying.range)))?;
+        let length = extent.length.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
+        if length == 0 {
+            (copying.range, copying.done) = (copying.range + 1, 0);
+            return Ok(None);
+        }
+        let piece = self.copy_piece(slot);
+        let mut buffer = match self.requests[slot].held[piece].take() {
+            Held::Buffer(buffer) => buffer,
+            Held::Lease(lease) => lease.into_unique().expect("the disk has given its handle back"),
+            Held::Away => unreachable!("the buffer is here between two steps"),
+        };
+        copying.read = length as u32;
+        buffer.set_len(length as usize);
+        Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer }))
+    }
+
+    fn copy_write(&mut self, slot: Slot, copying: &mut Copying) -> Option<Operation> {
+        let piece = self.copy_piece(slot);
+        let source = self.requests[slot].held[piece].take_lease().expect("the piece was read");
+        let (offset, length, durable) = (copying.to, copying.read, copying.durable);
+        copying.to += u64::from(length);
+        copying.done += u64::from(length);
+        copying.read = 0;
+        Some(Operation::Write { offset, source, at: 0, length, durable })
+    }
+
+    /// Where the buffer of a Copy is: behind its list of ranges.
+    fn copy_piece(&self, slot: Slot) -> usize {
+        self.requests[slot].held.len() - 1
+    }
+
+    /// Of a Copy that failed on the way, dword 0 has the number of the first range that is not copied.
+    pub(super) fn note_copied(&mut self, slot: Slot, copying: Copying) {
+        let request = &mut self.requests[slot];
+        let began = copying.done != 0 || copying.read != 0 || copying.range != 0;
+        if !request.status.is_success() && began {
+            request.result = u64::from(copying.range);
+        }
+    }
+
+    fn check_copy(&self, slot: Slot, copying: &Copying) -> Result<(), Failure> {
+        let view = self.view_of(slot)?;
+        parse::check_copy(&view, copying, |index| self.range_of::<CopyRange>(slot, usize::from(index)))
+    }
+
+    /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
+    /// others from being flushed.
+    fn flush_next(&mut self, env: &mut Env, slot: Slot) {
+        while self.requests[slot].pending == 0 {
+            let Work::FlushAll { rounds } = &mut self.requests[slot].work else { return };
+            if u32::from(*rounds) * FLUSHES_PER_ROUND >= NSID_MAX {
+                return;
+            }
+            *rounds += 1;
+            let round = *rounds;
+            for kind in 0..=u8::MAX {
+                let namespace = self.namespace_of_round(round, kind).filter(|one| one.is_ready());
+                if let Some(disk) = namespace.map(|one| one.index()) {
+                    self.start(env, slot, disk, kind, Operation::Flush);
+                }
+            }
+        }
+    }
+
+    /// The namespace that the operation `kind` of a round (counted from one) flushes. It depends on the identifier alone
+    /// and not on which namespaces are ready, since that may change before the completion comes.
+    pub(super) fn namespace_of_round(&self, round: u8, kind: u8) -> Option<&Arc<Namespace>> {
+        let before = u32::from(round).checked_sub(1)? * FLUSHES_PER_ROUND;
+        self.controller()?.namespace(before + u32::from(kind) + 1)
+    }
+
+    /// One range of a Dataset Management command after the other.
+    fn discard_next(&mut self, env: &mut Env, slot: Slot, disk: usize) {
+        while self.is_between_steps(slot) {
+            let Work::Discard { ranges, next, .. } = &mut self.requests[slot].work else { return };
+            if *next == *ranges {
+                return;
+            }
+            let index = usize::from(*next);
+            *next += 1;
+            match self.discard_range(slot, index) {
+                Ok(Extent { length: 0, .. }) => {}
+                Ok(Extent { offset, length, .. }) => {
+                    self.start(env, slot, disk, 0, Operation::Discard { offset, length });
+                }
+                Err(failure) => self.requests[slot].fail(failure),
+            }
+        }
+    }
+
+    fn discard_range(&self, slot: Slot, index: usize) -> Result<Extent, Failure> {
+        let range: DsmRange = self.range_of(slot, index);
+        parse::discard_extent(&self.view_of(slot)?, range.slba.get(), range.nlb.get())
+    }
+
+    /// A range of the list that is the request's data.
+    fn range_of<T: FromBytes>(&self, slot: Slot, index: usize) -> T {
+        let Some(Held::Buffer(data)) = self.requests[slot].held.first() else {
+            unreachable!("the ranges stay in their buffer until the command completes")
+        };
+        T::read_from_bytes(&data[index * size_of::<T>()..][..size_of::<T>()]).expect("as long as a range")
+    }
+
+    /// The namespace of a request, as it is now.
+    fn view_of(&self, slot: Slot) -> Result<NamespaceView, Failure> {
+        let nsid = self.requests[slot].command.nsid.get();
+        let namespace = self.controller().and_then(|controller| controller.namespace(nsid));
+        let view = namespace.map(|namespace| NamespaceView::of(namespace));
+        view.ok_or(Failure::new(Status::INVALID_NAMESPACE))
+    }
+}
