@@ -102,6 +102,7 @@ fn identify_controller_has_what_a_linux_host_insists_on() {
     assert_eq!(u16_at(&page, 514), 128, "MAXCMD");
     assert_eq!(u32_at(&page, 516), 1024, "NN");
     assert_eq!(u16_at(&page, 520), 0b1_1101_1101, "ONCS");
+    assert_eq!((u16_at(&page, 522), u16_at(&page, 532)), (1, 15), "FUSES: Compare and Write, ACWU: 64 KiB");
     assert_eq!(page[525], 0b110, "VWC: none, and Flush takes the broadcast identifier");
     assert_eq!(u32_at(&page, 536), 0x0010_0005, "SGLS: keyed, in-capsule by offset");
     assert_eq!(u32_at(&page, 540), 1024, "MNAN");

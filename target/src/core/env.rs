@@ -7,6 +7,7 @@ use ringfab_fabric::rdma::{ProtectionDomain, Rnic};
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor};
 
+use super::claims::Claims;
 use super::hosts::{Hosts, SharedPool};
 use super::message::{AbortRequest, Asker, CoreMessage};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
@@ -33,6 +34,8 @@ pub(crate) struct Env {
     pub(crate) core: usize,
     /// Who is connected here, with their shares of the pools and the requests that wait.
     pub(crate) hosts: Hosts,
+    /// Claims of fused operations to blocks.
+    pub(crate) claims: Claims,
     /// Controllers that are being reset: their I/O queues are ending.
     pub(crate) resetting: Vec<Arc<Controller>>,
     /// All cores, this one included.
@@ -75,9 +78,9 @@ impl Env {
         let pieces = |bytes: u32| bytes.div_ceil(chunk_bytes) as usize;
         let hosts = Hosts::new([
             SharedPool { pool: admin_pool.clone(), least: pieces(ADMIN_DATA_BYTES_MAX) },
-            // What a Compare needs for the disk's bytes when its own came in the capsule. It has a buffer of `pool` while it
-            // waits for another: were that one of `pool` too, a pool full of them would wait for ever.
-            SharedPool { pool: compare_pool, least: 1 },
+            // What commands need that have a buffer of `pool` while they wait for another, because their own data came in the
+            // capsule: were that one of `pool` too, a pool full of them would wait for ever. A fused pair needs three.
+            SharedPool { pool: compare_pool, least: 3 },
             // The largest Compare needs all of its data twice.
             SharedPool { pool: pool.clone(), least: 2 * pieces(TRANSFER_BYTES_MAX) },
         ]);
@@ -92,6 +95,7 @@ impl Env {
             chunk_bytes,
             core,
             hosts,
+            claims: Claims::default(),
             resetting: Vec::new(),
             cores,
         }

@@ -13,7 +13,7 @@ use ringfab_memory::Pool;
 pub(crate) enum Line {
     /// Buffers of admin commands.
     Admin,
-    /// The second buffers of Compare commands with data in their capsules.
+    /// The second buffers of Compare and Copy commands with data in their capsules, and all those of fused pairs.
     Compare,
     /// Buffers of all other I/O commands.
     Io,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringfab_fabric::rdma::ConnectRequest;
 use ringfab_spec::rdma_cm;
 
+use super::claims::{ClaimId, ClaimMessage};
 use crate::controller::Controller;
 
 /// A message to a core.
@@ -36,10 +37,14 @@ pub(crate) enum CoreMessage {
         /// Whether a command was aborted.
         aborted: bool,
     },
+    /// About a fused operation's claim to blocks.
+    Claim(ClaimId, ClaimMessage),
     /// Something about the controllers has changed: look at them now.
     Look,
     /// Stop accepting, finish what is outstanding, and end within the limit.
     Drain(Duration),
+    /// Another core has nothing left to do in a drain.
+    Quiet,
 }
 
 /// Which command to abort, and who asks.

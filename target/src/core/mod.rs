@@ -1,6 +1,7 @@
 //! A core: its ring, its RNIC, its disks, and the queues that live on it. One thread runs [`Core::run`]; a
 //! simulation calls [`Core::turn`].
 
+pub(crate) mod claims;
 mod env;
 mod hosts;
 mod listen;
@@ -19,6 +20,7 @@ use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use crate::controller::Controller;
 use crate::queue::Queue;
 
+pub(crate) use claims::ClaimId;
 pub(crate) use env::Env;
 pub(crate) use hosts::{HostId, Line, Waiter};
 pub(crate) use message::CoreMessage;
@@ -52,6 +54,9 @@ pub struct Core {
     listeners: Vec<listen::Listener>,
     housekeeping: bool,
     draining: Option<Time>,
+    /// Whether this core has nothing left to do in a drain, and how many others have said so.
+    quiet: bool,
+    others_quiet: usize,
 }
 
 impl Core {
@@ -64,6 +69,8 @@ impl Core {
             listeners: Vec::new(),
             housekeeping: false,
             draining: None,
+            quiet: false,
+            others_quiet: 0,
         }
     }
 
@@ -96,6 +103,8 @@ impl Core {
             self.on_message(message);
         }
         self.serve_waiting();
+        self.tell_held();
+        self.tell_quiet();
         self.env.rnic.flush(&mut self.env.reactor);
         Ok(())
     }
@@ -110,11 +119,21 @@ impl Core {
         [self.env.pool.usage(), self.env.admin_pool.usage()]
     }
 
-    /// Whether a drain was asked for and nothing is left, or its time is over.
+    /// Whether a drain was asked for and nothing is left on any core, or its time is over. Cores end together: until
+    /// then one may need another's word.
     pub fn is_drained(&self) -> bool {
-        self.draining.is_some_and(|deadline| {
-            self.env.reactor.now() >= deadline || self.queues.iter().all(Option::is_none)
-        })
+        let all_quiet = self.quiet && self.others_quiet + 1 >= self.env.cores.len();
+        self.draining.is_some_and(|deadline| all_quiet || self.env.reactor.now() >= deadline)
+    }
+
+    /// Tells the other cores once that nothing is left here.
+    fn tell_quiet(&mut self) {
+        if self.quiet || self.draining.is_none() || self.queues.iter().any(Option::is_some) {
+            return;
+        }
+        self.quiet = true;
+        let others = self.env.cores.iter().enumerate().filter(|(number, _)| *number != self.env.core);
+        others.for_each(|(_, core)| core.send(CoreMessage::Quiet));
     }
 
     fn dispatch(&mut self, completion: Completion) {
@@ -188,8 +207,10 @@ impl Core {
                     queue.abort_answered(&mut self.env, asker.slot, asker.generation, aborted);
                 }
             }
+            CoreMessage::Claim(id, message) => self.on_claim(id, message),
             CoreMessage::Look => self.look(),
             CoreMessage::Drain(limit) => self.drain(limit),
+            CoreMessage::Quiet => self.others_quiet += 1,
         }
     }
 

@@ -38,9 +38,9 @@ const ADMIN_CLASSES: [ClassLayout; 2] = [
     ClassLayout { buffer_bytes: ADMIN_DATA_BYTES_MAX as usize, count: 4 },
 ];
 
-/// Compare commands with data in their capsules that run at once, on each core.
+/// Buffers for Compare and Copy commands with data in their capsules, one each, and for fused pairs, up to three each.
 const COMPARE_CLASSES: [ClassLayout; 1] =
-    [ClassLayout { buffer_bytes: IN_CAPSULE_BYTES_MAX as usize, count: 8 }];
+    [ClassLayout { buffer_bytes: IN_CAPSULE_BYTES_MAX as usize, count: 12 }];
 
 /// What a core is built from, whatever its reactor is.
 #[derive(Debug)]

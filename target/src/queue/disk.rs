@@ -77,6 +77,7 @@ impl Queue {
         self.settle(slot, finished);
         if self.phase == Phase::Gone {
             if self.requests[slot].pending == 0 {
+                self.release_claim(env, slot);
                 self.requests.release(slot);
             }
             return;
@@ -158,6 +159,9 @@ impl Queue {
             _ => {}
         }
         self.shutdown_flushed(slot);
+        if self.requests[slot].partner.is_some() {
+            return self.half_done(env, slot);
+        }
         self.reply(env, slot);
     }
 

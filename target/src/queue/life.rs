@@ -21,18 +21,23 @@ impl Queue {
         let capsule_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
         if let Err(failure) = self.plan(slot, capsule_bytes) {
             self.requests[slot].fail(failure);
-            return self.reply(env, slot);
-        }
-        if let HostMemory::Capsule { offset } = self.requests[slot].host {
+        } else if let HostMemory::Capsule { offset } = self.requests[slot].host {
             self.keep_capsule_data(slot, offset as usize, data);
+        }
+        if command.fuse() != 0 && !self.pair_up(env, slot) {
+            return;
+        }
+        if !self.requests[slot].status.is_success() {
+            return self.reply(env, slot);
         }
         if self.peek(env, slot) {
             return;
         }
         let line = self.line_of(slot);
         // Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
+        let pair = self.requests[slot].partner.is_some();
         let behind = env.hosts.first_waiting(self.host, line).is_some()
-            && self.bytes_to_take(slot, env.chunk_bytes) != [0, 0];
+            && (pair || self.bytes_to_take(slot, env.chunk_bytes) != [0, 0]);
         if behind || !self.take_buffers(env, slot) {
             let generation = self.requests[slot].generation;
             let waiter = Waiter { queue: self.number, slot: slot.number(), generation };
@@ -67,6 +72,19 @@ impl Queue {
 
     /// `NeedBuffer -> DataIn`, with all the buffers that the request will ever need, or not at all.
     pub(super) fn take_buffers(&mut self, env: &mut Env, slot: Slot) -> bool {
+        if self.requests[slot].partner.is_some() {
+            return self.take_pair_buffers(env, slot);
+        }
+        if !self.take_own_buffers(env, slot) {
+            return false;
+        }
+        self.requests.enter(slot, State::DataIn);
+        self.fetch(env, slot);
+        true
+    }
+
+    /// All the buffers of one request, or none.
+    pub(super) fn take_own_buffers(&mut self, env: &Env, slot: Slot) -> bool {
         let pool = env.hosts.pool(self.host, self.line_of(slot));
         let wanted = self.bytes_to_take(slot, env.chunk_bytes);
         let held = &mut self.requests[slot].held;
@@ -81,8 +99,6 @@ impl Queue {
                 held.push(Held::Buffer(buffer));
             }
         }
-        self.requests.enter(slot, State::DataIn);
-        self.fetch(env, slot);
         true
     }
 
@@ -98,6 +114,7 @@ impl Queue {
     fn line_of(&self, slot: Slot) -> Line {
         match self.requests[slot].host {
             _ if self.id == 0 => Line::Admin,
+            _ if self.requests[slot].partner.is_some() => Line::Compare,
             HostMemory::Capsule { .. } => Line::Compare,
             _ => Line::Io,
         }
@@ -117,7 +134,7 @@ impl Queue {
     }
 
     /// `DataIn`: has the host's data moved into our buffers, unless there is none to move.
-    fn fetch(&mut self, env: &mut Env, slot: Slot) {
+    pub(super) fn fetch(&mut self, env: &mut Env, slot: Slot) {
         let in_capsule = matches!(self.requests[slot].host, HostMemory::Capsule { .. });
         if in_capsule || !self.takes_data(slot) {
             return self.execute(env, slot);
@@ -171,14 +188,32 @@ impl Queue {
         self.requests.enter(slot, State::Execute);
         if self.requests[slot].work == Work::Controller {
             self.run_controller(env, slot);
+        } else if self.requests[slot].partner.is_some() {
+            self.run_pair_when_complete(env, slot);
+        } else if !self.requests[slot].status.is_success() {
+            self.reply(env, slot);
         } else {
-            self.run_disk(env, slot);
+            self.run_io(env, slot);
         }
+    }
+
+    /// `Execute` of an I/O command, unless a fused operation has claimed some of its blocks: then it waits for their
+    /// release.
+    pub(super) fn run_io(&mut self, env: &mut Env, slot: Slot) {
+        let request = &mut self.requests[slot];
+        request.delayed = env.claims.concern(&request.work);
+        if request.delayed {
+            let generation = request.generation;
+            return env.claims.delay(Waiter { queue: self.number, slot: slot.number(), generation });
+        }
+        self.run_disk(env, slot);
     }
 
     /// `-> DataOut`: the outcome is known. Buffers with nothing for the host are given back at once, since it may take its
     /// time with the response.
     pub(super) fn reply(&mut self, env: &mut Env, slot: Slot) {
+        let partner = self.forget_partner(slot);
+        let failed = !self.requests[slot].status.is_success();
         self.requests.enter(slot, State::DataOut);
         if !self.sends_data(slot) {
             self.requests[slot].held.clear();
@@ -187,6 +222,9 @@ impl Queue {
         // Behind a request that waits already, this one waits too, so that room goes to the first in order.
         if !self.blocked.is_empty() || !self.send_reply(env, slot) {
             self.blocked.push_back(slot);
+        }
+        if let Some(partner) = partner.filter(|_| failed) {
+            self.fail_partner(env, partner);
         }
     }
 

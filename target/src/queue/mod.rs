@@ -10,6 +10,7 @@
 
 mod control;
 mod disk;
+mod fused;
 mod life;
 mod parse;
 mod request;
@@ -30,9 +31,10 @@ use crate::core::{Env, HostId};
 use crate::queue_record::QueueRecord;
 use crate::transport::rdma::{Link, WorkId};
 
+use fused::FirstHalf;
 pub(crate) use parse::{
     COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX,
-    DSM_RANGES_MAX, TRANSFER_BYTES_MAX,
+    DSM_RANGES_MAX, Extent, FUSED_BYTES_MAX, TRANSFER_BYTES_MAX, Work,
 };
 pub use request::State;
 pub(crate) use request::{Requests, Slot};
@@ -62,6 +64,8 @@ pub(crate) struct Queue {
     requests: Requests,
     /// Requests that wait for room in the send queue, in order.
     blocked: std::collections::VecDeque<Slot>,
+    /// The first half of a fused operation whose second has not come.
+    first_half: FirstHalf,
     attached: Option<Attachment>,
     connect_deadline: Time,
     /// When something was last in flight to the host and came to its end, or nothing was in flight.
@@ -117,6 +121,7 @@ impl Queue {
             host,
             requests: Requests::new(entries.min(HALF_OPEN_ENTRIES)),
             blocked: std::collections::VecDeque::new(),
+            first_half: FirstHalf::None,
             attached: None,
             connect_deadline: now + CONNECT_TIMEOUT,
             progress: now,
@@ -210,11 +215,28 @@ impl Queue {
         !self.take_buffers(env, slot)
     }
 
+    /// Whether a disk works on these blocks for a request.
+    pub(crate) fn is_working_on(&self, extent: &Extent) -> bool {
+        self.requests.outstanding().map(|slot| &self.requests[slot]).any(|request| {
+            let at_disk = request.state() == State::Execute && request.pending != 0;
+            at_disk && request.work.extent().is_some_and(|own| own.overlaps(extent))
+        })
+    }
+
+    /// The blocks that a request waited for are free, perhaps.
+    pub(crate) fn resume(&mut self, env: &mut Env, number: u16, generation: u16) {
+        if let Some(slot) = self.requests.find(number, generation).filter(|slot| self.requests[*slot].delayed)
+        {
+            self.run_io(env, slot);
+        }
+    }
+
     /// Takes no more commands, and ends the connection once the outstanding ones have completed. Parked event
     /// requests are not waited for.
     pub(crate) fn end(&mut self, env: &mut Env) {
         if self.phase == Phase::Open {
             self.phase = Phase::Ending;
+            self.end_half(env);
             self.note_unfinished();
         }
         self.end_when_quiet(env);
@@ -237,6 +259,7 @@ impl Queue {
             tracing::debug!(peer = %self.peer, queue = self.id, ?outstanding, "requests end with their connection");
         }
         self.blocked.clear();
+        self.keep_claims();
         let idle: Vec<Slot> =
             self.requests.outstanding().filter(|slot| self.requests[*slot].pending == 0).collect();
         for slot in idle {
@@ -271,6 +294,7 @@ impl Queue {
         } else if self.phase == Phase::Open && now >= self.progress + STALL_TIMEOUT {
             self.violation(env, "the host neither takes nor gives data");
         }
+        self.expire_half(env, now);
         self.report_events(env);
         self.end_when_quiet(env);
     }

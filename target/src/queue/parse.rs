@@ -9,13 +9,16 @@ use crate::namespace::Namespace;
 /// Bytes that one command may transfer: 2^8 units of the smallest page, as Identify says in MDTS.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
+/// Bytes of a fused Compare and Write: what a command's capsule can carry at most.
+pub(crate) const FUSED_BYTES_MAX: u32 = 64 << 10;
+
 /// Source ranges of a Copy (MSRC), bytes of one of them (MSSRL) and of all together (MCL).
 pub(crate) const COPY_RANGES_MAX: u16 = 128;
 pub(crate) const COPY_RANGE_BYTES_MAX: u32 = TRANSFER_BYTES_MAX;
 pub(crate) const COPY_BYTES_MAX: u32 = 16 << 20;
 
-/// Bytes that a Copy moves at a time: what the buffers of commands with data in their capsules have.
-pub(crate) const COPY_PIECE_BYTES: u32 = 64 << 10;
+/// Bytes that a Copy moves at a time.
+pub(crate) const COPY_PIECE_BYTES: u32 = FUSED_BYTES_MAX;
 
 /// Ranges of a Dataset Management command (DMRL, which cannot say 256), blocks of one (DMRSL) and of all (DMSL).
 pub(crate) const DSM_RANGES_MAX: u16 = 255;
@@ -74,6 +77,29 @@ pub(crate) enum Work {
     Controller,
 }
 
+impl Extent {
+    /// Whether the two have bytes in common.
+    pub(crate) fn overlaps(&self, other: &Extent) -> bool {
+        let before = |one: &Extent, two: &Extent| one.offset.saturating_add(one.length) <= two.offset;
+        self.disk == other.disk && !before(self, other) && !before(other, self)
+    }
+}
+
+impl Work {
+    /// The blocks that it reads for the host or changes. Of lists of ranges that is all of the disk, since nobody has
+    /// looked into them.
+    pub(crate) fn extent(&self) -> Option<Extent> {
+        match *self {
+            Self::Read(extent) | Self::Compare(extent) => Some(extent),
+            Self::Write { extent, .. } | Self::WriteZeroes { extent, .. } => Some(extent),
+            Self::Discard { disk, .. } | Self::Copy(Copying { disk, .. }) => {
+                Some(Extent { disk, offset: 0, length: u64::MAX })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// How far a Copy is: it moves one piece at a time, of one range after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copying {
@@ -127,9 +153,7 @@ pub(crate) fn io_work(
     command: &SubmissionEntry,
     namespace: impl Fn(u32) -> Option<NamespaceView>,
 ) -> Result<(Work, Transfer), Failure> {
-    if command.fuse() != 0 {
-        return Err(Failure::at(Status::INVALID_FIELD, at::FLAGS));
-    }
+    check_fuse(command)?;
     let (nsid, opcode) = (command.nsid.get(), command.opcode);
     if opcode == IoOpcode::FLUSH.0 && nsid == u32::MAX {
         return Ok((Work::FlushAll { rounds: 0 }, Transfer::None));
@@ -149,6 +173,32 @@ pub(crate) fn io_work(
         IoOpcode::COPY => copy(command, &view),
         _ => Err(Failure::at(Status::INVALID_OPCODE, 0)),
     }
+}
+
+/// The one fused operation is Compare and Write.
+fn check_fuse(command: &SubmissionEntry) -> Result<(), Failure> {
+    let half = match command.fuse() {
+        0 => return Ok(()),
+        SubmissionEntry::FUSE_FIRST => Some(IoOpcode::COMPARE.0),
+        SubmissionEntry::FUSE_SECOND => Some(IoOpcode::WRITE.0),
+        _ => None,
+    };
+    let known = half == Some(command.opcode);
+    if known { Ok(()) } else { Err(Failure::at(Status::INVALID_FIELD, at::FLAGS)) }
+}
+
+/// Whether a Compare and a Write are the halves of a fused operation: of the same blocks, which are not too many.
+pub(crate) fn check_pair(compare: Work, write: Work) -> Result<(), Failure> {
+    let (Work::Compare(compared), Work::Write { extent, .. }) = (compare, write) else {
+        unreachable!("the halves of a fused operation are a Compare and a Write")
+    };
+    if compared != extent {
+        return Err(Failure::at(Status::INVALID_FIELD, at::CDW10));
+    }
+    if extent.length > u64::from(FUSED_BYTES_MAX) {
+        return Err(Failure::at(Status::ATOMIC_WRITE_UNIT_EXCEEDED, at::CDW12));
+    }
+    Ok(())
 }
 
 /// Where the host keeps `transfer`, from the command's SGL. `capsule_bytes` came behind the command.

@@ -6,6 +6,7 @@ use ringfab_memory::{Buffer, Lease};
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::parse::{HostMemory, Transfer, Work};
+use crate::core::ClaimId;
 use crate::failure::{ErrorLocation, Failure};
 
 /// Where a request is in its life. Every transport walks the same states, some of them in no time:
@@ -96,6 +97,12 @@ pub(crate) struct Request {
     pub(crate) location: Option<ErrorLocation>,
     /// Dwords 0 and 1 of the completion.
     pub(crate) result: u64,
+    /// The other half of a fused operation, until one of the two is answered.
+    pub(crate) partner: Option<Slot>,
+    /// The claim of a fused operation to its blocks, kept by its Write.
+    pub(crate) claim: Option<ClaimId>,
+    /// Whether it waits for the release of blocks that a fused operation has claimed.
+    pub(crate) delayed: bool,
 }
 
 impl Request {
@@ -113,6 +120,9 @@ impl Request {
             status: Status::SUCCESS,
             location: None,
             result: 0,
+            partner: None,
+            claim: None,
+            delayed: false,
         }
     }
 
@@ -265,6 +275,7 @@ impl Requests {
         request.host = HostMemory::None;
         request.transfer = Transfer::None;
         request.length = 0;
+        (request.partner, request.claim, request.delayed) = (None, None, false);
         self.cids.remove(request.command.cid.get());
         self.enter(slot, State::Free);
         self.free.push(slot.0);

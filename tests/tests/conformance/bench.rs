@@ -106,6 +106,11 @@ impl Bench {
         self.is_logged(attached, 1, entry, (status, place));
     }
 
+    /// The newest failure in the log is that of an I/O command, without a place.
+    pub(crate) fn check_newest(&mut self, attached: Attached, entry: &SubmissionEntry, status: Status) {
+        self.is_logged(attached, 1, entry, (status.with_dnr(), None));
+    }
+
     /// An admin command ends with this status, not to be tried again, and the log says where.
     pub(crate) fn admin_refused(
         &mut self,

@@ -170,7 +170,7 @@ fn prps_instead_of_an_sgl_are_an_invalid_field() {
 }
 
 #[test]
-fn fused_commands_are_an_invalid_field() {
+fn fused_commands_other_than_compare_and_write_are_an_invalid_field() {
     for fuse in [0b01, 0b10, 0b11] {
         let fused = |cid| SubmissionEntry { flags: 0b01 << 6 | fuse, ..read(cid, 1, 0, 1) };
         refuse(fused, Status::INVALID_FIELD, Some((1, 0)));

@@ -7,6 +7,7 @@ mod bench;
 mod capsules;
 mod cm;
 mod connect;
+mod fused;
 mod io;
 mod memory;
 mod ranges;

@@ -3,7 +3,7 @@
 use ringfab_block::Backing;
 use ringfab_spec::identify::{
     ControllerAttributes, ControllerList, ControllerType, EntrySizes, FabricsCommands, FirmwareUpdates,
-    IdentifyController, IdentifyNvmController, LogPageAttributes, MultiPath, OptionalEvents,
+    FusedOperations, IdentifyController, IdentifyNvmController, LogPageAttributes, MultiPath, OptionalEvents,
     OptionalNvmCommands, SglAlignment, SglSupport, VolatileCacheAttributes,
 };
 use ringfab_spec::property::Version;
@@ -13,7 +13,7 @@ use crate::admin::{FIRMWARE, ascii};
 use crate::controller::{
     Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY, VERSION, supported_events,
 };
-use crate::queue::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX};
+use crate::queue::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX, FUSED_BYTES_MAX};
 use crate::subsystem::NSID_MAX;
 
 /// Maximum Data Transfer Size: a power of two of 4 KiB pages; 1 MiB.
@@ -21,6 +21,9 @@ const MDTS: u8 = 8;
 
 /// The longest that a controller needs to be ready again, in microseconds: what CAP.TO says.
 const READY_US_MAX: u32 = 15_000_000;
+
+/// Bytes of the largest logical block that a namespace can have.
+const BLOCK_BYTES_MAX: u32 = 4096;
 
 /// Bytes of a command capsule without data.
 const CAPSULE_BYTES: u32 = 64;
@@ -73,6 +76,10 @@ fn io(page: &mut IdentifyController, controller: &Controller) {
     let commands = OptionalNvmCommands::default().with_compare(true).with_dataset_management(true);
     let commands = commands.with_write_zeroes(true).with_save_select(true).with_timestamp(true);
     page.oncs = commands.with_verify(true).with_copy(true);
+    page.fuses = FusedOperations::default().with_compare_and_write(true);
+    // Of the largest blocks there are.
+    let fused_blocks = FUSED_BYTES_MAX / BLOCK_BYTES_MAX;
+    page.acwu_z.set(u16::try_from(fused_blocks - 1).expect("it fits its field"));
     // Copy Descriptor Format 0.
     page.cdfs.set(1);
     page.vwc = VolatileCacheAttributes::default()
