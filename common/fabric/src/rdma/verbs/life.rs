@@ -143,7 +143,9 @@ impl Device {
             Phase::Connecting | Phase::Accepting => {
                 End::Failed(ConnectError::TimedOut { step: "connect", seconds })
             }
-            _ => End::Disconnected(DisconnectReason::Local),
+            // The peer spoke before its confirmation arrived: that ended the wait, and this is what is left of it.
+            Phase::Established => return,
+            Phase::Draining | Phase::Closing => End::Disconnected(DisconnectReason::Local),
         };
         self.finish_soon(key, end);
     }
