@@ -8,17 +8,18 @@
 //! and leave the memory as it was, and what is allowed must work. Exits with 1 when an attempt succeeds.
 #![allow(clippy::print_stdout, reason = "what it finds is its output")]
 
-use std::collections::VecDeque;
+mod node;
+
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use node::{Failure, Layout, Node};
 use ringfab_fabric::rdma::{
     Access, ConnectParameters, Event, Inline, ListenParameters, ProtectionDomain, ProviderChoice,
-    QueuePairAttributes, QueuePairId, RemoteBuffer, Rnic, RnicConfig, SendRequest, Slice, Work,
+    QueuePairId, RemoteBuffer, Slice, Work,
 };
-use ringfab_memory::{Buffer, ClassLayout, Lease, Pool};
-use ringfab_reactor::{Reactor, ReactorConfig, Wait};
+use ringfab_memory::Lease;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,66 +31,7 @@ const WRITTEN: u8 = 0xa5;
 const BUFFER_BYTES: usize = 16 * 1024;
 const OFFSET: u32 = 4096;
 const EXPOSED: u32 = 4096;
-
-type Failure = String;
-
-/// One end: its loop, its RNIC, its memory.
-struct Node {
-    reactor: Reactor,
-    rnic: Rnic,
-    pool: Pool,
-    domain: ProtectionDomain,
-    events: VecDeque<Event>,
-}
-
-impl Node {
-    fn new(seed: u8) -> std::io::Result<Self> {
-        let reactor = ReactorConfig { entries: 256, spin: Duration::ZERO, descriptors_max: 256 };
-        let mut config = RnicConfig::new(0, [seed; 32]);
-        config.close_timeout = Duration::from_secs(1);
-        let mut rnic = Rnic::new(config)?;
-        let domain = rnic.allocate_domain();
-        let layout = [ClassLayout { buffer_bytes: 16 * 1024, count: 64 }];
-        let pool = Pool::new(&layout).map_err(std::io::Error::other)?;
-        Ok(Self { reactor: Reactor::new(&reactor)?, rnic, pool, domain, events: VecDeque::new() })
-    }
-
-    fn attributes(&self, domain: ProtectionDomain) -> QueuePairAttributes {
-        QueuePairAttributes {
-            domain,
-            send_depth: 16,
-            receive_depth: 16,
-            receive_bytes_max: 64,
-            pool: self.pool.clone(),
-            initiator_depth: 4,
-            responder_resources: 4,
-        }
-    }
-
-    fn step(&mut self) -> Result<(), Failure> {
-        self.rnic.flush(&mut self.reactor);
-        self.reactor.turn(Wait::No).map_err(|error| error.to_string())?;
-        while let Some(completion) = self.reactor.next_completion() {
-            self.rnic.on_completion(&mut self.reactor, completion);
-        }
-        self.rnic.poll(&mut self.reactor);
-        while let Some(event) = self.rnic.next_event() {
-            self.events.push_back(event);
-        }
-        Ok(())
-    }
-
-    fn filled(&self, bytes: usize, with: u8) -> Buffer {
-        let mut buffer = self.pool.take(bytes).expect("the pool is large enough");
-        buffer.fill(with);
-        buffer
-    }
-
-    fn post(&mut self, queue_pair: QueuePairId, work: Work) -> Result<(), Failure> {
-        let request = SendRequest { id: 1, work, signaled: true };
-        self.rnic.post_send(queue_pair, request).map_err(|error| error.to_string())
-    }
-}
+const LAYOUT: Layout = Layout { buffer_bytes: BUFFER_BYTES, count: 64, depth: 16, receive_bytes_max: 64 };
 
 /// The two ends and the way between them.
 struct Pair {
@@ -106,7 +48,7 @@ type Ends = (QueuePairId, QueuePairId);
 
 impl Pair {
     fn new(address: SocketAddr, provider: ProviderChoice) -> std::io::Result<Self> {
-        let (attacker, mut victim) = (Node::new(1)?, Node::new(2)?);
+        let (attacker, mut victim) = (Node::new(1, LAYOUT)?, Node::new(2, LAYOUT)?);
         let parameters = ListenParameters { provider, ..ListenParameters::new(address) };
         let (_, listening) = victim.rnic.listen(&mut victim.reactor, &parameters)?;
         Ok(Self { attacker, victim, listening, provider, loose: false })
@@ -156,7 +98,7 @@ impl Pair {
 
     fn say(&mut self, here: QueuePairId) -> Result<(), Failure> {
         let head = Inline::new(b"hello");
-        self.attacker.post(here, Work::Send { head, data: None, invalidate: None, solicited: false })
+        self.attacker.post(here, 1, Work::Send { head, data: None, invalidate: None, solicited: false })
     }
 
     fn heard(&mut self, there: QueuePairId) -> Result<(), Failure> {
@@ -174,7 +116,7 @@ impl Pair {
         let exposed = self.victim.rnic.expose(there, lease.clone(), OFFSET, EXPOSED, access);
         let exposed = exposed.ok_or("nothing can be exposed")?;
         let head = Inline::new(b"take it");
-        self.victim.post(there, Work::Send { head, data: None, invalidate: None, solicited: false })?;
+        self.victim.post(there, 1, Work::Send { head, data: None, invalidate: None, solicited: false })?;
         self.until("the word of it", |pair| match pair.attacker.events.pop_front()? {
             Event::Received { queue_pair, .. } if queue_pair == here => Some(()),
             _ => None,
@@ -186,12 +128,12 @@ impl Pair {
     fn write(&mut self, here: QueuePairId, key: u32, address: u64, length: u32) -> Result<(), Failure> {
         let lease = self.attacker.filled(length as usize, WRITTEN).share();
         let source = Slice { lease, offset: 0, length };
-        self.attacker.post(here, Work::Write { source, remote_key: key, remote_address: address })
+        self.attacker.post(here, 1, Work::Write { source, remote_key: key, remote_address: address })
     }
 
     fn read(&mut self, here: QueuePairId, key: u32, address: u64, length: u32) -> Result<(), Failure> {
         let sink = self.attacker.filled(length as usize, 0);
-        self.attacker.post(here, Work::Read { sink, length, remote_key: key, remote_address: address })
+        self.attacker.post(here, 1, Work::Read { sink, length, remote_key: key, remote_address: address })
     }
 
     /// Waits for the end of the attacker's connection; what it read meanwhile is a failure.
@@ -325,7 +267,7 @@ fn after_invalidation(pair: &mut Pair, ends: Ends) -> Result<String, Failure> {
     let (exposed, lease) = pair.expose(ends, Access::RemoteWrite)?;
     let head = Inline::new(b"done");
     let invalidate = Some(exposed.key);
-    pair.attacker.post(ends.0, Work::Send { head, data: None, invalidate, solicited: false })?;
+    pair.attacker.post(ends.0, 1, Work::Send { head, data: None, invalidate, solicited: false })?;
     pair.heard(ends.1)?;
     pair.write(ends.0, exposed.key, exposed.address, 16)?;
     let said = pair.ends(ends.0)?;
