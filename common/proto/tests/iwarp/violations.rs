@@ -1,6 +1,6 @@
 //! Each broken rule gives exactly the Terminate that the specifications name.
 
-use ringfab_proto::iwarp::mpa::Role;
+use ringfab_proto::iwarp::mpa::{Negotiated, Role};
 use ringfab_proto::iwarp::{
     Access, EngineError, ProtectionDomain, QueuePairId, ReadRequest, Region, TerminateCode, WorkRequest,
 };
@@ -21,7 +21,12 @@ struct Victim {
 }
 
 fn victim() -> Victim {
-    let mut host = Host::new(negotiated(Role::Responder));
+    victim_serving(4)
+}
+
+/// The same, with so many incoming reads negotiated.
+fn victim_serving(ird: u16) -> Victim {
+    let mut host = Host::new(Negotiated { ird, ..negotiated(Role::Responder) });
     let handle = host.allocate(vec![0; 4096]);
     let readable = host.expose(handle, 0x1000, Access::RemoteRead);
     let writable = host.expose(handle, 0x1000, Access::RemoteWrite);
@@ -260,12 +265,18 @@ fn a_read_request_of_wrong_shape() {
 
 #[test]
 fn more_reads_than_the_ird_allows() {
-    let mut v = victim();
-    for msn in 1..=4 {
-        let good = read(msn, 16, (v.readable, 0x1000));
-        v.host.feed(&fpdu(&good)).expect("within the limit");
+    // What is no power of two counts as the next one: some peers round what they were granted.
+    for (ird, served) in [(1, 1), (4, 4), (5, 8)] {
+        let mut v = victim_serving(ird);
+        for msn in 1..=served {
+            let good = read(msn, 16, (v.readable, 0x1000));
+            v.host.feed(&fpdu(&good)).expect("within the limit");
+        }
+        let bad = fpdu(&read(served + 1, 16, (v.readable, 0x1000)));
+        refused_bytes(&mut v.host, &bad, TerminateCode::DDP_NO_BUFFER, LENGTH_AND_DDP);
     }
-    let bad = fpdu(&read(5, 16, (v.readable, 0x1000)));
+    let mut v = victim_serving(0);
+    let bad = fpdu(&read(1, 16, (v.readable, 0x1000)));
     refused_bytes(&mut v.host, &bad, TerminateCode::DDP_NO_BUFFER, LENGTH_AND_DDP);
 }
 

@@ -131,6 +131,12 @@ pub struct Engine<H> {
     released: bool,
 }
 
+/// The incoming reads that are served at a time. The Linux kernel's siw rounds the number that it was granted up to a power
+/// of two, and has so many outstanding.
+fn served(ird: u16) -> usize {
+    if ird == 0 { 0 } else { usize::from(ird).next_power_of_two() }
+}
+
 impl<H: Copy> Engine<H> {
     /// A queue pair whose stream stands behind the MPA frames. All memory is allocated here.
     #[must_use]
@@ -144,7 +150,7 @@ impl<H: Copy> Engine<H> {
         let mut engine = Self {
             config,
             send_queue: SendQueue::new(config.send_queue_depth, usize::from(negotiated.ord)),
-            responses: ResponseQueue::new(usize::from(negotiated.ird) + ird_extra),
+            responses: ResponseQueue::new(served(negotiated.ird) + ird_extra),
             recv_queue: RecvQueue::new(config.recv_queue_depth),
             body: None,
             awaiting_first: responder,
