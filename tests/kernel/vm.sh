@@ -213,7 +213,7 @@ boot() {
     exec timeout --foreground "${RINGFAB_VM_SECONDS:-1500}" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
         -display none -machine q35 -accel "${RINGFAB_VM_ACCEL:-tcg,thread=multi}" -cpu max \
         -smp "${RINGFAB_VM_CPUS:-4}" -m "${RINGFAB_VM_MIB:-3072}" -serial "file:$folder/console" \
-        -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog tsc=reliable rcupdate.rcu_cpu_stall_timeout=120" \
+        -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog norandmaps tsc=reliable rcupdate.rcu_cpu_stall_timeout=120" \
         -virtfs "local,path=/,mount_tag=host,readonly=on,$share" \
         -virtfs "local,path=$cache/root/usr/lib/modules,mount_tag=modules,readonly=on,$share" \
         -virtfs "local,path=$folder,mount_tag=out,$share" </dev/null >"$folder/machine" 2>&1

@@ -314,16 +314,19 @@ fn rping_connect(
 ) -> Result<(), Failure> {
     let mut end = End::connect(address, provider)?;
     for number in 0..count {
-        let shown = end.node.filled(bytes, b'A' + (number % 26) as u8).share();
-        let place = end.expose(&shown, bytes, Access::RemoteRead)?;
+        // The other side returns everything up to the first zero.
+        let mut ping = vec![b'A' + (number % 26) as u8; bytes];
+        ping[bytes - 1] = 0;
+        let mut shown = end.node.filled(bytes, 0);
+        shown[..bytes].copy_from_slice(&ping);
+        let place = end.expose(&shown.share(), bytes, Access::RemoteRead)?;
         end.say(&advert(place, bytes), None)?;
         end.hear("that it was read")?;
-        let taken = end.node.filled(bytes, 0).share();
+        let taken = end.node.filled(bytes, 0xff).share();
         let place = end.expose(&taken, bytes, Access::RemoteWrite)?;
         end.say(&advert(place, bytes), None)?;
         end.hear("that it was written")?;
-        let wanted = b'A' + (number % 26) as u8;
-        if !taken.with_bytes(0..bytes, |all| all.iter().all(|byte| *byte == wanted)) {
+        if !taken.with_bytes(0..bytes, |back| back == ping) {
             return Err(format!("ping {number} came back as something else"));
         }
     }

@@ -6,7 +6,7 @@ set -euo pipefail
 
 start_target
 connect -i 2 -k 2 -c 1 -l 60
-sleep 4
+sleep 6
 is_live
 if target_said 'keep-alive expired'; then fail "an idle host was thrown out"; fi
 verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=1800 --size=16m &

@@ -9,8 +9,8 @@ set -euo pipefail
 last_of_all
 may_warn nvmet
 start_kernel_target "$nqn"
-"${ringfab[@]}" --json bench "$(url "$nqn" 'ns=1&queues=2&depth=16&keepalive=20')" --rw randrw --bs 8k --size 32M \
-    --time 10s --warmup 0s --verify --destroy-data 1 >/tmp/bench &
+"${ringfab[@]}" --json bench "$(url "$nqn" 'ns=1&queues=2&depth=16&keepalive=8')" --rw randrw --bs 8k --size 32M \
+    --time 10s --warmup 0s --io-timeout 5s --verify --destroy-data 1 >/tmp/bench &
 load=$!
 sleep 2
 rm "$nvmet/ports/1/subsystems/$nqn"

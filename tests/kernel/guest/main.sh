@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs in the guest: the scenarios in the order of their names, in each lane, and says of each PASS, SKIP or FAIL.
+# Runs in the guest: the scenarios of a lane in the order of their names, and says of each PASS, SKIP or FAIL.
 #
-#   main.sh LANE... [-- SCENARIO...]     a lane is DRIVER/PROVIDER, see lib.sh
+#   main.sh LANE [SCENARIO...]     a lane is DRIVER/PROVIDER, see lib.sh
 #
 # Its last line counts them; the exit status tells whether all others passed.
 set -euo pipefail
@@ -11,23 +11,18 @@ cd "$(dirname "$0")"
 results=/tmp/logs/results
 
 main() {
-    local lanes=() scenarios
-    while (($#)) && [[ $1 != -- ]]; do
-        lanes+=("$1")
-        shift
-    done
-    (($# == 0)) || shift
-    scenarios=("$@")
-    (($#)) || mapfile -t scenarios < <(basename -s .sh [0-9]*.sh)
-    mkdir -p /tmp/logs logs
+    local lane=$1 scenarios=("${@:2}")
+    (($# > 1)) || mapfile -t scenarios < <(basename -s .sh [0-9]*.sh)
+    mkdir -p /tmp/logs
+    # The folder is the machine's, and may have those of an earlier boot.
+    rm -rf logs
+    mkdir logs
     cp -r bin /tmp/
     : >$results
     modprobe -a nvme-rdma nvmet-rdma
     modprobe null_blk nr_devices=0
-    local lane
-    for lane in "${lanes[@]}"; do
-        RINGFAB_DRIVER=${lane%/*} RINGFAB_PROVIDER=${lane#*/} bash ./lane.sh "${scenarios[@]}"
-    done
+    RINGFAB_DRIVER=${lane%/*} RINGFAB_PROVIDER=${lane#*/} bash ./lane.sh "${scenarios[@]}"
+    cp $results logs/
     echo "$(count PASS) passed, $(count FAIL) failed, $(count SKIP) are not for their lane"
     (($(count FAIL) == 0 && $(count PASS) > 0))
 }

@@ -6,7 +6,7 @@ ready=/tmp/ready
 pid_file=/tmp/target.pid
 
 # One subsystem, namespace 1 a file with 512-byte blocks, namespace 2 memory with 4096-byte blocks. The file outlives a
-# restart. `listener` may hold more lines for the listener's table.
+# restart. `of_target` may name another provider than the lane's, `listener` hold more lines for the listener's table.
 start_target() {
     mkdir -p /tmp/state
     [[ -e /tmp/disk.img ]] || truncate -s 256M /tmp/disk.img
@@ -17,7 +17,7 @@ cores = 2
 log = "info,ringfab_target=debug,ringfab_fabric=debug"
 [[listener]]
 address = "$ours"
-provider = "$provider"
+provider = "${of_target:-$provider}"
 ${listener:-}
 [[subsystem]]
 nqn = "$nqn"
@@ -68,6 +68,11 @@ target_said() {
     grep -qE "$1" "$target_log"
 }
 
+# own_url NQN [OPTIONS]: of our own.
+own_url() {
+    echo "nvme+rdma://$ours:4420/$1?provider=$provider${2:+&$2}"
+}
+
 # Our command. A load that runs beside the scenario is started as `"${ringfab[@]}" ... &`, so that $! is its own.
 ringfab=(timeout --foreground -k 5 60 "${far[@]}" "$bin/ringfab")
 ringfab() {
@@ -79,7 +84,17 @@ url() {
     echo "nvme+rdma://$theirs:4420/$1?provider=$provider${2:+&$2}"
 }
 
-# own_url NQN [OPTIONS]: of our own.
-own_url() {
-    echo "nvme+rdma://$ours:4420/$1?provider=$provider${2:+&$2}"
+# bench URL OPTIONS...: a load with verify; the result is in /tmp/bench.
+bench() {
+    local url=$1
+    shift
+    echo "--- bench $url $*"
+    ringfab --json bench "$url" "$@" --warmup 0s --verify --destroy-data 1 >/tmp/bench
+    held /tmp/bench
+}
+
+# Whether the result of a load says that what was written was read back, without a connection lost.
+held() {
+    jq -c '{bs, iops, losses, verify}' "$1"
+    jq -e '.losses == 0 and .verify.mismatches == 0 and .verify.read_back > 0' "$1" >/dev/null
 }
