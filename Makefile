@@ -80,10 +80,15 @@ end-to-end: ## fio, libnbd, QEMU and the demonstration with the programs
 
 # Exit status 77 says that there is no virtual machine to be had, which was said and noted then; it is no pass.
 .PHONY: kernel-test
-kernel-test: ## Both ends against a stock Linux kernel in a virtual machine (about 13 minutes, not a part of `test`)
+kernel-test: ## Both ends against a stock Linux kernel in a virtual machine (about 13 minutes)
 	@tests/scripts/install.sh build kernel
-	cargo build --locked --workspace --bins --tests
+	cargo build --locked --workspace --bins --tests --examples
 	@RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug tests/kernel/run.sh || [ $$? -eq 77 ]
+
+.PHONY: kernel-ratio
+kernel-ratio: release ## The kernel's host on our target and on the kernel's, in turns, in a virtual machine
+	@tests/scripts/install.sh build kernel
+	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/release tests/kernel/ratio.sh
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for SECONDS=30

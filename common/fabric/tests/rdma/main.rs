@@ -5,6 +5,7 @@ mod connect;
 mod cores;
 mod hostile;
 mod limits;
+mod reach;
 mod support;
 mod transfer;
 mod violations;
