@@ -85,6 +85,17 @@ impl Identity {
         uuid::Builder::from_custom_bytes(self.derive("uuid", nqn, nsid)).into_uuid()
     }
 
+    /// NGUID and UUID of a namespace that is added at runtime. They depend on `what` it serves, too: its number may have
+    /// belonged to another one before, for which hosts must never take it.
+    pub fn of_added(&self, nqn: &str, nsid: u32, what: &[u8]) -> ([u8; 16], Uuid) {
+        let mut hash = Sha256::new();
+        hash.update(self.seed);
+        hash.update((what.len() as u64).to_le_bytes());
+        hash.update(what);
+        let own = Self { seed: hash.finalize().into() };
+        (own.nguid(nqn, nsid), own.uuid(nqn, nsid))
+    }
+
     fn derive(&self, what: &str, nqn: &str, nsid: u32) -> [u8; 16] {
         let mut hash = Sha256::new();
         hash.update(self.seed);

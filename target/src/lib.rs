@@ -9,6 +9,7 @@
 //! | [`admin`] | the admin commands of a controller |
 //! | [`core`] | a core: its ring, RNIC, disks and queues; the threads |
 //! | [`queue`] | a queue on its core: the life of its requests |
+//! | [`control`] | managing a target that runs, over a Unix socket |
 //! | [`service`] | the process: logging, signals, the service manager, an orderly end |
 //!
 //! The control side keeps its state behind ordinary locks. What the data path reads for each command (namespaces,
@@ -17,6 +18,7 @@
 pub mod admin;
 mod command;
 pub mod config;
+pub mod control;
 pub mod controller;
 pub mod core;
 pub mod failure;

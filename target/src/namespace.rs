@@ -1,15 +1,52 @@
 //! A namespace: what the data path and the admin commands both need of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfab_block::Backing;
 use uuid::Uuid;
+
+/// Positions of namespaces in the cores' tables of disks. One is used again once nobody has its namespace any more: no
+/// core's disk, no table.
+#[derive(Clone, Debug, Default)]
+pub struct Indexes(Arc<Mutex<FreeIndexes>>);
+
+#[derive(Debug, Default)]
+struct FreeIndexes {
+    free: Vec<usize>,
+    next: usize,
+}
+
+/// One position, until it is dropped.
+#[derive(Debug)]
+pub struct Index {
+    value: usize,
+    from: Indexes,
+}
+
+impl Indexes {
+    /// A position that nobody has.
+    pub fn take(&self) -> Index {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = all.free.pop().unwrap_or_else(|| {
+            all.next += 1;
+            all.next - 1
+        });
+        Index { value, from: self.clone() }
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        self.from.0.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.value);
+    }
+}
 
 /// A namespace of a subsystem. Its size and readiness are atomics, because disks are opened by the cores.
 #[derive(Debug)]
 pub struct Namespace {
     nsid: u32,
-    index: usize,
+    index: Index,
     block_bytes: u32,
     backing: Backing,
     read_only: bool,
@@ -21,12 +58,12 @@ pub struct Namespace {
 }
 
 /// What a namespace is made from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct NamespaceParameters {
     /// Namespace identifier, neither zero nor the broadcast value.
     pub nsid: u32,
-    /// Position in [`crate::Target::namespaces`].
-    pub index: usize,
+    /// Position in the cores' tables of disks.
+    pub index: Index,
     /// Bytes of a logical block, a power of two.
     pub block_bytes: u32,
     /// What stands behind it.
@@ -64,9 +101,9 @@ impl Namespace {
         self.nsid
     }
 
-    /// Position in [`crate::Target::namespaces`], for tables with one entry per namespace.
+    /// Position in the cores' tables of disks.
     pub fn index(&self) -> usize {
-        self.index
+        self.index.value
     }
 
     /// Bytes of a logical block.
@@ -137,7 +174,7 @@ mod tests {
     fn namespace() -> Namespace {
         Namespace::new(NamespaceParameters {
             nsid: 1,
-            index: 0,
+            index: Indexes::default().take(),
             block_bytes: 4096,
             backing: Backing::Null { bytes: 1 << 20 },
             read_only: false,
@@ -153,6 +190,17 @@ mod tests {
         assert!(namespace.set_ready((1 << 20) + 4095, false));
         assert!(namespace.is_ready());
         assert_eq!(namespace.blocks(), 256);
+    }
+
+    #[test]
+    fn a_position_is_used_again_when_it_is_free() {
+        let indexes = Indexes::default();
+        let (first, second) = (indexes.take(), indexes.take());
+        assert_eq!((first.value, second.value), (0, 1));
+        drop(first);
+        let (again, third) = (indexes.take(), indexes.take());
+        assert_eq!((again.value, third.value), (0, 2));
+        drop(second);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! A subsystem: its name, who may use it, and its namespaces.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::namespace::Namespace;
 use crate::queue_record::{QueueCounters, QueueRecord};
 
-/// The largest namespace identifier; small enough for a table that needs no search on the data path.
+/// The largest namespace identifier; small enough for tables that need no search on the data path.
 pub const NSID_MAX: u32 = 1024;
 
 pub use ringfab_spec::nqn::DISCOVERY_NQN;
@@ -23,16 +23,16 @@ pub enum Access {
     Hosts(BTreeSet<String>),
 }
 
-/// A subsystem.
+/// A subsystem, as the control side knows it. The cores have tables of their own of its namespaces.
 #[derive(Debug)]
 pub struct Subsystem {
+    index: usize,
     nqn: String,
     serial: String,
     model: String,
     access: Access,
     discovery: bool,
-    /// By identifier minus one.
-    namespaces: Vec<Option<Arc<Namespace>>>,
+    namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
     queues: Mutex<Queues>,
 }
 
@@ -44,21 +44,24 @@ struct Queues {
 }
 
 impl Subsystem {
-    /// A subsystem for I/O.
+    /// A subsystem for I/O; `index` is its position in [`crate::Target::subsystems`].
     pub fn new(
+        index: usize,
         nqn: String,
         serial: String,
         model: String,
         access: Access,
         namespaces: &[Arc<Namespace>],
     ) -> Self {
+        let namespaces = namespaces.iter().map(|one| (one.nsid(), Arc::clone(one))).collect();
         Self {
+            index,
             nqn,
             serial,
             model,
             access,
             discovery: false,
-            namespaces: table(namespaces),
+            namespaces: RwLock::new(namespaces),
             queues: Mutex::default(),
         }
     }
@@ -66,14 +69,21 @@ impl Subsystem {
     /// The discovery subsystem, open to every host.
     pub fn discovery() -> Self {
         Self {
+            index: usize::MAX,
             nqn: DISCOVERY_NQN.to_owned(),
             serial: "discovery".to_owned(),
             model: "Ringfab".to_owned(),
             access: Access::AnyHost,
             discovery: true,
-            namespaces: Vec::new(),
+            namespaces: RwLock::default(),
             queues: Mutex::default(),
         }
+    }
+
+    /// Position in [`crate::Target::subsystems`], for tables with one entry per subsystem; the discovery subsystem has
+    /// none.
+    pub fn index(&self) -> usize {
+        self.index
     }
 
     /// NVMe Qualified Name.
@@ -105,15 +115,24 @@ impl Subsystem {
     }
 
     /// The namespace with an identifier, if it is active.
-    #[inline]
-    pub fn namespace(&self, nsid: u32) -> Option<&Arc<Namespace>> {
-        let index = usize::try_from(nsid.checked_sub(1)?).ok()?;
-        self.namespaces.get(index)?.as_ref()
+    pub fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
+        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).get(&nsid).cloned()
     }
 
     /// All active namespaces, by ascending identifier.
-    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
-        self.namespaces.iter().flatten()
+    pub fn namespaces(&self) -> Vec<Arc<Namespace>> {
+        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// A namespace is active from now on: every core serves it already.
+    pub(crate) fn add(&self, namespace: &Arc<Namespace>) {
+        let mut namespaces = self.namespaces.write().unwrap_or_else(PoisonError::into_inner);
+        namespaces.insert(namespace.nsid(), Arc::clone(namespace));
+    }
+
+    /// A namespace is not active any more.
+    pub(crate) fn remove(&self, nsid: u32) {
+        self.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&nsid);
     }
 
     /// What all queues of all its controllers have done since the start.
@@ -146,17 +165,4 @@ impl Subsystem {
     fn queues(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn table(namespaces: &[Arc<Namespace>]) -> Vec<Option<Arc<Namespace>>> {
-    let mut table = Vec::new();
-    for namespace in namespaces {
-        assert!(namespace.nsid() <= NSID_MAX, "the configuration bounds the identifiers");
-        let index = namespace.nsid() as usize - 1;
-        if table.len() <= index {
-            table.resize(index + 1, None);
-        }
-        table[index] = Some(Arc::clone(namespace));
-    }
-    table
 }

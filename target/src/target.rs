@@ -15,10 +15,10 @@ use ringfab_memory::SharedMemory;
 pub use connect::{Attached, ConnectRequest};
 pub(crate) use connect::{field, invalid_command_parameter};
 
-use crate::config::{Config, ListenerConfig, NamespaceConfig, Source, SubsystemConfig};
+use crate::config::{Config, ListenerConfig, NamespaceConfig, Source};
 use crate::controller::{Controller, ControllerLimits};
 use crate::identity::Identity;
-use crate::namespace::{Namespace, NamespaceParameters};
+use crate::namespace::{Index, Indexes, Namespace, NamespaceParameters};
 use crate::subsystem::Subsystem;
 
 /// The most controllers at once, so that hosts cannot take all memory; each is a few kilobytes.
@@ -32,7 +32,7 @@ const CONTROLLER_ID_MAX: u16 = 0xffef;
 pub struct Target {
     subsystems: Vec<Arc<Subsystem>>,
     discovery: Arc<Subsystem>,
-    namespaces: Vec<Arc<Namespace>>,
+    indexes: Indexes,
     listeners: Mutex<Vec<Listener>>,
     generation: AtomicU64,
     controllers: Mutex<Controllers>,
@@ -78,25 +78,26 @@ impl Target {
     /// # Errors
     /// When the memory of a memory namespace cannot be reserved.
     pub fn new(config: &Config, identity: &Identity) -> Result<Arc<Self>, TargetError> {
-        let mut namespaces = Vec::new();
+        let indexes = Indexes::default();
         let mut subsystems = Vec::new();
         for subsystem in &config.subsystems {
-            let first = namespaces.len();
+            let mut namespaces = Vec::new();
             for namespace in &subsystem.namespaces {
-                namespaces.push(make_namespace(subsystem, namespace, namespaces.len(), identity)?);
+                namespaces.push(make_namespace(&subsystem.nqn, namespace, indexes.take(), identity)?);
             }
             subsystems.push(Arc::new(Subsystem::new(
+                subsystems.len(),
                 subsystem.nqn.clone(),
                 subsystem.serial.clone(),
                 subsystem.model.clone(),
                 subsystem.access.clone(),
-                &namespaces[first..],
+                &namespaces,
             )));
         }
         Ok(Arc::new(Self {
             subsystems,
             discovery: Arc::new(Subsystem::discovery()),
-            namespaces,
+            indexes,
             listeners: Mutex::new(config.listeners.iter().map(Listener::new).collect()),
             generation: AtomicU64::new(1),
             controllers: Mutex::default(),
@@ -104,9 +105,22 @@ impl Target {
         }))
     }
 
-    /// All namespaces of all subsystems; each knows its position as [`Namespace::index`].
-    pub fn namespaces(&self) -> &[Arc<Namespace>] {
-        &self.namespaces
+    /// All active namespaces of all subsystems, in the order of those.
+    pub fn namespaces(&self) -> Vec<Arc<Namespace>> {
+        self.subsystems.iter().flat_map(|subsystem| subsystem.namespaces()).collect()
+    }
+
+    /// A namespace that is not active yet. It has its identifiers from `config`, or from `identity`.
+    ///
+    /// # Errors
+    /// When the memory of a memory namespace cannot be reserved.
+    pub(crate) fn make_namespace(
+        &self,
+        nqn: &str,
+        config: &NamespaceConfig,
+        identity: &Identity,
+    ) -> Result<Arc<Namespace>, TargetError> {
+        make_namespace(nqn, config, self.indexes.take(), identity)
     }
 
     /// The subsystems for I/O.
@@ -137,12 +151,10 @@ impl Target {
         }
     }
 
-    /// A namespace appeared, vanished or changed size: its hosts are told. Calls the wakes of controllers.
-    pub fn namespace_changed(&self, namespace: &Namespace) {
-        let nsid = namespace.nsid();
-        let sees = |controller: &&Arc<Controller>| {
-            controller.namespace(nsid).is_some_and(|one| one.index() == namespace.index())
-        };
+    /// A namespace appeared, vanished or changed size: the hosts of its subsystem are told. Calls the wakes of
+    /// controllers.
+    pub fn namespace_changed(&self, subsystem: &Arc<Subsystem>, nsid: u32) {
+        let sees = |controller: &&Arc<Controller>| Arc::ptr_eq(controller.subsystem(), subsystem);
         self.controllers().iter().filter(sees).for_each(|controller| controller.namespace_changed(nsid));
     }
 
@@ -204,9 +216,9 @@ impl Listener {
 }
 
 fn make_namespace(
-    subsystem: &SubsystemConfig,
+    nqn: &str,
     config: &NamespaceConfig,
-    index: usize,
+    index: Index,
     identity: &Identity,
 ) -> Result<Arc<Namespace>, TargetError> {
     let nsid = config.nsid;
@@ -214,15 +226,15 @@ fn make_namespace(
         nsid,
         index,
         block_bytes: config.block_bytes,
-        backing: backing(subsystem, config)?,
+        backing: backing(nqn, config)?,
         read_only: config.read_only,
-        nguid: config.nguid.unwrap_or_else(|| identity.nguid(&subsystem.nqn, nsid)),
-        uuid: config.uuid.unwrap_or_else(|| identity.uuid(&subsystem.nqn, nsid)),
+        nguid: config.nguid.unwrap_or_else(|| identity.nguid(nqn, nsid)),
+        uuid: config.uuid.unwrap_or_else(|| identity.uuid(nqn, nsid)),
     };
     Ok(Arc::new(Namespace::new(parameters)))
 }
 
-fn backing(subsystem: &SubsystemConfig, config: &NamespaceConfig) -> Result<Backing, TargetError> {
+fn backing(nqn: &str, config: &NamespaceConfig) -> Result<Backing, TargetError> {
     Ok(match &config.source {
         Source::File { path, direct } => {
             Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only }
@@ -230,7 +242,7 @@ fn backing(subsystem: &SubsystemConfig, config: &NamespaceConfig) -> Result<Back
         Source::Null(bytes) => Backing::Null { bytes: *bytes },
         Source::Memory(bytes) => {
             let refused = |reason: String| TargetError::Memory {
-                nqn: subsystem.nqn.clone(),
+                nqn: nqn.to_owned(),
                 nsid: config.nsid,
                 bytes: *bytes,
                 reason,

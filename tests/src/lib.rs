@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
+use ringfab_target::control::Manager;
 use ringfab_target::service::Running;
 use ringfab_target::{Config, Identity, Target};
 use tempfile::TempDir;
@@ -31,6 +32,8 @@ pub struct TestTarget {
     /// What is served.
     pub target: Arc<Target>,
     address: SocketAddr,
+    config: Config,
+    identity: Identity,
     _state: TempDir,
 }
 
@@ -72,7 +75,16 @@ impl TestTarget {
         let target = Target::new(&config, &identity).expect("a target");
         let running = ringfab_target::core::start(&target, &config).expect("running cores");
         let address = running.addresses()[0];
-        Self { running: Some(running), target, address, _state: state }
+        Self { running: Some(running), target, address, config, identity, _state: state }
+    }
+
+    /// What manages its namespaces while it runs.
+    ///
+    /// # Panics
+    /// Never: it runs until it is dropped.
+    pub fn manager(&self) -> Manager {
+        let cores = self.running.as_ref().expect("it runs").cores();
+        Manager::new(Arc::clone(&self.target), cores, self.identity.clone(), &self.config)
     }
 
     /// Where it listens.

@@ -257,14 +257,10 @@ impl Disk {
         }
     }
 
-    /// Looks whether the backing has grown or shrunk; the new size in bytes.
-    ///
-    /// # Errors
-    /// When the backing is gone.
-    pub fn refresh(&mut self) -> Result<u64, BlockError> {
-        match &mut self.kind {
-            Kind::File(disk) => disk.refresh(),
-            Kind::Memory(_) | Kind::Null(_) => Ok(self.properties().bytes),
+    /// The file has grown or shrunk to `bytes`, as whoever manages it has found. Memory and null have a fixed size.
+    pub fn resize(&mut self, bytes: u64) {
+        if let Kind::File(disk) = &mut self.kind {
+            disk.resize(bytes);
         }
     }
 

@@ -1,8 +1,8 @@
 //! A regular file or a block device, through the core's ring.
 
 use std::collections::VecDeque;
-use std::io::{self, Seek};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, Payload, Reactor};
 
@@ -14,7 +14,6 @@ use crate::{BlockError, OpenError};
 #[derive(Debug)]
 pub(crate) struct FileDisk {
     file: FileId,
-    path: PathBuf,
     info: FileInfo,
     read_only: bool,
     owner: u8,
@@ -63,7 +62,7 @@ impl FileDisk {
             reactor.close_file(file);
             return Err(unsuitable("is empty: give it a size first, for instance with truncate"));
         }
-        Ok(Self { file, path, info, read_only, owner, zeroes: zeroes.clone(), composites: VecDeque::new() })
+        Ok(Self { file, info, read_only, owner, zeroes: zeroes.clone(), composites: VecDeque::new() })
     }
 
     pub(crate) fn properties(&self) -> DiskProperties {
@@ -118,11 +117,8 @@ impl FileDisk {
         Some(Finished { tag, result, buffer, source })
     }
 
-    pub(crate) fn refresh(&mut self) -> Result<u64, BlockError> {
-        let size = |mut file: std::fs::File| file.seek(io::SeekFrom::End(0));
-        let bytes = std::fs::File::open(&self.path).and_then(size).map_err(|_| BlockError::Gone)?;
+    pub(crate) fn resize(&mut self, bytes: u64) {
         self.info.bytes = bytes;
-        Ok(bytes)
     }
 
     pub(crate) fn close(self, reactor: &mut Reactor) {

@@ -141,7 +141,7 @@ fn a_file_that_was_cut_off_fails_its_reads_instead_of_passing_for_short_ones() {
     file.as_file().set_len(4096).expect("cut off");
     assert_eq!(bench.read(&mut disk, 0, 8192).0, Err(BlockError::Read));
     assert_eq!(bench.read(&mut disk, 0, 4096).0, Ok(()));
-    assert_eq!(disk.refresh(), Ok(4096));
+    disk.resize(4096);
     assert_eq!(bench.read(&mut disk, 4096, 4096).0, Err(BlockError::OutOfRange));
 }
 

@@ -75,10 +75,8 @@ const ALL: [Capabilities; 12] = [
 /// The features that a controller has.
 pub(super) fn supported(controller: &Controller) -> impl Iterator<Item = Capabilities> {
     let discovery = controller.is_discovery();
-    let cache = super::identify::has_volatile_cache(controller);
     ALL.into_iter().filter(move |feature| match feature.id {
         id::ASYNC_EVENT_CONFIGURATION | id::KEEP_ALIVE_TIMER => true,
-        id::VOLATILE_WRITE_CACHE => cache && !discovery,
         _ => !discovery,
     })
 }
@@ -256,8 +254,8 @@ fn set_error_recovery(
     }
     match command.nsid() {
         NSID_BROADCAST => {
-            let all = controller.subsystem().namespaces();
-            features.error_recovery = all.map(|one| (one.nsid(), low_half(value))).collect();
+            let all = controller.namespaces();
+            features.error_recovery = all.iter().map(|one| (one.nsid(), low_half(value))).collect();
         }
         nsid => {
             controller.namespace(nsid).ok_or(Failure::at(Status::INVALID_NAMESPACE, NSID))?;

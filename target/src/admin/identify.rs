@@ -3,6 +3,8 @@
 mod controller;
 mod namespace;
 
+use std::sync::Arc;
+
 use ringfab_spec::Status;
 use ringfab_spec::identify::{Cns, CommandSet, CommandSetVector, CommandSetVectors, DATA_LEN, NamespaceList};
 
@@ -18,8 +20,6 @@ const CNS: u16 = dword_offset(10);
 const CNTID: u16 = dword_offset(10) + 2;
 const CSI: u16 = dword_offset(11) + 3;
 
-pub(super) use controller::has_volatile_cache;
-
 pub(super) fn identify(controller: &Controller, command: Command<'_>) -> Result<AdminOutcome, Failure> {
     let cns = Cns(command.u8(CNS));
     if controller.is_discovery() && cns != Cns::CONTROLLER {
@@ -27,11 +27,11 @@ pub(super) fn identify(controller: &Controller, command: Command<'_>) -> Result<
     }
     let page = match cns {
         Cns::NAMESPACE | Cns::ALLOCATED_NAMESPACE => {
-            in_range(controller, command)?.map_or_else(empty, namespace::namespace)
+            in_range(controller, command)?.as_deref().map_or_else(empty, namespace::namespace)
         }
         Cns::CONTROLLER => Page::of(&controller::controller(controller)),
         Cns::ACTIVE_NAMESPACES | Cns::ALLOCATED_NAMESPACES => list(controller, command)?,
-        Cns::NAMESPACE_DESCRIPTORS => namespace::descriptors(active(controller, command)?),
+        Cns::NAMESPACE_DESCRIPTORS => namespace::descriptors(active(controller, command)?.as_ref()),
         Cns::COMMAND_SET_NAMESPACE => {
             check_csi(command)?;
             in_range(controller, command)?;
@@ -47,7 +47,7 @@ pub(super) fn identify(controller: &Controller, command: Command<'_>) -> Result<
             list(controller, command)?
         }
         Cns::INDEPENDENT_NAMESPACE => {
-            in_range(controller, command)?.map_or_else(empty, namespace::independent)
+            in_range(controller, command)?.as_deref().map_or_else(empty, namespace::independent)
         }
         Cns::NAMESPACE_CONTROLLERS => {
             active(controller, command)?;
@@ -68,14 +68,14 @@ const INVALID_NSID: Failure = Failure::at(Status::INVALID_NAMESPACE, NSID);
 
 /// A namespace that may be inactive, whose page is all zero then. The broadcast value is refused: it would ask for
 /// what is common to namespaces that a host may create, and here it may not.
-fn in_range<'a>(controller: &'a Controller, command: Command<'_>) -> Result<Option<&'a Namespace>, Failure> {
+fn in_range(controller: &Controller, command: Command<'_>) -> Result<Option<Arc<Namespace>>, Failure> {
     match command.nsid() {
-        nsid @ 1..=NSID_MAX => Ok(controller.namespace(nsid).map(AsRef::as_ref)),
+        nsid @ 1..=NSID_MAX => Ok(controller.namespace(nsid)),
         _ => Err(INVALID_NSID),
     }
 }
 
-fn active<'a>(controller: &'a Controller, command: Command<'_>) -> Result<&'a Namespace, Failure> {
+fn active(controller: &Controller, command: Command<'_>) -> Result<Arc<Namespace>, Failure> {
     in_range(controller, command)?.ok_or(INVALID_NSID)
 }
 
@@ -85,7 +85,8 @@ fn list(controller: &Controller, command: Command<'_>) -> Result<Page, Failure> 
     if after >= u32::MAX - 1 {
         return Err(INVALID_NSID);
     }
-    let nsids = controller.namespaces().map(|namespace| namespace.nsid());
+    let namespaces = controller.namespaces();
+    let nsids = namespaces.iter().map(|namespace| namespace.nsid());
     Ok(Page::of(&NamespaceList::following(after, nsids)))
 }
 

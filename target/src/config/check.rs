@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
-use super::Config;
 use super::error::{ConfigError, Errors};
 use super::reader::{At, Reader};
+use super::{Config, NamespaceConfig};
 
 /// Checks a whole document.
 ///
@@ -29,11 +29,33 @@ pub(super) fn check(text: &str) -> Result<Config, Vec<ConfigError>> {
     let root = Reader::new(document.get_ref(), 0..0, String::new());
     let target = process::target(root.table("target", &mut errors), &mut errors);
     let memory = process::memory(root.table("memory", &mut errors), &mut errors);
+    let control = root.table("control", &mut errors).map(|reader| process::control(reader, &mut errors));
     let listeners = listener::listeners(&root, &mut errors);
     let subsystems = subsystem::subsystems(&root, &mut errors);
     root.finish(&mut errors);
     let errors = errors.into_sorted();
-    if errors.is_empty() { Ok(Config { target, memory, listeners, subsystems }) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(Config { target, memory, control, listeners, subsystems })
+    } else {
+        Err(errors)
+    }
+}
+
+/// Checks the table of one namespace. That it differs from the others is for the caller to know.
+///
+/// # Errors
+/// All mistakes; never an empty list.
+pub(super) fn check_namespace(text: &str) -> Result<NamespaceConfig, Vec<ConfigError>> {
+    let mut errors = Errors::new(text);
+    let (document, syntax) = DeTable::parse_recoverable(text);
+    for error in syntax {
+        errors.add(&error.span().unwrap_or(0..0), "", error.message().to_owned());
+    }
+    let root = Reader::new(document.get_ref(), 0..0, String::new());
+    match subsystem::one_namespace(root, &mut errors) {
+        Some(namespace) if errors.is_empty() => Ok(namespace),
+        _ => Err(errors.into_sorted()),
+    }
 }
 
 /// Finds values that may appear only once in a file.

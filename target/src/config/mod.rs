@@ -21,6 +21,8 @@ pub use error::{ConfigError, ConfigErrors};
 
 use crate::subsystem::Access;
 
+pub(crate) use size::parse_size;
+
 /// Everything that a target is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -28,6 +30,8 @@ pub struct Config {
     pub target: TargetConfig,
     /// Buffers.
     pub memory: MemoryConfig,
+    /// How it is managed while it runs; none when the configuration says nothing of it.
+    pub control: Option<ControlConfig>,
     /// Where hosts connect; at least one.
     pub listeners: Vec<ListenerConfig>,
     /// What they find; at least one.
@@ -69,6 +73,28 @@ impl MemoryConfig {
             ClassLayout { buffer_bytes: self.small_buffer_bytes, count: self.small_buffers },
             ClassLayout { buffer_bytes: self.large_buffer_bytes, count: self.large_buffers },
         ]
+    }
+}
+
+/// Where the control socket is when the configuration names no other place.
+pub const CONTROL_SOCKET: &str = "/run/ringfab/control.sock";
+
+/// How the target is managed while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlConfig {
+    /// Whether there is a socket.
+    pub enabled: bool,
+    /// Where it is.
+    pub socket: PathBuf,
+    /// Who may connect: permission bits of the socket.
+    pub mode: u32,
+    /// The group of the socket; that of the process when none.
+    pub group: Option<String>,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self { enabled: true, socket: PathBuf::from(CONTROL_SOCKET), mode: 0o600, group: None }
     }
 }
 
@@ -164,6 +190,14 @@ impl Config {
     /// All mistakes at once.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigErrors> {
         check::check(text).map_err(|errors| ConfigErrors::Invalid { file: file.to_owned(), errors })
+    }
+
+    /// Checks the table of one more namespace, as it would stand in `[[subsystem.namespace]]`.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub(crate) fn parse_namespace(text: &str) -> Result<NamespaceConfig, Vec<ConfigError>> {
+        check::check_namespace(text)
     }
 
     /// This configuration as TOML, with every default written out; it parses to the same configuration.

@@ -25,6 +25,12 @@ pub(super) fn to_toml(config: &Config) -> String {
             large_buffers: config.memory.large_buffers,
             large_buffer_bytes: format_size(config.memory.large_buffer_bytes as u64),
         },
+        control: config.control.as_ref().map(|control| Control {
+            enabled: control.enabled,
+            socket: &control.socket,
+            mode: format!("{:04o}", control.mode),
+            group: control.group.as_deref(),
+        }),
         listener: config.listeners.iter().map(listener).collect(),
         subsystem: config.subsystems.iter().map(subsystem).collect(),
     };
@@ -35,6 +41,8 @@ pub(super) fn to_toml(config: &Config) -> String {
 struct Document<'a> {
     target: Target<'a>,
     memory: Memory,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control: Option<Control<'a>>,
     listener: Vec<Listener<'a>>,
     subsystem: Vec<Subsystem<'a>>,
 }
@@ -54,6 +62,15 @@ struct Memory {
     small_buffer_bytes: String,
     large_buffers: usize,
     large_buffer_bytes: String,
+}
+
+#[derive(Serialize)]
+struct Control<'a> {
+    enabled: bool,
+    socket: &'a Path,
+    mode: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
 }
 
 #[derive(Serialize)]

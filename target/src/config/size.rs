@@ -8,7 +8,7 @@ const UNITS: [(&str, u32); 5] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 
 ///
 /// # Errors
 /// What is wrong, as the end of a sentence that begins with the key.
-pub(super) fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (digits, unit) = text.split_at(digits_end);
     let number: u64 = digits.replace('_', "").parse().map_err(|_| refused(text))?;

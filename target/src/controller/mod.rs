@@ -1,7 +1,7 @@
 //! One controller: what a host has connected to.
 //!
 //! Its control state is behind one lock, which the admin queue's core takes for each admin command and nobody holds
-//! for long. I/O reads only the atomics and the subsystem's table of namespaces.
+//! for long. I/O reads only the atomics; the cores have tables of their own of the namespaces.
 
 mod errors;
 mod events;
@@ -148,14 +148,13 @@ impl Controller {
         self.subsystem.is_discovery()
     }
 
-    /// An active namespace. For every I/O command: no lock.
-    #[inline]
-    pub fn namespace(&self, nsid: u32) -> Option<&Arc<Namespace>> {
+    /// An active namespace.
+    pub fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
         self.subsystem.namespace(nsid)
     }
 
-    /// All active namespaces, by ascending identifier. No lock.
-    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+    /// All active namespaces, by ascending identifier.
+    pub fn namespaces(&self) -> Vec<Arc<Namespace>> {
         self.subsystem.namespaces()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfab_block::Disk;
+use ringfab_block::Zeroes;
 use ringfab_fabric::rdma::{ProtectionDomain, Rnic};
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor};
@@ -10,6 +10,7 @@ use ringfab_reactor::{MailboxSender, Reactor};
 use super::claims::Claims;
 use super::hosts::{Hosts, SharedPool};
 use super::message::{AbortRequest, Asker, CoreMessage};
+use super::namespaces::{Disks, Namespaces};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::controller::Controller;
 use crate::queue::{Slot, TRANSFER_BYTES_MAX};
@@ -23,8 +24,14 @@ pub(crate) struct Env {
     /// Of all queue pairs: nothing of ours is exposed, so that there is nothing to keep them from.
     pub(crate) domain: ProtectionDomain,
     pub(crate) target: Arc<Target>,
+    /// What there is to serve.
+    pub(crate) namespaces: Namespaces,
     /// By index of the namespace; none where the backing could not be opened.
-    pub(crate) disks: Vec<Option<Disk>>,
+    pub(crate) disks: Disks,
+    /// Disks of removed namespaces that are still to be closed.
+    pub(crate) closing: Vec<usize>,
+    /// What disks that are opened later show and write where they have nothing.
+    pub(crate) zeroes: Zeroes,
     /// Data of I/O commands.
     pub(crate) pool: Pool,
     /// Data of admin commands, apart, so that they never starve.
@@ -67,7 +74,8 @@ impl Env {
         reactor: Reactor,
         mut rnic: Rnic,
         target: Arc<Target>,
-        disks: Vec<Option<Disk>>,
+        (namespaces, disks): (Namespaces, Disks),
+        zeroes: Zeroes,
         pool: Pool,
         admin_pool: Pool,
         compare_pool: Pool,
@@ -89,7 +97,10 @@ impl Env {
             domain: rnic.allocate_domain(),
             rnic,
             target,
+            namespaces,
             disks,
+            closing: Vec::new(),
+            zeroes,
             pool,
             admin_pool,
             chunk_bytes,

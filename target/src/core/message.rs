@@ -7,6 +7,7 @@ use ringfab_fabric::rdma::ConnectRequest;
 use ringfab_spec::rdma_cm;
 
 use super::claims::{ClaimId, ClaimMessage};
+use super::namespaces::NamespaceMessage;
 use crate::controller::Controller;
 
 /// A message to a core.
@@ -39,6 +40,8 @@ pub(crate) enum CoreMessage {
     },
     /// About a fused operation's claim to blocks.
     Claim(ClaimId, ClaimMessage),
+    /// Namespaces come, go, and change size.
+    Namespace(NamespaceMessage),
     /// Something about the controllers has changed: look at them now.
     Look,
     /// Stop accepting, finish what is outstanding, and end within the limit.

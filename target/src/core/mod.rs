@@ -6,13 +6,14 @@ mod env;
 mod hosts;
 mod listen;
 mod message;
+mod namespaces;
 mod start;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_block::{Operation, Started, Tag};
+use ringfab_block::{Disk, Operation, Started, Tag};
 use ringfab_fabric::rdma::{Event, QueuePairId, RnicCounters};
 use ringfab_memory::PoolUsage;
 use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
@@ -24,7 +25,8 @@ pub(crate) use claims::ClaimId;
 pub(crate) use env::Env;
 pub(crate) use hosts::{HostId, Line, Waiter};
 pub(crate) use message::CoreMessage;
-pub use start::{CoreParts, Running, build, start};
+pub(crate) use namespaces::{NamespaceMessage, OpenDisk};
+pub use start::{CoreParts, Cores, Running, build, start};
 
 /// Owners of reactor tokens on a core.
 pub(crate) mod owner {
@@ -150,8 +152,8 @@ impl Core {
         let (number, slot) = ((index >> 16) as usize, (index & 0xffff) as u16);
         let Some(queue) = self.queues.get_mut(number).and_then(Option::as_mut) else { return };
         let Some(disk) = queue.disk_of(slot, generation, kind) else { return };
-        let Some(disk) = self.env.disks.get_mut(disk).and_then(Option::as_mut) else { return };
-        if let Some(finished) = disk.on_completion(&mut self.env.reactor, completion) {
+        let Some(open) = self.env.disks.get_mut(disk).and_then(Option::as_mut) else { return };
+        if let Some(finished) = open.disk.on_completion(&mut self.env.reactor, completion) {
             queue.on_disk(&mut self.env, finished);
             self.reap(number as u16);
         }
@@ -208,6 +210,7 @@ impl Core {
                 }
             }
             CoreMessage::Claim(id, message) => self.on_claim(id, message),
+            CoreMessage::Namespace(message) => self.on_namespace(message),
             CoreMessage::Look => self.look(),
             CoreMessage::Drain(limit) => self.drain(limit),
             CoreMessage::Quiet => self.others_quiet += 1,
@@ -313,6 +316,7 @@ impl Core {
             }
         }
         self.finish_resets();
+        self.close_disks();
     }
 
     /// Completes the resets whose I/O queues are all gone.
@@ -349,8 +353,8 @@ impl Core {
             }
         }
         let Env { mut reactor, disks, .. } = self.env;
-        for disk in disks.into_iter().flatten() {
-            disk.close(&mut reactor);
+        for open in disks.into_iter().flatten() {
+            open.disk.close(&mut reactor);
         }
         Ok(())
     }
@@ -358,7 +362,8 @@ impl Core {
     fn start_flushes(&mut self) -> usize {
         let Env { reactor, disks, .. } = &mut self.env;
         let mut pending = 0;
-        for disk in disks.iter_mut().flatten().filter(|disk| disk.properties().volatile_cache) {
+        let volatile = |disk: &Disk| disk.properties().volatile_cache;
+        for disk in disks.iter_mut().flatten().map(|open| &mut open.disk).filter(|disk| volatile(disk)) {
             let tag = Tag { kind: 0, generation: 0, index: u32::MAX };
             pending += usize::from(matches!(disk.start(reactor, Operation::Flush, tag), Started::Pending));
         }

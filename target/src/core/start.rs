@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringfab_block::{Disk, Zeroes};
+use ringfab_block::Zeroes;
 use ringfab_fabric::rdma::{ListenParameters, ListenerId, Rnic, RnicConfig};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{
@@ -16,7 +16,8 @@ use ringfab_reactor::{
 
 use super::env::CoreSender;
 use super::listen::Listener;
-use super::{Core, CoreMessage, Env, owner};
+use super::namespaces::Reply;
+use super::{Core, CoreMessage, Env, NamespaceMessage, namespaces, owner};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::config::{Config, IN_CAPSULE_BYTES_MAX, ListenerConfig};
 use crate::service;
@@ -75,6 +76,38 @@ pub struct Running {
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
+/// The way to all cores of a target, for who manages what they serve.
+#[derive(Clone, Debug, Default)]
+pub struct Cores(Vec<CoreSender>);
+
+/// How long cores may take to answer; a turn of a loop takes far less.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Cores {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Sends every core a message about a namespace, and waits until all have done what it says.
+    ///
+    /// # Errors
+    /// What the first core says that cannot; the others may have done it.
+    pub(crate) fn manage(&self, message: impl Fn(Reply) -> NamespaceMessage) -> Result<(), String> {
+        let (reply, replies) = mpsc::channel();
+        for core in &self.0 {
+            core.send(CoreMessage::Namespace(message(reply.clone())));
+        }
+        drop(reply);
+        let mut outcome = Ok(());
+        for _ in &self.0 {
+            let answer = replies.recv_timeout(ANSWER_TIMEOUT);
+            outcome = outcome.and(answer.unwrap_or_else(|_| Err("a core does not answer".to_owned())));
+        }
+        outcome
+    }
+}
+
 impl service::Running for Running {
     fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -82,6 +115,10 @@ impl service::Running for Running {
 
     fn monitors(&self) -> &[Monitor] {
         &self.monitors
+    }
+
+    fn cores(&self) -> Cores {
+        Cores(self.cores.clone())
     }
 
     fn drain(&self, limit: Duration) {
@@ -245,40 +282,9 @@ fn assemble(
     reactor.register_pool(&pool);
     let rnic = Rnic::new(RnicConfig::new(owner::RNIC, seed))?;
     let zeroes = Zeroes::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
-    let disks = open_disks(&target, &mut reactor, &zeroes);
-    let env = Env::new(reactor, rnic, target, disks, pool, admin_pool, compare_pool, number, cores);
+    let served = namespaces::open_all(&target, &mut reactor, &zeroes);
+    let env = Env::new(reactor, rnic, target, served, zeroes, pool, admin_pool, compare_pool, number, cores);
     Ok(Core::new(env, inbox))
-}
-
-/// Opens every namespace's backing on this core. One that is missing is reported as not ready; the rest is served.
-fn open_disks(target: &Target, reactor: &mut Reactor, zeroes: &Zeroes) -> Vec<Option<Disk>> {
-    let open = |namespace: &Arc<crate::namespace::Namespace>| {
-        let disk = Disk::open(namespace.backing(), reactor, zeroes, owner::DISK);
-        match disk {
-            Ok(disk) if disk.properties().offset_align > namespace.block_bytes() => {
-                let needs = disk.properties().offset_align;
-                tracing::error!(
-                    nsid = namespace.nsid(),
-                    needs,
-                    "the disk cannot do blocks as small as configured"
-                );
-                disk.close(reactor);
-                namespace.set_not_ready();
-                None
-            }
-            Ok(disk) => {
-                let properties = disk.properties();
-                namespace.set_ready(properties.bytes, properties.volatile_cache);
-                Some(disk)
-            }
-            Err(error) => {
-                tracing::error!(nsid = namespace.nsid(), %error, "namespace not ready");
-                namespace.set_not_ready();
-                None
-            }
-        }
-    };
-    target.namespaces().iter().map(open).collect()
 }
 
 impl Core {

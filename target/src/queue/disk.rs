@@ -1,11 +1,12 @@
 //! What requests ask of the disks.
 
-use ringfab_block::{BlockError, Disk, Finished, Operation, Started, Tag};
+use ringfab_block::{BlockError, Finished, Operation, Started, Tag};
 use ringfab_spec::Status;
 
 use super::life::pieces;
 use super::parse::{COPY_PIECE_BYTES, Extent, Transfer, Work};
 use super::request::Held;
+use super::steps::disk_of_round;
 use super::{Phase, Queue, Slot, State};
 use crate::core::Env;
 use crate::failure::Failure;
@@ -35,10 +36,10 @@ impl Queue {
     /// A disk that can hand out its bytes without I/O answers a read at once.
     pub(super) fn peek(&mut self, env: &mut Env, slot: Slot) -> bool {
         let Work::Read(extent) = self.requests[slot].work else { return false };
-        let Some(disk) = env.disks.get(extent.disk).and_then(Option::as_ref) else { return false };
+        let Some(open) = env.disks.get(extent.disk).and_then(Option::as_ref) else { return false };
         let request = &mut self.requests[slot];
         for (offset, length) in pieces(request.length, env.chunk_bytes) {
-            let Some(lease) = disk.peek(extent.offset + u64::from(offset), length) else {
+            let Some(lease) = open.disk.peek(extent.offset + u64::from(offset), length) else {
                 request.held.clear();
                 return false;
             };
@@ -89,13 +90,8 @@ impl Queue {
     /// Which disk the operation `kind` of a request runs on.
     pub(super) fn request_disk(&self, slot: Slot, kind: u8) -> Option<usize> {
         match self.requests[slot].work {
-            Work::Read(extent) | Work::Compare(extent) => Some(extent.disk),
-            Work::Write { extent, .. } | Work::WriteZeroes { extent, .. } => Some(extent.disk),
-            Work::Verify { extent, .. } => Some(extent.disk),
-            Work::Flush { disk } | Work::Discard { disk, .. } => Some(disk),
-            Work::Copy(copying) => Some(copying.disk),
-            Work::FlushAll { rounds } => self.namespace_of_round(rounds, kind).map(|one| one.index()),
-            Work::Controller | Work::Nothing => None,
+            Work::FlushAll { rounds } => Some(disk_of_round(rounds, kind)),
+            work => work.disk(),
         }
     }
 
@@ -120,14 +116,14 @@ impl Queue {
     }
 
     pub(super) fn start(&mut self, env: &mut Env, slot: Slot, disk: usize, kind: u8, operation: Operation) {
-        let Some(disk) = env.disks.get_mut(disk).and_then(Option::as_mut) else {
+        let Some(open) = env.disks.get_mut(disk).and_then(Option::as_mut) else {
             return self.requests[slot].fail(Failure::transient(Status::NAMESPACE_NOT_READY));
         };
         let request = &mut self.requests[slot];
         let index = u32::from(self.number) << 16 | u32::from(slot.number());
         let tag = Tag { kind, generation: request.generation, index };
         request.pending += 1;
-        let started = Disk::start(disk, &mut env.reactor, operation, tag);
+        let started = open.disk.start(&mut env.reactor, operation, tag);
         if let Started::Finished(finished) = started {
             self.settle(slot, finished);
         }

@@ -19,7 +19,7 @@ impl Queue {
             Err(NoSlot::IdentifierInUse) => return self.refuse_identifier(env, command),
         };
         let capsule_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
-        if let Err(failure) = self.plan(slot, capsule_bytes) {
+        if let Err(failure) = self.plan(env, slot, capsule_bytes) {
             self.requests[slot].fail(failure);
         } else if let HostMemory::Capsule { offset } = self.requests[slot].host {
             self.keep_capsule_data(slot, offset as usize, data);
@@ -46,9 +46,9 @@ impl Queue {
     }
 
     /// Parses the command into work, size and place of its data.
-    fn plan(&mut self, slot: Slot, capsule_bytes: u32) -> Result<(), Failure> {
+    fn plan(&mut self, env: &Env, slot: Slot, capsule_bytes: u32) -> Result<(), Failure> {
         let command = self.requests[slot].command;
-        let (work, transfer) = self.work_of(&command)?;
+        let (work, transfer) = self.work_of(env, &command)?;
         let host = parse::host_memory(&command, (work, transfer), capsule_bytes)?;
         let request = &mut self.requests[slot];
         (request.work, request.host, request.transfer) = (work, host, transfer);
@@ -56,7 +56,7 @@ impl Queue {
         Ok(())
     }
 
-    fn work_of(&self, command: &SubmissionEntry) -> Result<(Work, Transfer), Failure> {
+    fn work_of(&self, env: &Env, command: &SubmissionEntry) -> Result<(Work, Transfer), Failure> {
         let Some(attached) = &self.attached else { return super::control::before_connect(command) };
         let controller = &attached.controller;
         if self.id == 0 || command.is_fabrics() {
@@ -65,9 +65,12 @@ impl Queue {
         if !controller.io_allowed() {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
-        parse::io_work(command, |nsid| {
-            controller.namespace(nsid).map(|namespace| NamespaceView::of(namespace))
-        })
+        let namespace = |nsid| {
+            let found = env.namespaces.find(controller.subsystem(), nsid);
+            found.map(|namespace| NamespaceView::of(namespace))
+        };
+        let (work, transfer) = parse::io_work(command, namespace)?;
+        Ok((if controller.write_cache_enabled() { work } else { work.durable() }, transfer))
     }
 
     /// `NeedBuffer -> DataIn`, with all the buffers that the request will ever need, or not at all.

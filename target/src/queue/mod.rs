@@ -34,7 +34,7 @@ use crate::transport::rdma::{Link, WorkId};
 use fused::FirstHalf;
 pub(crate) use parse::{
     COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX,
-    DSM_RANGES_MAX, Extent, FUSED_BYTES_MAX, TRANSFER_BYTES_MAX, Work,
+    DSM_RANGES_MAX, Extent, FUSED_BYTES_MAX, NamespaceView, TRANSFER_BYTES_MAX, Work,
 };
 pub use request::State;
 pub(crate) use request::{Requests, Slot};
@@ -213,6 +213,14 @@ impl Queue {
             return false;
         }
         !self.take_buffers(env, slot)
+    }
+
+    /// Whether a request works, or is going to work, on a disk.
+    pub(crate) fn uses_disk(&self, disk: usize) -> bool {
+        self.requests.outstanding().map(|slot| &self.requests[slot]).any(|request| match request.work {
+            Work::FlushAll { .. } => request.pending != 0,
+            work => work.disk() == Some(disk),
+        })
     }
 
     /// Whether a disk works on these blocks for a request.

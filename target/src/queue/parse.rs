@@ -66,7 +66,7 @@ pub(crate) enum Work {
     /// Make what was written to a disk durable.
     Flush { disk: usize },
     /// The same for every disk of the subsystem, in rounds; so many have begun.
-    FlushAll { rounds: u8 },
+    FlushAll { rounds: u16 },
     /// Deallocate the ranges that the host's data lists; `next` is the first not yet begun.
     Discard { disk: usize, ranges: u16, next: u16 },
     /// Read the range, of which so many bytes were begun, and forget it.
@@ -86,6 +86,28 @@ impl Extent {
 }
 
 impl Work {
+    /// The same work, done only when its blocks are on stable storage. Without a write cache all writes are so.
+    pub(crate) fn durable(self) -> Self {
+        match self {
+            Self::Write { extent, .. } => Self::Write { extent, durable: true },
+            Self::WriteZeroes { extent, deallocate, .. } => {
+                Self::WriteZeroes { extent, deallocate, durable: true }
+            }
+            Self::Copy(copying) => Self::Copy(Copying { durable: true, ..copying }),
+            other => other,
+        }
+    }
+
+    /// Which disk it works on; some of all when it flushes them.
+    pub(crate) fn disk(&self) -> Option<usize> {
+        match *self {
+            Self::Flush { disk } | Self::Discard { disk, .. } => Some(disk),
+            Self::Copy(copying) => Some(copying.disk),
+            Self::Verify { extent, .. } => Some(extent.disk),
+            _ => self.extent().map(|extent| extent.disk),
+        }
+    }
+
     /// The blocks that it reads for the host or changes. Of lists of ranges that is all of the disk, since nobody has
     /// looked into them.
     pub(crate) fn extent(&self) -> Option<Extent> {
@@ -421,5 +443,7 @@ fn check_length(length: u32, needed: u32, work: Work) -> Result<(), Failure> {
     Err(Failure::at(Status::DATA_SGL_LENGTH_INVALID, at::SGL_LENGTH))
 }
 
+// The fuzz target includes this file from elsewhere.
 #[cfg(test)]
+#[path = "parse/tests.rs"]
 mod tests;

@@ -1,7 +1,5 @@
 //! Commands that the disks do in steps: each begins when the one before has ended.
 
-use std::sync::Arc;
-
 use ringfab_block::Operation;
 use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{FromBytes, Status};
@@ -9,19 +7,23 @@ use ringfab_spec::{FromBytes, Status};
 use super::parse::{self, COPY_PIECE_BYTES, Copying, Extent, NamespaceView, Work};
 use super::request::Held;
 use super::{Queue, Slot};
-use crate::core::Env;
+use crate::core::{Env, OpenDisk};
 use crate::failure::Failure;
-use crate::namespace::Namespace;
-use crate::subsystem::NSID_MAX;
 
 /// Flushes of one command that run at once: as many as the kinds of a tag.
-const FLUSHES_PER_ROUND: u32 = 1 << u8::BITS;
+const FLUSHES_PER_ROUND: usize = 1 << u8::BITS;
+
+/// The disk that the operation `kind` of a round (counted from one) flushes. It does not depend on which namespaces there
+/// are, since that may change before the completion comes.
+pub(super) fn disk_of_round(round: u16, kind: u8) -> usize {
+    usize::from(round).saturating_sub(1) * FLUSHES_PER_ROUND + usize::from(kind)
+}
 
 impl Queue {
     /// Begins a command, once what its ranges say has been checked.
     pub(super) fn first_step(&mut self, env: &mut Env, slot: Slot) {
         if let Work::Copy(copying) = self.requests[slot].work
-            && let Err(failure) = self.check_copy(slot, &copying)
+            && let Err(failure) = self.check_copy(env, slot, &copying)
         {
             return self.requests[slot].fail(failure);
         }
@@ -71,7 +73,7 @@ impl Queue {
                 return;
             }
             let outcome = match copying.read {
-                0 => self.copy_read(slot, &mut copying),
+                0 => self.copy_read(env, slot, &mut copying),
                 _ => Ok(self.copy_write(slot, &mut copying)),
             };
             self.requests[slot].work = Work::Copy(copying);
@@ -87,8 +89,13 @@ impl Queue {
     }
 
     /// The next piece of the range, or none when it is done and the next range is to begin.
-    fn copy_read(&mut self, slot: Slot, copying: &mut Copying) -> Result<Option<Operation>, Failure> {
-        let view = self.view_of(slot)?;
+    fn copy_read(
+        &mut self,
+        env: &Env,
+        slot: Slot,
+        copying: &mut Copying,
+    ) -> Result<Option<Operation>, Failure> {
+        let view = self.view_of(env, slot)?;
         let extent = parse::copy_extent(&view, &self.range_of(slot, usize::from(copying.range)))?;
         let length = extent.length.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
         if length == 0 {
@@ -130,35 +137,32 @@ impl Queue {
         }
     }
 
-    fn check_copy(&self, slot: Slot, copying: &Copying) -> Result<(), Failure> {
-        let view = self.view_of(slot)?;
+    fn check_copy(&self, env: &Env, slot: Slot, copying: &Copying) -> Result<(), Failure> {
+        let view = self.view_of(env, slot)?;
         parse::check_copy(&view, copying, |index| self.range_of::<CopyRange>(slot, usize::from(index)))
     }
 
     /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
     /// others from being flushed.
     fn flush_next(&mut self, env: &mut Env, slot: Slot) {
+        let Some(subsystem) = self.controller().map(|controller| controller.subsystem().index()) else {
+            return;
+        };
         while self.requests[slot].pending == 0 {
             let Work::FlushAll { rounds } = &mut self.requests[slot].work else { return };
-            if u32::from(*rounds) * FLUSHES_PER_ROUND >= NSID_MAX {
+            if usize::from(*rounds) * FLUSHES_PER_ROUND >= env.disks.len() {
                 return;
             }
             *rounds += 1;
             let round = *rounds;
             for kind in 0..=u8::MAX {
-                let namespace = self.namespace_of_round(round, kind).filter(|one| one.is_ready());
-                if let Some(disk) = namespace.map(|one| one.index()) {
+                let disk = disk_of_round(round, kind);
+                let open = env.disks.get(disk).and_then(Option::as_ref);
+                if open.is_some_and(|open| open.subsystem == subsystem && open.is_ready()) {
                     self.start(env, slot, disk, kind, Operation::Flush);
                 }
             }
         }
-    }
-
-    /// The namespace that the operation `kind` of a round (counted from one) flushes. It depends on the identifier alone
-    /// and not on which namespaces are ready, since that may change before the completion comes.
-    pub(super) fn namespace_of_round(&self, round: u8, kind: u8) -> Option<&Arc<Namespace>> {
-        let before = u32::from(round).checked_sub(1)? * FLUSHES_PER_ROUND;
-        self.controller()?.namespace(before + u32::from(kind) + 1)
     }
 
     /// One range of a Dataset Management command after the other.
@@ -170,7 +174,7 @@ impl Queue {
             }
             let index = usize::from(*next);
             *next += 1;
-            match self.discard_range(slot, index) {
+            match self.discard_range(env, slot, index) {
                 Ok(Extent { length: 0, .. }) => {}
                 Ok(Extent { offset, length, .. }) => {
                     self.start(env, slot, disk, 0, Operation::Discard { offset, length });
@@ -180,9 +184,9 @@ impl Queue {
         }
     }
 
-    fn discard_range(&self, slot: Slot, index: usize) -> Result<Extent, Failure> {
+    fn discard_range(&self, env: &Env, slot: Slot, index: usize) -> Result<Extent, Failure> {
         let range: DsmRange = self.range_of(slot, index);
-        parse::discard_extent(&self.view_of(slot)?, range.slba.get(), range.nlb.get())
+        parse::discard_extent(&self.view_of(env, slot)?, range.slba.get(), range.nlb.get())
     }
 
     /// A range of the list that is the request's data.
@@ -193,11 +197,10 @@ impl Queue {
         T::read_from_bytes(&data[index * size_of::<T>()..][..size_of::<T>()]).expect("as long as a range")
     }
 
-    /// The namespace of a request, as it is now.
-    fn view_of(&self, slot: Slot) -> Result<NamespaceView, Failure> {
-        let nsid = self.requests[slot].command.nsid.get();
-        let namespace = self.controller().and_then(|controller| controller.namespace(nsid));
-        let view = namespace.map(|namespace| NamespaceView::of(namespace));
-        view.ok_or(Failure::new(Status::INVALID_NAMESPACE))
+    /// The namespace of a request, as it is now; it may have been removed since the request came.
+    fn view_of(&self, env: &Env, slot: Slot) -> Result<NamespaceView, Failure> {
+        let disk = self.requests[slot].work.disk();
+        let open = disk.and_then(|disk| env.disks.get(disk)).and_then(Option::as_ref);
+        open.map(OpenDisk::view).ok_or(Failure::transient(Status::NAMESPACE_NOT_READY))
     }
 }

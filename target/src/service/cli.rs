@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 
 use super::{Running, ServeError, ServeOptions, serve};
 use crate::config::Config;
+use crate::control::command::{self, NamespaceCommand, Place};
 use crate::target::Target;
 
 /// An NVMe over Fabrics target: serves files, block devices and memory to other machines.
@@ -37,6 +38,18 @@ enum Command {
         #[arg(value_name = "FILE")]
         config: PathBuf,
     },
+    /// Add, remove and resize namespaces of a target that runs.
+    Namespace {
+        #[command(flatten)]
+        place: Place,
+        #[command(subcommand)]
+        command: NamespaceCommand,
+    },
+    /// Print what a target that runs is doing: its cores, who is connected, and what is served.
+    Status {
+        #[command(flatten)]
+        place: Place,
+    },
 }
 
 /// Runs a command line; `start` starts the cores of `serve`. The exit code is 0 when all went well, 2 when the command
@@ -56,6 +69,12 @@ pub fn run<R: Running>(
     let outcome = match arguments.command {
         Command::Serve { config, ready_file } => serve(&ServeOptions { config, ready_file }, start),
         Command::Check { config } => check(&config, &mut io::stdout().lock()),
+        Command::Namespace { place, command } => {
+            command::namespace(&place, command, &mut io::stdout().lock()).map_err(ServeError::from)
+        }
+        Command::Status { place } => {
+            command::status(&place, &mut io::stdout().lock()).map_err(ServeError::from)
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 use ringfab_reactor::Monitor;
 
 use crate::config::{Config, ConfigErrors};
+use crate::control::client::AskError;
+use crate::control::{self, ControlError, Manager};
+use crate::core::Cores;
 use crate::identity::{Identity, IdentityError};
 use crate::target::{Target, TargetError};
 use notify::Notifier;
@@ -49,6 +52,9 @@ pub trait Running {
 
     /// What each core's loop is doing, by number.
     fn monitors(&self) -> &[Monitor];
+
+    /// The way to them.
+    fn cores(&self) -> Cores;
 
     /// Stops accepting, and ends within `limit`. Returns at once.
     fn drain(&self, limit: Duration);
@@ -89,6 +95,12 @@ pub enum ServeError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The control socket cannot be had.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A target that runs does not do what it was asked.
+    #[error(transparent)]
+    Ask(#[from] AskError),
     /// Signals cannot be caught.
     #[error("cannot catch signals: {0}")]
     Signals(io::Error),
@@ -134,6 +146,8 @@ pub fn serve<R: Running>(
     announce(&target, running.addresses());
     let ready = options.ready_file.as_ref().map(|path| ReadyFile::write(path, running.addresses()));
     let _ready = ready.transpose()?;
+    let manager = Manager::new(Arc::clone(&target), running.cores(), identity, &config);
+    let _control = control::start(config.control.as_ref(), manager)?;
     watch(running, &target, &config, &signals)
 }
 
@@ -144,7 +158,7 @@ fn announce(target: &Target, addresses: &[SocketAddr]) {
         tracing::info!(%address, "listening");
     }
     for subsystem in target.subsystems() {
-        let namespaces = subsystem.namespaces().count();
+        let namespaces = subsystem.namespaces().len();
         tracing::info!(nqn = subsystem.nqn(), namespaces, "serving");
     }
 }

@@ -32,6 +32,10 @@ impl Running for Pretend {
         &[]
     }
 
+    fn cores(&self) -> Cores {
+        Cores::default()
+    }
+
     fn drain(&self, _limit: Duration) {
         self.drained.store(true, Ordering::Relaxed);
     }

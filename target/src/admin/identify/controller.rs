@@ -1,6 +1,5 @@
 //! The pages that describe the controller.
 
-use ringfab_block::Backing;
 use ringfab_spec::identify::{
     ControllerAttributes, ControllerList, ControllerType, EntrySizes, FabricsCommands, FirmwareUpdates,
     FusedOperations, IdentifyController, IdentifyNvmController, LogPageAttributes, MultiPath, OptionalEvents,
@@ -35,7 +34,7 @@ pub(super) fn controller(controller: &Controller) -> IdentifyController {
         page.cntrltype = ControllerType::DISCOVERY;
         page.lpa = LogPageAttributes::default().with_extended_data(true);
     } else {
-        io(&mut page, controller);
+        io(&mut page);
     }
     fabrics(&mut page, controller);
     page
@@ -61,7 +60,7 @@ fn common(page: &mut IdentifyController, controller: &Controller) {
 }
 
 /// What only a controller with I/O queues says.
-fn io(page: &mut IdentifyController, controller: &Controller) {
+fn io(page: &mut IdentifyController) {
     page.cmic = MultiPath::default().with_ports(true).with_controllers(true);
     page.cntrltype = ControllerType::IO;
     page.rtd3r.set(READY_US_MAX);
@@ -82,8 +81,9 @@ fn io(page: &mut IdentifyController, controller: &Controller) {
     page.acwu_z.set(u16::try_from(fused_blocks - 1).expect("it fits its field"));
     // Copy Descriptor Format 0.
     page.cdfs.set(1);
+    // Also when no namespace has one: such may be added, and a host that asks only once would never flush them.
     page.vwc = VolatileCacheAttributes::default()
-        .with_present(has_volatile_cache(controller))
+        .with_present(true)
         .with_flush_behavior(VolatileCacheAttributes::FLUSH_ALL_SUPPORTED);
 }
 
@@ -109,15 +109,6 @@ fn fabrics(page: &mut IdentifyController, controller: &Controller) {
     // FCATT stays zero: controllers are made when hosts connect (the dynamic controller model).
     page.msdbd = 1;
     page.ofcs = FabricsCommands::default().with_disconnect(!controller.is_discovery());
-}
-
-/// Whether completed writes of some namespace may be lost in a crash until a Flush. A file that is not open yet counts:
-/// a host asks only once, and would never flush again.
-pub(in crate::admin) fn has_volatile_cache(controller: &Controller) -> bool {
-    controller.subsystem().namespaces().any(|namespace| {
-        let unknown = !namespace.is_ready() && matches!(namespace.backing(), Backing::File { .. });
-        unknown || namespace.volatile_cache()
-    })
 }
 
 /// The identifiers of the subsystem's controllers from one on, ascending.

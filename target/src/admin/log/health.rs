@@ -10,8 +10,8 @@ pub(super) fn page(controller: &Controller, context: &AdminContext) -> Page {
     let mut page = Smart::zeroed();
     let subsystem = controller.subsystem();
     let counters = subsystem.counters();
-    let mut namespaces = subsystem.namespaces().peekable();
-    let read_only = namespaces.peek().is_some() && namespaces.all(|one| one.read_only());
+    let namespaces = subsystem.namespaces();
+    let read_only = !namespaces.is_empty() && namespaces.iter().all(|one| one.read_only());
     page.critical_warning = CriticalWarning::default().with_read_only(read_only);
     page.available_spare = 100;
     page.available_spare_threshold = 10;

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Errors, Reader, or};
 use crate::config::reader::integer;
-use crate::config::{MemoryConfig, TargetConfig, available_cores};
+use crate::config::{ControlConfig, MemoryConfig, TargetConfig, available_cores};
 
 const STATE_DIR: &str = "/var/lib/ringfab";
 /// The largest Compare holds 16 of them and the source of zeroes one more. A command that needs more buffers than there
@@ -70,6 +70,28 @@ pub(super) fn memory(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -> Mem
         let message = format!("asks for {} MiB per core, but at most {}", bytes >> 20, POOL_BYTES_MAX >> 20);
         errors.add(reader.span(), "memory", message);
     }
+    reader.finish(errors);
+    config
+}
+
+pub(super) fn control(reader: Reader<'_>, errors: &mut Errors<'_>) -> ControlConfig {
+    let mut config = ControlConfig::default();
+    config.enabled = or(reader.boolean("enabled", errors), config.enabled);
+    if let Some(path) = absolute_path(&reader, "socket", errors) {
+        config.socket = path;
+    }
+    if let Some(mode) = reader.string("mode", errors) {
+        match u32::from_str_radix(&mode.value, 8) {
+            // Nobody executes a socket, and its owner always may use it.
+            Ok(bits) if bits & !0o666 == 0 && bits & 0o600 == 0o600 => config.mode = bits,
+            _ => {
+                let message =
+                    format!("is \"{}\", but must be from \"0600\" to \"0666\", in octal", mode.value);
+                errors.add(&mode.span, reader.key("mode"), message);
+            }
+        }
+    }
+    config.group = reader.string("group", errors).map(|group| group.value);
     reader.finish(errors);
     config
 }

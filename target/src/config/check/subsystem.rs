@@ -22,17 +22,23 @@ struct Once {
     identifiers: Unique<[u8; 16]>,
 }
 
+impl Once {
+    const fn new() -> Self {
+        Self { nqns: Unique::new(), serials: Unique::new(), paths: Unique::new(), identifiers: Unique::new() }
+    }
+}
+
+/// One namespace that is in no file.
+pub(super) fn one_namespace(reader: Reader<'_>, errors: &mut Errors<'_>) -> Option<NamespaceConfig> {
+    namespace(reader, &[], &mut Unique::new(), &mut Once::new(), errors)
+}
+
 pub(super) fn subsystems(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<SubsystemConfig> {
     let readers = root.tables("subsystem", errors);
     if readers.is_empty() {
         root.missing("subsystem", "write at least one [[subsystem]] with an nqn", errors);
     }
-    let mut once = Once {
-        nqns: Unique::new(),
-        serials: Unique::new(),
-        paths: Unique::new(),
-        identifiers: Unique::new(),
-    };
+    let mut once = Once::new();
     readers.into_iter().map(|reader| subsystem(reader, &mut once, errors)).collect()
 }
 

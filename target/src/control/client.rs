@@ -1,0 +1,61 @@
+//! Asks a target that runs.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Request;
+
+/// How long an answer may take: cores may be busy, and others may be asking.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bytes of an answer; one for a thousand namespaces and hosts is far shorter.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The target cannot be reached.
+    #[error("cannot ask the target at {}: {source}; does it run, and may you?", path.display())]
+    Unreachable {
+        /// Its socket.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The target refuses.
+    #[error("{0}")]
+    Refused(String),
+    /// What came is no answer.
+    #[error("the target's answer makes no sense: {0}")]
+    Nonsense(String),
+}
+
+/// Sends a request to the target behind a socket, and waits for its answer.
+///
+/// # Errors
+/// When it cannot be reached or refuses.
+pub fn ask(path: &Path, request: &Request) -> Result<Value, AskError> {
+    let answer = exchange(path, &request.to_line());
+    let answer = answer.map_err(|source| AskError::Unreachable { path: path.to_owned(), source })?;
+    let answer: Value =
+        serde_json::from_str(&answer).map_err(|error| AskError::Nonsense(error.to_string()))?;
+    match (answer.get("ok"), answer.get("error").and_then(Value::as_str)) {
+        (Some(value), None) => Ok(value.clone()),
+        (_, Some(error)) => Err(AskError::Refused(error.to_owned())),
+        (None, None) => Err(AskError::Nonsense("neither a result nor an error".to_owned())),
+    }
+}
+
+fn exchange(path: &Path, line: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.write_all(line.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut answer)?;
+    Ok(answer)
+}

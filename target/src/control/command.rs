@@ -1,0 +1,229 @@
+//! The part of the command line that asks a target which runs.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value};
+
+use super::Request;
+use super::client::{AskError, ask};
+use crate::config::{CONTROL_SOCKET, parse_size};
+
+/// Where the target is asked.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The control socket of the target.
+    #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET, global = true)]
+    socket: PathBuf,
+    /// Print JSON, for programs.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// What to do with namespaces.
+#[derive(Debug, Subcommand)]
+pub enum NamespaceCommand {
+    /// List the namespaces, with the identifiers that a configuration needs to keep them.
+    List,
+    /// Serve one more namespace. It is not written into the configuration file: after a restart it is gone.
+    Add(AddArguments),
+    /// Serve a namespace no longer. Commands that have begun go on. After a restart it is back if it is configured.
+    Remove {
+        /// Its identifier.
+        nsid: u32,
+        /// NQN of its subsystem; not needed when there is only one.
+        #[arg(long, value_name = "NQN")]
+        subsystem: Option<String>,
+    },
+    /// Look whether a file or device has another size, and tell the hosts. That also happens by itself after a while.
+    Resize {
+        /// Its identifier.
+        nsid: u32,
+        /// NQN of its subsystem; not needed when there is only one.
+        #[arg(long, value_name = "NQN")]
+        subsystem: Option<String>,
+        /// Make a regular file this long before, for instance 20GiB; it can only grow.
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        size: Option<u64>,
+    },
+}
+
+/// A namespace to add.
+#[derive(Debug, Args)]
+pub struct AddArguments {
+    /// The file or block device; the target must be able to open it.
+    #[arg(required_unless_present_any = ["memory", "null"], conflicts_with_all = ["memory", "null"])]
+    path: Option<PathBuf>,
+    /// Serve memory of the target instead, so much of it.
+    #[arg(long, value_name = "SIZE", conflicts_with = "null")]
+    memory: Option<String>,
+    /// Serve zeroes instead, and forget what is written.
+    #[arg(long, value_name = "SIZE")]
+    null: Option<String>,
+    /// NQN of its subsystem; not needed when there is only one.
+    #[arg(long, value_name = "NQN")]
+    subsystem: Option<String>,
+    /// Its identifier; by default the next one.
+    #[arg(long)]
+    nsid: Option<u32>,
+    /// Bytes of a logical block: 512 or 4096.
+    #[arg(long, value_name = "BYTES")]
+    block_bytes: Option<u32>,
+    /// Refuse writes.
+    #[arg(long)]
+    read_only: bool,
+    /// Put the page cache between.
+    #[arg(long)]
+    page_cache: bool,
+    /// Its UUID, instead of one that fits no other namespace.
+    #[arg(long)]
+    uuid: Option<String>,
+    /// Its NGUID, instead of one that fits no other namespace.
+    #[arg(long)]
+    nguid: Option<String>,
+}
+
+impl AddArguments {
+    fn into_request(self) -> io::Result<Request> {
+        let mut table = Map::new();
+        let mut set = |key: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                table.insert(key.to_owned(), value);
+            }
+        };
+        if let Some(path) = &self.path {
+            // The target's working directory is another one.
+            let path = std::path::absolute(path)?;
+            let path = path.to_str().ok_or_else(|| io::Error::other("the path is not UTF-8"))?;
+            set("path", Some(Value::from(path)));
+        }
+        set("memory", self.memory.map(Value::from));
+        set("null", self.null.map(Value::from));
+        set("nsid", self.nsid.map(Value::from));
+        set("block_bytes", self.block_bytes.map(Value::from));
+        set("read_only", self.read_only.then(|| Value::from(true)));
+        set("direct", self.page_cache.then(|| Value::from(false)));
+        set("allow_page_cache", self.page_cache.then(|| Value::from(true)));
+        set("uuid", self.uuid.map(Value::from));
+        set("nguid", self.nguid.map(Value::from));
+        Ok(Request::NamespaceAdd { subsystem: self.subsystem, namespace: table })
+    }
+}
+
+impl NamespaceCommand {
+    fn into_request(self) -> io::Result<Request> {
+        Ok(match self {
+            Self::List => Request::NamespaceList,
+            Self::Add(arguments) => arguments.into_request()?,
+            Self::Remove { nsid, subsystem } => Request::NamespaceRemove { subsystem, nsid },
+            Self::Resize { nsid, subsystem, size } => {
+                Request::NamespaceResize { subsystem, nsid, bytes: size }
+            }
+        })
+    }
+}
+
+/// Asks about namespaces, and prints the answer.
+///
+/// # Errors
+/// When the target cannot be asked or refuses.
+pub fn namespace(place: &Place, command: NamespaceCommand, output: &mut impl Write) -> Result<(), AskError> {
+    let request = command.into_request().map_err(|error| AskError::Refused(error.to_string()))?;
+    let answer = ask(&place.socket, &request)?;
+    let text = if place.json { format!("{answer}\n") } else { namespace_lines(&answer) };
+    print(output, &text, &place.socket)
+}
+
+/// Asks what the target is doing, and prints it.
+///
+/// # Errors
+/// When the target cannot be asked.
+pub fn status(place: &Place, output: &mut impl Write) -> Result<(), AskError> {
+    let answer = ask(&place.socket, &Request::Status)?;
+    let text = if place.json { format!("{answer}\n") } else { status_lines(&answer) };
+    print(output, &text, &place.socket)
+}
+
+fn print(output: &mut impl Write, text: &str, path: &Path) -> Result<(), AskError> {
+    let failed = |source| AskError::Unreachable { path: path.to_owned(), source };
+    output.write_all(text.as_bytes()).map_err(failed)
+}
+
+/// A line for each namespace of an answer, which is one or a list.
+fn namespace_lines(answer: &Value) -> String {
+    let all = answer.as_array().map_or(std::slice::from_ref(answer), Vec::as_slice);
+    let line = |one: &Value| {
+        let mut line = format!("{} {}", text(one, "subsystem"), text(one, "nsid"));
+        for key in ["state", "bytes", "block_bytes", "source", "nguid", "uuid"] {
+            line.push_str(&format!(" {key}={}", text(one, key)));
+        }
+        if one["read_only"] == true {
+            line.push_str(" read_only");
+        }
+        line + "\n"
+    };
+    all.iter().map(line).collect()
+}
+
+fn status_lines(answer: &Value) -> String {
+    let mut lines = String::new();
+    for (core, queues) in list(answer, "queues_by_core").iter().enumerate() {
+        lines.push_str(&format!("core {core}: {queues} queues\n"));
+    }
+    for controller in list(answer, "controllers") {
+        let [id, host, subsystem] = ["id", "host", "subsystem"].map(|key| text(controller, key));
+        lines.push_str(&format!("controller {id}: {host} at {subsystem}\n"));
+        for queue in list(controller, "queues") {
+            let [id, core, entries, peer] = ["id", "core", "entries", "peer"].map(|key| text(queue, key));
+            let (commands, bytes) = (text(queue, "commands"), text(queue, "bytes"));
+            lines.push_str(&format!(
+                "  queue {id}: core {core}, {entries} entries, {peer}, commands {commands}, bytes {bytes}\n"
+            ));
+        }
+    }
+    lines + &namespace_lines(&answer["namespaces"])
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A field as text, without the quotes of a string. What hosts say of themselves has no control characters.
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().map_or_else(|| value[key].to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_a_line() {
+        let one = json!({
+            "subsystem": "nqn.x", "nsid": 3, "state": "ready", "bytes": 4096, "block_bytes": 512,
+            "read_only": true, "source": "null", "nguid": "aa", "uuid": "bb",
+        });
+        let line = "nqn.x 3 state=ready bytes=4096 block_bytes=512 source=null nguid=aa uuid=bb read_only\n";
+        assert_eq!(namespace_lines(&one), line);
+        assert_eq!(namespace_lines(&json!([one, one])), line.repeat(2));
+        assert_eq!(namespace_lines(&json!([])), "");
+    }
+
+    #[test]
+    fn the_status_has_cores_controllers_queues_and_namespaces() {
+        let queue = json!({
+            "id": 1, "core": 1, "entries": 128, "peer": "10.0.0.1:4711", "commands": [1, 2, 3], "bytes": [4, 5],
+        });
+        let status = json!({
+            "queues_by_core": [0, 1],
+            "controllers": [{ "id": 7, "host": "nqn.h", "subsystem": "nqn.x", "queues": [queue] }],
+            "namespaces": [],
+        });
+        let expected = "core 0: 0 queues\ncore 1: 1 queues\ncontroller 7: nqn.h at nqn.x\n  \
+             queue 1: core 1, 128 entries, 10.0.0.1:4711, commands [1,2,3], bytes [4,5]\n";
+        assert_eq!(status_lines(&status), expected);
+    }
+}

@@ -1,0 +1,27 @@
+//! Managing a target that runs: namespaces added, removed and resized, and what it is doing, over a Unix socket.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`request`] | what is asked and answered: one JSON value in a line each |
+//! | [`manager`] | does it: has the cores open and close disks, and tells hosts |
+//! | [`status`] | what there is, as it is shown |
+//! | [`socket`] | the socket's file: its place, its owner, its end |
+//! | [`server`] | the thread that listens, and looks from time to time whether disks have grown |
+//! | [`client`] | the other end |
+//! | [`command`] | the part of the command line that uses it |
+//!
+//! Who may connect may do everything: the permissions of the socket decide. Requests are bounded in size and time, and
+//! are served one after the other. Nothing is written into the configuration file.
+
+pub mod client;
+pub mod command;
+pub mod manager;
+pub mod request;
+mod server;
+mod socket;
+pub mod status;
+
+pub use manager::Manager;
+pub use request::Request;
+pub use server::{ControlError, start};
+pub use socket::ControlSocket;

@@ -1,0 +1,180 @@
+//! What is asked over the control socket, and how it is answered: a JSON value in a line each.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::Manager;
+use super::status;
+
+/// Bytes of a request with its newline.
+pub const REQUEST_BYTES_MAX: usize = 16 << 10;
+
+/// A request. Where `subsystem` is left out, there must be only one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Serve one more namespace.
+    NamespaceAdd {
+        /// NQN of its subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// What would stand in `[[subsystem.namespace]]`.
+        namespace: Map<String, Value>,
+    },
+    /// Serve a namespace no longer.
+    NamespaceRemove {
+        /// NQN of its subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// Its identifier.
+        nsid: u32,
+    },
+    /// Look at the size of a namespace's file or device.
+    NamespaceResize {
+        /// NQN of its subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// Its identifier.
+        nsid: u32,
+        /// Makes a regular file that long before, in bytes; it can only grow.
+        #[serde(default)]
+        bytes: Option<u64>,
+    },
+    /// Which namespaces there are.
+    NamespaceList,
+    /// What the target is doing.
+    Status,
+}
+
+impl Request {
+    /// A request from a line, which its newline may end.
+    ///
+    /// # Errors
+    /// Why it is none, for whoever sent it.
+    pub fn parse(line: &[u8]) -> Result<Self, String> {
+        if line.len() > REQUEST_BYTES_MAX {
+            return Err(format!("a request has at most {REQUEST_BYTES_MAX} bytes"));
+        }
+        serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))
+    }
+
+    /// The request as a line.
+    pub fn to_line(&self) -> String {
+        let mut line = serde_json::to_string(self).expect("plain values always serialize");
+        line.push('\n');
+        line
+    }
+
+    /// Does what is asked.
+    fn run(self, manager: &mut Manager) -> Result<Value, String> {
+        match self {
+            Self::NamespaceAdd { subsystem, namespace } => {
+                manager.add(subsystem.as_deref(), namespace).map(|state| json!(state))
+            }
+            Self::NamespaceRemove { subsystem, nsid } => {
+                manager.remove(subsystem.as_deref(), nsid).map(|state| json!(state))
+            }
+            Self::NamespaceResize { subsystem, nsid, bytes } => {
+                manager.resize(subsystem.as_deref(), nsid, bytes).map(|state| json!(state))
+            }
+            Self::NamespaceList => Ok(json!(manager.list())),
+            Self::Status => Ok(json!(status::status(manager))),
+        }
+    }
+}
+
+/// The answer to a line: `{"ok": ...}` or `{"error": "why"}`, with a newline.
+pub(super) fn answer(line: &[u8], manager: &mut Manager) -> String {
+    let outcome = Request::parse(line).and_then(|request| request.run(manager));
+    let value = match outcome {
+        Ok(value) => json!({ "ok": value }),
+        Err(error) => {
+            tracing::warn!(error, "a control request was refused");
+            json!({ "error": error })
+        }
+    };
+    format!("{value}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn requests_have_their_golden_lines() {
+        let request = Request::NamespaceRemove { subsystem: None, nsid: 7 };
+        assert_eq!(request.to_line(), "{\"command\":\"namespace-remove\",\"subsystem\":null,\"nsid\":7}\n");
+        assert_eq!(Request::parse(b"{\"command\":\"status\"}\n"), Ok(Request::Status));
+        let add = "{\"command\":\"namespace-add\",\"subsystem\":\"nqn.x\",\"namespace\":{\"null\":\"1GiB\"}}";
+        let Ok(Request::NamespaceAdd { subsystem, namespace }) = Request::parse(add.as_bytes()) else {
+            panic!("a request")
+        };
+        assert_eq!((subsystem.as_deref(), namespace["null"].as_str()), (Some("nqn.x"), Some("1GiB")));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_a_reason() {
+        for line in [
+            "",
+            "{}",
+            "[]",
+            "null",
+            "{\"command\":\"reboot\"}",
+            "{\"command\":\"namespace-remove\"}",
+            "{\"command\":\"namespace-remove\",\"nsid\":-1}",
+            "{\"command\":\"namespace-remove\",\"nsid\":1,\"force\":true}",
+            "{\"command\":\"status\"} {\"command\":\"status\"}",
+            "{\"command\":\"namespace-resize\",\"nsid\":1,\"bytes\":1e300}",
+        ] {
+            let error = Request::parse(line.as_bytes()).expect_err(line);
+            assert!(error.starts_with("not a request"), "{line}: {error}");
+        }
+        let deep = format!("{{\"command\":\"namespace-add\",\"namespace\":{}", "{\"a\":".repeat(3000));
+        assert!(Request::parse(deep.as_bytes()).is_err());
+        assert!(Request::parse(&[b' '; REQUEST_BYTES_MAX + 1]).expect_err("long").contains("at most"));
+    }
+
+    fn any_request() -> impl Strategy<Value = Request> {
+        let subsystem = proptest::option::of(".{0,20}");
+        prop_oneof![
+            (subsystem.clone(), any::<u32>())
+                .prop_map(|(subsystem, nsid)| Request::NamespaceRemove { subsystem, nsid }),
+            (subsystem.clone(), any::<u32>(), any::<Option<u64>>())
+                .prop_map(|(subsystem, nsid, bytes)| Request::NamespaceResize { subsystem, nsid, bytes }),
+            (subsystem, "[a-z]{1,9}", ".{0,30}").prop_map(|(subsystem, key, value)| {
+                let namespace = Map::from_iter([(key, Value::from(value))]);
+                Request::NamespaceAdd { subsystem, namespace }
+            }),
+            Just(Request::NamespaceList),
+            Just(Request::Status),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_survives_its_line(request in any_request()) {
+            let line = request.to_line();
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            prop_assert_eq!(Request::parse(line.as_bytes()), Ok(request));
+        }
+
+        #[test]
+        fn any_bytes_are_a_request_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _either = Request::parse(&bytes);
+        }
+
+        #[test]
+        fn a_request_with_a_byte_changed_is_a_request_or_refused(
+            request in any_request(),
+            at in any::<proptest::sample::Index>(),
+            byte: u8,
+        ) {
+            let mut line = request.to_line().into_bytes();
+            let at = at.index(line.len());
+            line[at] = byte;
+            let _either = Request::parse(&line);
+        }
+    }
+}

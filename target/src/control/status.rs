@@ -1,0 +1,140 @@
+//! What there is to see, in the form in which it is shown.
+
+use serde::Serialize;
+
+use ringfab_block::Backing;
+use uuid::Uuid;
+
+use super::Manager;
+use crate::controller::Controller;
+use crate::namespace::Namespace;
+
+/// A namespace.
+#[derive(Clone, Debug, Serialize)]
+pub struct NamespaceState {
+    /// NQN of its subsystem.
+    pub subsystem: String,
+    /// Its identifier.
+    pub nsid: u32,
+    /// `ready`, `not ready`, or `closing` while commands still run after its removal.
+    pub state: &'static str,
+    /// Size in bytes, whole blocks only.
+    pub bytes: u64,
+    /// Bytes of a logical block.
+    pub block_bytes: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// The file or device, `memory` or `null`.
+    pub source: String,
+    /// Namespace Globally Unique Identifier, as the configuration takes it.
+    pub nguid: String,
+    /// Universally unique identifier.
+    pub uuid: String,
+}
+
+impl NamespaceState {
+    pub(super) fn of(subsystem: &str, namespace: &Namespace, closing: bool) -> Self {
+        let state = match (closing, namespace.is_ready()) {
+            (true, _) => "closing",
+            (false, true) => "ready",
+            (false, false) => "not ready",
+        };
+        Self {
+            subsystem: subsystem.to_owned(),
+            nsid: namespace.nsid(),
+            state,
+            bytes: namespace.blocks() << namespace.block_shift(),
+            block_bytes: namespace.block_bytes(),
+            read_only: namespace.read_only(),
+            source: source(namespace.backing()),
+            nguid: Uuid::from_bytes(*namespace.nguid()).simple().to_string(),
+            uuid: namespace.uuid().to_string(),
+        }
+    }
+}
+
+fn source(backing: &Backing) -> String {
+    match backing {
+        Backing::File { path, .. } => path.display().to_string(),
+        Backing::Memory(_) => "memory".to_owned(),
+        Backing::Null { .. } => "null".to_owned(),
+        Backing::Faulty { inner, .. } => source(inner),
+    }
+}
+
+/// A connected queue.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueState {
+    /// Its identifier; zero is the admin queue.
+    pub id: u16,
+    /// The core that serves it.
+    pub core: usize,
+    /// Size in entries.
+    pub entries: u32,
+    /// The host's address.
+    pub peer: String,
+    /// Commands that completed: those that read, those that write, all others.
+    pub commands: [u64; 3],
+    /// Bytes read and bytes written.
+    pub bytes: [u64; 2],
+}
+
+/// A controller, which is a host that is connected.
+#[derive(Clone, Debug, Serialize)]
+pub struct ControllerState {
+    /// Its identifier.
+    pub id: u16,
+    /// NQN of its subsystem.
+    pub subsystem: String,
+    /// NQN of its host.
+    pub host: String,
+    /// Identifier of its host.
+    pub host_id: String,
+    /// Its queues.
+    pub queues: Vec<QueueState>,
+}
+
+/// What a target is doing.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// How many queues each core serves.
+    pub queues_by_core: Vec<usize>,
+    /// Who is connected.
+    pub controllers: Vec<ControllerState>,
+    /// What is served.
+    pub namespaces: Vec<NamespaceState>,
+}
+
+/// What a target is doing now.
+pub(super) fn status(manager: &Manager) -> Status {
+    let controllers: Vec<_> = manager.target().controllers().iter().map(|one| controller(one)).collect();
+    let mut queues_by_core = vec![0; manager.cores()];
+    for queue in controllers.iter().flat_map(|controller| &controller.queues) {
+        if let Some(count) = queues_by_core.get_mut(queue.core) {
+            *count += 1;
+        }
+    }
+    Status { queues_by_core, controllers, namespaces: manager.list() }
+}
+
+fn controller(controller: &Controller) -> ControllerState {
+    let queues = controller.queues();
+    let queues = queues.iter().map(|queue| {
+        let counters = queue.counters();
+        QueueState {
+            id: queue.id(),
+            core: queue.core(),
+            entries: queue.entries(),
+            peer: queue.peer().to_string(),
+            commands: [counters.commands_read, counters.commands_write, counters.commands_other],
+            bytes: [counters.bytes_read, counters.bytes_written],
+        }
+    });
+    ControllerState {
+        id: controller.id(),
+        subsystem: controller.subsystem().nqn().to_owned(),
+        host: controller.host().nqn.clone(),
+        host_id: Uuid::from_bytes(controller.host().id).to_string(),
+        queues: queues.collect(),
+    }
+}

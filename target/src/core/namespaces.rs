@@ -1,0 +1,185 @@
+//! The namespaces of a core: which there are, and its own disk of each.
+//!
+//! The control side has namespaces added, removed and resized by messages. A command finds its namespace in the core's
+//! own table when it comes, and its disk by a position that stays the same as long as it runs.
+
+use std::sync::{Arc, mpsc};
+
+use ringfab_block::{Disk, Zeroes};
+use ringfab_reactor::Reactor;
+
+use super::{Core, owner};
+use crate::namespace::Namespace;
+use crate::queue::NamespaceView;
+use crate::subsystem::Subsystem;
+use crate::target::Target;
+
+/// What a core does about a namespace, for the control side.
+#[derive(Debug)]
+pub(crate) enum NamespaceMessage {
+    /// Open it, and serve it from now on.
+    Open { subsystem: usize, namespace: Arc<Namespace>, reply: Reply },
+    /// Take no more commands for it. Its disk is closed when the last of those that run has ended.
+    Remove { subsystem: usize, nsid: u32, reply: Reply },
+    /// Its backing has another size in bytes.
+    Resize { index: usize, bytes: u64, reply: Reply },
+}
+
+/// Where a core says that it is done, or why it cannot.
+pub(crate) type Reply = mpsc::Sender<Result<(), String>>;
+
+/// A core's own disk of a namespace.
+#[derive(Debug)]
+pub(crate) struct OpenDisk {
+    pub(crate) disk: Disk,
+    pub(crate) subsystem: usize,
+    /// Its position stays taken as long as the disk is open.
+    namespace: Arc<Namespace>,
+    /// It serves what has begun, and is closed then.
+    closing: bool,
+}
+
+impl OpenDisk {
+    /// Its namespace, as it is now.
+    pub(crate) fn view(&self) -> NamespaceView {
+        NamespaceView::of(&self.namespace)
+    }
+
+    /// Whether it can be read and written.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.namespace.is_ready()
+    }
+}
+
+/// The active namespaces of a core: by subsystem, and then by identifier minus one.
+#[derive(Debug, Default)]
+pub(crate) struct Namespaces(Vec<Vec<Option<Arc<Namespace>>>>);
+
+impl Namespaces {
+    /// The namespace with an identifier, if it is active.
+    #[inline]
+    pub(crate) fn find(&self, subsystem: &Subsystem, nsid: u32) -> Option<&Arc<Namespace>> {
+        let index = usize::try_from(nsid.checked_sub(1)?).ok()?;
+        self.0.get(subsystem.index())?.get(index)?.as_ref()
+    }
+
+    fn insert(&mut self, subsystem: usize, namespace: &Arc<Namespace>) {
+        let index = namespace.nsid() as usize - 1;
+        if self.0.len() <= subsystem {
+            self.0.resize(subsystem + 1, Vec::new());
+        }
+        let table = &mut self.0[subsystem];
+        if table.len() <= index {
+            table.resize(index + 1, None);
+        }
+        table[index] = Some(Arc::clone(namespace));
+    }
+
+    fn remove(&mut self, subsystem: usize, nsid: u32) -> Option<Arc<Namespace>> {
+        self.0.get_mut(subsystem)?.get_mut(nsid as usize - 1)?.take()
+    }
+}
+
+/// The disks of a core, by position.
+pub(crate) type Disks = Vec<Option<OpenDisk>>;
+
+/// Opens every namespace's backing on this core. One that is missing is reported as not ready; the rest is served.
+pub(super) fn open_all(target: &Target, reactor: &mut Reactor, zeroes: &Zeroes) -> (Namespaces, Disks) {
+    let (mut namespaces, mut disks) = (Namespaces::default(), Disks::new());
+    for subsystem in target.subsystems() {
+        for namespace in subsystem.namespaces() {
+            namespaces.insert(subsystem.index(), &namespace);
+            match open(&namespace, reactor, zeroes) {
+                Ok(disk) => put(&mut disks, subsystem.index(), &namespace, disk),
+                Err(error) => {
+                    tracing::error!(nsid = namespace.nsid(), error, "namespace not ready");
+                    namespace.set_not_ready();
+                }
+            }
+        }
+    }
+    (namespaces, disks)
+}
+
+/// Opens a namespace's backing and reports its size.
+fn open(namespace: &Namespace, reactor: &mut Reactor, zeroes: &Zeroes) -> Result<Disk, String> {
+    let disk = Disk::open(namespace.backing(), reactor, zeroes, owner::DISK);
+    let disk = disk.map_err(|error| error.to_string())?;
+    let properties = disk.properties();
+    if properties.offset_align > namespace.block_bytes() {
+        disk.close(reactor);
+        let needs = properties.offset_align;
+        return Err(format!("the disk cannot do blocks as small as configured: it needs {needs} bytes"));
+    }
+    namespace.set_ready(properties.bytes, properties.volatile_cache);
+    Ok(disk)
+}
+
+fn put(disks: &mut Disks, subsystem: usize, namespace: &Arc<Namespace>, disk: Disk) {
+    let index = namespace.index();
+    if disks.len() <= index {
+        disks.resize_with(index + 1, || None);
+    }
+    disks[index] = Some(OpenDisk { disk, subsystem, namespace: Arc::clone(namespace), closing: false });
+}
+
+impl Core {
+    pub(super) fn on_namespace(&mut self, message: NamespaceMessage) {
+        let (reply, outcome) = match message {
+            NamespaceMessage::Open { subsystem, namespace, reply } => {
+                (reply, self.open_namespace(subsystem, &namespace))
+            }
+            NamespaceMessage::Remove { subsystem, nsid, reply } => {
+                self.remove_namespace(subsystem, nsid);
+                (reply, Ok(()))
+            }
+            NamespaceMessage::Resize { index, bytes, reply } => {
+                if let Some(open) = self.env.disks.get_mut(index).and_then(Option::as_mut) {
+                    open.disk.resize(bytes);
+                }
+                (reply, Ok(()))
+            }
+        };
+        if reply.send(outcome).is_err() {
+            tracing::debug!("an answer about a namespace came too late");
+        }
+    }
+
+    fn open_namespace(&mut self, subsystem: usize, namespace: &Arc<Namespace>) -> Result<(), String> {
+        let env = &mut self.env;
+        // When it was missing at the start, it may have been missing for other cores only.
+        if env.disks.get(namespace.index()).is_some_and(Option::is_some) {
+            return Ok(());
+        }
+        let disk = open(namespace, &mut env.reactor, &env.zeroes)?;
+        put(&mut env.disks, subsystem, namespace, disk);
+        env.namespaces.insert(subsystem, namespace);
+        Ok(())
+    }
+
+    fn remove_namespace(&mut self, subsystem: usize, nsid: u32) {
+        let Some(namespace) = self.env.namespaces.remove(subsystem, nsid) else { return };
+        if let Some(open) = self.env.disks.get_mut(namespace.index()).and_then(Option::as_mut) {
+            open.closing = true;
+            self.env.closing.push(namespace.index());
+        }
+        self.close_disks();
+    }
+
+    /// Closes the disks of removed namespaces that no command needs any more. Those that run keep theirs until the
+    /// housekeeping looks again.
+    pub(super) fn close_disks(&mut self) {
+        let Self { env, queues, .. } = self;
+        let closing = std::mem::take(&mut env.closing);
+        for index in closing {
+            let used = queues.iter().flatten().any(|queue| queue.uses_disk(index));
+            match env.disks[index].take() {
+                Some(open) if open.closing && !used => open.disk.close(&mut env.reactor),
+                open => {
+                    env.disks[index] = open;
+                    env.closing.push(index);
+                }
+            }
+        }
+    }
+}
