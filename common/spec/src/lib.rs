@@ -13,6 +13,7 @@
 //! | [`sgl`] | NVM Express Base 2.0, section 4.1.2; RDMA Transport 1.0, section 3.2 |
 //! | [`property`] | NVM Express Base 2.0, section 3.1.3 |
 //! | [`rdma_cm`] | NVM Express RDMA Transport 1.0, section 3.5 |
+//! | [`tcp`] | NVM Express TCP Transport 1.0, section 3.6 |
 //! | [`nqn`] | NVM Express Base 2.0, section 4.5 |
 //! | [`iwarp`] | RFC 5040 (RDMAP), RFC 5041 (DDP), RFC 5044 (MPA), RFC 6581 (MPA revision 2) |
 
@@ -35,6 +36,7 @@ pub mod rdma_cm;
 pub mod sgl;
 pub mod sqe;
 pub mod status;
+pub mod tcp;
 pub mod text;
 
 pub use cqe::CompletionEntry;
