@@ -2,4 +2,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod crc;
 pub mod iwarp;
+pub mod tcp;

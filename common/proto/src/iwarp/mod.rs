@@ -54,7 +54,7 @@
 //! remote reads into a sink that is itself checked against the region table, since the sink is named by the work
 //! request that the owner posted.
 
-pub mod crc;
+pub use crate::crc;
 mod engine;
 mod error;
 mod inbound;

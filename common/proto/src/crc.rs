@@ -1,4 +1,4 @@
-//! CRC32C as MPA uses it (RFC 5044, section 4.4), in pieces.
+//! CRC32C as MPA (RFC 5044, section 4.4) and the digests of NVMe/TCP use it, in pieces.
 //!
 //! The state between pieces is the raw register: start from [`START`], feed bytes with [`update`], end with
 //! [`finish`]. The four bytes on the wire are the finished value in little-endian order, which is what iSCSI does and

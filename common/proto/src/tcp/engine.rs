@@ -1,0 +1,410 @@
+//! What PDUs mean on a connection, in the order in which they come.
+
+use core::ops::Range;
+
+use ringfab_spec::tcp::{
+    CapsuleCmd, CapsuleResp, CommonHeader, DataHeader, PduType, ReadyToTransfer, TermReq,
+};
+use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
+
+use super::commands::{CommandData, Commands, SubmitError};
+use super::error::{EngineError, Termination, Violation};
+use super::init::{Agreed, ControllerConfig, HostConfig};
+use super::rx::{Framed, Receiver, Side};
+use super::transfers::Transfers;
+use super::tx::{Outbox, Pdu, Source, TxSink};
+
+/// Where received data belong; `offset` counts from the start of the command's or transfer's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Behind the command that came last.
+    Capsule {
+        /// First byte.
+        offset: u32,
+    },
+    /// In the memory for a transfer, by its tag.
+    Transfer {
+        /// As [`Engine::request`] gave it.
+        tag: u16,
+        /// First byte.
+        offset: u32,
+    },
+    /// In the memory of a command of ours.
+    Command {
+        /// Its identifier.
+        cid: u16,
+        /// First byte.
+        offset: u32,
+    },
+}
+
+impl Place {
+    /// The place so many bytes later.
+    #[must_use]
+    pub fn advanced(self, more: u32) -> Self {
+        match self {
+            Self::Capsule { offset } => Self::Capsule { offset: offset + more },
+            Self::Transfer { tag, offset } => Self::Transfer { tag, offset: offset + more },
+            Self::Command { cid, offset } => Self::Command { cid, offset: offset + more },
+        }
+    }
+}
+
+/// What the front of the stream means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// More bytes are needed.
+    NeedMore,
+    /// These bytes of the input belong to a place.
+    Place {
+        /// Where.
+        to: Place,
+        /// Which.
+        payload: Range<usize>,
+    },
+    /// The next `remaining` bytes belong to a place; they can be received there, and told with
+    /// [`Engine::direct_received`], or come in as input.
+    Direct {
+        /// Where.
+        to: Place,
+        /// How many.
+        remaining: usize,
+    },
+    /// ICReq and ICResp were exchanged: commands can flow.
+    Initialized,
+    /// To a controller: a command. If it has in-capsule data they follow, and then [`Event::CommandEnd`].
+    Command {
+        /// The command.
+        sqe: SubmissionEntry,
+        /// Bytes of in-capsule data.
+        data_bytes: u32,
+    },
+    /// To a controller: the in-capsule data of the last command are complete.
+    CommandEnd {
+        /// Whether the digest of its data was right.
+        intact: bool,
+    },
+    /// To a controller: all data of a transfer are here. Its tag is free.
+    TransferEnd {
+        /// The tag.
+        tag: u16,
+        /// Whether the digests of its data were right.
+        intact: bool,
+    },
+    /// To a host: a command has its answer.
+    Response {
+        /// The answer. After SUCCESS it was not sent and is made up, with FFFFh in SQHD.
+        cqe: CompletionEntry,
+        /// Whether the digests of the command's data were right.
+        intact: bool,
+    },
+}
+
+/// What was consumed of the input, and what it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes that are done with.
+    pub consumed: usize,
+    /// Their meaning.
+    pub event: Event,
+}
+
+/// To whom the data of the PDU being received belong.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    place: Place,
+    /// Stands for the response.
+    success: bool,
+}
+
+#[derive(Debug)]
+enum Role<H> {
+    Controller { config: ControllerConfig, transfers: Transfers },
+    Host { config: HostConfig, commands: Commands<H> },
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Engine<H> {
+    receiver: Receiver,
+    outbox: Outbox<H>,
+    role: Role<H>,
+    current: Option<Current>,
+    ended: bool,
+}
+
+impl<H: Clone> Engine<H> {
+    /// The controller's end; the host speaks first.
+    pub fn controller(config: ControllerConfig) -> Self {
+        let alignment = usize::from(config.alignment_dwords) * 4;
+        let mut receiver = Receiver::new(Side::Controller, alignment, config.direct_bytes_min);
+        receiver.capsule_bytes_max = config.capsule_bytes_max;
+        receiver.h2c_bytes_max = config.h2c_bytes_max;
+        let transfers = Transfers::new(config.transfers_max);
+        let outbox = Outbox::new(2 * usize::from(config.transfers_max));
+        Self { receiver, outbox, role: Role::Controller { config, transfers }, current: None, ended: false }
+    }
+
+    /// The host's end; its ICReq waits to be sent.
+    pub fn host(config: HostConfig) -> Self {
+        let alignment = usize::from(config.alignment_dwords) * 4;
+        let receiver = Receiver::new(Side::Host, alignment, config.direct_bytes_min);
+        let commands = Commands::new(config.commands_max, config.r2ts_max);
+        let mut outbox = Outbox::new(2 * usize::from(config.commands_max));
+        outbox.push_first(config.request().as_bytes());
+        Self { receiver, outbox, role: Role::Host { config, commands }, current: None, ended: false }
+    }
+
+    /// The controller's end of a connection on which ICReq and ICResp were exchanged, by an engine of which nothing else is
+    /// left.
+    pub fn resume(config: ControllerConfig, agreed: Agreed) -> Self {
+        let mut this = Self::controller(config);
+        this.apply(agreed);
+        this
+    }
+
+    /// What was agreed on, once it was.
+    pub fn agreed(&self) -> Option<Agreed> {
+        self.receiver.initialized.then_some(Agreed {
+            digests: self.outbox.digests,
+            peer_alignment: self.outbox.alignment,
+            h2c_bytes_max: self.outbox.h2c_bytes_max,
+        })
+    }
+
+    /// The memory of a command of ours, into which data come.
+    pub fn sink(&self, cid: u16) -> Option<&Source<H>> {
+        match &self.role {
+            Role::Host { commands, .. } => commands.sink(cid),
+            Role::Controller { .. } => None,
+        }
+    }
+
+    /// Looks at the front of the stream.
+    ///
+    /// # Errors
+    /// What ends the connection.
+    #[inline]
+    pub fn receive(&mut self, input: &[u8]) -> Result<Step, EngineError> {
+        if self.ended {
+            return Err(EngineError::Ended);
+        }
+        let mut done = 0;
+        loop {
+            let (consumed, framed) =
+                self.receiver.receive(&input[done..]).map_err(|violation| self.violated(violation))?;
+            let start = done;
+            done += consumed;
+            let event = match framed {
+                Framed::NeedMore => Some(Event::NeedMore),
+                Framed::Header { header, data_bytes } => {
+                    self.on_header(&input[start..][header], data_bytes)?
+                }
+                Framed::Data { offset, payload } => {
+                    let to = self.place(offset);
+                    Some(Event::Place { to, payload: payload.start + start..payload.end + start })
+                }
+                Framed::Awaited { offset, remaining } => {
+                    Some(Event::Direct { to: self.place(offset), remaining: remaining as usize })
+                }
+                Framed::End { intact } => self.on_data_end(intact)?,
+            };
+            if let Some(event) = event {
+                return Ok(Step { consumed: done, event });
+            }
+        }
+    }
+
+    /// Bytes of [`Event::Direct`] were received in their place; `checksum` continues a CRC register over them.
+    pub fn direct_received(&mut self, length: usize, checksum: impl FnOnce(u32) -> u32) {
+        self.receiver.direct_received(length as u32, checksum);
+    }
+
+    /// Asks for `length` bytes of a command's data from `offset` on, as one R2T. Returns the transfer's tag; `None` when as
+    /// many are outstanding as may. A command has one R2T outstanding at a time, which every host allows.
+    pub fn request(&mut self, cid: u16, offset: u32, length: u32) -> Option<u16> {
+        let Role::Controller { transfers, .. } = &mut self.role else { return None };
+        let ttag = transfers.begin(cid, offset, length)?;
+        self.outbox.push(Pdu::R2t { cid, ttag, offset, length });
+        Some(ttag)
+    }
+
+    /// Sends data of a command, in the order of their offsets. With `last` they are the end; with `success`, which asks for
+    /// `last`, no response follows (only for queues without flow control), and the number is reported when it was sent.
+    pub fn send_data(&mut self, cid: u16, offset: u32, source: Source<H>, last: bool, success: Option<u64>) {
+        assert!(last || success.is_none(), "success is said with the last data");
+        self.outbox.push(Pdu::C2hData { cid, offset, source, last, success });
+    }
+
+    /// Answers a command; the number is reported when it was sent.
+    pub fn respond(&mut self, cqe: CompletionEntry, id: u64) {
+        self.outbox.push(Pdu::Response { cqe, id });
+    }
+
+    /// Sends a command.
+    ///
+    /// # Errors
+    /// It was not taken.
+    pub fn submit(&mut self, sqe: SubmissionEntry, data: CommandData<H>) -> Result<(), SubmitError> {
+        let Role::Host { commands, .. } = &mut self.role else { return Err(SubmitError::Ended) };
+        if self.ended {
+            return Err(SubmitError::Ended);
+        }
+        commands.begin(sqe.cid.get(), &data)?;
+        let data = if let CommandData::Capsule(source) = data { Some(source) } else { None };
+        self.outbox.push(Pdu::Command { sqe, data });
+        Ok(())
+    }
+
+    /// Whether there is something to send.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Emits PDUs until there are none, the sink is full, or so many bytes were emitted. Returns how many.
+    pub fn transmit(&mut self, sink: &mut impl TxSink<H>, budget: usize) -> usize {
+        let bytes = self.outbox.transmit(sink, budget);
+        while let Some(cid) = self.outbox.served.pop_front() {
+            if let Role::Host { commands, .. } = &mut self.role {
+                commands.served(cid);
+            }
+        }
+        bytes
+    }
+
+    /// Everything emitted has been sent: the numbers of the responses in it.
+    pub fn transmitted(&mut self) -> impl Iterator<Item = u64> + '_ {
+        self.outbox.transmitted()
+    }
+
+    /// Ends the connection from here, without a word: lets go of all memory.
+    pub fn close(&mut self) {
+        self.ended = true;
+        self.outbox.clear();
+        if let Role::Host { commands, .. } = &mut self.role {
+            commands.clear();
+        }
+    }
+
+    fn place(&self, offset: u32) -> Place {
+        self.current.map_or(Place::Capsule { offset }, |current| current.place.advanced(offset))
+    }
+
+    fn on_header(&mut self, header: &[u8], data_bytes: u32) -> Result<Option<Event>, EngineError> {
+        let pdu_type = CommonHeader::read_from_prefix(header).map_or(PduType(0xff), |(ch, _)| ch.pdu_type);
+        let outcome = match pdu_type {
+            PduType::H2C_TERM_REQ | PduType::C2H_TERM_REQ => {
+                self.close();
+                return Err(EngineError::Terminated(Termination::of(header)));
+            }
+            PduType::IC_REQ | PduType::IC_RESP => self.on_init(header).map(Some),
+            PduType::CAPSULE_CMD => {
+                let sqe = read::<CapsuleCmd>(header).sqe;
+                let current = Current { place: Place::Capsule { offset: 0 }, success: false };
+                self.current = (data_bytes > 0).then_some(current);
+                Ok(Some(Event::Command { sqe, data_bytes }))
+            }
+            PduType::CAPSULE_RESP => self.on_response(read::<CapsuleResp>(header).cqe).map(Some),
+            PduType::R2T => self.on_r2t(&read(header)).map(|()| None),
+            _ => self.on_data(&read(header), data_bytes).map(|()| None),
+        };
+        outcome.map_err(|violation| self.violated(violation))
+    }
+
+    fn on_init(&mut self, header: &[u8]) -> Result<Event, Violation> {
+        let agreed = match &self.role {
+            Role::Controller { config, .. } => {
+                let (agreed, response) = config.agree(header)?;
+                self.outbox.push_first(response.as_bytes());
+                agreed
+            }
+            Role::Host { config, .. } => config.agree(header)?,
+        };
+        self.apply(agreed);
+        Ok(Event::Initialized)
+    }
+
+    fn apply(&mut self, agreed: Agreed) {
+        let Agreed { digests, peer_alignment, h2c_bytes_max } = agreed;
+        (self.receiver.initialized, self.receiver.digests) = (true, digests);
+        (self.outbox.digests, self.outbox.alignment) = (digests, peer_alignment);
+        self.outbox.h2c_bytes_max = h2c_bytes_max;
+    }
+
+    fn on_r2t(&mut self, wanted: &ReadyToTransfer) -> Result<(), Violation> {
+        let Role::Host { commands, .. } = &mut self.role else { return Ok(()) };
+        let source = commands.request(wanted)?;
+        let (cid, ttag) = (wanted.cccid.get(), wanted.ttag.get());
+        self.outbox.push(Pdu::H2cData { cid, ttag, offset: wanted.r2to.get(), source });
+        Ok(())
+    }
+
+    fn on_data(&mut self, header: &DataHeader, data_bytes: u32) -> Result<(), Violation> {
+        let place = match &mut self.role {
+            Role::Controller { transfers, .. } => {
+                let (tag, offset) = transfers.accept(header, data_bytes)?;
+                Place::Transfer { tag, offset }
+            }
+            Role::Host { commands, .. } => {
+                let (cid, offset) = commands.accept(header, data_bytes)?;
+                Place::Command { cid, offset }
+            }
+        };
+        self.current = Some(Current { place, success: header.ch.flags.success() });
+        Ok(())
+    }
+
+    fn on_data_end(&mut self, intact: bool) -> Result<Option<Event>, EngineError> {
+        let Some(Current { place, success }) = self.current.take() else { return Ok(None) };
+        match (place, &mut self.role) {
+            (Place::Capsule { .. }, _) => Ok(Some(Event::CommandEnd { intact })),
+            (Place::Transfer { tag, .. }, Role::Controller { transfers, .. }) => {
+                let ended = transfers.end_of_data(tag, intact);
+                Ok(ended.map(|intact| Event::TransferEnd { tag, intact }))
+            }
+            (Place::Command { cid, .. }, Role::Host { commands, .. }) => {
+                commands.end_of_data(cid, intact);
+                if !success {
+                    return Ok(None);
+                }
+                let answer = self.on_response(CompletionEntry::success(cid, u16::MAX));
+                answer.map(Some).map_err(|violation| self.violated(violation))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn on_response(&mut self, cqe: CompletionEntry) -> Result<Event, Violation> {
+        let Role::Host { commands, .. } = &mut self.role else {
+            return Err(Violation::sequence("a response to a controller"));
+        };
+        let cid = cqe.cid.get();
+        let (intact, unsent) = commands.answer(cid, cqe.status().is_success())?;
+        if unsent {
+            self.outbox.drop_data(cid);
+        }
+        Ok(Event::Response { cqe, intact })
+    }
+
+    /// Ends the connection and has the peer told why.
+    #[cold]
+    fn violated(&mut self, violation: Violation) -> EngineError {
+        self.close();
+        let pdu_type = match self.role {
+            Role::Controller { .. } => PduType::C2H_TERM_REQ,
+            Role::Host { .. } => PduType::H2C_TERM_REQ,
+        };
+        let quote = self.receiver.quote();
+        let request = TermReq::new(pdu_type, violation.fes, violation.fei, quote.len());
+        let mut pdu = request.as_bytes().to_vec();
+        pdu.extend_from_slice(quote);
+        self.outbox.push_first(&pdu);
+        EngineError::Violation(violation)
+    }
+}
+
+/// Reads a header that is as long as its type asks for.
+fn read<T: FromBytes>(header: &[u8]) -> T {
+    T::read_from_prefix(header).map_or_else(|_| T::new_zeroed(), |(value, _)| value)
+}

@@ -1,0 +1,241 @@
+//! From what is to be sent to PDUs.
+
+use std::collections::VecDeque;
+
+use ringfab_spec::tcp::{
+    CapsuleCmd, CapsuleResp, CommonHeader, DIGEST_SIZE, DataHeader, Digests, PduFlags, PduType,
+    ReadyToTransfer, TERM_DATA_BYTES_MAX, TermReq,
+};
+use ringfab_spec::{CompletionEntry, IntoBytes, SubmissionEntry};
+
+use crate::crc;
+
+/// The most bytes of one PDU that are copied: the header, its digest and padding, and the digest of the data; or a
+/// termination request with all that it quotes.
+pub const HEAD_BYTES_MAX: usize = TermReq::SIZE + TERM_DATA_BYTES_MAX;
+
+const _: () =
+    assert!(HEAD_BYTES_MAX >= 128 + DIGEST_SIZE && HEAD_BYTES_MAX >= CapsuleCmd::SIZE + 2 * DIGEST_SIZE);
+
+/// The most data that we put into one PDU, whatever the peer would take: between two PDUs others get their turn.
+const DATA_BYTES_MAX: u32 = 1 << 20;
+
+/// Takes what the engine emits, in stream order.
+///
+/// Rely on: between two calls of [`TxSink::has_room`] at most three pieces arrive: bytes, a payload, bytes; of bytes no more
+/// than [`HEAD_BYTES_MAX`].
+pub trait TxSink<H> {
+    /// Whether another PDU may be emitted.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Headers and digests, to be copied.
+    fn bytes(&mut self, bytes: &[u8]);
+
+    /// Data in the owner's memory: `length` bytes at `offset` of `handle`, which the sink keeps as long as it needs.
+    fn payload(&mut self, handle: &H, offset: u32, length: u32);
+
+    /// The CRC register after these bytes of data, from the register before them; see [`crc::update`]. Called only when
+    /// the connection uses data digests.
+    fn crc(&mut self, handle: &H, offset: u32, length: u32, state: u32) -> u32;
+}
+
+/// A range of the owner's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source<H> {
+    /// The owner's name for the memory.
+    pub handle: H,
+    /// First byte.
+    pub offset: u32,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// What waits to be sent.
+#[derive(Debug)]
+pub(super) enum Pdu<H> {
+    Command {
+        sqe: SubmissionEntry,
+        data: Option<Source<H>>,
+    },
+    Response {
+        cqe: CompletionEntry,
+        id: u64,
+    },
+    R2t {
+        cid: u16,
+        ttag: u16,
+        offset: u32,
+        length: u32,
+    },
+    /// Goes out in as many PDUs as the controller's limit asks for; `source` is what is left, from `offset` on.
+    H2cData {
+        cid: u16,
+        ttag: u16,
+        offset: u32,
+        source: Source<H>,
+    },
+    /// `id` with SUCCESS, which stands for the response.
+    C2hData {
+        cid: u16,
+        offset: u32,
+        source: Source<H>,
+        last: bool,
+        success: Option<u64>,
+    },
+}
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub(super) struct Outbox<H> {
+    /// A PDU of the connection's start or end, in front of everything.
+    first: Option<Vec<u8>>,
+    queue: VecDeque<Pdu<H>>,
+    pub(super) digests: Digests,
+    /// What data in PDUs to the peer are aligned to, in bytes.
+    pub(super) alignment: usize,
+    /// The most data of an H2CData PDU.
+    pub(super) h2c_bytes_max: u32,
+    /// Responses among what was emitted since the last [`Outbox::transmitted`].
+    emitted: VecDeque<u64>,
+    /// Commands of R2Ts whose last data were emitted.
+    pub(super) served: VecDeque<u16>,
+}
+
+impl<H> Outbox<H> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            first: None,
+            queue: VecDeque::with_capacity(capacity),
+            digests: Digests::default(),
+            alignment: 4,
+            h2c_bytes_max: DATA_BYTES_MAX,
+            emitted: VecDeque::with_capacity(capacity),
+            served: VecDeque::with_capacity(capacity),
+        }
+    }
+
+    pub(super) fn push_first(&mut self, pdu: &[u8]) {
+        self.first = Some(pdu.to_vec());
+    }
+
+    pub(super) fn push(&mut self, pdu: Pdu<H>) {
+        self.queue.push_back(pdu);
+    }
+
+    /// Forgets data of a command that were asked for and not sent.
+    pub(super) fn drop_data(&mut self, of: u16) {
+        self.queue.retain(|pdu| !matches!(pdu, Pdu::H2cData { cid, .. } if *cid == of));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.queue.is_empty()
+    }
+
+    /// What was emitted has been sent: the responses in it.
+    pub(super) fn transmitted(&mut self) -> impl Iterator<Item = u64> + '_ {
+        self.emitted.drain(..)
+    }
+
+    /// Emits PDUs until there are none, the sink is full, or so many bytes were emitted.
+    pub(super) fn transmit(&mut self, sink: &mut impl TxSink<H>, budget: usize) -> usize {
+        let mut bytes = 0;
+        while bytes < budget && sink.has_room() {
+            if let Some(first) = self.first.take() {
+                sink.bytes(&first);
+                bytes += first.len();
+                continue;
+            }
+            let Some(pdu) = self.queue.pop_front() else { break };
+            bytes += self.emit(pdu, sink);
+        }
+        bytes
+    }
+
+    fn emit(&mut self, pdu: Pdu<H>, sink: &mut impl TxSink<H>) -> usize {
+        let none = PduFlags::default();
+        match pdu {
+            Pdu::Command { sqe, data } => {
+                let header = |ch| CapsuleCmd { ch, sqe };
+                self.put(sink, (PduType::CAPSULE_CMD, none), header, data.as_ref())
+            }
+            Pdu::Response { cqe, id } => {
+                self.emitted.push_back(id);
+                self.put(sink, (PduType::CAPSULE_RESP, none), |ch| CapsuleResp { ch, cqe }, None)
+            }
+            Pdu::R2t { cid, ttag, offset, length } => {
+                let header = |ch| ReadyToTransfer::new(ch, cid, ttag, offset, length);
+                self.put(sink, (PduType::R2T, none), header, None)
+            }
+            Pdu::C2hData { cid, offset, source, last, success } => {
+                self.emitted.extend(success);
+                let flags = none.with_last(last).with_success(success.is_some());
+                let header = |ch| DataHeader::new(ch, cid, 0, offset, source.length);
+                self.put(sink, (PduType::C2H_DATA, flags), header, Some(&source))
+            }
+            Pdu::H2cData { cid, ttag, offset, source } => self.emit_h2c(sink, (cid, ttag, offset), source),
+        }
+    }
+
+    fn emit_h2c(
+        &mut self,
+        sink: &mut impl TxSink<H>,
+        (cid, ttag, offset): (u16, u16, u32),
+        mut source: Source<H>,
+    ) -> usize {
+        let left = source.length;
+        source.length = left.min(self.h2c_bytes_max).min(DATA_BYTES_MAX);
+        let last = source.length == left;
+        let header = |ch| DataHeader::new(ch, cid, ttag, offset, source.length);
+        let flags = PduFlags::default().with_last(last);
+        let bytes = self.put(sink, (PduType::H2C_DATA, flags), header, Some(&source));
+        if last {
+            self.served.push_back(cid);
+        } else {
+            let sent = source.length;
+            let source = Source { handle: source.handle, offset: source.offset + sent, length: left - sent };
+            self.queue.push_front(Pdu::H2cData { cid, ttag, offset: offset + sent, source });
+        }
+        bytes
+    }
+
+    /// Emits one PDU, with the digests that were agreed on.
+    fn put<T: IntoBytes + ringfab_spec::zerocopy::Immutable>(
+        &self,
+        sink: &mut impl TxSink<H>,
+        (pdu_type, flags): (PduType, PduFlags),
+        header: impl FnOnce(CommonHeader) -> T,
+        data: Option<&Source<H>>,
+    ) -> usize {
+        let hlen = size_of::<T>();
+        let header_digest = self.digests.header();
+        let data_digest = self.digests.data() && data.is_some();
+        let base = hlen + if header_digest { DIGEST_SIZE } else { 0 };
+        let pdo = if data.is_some() { base.next_multiple_of(self.alignment) } else { 0 };
+        let length = data.map_or(0, |data| data.length);
+        let plen = base.max(pdo) + length as usize + if data_digest { DIGEST_SIZE } else { 0 };
+        let flags = flags.with_hdgst(header_digest).with_ddgst(data_digest);
+        let header = header(CommonHeader::new(pdu_type, flags, hlen as u8, pdo as u8, plen as u32));
+        let mut front = [0; HEAD_BYTES_MAX];
+        front[..hlen].copy_from_slice(header.as_bytes());
+        if header_digest {
+            let digest = crc::of(&front[..hlen]);
+            front[hlen..base].copy_from_slice(&digest);
+        }
+        sink.bytes(&front[..base.max(pdo)]);
+        if let Some(data) = data {
+            sink.payload(&data.handle, data.offset, length);
+            if data_digest {
+                let state = sink.crc(&data.handle, data.offset, length, crc::START);
+                sink.bytes(&crc::finish(state));
+            }
+        }
+        plen
+    }
+}

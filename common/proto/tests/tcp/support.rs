@@ -1,0 +1,146 @@
+//! Two engines, memory behind their handles, and the bytes between them.
+
+use std::collections::BTreeMap;
+
+use ringfab_proto::tcp::{
+    ControllerConfig, Digests, Engine, EngineError, Event, HostConfig, Place, Source, TxSink, crc,
+};
+
+/// An end with its memory.
+pub(crate) struct End {
+    pub(crate) engine: Engine<u32>,
+    pub(crate) memory: BTreeMap<u32, Vec<u8>>,
+    /// Memory of transfers by tag.
+    pub(crate) transfers: BTreeMap<u16, Vec<u8>>,
+    pub(crate) capsule: Vec<u8>,
+    /// Received bytes that the engine has not consumed.
+    pub(crate) unread: Vec<u8>,
+    pub(crate) events: Vec<Event>,
+    /// Whether large data are told as received directly.
+    pub(crate) direct: bool,
+}
+
+struct Wire<'a> {
+    bytes: Vec<u8>,
+    memory: &'a BTreeMap<u32, Vec<u8>>,
+}
+
+impl TxSink<u32> for Wire<'_> {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn payload(&mut self, handle: &u32, offset: u32, length: u32) {
+        let range = offset as usize..(offset + length) as usize;
+        self.bytes.extend_from_slice(&self.memory[handle][range]);
+    }
+
+    fn crc(&mut self, handle: &u32, offset: u32, length: u32, state: u32) -> u32 {
+        crc::update(state, &self.memory[handle][offset as usize..(offset + length) as usize])
+    }
+}
+
+pub(crate) fn digests(header: bool, data: bool) -> Digests {
+    Digests::default().with_header(header).with_data(data)
+}
+
+pub(crate) fn controller_config() -> ControllerConfig {
+    ControllerConfig {
+        digests: digests(true, true),
+        alignment_dwords: 1,
+        capsule_bytes_max: 8192,
+        h2c_bytes_max: 4096,
+        transfers_max: 8,
+        direct_bytes_min: 64,
+    }
+}
+
+pub(crate) fn host_config() -> HostConfig {
+    HostConfig {
+        digests: digests(false, false),
+        alignment_dwords: 1,
+        r2ts_max: 2,
+        commands_max: 8,
+        direct_bytes_min: 64,
+    }
+}
+
+impl End {
+    pub(crate) fn new(engine: Engine<u32>) -> Self {
+        Self {
+            engine,
+            memory: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            capsule: Vec::new(),
+            unread: Vec::new(),
+            events: Vec::new(),
+            direct: false,
+        }
+    }
+
+    /// Everything that it wants to send.
+    pub(crate) fn output(&mut self) -> Vec<u8> {
+        let mut wire = Wire { bytes: Vec::new(), memory: &self.memory };
+        while self.engine.wants_transmit() {
+            self.engine.transmit(&mut wire, usize::MAX);
+        }
+        wire.bytes
+    }
+
+    /// Takes bytes; what they mean is in `events`.
+    pub(crate) fn input(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
+        self.unread.extend_from_slice(bytes);
+        loop {
+            let step = self.engine.receive(&self.unread)?;
+            let consumed: Vec<u8> = self.unread.drain(..step.consumed).collect();
+            match step.event {
+                Event::NeedMore => return Ok(()),
+                Event::Place { to, payload } => self.put(to, &consumed[payload]),
+                Event::Direct { to, remaining } => {
+                    assert!(self.unread.is_empty(), "what is here is placed first");
+                    if !self.direct {
+                        return Ok(());
+                    }
+                    // As if a receive had brought as much as was awaited, in zeroes.
+                    let zeroes = vec![0; remaining];
+                    self.put(to, &zeroes);
+                    self.engine.direct_received(remaining, |state| crc::update(state, &zeroes));
+                }
+                event => {
+                    if let Event::Command { data_bytes, .. } = &event {
+                        self.capsule = vec![0xee; *data_bytes as usize];
+                    }
+                    self.events.push(event);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, to: Place, bytes: &[u8]) {
+        let (memory, offset) = match to {
+            Place::Capsule { offset } => (&mut self.capsule, offset),
+            Place::Transfer { tag, offset } => (self.transfers.get_mut(&tag).expect("asked for"), offset),
+            Place::Command { cid, offset } => {
+                let Source { handle, offset: start, .. } = *self.engine.sink(cid).expect("outstanding");
+                (self.memory.get_mut(&handle).expect("given"), start + offset)
+            }
+        };
+        memory[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+}
+
+/// Two ends after ICReq and ICResp.
+pub(crate) fn pair(host: HostConfig, controller: ControllerConfig) -> (End, End) {
+    let (mut host, mut controller) = (End::new(Engine::host(host)), End::new(Engine::controller(controller)));
+    controller.input(&host.output()).expect("ICReq");
+    host.input(&controller.output()).expect("ICResp");
+    assert_eq!(
+        (host.take_events(), controller.take_events()),
+        (vec![Event::Initialized], vec![Event::Initialized])
+    );
+    (host, controller)
+}
