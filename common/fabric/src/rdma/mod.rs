@@ -16,7 +16,7 @@ mod event;
 pub mod iwarp;
 mod provider;
 mod rnic;
-mod table;
+pub(crate) mod table;
 #[cfg(feature = "verbs")]
 mod verbs;
 mod work;
