@@ -15,7 +15,7 @@ use ringfab_memory::SharedMemory;
 pub use connect::{Attached, ConnectRequest};
 pub(crate) use connect::{field, invalid_command_parameter};
 
-use crate::config::{Config, ListenerConfig, NamespaceConfig, Source};
+use crate::config::{Config, ListenerConfig, NamespaceConfig, Source, Transport};
 use crate::controller::{Controller, ControllerLimits};
 use crate::identity::Identity;
 use crate::namespace::{Index, Indexes, Namespace, NamespaceParameters};
@@ -44,6 +44,8 @@ pub struct Target {
 pub(crate) struct Listener {
     /// The configured address, or the bound one when it is known.
     pub(crate) address: SocketAddr,
+    /// How they talk to it.
+    pub(crate) transport: Transport,
     /// What its controllers may use.
     pub(crate) limits: ControllerLimits,
 }
@@ -205,7 +207,7 @@ impl Listener {
             io_queues_max: config.io_queues_max,
             in_capsule_bytes: config.in_capsule_bytes,
         };
-        Self { address: config.address, limits }
+        Self { address: config.address, transport: config.transport, limits }
     }
 
     /// Whether a connection with this local address came in here.

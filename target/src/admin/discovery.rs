@@ -5,12 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use ringfab_spec::log::{
     AddressFamily, DiscoveryCntlid, DiscoveryLogEntry, DiscoveryLogHeader, RdmaProviderType, RdmaTsas,
-    SecureChannel, SubsystemType, TransportRequirements,
+    SecureChannel, SubsystemType, TcpTsas, TransportRequirements,
 };
 use ringfab_spec::{Nqn, NqnField};
 
 use super::ascii;
 use super::page::Page;
+use crate::config::Transport;
 use crate::controller::Controller;
 use crate::subsystem::Subsystem;
 use crate::target::{Listener, Target};
@@ -56,7 +57,10 @@ fn entry(subsystem: &Subsystem, listener: &Listener, address: SocketAddr, port_i
     entry.trsvcid = ascii(&address.port().to_string());
     entry.traddr = ascii(&address.ip().to_string());
     entry.subnqn = NqnField::new(Nqn::new(subsystem.nqn()).expect("the configuration was checked"));
-    entry.set_rdma(RdmaTsas::new(RdmaProviderType::IWARP));
+    match listener.transport {
+        Transport::Rdma => entry.set_rdma(RdmaTsas::new(RdmaProviderType::IWARP)),
+        Transport::Tcp => entry.set_tcp(TcpTsas::zeroed()),
+    }
     entry
 }
 

@@ -104,11 +104,33 @@ pub const IN_CAPSULE_BYTES_MAX: u32 = 64 << 10;
 /// Who does RDMA for a listener.
 pub use ringfab_fabric::rdma::ProviderChoice as Provider;
 
+/// How capsules and data travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// NVMe/RDMA.
+    #[default]
+    Rdma,
+    /// NVMe/TCP.
+    Tcp,
+}
+
+impl Transport {
+    /// The word for it in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rdma => "rdma",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 /// Where hosts connect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerConfig {
     /// Address and port; port zero picks a free one.
     pub address: SocketAddr,
+    /// How hosts talk to it.
+    pub transport: Transport,
     /// Who does RDMA.
     pub provider: Provider,
     /// Whether we ask for MPA CRCs; they are used if either side asks.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::size::format_size;
-use super::{Config, ListenerConfig, NamespaceConfig, Source, SubsystemConfig};
+use super::{Config, ListenerConfig, NamespaceConfig, Source, SubsystemConfig, Transport};
 use crate::subsystem::Access;
 
 /// The text; it parses to the same configuration.
@@ -78,9 +78,12 @@ struct Listener<'a> {
     address: String,
     port: u16,
     transport: &'static str,
-    provider: &'static str,
-    crc: bool,
-    mpa_revision: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crc: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mpa_revision: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     congestion: Option<&'a str>,
     in_capsule_bytes: u32,
@@ -122,13 +125,14 @@ struct Namespace<'a> {
 }
 
 fn listener(config: &ListenerConfig) -> Listener<'_> {
+    let rdma = config.transport == Transport::Rdma;
     Listener {
         address: config.address.ip().to_string(),
         port: config.address.port(),
-        transport: "rdma",
-        provider: config.provider.name(),
-        crc: config.crc,
-        mpa_revision: config.mpa_revision,
+        transport: config.transport.name(),
+        provider: rdma.then(|| config.provider.name()),
+        crc: rdma.then_some(config.crc),
+        mpa_revision: rdma.then_some(config.mpa_revision),
         congestion: config.congestion.as_deref(),
         in_capsule_bytes: config.in_capsule_bytes,
         queue_depth_max: config.queue_depth_max,

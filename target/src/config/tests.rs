@@ -46,6 +46,20 @@ fn the_minimal_example_has_all_defaults() {
 }
 
 #[test]
+fn a_listener_for_tcp_has_no_keys_of_rdma() {
+    let listener =
+        |lines| format!("{MINIMAL}\n[[listener]]\naddress = \"::1\"\ntransport = \"tcp\"\n{lines}\n");
+    let config = Config::parse(&listener("in_capsule_bytes = 0"), "tcp").unwrap();
+    assert_eq!(config.listeners[1].transport, Transport::Tcp);
+    assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    for line in ["provider = \"auto\"", "crc = true", "mpa_revision = 2"] {
+        let key = line.split(' ').next().unwrap();
+        let found = mistakes(&listener(line));
+        assert!(found.len() == 1 && found[0].ends_with(&format!("listener[1].{key}")), "{found:?}");
+    }
+}
+
+#[test]
 fn the_full_example_shows_the_defaults_it_claims() {
     let full = Config::parse(FULL, "full.toml").unwrap();
     let minimal = Config::parse(MINIMAL, "minimal.toml").unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringfab_block::Zeroes;
-use ringfab_fabric::rdma::{ProtectionDomain, Rnic};
+use ringfab_fabric::rdma::ProtectionDomain;
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor};
 
@@ -15,12 +15,13 @@ use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::controller::Controller;
 use crate::queue::{Slot, TRANSFER_BYTES_MAX};
 use crate::target::Target;
+use crate::transport::Transports;
 
-/// A core's ring, RNIC, disks and memory, and the way to the other cores.
+/// A core's ring, transports, disks and memory, and the way to the other cores.
 #[derive(Debug)]
 pub(crate) struct Env {
     pub(crate) reactor: Reactor,
-    pub(crate) rnic: Rnic,
+    pub(crate) transports: Transports,
     /// Of all queue pairs: nothing of ours is exposed, so that there is nothing to keep them from.
     pub(crate) domain: ProtectionDomain,
     pub(crate) target: Arc<Target>,
@@ -72,7 +73,7 @@ impl Env {
     #[expect(clippy::too_many_arguments, reason = "the parts of a core, each named")]
     pub(crate) fn new(
         reactor: Reactor,
-        mut rnic: Rnic,
+        mut transports: Transports,
         target: Arc<Target>,
         (namespaces, disks): (Namespaces, Disks),
         zeroes: Zeroes,
@@ -94,8 +95,8 @@ impl Env {
         ]);
         Self {
             reactor,
-            domain: rnic.allocate_domain(),
-            rnic,
+            domain: transports.rnic.allocate_domain(),
+            transports,
             target,
             namespaces,
             disks,

@@ -1,11 +1,17 @@
-//! From a connection request to a queue on the right core.
+//! From a connection to a queue on the right core.
 
-use ringfab_fabric::rdma::{ConnectRequest, ListenerId, QueuePairAttributes};
-use ringfab_spec::{IntoBytes, rdma_cm};
+use std::io;
+use std::net::SocketAddr;
 
-use super::{Core, CoreMessage, Line};
+use ringfab_fabric::rdma::{ConnectRequest, QueuePairAttributes};
+use ringfab_fabric::tcp::{AcceptParameters, Incoming};
+use ringfab_spec::sqe::ConnectCommand;
+use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
+use ringfab_spec::{FabricsType, IntoBytes, SubmissionEntry, rdma_cm};
+
+use super::{Core, CoreMessage, HostId, Line};
 use crate::queue::{Queue, QueueParameters};
-use crate::transport::rdma::Link;
+use crate::transport::{Arrival, Endpoint, Link, ListenerId};
 
 /// The most RDMA READs of one queue that are outstanding.
 const INITIATOR_DEPTH: u16 = 64;
@@ -19,25 +25,35 @@ pub(crate) struct Listener {
     pub(crate) io_queues_max: u16,
 }
 
+/// What a connection shall be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Queue identifier.
+    id: u16,
+    /// Entries of the submission queue.
+    entries: u16,
+    /// Bytes of in-capsule data that the listener allows.
+    in_capsule_bytes: u32,
+}
+
 impl Core {
-    /// A connection request on a listener of this core: reads what the host wants and hands it to the core that
-    /// shall serve it.
-    pub(super) fn route(&mut self, request: ConnectRequest) {
-        let Some(listener) = self.listeners.iter().find(|listener| listener.id == request.listener).copied()
+    /// A connection on a listener of this core: finds out what the host wants and hands it to the core that shall serve it.
+    pub(super) fn route(&mut self, arrival: Arrival) {
+        let Some(listener) = self.listeners.iter().find(|listener| arrival.came_to(listener.id)).copied()
         else {
             return;
         };
-        match wanted_queue(&request.private_data, &listener) {
-            Ok(queue) => {
-                let core = self.core_for(queue.qid.get());
-                let in_capsule_bytes = listener.in_capsule_bytes;
-                let message = CoreMessage::Accept { request, queue, in_capsule_bytes };
+        let wanted = match &arrival {
+            Arrival::Rdma(request) => wanted_queue(&request.private_data, &listener),
+            Arrival::Tcp(incoming) => Ok(connecting_queue(&incoming.first, &listener)),
+        };
+        match wanted {
+            Ok(wanted) => {
+                let core = self.core_for(wanted.id);
+                let message = CoreMessage::Accept { arrival: Box::new(arrival), wanted };
                 self.env.cores[core].send(message);
             }
-            Err(status) => {
-                tracing::warn!(peer = %request.peer, %status, "connection rejected");
-                self.reject(request, status);
-            }
+            Err(status) => self.reject(arrival, status),
         }
     }
 
@@ -49,49 +65,62 @@ impl Core {
     }
 
     /// Serves a connection on this core.
-    pub(super) fn accept(
-        &mut self,
-        request: ConnectRequest,
-        queue: &rdma_cm::Request,
-        in_capsule_bytes: u32,
-    ) {
+    pub(super) fn accept(&mut self, arrival: Arrival, wanted: Wanted) {
         let Some(number) = self.free_number().filter(|_| self.draining.is_none()) else {
-            return self.reject(request, rdma_cm::RejectStatus::NO_RESOURCES);
+            return self.reject(arrival, rdma_cm::RejectStatus::NO_RESOURCES);
         };
-        let entries = queue.hsqsize_z.get().saturating_add(1);
-        let (peer, listener) = (request.peer, request.local);
+        let (peer, listener) = arrival.addresses();
         let host = self.env.hosts.enter(peer.ip());
-        let line = if queue.qid.get() == 0 { Line::Admin } else { Line::Io };
-        let attributes = QueuePairAttributes {
-            domain: self.env.domain,
-            send_depth: Link::send_depth(entries),
-            receive_depth: u32::from(entries),
-            receive_bytes_max: 64 + in_capsule_bytes,
-            pool: self.env.hosts.pool(host, line).clone(),
-            initiator_depth: INITIATOR_DEPTH,
-            responder_resources: 0,
+        let accepted = match arrival {
+            Arrival::Rdma(request) => self.accept_rdma(request, wanted, host),
+            Arrival::Tcp(incoming) => self.accept_tcp(incoming, wanted, host),
         };
-        let answer = rdma_cm::Accept::new(entries);
-        let accepted = self.env.rnic.accept(&mut self.env.reactor, request, &attributes, answer.as_bytes());
-        let queue_pair = match accepted {
-            Ok(queue_pair) => queue_pair,
+        let endpoint = match accepted {
+            Ok(endpoint) => endpoint,
             Err(error) => {
                 self.env.hosts.leave(host);
                 return tracing::warn!(%peer, %error, "a connection could not be accepted");
             }
         };
-        let id = queue.qid.get();
-        let parameters = QueueParameters { number, queue_pair, id, entries, peer, listener, host };
+        let Wanted { id, entries, .. } = wanted;
+        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, host };
         let queue = Queue::new(parameters, self.env.reactor.now());
         self.insert(number, queue);
     }
 
+    fn accept_rdma(&mut self, request: ConnectRequest, wanted: Wanted, host: HostId) -> io::Result<Endpoint> {
+        let attributes = QueuePairAttributes {
+            domain: self.env.domain,
+            send_depth: Link::depth(wanted.entries),
+            receive_depth: u32::from(wanted.entries),
+            receive_bytes_max: size_of::<SubmissionEntry>() as u32 + wanted.in_capsule_bytes,
+            pool: self.env.hosts.pool(host, wanted.line()).clone(),
+            initiator_depth: INITIATOR_DEPTH,
+            responder_resources: 0,
+        };
+        let answer = rdma_cm::Accept::new(wanted.entries);
+        let (rnic, reactor) = (&mut self.env.transports.rnic, &mut self.env.reactor);
+        rnic.accept(reactor, request, &attributes, answer.as_bytes()).map(Endpoint::Rdma)
+    }
+
+    fn accept_tcp(&mut self, incoming: Incoming, wanted: Wanted, host: HostId) -> io::Result<Endpoint> {
+        let parameters = AcceptParameters {
+            commands_max: wanted.entries,
+            // The data of a Connect may be in its capsule on every queue.
+            capsule_bytes_max: wanted.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES),
+            pool: self.env.hosts.pool(host, wanted.line()).clone(),
+        };
+        let (tcp, reactor) = (&mut self.env.transports.tcp, &mut self.env.reactor);
+        tcp.accept(reactor, incoming, &parameters).map(Endpoint::Tcp)
+    }
+
     fn insert(&mut self, number: u16, queue: Queue) {
-        let index = queue.queue_pair().index as usize;
-        if self.by_queue_pair.len() <= index {
-            self.by_queue_pair.resize(index + 1, None);
+        let (kind, index) = queue.endpoint().place();
+        let numbers = &mut self.by_endpoint[kind];
+        if numbers.len() <= index {
+            numbers.resize(index + 1, None);
         }
-        self.by_queue_pair[index] = Some(number);
+        numbers[index] = Some(number);
         self.queues[usize::from(number)] = Some(Box::new(queue));
         self.arm_housekeeping();
     }
@@ -106,14 +135,42 @@ impl Core {
         Some(number)
     }
 
-    fn reject(&mut self, request: ConnectRequest, status: rdma_cm::RejectStatus) {
-        let answer = rdma_cm::Reject::new(status);
-        self.env.rnic.reject(&mut self.env.reactor, request, answer.as_bytes());
+    /// Refuses a connection; over RDMA the host is told why, over TCP the connection closes.
+    fn reject(&mut self, arrival: Arrival, status: rdma_cm::RejectStatus) {
+        let (peer, _) = arrival.addresses();
+        tracing::warn!(%peer, %status, "connection rejected");
+        if let Arrival::Rdma(request) = arrival {
+            let answer = rdma_cm::Reject::new(status);
+            self.env.transports.rnic.reject(&mut self.env.reactor, request, answer.as_bytes());
+        }
     }
 }
 
-/// What the private data of a connection request asks for, if we can give it.
-fn wanted_queue(private_data: &[u8], listener: &Listener) -> Result<rdma_cm::Request, rdma_cm::RejectStatus> {
+impl Arrival {
+    fn came_to(&self, listener: ListenerId) -> bool {
+        match self {
+            Self::Rdma(request) => listener == ListenerId::Rdma(request.listener),
+            Self::Tcp(incoming) => listener == ListenerId::Tcp(incoming.listener),
+        }
+    }
+
+    /// The host's address, and ours.
+    fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        match self {
+            Self::Rdma(request) => (request.peer, request.local),
+            Self::Tcp(incoming) => (incoming.peer, incoming.local),
+        }
+    }
+}
+
+impl Wanted {
+    fn line(self) -> Line {
+        if self.id == 0 { Line::Admin } else { Line::Io }
+    }
+}
+
+/// What the private data of an RDMA connection request asks for, if we can give it.
+fn wanted_queue(private_data: &[u8], listener: &Listener) -> Result<Wanted, rdma_cm::RejectStatus> {
     let queue = rdma_cm::Request::parse(private_data)?;
     if queue.qid.get() > listener.io_queues_max {
         return Err(rdma_cm::RejectStatus::INVALID_QID);
@@ -126,5 +183,16 @@ fn wanted_queue(private_data: &[u8], listener: &Listener) -> Result<rdma_cm::Req
     if receive_entries < send_entries_z {
         return Err(rdma_cm::RejectStatus::INVALID_HRQSIZE);
     }
-    Ok(queue)
+    let in_capsule_bytes = listener.in_capsule_bytes;
+    Ok(Wanted { id: queue.qid.get(), entries: send_entries_z + 1, in_capsule_bytes })
+}
+
+/// The queue that the first command of a TCP connection wants to connect. Nothing is refused here: a host is told by the
+/// status of its command, and what is no Connect finds a queue that takes nothing else.
+fn connecting_queue(first: &SubmissionEntry, listener: &Listener) -> Wanted {
+    let connects = first.is_fabrics() && first.fabrics_type() == FabricsType::CONNECT;
+    let connect = ConnectCommand::of(first);
+    let id = if connects { connect.qid.get() } else { 0 };
+    let entries = u16::try_from(connect.sqsize()).unwrap_or(u16::MAX).clamp(2, listener.entries_max);
+    Wanted { id, entries, in_capsule_bytes: listener.in_capsule_bytes }
 }

@@ -3,24 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_fabric::rdma::ConnectRequest;
-use ringfab_spec::rdma_cm;
-
 use super::claims::{ClaimId, ClaimMessage};
+use super::listen::Wanted;
 use super::namespaces::NamespaceMessage;
 use crate::controller::Controller;
+use crate::transport::Arrival;
 
 /// A message to a core.
 #[derive(Debug)]
 pub(crate) enum CoreMessage {
     /// A connection that this core shall serve.
     Accept {
-        /// The connection, waiting for an answer.
-        request: ConnectRequest,
-        /// What the host asked for.
-        queue: rdma_cm::Request,
-        /// Bytes of in-capsule data that the listener allows.
-        in_capsule_bytes: u32,
+        /// The connection, waiting to be taken.
+        arrival: Box<Arrival>,
+        /// The queue that it shall be.
+        wanted: Wanted,
     },
     /// End a controller's I/O queues on this core, and its admin queue too when asked.
     EndQueues {

@@ -1,4 +1,4 @@
-//! A core: its ring, its RNIC, its disks, and the queues that live on it. One thread runs [`Core::run`]; a
+//! A core: its ring, its transports, its disks, and the queues that live on it. One thread runs [`Core::run`]; a
 //! simulation calls [`Core::turn`].
 
 pub(crate) mod claims;
@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::{Disk, Operation, Started, Tag};
-use ringfab_fabric::rdma::{Event, QueuePairId, RnicCounters};
+use ringfab_fabric::rdma::RnicCounters;
 use ringfab_memory::PoolUsage;
 use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 
 use crate::controller::Controller;
 use crate::queue::Queue;
+use crate::transport::{Endpoint, Event};
 
 pub(crate) use claims::ClaimId;
 pub(crate) use env::Env;
@@ -36,6 +37,8 @@ pub(crate) mod owner {
     pub(crate) const RNIC: u8 = 2;
     /// The disks; the rest of the token is a request's tag.
     pub(crate) const DISK: u8 = 3;
+    /// NVMe/TCP.
+    pub(crate) const TCP: u8 = 4;
 }
 
 /// How often deadlines are looked at while there are queues.
@@ -50,8 +53,8 @@ pub struct Core {
     env: Env,
     /// By slot; the slot is in the tags of the queue's disk operations.
     queues: Vec<Option<Box<Queue>>>,
-    /// Slot of the queue on each queue pair, by the queue pair's index.
-    by_queue_pair: Vec<Option<u16>>,
+    /// Slot of the queue on each connection, by the connection's place.
+    by_endpoint: [Vec<Option<u16>>; Endpoint::KINDS],
     inbox: MailboxReceiver<CoreMessage>,
     listeners: Vec<listen::Listener>,
     housekeeping: bool,
@@ -66,7 +69,7 @@ impl Core {
         Self {
             env,
             queues: Vec::new(),
-            by_queue_pair: Vec::new(),
+            by_endpoint: std::array::from_fn(|_| Vec::new()),
             inbox,
             listeners: Vec::new(),
             housekeeping: false,
@@ -92,28 +95,34 @@ impl Core {
     /// # Errors
     /// Only when the ring itself is broken.
     pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
-        let wait = if self.env.rnic.may_sleep(&mut self.env.reactor) { wait } else { Wait::No };
+        let wait = if self.env.transports.may_sleep(&mut self.env.reactor) { wait } else { Wait::No };
         self.env.reactor.turn(wait)?;
         while let Some(completion) = self.env.reactor.next_completion() {
             self.dispatch(completion);
         }
-        self.env.rnic.poll(&mut self.env.reactor);
-        while let Some(event) = self.env.rnic.next_event() {
-            self.on_event(event);
-        }
+        self.env.transports.poll(&mut self.env.reactor);
+        self.handle_events();
         while let Some(message) = self.inbox.try_receive() {
             self.on_message(message);
         }
         self.serve_waiting();
+        // What messages brought about must not be slept over: a connection that was taken may bring its first command.
+        self.handle_events();
         self.tell_held();
         self.tell_quiet();
-        self.env.rnic.flush(&mut self.env.reactor);
+        self.env.transports.flush(&mut self.env.reactor);
         Ok(())
+    }
+
+    fn handle_events(&mut self) {
+        while let Some(event) = self.env.transports.next_event() {
+            self.on_event(event);
+        }
     }
 
     /// What its RNIC has done.
     pub fn rnic_counters(&self) -> RnicCounters {
-        self.env.rnic.counters()
+        self.env.transports.rnic.counters()
     }
 
     /// Buffers in use: those of I/O commands and those of admin commands.
@@ -140,7 +149,8 @@ impl Core {
 
     fn dispatch(&mut self, completion: Completion) {
         match completion.token.owner {
-            owner::RNIC => self.env.rnic.on_completion(&mut self.env.reactor, completion),
+            owner::RNIC => self.env.transports.on_rnic_completion(&mut self.env.reactor, completion),
+            owner::TCP => self.env.transports.on_tcp_completion(&mut self.env.reactor, completion),
             owner::DISK => self.on_disk(completion),
             owner::CORE => self.housekeep(),
             other => tracing::error!(owner = other, "a completion without an owner"),
@@ -161,39 +171,29 @@ impl Core {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Received { queue_pair, head, data, .. } => {
-                if let Some((queue, env)) = self.queue(queue_pair) {
-                    queue.on_received(env, &head, data);
+            Event::Arrived(arrival) => self.route(arrival),
+            Event::Capsule { endpoint, command, data, intact } => {
+                if let Some((queue, env)) = self.queue(endpoint) {
+                    queue.on_capsule(env, command.as_ref(), data, intact);
                 }
             }
-            Event::Sent { queue_pair, id } => {
-                if let Some((queue, env)) = self.queue(queue_pair) {
+            Event::Sent { endpoint, id } => {
+                if let Some((queue, env)) = self.queue(endpoint) {
                     queue.on_sent(env, id);
                 }
             }
-            Event::Read { queue_pair, id, sink } => {
-                if let Some((queue, env)) = self.queue(queue_pair) {
-                    queue.on_read(env, id, Some(sink));
+            Event::Fetched { endpoint, id, sink, intact } => {
+                if let Some((queue, env)) = self.queue(endpoint) {
+                    queue.on_fetched(env, id, sink, intact);
                 }
             }
-            Event::Flushed { queue_pair, id, sink: Some(_) } => {
-                if let Some((queue, env)) = self.queue(queue_pair) {
-                    queue.on_read(env, id, None);
-                }
-            }
-            Event::Flushed { .. } | Event::Established { .. } => {}
-            Event::ConnectRequest(request) => self.route(request),
-            Event::Rejected { queue_pair, .. } => self.gone(queue_pair, "rejected"),
-            Event::ConnectFailed { queue_pair, error } => self.gone(queue_pair, &error.to_string()),
-            Event::Disconnected { queue_pair, reason } => self.gone(queue_pair, &reason.to_string()),
+            Event::Gone { endpoint, why } => self.gone(endpoint, &why),
         }
     }
 
     fn on_message(&mut self, message: CoreMessage) {
         match message {
-            CoreMessage::Accept { request, queue, in_capsule_bytes } => {
-                self.accept(request, &queue, in_capsule_bytes);
-            }
+            CoreMessage::Accept { arrival, wanted } => self.accept(*arrival, wanted),
             CoreMessage::EndQueues { controller, admin } => self.end_queues(&controller, admin),
             CoreMessage::Abort(request) => {
                 let aborted = self.queues.iter_mut().flatten().any(|queue| {
@@ -217,18 +217,20 @@ impl Core {
         }
     }
 
-    fn queue(&mut self, queue_pair: QueuePairId) -> Option<(&mut Queue, &mut Env)> {
-        let number = (*self.by_queue_pair.get(queue_pair.index as usize)?)?;
+    fn queue(&mut self, endpoint: Endpoint) -> Option<(&mut Queue, &mut Env)> {
+        let (kind, index) = endpoint.place();
+        let number = (*self.by_endpoint[kind].get(index)?)?;
         let queue = self.queues[usize::from(number)].as_mut()?;
-        (queue.queue_pair() == queue_pair).then_some((&mut **queue, &mut self.env))
+        (queue.endpoint() == endpoint).then_some((&mut **queue, &mut self.env))
     }
 
     /// The connection of a queue has ended.
-    fn gone(&mut self, queue_pair: QueuePairId, why: &str) {
-        let Some((queue, _)) = self.queue(queue_pair) else { return };
+    fn gone(&mut self, endpoint: Endpoint, why: &str) {
+        let Some((queue, _)) = self.queue(endpoint) else { return };
         queue.on_disconnected();
         tracing::info!(queue = queue.id(), why, "a connection has ended");
-        let number = self.by_queue_pair[queue_pair.index as usize].take().expect("the queue was just found");
+        let (kind, index) = endpoint.place();
+        let number = self.by_endpoint[kind][index].take().expect("the queue was just found");
         self.reap(number);
     }
 
@@ -333,7 +335,7 @@ impl Core {
     fn drain(&mut self, limit: Duration) {
         self.draining = Some(self.env.reactor.now() + limit);
         for listener in self.listeners.drain(..) {
-            self.env.rnic.close_listener(&mut self.env.reactor, listener.id);
+            self.env.transports.close_listener(&mut self.env.reactor, listener.id);
         }
         for queue in self.queues.iter_mut().flatten() {
             queue.end(&mut self.env);

@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringfab_block::Zeroes;
-use ringfab_fabric::rdma::{ListenParameters, ListenerId, Rnic, RnicConfig};
+use ringfab_fabric::rdma::{self, Rnic, RnicConfig};
+use ringfab_fabric::tcp::{self, TcpConfig, TcpStack};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{
     MailboxReceiver, Monitor, Reactor, ReactorConfig, SocketOptions, mailbox, pin_current_thread,
@@ -19,9 +20,10 @@ use super::listen::Listener;
 use super::namespaces::Reply;
 use super::{Core, CoreMessage, Env, NamespaceMessage, namespaces, owner};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
-use crate::config::{Config, IN_CAPSULE_BYTES_MAX, ListenerConfig};
+use crate::config::{Config, IN_CAPSULE_BYTES_MAX, ListenerConfig, Transport};
 use crate::service;
 use crate::target::Target;
+use crate::transport::{ListenerId, Transports};
 
 /// Submission queue entries of a core's ring.
 const RING_ENTRIES: u32 = 1024;
@@ -281,19 +283,21 @@ fn assemble(
     let compare_pool = Pool::new(&COMPARE_CLASSES).map_err(io::Error::other)?;
     reactor.register_pool(&pool);
     let rnic = Rnic::new(RnicConfig::new(owner::RNIC, seed))?;
+    let transports = Transports { rnic, tcp: TcpStack::new(TcpConfig::new(owner::TCP)) };
     let zeroes = Zeroes::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = namespaces::open_all(&target, &mut reactor, &zeroes);
-    let env = Env::new(reactor, rnic, target, served, zeroes, pool, admin_pool, compare_pool, number, cores);
+    let env =
+        Env::new(reactor, transports, target, served, zeroes, pool, admin_pool, compare_pool, number, cores);
     Ok(Core::new(env, inbox))
 }
 
 impl Core {
     /// The kernel lets go of a killed process's sockets some time after the process is gone, because its ring still
     /// holds them. Whoever restarts a target at once must not find its own address taken.
-    fn listen_patiently(&mut self, parameters: &ListenParameters) -> io::Result<(ListenerId, SocketAddr)> {
+    fn listen_patiently(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
         let deadline = Instant::now() + BIND_PATIENCE;
         loop {
-            match self.env.rnic.listen(&mut self.env.reactor, parameters) {
+            match self.listen(config) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
                     std::thread::sleep(BIND_RETRY);
                 }
@@ -302,19 +306,34 @@ impl Core {
         }
     }
 
+    fn listen(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
+        let Env { transports, reactor, .. } = &mut self.env;
+        let socket = SocketOptions { congestion: config.congestion.clone(), ..SocketOptions::default() };
+        match config.transport {
+            Transport::Rdma => {
+                let parameters = rdma::ListenParameters {
+                    provider: config.provider,
+                    crc: config.crc,
+                    mpa_revision: config.mpa_revision,
+                    socket,
+                    ..rdma::ListenParameters::new(config.address)
+                };
+                let (id, address) = transports.rnic.listen(reactor, &parameters)?;
+                Ok((ListenerId::Rdma(id), address))
+            }
+            Transport::Tcp => {
+                let parameters =
+                    tcp::ListenParameters { socket, ..tcp::ListenParameters::new(config.address) };
+                let (id, address) = transports.tcp.listen(reactor, &parameters)?;
+                Ok((ListenerId::Tcp(id), address))
+            }
+        }
+    }
+
     fn bind(&mut self, listeners: &[ListenerConfig]) -> io::Result<Vec<SocketAddr>> {
         let mut addresses = Vec::new();
         for config in listeners {
-            let socket = SocketOptions { congestion: config.congestion.clone(), ..SocketOptions::default() };
-            let parameters = ListenParameters {
-                provider: config.provider,
-                crc: config.crc,
-                mpa_revision: config.mpa_revision,
-                socket,
-                ..ListenParameters::new(config.address)
-            };
-            let bound = self.listen_patiently(&parameters);
-            let (id, address) = bound.map_err(|error| {
+            let (id, address) = self.listen_patiently(config).map_err(|error| {
                 io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.address))
             })?;
             self.listeners.push(Listener {

@@ -269,7 +269,7 @@ impl Queue {
         for slot in parked {
             self.requests.release(slot);
             self.next_submission_head();
-            env.rnic.post_receive(self.link.queue_pair, 1);
+            self.link.replenish(&mut env.transports);
         }
     }
 

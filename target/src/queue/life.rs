@@ -8,18 +8,28 @@ use super::request::{Held, NoSlot};
 use super::{Phase, Queue, Slot, State};
 use crate::core::{Env, Line, Waiter};
 use crate::failure::Failure;
-use crate::transport::rdma::{Refused, Remote};
+use crate::transport::{Piece, Refused, Transfer as LinkTransfer};
 
 impl Queue {
     /// `Free -> NeedBuffer`: gives the command a slot and finds out what it wants.
-    pub(super) fn begin(&mut self, env: &mut Env, command: &SubmissionEntry, data: Option<Buffer>) {
+    pub(super) fn begin(
+        &mut self,
+        env: &mut Env,
+        command: &SubmissionEntry,
+        data: Option<Buffer>,
+        intact: bool,
+    ) {
         let slot = match self.requests.allocate(command) {
             Ok(slot) => slot,
             Err(NoSlot::Full) => return self.violation(env, "more commands than the queue has entries"),
             Err(NoSlot::IdentifierInUse) => return self.refuse_identifier(env, command),
         };
         let capsule_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
-        if let Err(failure) = self.plan(env, slot, capsule_bytes) {
+        let planned = match self.plan(env, slot, capsule_bytes) {
+            Ok(()) if !intact => Err(DAMAGED),
+            planned => planned,
+        };
+        if let Err(failure) = planned {
             self.requests[slot].fail(failure);
         } else if let HostMemory::Capsule { offset } = self.requests[slot].host {
             self.keep_capsule_data(slot, offset as usize, data);
@@ -50,6 +60,9 @@ impl Queue {
         let command = self.requests[slot].command;
         let (work, transfer) = self.work_of(env, &command)?;
         let host = parse::host_memory(&command, (work, transfer), capsule_bytes)?;
+        if !self.link.reaches(&host) {
+            return Err(parse::SGL_OF_ANOTHER_TRANSPORT);
+        }
         let request = &mut self.requests[slot];
         (request.work, request.host, request.transfer) = (work, host, transfer);
         request.length = transfer.length();
@@ -146,33 +159,54 @@ impl Queue {
         if !self.link.has_room(count) {
             return self.blocked.push_back(slot);
         }
+        let transfer = self.link_transfer(slot);
         let request = &mut self.requests[slot];
-        let HostMemory::Registered { address, key, .. } = request.host else {
-            unreachable!("data from the host is in its capsule or in registered memory")
-        };
-        for (index, (offset, length)) in pieces(request.length, env.chunk_bytes).enumerate() {
-            let Held::Buffer(sink) = request.held[index].take() else {
+        let cut = pieces(request.length, env.chunk_bytes).enumerate();
+        let sinks = cut.zip(&mut request.held).map(|((index, (offset, length)), held)| {
+            let Held::Buffer(memory) = held.take() else {
                 unreachable!("a request that fetches holds a buffer for every piece")
             };
-            let remote = Remote { address: address + u64::from(offset), key };
-            let name = (slot.number(), request.generation, index as u8);
-            match self.link.read(&mut env.rnic, name, remote, sink, length) {
-                Ok(()) => request.pending += 1,
-                Err(_) => request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR)),
-            }
+            Piece { index: index as u8, offset, length, memory }
+        });
+        let (posted, outcome) = self.link.fetch(&mut env.transports, &transfer, sinks);
+        request.pending += posted;
+        if outcome.is_err() {
+            request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR));
         }
         if request.pending == 0 {
             self.reply(env, slot);
         }
     }
 
+    /// The request's data in the words of the link.
+    fn link_transfer(&self, slot: Slot) -> LinkTransfer {
+        let request = &self.requests[slot];
+        LinkTransfer {
+            slot: slot.number(),
+            generation: request.generation,
+            cid: request.cid(),
+            memory: request.host,
+            length: request.length,
+        }
+    }
+
     /// A piece of the host's data is here.
-    pub(super) fn data_arrived(&mut self, env: &mut Env, slot: Slot, piece: usize, sink: Option<Buffer>) {
+    pub(super) fn data_arrived(
+        &mut self,
+        env: &mut Env,
+        slot: Slot,
+        piece: usize,
+        sink: Option<Buffer>,
+        intact: bool,
+    ) {
         let request = &mut self.requests[slot];
         request.pending -= 1;
         match sink {
             Some(sink) => request.held[piece] = Held::Buffer(sink),
             None => request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR)),
+        }
+        if !intact {
+            request.fail(DAMAGED);
         }
         if request.pending != 0 {
             return;
@@ -243,42 +277,29 @@ impl Queue {
             self.requests.release(slot);
             return true;
         }
-        if sends_data {
-            self.send_data(env, slot);
-        }
-        self.send_response(env, slot, count);
+        self.send(env, slot, count);
         self.requests.enter(slot, State::Complete);
         self.requests.release(slot);
         true
     }
 
-    fn send_data(&mut self, env: &mut Env, slot: Slot) {
-        let request = &mut self.requests[slot];
-        let HostMemory::Registered { address, key, .. } = request.host else {
-            unreachable!("data goes to registered memory only")
-        };
-        for (index, (offset, length)) in pieces(request.length, env.chunk_bytes).enumerate() {
-            let lease =
-                request.held[index].take_lease().expect("every piece is here when the reply is ready");
-            let remote = Remote { address: address + u64::from(offset), key };
-            if self.link.write(&mut env.rnic, remote, lease, length) == Err(Refused::Unusable) {
-                // What was posted before cannot be taken back, so no status could be true.
-                return self.violation(env, "memory that cannot be written to");
-            }
-        }
-    }
-
-    fn send_response(&mut self, env: &mut Env, slot: Slot, transfers: usize) {
+    /// Sends `count` pieces of data, and the response.
+    fn send(&mut self, env: &mut Env, slot: Slot, count: usize) {
         let head = self.next_submission_head();
-        let request = &self.requests[slot];
+        let transfer = self.link_transfer(slot);
+        let request = &mut self.requests[slot];
         let entry = CompletionEntry::new(request.cid(), head, request.status).with_result(request.result);
-        let invalidate = match request.host {
-            HostMemory::Registered { key, invalidate: true, .. } => Some(key),
-            _ => None,
-        };
-        let name = (slot.number(), request.generation);
-        let _ended = self.link.respond(&mut env.rnic, name, &entry, invalidate, transfers);
-        env.rnic.post_receive(self.link.queue_pair, 1);
+        let cut = pieces(request.length, env.chunk_bytes).take(count).enumerate();
+        let data = cut.zip(&mut request.held).map(|((index, (offset, length)), held)| {
+            let memory = held.take_lease().expect("every piece is here when the reply is ready");
+            Piece { index: index as u8, offset, length, memory }
+        });
+        let answered = self.link.answer(&mut env.transports, &transfer, (count, data), &entry);
+        self.link.replenish(&mut env.transports);
+        if answered == Err(Refused::Unusable) {
+            // What was posted before cannot be taken back, so no status could be true.
+            self.violation(env, "memory that cannot be written to");
+        }
     }
 
     /// SQHD of the next completion: a command frees its entry when it completes, so that a host that keeps to the
@@ -316,10 +337,15 @@ impl Queue {
         let status = Status::COMMAND_ID_CONFLICT.with_dnr();
         self.note_refused(command, status);
         let entry = CompletionEntry::new(command.cid.get(), head, status);
-        let _ended = self.link.respond(&mut env.rnic, (u16::MAX, 0), &entry, None, 0);
-        env.rnic.post_receive(self.link.queue_pair, 1);
+        let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
+        let transfer = LinkTransfer { slot, generation, cid, memory: HostMemory::None, length: 0 };
+        let _ended = self.link.answer(&mut env.transports, &transfer, (0, std::iter::empty()), &entry);
+        self.link.replenish(&mut env.transports);
     }
 }
+
+/// Data that are not what the host sent: it may send them again.
+const DAMAGED: Failure = Failure::transient(Status::TRANSIENT_TRANSPORT_ERROR);
 
 /// The pieces of `length` bytes: offset and length of each.
 pub(super) fn pieces(length: u32, chunk_bytes: u32) -> impl Iterator<Item = (u32, u32)> {

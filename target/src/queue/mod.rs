@@ -3,7 +3,7 @@
 //! | state | what it waits for |
 //! | --- | --- |
 //! | `NeedBuffer` | buffers of the core's pool, in order among all queues of its host |
-//! | `DataIn` | the host's data, by RDMA READ |
+//! | `DataIn` | the host's data, which the transport fetches |
 //! | `Execute` | the disk, or the controller (an Asynchronous Event Request waits here) |
 //! | `DataOut` | room in the send queue for data and response |
 //! | `Complete` | nothing: the slot becomes free in the same step |
@@ -21,20 +21,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::Finished;
-use ringfab_fabric::rdma::{QueuePairId, ReceivedHead};
 use ringfab_memory::Buffer;
 use ringfab_reactor::Time;
-use ringfab_spec::{FromBytes, SubmissionEntry};
+use ringfab_spec::SubmissionEntry;
 
 use crate::controller::Controller;
 use crate::core::{Env, HostId};
 use crate::queue_record::QueueRecord;
-use crate::transport::rdma::{Link, WorkId};
+use crate::transport::{Endpoint, Link, WorkId};
 
 use fused::FirstHalf;
 pub(crate) use parse::{
     COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX,
-    DSM_RANGES_MAX, Extent, FUSED_BYTES_MAX, NamespaceView, TRANSFER_BYTES_MAX, Work,
+    DSM_RANGES_MAX, Extent, FUSED_BYTES_MAX, HostMemory, NamespaceView, TRANSFER_BYTES_MAX, Work,
 };
 pub use request::State;
 pub(crate) use request::{Requests, Slot};
@@ -98,10 +97,10 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueParameters {
     pub(crate) number: u16,
-    pub(crate) queue_pair: QueuePairId,
-    /// Queue identifier from the connection request; Connect must name the same.
+    pub(crate) endpoint: Endpoint,
+    /// Queue identifier that the connection was made for; Connect must name the same.
     pub(crate) id: u16,
-    /// Entries of the submission queue, from the connection request.
+    /// Entries of the submission queue that the connection was made for.
     pub(crate) entries: u16,
     pub(crate) peer: SocketAddr,
     pub(crate) listener: SocketAddr,
@@ -110,10 +109,10 @@ pub(crate) struct QueueParameters {
 
 impl Queue {
     pub(crate) fn new(parameters: QueueParameters, now: Time) -> Self {
-        let QueueParameters { number, queue_pair, id, entries, peer, listener, host } = parameters;
+        let QueueParameters { number, endpoint, id, entries, peer, listener, host } = parameters;
         Self {
             number,
-            link: Link::new(queue_pair, entries),
+            link: Link::new(endpoint, entries),
             id,
             entries,
             peer,
@@ -130,9 +129,9 @@ impl Queue {
         }
     }
 
-    /// The queue pair that it runs on.
-    pub(crate) fn queue_pair(&self) -> QueuePairId {
-        self.link.queue_pair
+    /// The connection that it runs on.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.link.endpoint()
     }
 
     /// Whose it is.
@@ -155,35 +154,40 @@ impl Queue {
         self.controller().is_some_and(|own| Arc::ptr_eq(own, controller))
     }
 
-    /// A command capsule has arrived.
-    pub(crate) fn on_received(&mut self, env: &mut Env, head: &ReceivedHead, data: Option<Buffer>) {
+    /// A command capsule has arrived; none when it was too short for one. `intact` says that its data are as they were sent.
+    pub(crate) fn on_capsule(
+        &mut self,
+        env: &mut Env,
+        command: Option<&SubmissionEntry>,
+        data: Option<Buffer>,
+        intact: bool,
+    ) {
         if self.phase != Phase::Open {
             return;
         }
-        let Ok(command) = SubmissionEntry::read_from_bytes(head.as_slice()) else {
+        let Some(command) = command else {
             self.violation(env, "a capsule shorter than a command");
             return;
         };
         if let Some(attached) = &self.attached {
             attached.record.note_traffic();
         }
-        self.begin(env, &command, data);
+        self.begin(env, command, data, intact);
     }
 
-    /// A READ from the host has ended; without its buffer the queue pair has ended too.
-    pub(crate) fn on_read(&mut self, env: &mut Env, id: u64, sink: Option<Buffer>) {
-        let id = WorkId::from_bits(id);
+    /// A piece of the host's data is here; without its buffer the connection has ended.
+    pub(crate) fn on_fetched(&mut self, env: &mut Env, id: WorkId, sink: Option<Buffer>, intact: bool) {
         self.link.completed(id);
         self.progress = env.reactor.now();
         if let Some(slot) = self.requests.find(id.slot, id.generation) {
-            self.data_arrived(env, slot, usize::from(id.piece), sink);
+            self.data_arrived(env, slot, usize::from(id.piece), sink, intact);
         }
         self.unblock(env);
     }
 
     /// A response was sent, with everything before it.
-    pub(crate) fn on_sent(&mut self, env: &mut Env, id: u64) {
-        self.link.completed(WorkId::from_bits(id));
+    pub(crate) fn on_sent(&mut self, env: &mut Env, id: WorkId) {
+        self.link.completed(id);
         self.progress = env.reactor.now();
         self.unblock(env);
     }
@@ -255,11 +259,11 @@ impl Queue {
         if matches!(self.phase, Phase::Open | Phase::Ending) {
             self.phase = Phase::Disconnecting;
             self.note_unfinished();
-            env.rnic.disconnect(&mut env.reactor, self.link.queue_pair);
+            env.transports.disconnect(&mut env.reactor, self.link.endpoint());
         }
     }
 
-    /// The connection is gone and the RNIC has given everything back.
+    /// The connection is gone and its transport has given everything back.
     pub(crate) fn on_disconnected(&mut self) {
         self.phase = Phase::Gone;
         if !self.requests.is_idle() {

@@ -1,10 +1,14 @@
 //! From a command's bytes to work that can only be valid, or to the failure that the host is told.
 
+mod memory;
+
 use ringfab_spec::sqe::{CopyRange, DsmRange};
-use ringfab_spec::{IoOpcode, Sgl, Status, SubmissionEntry};
+use ringfab_spec::{IoOpcode, Status, SubmissionEntry};
 
 use crate::failure::Failure;
 use crate::namespace::Namespace;
+
+pub(crate) use memory::{HostMemory, SGL_OF_ANOTHER_TRANSPORT, host_memory};
 
 /// Bytes that one command may transfer: 2^8 units of the smallest page, as Identify says in MDTS.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
@@ -159,17 +163,6 @@ impl Transfer {
     }
 }
 
-/// Where the host keeps a command's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HostMemory {
-    /// Nowhere: the command has none.
-    None,
-    /// In the capsule, behind the command.
-    Capsule { offset: u32 },
-    /// In memory that the host registered.
-    Registered { address: u64, key: u32, invalidate: bool },
-}
-
 /// What an I/O command asks for.
 pub(crate) fn io_work(
     command: &SubmissionEntry,
@@ -221,46 +214,6 @@ pub(crate) fn check_pair(compare: Work, write: Work) -> Result<(), Failure> {
         return Err(Failure::at(Status::ATOMIC_WRITE_UNIT_EXCEEDED, at::CDW12));
     }
     Ok(())
-}
-
-/// Where the host keeps `transfer`, from the command's SGL. `capsule_bytes` came behind the command.
-pub(crate) fn host_memory(
-    command: &SubmissionEntry,
-    (work, transfer): (Work, Transfer),
-    capsule_bytes: u32,
-) -> Result<HostMemory, Failure> {
-    // Fabrics commands transfer by SGL only (PSDT 01b); 10b differs in the metadata, which we have none of.
-    if !matches!(command.psdt(), 1 | 2) {
-        return Err(Failure::at_bit(Status::INVALID_FIELD, at::FLAGS, 6));
-    }
-    let needed = transfer.length();
-    if needed == 0 {
-        return Ok(HostMemory::None);
-    }
-    let sgl = command.sgl.parse();
-    let sgl = sgl.map_err(|_| Failure::at(Status::SGL_TYPE_INVALID, at::DATA_POINTER + 15))?;
-    match sgl {
-        Sgl::KeyedDataBlock { address, length, key, invalidate } => {
-            check_length(length, needed, work)?;
-            if address.checked_add(u64::from(length)).is_none() {
-                return Err(Failure::at(Status::INVALID_FIELD, at::DATA_POINTER));
-            }
-            Ok(HostMemory::Registered { address, key, invalidate })
-        }
-        Sgl::DataBlockOffset { offset, length } => {
-            check_length(length, needed, work)?;
-            if !matches!(transfer, Transfer::ToController(_)) {
-                return Err(Failure::at(Status::SGL_TYPE_INVALID, at::DATA_POINTER + 15));
-            }
-            let inside =
-                offset.checked_add(u64::from(length)).is_some_and(|end| end <= u64::from(capsule_bytes));
-            if !inside {
-                return Err(Failure::at(Status::SGL_OFFSET_INVALID, at::DATA_POINTER));
-            }
-            Ok(HostMemory::Capsule { offset: offset as u32 })
-        }
-        _ => Err(Failure::at(Status::SGL_TYPE_INVALID, at::DATA_POINTER + 15)),
-    }
 }
 
 /// What the data path knows of a namespace.
@@ -433,17 +386,6 @@ pub(crate) fn check_copy(
     view.extent(copying.to >> view.block_shift, bytes >> view.block_shift).map(drop)
 }
 
-/// A descriptor names as many bytes as the command transfers. Only those of lists of ranges may name more: Linux always
-/// describes the memory for all 256 ranges of Dataset Management.
-fn check_length(length: u32, needed: u32, work: Work) -> Result<(), Failure> {
-    let longer = matches!(work, Work::Discard { .. } | Work::Copy(_)) && length > needed;
-    if longer || length == needed {
-        return Ok(());
-    }
-    Err(Failure::at(Status::DATA_SGL_LENGTH_INVALID, at::SGL_LENGTH))
-}
-
-// The fuzz target includes this file from elsewhere.
 #[cfg(test)]
 #[path = "parse/tests.rs"]
 mod tests;

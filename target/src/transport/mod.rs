@@ -1,4 +1,300 @@
-//! How a queue's capsules and data move. A transport moves bytes and nothing else: the life of a request is
-//! the queue's.
+//! How a queue's capsules and data move. A transport moves bytes and nothing else: the life of a request is the queue's,
+//! which knows of a transport no more than its [`Link`].
+//!
+//! What each transport has of its own is in its module: how data are fetched, how they are sent with the response, and
+//! how a connection comes. Here are the few words that they have in common.
 
 pub(crate) mod rdma;
+pub(crate) mod tcp;
+
+use ringfab_fabric::rdma::{QueuePairId, Rnic};
+use ringfab_fabric::tcp::{ConnectionId, TcpStack};
+use ringfab_memory::{Buffer, Lease};
+use ringfab_reactor::{Completion, Reactor};
+use ringfab_spec::{CompletionEntry, SubmissionEntry};
+
+use crate::queue::HostMemory;
+
+/// A queue's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Rdma(QueuePairId),
+    Tcp(ConnectionId),
+}
+
+impl Endpoint {
+    /// Which of [`Endpoint::KINDS`] tables it is in, and where there: small and dense for each.
+    pub(crate) fn place(self) -> (usize, usize) {
+        match self {
+            Self::Rdma(queue_pair) => (0, queue_pair.index as usize),
+            Self::Tcp(connection) => (1, connection.index as usize),
+        }
+    }
+
+    /// How many kinds there are.
+    pub(crate) const KINDS: usize = 2;
+}
+
+/// A listener, whatever its transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListenerId {
+    Rdma(ringfab_fabric::rdma::ListenerId),
+    Tcp(ringfab_fabric::tcp::ListenerId),
+}
+
+/// A connection that wants to become a queue. It may travel to another core.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    Rdma(ringfab_fabric::rdma::ConnectRequest),
+    Tcp(ringfab_fabric::tcp::Incoming),
+}
+
+/// What has happened on a connection.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A connection has come.
+    Arrived(Arrival),
+    /// A command capsule has come.
+    Capsule {
+        endpoint: Endpoint,
+        /// None when it was too short for one.
+        command: Option<SubmissionEntry>,
+        data: Option<Buffer>,
+        /// Whether the transport vouches for the data.
+        intact: bool,
+    },
+    /// A piece of a host's data is here, or its memory is lost with the connection.
+    Fetched { endpoint: Endpoint, id: WorkId, sink: Option<Buffer>, intact: bool },
+    /// A response was sent, with everything before it.
+    Sent { endpoint: Endpoint, id: WorkId },
+    /// A connection has ended, and nothing of it is in flight.
+    Gone { endpoint: Endpoint, why: String },
+}
+
+/// A core's end of all transports.
+#[derive(Debug)]
+pub(crate) struct Transports {
+    pub(crate) rnic: Rnic,
+    pub(crate) tcp: TcpStack,
+}
+
+impl Transports {
+    /// Takes a completion for the RNIC, or for NVMe/TCP.
+    pub(crate) fn on_rnic_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
+        self.rnic.on_completion(reactor, completion);
+    }
+
+    /// As [`Transports::on_rnic_completion`].
+    pub(crate) fn on_tcp_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
+        self.tcp.on_completion(reactor, completion);
+    }
+
+    /// Whether the core may sleep in its ring.
+    pub(crate) fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
+        self.rnic.may_sleep(reactor)
+    }
+
+    /// Resumes what waited for buffers.
+    pub(crate) fn poll(&mut self, reactor: &mut Reactor) {
+        self.rnic.poll(reactor);
+        self.tcp.poll(reactor);
+    }
+
+    /// Sends what was posted.
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        self.rnic.flush(reactor);
+        self.tcp.flush(reactor);
+    }
+
+    /// The next event, in the order of each connection.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        rdma::next_event(&mut self.rnic).or_else(|| tcp::next_event(&mut self.tcp))
+    }
+
+    pub(crate) fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
+        match listener {
+            ListenerId::Rdma(listener) => self.rnic.close_listener(reactor, listener),
+            ListenerId::Tcp(listener) => self.tcp.close_listener(reactor, listener),
+        }
+    }
+
+    /// Ends a connection: what was posted before is still sent.
+    pub(crate) fn disconnect(&mut self, reactor: &mut Reactor, endpoint: Endpoint) {
+        match endpoint {
+            Endpoint::Rdma(queue_pair) => self.rnic.disconnect(reactor, queue_pair),
+            Endpoint::Tcp(connection) => self.tcp.disconnect(reactor, connection),
+        }
+    }
+}
+
+/// Names what is in flight: which life of which request, which piece, and how much of the link's room ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WorkId {
+    pub(crate) slot: u16,
+    pub(crate) generation: u16,
+    pub(crate) piece: u8,
+    /// How many things in flight, up to and including this one, its completion accounts for.
+    chain: u8,
+}
+
+impl WorkId {
+    /// Unpacks what [`WorkId::to_bits`] packed.
+    fn from_bits(bits: u64) -> Self {
+        let [s0, s1, g0, g1, piece, chain, ..] = bits.to_le_bytes();
+        let (slot, generation) = (u16::from_le_bytes([s0, s1]), u16::from_le_bytes([g0, g1]));
+        Self { slot, generation, piece, chain }
+    }
+
+    fn to_bits(self) -> u64 {
+        let ([s0, s1], [g0, g1]) = (self.slot.to_le_bytes(), self.generation.to_le_bytes());
+        u64::from_le_bytes([s0, s1, g0, g1, self.piece, self.chain, 0, 0])
+    }
+}
+
+/// The data of one request on their way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) slot: u16,
+    pub(crate) generation: u16,
+    /// The command's identifier.
+    pub(crate) cid: u16,
+    /// Where the host has its end of them.
+    pub(crate) memory: HostMemory,
+    /// Bytes.
+    pub(crate) length: u32,
+}
+
+impl Transfer {
+    fn work(&self, piece: u8, chain: u8) -> u64 {
+        WorkId { slot: self.slot, generation: self.generation, piece, chain }.to_bits()
+    }
+}
+
+/// A part of the data, in memory of ours.
+#[derive(Debug)]
+pub(crate) struct Piece<T> {
+    pub(crate) index: u8,
+    /// First byte in the command's data.
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+    pub(crate) memory: T,
+}
+
+/// Why something could not be posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The connection has ended, which it reports on its own.
+    Ended,
+    /// The host's memory cannot be reached: it accepts no reads, or its range is none.
+    Unusable,
+}
+
+/// A queue's end of its connection, with the room for what is in flight on it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    endpoint: Endpoint,
+    depth: u32,
+    used: u32,
+}
+
+impl Link {
+    /// What a queue of so many entries has in flight at most: a data transfer and a response for each. A command of many
+    /// pieces waits until there is room for all of them.
+    pub(crate) fn depth(entries: u16) -> u32 {
+        u32::from(entries) * 2 + Self::PIECES_MAX + 1
+    }
+
+    /// The most pieces of one command's data.
+    const PIECES_MAX: u32 = 64;
+
+    pub(crate) fn new(endpoint: Endpoint, entries: u16) -> Self {
+        Self { endpoint, depth: Self::depth(entries), used: 0 }
+    }
+
+    /// Its connection.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Whether the host's end of data can be of this kind.
+    pub(crate) fn reaches(&self, memory: &HostMemory) -> bool {
+        match memory {
+            HostMemory::None | HostMemory::Capsule { .. } => true,
+            HostMemory::Registered { .. } => matches!(self.endpoint, Endpoint::Rdma(_)),
+            HostMemory::Transport => matches!(self.endpoint, Endpoint::Tcp(_)),
+        }
+    }
+
+    /// Whether so much can be posted now.
+    pub(crate) fn has_room(&self, count: usize) -> bool {
+        self.depth - self.used >= count as u32
+    }
+
+    /// Whether nothing is in flight to the host.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Something has ended: its room is free again.
+    pub(crate) fn completed(&mut self, id: WorkId) {
+        self.used = self.used.saturating_sub(u32::from(id.chain));
+    }
+
+    /// Has the host's data moved into `sinks`. [`Event::Fetched`] follows for as many of them as are returned, beside what
+    /// kept the others from being posted.
+    pub(crate) fn fetch(
+        &mut self,
+        transports: &mut Transports,
+        transfer: &Transfer,
+        sinks: impl Iterator<Item = Piece<Buffer>>,
+    ) -> (u16, Result<(), Refused>) {
+        let (posted, outcome) = match self.endpoint {
+            Endpoint::Rdma(queue_pair) => rdma::fetch(&mut transports.rnic, queue_pair, transfer, sinks),
+            Endpoint::Tcp(connection) => tcp::fetch(&mut transports.tcp, connection, transfer, sinks),
+        };
+        self.used += u32::from(posted);
+        (posted, outcome)
+    }
+
+    /// Sends data, if there are any, and the response behind them; [`Event::Sent`] accounts for `count` pieces and it.
+    pub(crate) fn answer(
+        &mut self,
+        transports: &mut Transports,
+        transfer: &Transfer,
+        (count, data): (usize, impl Iterator<Item = Piece<Lease>>),
+        entry: &CompletionEntry,
+    ) -> Result<(), Refused> {
+        let chain = count as u8 + 1;
+        let id = transfer.work(0, chain);
+        let outcome = match self.endpoint {
+            Endpoint::Rdma(queue_pair) => {
+                rdma::answer(&mut transports.rnic, queue_pair, transfer, data, (entry, id))
+            }
+            Endpoint::Tcp(connection) => {
+                tcp::answer(&mut transports.tcp, connection, transfer, (count, data), (entry, id))
+            }
+        };
+        if outcome.is_ok() {
+            self.used += u32::from(chain);
+        }
+        outcome
+    }
+
+    /// Lets the host send another command.
+    pub(crate) fn replenish(&self, transports: &mut Transports) {
+        if let Endpoint::Rdma(queue_pair) = self.endpoint {
+            transports.rnic.post_receive(queue_pair, 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WorkId;
+
+    #[test]
+    fn a_work_identifier_survives_its_packing() {
+        let id = WorkId { slot: 1023, generation: 65_535, piece: 7, chain: 9 };
+        assert_eq!(WorkId::from_bits(id.to_bits()), id);
+    }
+}

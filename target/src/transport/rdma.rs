@@ -1,152 +1,106 @@
 //! NVMe/RDMA, the controller's side (NVM Express RDMA Transport 1.0): capsules by SEND, data by RDMA READ and
 //! RDMA WRITE, each queue on a queue pair of its own.
 
-use ringfab_fabric::rdma::{Inline, PostError, QueuePairId, Rnic, SendRequest, Slice, Work};
+use ringfab_fabric::rdma::{
+    Event as RnicEvent, Inline, PostError, QueuePairId, Rnic, SendRequest, Slice, Work,
+};
 use ringfab_memory::{Buffer, Lease};
-use ringfab_spec::{CompletionEntry, IntoBytes};
+use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 
-/// A queue's end of its queue pair, with the room in its send queue.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) queue_pair: QueuePairId,
-    depth: u32,
-    used: u32,
-}
+use super::{Arrival, Endpoint, Event, Piece, Refused, Transfer, WorkId};
+use crate::queue::HostMemory;
 
-/// Names a work request: which life of which request, which piece, and how many work requests end with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WorkId {
-    pub(crate) slot: u16,
-    pub(crate) generation: u16,
-    pub(crate) piece: u8,
-    /// Work requests up to and including this one that its completion accounts for.
-    chain: u8,
-}
-
-impl WorkId {
-    /// Unpacks what [`WorkId::to_bits`] packed.
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        let [s0, s1, g0, g1, piece, chain, ..] = bits.to_le_bytes();
-        let (slot, generation) = (u16::from_le_bytes([s0, s1]), u16::from_le_bytes([g0, g1]));
-        Self { slot, generation, piece, chain }
-    }
-
-    fn to_bits(self) -> u64 {
-        let ([s0, s1], [g0, g1]) = (self.slot.to_le_bytes(), self.generation.to_le_bytes());
-        u64::from_le_bytes([s0, s1, g0, g1, self.piece, self.chain, 0, 0])
-    }
-}
-
-/// Why a work request could not be posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// The queue pair has ended, which it reports on its own.
-    Ended,
-    /// The host's memory cannot be reached: it accepts no reads, or its range is none.
-    Unusable,
-}
-
-/// The host's registered memory of one command.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Remote {
-    pub(crate) address: u64,
-    pub(crate) key: u32,
-}
-
-impl Link {
-    /// The send queue that a queue of so many entries needs: a data transfer and a response for each. A command
-    /// of many pieces waits until there is room for all of them.
-    pub(crate) fn send_depth(entries: u16) -> u32 {
-        u32::from(entries) * 2 + Self::PIECES_MAX + 1
-    }
-
-    /// The most pieces of one command's data.
-    pub(crate) const PIECES_MAX: u32 = 64;
-
-    pub(crate) fn new(queue_pair: QueuePairId, entries: u16) -> Self {
-        Self { queue_pair, depth: Self::send_depth(entries), used: 0 }
-    }
-
-    /// Whether so many work requests can be posted now.
-    pub(crate) fn has_room(&self, count: usize) -> bool {
-        self.depth - self.used >= count as u32
-    }
-
-    /// Whether nothing is in flight to the host.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.used == 0
-    }
-
-    /// A completion has come: its chain's room is free again.
-    pub(crate) fn completed(&mut self, id: WorkId) {
-        self.used = self.used.saturating_sub(u32::from(id.chain));
-    }
-
-    /// Fetches `length` bytes of the host's memory into `sink`.
-    pub(crate) fn read(
-        &mut self,
-        rnic: &mut Rnic,
-        (slot, generation, piece): (u16, u16, u8),
-        remote: Remote,
-        sink: Buffer,
-        length: u32,
-    ) -> Result<(), Refused> {
-        let id = WorkId { slot, generation, piece, chain: 1 }.to_bits();
-        let work = Work::Read { sink, length, remote_key: remote.key, remote_address: remote.address };
-        self.post(rnic, SendRequest { id, work, signaled: true })
-    }
-
-    /// Appends a transfer to the host; the response that follows accounts for it.
-    pub(crate) fn write(
-        &mut self,
-        rnic: &mut Rnic,
-        remote: Remote,
-        lease: Lease,
-        length: u32,
-    ) -> Result<(), Refused> {
-        let source = Slice { lease, offset: 0, length };
-        let work = Work::Write { source, remote_key: remote.key, remote_address: remote.address };
-        self.post(rnic, SendRequest { id: 0, work, signaled: false })
-    }
-
-    /// Appends the response capsule behind `transfers` of [`Link::write`].
-    pub(crate) fn respond(
-        &mut self,
-        rnic: &mut Rnic,
-        (slot, generation): (u16, u16),
-        entry: &CompletionEntry,
-        invalidate: Option<u32>,
-        transfers: usize,
-    ) -> Result<(), Refused> {
-        let id = WorkId { slot, generation, piece: 0, chain: transfers as u8 + 1 }.to_bits();
-        let work =
-            Work::Send { head: Inline::new(entry.as_bytes()), data: None, invalidate, solicited: false };
-        self.post(rnic, SendRequest { id, work, signaled: true })
-    }
-
-    fn post(&mut self, rnic: &mut Rnic, request: SendRequest) -> Result<(), Refused> {
-        match rnic.post_send(self.queue_pair, request) {
-            Ok(()) => {
-                self.used += 1;
-                Ok(())
+/// What the RNIC reports, in the transports' words.
+pub(super) fn next_event(rnic: &mut Rnic) -> Option<Event> {
+    loop {
+        return Some(match rnic.next_event()? {
+            RnicEvent::Received { queue_pair, head, data, .. } => Event::Capsule {
+                endpoint: Endpoint::Rdma(queue_pair),
+                command: SubmissionEntry::read_from_bytes(head.as_slice()).ok(),
+                data,
+                intact: true,
+            },
+            RnicEvent::Sent { queue_pair, id } => {
+                Event::Sent { endpoint: Endpoint::Rdma(queue_pair), id: WorkId::from_bits(id) }
             }
-            // The room was checked before.
-            Err(PostError::Full(_)) => unreachable!("the send queue is as deep as its room was counted"),
-            Err(PostError::Ended(_)) => Err(Refused::Ended),
-            Err(PostError::NoReads(_) | PostError::Range(_) | PostError::Unregistered(_)) => {
-                Err(Refused::Unusable)
-            }
+            RnicEvent::Read { queue_pair, id, sink } => fetched(queue_pair, id, Some(sink)),
+            RnicEvent::Flushed { queue_pair, id, sink: Some(_) } => fetched(queue_pair, id, None),
+            RnicEvent::Flushed { .. } | RnicEvent::Established { .. } => continue,
+            RnicEvent::ConnectRequest(request) => Event::Arrived(Arrival::Rdma(request)),
+            RnicEvent::Rejected { queue_pair, .. } => gone(queue_pair, &"rejected"),
+            RnicEvent::ConnectFailed { queue_pair, error } => gone(queue_pair, &error),
+            RnicEvent::Disconnected { queue_pair, reason } => gone(queue_pair, &reason),
+        });
+    }
+}
+
+fn fetched(queue_pair: QueuePairId, id: u64, sink: Option<Buffer>) -> Event {
+    Event::Fetched { endpoint: Endpoint::Rdma(queue_pair), id: WorkId::from_bits(id), sink, intact: true }
+}
+
+fn gone(queue_pair: QueuePairId, why: &impl ToString) -> Event {
+    Event::Gone { endpoint: Endpoint::Rdma(queue_pair), why: why.to_string() }
+}
+
+/// Address and key of the host's memory `offset` bytes on.
+fn remote(transfer: &Transfer, offset: u32) -> (u64, u32) {
+    let HostMemory::Registered { address, key, .. } = transfer.memory else {
+        unreachable!("the memory was checked against the link when the command came")
+    };
+    (address + u64::from(offset), key)
+}
+
+/// An RDMA READ for each piece.
+pub(super) fn fetch(
+    rnic: &mut Rnic,
+    queue_pair: QueuePairId,
+    transfer: &Transfer,
+    sinks: impl Iterator<Item = Piece<Buffer>>,
+) -> (u16, Result<(), Refused>) {
+    let (mut posted, mut outcome) = (0, Ok(()));
+    for Piece { index, offset, length, memory: sink } in sinks {
+        let (remote_address, remote_key) = remote(transfer, offset);
+        let id = transfer.work(index, 1);
+        let work = Work::Read { sink, length, remote_key, remote_address };
+        match post(rnic, queue_pair, SendRequest { id, work, signaled: true }) {
+            Ok(()) => posted += 1,
+            Err(refused) => outcome = Err(refused),
         }
     }
+    (posted, outcome)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::WorkId;
+/// An RDMA WRITE for each piece, and the response by SEND.
+pub(super) fn answer(
+    rnic: &mut Rnic,
+    queue_pair: QueuePairId,
+    transfer: &Transfer,
+    data: impl Iterator<Item = Piece<Lease>>,
+    (entry, id): (&CompletionEntry, u64),
+) -> Result<(), Refused> {
+    for Piece { offset, length, memory: lease, .. } in data {
+        let (remote_address, remote_key) = remote(transfer, offset);
+        let source = Slice { lease, offset: 0, length };
+        let work = Work::Write { source, remote_key, remote_address };
+        post(rnic, queue_pair, SendRequest { id: 0, work, signaled: false })?;
+    }
+    let invalidate = match transfer.memory {
+        HostMemory::Registered { key, invalidate: true, .. } => Some(key),
+        _ => None,
+    };
+    let head = Inline::new(entry.as_bytes());
+    let work = Work::Send { head, data: None, invalidate, solicited: false };
+    post(rnic, queue_pair, SendRequest { id, work, signaled: true })
+}
 
-    #[test]
-    fn a_work_identifier_survives_its_packing() {
-        let id = WorkId { slot: 1023, generation: 65_535, piece: 7, chain: 9 };
-        assert_eq!(WorkId::from_bits(id.to_bits()), id);
+fn post(rnic: &mut Rnic, queue_pair: QueuePairId, request: SendRequest) -> Result<(), Refused> {
+    match rnic.post_send(queue_pair, request) {
+        Ok(()) => Ok(()),
+        // The room was checked before.
+        Err(PostError::Full(_)) => unreachable!("the send queue is as deep as its room was counted"),
+        Err(PostError::Ended(_)) => Err(Refused::Ended),
+        Err(PostError::NoReads(_) | PostError::Range(_) | PostError::Unregistered(_)) => {
+            Err(Refused::Unusable)
+        }
     }
 }

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Errors, Reader, Unique, or, word};
-use crate::config::{IN_CAPSULE_BYTES_MAX, ListenerConfig, Provider};
+use crate::config::{IN_CAPSULE_BYTES_MAX, ListenerConfig, Provider, Transport};
 
-/// The port that IANA gave to NVMe over RDMA.
+/// The port that IANA gave to NVMe over RDMA and over TCP.
 const PORT: u64 = 4420;
 
 pub(super) fn listeners(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<ListenerConfig> {
@@ -23,7 +23,11 @@ fn listener(
     errors: &mut Errors<'_>,
 ) -> Option<ListenerConfig> {
     let address = address(&reader, addresses, errors);
-    let _: Option<()> = word(&reader, "transport", &[("rdma", ())], errors);
+    let transports = [Transport::Rdma, Transport::Tcp].map(|one| (one.name(), one));
+    let transport = word(&reader, "transport", &transports, errors).unwrap_or_default();
+    if transport == Transport::Tcp {
+        refuse_keys_of_rdma(&reader, errors);
+    }
     let provider = provider(&reader, errors);
     let crc = or(reader.boolean("crc", errors), true);
     let mpa_revision = small(or(reader.integer("mpa_revision", 1..=2, errors), 2));
@@ -35,6 +39,7 @@ fn listener(
     let address = address?;
     Some(ListenerConfig {
         address,
+        transport,
         provider,
         crc,
         mpa_revision,
@@ -43,6 +48,15 @@ fn listener(
         queue_depth_max,
         io_queues_max,
     })
+}
+
+/// What a listener for TCP would silently do without.
+fn refuse_keys_of_rdma(reader: &Reader<'_>, errors: &mut Errors<'_>) {
+    for key in ["provider", "crc", "mpa_revision"] {
+        if let Some(value) = reader.any(key) {
+            errors.add(&value.span(), reader.key(key), "is for transport = \"rdma\" only");
+        }
+    }
 }
 
 fn address(

@@ -1,7 +1,7 @@
 //! Commands of any bytes.
 
 use proptest::prelude::*;
-use ringfab_spec::FromBytes;
+use ringfab_spec::{FromBytes, Sgl};
 
 use super::*;
 
@@ -64,6 +64,12 @@ proptest! {
             }
             Ok(HostMemory::Registered { address, .. }) => {
                 prop_assert!(address.checked_add(u64::from(length)).is_some());
+            }
+            Ok(HostMemory::Transport) => {
+                let named = command.sgl.parse();
+                let enough = |named: u32| named == length || (discards && named > length);
+                let right = matches!(named, Ok(Sgl::TransportDataBlock { length }) if enough(length));
+                prop_assert!(right);
             }
             Ok(HostMemory::None) => prop_assert_eq!(length, 0),
             Err(failure) => prop_assert!(failure.status.dnr() && failure.location.is_some()),

@@ -1,0 +1,81 @@
+//! NVMe/TCP, the controller's side (NVM Express TCP Transport 1.0): the connection carries capsules and data itself. Data
+//! from the host are asked for with one R2T for the command, data to the host go out in C2HData.
+
+use ringfab_fabric::rdma::Slice;
+use ringfab_fabric::tcp::{ConnectionId, Event as TcpEvent, TcpStack};
+use ringfab_memory::{Buffer, Lease};
+use ringfab_spec::{CompletionEntry, Status};
+
+use super::{Arrival, Endpoint, Event, Piece, Refused, Transfer, WorkId};
+
+/// What NVMe/TCP reports, in the transports' words.
+pub(super) fn next_event(tcp: &mut TcpStack) -> Option<Event> {
+    loop {
+        return Some(match tcp.next_event()? {
+            TcpEvent::Incoming(incoming) => Event::Arrived(Arrival::Tcp(incoming)),
+            TcpEvent::Command { connection, sqe, data, intact } => {
+                Event::Capsule { endpoint: Endpoint::Tcp(connection), command: Some(sqe), data, intact }
+            }
+            TcpEvent::Data { connection, id, sink, intact } => Event::Fetched {
+                endpoint: Endpoint::Tcp(connection),
+                id: WorkId::from_bits(id),
+                sink,
+                intact,
+            },
+            TcpEvent::Sent { connection, id } => {
+                Event::Sent { endpoint: Endpoint::Tcp(connection), id: WorkId::from_bits(id) }
+            }
+            TcpEvent::ConnectFailed { connection, error } => {
+                Event::Gone { endpoint: Endpoint::Tcp(connection), why: error.to_string() }
+            }
+            TcpEvent::Disconnected { connection, reason } => {
+                Event::Gone { endpoint: Endpoint::Tcp(connection), why: reason.to_string() }
+            }
+            // Those are for hosts.
+            TcpEvent::Established { .. } | TcpEvent::Response { .. } => continue,
+        });
+    }
+}
+
+/// One R2T for all pieces: however few a host allows for a command, it is enough.
+pub(super) fn fetch(
+    tcp: &mut TcpStack,
+    connection: ConnectionId,
+    transfer: &Transfer,
+    sinks: impl Iterator<Item = Piece<Buffer>>,
+) -> (u16, Result<(), Refused>) {
+    let mut count = 0;
+    let pieces = sinks.map(|Piece { index, memory, .. }| {
+        count += 1;
+        (transfer.work(index, 1), memory)
+    });
+    match tcp.request_data(connection, (transfer.cid, transfer.length), pieces) {
+        Ok(()) => (count, Ok(())),
+        Err(_) => (0, Err(Refused::Ended)),
+    }
+}
+
+/// C2HData for each piece, and the response; or SUCCESS with the last piece in its place, where it would say nothing.
+pub(super) fn answer(
+    tcp: &mut TcpStack,
+    connection: ConnectionId,
+    transfer: &Transfer,
+    (count, data): (usize, impl Iterator<Item = Piece<Lease>>),
+    (entry, id): (&CompletionEntry, u64),
+) -> Result<(), Refused> {
+    let says_nothing = *entry == CompletionEntry::new(entry.cid.get(), NO_HEAD, Status::SUCCESS);
+    for Piece { index, offset, length, memory: lease } in data {
+        let last = usize::from(index) + 1 == count;
+        let success = (last && says_nothing).then_some(id);
+        let slice = Slice { lease, offset: 0, length };
+        let sent = tcp.send_data(connection, (transfer.cid, offset), slice, last, success);
+        sent.map_err(|_| Refused::Ended)?;
+    }
+    if says_nothing && count > 0 {
+        return Ok(());
+    }
+    tcp.respond(connection, *entry, id).map_err(|_| Refused::Ended)
+}
+
+/// SQHD of a queue without flow control: only there may a response be left out.
+const NO_HEAD: u16 = u16::MAX;
