@@ -1,9 +1,8 @@
-//! What all controllers of a host share: the core's ring, RNIC and buffers, and the way back to the caller.
+//! What all controllers of a host share: the core's ring, transports and buffers, and the way back to the caller.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use ringfab_fabric::rdma::{QueuePairId, Rnic};
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor, Time, Token};
 
@@ -11,11 +10,12 @@ use crate::command::{Command, Direction, Owner};
 use crate::error::IoError;
 use crate::reconnect::Random;
 use crate::request::{AdminDone, ControllerId, HostEvent, IoDone};
+use crate::transport::{Endpoint, Transports};
 
 /// The shared parts, lent to a controller while it acts.
 pub(crate) struct Core {
     pub(crate) reactor: Reactor,
-    pub(crate) rnic: Rnic,
+    pub(crate) transports: Transports,
     pub(crate) pool: Pool,
     pub(crate) events: VecDeque<HostEvent>,
     pub(crate) routes: Routes,
@@ -36,6 +36,8 @@ pub(crate) struct Resolved {
 pub(crate) const OWNER_TIMERS: u8 = 0;
 /// Owner number of the RNIC.
 pub(crate) const OWNER_RNIC: u8 = 1;
+/// Owner number of NVMe/TCP.
+pub(crate) const OWNER_TCP: u8 = 2;
 
 impl Core {
     /// The time of this turn.
@@ -51,7 +53,7 @@ impl Core {
         result: Result<ringfab_spec::CompletionEntry, IoError>,
     ) {
         let (buffer, source) = match (command.direction, command.memory) {
-            // The RNIC lets go of it before it reports the response, or the end of the connection.
+            // The transport lets go of it before it reports the response, or the end of the connection.
             (Direction::ToHost, Some(lease)) => (lease.into_unique().ok(), None),
             (_, memory) => (None, memory),
         };
@@ -66,37 +68,40 @@ impl Core {
     }
 }
 
-/// Which controller and queue an event of the RNIC is for.
+/// Which controller and queue an event of a connection is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
-    queue_pair: QueuePairId,
+    endpoint: Endpoint,
     /// Index of the controller.
     pub(crate) controller: u32,
     /// Queue identifier, zero for the admin queue.
     pub(crate) qid: u16,
 }
 
-/// Routes by queue pair; the RNIC's indices are small and dense.
+/// Routes by connection.
 #[derive(Debug, Default)]
-pub(crate) struct Routes(Vec<Option<Route>>);
+pub(crate) struct Routes([Vec<Option<Route>>; Endpoint::KINDS]);
 
 impl Routes {
-    pub(crate) fn add(&mut self, queue_pair: QueuePairId, controller: ControllerId, qid: u16) {
-        let index = queue_pair.index as usize;
-        if self.0.len() <= index {
-            self.0.resize(index + 1, None);
+    pub(crate) fn add(&mut self, endpoint: Endpoint, controller: ControllerId, qid: u16) {
+        let (kind, index) = endpoint.place();
+        let routes = &mut self.0[kind];
+        if routes.len() <= index {
+            routes.resize(index + 1, None);
         }
-        self.0[index] = Some(Route { queue_pair, controller: controller.index, qid });
+        routes[index] = Some(Route { endpoint, controller: controller.index, qid });
     }
 
-    pub(crate) fn get(&self, queue_pair: QueuePairId) -> Option<Route> {
-        let route = *self.0.get(queue_pair.index as usize)?;
-        route.filter(|route| route.queue_pair == queue_pair)
+    pub(crate) fn get(&self, endpoint: Endpoint) -> Option<Route> {
+        let (kind, index) = endpoint.place();
+        let route = *self.0[kind].get(index)?;
+        route.filter(|route| route.endpoint == endpoint)
     }
 
-    pub(crate) fn remove(&mut self, queue_pair: QueuePairId) {
-        if self.get(queue_pair).is_some() {
-            self.0[queue_pair.index as usize] = None;
+    pub(crate) fn remove(&mut self, endpoint: Endpoint) {
+        if self.get(endpoint).is_some() {
+            let (kind, index) = endpoint.place();
+            self.0[kind][index] = None;
         }
     }
 }

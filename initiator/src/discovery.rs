@@ -6,7 +6,7 @@ use ringfab_spec::log::{DiscoveryLogEntry, DiscoveryLogHeader, LogId, SecureChan
 use crate::blocking::{Controller, EngineOptions};
 use crate::error::{Cause, ConnectError, IoError, Step};
 use crate::options::ConnectOptions;
-use crate::url::{HostName, Url};
+use crate::url::{HostName, Transport, Url};
 use crate::wire::answers;
 
 /// An entry of the discovery log page (Base 2.0, section 5.16.1.23).
@@ -131,9 +131,11 @@ fn url_of(
     subsystem: &str,
     template: &Url,
 ) -> Option<Url> {
-    if entry.trtype != TransportType::RDMA {
-        return None;
-    }
+    let transport = match entry.trtype {
+        TransportType::RDMA => Transport::Rdma,
+        TransportType::TCP => Transport::Tcp,
+        _ => return None,
+    };
     let address = address.parse().ok()?;
     let port = service.parse().ok().filter(|port| *port != 0)?;
     let subsystem = crate::url::check_nqn(subsystem.to_owned()).ok()?;
@@ -142,6 +144,6 @@ fn url_of(
         port,
         subsystem: Some(subsystem),
         namespace: None,
-        ..template.clone()
+        ..template.with_transport(transport)
     })
 }

@@ -16,6 +16,8 @@ pub enum Step {
     Connect,
     /// Exchange of MPA frames with the private data of NVMe/RDMA.
     Mpa,
+    /// Exchange of ICReq and ICResp of NVMe/TCP.
+    Initialize,
     /// The Fabrics Connect command.
     FabricsConnect,
     /// Enabling the controller until it says that it is ready.
@@ -36,6 +38,7 @@ impl std::fmt::Display for Step {
             Step::Resolve => "resolve",
             Step::Connect => "connect",
             Step::Mpa => "MPA",
+            Step::Initialize => "ICReq",
             Step::FabricsConnect => "Fabrics Connect",
             Step::Ready => "ready",
             Step::Identify => "identify",

@@ -3,16 +3,18 @@
 use std::collections::VecDeque;
 use std::io;
 
-use ringfab_fabric::rdma::{Event, QueuePairId, Rnic, RnicConfig, RnicCounters};
+use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
+use ringfab_fabric::tcp::{TcpConfig, TcpStack};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
 
 use crate::controller::Controller;
-use crate::core::{Core, OWNER_RNIC, OWNER_TIMERS, Resolved, Routes};
+use crate::core::{Core, OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Resolved, Routes};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use crate::reconnect::Random;
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused, SubmitError};
+use crate::transport::{Endpoint, Event, Transports};
 
 /// How a [`Host`] is built.
 #[derive(Clone, Debug)]
@@ -58,7 +60,7 @@ impl Host {
         let (resolver, resolved) = mailbox(reactor.waker());
         let core = Core {
             reactor,
-            rnic,
+            transports: Transports { rnic, tcp: TcpStack::new(TcpConfig::new(OWNER_TCP)) },
             pool,
             events: VecDeque::with_capacity(EVENTS_MIN),
             routes: Routes::default(),
@@ -80,7 +82,7 @@ impl Host {
 
     /// What the RNIC has done.
     pub fn rnic_counters(&self) -> RnicCounters {
-        self.core.rnic.counters()
+        self.core.transports.rnic.counters()
     }
 
     /// Starts to attach a controller. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. The first attachment is not
@@ -165,13 +167,14 @@ impl Host {
     /// Only when the ring itself is broken.
     pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
         let core = &mut self.core;
-        // The caller may have given buffers back that the RNIC waits for.
-        let resumed = core.rnic.poll(&mut core.reactor);
-        core.rnic.flush(&mut core.reactor);
+        // The caller may have given buffers back that a transport waits for.
+        let resumed = core.transports.poll(&mut core.reactor);
+        core.transports.flush(&mut core.reactor);
         // What flushing has brought about must not be slept over.
-        let happened = self.take_rnic_events();
+        let happened = self.take_events();
         let busy = resumed || happened || !self.core.events.is_empty();
-        let wait = if busy || !self.core.rnic.may_sleep(&mut self.core.reactor) { Wait::No } else { wait };
+        let wait =
+            if busy || !self.core.transports.may_sleep(&mut self.core.reactor) { Wait::No } else { wait };
         self.core.reactor.turn(wait)?;
         while let Some(completion) = self.core.reactor.next_completion() {
             self.on_completion(completion);
@@ -183,7 +186,7 @@ impl Host {
                 self.remove_gone(id.index);
             }
         }
-        self.take_rnic_events();
+        self.take_events();
         Ok(())
     }
 
@@ -192,19 +195,20 @@ impl Host {
         self.core.events.pop_front()
     }
 
-    /// Hands out what the RNIC has to say; whether it was anything.
-    fn take_rnic_events(&mut self) -> bool {
+    /// Hands out what the transports have to say; whether it was anything.
+    fn take_events(&mut self) -> bool {
         let mut happened = false;
-        while let Some(event) = self.core.rnic.next_event() {
+        while let Some((endpoint, event)) = self.core.transports.next_event() {
             happened = true;
-            self.on_rnic_event(event);
+            self.on_event(endpoint, event);
         }
         happened
     }
 
     fn on_completion(&mut self, completion: Completion) {
         match completion.token.owner {
-            OWNER_RNIC => self.core.rnic.on_completion(&mut self.core.reactor, completion),
+            OWNER_RNIC => self.core.transports.rnic.on_completion(&mut self.core.reactor, completion),
+            OWNER_TCP => self.core.transports.tcp.on_completion(&mut self.core.reactor, completion),
             OWNER_TIMERS => {
                 let (index, generation) = (completion.token.index, completion.token.generation);
                 let slot = self.controllers.get_mut(index as usize);
@@ -218,8 +222,8 @@ impl Host {
         }
     }
 
-    fn on_rnic_event(&mut self, event: Event) {
-        let Some(route) = queue_pair_of(&event).and_then(|id| self.core.routes.get(id)) else { return };
+    fn on_event(&mut self, endpoint: Endpoint, event: Event) {
+        let Some(route) = self.core.routes.get(endpoint) else { return };
         let slot = self.controllers.get_mut(route.controller as usize);
         if let Some(controller) = slot.and_then(|slot| slot.controller.as_mut()) {
             controller.on_event(&mut self.core, route.qid, event);
@@ -252,17 +256,3 @@ impl Host {
 
 /// Room for events before the first controller brings its own.
 const EVENTS_MIN: usize = 64;
-
-fn queue_pair_of(event: &Event) -> Option<QueuePairId> {
-    match event {
-        Event::Received { queue_pair, .. }
-        | Event::Sent { queue_pair, .. }
-        | Event::Read { queue_pair, .. }
-        | Event::Flushed { queue_pair, .. }
-        | Event::Established { queue_pair, .. }
-        | Event::Rejected { queue_pair, .. }
-        | Event::ConnectFailed { queue_pair, .. }
-        | Event::Disconnected { queue_pair, .. } => Some(*queue_pair),
-        Event::ConnectRequest(_) => None,
-    }
-}

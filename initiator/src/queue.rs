@@ -1,13 +1,12 @@
 //! An NVMe queue pair as the host sees it: the commands outstanding, and the way to the controller.
 
-use ringfab_fabric::rdma::{QueuePairId, Rnic};
 use ringfab_reactor::{Reactor, Time};
 use ringfab_spec::CompletionEntry;
 
 use crate::command::Command;
 use crate::flow::SubmissionRing;
 use crate::slots::SlotTable;
-use crate::transport::rdma::{NotSent, RdmaConnect, RdmaQueue};
+use crate::transport::{Connect, Endpoint, NotSent, Transport, Transports};
 
 /// A queue pair of one controller.
 #[derive(Debug)]
@@ -15,10 +14,10 @@ pub(crate) struct Queue {
     qid: u16,
     slots: SlotTable<Command>,
     ring: SubmissionRing,
-    transport: RdmaQueue,
+    transport: Transport,
     /// Commands that the controller can receive before it has answered one.
     credits: usize,
-    /// Whether the RNIC has not yet reported the end of the connection.
+    /// Whether the transport has not yet reported the end of the connection.
     alive: bool,
     /// Commands answered since the queue was connected.
     answered: u64,
@@ -31,17 +30,17 @@ impl Queue {
     /// Starts to connect a queue with `to.size` entries, of which one less can be outstanding.
     ///
     /// # Errors
-    /// When the RNIC has no queue pair left or the system no socket.
+    /// When there is no connection left or the system has no socket.
     pub(crate) fn connect(
-        rnic: &mut Rnic,
+        transports: &mut Transports,
         reactor: &mut Reactor,
-        to: &RdmaConnect<'_>,
+        to: &Connect<'_>,
     ) -> std::io::Result<Self> {
         Ok(Self {
             qid: to.qid,
             slots: SlotTable::new(usize::from(to.size) - 1),
             ring: SubmissionRing::new(to.size),
-            transport: RdmaQueue::connect(rnic, reactor, to)?,
+            transport: Transport::connect(transports, reactor, to)?,
             credits: usize::MAX,
             alive: true,
             answered: 0,
@@ -53,9 +52,9 @@ impl Queue {
         self.qid
     }
 
-    /// Its queue pair.
-    pub(crate) fn queue_pair(&self) -> QueuePairId {
-        self.transport.queue_pair()
+    /// Its connection.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.transport.endpoint()
     }
 
     /// Lets short writes travel in the capsule.
@@ -96,13 +95,17 @@ impl Queue {
         clippy::result_large_err,
         reason = "the command comes back by value, since nothing allocates here"
     )]
-    pub(crate) fn send(&mut self, rnic: &mut Rnic, command: Command) -> Result<u16, (Command, NotSent)> {
+    pub(crate) fn send(
+        &mut self,
+        transports: &mut Transports,
+        command: Command,
+    ) -> Result<u16, (Command, NotSent)> {
         if !self.has_room() {
             return Err((command, if self.alive { NotSent::Busy } else { NotSent::Ended }));
         }
         let cid = self.slots.insert(command).map_err(|command| (command, NotSent::Busy))?;
         let command = self.slots.get_mut(cid).expect("it was just put there");
-        if let Err(reason) = self.transport.send(rnic, command, cid) {
+        if let Err(reason) = self.transport.send(transports, command, cid) {
             let command = self.slots.take(cid).expect("it was just put there");
             return Err((command, reason));
         }
@@ -120,28 +123,28 @@ impl Queue {
     )]
     pub(crate) fn answer(
         &mut self,
-        rnic: &mut Rnic,
+        transports: &mut Transports,
         entry: &CompletionEntry,
         invalidated: Option<u32>,
     ) -> Result<Command, (Option<Command>, Violation)> {
         let Some(mut command) = self.slots.take(entry.cid.get()) else {
             return Err((None, "a response to a command that is not outstanding"));
         };
-        if !RdmaQueue::settle(rnic, &mut command, invalidated) {
+        if !self.transport.settle(transports, &mut command, invalidated) {
             return Err((Some(command), "a response that invalidated the memory of another command"));
         }
         if !self.ring.advance(entry.sqhd.get(), self.slots.len()) {
             return Err((Some(command), "a submission queue head beyond the queue's size"));
         }
-        self.transport.replenish(rnic);
+        self.transport.replenish(transports);
         self.answered += 1;
         Ok(command)
     }
 
     /// Takes a command that will have no answer; the controller reaches its memory no more.
-    pub(crate) fn pop(&mut self, rnic: &mut Rnic) -> Option<Command> {
+    pub(crate) fn pop(&mut self, transports: &mut Transports) -> Option<Command> {
         let mut command = self.slots.pop()?;
-        RdmaQueue::withdraw(rnic, &mut command);
+        self.transport.withdraw(transports, &mut command);
         Some(command)
     }
 
@@ -156,26 +159,26 @@ impl Queue {
     }
 
     /// Ends the connection.
-    pub(crate) fn disconnect(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
+    pub(crate) fn disconnect(&self, transports: &mut Transports, reactor: &mut Reactor) {
         if self.alive {
-            self.transport.disconnect(rnic, reactor);
+            self.transport.disconnect(transports, reactor);
         }
     }
 
     /// Ends the connection without sending what was posted: a command that will be sent again on another connection must
     /// not be on its way on this one for longer than can be helped.
-    pub(crate) fn abort(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
+    pub(crate) fn abort(&self, transports: &mut Transports, reactor: &mut Reactor) {
         if self.alive {
-            self.transport.abort(rnic, reactor);
+            self.transport.abort(transports, reactor);
         }
     }
 
-    /// The RNIC reported the end of the connection.
+    /// The transport reported the end of the connection.
     pub(crate) fn ended(&mut self) {
         self.alive = false;
     }
 
-    /// Whether the RNIC has not yet done so.
+    /// Whether the transport has not yet done so.
     pub(crate) fn is_alive(&self) -> bool {
         self.alive
     }

@@ -1,4 +1,5 @@
-//! Addresses of controllers, as one URL: `nvme+rdma://HOST[:PORT]/[NQN][?OPTION=VALUE&...]`.
+//! Addresses of controllers, as one URL: `nvme+rdma://HOST[:PORT]/[NQN][?OPTION=VALUE&...]`, or `nvme+tcp://` for
+//! NVMe/TCP.
 //!
 //! | option | meaning |
 //! | --- | --- |
@@ -8,6 +9,8 @@
 //! | `queues`, `depth` | I/O queues, and commands outstanding in each |
 //! | `keepalive` | keep-alive timeout in seconds, 0 for off |
 //! | `crc` | `on` or `off`: whether we ask for MPA CRCs |
+//! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
+//! | `congestion` | the congestion control of the kernel's TCP, over TCP |
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,6 +31,8 @@ pub struct Url {
     pub subsystem: Option<String>,
     /// The namespace to use; `None` for all.
     pub namespace: Option<u32>,
+    /// How capsules and data travel.
+    pub transport: Transport,
     /// Which RNIC.
     pub provider: Provider,
     /// Host NQN for this connection.
@@ -42,6 +47,28 @@ pub struct Url {
     pub keep_alive_s: Option<u32>,
     /// Whether we ask for MPA CRCs.
     pub crc: Option<bool>,
+    /// What only NVMe/TCP has.
+    pub tcp: TcpOptions,
+}
+
+/// How capsules and data travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// NVMe/RDMA.
+    Rdma,
+    /// NVMe/TCP.
+    Tcp,
+}
+
+/// What only an address of NVMe/TCP can say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// Header digests.
+    pub header_digest: bool,
+    /// Data digests.
+    pub data_digest: bool,
+    /// Congestion control by name; the system's default when none.
+    pub congestion: Option<String>,
 }
 
 /// A machine, by address or by name.
@@ -59,8 +86,8 @@ pub use ringfab_fabric::rdma::ProviderChoice as Provider;
 /// What is wrong with a text that should be an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It does not begin with `nvme+rdma://`.
-    #[error("an address begins with nvme+rdma://, this one with `{0}`")]
+    /// It begins with neither scheme.
+    #[error("an address begins with nvme+rdma:// or nvme+tcp://, this one with `{0}`")]
     Scheme(String),
     /// No or no valid host.
     #[error("`{0}` is neither a host name, nor an IPv4 address, nor an IPv6 address in brackets")]
@@ -81,7 +108,8 @@ pub enum UrlError {
     Encoding(String),
     /// An option that does not exist.
     #[error(
-        "there is no option `{0}`; there are ns, provider, hostnqn, hostid, queues, depth, keepalive and crc"
+        "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive; for RDMA provider and crc; for \
+         TCP hdgst, ddgst and congestion"
     )]
     Option(String),
     /// An option given twice.
@@ -100,11 +128,12 @@ pub enum UrlError {
 }
 
 impl Url {
-    /// The port of NVMe/RDMA (IANA).
+    /// The port of NVMe/RDMA and NVMe/TCP (IANA).
     pub const PORT: u16 = 4420;
     /// The NQN of discovery (Base 2.0, section 3.1.3.3).
     pub const DISCOVERY_NQN: &'static str = "nqn.2014-08.org.nvmexpress.discovery";
-    const SCHEME: &'static str = "nvme+rdma://";
+    const SCHEMES: [(Transport, &'static str); 2] =
+        [(Transport::Rdma, "nvme+rdma://"), (Transport::Tcp, "nvme+tcp://")];
 
     /// An address without options.
     pub fn new(host: HostName, port: u16, subsystem: Option<String>) -> Self {
@@ -113,6 +142,7 @@ impl Url {
             port,
             subsystem,
             namespace: None,
+            transport: Transport::Rdma,
             provider: Provider::Auto,
             host_nqn: None,
             host_id: None,
@@ -120,6 +150,21 @@ impl Url {
             depth: None,
             keep_alive_s: None,
             crc: None,
+            tcp: TcpOptions::default(),
+        }
+    }
+
+    /// The same address over a transport; what only another transport has is left out.
+    #[must_use]
+    pub fn with_transport(&self, transport: Transport) -> Self {
+        let same = self.transport == transport;
+        let other = Self::new(self.host.clone(), self.port, None);
+        Self {
+            transport,
+            provider: if same { self.provider } else { other.provider },
+            crc: self.crc.filter(|_| same),
+            tcp: if same { self.tcp.clone() } else { other.tcp },
+            ..self.clone()
         }
     }
 
@@ -140,7 +185,14 @@ impl Url {
     }
 
     fn set_option(&mut self, name: &str, value: String) -> Result<(), UrlError> {
+        const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
+        const ON_OR_OFF: &str = "`on` or `off`";
         match name {
+            // What only the other transport has is no option here.
+            "provider" | "crc" if self.transport != Transport::Rdma => Err(UrlError::Option(name.to_owned())),
+            "hdgst" | "ddgst" | "congestion" if self.transport != Transport::Tcp => {
+                Err(UrlError::Option(name.to_owned()))
+            }
             "ns" => set(&mut self.namespace, "ns", parse_namespace(value)?),
             "provider" => {
                 let words =
@@ -166,9 +218,18 @@ impl Url {
                 set(&mut self.keep_alive_s, "keepalive", number("keepalive", value, 0, 86_400, expected)?)
             }
             "crc" => {
-                let crc = choose("crc", value, "`on` or `off`", &[("on", true), ("off", false)])?;
+                let crc = choose("crc", value, ON_OR_OFF, &SWITCH)?;
                 set(&mut self.crc, "crc", crc)
             }
+            "hdgst" => {
+                self.tcp.header_digest = choose("hdgst", value, ON_OR_OFF, &SWITCH)?;
+                Ok(())
+            }
+            "ddgst" => {
+                self.tcp.data_digest = choose("ddgst", value, ON_OR_OFF, &SWITCH)?;
+                Ok(())
+            }
+            "congestion" => set(&mut self.tcp.congestion, "congestion", check_congestion(value)?),
             _ => Err(UrlError::Option(name.to_owned())),
         }
     }
@@ -185,6 +246,9 @@ impl Url {
         push("depth", self.depth.map(|depth| depth.to_string()));
         push("keepalive", self.keep_alive_s.map(|seconds| seconds.to_string()));
         push("crc", self.crc.map(|crc| if crc { "on" } else { "off" }.to_owned()));
+        push("hdgst", self.tcp.header_digest.then(|| "on".to_owned()));
+        push("ddgst", self.tcp.data_digest.then(|| "on".to_owned()));
+        push("congestion", self.tcp.congestion.clone());
         options
     }
 }
@@ -193,13 +257,15 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let rest = text.strip_prefix(Self::SCHEME).ok_or_else(|| UrlError::Scheme(scheme_of(text)))?;
+        let found =
+            Self::SCHEMES.into_iter().find_map(|(one, scheme)| Some((one, text.strip_prefix(scheme)?)));
+        let (transport, rest) = found.ok_or_else(|| UrlError::Scheme(scheme_of(text)))?;
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = parse_authority(authority)?;
         let path = decode(path)?;
         let subsystem = if path.is_empty() { None } else { Some(check_nqn(path)?) };
-        let mut url = Self::new(host, port, subsystem);
+        let mut url = Self { transport, ..Self::new(host, port, subsystem) };
         let mut seen = Vec::new();
         for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty())
         {
@@ -216,7 +282,11 @@ impl FromStr for Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}:{}/", Self::SCHEME, self.host, self.port)?;
+        let scheme = Self::SCHEMES
+            .into_iter()
+            .find(|(one, _)| *one == self.transport)
+            .map_or("", |(_, scheme)| scheme);
+        write!(f, "{scheme}{}:{}/", self.host, self.port)?;
         f.write_str(&encode(self.subsystem.as_deref().unwrap_or("")))?;
         for (index, (name, value)) in self.options().into_iter().enumerate() {
             let separator = if index == 0 { '?' } else { '&' };
@@ -234,6 +304,15 @@ impl fmt::Display for HostName {
             HostName::Name(name) => f.write_str(name),
         }
     }
+}
+
+/// The kernel knows algorithms by names of up to 15 characters; whether it has this one is found when connecting.
+fn check_congestion(name: String) -> Result<String, UrlError> {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+    if name.is_empty() || name.len() > 15 || !plain {
+        return Err(wrong("congestion", name, "the name of a congestion control algorithm"));
+    }
+    Ok(name)
 }
 
 /// Checks an NQN.
@@ -343,99 +422,4 @@ fn encode(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Url, UrlError> {
-        text.parse()
-    }
-
-    #[test]
-    fn every_part_of_an_address_is_read() {
-        let text = "nvme+rdma://disks.example:4421/nqn.2026-01.org.example:a%2Fb?ns=7&provider=iwarp\
-                    &hostnqn=nqn.2026-01.org.example:me&hostid=01234567-89ab-cdef-0123-456789abcdef\
-                    &queues=4&depth=64&keepalive=0&crc=off";
-        let url = parse(text).expect("a valid address");
-        assert_eq!(url.host, HostName::Name("disks.example".into()));
-        assert_eq!(url.port, 4421);
-        assert_eq!(url.subsystem.as_deref(), Some("nqn.2026-01.org.example:a/b"));
-        assert_eq!(url.namespace, Some(7));
-        assert_eq!(
-            (url.queues, url.depth, url.keep_alive_s, url.crc),
-            (Some(4), Some(64), Some(0), Some(false))
-        );
-        assert_eq!(url.host_nqn.as_deref(), Some("nqn.2026-01.org.example:me"));
-        assert_eq!(parse(&url.to_string()), Ok(url));
-    }
-
-    #[test]
-    fn a_short_address_stands_for_discovery_at_the_usual_port() {
-        for text in ["nvme+rdma://10.0.0.1", "nvme+rdma://10.0.0.1/", "nvme+rdma://10.0.0.1:4420/?"] {
-            let url = parse(text).expect("a valid address");
-            assert_eq!(url.to_string(), "nvme+rdma://10.0.0.1:4420/");
-            assert!(url.is_discovery());
-        }
-    }
-
-    #[test]
-    fn an_ipv6_address_stands_in_brackets_with_or_without_a_port() {
-        assert_eq!(parse("nvme+rdma://[::1]").expect("valid").port, 4420);
-        let url = parse("nvme+rdma://[fe80::1]:1/nqn.2026-01.org.example:a").expect("valid");
-        assert_eq!(url.to_string(), "nvme+rdma://[fe80::1]:1/nqn.2026-01.org.example:a");
-        assert_eq!(parse("nvme+rdma://[::1]4420"), Err(UrlError::Host("[::1]4420".into())));
-    }
-
-    #[test]
-    fn a_subsystem_may_have_a_name_without_the_usual_form() {
-        let url = parse("nvme+rdma://a/testnqn?hostnqn=testhost").expect("what Linux serves and takes");
-        assert_eq!((url.subsystem_nqn(), url.host_nqn.as_deref()), ("testnqn", Some("testhost")));
-    }
-
-    #[test]
-    fn each_mistake_has_its_own_sentence() {
-        let nqn = "nqn.2026-01.org.example:a";
-        for (text, sentence) in [
-            ("http://x/", "an address begins with nvme+rdma://, this one with `http://`"),
-            (
-                "nvme+rdma:///",
-                "`` is neither a host name, nor an IPv4 address, nor an IPv6 address in brackets",
-            ),
-            ("nvme+rdma://10.0.0.256/", "`10.0.0.256` is neither"),
-            ("nvme+rdma://a:0/", "`0` is not a port number"),
-            ("nvme+rdma://a:65536/", "`65536` is not a port number"),
-            ("nvme+rdma://a:+1/", "`+1` is not a port number"),
-            (
-                "nvme+rdma://a/di%0Ask",
-                "`di\nsk` is not a subsystem: the NQN holds a control character at byte 2",
-            ),
-            ("nvme+rdma://a/nqn.%zz", "`nqn.%zz` is not percent-encoded text"),
-            ("nvme+rdma://a/nqn.%f", "`nqn.%f` is not percent-encoded text"),
-            ("nvme+rdma://a/?speed=9", "there is no option `speed`"),
-            ("nvme+rdma://a/?ns=1&ns=2", "option `ns` is given twice"),
-            ("nvme+rdma://a/?ns=0", "option ns: `0` is not a namespace identifier"),
-            ("nvme+rdma://a/?depth=1025", "option depth: `1025` is not a number from 1 to 1024"),
-            ("nvme+rdma://a/?provider=rxe", "option provider: `rxe` is not `auto`, `iwarp` or `verbs`"),
-            ("nvme+rdma://a/?hostid=7", "option hostid: `7` is not a UUID"),
-        ] {
-            let error = parse(text).expect_err(text).to_string();
-            assert!(error.starts_with(sentence), "{text}: {error}");
-        }
-        let long = format!("nvme+rdma://a/{nqn}{}", "x".repeat(223 - nqn.len()));
-        assert!(parse(&long).is_ok());
-        assert!(parse(&format!("{long}x")).is_err());
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_text_is_an_address_that_is_written_as_it_is_read_or_is_refused(
-            text in ".{0,60}",
-            tail in "[a-z0-9.:%/?&=+\\[\\]-]{0,60}",
-        ) {
-            for text in [text, format!("nvme+rdma://{tail}"), format!("nvme+rdma://[::1]:4420/{tail}")] {
-                if let Ok(url) = parse(&text) {
-                    proptest::prop_assert_eq!(parse(&url.to_string()), Ok(url));
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -44,15 +44,15 @@ impl Controller {
         let mut queues = std::mem::take(&mut self.queues);
         for queue in self.admin.iter_mut().chain(&mut queues) {
             if orderly {
-                queue.disconnect(&mut core.rnic, &mut core.reactor);
+                queue.disconnect(&mut core.transports, &mut core.reactor);
             } else {
-                queue.abort(&mut core.rnic, &mut core.reactor);
+                queue.abort(&mut core.transports, &mut core.reactor);
             }
         }
         for index in 0..=queues.len() {
             loop {
                 let queue = index.checked_sub(1).map_or(self.admin.as_mut(), |index| queues.get_mut(index));
-                let Some(command) = queue.and_then(|queue| queue.pop(&mut core.rnic)) else { break };
+                let Some(command) = queue.and_then(|queue| queue.pop(&mut core.transports)) else { break };
                 self.keep(Some(command));
             }
         }
@@ -68,7 +68,7 @@ impl Controller {
             return;
         }
         for queue in self.admin.take().into_iter().chain(self.queues.drain(..)) {
-            core.routes.remove(queue.queue_pair());
+            core.routes.remove(queue.endpoint());
         }
         while let Some(command) = self.admin_waiting.pop_front() {
             core.done(self.id, command, Err(IoError::NoPath));
@@ -141,7 +141,7 @@ impl Controller {
         event: impl FnOnce(crate::request::ControllerId) -> HostEvent,
     ) {
         self.fail_waiting(core, error);
-        core.rnic.deallocate_domain(self.domain);
+        core.transports.rnic.deallocate_domain(self.domain);
         self.phase = Phase::Gone;
         self.loss = None;
         self.timers.phase = Time::MAX;

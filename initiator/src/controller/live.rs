@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfab_reactor::Time;
-use ringfab_spec::{CompletionEntry, FromBytes, Status};
+use ringfab_spec::{CompletionEntry, Status};
 
 use super::task::Task;
 use super::{ADMIN_WAITING_MAX, Controller, Phase};
@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::error::{Cause, IoError, Step};
 use crate::namespace::Namespace;
 use crate::request::{AdminRequest, IoOperation, IoRequest, Refused, SubmitError};
-use crate::transport::rdma::NotSent;
+use crate::transport::NotSent;
 use crate::wire::{self, answers};
 
 /// How often a command is tried again when its status says that it may help.
@@ -102,7 +102,7 @@ impl Controller {
         while let Some(index) = self.queue_with_room() {
             let Some(mut command) = self.waiting.pop_front() else { break };
             (command.deadline, command.aborted) = (deadline, false);
-            match self.queues[index].send(&mut core.rnic, command) {
+            match self.queues[index].send(&mut core.transports, command) {
                 Ok(_) => self.queue_next = index + 1,
                 Err((command, NotSent::Busy)) if self.queues.iter().all(|queue| queue.outstanding() == 0) => {
                     // Nothing will come free: the RNIC cannot do it at all.
@@ -134,7 +134,7 @@ impl Controller {
             self.watch(command.deadline);
         }
         let Some(queue) = self.admin.as_mut() else { return self.admin_waiting.push_back(command) };
-        if let Err((command, _)) = queue.send(&mut core.rnic, command) {
+        if let Err((command, _)) = queue.send(&mut core.transports, command) {
             self.admin_waiting.push_back(command);
         }
     }
@@ -144,25 +144,23 @@ impl Controller {
         self.send_admin(core, Command::new(wire::async_event_request(), Owner::AsyncEvent));
     }
 
-    /// Takes a SEND of the controller: a response capsule.
-    pub(super) fn on_received(
+    /// Takes a response capsule, or something in its place.
+    pub(super) fn on_response(
         &mut self,
         core: &mut Core,
         qid: u16,
-        head: &[u8],
-        more: bool,
+        entry: Option<CompletionEntry>,
         invalidated: Option<u32>,
     ) {
         if matches!(self.phase, Phase::Closing | Phase::Delay | Phase::Gone) {
             return;
         }
         let (step, id) = (self.step(), self.id);
-        let entry = match CompletionEntry::read_from_bytes(head) {
-            Ok(entry) if !more => entry,
-            _ => return self.lose(core, step, Cause::Protocol("a response that is not 16 bytes long")),
+        let Some(entry) = entry else {
+            return self.lose(core, step, Cause::Protocol("a response that is not 16 bytes long"));
         };
         let Some(queue) = self.queue_mut(qid) else { return };
-        match queue.answer(&mut core.rnic, &entry, invalidated) {
+        match queue.answer(&mut core.transports, &entry, invalidated) {
             Ok(command) => self.answered(core, command, &entry),
             Err((command, violation)) => {
                 tracing::warn!(peer = self.peer, %id.index, qid, cid = entry.cid.get(), violation, "protocol violation");
@@ -252,7 +250,7 @@ impl Controller {
         let Some(queue) = self.admin.as_mut() else { return };
         while queue.has_room() {
             let Some(command) = self.admin_waiting.pop_front() else { return };
-            if let Err((command, _)) = queue.send(&mut core.rnic, command) {
+            if let Err((command, _)) = queue.send(&mut core.transports, command) {
                 return self.admin_waiting.push_front(command);
             }
         }

@@ -22,7 +22,7 @@ mod timers;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use ringfab_fabric::rdma::{ConnectError as FabricError, DisconnectReason, Event, ProtectionDomain};
+use ringfab_fabric::rdma::{DisconnectReason, ProtectionDomain};
 use ringfab_memory::Lease;
 use ringfab_reactor::Time;
 
@@ -34,8 +34,8 @@ use crate::options::ConnectOptions;
 use crate::queue::Queue;
 use crate::reconnect::Loss;
 use crate::request::{ControllerId, HostEvent};
-use crate::transport::rdma::RdmaConnect;
-use crate::wire::answers;
+use crate::transport::{Connect, Event};
+use crate::url::Transport;
 use facts::Facts;
 use task::Task;
 use timers::{KeepAlive, Timers};
@@ -123,7 +123,7 @@ impl Controller {
         let mut this = Self {
             id,
             peer: options.url.peer(),
-            domain: core.rnic.allocate_domain(),
+            domain: core.transports.rnic.allocate_domain(),
             phase: Phase::Gone,
             addresses: Vec::new(),
             address_next: 0,
@@ -213,19 +213,19 @@ impl Controller {
         }
     }
 
-    /// Starts to connect one queue. The RNIC bounds how long it takes.
+    /// Starts to connect one queue. The transport bounds how long it takes.
     fn connect_queue(&mut self, core: &mut Core, qid: u16, size: u16) -> std::io::Result<Queue> {
-        let to = RdmaConnect {
+        let to = Connect {
             address: self.addresses[self.address_next.min(self.addresses.len() - 1)],
-            provider: self.options.url.provider,
+            url: &self.options.url,
             domain: self.domain,
             qid,
             size,
             pool: &core.pool,
             timeout: self.options.timeouts.connect,
         };
-        let queue = Queue::connect(&mut core.rnic, &mut core.reactor, &to)?;
-        core.routes.add(queue.queue_pair(), self.id, qid);
+        let queue = Queue::connect(&mut core.transports, &mut core.reactor, &to)?;
+        core.routes.add(queue.endpoint(), self.id, qid);
         Ok(queue)
     }
 
@@ -237,27 +237,23 @@ impl Controller {
         }
     }
 
-    /// Takes an event of the RNIC for one of its queues.
+    /// Takes an event of the connection of one of its queues.
     pub(crate) fn on_event(&mut self, core: &mut Core, qid: u16, event: Event) {
         match event {
-            Event::Received { head, data, invalidated, .. } => {
-                self.on_received(core, qid, head.as_slice(), data.is_some(), invalidated);
-            }
-            Event::Established { private_data, .. } => self.on_established(core, qid, &private_data),
-            Event::Rejected { private_data, .. } => {
+            Event::Response { entry, invalidated } => self.on_response(core, qid, entry, invalidated),
+            Event::Established { credits } => self.on_established(core, qid, credits),
+            Event::Rejected(why) => {
                 self.queue_ended(qid);
-                self.lose(core, Step::Mpa, Cause::Rejected(answers::reject_text(&private_data)));
+                self.lose(core, Step::Mpa, Cause::Rejected(why));
             }
-            Event::ConnectFailed { error, .. } => {
+            Event::ConnectFailed { step, text } => {
                 self.queue_ended(qid);
-                self.on_connect_failed(core, &error);
+                self.on_connect_failed(core, step, text);
             }
-            Event::Disconnected { reason, .. } => {
+            Event::Disconnected(reason) => {
                 self.queue_ended(qid);
                 self.on_disconnected(core, qid, reason);
             }
-            // Capsules hold nothing that a flush would have to give back: commands keep their memory themselves.
-            Event::Sent { .. } | Event::Read { .. } | Event::Flushed { .. } | Event::ConnectRequest(_) => {}
         }
         self.check_closed(core);
         self.arm(core);
@@ -270,7 +266,7 @@ impl Controller {
             Some(Task::ShutdownSet | Task::ShutdownStatus) if qid != 0 => {}
             // Without the answer, but that is what was asked for.
             Some(Task::Disconnect(asked)) if asked == qid => {
-                let unanswered = self.queue_mut(qid).and_then(|queue| queue.pop(&mut core.rnic));
+                let unanswered = self.queue_mut(qid).and_then(|queue| queue.pop(&mut core.transports));
                 self.keep(unanswered);
                 let next = self.after_queue(qid);
                 self.run(core, next);
@@ -283,11 +279,11 @@ impl Controller {
         }
     }
 
-    fn on_established(&mut self, core: &mut Core, qid: u16, private_data: &[u8]) {
+    fn on_established(&mut self, core: &mut Core, qid: u16, credits: Option<u16>) {
         if self.phase == Phase::Closing {
             return;
         }
-        let Some(credits) = answers::accept_queue_size(private_data) else {
+        let Some(credits) = credits else {
             return self.lose(
                 core,
                 Step::Mpa,
@@ -314,25 +310,16 @@ impl Controller {
     }
 
     /// A connection could not be made. The admin queue tries the other addresses of the name first.
-    fn on_connect_failed(&mut self, core: &mut Core, error: &FabricError) {
-        let step = match error {
-            FabricError::Connect(_) | FabricError::TimedOut { step: "resolve" | "connect", .. } => {
-                Step::Connect
-            }
-            _ => Step::Mpa,
-        };
+    fn on_connect_failed(&mut self, core: &mut Core, step: Step, text: String) {
         if self.phase == Phase::Connecting && self.address_next + 1 < self.addresses.len() {
             self.address_next += 1;
             self.admin = None;
             return self.connect(core);
         }
-        // The step is shown anyway, so its name in front of the text is cut.
-        let text = error.to_string();
-        let text = text.strip_prefix("connect: ").or_else(|| text.strip_prefix("MPA: ")).unwrap_or(&text);
-        self.lose(core, step, Cause::Fabric(text.to_owned()));
+        self.lose(core, step, Cause::Fabric(text));
     }
 
-    /// The RNIC has let go of a queue's connection.
+    /// The transport has let go of a queue's connection.
     fn queue_ended(&mut self, qid: u16) {
         if let Some(queue) = self.queue_mut(qid) {
             queue.ended();
@@ -343,7 +330,10 @@ impl Controller {
     fn step(&self) -> Step {
         match self.phase {
             Phase::Resolving => Step::Resolve,
-            Phase::Connecting => Step::Mpa,
+            Phase::Connecting => match self.options.url.transport {
+                Transport::Rdma => Step::Mpa,
+                Transport::Tcp => Step::Initialize,
+            },
             Phase::Setup => self.task.map_or(Step::Identify, Task::step),
             Phase::Draining | Phase::Shutdown => Step::Shutdown,
             Phase::Live | Phase::Closing | Phase::Delay | Phase::Gone => Step::Live,

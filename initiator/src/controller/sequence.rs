@@ -13,6 +13,7 @@ use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
 use crate::error::{Cause, Step};
 use crate::request::HostEvent;
+use crate::url::Transport;
 use crate::wire::{self, answers};
 
 /// Memory for the data of one of the commands.
@@ -175,7 +176,8 @@ impl Controller {
     /// What Identify Controller must say so that we can work with it.
     fn check_controller(&mut self) -> Result<(), Cause> {
         let facts = &self.facts.controller;
-        if !facts.keyed_sgl {
+        let rdma = self.options.url.transport == Transport::Rdma;
+        if rdma && !facts.keyed_sgl {
             let text = "the controller has no keyed SGLs, which RDMA needs".to_owned();
             return Err(Cause::Unsupported(text));
         }
@@ -347,7 +349,9 @@ impl Controller {
         };
         let Some(lease) = self.take_scratch(core) else { return };
         lease.write_at(0, data.as_bytes());
-        let entry = wire::connect(qid, size, keep_alive);
+        // Over TCP that spares the responses of reads: without flow control they say nothing that the data cannot.
+        let flow_control = self.options.url.transport != Transport::Tcp;
+        let entry = wire::connect(qid, size, keep_alive, flow_control);
         let command = Command::new(entry, Owner::Sequence);
         let command = command.with_data(Direction::ToController, lease, 0, data.as_bytes().len() as u32);
         self.send_sequence(core, qid, command);
@@ -376,7 +380,7 @@ impl Controller {
         command.deadline = core.now() + self.options.timeouts.admin;
         self.watch(command.deadline);
         let Some(queue) = self.queue_mut(qid) else { return };
-        if let Err((command, reason)) = queue.send(&mut core.rnic, command) {
+        if let Err((command, reason)) = queue.send(&mut core.transports, command) {
             self.scratch = command.memory.or(self.scratch.take());
             tracing::debug!(peer = self.peer, ?reason, "a command of the sequence could not be sent");
             let step = self.step();

@@ -1,3 +1,220 @@
-//! How capsules and data travel. The rest of the crate knows only what [`rdma::RdmaQueue`] offers.
+//! How capsules and data travel. The rest of the crate knows only what a [`Transport`] offers, and what it reports as
+//! [`Event`]s.
 
 pub(crate) mod rdma;
+pub(crate) mod tcp;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ringfab_fabric::rdma::{DisconnectReason, ProtectionDomain, QueuePairId, Rnic};
+use ringfab_fabric::tcp::{ConnectionId, TcpStack};
+use ringfab_memory::Pool;
+use ringfab_reactor::Reactor;
+use ringfab_spec::CompletionEntry;
+
+use crate::command::Command;
+use crate::error::Step;
+use crate::url::{self, Url};
+use rdma::RdmaQueue;
+use tcp::TcpQueue;
+
+/// The connection of a queue, by which its events are told from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Rdma(QueuePairId),
+    Tcp(ConnectionId),
+}
+
+impl Endpoint {
+    /// Which of [`Endpoint::KINDS`] tables it is in, and where there: small and dense for each.
+    pub(crate) fn place(self) -> (usize, usize) {
+        match self {
+            Self::Rdma(queue_pair) => (0, queue_pair.index as usize),
+            Self::Tcp(connection) => (1, connection.index as usize),
+        }
+    }
+
+    /// How many kinds there are.
+    pub(crate) const KINDS: usize = 2;
+}
+
+/// A core's end of all transports.
+#[derive(Debug)]
+pub(crate) struct Transports {
+    pub(crate) rnic: Rnic,
+    pub(crate) tcp: TcpStack,
+}
+
+impl Transports {
+    /// Takes what the caller may have given back; whether something goes on with it.
+    pub(crate) fn poll(&mut self, reactor: &mut Reactor) -> bool {
+        self.rnic.poll(reactor) | self.tcp.poll(reactor)
+    }
+
+    /// Sends what was posted.
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        self.rnic.flush(reactor);
+        self.tcp.flush(reactor);
+    }
+
+    /// Whether the core may sleep in its ring.
+    pub(crate) fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
+        self.rnic.may_sleep(reactor)
+    }
+
+    /// The next event, in the order of each connection.
+    pub(crate) fn next_event(&mut self) -> Option<(Endpoint, Event)> {
+        rdma::next_event(&mut self.rnic).or_else(|| tcp::next_event(&mut self.tcp))
+    }
+}
+
+/// What has happened on a connection.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The controller has answered a command.
+    Response {
+        /// None when the capsule was no response.
+        entry: Option<CompletionEntry>,
+        /// The key of ours that it invalidated.
+        invalidated: Option<u32>,
+    },
+    /// It is connected, to a controller that can receive so many commands; none when it did not say.
+    Established {
+        /// How many.
+        credits: Option<u16>,
+    },
+    /// The controller refused the connection.
+    Rejected(String),
+    /// It could not be made.
+    ConnectFailed {
+        /// Where.
+        step: Step,
+        /// Why.
+        text: String,
+    },
+    /// It has ended, and nothing of it is in flight.
+    Disconnected(DisconnectReason),
+}
+
+/// What a connection is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connect<'a> {
+    pub(crate) address: SocketAddr,
+    /// For the options of the transport.
+    pub(crate) url: &'a Url,
+    pub(crate) domain: ProtectionDomain,
+    /// Queue identifier, zero for the admin queue.
+    pub(crate) qid: u16,
+    /// Entries of the submission queue.
+    pub(crate) size: u16,
+    pub(crate) pool: &'a Pool,
+    pub(crate) timeout: Duration,
+}
+
+/// Why a command was not sent. It is as it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotSent {
+    /// No room for another work request or another region; one will come free.
+    Busy,
+    /// The connection has ended; its last event follows.
+    Ended,
+}
+
+/// The transport's end of an NVMe queue.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    Rdma(RdmaQueue),
+    Tcp(TcpQueue),
+}
+
+impl Transport {
+    /// Starts to connect.
+    ///
+    /// # Errors
+    /// When there is no connection left or the system has no socket.
+    pub(crate) fn connect(
+        transports: &mut Transports,
+        reactor: &mut Reactor,
+        to: &Connect<'_>,
+    ) -> io::Result<Self> {
+        match to.url.transport {
+            url::Transport::Rdma => RdmaQueue::connect(&mut transports.rnic, reactor, to).map(Self::Rdma),
+            url::Transport::Tcp => TcpQueue::connect(&mut transports.tcp, reactor, to).map(Self::Tcp),
+        }
+    }
+
+    /// Its connection.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        match self {
+            Self::Rdma(queue) => Endpoint::Rdma(queue.queue_pair()),
+            Self::Tcp(queue) => Endpoint::Tcp(queue.connection()),
+        }
+    }
+
+    /// Lets short writes travel in the capsule.
+    pub(crate) fn set_in_capsule(&mut self, bytes_max: u32) {
+        match self {
+            Self::Rdma(queue) => queue.set_in_capsule(bytes_max),
+            Self::Tcp(queue) => queue.set_in_capsule(bytes_max),
+        }
+    }
+
+    /// Sends a command under an identifier. On an error nothing of it is exposed or in flight.
+    pub(crate) fn send(
+        &self,
+        transports: &mut Transports,
+        command: &mut Command,
+        cid: u16,
+    ) -> Result<(), NotSent> {
+        match self {
+            Self::Rdma(queue) => queue.send(&mut transports.rnic, command, cid),
+            Self::Tcp(queue) => queue.send(&mut transports.tcp, command, cid),
+        }
+    }
+
+    /// Takes the memory of an answered command back. Returns whether what the response invalidated was its own.
+    #[must_use]
+    pub(crate) fn settle(
+        &self,
+        transports: &mut Transports,
+        command: &mut Command,
+        invalidated: Option<u32>,
+    ) -> bool {
+        match self {
+            Self::Rdma(_) => RdmaQueue::settle(&mut transports.rnic, command, invalidated),
+            Self::Tcp(_) => true,
+        }
+    }
+
+    /// Ends the controller's access to the command's memory. Over TCP it ends with the connection, before that says so.
+    pub(crate) fn withdraw(&self, transports: &mut Transports, command: &mut Command) {
+        if let Self::Rdma(_) = self {
+            RdmaQueue::withdraw(&mut transports.rnic, command);
+        }
+    }
+
+    /// Gives the controller the right to send one more response.
+    pub(crate) fn replenish(&self, transports: &mut Transports) {
+        if let Self::Rdma(queue) = self {
+            queue.replenish(&mut transports.rnic);
+        }
+    }
+
+    /// Ends the connection; its last event follows.
+    pub(crate) fn disconnect(&self, transports: &mut Transports, reactor: &mut Reactor) {
+        match self {
+            Self::Rdma(queue) => queue.disconnect(&mut transports.rnic, reactor),
+            Self::Tcp(queue) => transports.tcp.disconnect(reactor, queue.connection()),
+        }
+    }
+
+    /// Ends the connection without sending what was posted; its last event follows.
+    pub(crate) fn abort(&self, transports: &mut Transports, reactor: &mut Reactor) {
+        match self {
+            Self::Rdma(queue) => queue.abort(&mut transports.rnic, reactor),
+            Self::Tcp(queue) => transports.tcp.abort(reactor, queue.connection()),
+        }
+    }
+}

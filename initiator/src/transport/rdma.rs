@@ -5,19 +5,18 @@
 //! invalidate it with its response (SEND with Invalidate), and where it does not, we revoke it.
 
 use std::io;
-use std::net::SocketAddr;
-use std::time::Duration;
 
 use ringfab_fabric::rdma::{
-    Access, ConnectParameters, Inline, PostError, ProtectionDomain, ProviderChoice, QueuePairAttributes,
+    Access, ConnectError, ConnectParameters, Event as RnicEvent, Inline, PostError, QueuePairAttributes,
     QueuePairId, Rnic, SendRequest, Slice, Work,
 };
-use ringfab_memory::Pool;
 use ringfab_reactor::Reactor;
-use ringfab_spec::IntoBytes;
+use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes};
 
+use super::{Connect, Endpoint, Event, NotSent};
 use crate::command::{Command, Direction};
-use crate::wire;
+use crate::error::Step;
+use crate::wire::{self, answers};
 
 /// The RDMA queue pair of an NVMe queue.
 #[derive(Debug)]
@@ -27,27 +26,44 @@ pub(crate) struct RdmaQueue {
     in_capsule_bytes_max: u32,
 }
 
-/// What a connection is made with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RdmaConnect<'a> {
-    pub(crate) address: SocketAddr,
-    pub(crate) provider: ProviderChoice,
-    pub(crate) domain: ProtectionDomain,
-    /// Queue identifier, zero for the admin queue.
-    pub(crate) qid: u16,
-    /// Entries of the submission queue.
-    pub(crate) size: u16,
-    pub(crate) pool: &'a Pool,
-    pub(crate) timeout: Duration,
+/// What the RNIC reports, in the transports' words.
+pub(super) fn next_event(rnic: &mut Rnic) -> Option<(Endpoint, Event)> {
+    loop {
+        let (queue_pair, event) = match rnic.next_event()? {
+            RnicEvent::Received { queue_pair, head, data, invalidated } => {
+                let entry = CompletionEntry::read_from_bytes(head.as_slice()).ok();
+                (queue_pair, Event::Response { entry: entry.filter(|_| data.is_none()), invalidated })
+            }
+            RnicEvent::Established { queue_pair, private_data } => {
+                let credits = answers::accept_queue_size(&private_data);
+                (queue_pair, Event::Established { credits })
+            }
+            RnicEvent::Rejected { queue_pair, private_data } => {
+                (queue_pair, Event::Rejected(answers::reject_text(&private_data)))
+            }
+            RnicEvent::ConnectFailed { queue_pair, error } => (queue_pair, failed(&error)),
+            RnicEvent::Disconnected { queue_pair, reason } => (queue_pair, Event::Disconnected(reason)),
+            // Capsules hold nothing that a flush would have to give back: commands keep their memory themselves.
+            RnicEvent::Sent { .. }
+            | RnicEvent::Read { .. }
+            | RnicEvent::Flushed { .. }
+            | RnicEvent::ConnectRequest(_) => continue,
+        };
+        return Some((Endpoint::Rdma(queue_pair), event));
+    }
 }
 
-/// Why a command was not sent. It is as it was before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotSent {
-    /// No room for another work request or another region; one will come free.
-    Busy,
-    /// The queue pair has ended; its last event follows.
-    Ended,
+fn failed(error: &ConnectError) -> Event {
+    let step = match error {
+        ConnectError::Connect(_) | ConnectError::TimedOut { step: "resolve" | "connect", .. } => {
+            Step::Connect
+        }
+        _ => Step::Mpa,
+    };
+    // The step is shown anyway, so its name in front of the text is cut.
+    let text = error.to_string();
+    let text = text.strip_prefix("connect: ").or_else(|| text.strip_prefix("MPA: ")).unwrap_or(&text);
+    Event::ConnectFailed { step, text: text.to_owned() }
 }
 
 impl RdmaQueue {
@@ -55,7 +71,7 @@ impl RdmaQueue {
     ///
     /// # Errors
     /// When the RNIC has no queue pair left or the system no socket.
-    pub(crate) fn connect(rnic: &mut Rnic, reactor: &mut Reactor, to: &RdmaConnect<'_>) -> io::Result<Self> {
+    pub(super) fn connect(rnic: &mut Rnic, reactor: &mut Reactor, to: &Connect<'_>) -> io::Result<Self> {
         let size = u32::from(to.size);
         let attributes = QueuePairAttributes {
             domain: to.domain,
@@ -70,7 +86,7 @@ impl RdmaQueue {
         let private_data = wire::cm_request(to.qid, to.size, responses(to.size));
         let parameters = ConnectParameters {
             address: to.address,
-            provider: to.provider,
+            provider: to.url.provider,
             attributes,
             private_data: private_data.as_bytes(),
             timeout: to.timeout,
@@ -80,17 +96,17 @@ impl RdmaQueue {
     }
 
     /// The queue pair, by which its events are told from others.
-    pub(crate) fn queue_pair(&self) -> QueuePairId {
+    pub(super) fn queue_pair(&self) -> QueuePairId {
         self.queue_pair
     }
 
     /// Lets short writes travel in the capsule.
-    pub(crate) fn set_in_capsule(&mut self, bytes_max: u32) {
+    pub(super) fn set_in_capsule(&mut self, bytes_max: u32) {
         self.in_capsule_bytes_max = bytes_max;
     }
 
     /// Sends a command under an identifier. On an error nothing of it is exposed or in flight.
-    pub(crate) fn send(&self, rnic: &mut Rnic, command: &mut Command, cid: u16) -> Result<(), NotSent> {
+    pub(super) fn send(&self, rnic: &mut Rnic, command: &mut Command, cid: u16) -> Result<(), NotSent> {
         wire::set_identifier(&mut command.entry, cid);
         let data = self.attach_data(rnic, command)?;
         let head = Inline::new(command.entry.as_bytes());
@@ -114,31 +130,31 @@ impl RdmaQueue {
     ///
     /// Returns whether it was right.
     #[must_use]
-    pub(crate) fn settle(rnic: &mut Rnic, command: &mut Command, invalidated: Option<u32>) -> bool {
+    pub(super) fn settle(rnic: &mut Rnic, command: &mut Command, invalidated: Option<u32>) -> bool {
         let right = invalidated.is_none() || invalidated == command.exposed.map(|exposed| exposed.key);
         Self::withdraw(rnic, command);
         right
     }
 
     /// Ends the controller's access to the command's memory.
-    pub(crate) fn withdraw(rnic: &mut Rnic, command: &mut Command) {
+    pub(super) fn withdraw(rnic: &mut Rnic, command: &mut Command) {
         if let Some(exposed) = command.exposed.take() {
             command.memory = rnic.revoke(exposed.region);
         }
     }
 
     /// Gives the controller the right to send one more response.
-    pub(crate) fn replenish(&self, rnic: &mut Rnic) {
+    pub(super) fn replenish(&self, rnic: &mut Rnic) {
         rnic.post_receive(self.queue_pair, 1);
     }
 
     /// Ends the connection; its last event follows.
-    pub(crate) fn disconnect(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
+    pub(super) fn disconnect(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
         rnic.disconnect(reactor, self.queue_pair);
     }
 
     /// Ends the connection without sending what was posted; its last event follows.
-    pub(crate) fn abort(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
+    pub(super) fn abort(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
         rnic.abort(reactor, self.queue_pair);
     }
 

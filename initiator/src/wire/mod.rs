@@ -66,9 +66,9 @@ pub(crate) fn async_event_request() -> SubmissionEntry {
 }
 
 /// Connect of a queue of `size` entries. A keep-alive timeout too long for its field is the longest.
-pub(crate) fn connect(qid: u16, size: u16, keep_alive: Duration) -> SubmissionEntry {
+pub(crate) fn connect(qid: u16, size: u16, keep_alive: Duration, flow_control: bool) -> SubmissionEntry {
     let kato_ms = u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX);
-    SubmissionEntry::connect(NO_CID, qid, u32::from(size), kato_ms, false)
+    SubmissionEntry::connect(NO_CID, qid, u32::from(size), kato_ms, !flow_control)
 }
 
 /// The data of a Connect.
@@ -165,6 +165,10 @@ pub(crate) fn set_no_data(entry: &mut SubmissionEntry) {
 
 pub(crate) fn set_in_capsule_data(entry: &mut SubmissionEntry, length: u32) {
     entry.sgl = SglDescriptor::in_capsule(0, length);
+}
+
+pub(crate) fn set_transport_data(entry: &mut SubmissionEntry, length: u32) {
+    entry.sgl = SglDescriptor::transport(length);
 }
 
 pub(crate) fn set_keyed_data(entry: &mut SubmissionEntry, exposed: &RemoteBuffer) {

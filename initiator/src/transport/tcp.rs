@@ -1,0 +1,129 @@
+//! NVMe/TCP, the host's end of one queue (TCP Transport 1.0): a command goes out in a capsule, with the data of a short write
+//! behind it. Longer data are sent when the controller asks for them, and come without asking.
+
+use std::io;
+
+use ringfab_fabric::rdma::Slice;
+use ringfab_fabric::tcp::{
+    ConnectError, ConnectParameters, ConnectionId, Digests, Event as TcpEvent, SubmitData, TcpStack,
+};
+use ringfab_reactor::{Reactor, SocketOptions};
+use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
+use ringfab_spec::{CompletionEntry, Status};
+
+use super::{Connect, Endpoint, Event, NotSent};
+use crate::command::{Command, Direction};
+use crate::error::Step;
+use crate::wire;
+
+/// The connection of an NVMe queue.
+#[derive(Debug)]
+pub(crate) struct TcpQueue {
+    connection: ConnectionId,
+    /// Data of a command that travel in its capsule, in bytes at most.
+    in_capsule_bytes_max: u32,
+}
+
+/// What NVMe/TCP reports, in the transports' words.
+pub(super) fn next_event(tcp: &mut TcpStack) -> Option<(Endpoint, Event)> {
+    loop {
+        let (connection, event) = match tcp.next_event()? {
+            TcpEvent::Response { connection, cqe, intact } => {
+                let entry = Some(if intact { cqe } else { damaged(&cqe) });
+                (connection, Event::Response { entry, invalidated: None })
+            }
+            // Flow control is all there is.
+            TcpEvent::Established { connection } => {
+                (connection, Event::Established { credits: Some(u16::MAX) })
+            }
+            TcpEvent::ConnectFailed { connection, error } => (connection, failed(&error)),
+            TcpEvent::Disconnected { connection, reason } => (connection, Event::Disconnected(reason)),
+            // Those are for controllers.
+            TcpEvent::Incoming(_)
+            | TcpEvent::Command { .. }
+            | TcpEvent::Data { .. }
+            | TcpEvent::Sent { .. } => {
+                continue;
+            }
+        };
+        return Some((Endpoint::Tcp(connection), event));
+    }
+}
+
+/// The answer to a command whose data are not what the controller sent: another try may help.
+fn damaged(cqe: &CompletionEntry) -> CompletionEntry {
+    if !cqe.status().is_success() {
+        return *cqe;
+    }
+    CompletionEntry::new(cqe.cid.get(), cqe.sqhd.get(), Status::TRANSIENT_TRANSPORT_ERROR)
+}
+
+fn failed(error: &ConnectError) -> Event {
+    let step = match error {
+        ConnectError::Connect(_) | ConnectError::TimedOut { step: "connect", .. } => Step::Connect,
+        _ => Step::Initialize,
+    };
+    // The step is shown anyway, so its name in front of the text is cut.
+    let text = error.to_string();
+    let text = text.strip_prefix("connect: ").or_else(|| text.strip_prefix("ICReq: ")).unwrap_or(&text);
+    Event::ConnectFailed { step, text: text.to_owned() }
+}
+
+impl TcpQueue {
+    /// Starts to connect.
+    ///
+    /// # Errors
+    /// When there is no connection left or the system has no socket.
+    pub(super) fn connect(tcp: &mut TcpStack, reactor: &mut Reactor, to: &Connect<'_>) -> io::Result<Self> {
+        let options = &to.url.tcp;
+        let parameters = ConnectParameters {
+            address: to.address,
+            digests: Digests::default().with_header(options.header_digest).with_data(options.data_digest),
+            commands_max: to.size - 1,
+            socket: SocketOptions { congestion: options.congestion.clone(), ..SocketOptions::default() },
+            timeout: to.timeout,
+        };
+        let connection = tcp.connect(reactor, &parameters)?;
+        let in_capsule_bytes_max = if to.qid == 0 { ADMIN_IN_CAPSULE_BYTES } else { 0 };
+        Ok(Self { connection, in_capsule_bytes_max })
+    }
+
+    /// Its connection.
+    pub(super) fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+
+    /// Lets short writes travel in the capsule.
+    pub(super) fn set_in_capsule(&mut self, bytes_max: u32) {
+        self.in_capsule_bytes_max = bytes_max;
+    }
+
+    /// Sends a command under an identifier.
+    pub(super) fn send(&self, tcp: &mut TcpStack, command: &mut Command, cid: u16) -> Result<(), NotSent> {
+        wire::set_identifier(&mut command.entry, cid);
+        let data = self.attach_data(command);
+        tcp.submit(self.connection, command.entry, data).map_err(|_| NotSent::Ended)
+    }
+
+    /// Fills in the data pointer, and says how the data travel.
+    fn attach_data(&self, command: &mut Command) -> SubmitData {
+        let (offset, length) = (command.offset, command.length);
+        let Some(lease) = &command.memory else {
+            wire::set_transport_data(&mut command.entry, 0);
+            return SubmitData::None;
+        };
+        let slice = Slice { lease: lease.clone(), offset, length };
+        // A Connect has its data in the capsule on every queue.
+        let in_capsule =
+            if command.entry.is_fabrics() { ADMIN_IN_CAPSULE_BYTES } else { self.in_capsule_bytes_max };
+        if command.direction == Direction::ToController && length <= in_capsule {
+            wire::set_in_capsule_data(&mut command.entry, length);
+            return SubmitData::Capsule(slice);
+        }
+        wire::set_transport_data(&mut command.entry, length);
+        match command.direction {
+            Direction::ToHost => SubmitData::ToHost(slice),
+            _ => SubmitData::ToController(slice),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Addresses that are right, and what is said of those that are not.
+
+use super::*;
+
+fn parse(text: &str) -> Result<Url, UrlError> {
+    text.parse()
+}
+
+#[test]
+fn every_part_of_an_address_is_read() {
+    let text = "nvme+rdma://disks.example:4421/nqn.2026-01.org.example:a%2Fb?ns=7&provider=iwarp\
+                &hostnqn=nqn.2026-01.org.example:me&hostid=01234567-89ab-cdef-0123-456789abcdef\
+                &queues=4&depth=64&keepalive=0&crc=off";
+    let url = parse(text).expect("a valid address");
+    assert_eq!(url.host, HostName::Name("disks.example".into()));
+    assert_eq!(url.port, 4421);
+    assert_eq!(url.subsystem.as_deref(), Some("nqn.2026-01.org.example:a/b"));
+    assert_eq!(url.namespace, Some(7));
+    assert_eq!((url.queues, url.depth, url.keep_alive_s, url.crc), (Some(4), Some(64), Some(0), Some(false)));
+    assert_eq!(url.host_nqn.as_deref(), Some("nqn.2026-01.org.example:me"));
+    assert_eq!(parse(&url.to_string()), Ok(url));
+}
+
+#[test]
+fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take_over() {
+    let text = "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&hdgst=on&ddgst=on&congestion=cubic";
+    let url = parse(text).expect("a valid address");
+    assert_eq!(url.transport, Transport::Tcp);
+    let congestion = Some("cubic".to_owned());
+    assert_eq!(url.tcp, TcpOptions { header_digest: true, data_digest: true, congestion });
+    assert_eq!(url.to_string(), text);
+    assert_eq!(url.with_transport(Transport::Tcp), url);
+    let other = url.with_transport(Transport::Rdma).to_string();
+    assert_eq!(other, "nvme+rdma://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2");
+}
+
+#[test]
+fn a_short_address_stands_for_discovery_at_the_usual_port() {
+    for text in ["nvme+rdma://10.0.0.1", "nvme+rdma://10.0.0.1/", "nvme+rdma://10.0.0.1:4420/?"] {
+        let url = parse(text).expect("a valid address");
+        assert_eq!(url.to_string(), "nvme+rdma://10.0.0.1:4420/");
+        assert!(url.is_discovery());
+    }
+}
+
+#[test]
+fn an_ipv6_address_stands_in_brackets_with_or_without_a_port() {
+    assert_eq!(parse("nvme+rdma://[::1]").expect("valid").port, 4420);
+    let url = parse("nvme+rdma://[fe80::1]:1/nqn.2026-01.org.example:a").expect("valid");
+    assert_eq!(url.to_string(), "nvme+rdma://[fe80::1]:1/nqn.2026-01.org.example:a");
+    assert_eq!(parse("nvme+rdma://[::1]4420"), Err(UrlError::Host("[::1]4420".into())));
+}
+
+#[test]
+fn a_subsystem_may_have_a_name_without_the_usual_form() {
+    let url = parse("nvme+rdma://a/testnqn?hostnqn=testhost").expect("what Linux serves and takes");
+    assert_eq!((url.subsystem_nqn(), url.host_nqn.as_deref()), ("testnqn", Some("testhost")));
+}
+
+#[test]
+fn each_mistake_has_its_own_sentence() {
+    let nqn = "nqn.2026-01.org.example:a";
+    for (text, sentence) in [
+        ("http://x/", "an address begins with nvme+rdma:// or nvme+tcp://, this one with `http://`"),
+        ("nvme+rdma:///", "`` is neither a host name, nor an IPv4 address, nor an IPv6 address in brackets"),
+        ("nvme+rdma://10.0.0.256/", "`10.0.0.256` is neither"),
+        ("nvme+rdma://a:0/", "`0` is not a port number"),
+        ("nvme+rdma://a:65536/", "`65536` is not a port number"),
+        ("nvme+rdma://a:+1/", "`+1` is not a port number"),
+        ("nvme+rdma://a/di%0Ask", "`di\nsk` is not a subsystem: the NQN holds a control character at byte 2"),
+        ("nvme+rdma://a/nqn.%zz", "`nqn.%zz` is not percent-encoded text"),
+        ("nvme+rdma://a/nqn.%f", "`nqn.%f` is not percent-encoded text"),
+        ("nvme+rdma://a/?speed=9", "there is no option `speed`"),
+        ("nvme+rdma://a/?ns=1&ns=2", "option `ns` is given twice"),
+        ("nvme+rdma://a/?ns=0", "option ns: `0` is not a namespace identifier"),
+        ("nvme+rdma://a/?depth=1025", "option depth: `1025` is not a number from 1 to 1024"),
+        ("nvme+rdma://a/?provider=rxe", "option provider: `rxe` is not `auto`, `iwarp` or `verbs`"),
+        ("nvme+tcp://a/?crc=on", "there is no option `crc`"),
+        ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst`"),
+        ("nvme+tcp://a/?hdgst=1", "option hdgst: `1` is not `on` or `off`"),
+        ("nvme+tcp://a/?congestion=", "option congestion: `` is not the name"),
+        ("nvme+rdma://a/?hostid=7", "option hostid: `7` is not a UUID"),
+    ] {
+        let error = parse(text).expect_err(text).to_string();
+        assert!(error.starts_with(sentence), "{text}: {error}");
+    }
+    let long = format!("nvme+rdma://a/{nqn}{}", "x".repeat(223 - nqn.len()));
+    assert!(parse(&long).is_ok());
+    assert!(parse(&format!("{long}x")).is_err());
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_an_address_that_is_written_as_it_is_read_or_is_refused(
+        text in ".{0,60}",
+        tail in "[a-z0-9.:%/?&=+\\[\\]-]{0,60}",
+    ) {
+        for text in [text, format!("nvme+rdma://{tail}"), format!("nvme+tcp://a/{tail}"), format!("nvme+rdma://[::1]:4420/{tail}")] {
+            if let Ok(url) = parse(&text) {
+                proptest::prop_assert_eq!(parse(&url.to_string()), Ok(url));
+            }
+        }
+    }
+}
