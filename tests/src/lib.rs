@@ -3,6 +3,7 @@
 mod port;
 mod program;
 pub mod raw_host;
+pub mod raw_tcp;
 pub mod recording;
 mod service;
 pub mod world;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
+use ringfab_target::config::Transport;
 use ringfab_target::control::Manager;
 use ringfab_target::service::Running;
 use ringfab_target::{Config, Identity, Target};
@@ -102,11 +104,15 @@ impl TestTarget {
     /// # Panics
     /// Never: the URL is well formed.
     pub fn url(&self, parameters: &str) -> Url {
-        Self::url_at(self.address, parameters)
+        self.url_at(self.address, parameters)
     }
 
-    fn url_at(address: SocketAddr, parameters: &str) -> Url {
-        format!("nvme+rdma://{address}/{NQN}?provider=iwarp{parameters}").parse().expect("a URL")
+    fn url_at(&self, address: SocketAddr, parameters: &str) -> Url {
+        let text = match self.config.listeners[0].transport {
+            Transport::Rdma => format!("nvme+rdma://{address}/{NQN}?provider=iwarp{parameters}"),
+            Transport::Tcp => format!("nvme+tcp://{address}/{NQN}?{}", parameters.trim_start_matches('&')),
+        };
+        text.parse().expect("a URL")
     }
 
     /// Attaches to it.
@@ -122,7 +128,18 @@ impl TestTarget {
     /// # Panics
     /// When it cannot.
     pub fn attach_at(&self, address: SocketAddr) -> Controller {
-        let url = Self::url_at(address, "");
+        Self::attach_by(self.url_at(address, ""))
+    }
+
+    /// Attaches to it with options of an address, each behind an ampersand.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn attach_with(&self, parameters: &str) -> Controller {
+        Self::attach_by(self.url(parameters))
+    }
+
+    fn attach_by(url: Url) -> Controller {
         let host = HostIdentity::for_url(&url).expect("an identity");
         let options = ConnectOptions::new(url, host);
         Controller::connect(options, EngineOptions::default()).expect("an attached controller")

@@ -132,11 +132,11 @@ fn next_event(host: &mut Host) -> HostEvent {
 /// One test, since it counts for the whole process.
 #[test]
 fn twenty_five_thousand_reads_and_writes_allocate_nothing_on_either_end() {
-    let in_capsule = "";
-    let by_rdma = "in_capsule_bytes = 0\n";
-    for (disk, listener) in
-        [("null", in_capsule), ("memory", in_capsule), ("null", by_rdma), ("memory", by_rdma)]
-    {
+    let fetched = "in_capsule_bytes = 0\n";
+    let tcp = "transport = \"tcp\"\n";
+    let fetched_by_tcp = "transport = \"tcp\"\nin_capsule_bytes = 0\n";
+    let listeners = ["", fetched, tcp, fetched_by_tcp];
+    for (disk, listener) in listeners.iter().flat_map(|one| [("null", one), ("memory", one)]) {
         let namespace = format!("[[subsystem.namespace]]\n{disk} = \"64MiB\"\nblock_bytes = 512\n");
         let target = TestTarget::with_listener(listener, &namespace);
         let mut load = Load::new(&target);

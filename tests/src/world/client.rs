@@ -277,7 +277,13 @@ fn pool() -> Vec<ClassLayout> {
 }
 
 fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions {
-    let url = format!("nvme+rdma://{}/{NQN}?provider=iwarp&ns={NSID}", server.address());
+    let address = server.address();
+    let url = if scenario.tcp {
+        let [header, data] = scenario.digests.map(|on| if on { "on" } else { "off" });
+        format!("nvme+tcp://{address}/{NQN}?ns={NSID}&hdgst={header}&ddgst={data}")
+    } else {
+        format!("nvme+rdma://{address}/{NQN}?provider=iwarp&ns={NSID}")
+    };
     let id = format!("00000000-0000-4000-8000-{number:012}");
     let host = HostIdentity {
         nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{id}"),

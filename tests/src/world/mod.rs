@@ -88,7 +88,7 @@ impl Simulation {
         let target = world.add_host("target");
         let bytes = scenario.clients * scenario.sectors * SECTOR_BYTES as u64;
         world.add_disk(target, DISK, bytes, scenario.disk.clone());
-        let server = Server::new(&world, target, scenario.block_bytes, scenario.target_pool.clone());
+        let server = Server::new(&world, target, &scenario);
         let clients: Vec<Client> =
             (0..scenario.clients).map(|number| Client::new(&world, &server, &scenario, number)).collect();
         let hosts = clients.iter().map(|client| client.host).collect();

@@ -39,6 +39,10 @@ pub struct Scenario {
     pub incidents: Incidents,
     /// The mean time between two incidents.
     pub calm: Duration,
+    /// NVMe/TCP instead of NVMe/RDMA.
+    pub tcp: bool,
+    /// Header and data digests, over TCP.
+    pub digests: [bool; 2],
 }
 
 /// What goes wrong in a world.
@@ -72,6 +76,8 @@ impl Scenario {
             reconnect: reconnect(&mut random),
             incidents: Incidents::All,
             calm: Duration::from_millis(random.pick(&[100, 500, 3000])).max(calm_min),
+            tcp: random.one_in(2),
+            digests: [random.one_in(2), random.one_in(2)],
             disk,
             link,
         }

@@ -11,6 +11,8 @@ use ringfab_reactor::{Reactor, Time, Wait};
 use ringfab_target::core::{Core, CoreParts, build};
 use ringfab_target::{Config, Identity, Target};
 
+use super::scenario::Scenario;
+
 /// The path of the disk on the target's host.
 pub const DISK: &str = "/disk";
 
@@ -41,15 +43,17 @@ struct Instance {
 
 impl Server {
     /// A target on a host of the world that serves [`DISK`] there; it is not running yet.
-    pub fn new(world: &World, host: HostId, block_bytes: u32, classes: Vec<ClassLayout>) -> Self {
-        let address = world.address(host);
+    pub fn new(world: &World, host: HostId, scenario: &Scenario) -> Self {
+        let (address, block_bytes) = (world.address(host), scenario.block_bytes);
+        let transport = if scenario.tcp { "tcp" } else { "rdma" };
         let text = format!(
-            "[target]\nstate_dir = \"/state\"\ncores = 1\n[[listener]]\naddress = \"{address}\"\nport = 4420\n\
+            "[target]\nstate_dir = \"/state\"\ncores = 1\n[[listener]]\naddress = \"{address}\"\nport = 4420\ntransport = \"{transport}\"\n\
              [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
              [[subsystem.namespace]]\npath = {DISK:?}\nblock_bytes = {block_bytes}\n"
         );
         let config = Config::parse(&text, "world").expect("a valid configuration");
         let (running, boots, boot_at) = (None, 0, Time::ZERO);
+        let classes = scenario.target_pool.clone();
         Self { world: world.clone(), host, config, classes, running, boots, boot_at }
     }
 
