@@ -110,6 +110,7 @@ impl Command {
                 let command = new(wire::discard(nsid, ranges.count));
                 command.with_data(Direction::ToController, ranges.lease, 0, length)
             }
+            IoOperation::Verify { lba, nlb } => new(wire::verify(nsid, lba, nlb)),
             IoOperation::Flush => new(wire::flush(nsid)),
             IoOperation::WriteZeroes { lba, nlb, deallocate, fua } => {
                 new(wire::write_zeroes(nsid, lba, nlb, deallocate, fua))

@@ -28,6 +28,8 @@ pub struct Namespace {
     pub transfer_blocks_max: u32,
     /// The most blocks of one Write Zeroes; zero when the controller does not do it.
     pub write_zeroes_blocks_max: u32,
+    /// The most blocks of one Verify; zero when the controller does not do it.
+    pub verify_blocks_max: u32,
     /// The most blocks of one range of a Discard; zero when the controller does not do it.
     pub discard_blocks_max: u32,
     /// The most ranges of one Discard.

@@ -68,6 +68,13 @@ pub enum IoOperation {
         /// Which ones.
         ranges: DiscardRanges,
     },
+    /// Have the controller read blocks, without sending them here; an error when it cannot.
+    Verify {
+        /// First block.
+        lba: u64,
+        /// Blocks to read.
+        nlb: u32,
+    },
     /// Compare blocks with `source`; [`Status::COMPARE_FAILURE`] when they differ.
     Compare {
         /// First block.

@@ -31,6 +31,7 @@ fn zeroes_and_compare_do_what_they_say() {
     let controller = target.attach();
     controller.write_at(1, 0, &[0xab; 16_384], false).expect("written");
     assert!(controller.compare(1, 0, &[0xab; 16_384]).expect("compared"));
+    controller.verify(1, 0, 3 << 20).expect("read, in several commands");
     controller.write_zeroes(1, 4096, 4096, true).expect("zeroed");
     assert!(!controller.compare(1, 0, &[0xab; 16_384]).expect("compared"));
     let mut read = vec![0; 16_384];

@@ -240,6 +240,7 @@ mod tests {
             read_only: false,
             transfer_blocks_max: 32,
             write_zeroes_blocks_max: 0,
+            verify_blocks_max: 0,
             discard_blocks_max: 0,
             discard_ranges_max: 0,
             preferred_write_blocks: 1,

@@ -362,6 +362,7 @@ fn request_of(host: &Host, tag: u64, work: &Work) -> Result<Request, Option<Subm
             io(nsid, IoOperation::Compare { lba, nlb, source: copy(data)?, offset: 0 })
         }
         Work::Flush { nsid } => io(nsid, IoOperation::Flush),
+        Work::Verify { nsid, lba, nlb } => io(nsid, IoOperation::Verify { lba, nlb }),
         Work::WriteZeroes { nsid, lba, nlb, deallocate } => {
             io(nsid, IoOperation::WriteZeroes { lba, nlb, deallocate, fua: false })
         }

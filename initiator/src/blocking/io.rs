@@ -106,6 +106,20 @@ impl Controller {
         self.pipeline(work, |_, _| {})
     }
 
+    /// Has the controller read a range of bytes, aligned to blocks, without sending them here.
+    ///
+    /// # Errors
+    /// The first error of the commands that it took; Invalid Command Opcode if the controller has no Verify.
+    pub fn verify(&self, nsid: u32, offset: u64, length: u64) -> Result<(), IoError> {
+        let (namespace, lba, blocks) = self.aligned(nsid, offset, length)?;
+        let most = match namespace.verify_blocks_max {
+            0 => return Err(IoError::Status(Status::INVALID_OPCODE)),
+            most => most,
+        };
+        let work = |(lba, nlb)| Work::Verify { nsid, lba, nlb };
+        self.pipeline(chunks(lba, blocks, most).map(work), |_, _| {})
+    }
+
     /// Compares bytes, aligned to blocks, with `source`; `false` when they differ.
     ///
     /// # Errors

@@ -63,6 +63,7 @@ pub(super) enum Work {
     Write { nsid: u32, lba: u64, nlb: u32, data: Vec<u8>, fua: bool },
     Compare { nsid: u32, lba: u64, nlb: u32, data: Vec<u8> },
     Flush { nsid: u32 },
+    Verify { nsid: u32, lba: u64, nlb: u32 },
     WriteZeroes { nsid: u32, lba: u64, nlb: u32, deallocate: bool },
     Discard { nsid: u32, ranges: Vec<BlockRange> },
     AdminRead { entry: SubmissionEntry, length: usize },

@@ -81,6 +81,7 @@ impl Facts {
             read_only: facts.read_only,
             transfer_blocks_max: (transfer / block_bytes).clamp(1, 65_536),
             write_zeroes_blocks_max: if self.controller.write_zeroes { limit(self.limits.wzsl) } else { 0 },
+            verify_blocks_max: if self.controller.verify { limit(self.limits.vsl) } else { 0 },
             discard_blocks_max: if self.controller.discard { or_all(self.limits.dmrsl) } else { 0 },
             discard_ranges_max: if self.limits.dmrl == 0 { 256 } else { u32::from(self.limits.dmrl) },
             preferred_write_blocks: facts.preferred_write_blocks,

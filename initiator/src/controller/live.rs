@@ -314,7 +314,9 @@ fn check_operation(namespace: &Namespace, operation: &IoOperation) -> Result<(),
             let room = (source.len() as u64).saturating_sub(u64::from(*offset));
             check(*lba, *nlb, transfer, Some(room))
         }
-        IoOperation::WriteZeroes { lba, nlb, .. } => check(*lba, *nlb, 65_536, None),
+        IoOperation::WriteZeroes { lba, nlb, .. } | IoOperation::Verify { lba, nlb } => {
+            check(*lba, *nlb, 65_536, None)
+        }
         IoOperation::Flush | IoOperation::Discard { .. } => Ok(()),
     }
 }

@@ -135,6 +135,7 @@ pub(crate) mod tests {
             read_only: false,
             transfer_blocks_max: 32,
             write_zeroes_blocks_max: 65536,
+            verify_blocks_max: 65536,
             discard_blocks_max: 65536,
             discard_ranges_max: 256,
             preferred_write_blocks: 1,

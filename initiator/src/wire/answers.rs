@@ -101,6 +101,7 @@ pub(crate) struct ControllerFacts {
     pub(crate) maxcmd: u16,
     pub(crate) write_zeroes: bool,
     pub(crate) discard: bool,
+    pub(crate) verify: bool,
     pub(crate) volatile_write_cache: bool,
     /// Whether it has the Disconnect command.
     pub(crate) disconnect: bool,
@@ -128,6 +129,7 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
         maxcmd: page.maxcmd.get(),
         discard: page.oncs.dataset_management(),
         write_zeroes: page.oncs.write_zeroes(),
+        verify: page.oncs.verify(),
         volatile_write_cache: page.vwc.present(),
         disconnect: page.ofcs.disconnect(),
         keyed_sgl: page.sgls.keyed(),
@@ -140,6 +142,8 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
 /// Limits of the NVM Command Set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NvmLimits {
+    /// Verify Size Limit, as MDTS.
+    pub(crate) vsl: u8,
     /// Write Zeroes Size Limit, as MDTS.
     pub(crate) wzsl: u8,
     /// Dataset Management Ranges Limit; zero for none.
@@ -151,7 +155,7 @@ pub(crate) struct NvmLimits {
 /// Reads the data of an Identify command.
 pub(crate) fn parse_nvm_limits(data: &[u8]) -> NvmLimits {
     let page: &IdentifyNvmController = structure(data);
-    NvmLimits { wzsl: page.wzsl, dmrl: page.dmrl, dmrsl: page.dmrsl.get() }
+    NvmLimits { vsl: page.vsl, wzsl: page.wzsl, dmrl: page.dmrl, dmrsl: page.dmrsl.get() }
 }
 
 /// Appends the namespaces of an active list, from the data of an Identify command.

@@ -41,6 +41,10 @@ pub(crate) fn compare(nsid: u32, lba: u64, nlb: u32) -> SubmissionEntry {
     SubmissionEntry::compare(NO_CID, nsid, lba, nlb)
 }
 
+pub(crate) fn verify(nsid: u32, lba: u64, nlb: u32) -> SubmissionEntry {
+    SubmissionEntry::verify(NO_CID, nsid, lba, nlb)
+}
+
 pub(crate) fn write_zeroes(nsid: u32, lba: u64, nlb: u32, deallocate: bool, fua: bool) -> SubmissionEntry {
     SubmissionEntry::write_zeroes(NO_CID, nsid, lba, nlb, deallocate, fua)
 }

@@ -14,7 +14,7 @@ use crate::command::{Command, dword_offset};
 use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::namespace::Namespace;
-use crate::subsystem::NSID_MAX;
+use crate::subsystem::{NSID_BROADCAST, NSID_MAX};
 
 const CNS: u16 = dword_offset(10);
 const CNTID: u16 = dword_offset(10) + 2;
@@ -50,6 +50,10 @@ pub(super) fn identify(controller: &Controller, command: Command<'_>) -> Result<
             in_range(controller, command)?.as_deref().map_or_else(empty, namespace::independent)
         }
         Cns::NAMESPACE_CONTROLLERS => {
+            // Of no particular namespace there is no such list (section 5.17.2.12).
+            if command.nsid() == NSID_BROADCAST {
+                return Err(Failure::invalid_field(NSID));
+            }
             active(controller, command)?;
             Page::of(&controller::controllers(controller, command.u16(CNTID)))
         }

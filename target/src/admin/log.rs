@@ -53,6 +53,7 @@ pub(super) fn get_log_page(
     if !pages(controller).contains(&request.page) {
         return Err(Failure::at(Status::INVALID_LOG_PAGE, LID));
     }
+    check_nsid(command)?;
     let page = build(controller, context, command, request)?;
     let bytes = cut(&page.into_bytes(), request)?;
     if !request.retain_event {
@@ -100,10 +101,7 @@ fn build(
     Ok(match request.page {
         LogId::SUPPORTED_LOG_PAGES => supported(controller),
         LogId::ERROR_INFORMATION => errors::page(controller),
-        LogId::SMART => {
-            check_health_nsid(command)?;
-            health::page(controller, context)
-        }
+        LogId::SMART => health::page(controller, context),
         LogId::FIRMWARE_SLOT => firmware_slot(),
         LogId::CHANGED_NAMESPACE_LIST => changed_namespaces(controller),
         LogId::COMMAND_EFFECTS => effects::commands(controller, command.u8(CSI))?,
@@ -114,8 +112,8 @@ fn build(
     })
 }
 
-/// Health is not kept by namespace (LPA bit 0 is clear).
-fn check_health_nsid(command: Command<'_>) -> Result<(), Failure> {
+/// No page is about one namespace, not even that of health (LPA bit 0 is clear).
+fn check_nsid(command: Command<'_>) -> Result<(), Failure> {
     if matches!(command.nsid(), 0 | NSID_BROADCAST) { Ok(()) } else { Err(Failure::invalid_field(NSID)) }
 }
 

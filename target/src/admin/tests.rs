@@ -197,6 +197,10 @@ fn the_list_of_controllers_has_those_of_the_subsystem() {
     assert_eq!((u16_at(&page, 0), u16_at(&page, 2), u16_at(&page, 4)), (2, controller.id(), second.id()));
     let from_second = SubmissionEntry::identify(1, 0x13, 0, second.id(), 0);
     assert_eq!(u16_at(&bytes(&controller, &from_second), 0), 1);
+    assert_eq!(u16_at(&bytes(&controller, &identify(0x12, 1)), 0), 2);
+    for (nsid, status) in [(u32::MAX, Status::INVALID_FIELD), (2, Status::INVALID_NAMESPACE)] {
+        assert_eq!(refusal(&controller, &identify(0x12, nsid)), (status, Some(4)));
+    }
 }
 
 #[test]
@@ -402,8 +406,10 @@ fn health_counts_what_queues_have_done() {
     assert_eq!((page[0], page[3], page[4], page[5]), (0, 100, 10, 0));
     assert_eq!((u64_at(&page, 32), u64_at(&page, 48)), (1, 2));
     assert_eq!((u64_at(&page, 64), u64_at(&page, 80)), (1, 1));
-    let of_namespace = SubmissionEntry::get_log_page(1, 0x02, 1, 0, 512, false);
-    assert_eq!(refusal(&controller, &of_namespace), (Status::INVALID_FIELD, Some(4)));
+    for page in [0x00, 0x01, 0x02, 0x03, 0x04, 0x05] {
+        let of_namespace = SubmissionEntry::get_log_page(1, page, 1, 0, 512, false);
+        assert_eq!(refusal(&controller, &of_namespace), (Status::INVALID_FIELD, Some(4)));
+    }
 }
 
 #[test]

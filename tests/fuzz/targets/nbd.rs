@@ -61,6 +61,7 @@ fn named(name: &str) -> Export {
         read_only: false,
         transfer_blocks_max: 32,
         write_zeroes_blocks_max: 65536,
+        verify_blocks_max: 65536,
         discard_blocks_max: 65536,
         discard_ranges_max: 256,
         preferred_write_blocks: 8,

@@ -4,6 +4,7 @@
 nqn=nqn.2026-11.org.ringfab:kernel
 ready=/tmp/ready
 pid_file=/tmp/target.pid
+socket=/tmp/control.sock
 
 # One subsystem, namespace 1 a file with 512-byte blocks, namespace 2 memory with 4096-byte blocks. The file outlives a
 # restart. `of_target` may name another provider than the lane's, `listener` hold more lines for the listener's table.
@@ -15,6 +16,8 @@ start_target() {
 state_dir = "/tmp/state"
 cores = 2
 log = "info,ringfab_target=debug,ringfab_fabric=debug"
+[control]
+socket = "$socket"
 [[listener]]
 address = "$ours"
 provider = "${of_target:-$provider}"

@@ -83,3 +83,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn without_a_write_cache_every_write_is_durable() {
+    let work = |command| io_work(&command, |_| Some(VIEW)).expect("it lies within the namespace").0.durable();
+    let Work::Write { durable, .. } = work(SubmissionEntry::write(1, 1, 0, 1, false)) else {
+        panic!("a write")
+    };
+    assert!(durable);
+    let zeroes = SubmissionEntry::write_zeroes(1, 1, 0, 1, false, false);
+    let Work::WriteZeroes { durable, .. } = work(zeroes) else { panic!("zeroes") };
+    assert!(durable);
+    let Work::Copy(copying) = work(SubmissionEntry::copy(1, 1, 0, 1)) else { panic!("a copy") };
+    assert!(copying.durable);
+    let read = SubmissionEntry::read(1, 1, 0, 1);
+    assert_eq!(work(read), io_work(&read, |_| Some(VIEW)).expect("the same").0);
+}
