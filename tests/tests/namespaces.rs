@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::Access;
+use ringfab_initiator::IoError;
 use ringfab_initiator::blocking::Controller;
 use ringfab_spec::log::LogId;
 use ringfab_spec::{IntoBytes, Status, SubmissionEntry};
@@ -55,19 +56,28 @@ fn verify(host: &Controller, region: u64, over: &AtomicBool) -> u32 {
     rounds
 }
 
-/// Descriptors of this process.
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("they are listed").count()
+/// Descriptors of this process that are of files below a folder.
+fn descriptors(folder: &Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("they are listed").flatten();
+    // One that was closed meanwhile is none.
+    all.filter_map(|one| std::fs::read_link(one.path()).ok()).filter(|path| path.starts_with(folder)).count()
 }
+
+const WORKED_ON: &str = "[[subsystem.namespace]]\nmemory = \"4MiB\"\nblock_bytes = 4096\n";
 
 #[test]
 fn hosts_work_on_while_others_come_go_and_grow() {
+    come_go_and_grow(&TestTarget::with_target("cores = 2\nspin_us = 20", WORKED_ON));
+}
+
+#[test]
+fn hosts_of_nvme_tcp_work_on_while_others_come_go_and_grow() {
+    come_go_and_grow(&TestTarget::with_listener("transport = \"tcp\"", WORKED_ON));
+}
+
+fn come_go_and_grow(target: &TestTarget) {
     const ROUNDS: usize = 12;
     let folder = tempfile::tempdir().expect("a folder");
-    let target = TestTarget::with_target(
-        "cores = 2\nspin_us = 20",
-        "[[subsystem.namespace]]\nmemory = \"4MiB\"\nblock_bytes = 4096\n",
-    );
     let mut manager = target.manager();
     let hosts: Vec<Controller> = (0..3).map(|_| target.attach()).collect();
     let (over, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -82,7 +92,6 @@ fn hosts_work_on_while_others_come_go_and_grow() {
         }
         // What fails must not leave the others working for ever.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let mut before = None;
             for round in 0..ROUNDS {
                 let grows = add(&mut manager, file(folder.path(), "grows", MIB));
                 let scratch = add(&mut manager, json!({ "memory": "2MiB", "nsid": 9 }));
@@ -101,17 +110,58 @@ fn hosts_work_on_while_others_come_go_and_grow() {
                 manager.remove(None, 2).expect("it is there");
                 all_see(2, None);
                 all_see(9, None);
+                wait_until("all disks are closed", || {
+                    manager.list().len() == 1 && descriptors(folder.path()) == 0
+                });
                 manager.poll();
-                // The first round may open what stays open.
-                before = before.or(Some(descriptors()));
             }
-            let before = before.expect("there were rounds");
-            wait_until("all disks are closed", || manager.list().len() == 1 && descriptors() <= before);
         }));
         over.store(true, Ordering::Relaxed);
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
     assert!(rounds.load(Ordering::Relaxed) >= 3, "the hosts worked meanwhile");
+}
+
+/// Works on a namespace that comes and goes: how often that went well.
+fn hammer(host: &Controller, nsid: u32, over: &AtomicBool) -> u32 {
+    let (mut worked, data) = (0, [9; 64 << 10]);
+    while !over.load(Ordering::Relaxed) {
+        let outcome = host.write_at(nsid, 0, &data, false).and_then(|()| host.flush(nsid));
+        match outcome {
+            Ok(()) => worked += 1,
+            Err(IoError::Status(status)) if status.code() == Status::INVALID_NAMESPACE => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    worked
+}
+
+#[test]
+fn hosts_that_work_on_a_namespace_while_it_goes_are_told_that_there_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = TestTarget::with_target("cores = 2\nspin_us = 20", WORKED_ON);
+    let mut manager = target.manager();
+    let hosts: Vec<Controller> = (0..2).map(|_| target.attach()).collect();
+    let (over, worked) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for host in &hosts {
+            let (over, worked) = (&over, &worked);
+            scope.spawn(move || worked.fetch_add(hammer(host, 2, over), Ordering::Relaxed));
+        }
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for round in 0..20 {
+                let name = format!("disk-{round}");
+                assert_eq!(add(&mut manager, file(folder.path(), &name, MIB)).nsid, 2);
+                let path = folder.path().join(&name);
+                wait_until("it is written", || std::fs::read(&path).is_ok_and(|bytes| bytes[0] == 9));
+                manager.remove(None, 2).expect("it is there");
+                wait_until("its disks are closed", || descriptors(folder.path()) == 0);
+            }
+        }));
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    assert!(worked.load(Ordering::Relaxed) >= 20);
 }
 
 #[test]

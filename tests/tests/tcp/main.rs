@@ -1,6 +1,7 @@
 //! NVMe/TCP: the commands of an ordinary host, and hosts that are none.
 
 mod attach;
+mod commands;
 mod hostile;
 mod replay;
 mod slow;
