@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC.
+# The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC and over
+# NVMe/TCP.
 #
 # It makes an ext4 image, serves it, attaches it as a file by FUSE, mounts that, copies a real file tree in, detaches,
 # checks the file system, attaches it again over NBD, compares every byte, and measures. All that it makes lies in one
@@ -8,7 +9,7 @@
 #   RINGFAB_BIN_DIR   a folder with ringfab-target and ringfab, instead of building them
 #   RINGFAB_PROFILE   release (the default) or debug
 #   DEMO_MIB          how much of the file tree to copy, in MiB: 300, or 8 with fuse2fs
-#   DEMO_SECONDS      how long each measurement lasts: 5
+#   DEMO_SECONDS      how long each of the ten measurements lasts: 5
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -27,6 +28,7 @@ main() {
     say "Starting a target on the images"
     start_target "$TMP/disk.img" "$TMP/scratch.img"
     note "$URL"
+    note "$URL_TCP"
     copy_in
     check_file_system
     compare_over_nbd
@@ -125,7 +127,8 @@ check_file_system() {
 }
 
 compare_over_nbd() {
-    say "Attaching it again, over NBD, and comparing every byte"
+    say "Attaching it again, over NVMe/TCP and NBD, and comparing every byte"
+    TRANSPORT=tcp
     start_nbd 1
     local begun spent
     begun=$(now_ms)
@@ -133,7 +136,7 @@ compare_over_nbd() {
     spent=$(($(now_ms) - begun))
     stop_cleanly "ringfab nbd" "$NBD"
     cmp "$TMP/disk.img" "$TMP/copy.img" || fail "what NBD delivers is not what is on the disk"
-    remember "read over NBD" "$IMAGE_MIB MiB in $(seconds "$spent") ($(rate "$IMAGE_MIB" "$spent")), identical"
+    remember "read over NVMe/TCP, NBD" "$IMAGE_MIB MiB in $(seconds "$spent") ($(rate "$IMAGE_MIB" "$spent")), identical"
     compare_tree
     rm -f "$TMP/copy.img"
 }
@@ -155,16 +158,22 @@ measure() {
         not_run "this fio has no NBD engine, nothing was measured"
         return
     fi
-    say "Measuring with fio over NBD (about $((${DEMO_SECONDS:-5} * 5)) seconds)"
-    start_nbd 2
-    # In the background, because ctrl-C would reach it too, and what fio does in its signal handler can lock it up for ever.
-    start fio env URI="$NBD_URI" RUNTIME="${DEMO_SECONDS:-5}" fio --minimal configs/fio/nbd-speed.fio
-    wait "$STARTED" || fail "fio failed"
-    stop_cleanly "ringfab nbd" "$NBD"
-    local line
-    while IFS= read -r line; do
-        remember "${line%%|*}" "${line#*|}"
-    done < <(read_fio "$TMP/fio.log")
+    say "Measuring with fio over NBD, by each transport (about $((${DEMO_SECONDS:-5} * 10)) seconds)"
+    local job rdma tcp
+    for TRANSPORT in rdma tcp; do
+        start_nbd 2
+        # In the background, because ctrl-C would reach it too, and what fio does in its signal handler can lock it up for
+        # ever.
+        start fio env URI="$NBD_URI" RUNTIME="${DEMO_SECONDS:-5}" fio --minimal configs/fio/nbd-speed.fio
+        wait "$STARTED" || fail "fio failed"
+        stop_cleanly "ringfab nbd" "$NBD"
+        read_fio "$TMP/fio.log" >"$TMP/fio.$TRANSPORT"
+    done
+    # A line for each transport, those of a job beside each other.
+    while IFS='|' read -r job rdma tcp; do
+        remember "$job" "rdma $rdma"
+        remember "" "tcp  $tcp"
+    done < <(paste -d "|" "$TMP/fio.rdma" <(cut -d "|" -f 2 "$TMP/fio.tcp"))
 }
 
 # fio's terse lines as `job|figures`. A job reads or writes: the one that moved bytes is shown.
@@ -193,7 +202,7 @@ rate() { awk -v mib="$1" -v ms="$2" 'BEGIN { printf "%.0f MiB/s", mib * 1000 / (
 
 show_summary() {
     printf '\n'
-    say "Done. A remote disk over the software RNIC, target and initiator on this machine ($(nproc) cores):"
+    say "Done. A remote disk over the software RNIC and over NVMe/TCP, target and initiator on this machine ($(nproc) cores):"
     printf '    %s\n' "${SUMMARY[@]}"
 }
 

@@ -174,8 +174,11 @@ find_programs() {
 
 NQN=nqn.2024-01.org.example:scripts
 
-# Starts a target on a loopback port of the kernel's choice, for the namespaces given as image files, in that order.
-# The URL without a namespace is in URL.
+# How the commands below attach: rdma or tcp.
+TRANSPORT=rdma
+
+# Starts a target on loopback ports of the kernel's choice, one for each transport, for the namespaces given as image files,
+# in that order. Their URLs without a namespace are in URL and URL_TCP.
 start_target() {
     local ready="$TMP/target.ready"
     write_config "$@" >"$TMP/target.toml"
@@ -183,7 +186,8 @@ start_target() {
     start target ringfab-target serve --config "$TMP/target.toml" --ready-file "$ready"
     TARGET=$STARTED
     wait_for "the target" "$TARGET" 15 test -s "$ready"
-    URL="nvme+rdma://$(head -n 1 "$ready")/$NQN"
+    URL="nvme+rdma://$(sed -n 1p "$ready")/$NQN"
+    URL_TCP="nvme+tcp://$(sed -n 2p "$ready")/$NQN"
 }
 
 # The configuration of such a target; configs/full.toml explains every key.
@@ -197,6 +201,11 @@ state_dir = "$TMP/state"
 address = "127.0.0.1"
 port = 0
 
+[[listener]]
+address = "127.0.0.1"
+port = 0
+transport = "tcp"
+
 [[subsystem]]
 nqn = "$NQN"
 allow_any_host = true
@@ -205,7 +214,12 @@ CONFIG
 }
 
 # The URL of one namespace.
-namespace_url() { printf '%s?ns=%s&provider=iwarp' "$URL" "$1"; }
+namespace_url() {
+    case "$TRANSPORT" in
+    rdma) printf '%s?ns=%s&provider=iwarp' "$URL" "$1" ;;
+    tcp) printf '%s?ns=%s' "$URL_TCP" "$1" ;;
+    esac
+}
 
 # Serves a namespace on a Unix socket; its pid is in NBD and its URI in NBD_URI.
 start_nbd() {

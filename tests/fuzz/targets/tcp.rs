@@ -1,0 +1,112 @@
+//! The engine of NVMe/TCP against a hostile peer, from either end: noise, or PDUs with the lengths and digests that they
+//! should have, so that what lies behind those is reached as well.
+#![no_main]
+
+#[path = "../../../common/proto/tests/tcp/support.rs"]
+mod support;
+
+use libfuzzer_sys::fuzz_target;
+use ringfab_proto::crc;
+use ringfab_proto::tcp::{CommandData, ControllerConfig, EngineError, Event, HostConfig, Source};
+use ringfab_spec::SubmissionEntry;
+
+use support::{End, controller_config, digests, host_config, pair};
+
+const GUARD: u8 = 0x5a;
+const BYTES: u32 = 4096;
+
+fuzz_target!(|input: &[u8]| {
+    let [flags, chunk, stream @ ..] = input else { return };
+    let used = (flags & 1 != 0, flags & 2 != 0);
+    let mut end = if flags & 4 == 0 { controller(used) } else { host(used) };
+    end.direct = flags & 8 != 0;
+    let stream = if flags & 16 == 0 { stream.to_vec() } else { framed(stream, used) };
+    let result = stream.chunks(usize::from(*chunk) + 1).try_for_each(|piece| end.input(piece));
+    let sent = end.output();
+    if let Err(EngineError::Violation(_)) = result {
+        // With data in front of it, if they were being sent.
+        let terminates = [[2, 0, 24], [3, 0, 24]];
+        assert!(sent.windows(3).any(|window| terminates.iter().any(|start| window == start)), "nothing said");
+    }
+    assert!(
+        end.memory.get(&3).is_none_or(|memory| memory.iter().all(|byte| *byte == GUARD)),
+        "a source was written"
+    );
+    let ended = end.events.iter().filter(|event| matches!(event, Event::TransferEnd { .. })).count();
+    assert!(ended <= 2, "more transfers ended than were asked for");
+});
+
+fn configs((header, data): (bool, bool)) -> (HostConfig, ControllerConfig) {
+    (HostConfig { digests: digests(header, data), ..host_config() }, controller_config())
+}
+
+/// A controller that has asked for two transfers.
+fn controller(used: (bool, bool)) -> End {
+    let (host, controller) = configs(used);
+    let mut end = pair(host, controller).1;
+    for cid in 0..2 {
+        let tag = end.engine.request(cid, 0, BYTES).expect("a tag");
+        end.transfers.insert(tag, vec![0; BYTES as usize]);
+    }
+    end.output();
+    end
+}
+
+/// A host with two commands each way outstanding.
+fn host(used: (bool, bool)) -> End {
+    let (host, controller) = configs(used);
+    let mut end = pair(host, controller).0;
+    for (handle, fill) in [(1, 0), (2, 0), (3, GUARD)] {
+        end.memory.insert(handle, vec![fill; BYTES as usize]);
+    }
+    let memory = |handle| Source { handle, offset: 0, length: BYTES };
+    let data = [
+        CommandData::ToHost(memory(1)),
+        CommandData::ToHost(memory(2)),
+        CommandData::ToController(memory(3)),
+        CommandData::ToController(memory(3)),
+    ];
+    for (cid, data) in (0..).zip(data) {
+        end.engine.submit(SubmissionEntry::flush(cid, 1), data).expect("room");
+    }
+    end.output();
+    end
+}
+
+/// Takes the stream as PDUs: a type, flags and the length of the data, then header and data.
+fn framed(mut stream: &[u8], (header_digest, data_digest): (bool, bool)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let [pdu_type, flags, length, rest @ ..] = stream {
+        let hlen = match pdu_type % 10 {
+            0 | 1 => 128,
+            4 => 72,
+            _ => 24,
+        };
+        let length = usize::from(*length) * usize::from([4, 6, 7].contains(&(pdu_type % 10)));
+        let (header, rest) = rest.split_at(rest.len().min(hlen - 8));
+        let (data, rest) = rest.split_at(rest.len().min(length));
+        let front = hlen + if header_digest { 4 } else { 0 };
+        let with_data = data_digest && !data.is_empty();
+        let plen = front + data.len() + if with_data { 4 } else { 0 };
+        let flags = flags & 0xc | u8::from(header_digest) | u8::from(with_data) << 1;
+        let mut pdu = vec![pdu_type % 10, flags, hlen as u8, if data.is_empty() { 0 } else { front as u8 }];
+        pdu.extend((plen as u32).to_le_bytes());
+        pdu.extend(header);
+        pdu.resize(hlen, 0);
+        if !data.is_empty() && hlen == 24 {
+            // A data length that fits, so that what follows it is looked at.
+            pdu[16..20].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        }
+        if header_digest {
+            let digest = crc::of(&pdu);
+            pdu.extend(digest);
+        }
+        pdu.extend(data);
+        if with_data {
+            pdu.extend(crc::of(data));
+        }
+        bytes.extend(pdu);
+        stream = rest;
+    }
+    bytes
+}
