@@ -11,6 +11,7 @@
 //! | `crc` | `on` or `off`: whether we ask for MPA CRCs |
 //! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
 //! | `congestion` | the congestion control of the kernel's TCP, over TCP |
+//! | `dscp` | the class of service of what is sent, 0 to 63, over TCP |
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -69,6 +70,8 @@ pub struct TcpOptions {
     pub data_digest: bool,
     /// Congestion control by name; the system's default when none.
     pub congestion: Option<String>,
+    /// Differentiated Services Code Point of what is sent.
+    pub dscp: Option<u8>,
 }
 
 /// A machine, by address or by name.
@@ -109,7 +112,7 @@ pub enum UrlError {
     /// An option that does not exist.
     #[error(
         "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive; for RDMA provider and crc; for \
-         TCP hdgst, ddgst and congestion"
+         TCP hdgst, ddgst, congestion and dscp"
     )]
     Option(String),
     /// An option given twice.
@@ -190,7 +193,7 @@ impl Url {
         match name {
             // What only the other transport has is no option here.
             "provider" | "crc" if self.transport != Transport::Rdma => Err(UrlError::Option(name.to_owned())),
-            "hdgst" | "ddgst" | "congestion" if self.transport != Transport::Tcp => {
+            "hdgst" | "ddgst" | "congestion" | "dscp" if self.transport != Transport::Tcp => {
                 Err(UrlError::Option(name.to_owned()))
             }
             "ns" => set(&mut self.namespace, "ns", parse_namespace(value)?),
@@ -229,6 +232,10 @@ impl Url {
                 self.tcp.data_digest = choose("ddgst", value, ON_OR_OFF, &SWITCH)?;
                 Ok(())
             }
+            "dscp" => {
+                let expected = "a number from 0 to 63";
+                set(&mut self.tcp.dscp, "dscp", number("dscp", value, 0, 63, expected)? as u8)
+            }
             "congestion" => set(&mut self.tcp.congestion, "congestion", check_congestion(value)?),
             _ => Err(UrlError::Option(name.to_owned())),
         }
@@ -249,6 +256,7 @@ impl Url {
         push("hdgst", self.tcp.header_digest.then(|| "on".to_owned()));
         push("ddgst", self.tcp.data_digest.then(|| "on".to_owned()));
         push("congestion", self.tcp.congestion.clone());
+        push("dscp", self.tcp.dscp.map(|dscp| dscp.to_string()));
         options
     }
 }

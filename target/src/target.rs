@@ -203,6 +203,7 @@ impl Controllers {
 impl Listener {
     fn new(config: &ListenerConfig) -> Self {
         let limits = ControllerLimits {
+            transport: config.transport,
             queue_entries_max: config.queue_depth_max,
             io_queues_max: config.io_queues_max,
             in_capsule_bytes: config.in_capsule_bytes,

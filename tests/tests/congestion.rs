@@ -1,4 +1,4 @@
-//! The TCP congestion control that a listener or a connection asks for is the one that the kernel uses, on that end only.
+//! The options of TCP that a listener or a connection asks for are those that the kernel uses, on that end only.
 
 use std::time::{Duration, Instant};
 
@@ -73,4 +73,26 @@ fn each_end_uses_the_congestion_control_that_it_was_told_and_leaves_the_other_al
     let _host = attached(&target, Some(other.clone()));
     assert_eq!(in_use("dport", &target, &known), two(&other), "the connections'");
     assert_eq!(in_use("sport", &target, &known), two(&default));
+}
+
+#[test]
+fn each_end_of_nvme_tcp_sends_in_the_class_of_service_that_it_was_told() {
+    if !have("ss") {
+        return not_run("there is no ss to look into the kernel with");
+    }
+    let target = TestTarget::with_listener(
+        "transport = \"tcp\"\ndscp = 26\nuser_timeout_s = 30\nkeep_alive_s = 15",
+        "[[subsystem.namespace]]\nnull = \"1MiB\"\n",
+    );
+    let controller = target.attach_with("&dscp=10");
+    let classes = |end: &str| {
+        let filter = format!("{end} = :{}", target.address().port());
+        let text = run_bounded(10, "ss", &["-tinHo", "--tos", "state", "established", &filter]);
+        assert_eq!(text.contains("timer:(keepalive"), end == "sport", "{text}");
+        let words = text.split_whitespace().filter_map(|word| word.strip_prefix("tos:"));
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(classes("sport"), ["0x68"; 2], "the listener's, of an admin queue and an I/O queue");
+    assert_eq!(classes("dport"), ["0x28"; 2], "the connections'");
+    controller.detach().expect("detached");
 }

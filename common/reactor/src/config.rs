@@ -53,6 +53,8 @@ pub struct SocketOptions {
     pub user_timeout: Option<Duration>,
     /// Idle time before TCP keep-alive probes start.
     pub keep_alive: Option<Duration>,
+    /// Differentiated Services Code Point of what is sent, 0 to 63.
+    pub dscp: Option<u8>,
     /// Send and receive buffer sizes in bytes.
     pub buffer_bytes: Option<u32>,
 }

@@ -14,7 +14,8 @@ use super::quantity::{Limit, Span};
 /// Where the controller is, and how to attach it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConnectArgs {
-    /// nvme+rdma://HOST[:PORT]/[NQN][?ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&crc=on|off]
+    /// nvme+rdma://HOST[:PORT]/[NQN][?ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&crc=on|off], or
+    /// nvme+tcp://HOST[:PORT]/[NQN][?...&hdgst=on|off&ddgst=on|off&congestion=NAME&dscp=N]
     pub(crate) url: Url,
     #[command(flatten)]
     pub(crate) tuning: Tuning,

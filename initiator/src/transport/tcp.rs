@@ -80,7 +80,11 @@ impl TcpQueue {
             address: to.address,
             digests: Digests::default().with_header(options.header_digest).with_data(options.data_digest),
             commands_max: to.size - 1,
-            socket: SocketOptions { congestion: options.congestion.clone(), ..SocketOptions::default() },
+            socket: SocketOptions {
+                congestion: options.congestion.clone(),
+                dscp: options.dscp,
+                ..SocketOptions::default()
+            },
             timeout: to.timeout,
         };
         let connection = tcp.connect(reactor, &parameters)?;

@@ -23,11 +23,12 @@ fn every_part_of_an_address_is_read() {
 
 #[test]
 fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take_over() {
-    let text = "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&hdgst=on&ddgst=on&congestion=cubic";
+    let text =
+        "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&hdgst=on&ddgst=on&congestion=cubic&dscp=26";
     let url = parse(text).expect("a valid address");
     assert_eq!(url.transport, Transport::Tcp);
     let congestion = Some("cubic".to_owned());
-    assert_eq!(url.tcp, TcpOptions { header_digest: true, data_digest: true, congestion });
+    assert_eq!(url.tcp, TcpOptions { header_digest: true, data_digest: true, congestion, dscp: Some(26) });
     assert_eq!(url.to_string(), text);
     assert_eq!(url.with_transport(Transport::Tcp), url);
     let other = url.with_transport(Transport::Rdma).to_string();

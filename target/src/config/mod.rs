@@ -139,6 +139,12 @@ pub struct ListenerConfig {
     pub mpa_revision: u8,
     /// TCP congestion control algorithm; the system's default when none.
     pub congestion: Option<String>,
+    /// Differentiated Services Code Point of what is sent.
+    pub dscp: Option<u8>,
+    /// How long what was sent may stay unacknowledged before the connection is given up (`TCP_USER_TIMEOUT`).
+    pub user_timeout: Option<Duration>,
+    /// How long a connection is idle before TCP looks whether the peer is still there.
+    pub keep_alive: Option<Duration>,
     /// Data that a command capsule may carry, in bytes; a multiple of 16.
     pub in_capsule_bytes: u32,
     /// The largest queue, in entries.

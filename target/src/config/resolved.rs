@@ -86,6 +86,12 @@ struct Listener<'a> {
     mpa_revision: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     congestion: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dscp: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_timeout_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keep_alive_s: Option<u64>,
     in_capsule_bytes: u32,
     queue_depth_max: u32,
     io_queues_max: u16,
@@ -134,6 +140,9 @@ fn listener(config: &ListenerConfig) -> Listener<'_> {
         crc: rdma.then_some(config.crc),
         mpa_revision: rdma.then_some(config.mpa_revision),
         congestion: config.congestion.as_deref(),
+        dscp: config.dscp,
+        user_timeout_s: config.user_timeout.map(|time| time.as_secs()),
+        keep_alive_s: config.keep_alive.map(|time| time.as_secs()),
         in_capsule_bytes: config.in_capsule_bytes,
         queue_depth_max: config.queue_depth_max,
         io_queues_max: config.io_queues_max,

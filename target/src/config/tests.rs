@@ -52,6 +52,11 @@ fn a_listener_for_tcp_has_no_keys_of_rdma() {
     let config = Config::parse(&listener("in_capsule_bytes = 0"), "tcp").unwrap();
     assert_eq!(config.listeners[1].transport, Transport::Tcp);
     assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    let line = "dscp = 26\nuser_timeout_s = 30\nkeep_alive_s = 15";
+    let config = Config::parse(&listener(line), "options").unwrap();
+    assert_eq!(config.listeners[1].dscp, Some(26));
+    assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    assert_eq!(mistakes(&listener("dscp = 64")).len(), 1);
     for line in ["provider = \"auto\"", "crc = true", "mpa_revision = 2"] {
         let key = line.split(' ').next().unwrap();
         let found = mistakes(&listener(line));

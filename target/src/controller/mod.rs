@@ -31,6 +31,7 @@ pub(crate) use registers::{NOT_READY, Registers, VERSION};
 
 pub use crate::admin::{AdminContext, AdminOutcome, Transfer};
 
+use crate::config::Transport;
 use crate::failure::Failure;
 use crate::namespace::Namespace;
 use crate::queue_record::QueueRecord;
@@ -40,6 +41,8 @@ use crate::target::Target;
 /// What a controller may use, by the listener on which its host came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerLimits {
+    /// How its host reaches it.
+    pub transport: Transport,
     /// The largest queue, in entries.
     pub queue_entries_max: u32,
     /// The most I/O queues; zero for a discovery controller.

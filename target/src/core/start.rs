@@ -308,7 +308,13 @@ impl Core {
 
     fn listen(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
         let Env { transports, reactor, .. } = &mut self.env;
-        let socket = SocketOptions { congestion: config.congestion.clone(), ..SocketOptions::default() };
+        let socket = SocketOptions {
+            congestion: config.congestion.clone(),
+            dscp: config.dscp,
+            user_timeout: config.user_timeout,
+            keep_alive: config.keep_alive,
+            ..SocketOptions::default()
+        };
         match config.transport {
             Transport::Rdma => {
                 let parameters = rdma::ListenParameters {

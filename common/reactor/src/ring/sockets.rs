@@ -162,6 +162,14 @@ pub(super) fn tcp_socket(address: SocketAddr, options: &SocketOptions) -> io::Re
         let idle = idle.max(Duration::from_secs(1));
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle))?;
     }
+    if let Some(dscp) = options.dscp {
+        // The two bits below it are the kernel's, for explicit congestion notification.
+        let class = u32::from(dscp) << 2;
+        match address {
+            SocketAddr::V4(_) => socket.set_tos_v4(class)?,
+            SocketAddr::V6(_) => socket.set_tclass_v6(class)?,
+        }
+    }
     if let Some(bytes) = options.buffer_bytes {
         socket.set_send_buffer_size(bytes as usize)?;
         socket.set_recv_buffer_size(bytes as usize)?;

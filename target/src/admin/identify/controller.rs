@@ -9,6 +9,7 @@ use ringfab_spec::property::Version;
 use ringfab_spec::{Nqn, NqnField};
 
 use crate::admin::{FIRMWARE, ascii};
+use crate::config::Transport;
 use crate::controller::{
     Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY, VERSION, supported_events,
 };
@@ -99,8 +100,11 @@ pub(super) fn nvm() -> IdentifyNvmController {
 
 /// What a fabric adds.
 fn fabrics(page: &mut IdentifyController, controller: &Controller) {
-    let sgls = SglSupport::default().with_alignment(SglAlignment::BYTE).with_keyed(true);
-    page.sgls = sgls.with_address_offset(true);
+    let sgls = SglSupport::default().with_alignment(SglAlignment::BYTE).with_address_offset(true);
+    page.sgls = match controller.limits().transport {
+        Transport::Rdma => sgls.with_keyed(true),
+        Transport::Tcp => sgls.with_transport(true),
+    };
     let nqn = Nqn::new(controller.subsystem().nqn()).expect("the configuration was checked");
     page.subnqn = NqnField::new(nqn);
     let capsule_bytes = CAPSULE_BYTES + controller.limits().in_capsule_bytes;

@@ -1,6 +1,7 @@
 //! The tables `[[listener]]`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::{Errors, Reader, Unique, or, word};
 use crate::config::{IN_CAPSULE_BYTES_MAX, ListenerConfig, Provider, Transport};
@@ -32,6 +33,9 @@ fn listener(
     let crc = or(reader.boolean("crc", errors), true);
     let mpa_revision = small(or(reader.integer("mpa_revision", 1..=2, errors), 2));
     let congestion = congestion(&reader, errors);
+    let dscp = reader.integer("dscp", 0..=63, errors).map(|dscp| small(dscp.value));
+    let user_timeout = seconds(&reader, "user_timeout_s", errors);
+    let keep_alive = seconds(&reader, "keep_alive_s", errors);
     let in_capsule_bytes = in_capsule_bytes(&reader, errors);
     let queue_depth_max = small(or(reader.integer("queue_depth_max", 32..=1024, errors), 1024));
     let io_queues_max = small(or(reader.integer("io_queues_max", 1..=128, errors), 128));
@@ -44,6 +48,9 @@ fn listener(
         crc,
         mpa_revision,
         congestion,
+        dscp,
+        user_timeout,
+        keep_alive,
         in_capsule_bytes,
         queue_depth_max,
         io_queues_max,
@@ -95,6 +102,10 @@ fn provider(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Provider {
         errors.add(&span, reader.key("provider"), message);
     }
     provider
+}
+
+fn seconds(reader: &Reader<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<Duration> {
+    reader.integer(key, 1..=3600, errors).map(|time| Duration::from_secs(time.value))
 }
 
 /// The kernel knows algorithms by names of up to 15 characters; whether it has this one is found when listening.
