@@ -163,6 +163,27 @@ fn nothing_is_left_open() {
 }
 
 #[test]
+fn every_test_that_the_conformance_table_names_is_there() {
+    let table = fs::read_to_string(root().join("tests/CONFORMANCE.md")).expect("the table");
+    let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let mut count = 0;
+    for row in rows {
+        let proof = row.trim_end_matches(" |").rsplit(" | ").next().expect("a last column");
+        let mut names = proof.split('`').skip(1).step_by(2);
+        let path = names.next().expect("a file");
+        let text = fs::read_to_string(root().join(path)).expect(path);
+        for name in names {
+            assert!(
+                text.contains(&format!("fn {name}()")) || text.contains(&format!("fn {name}(\n")),
+                "{path}: {name}"
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 40, "only {count} tests were found: the table has another form now");
+}
+
+#[test]
 fn silenced_lints_say_why() {
     for (path, text) in files(".rs") {
         for (number, line) in text.lines().enumerate() {

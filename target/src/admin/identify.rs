@@ -50,7 +50,7 @@ pub(super) fn identify(controller: &Controller, command: Command<'_>) -> Result<
             in_range(controller, command)?.as_deref().map_or_else(empty, namespace::independent)
         }
         Cns::NAMESPACE_CONTROLLERS => {
-            // Of no particular namespace there is no such list (section 5.17.2.12).
+            // There is no such list of all namespaces.
             if command.nsid() == NSID_BROADCAST {
                 return Err(Failure::invalid_field(NSID));
             }

@@ -1,4 +1,4 @@
-//! The fused operation Compare and Write (NVM Express Base 2.0, section 3.4.2; NVM Command Set 1.0, section 2.1.4).
+//! The fused operation Compare and Write (NVM Express Base 2.0, section 3.4.2).
 //!
 //! The two commands follow each other on one queue. Other commands may come between them, since there are hosts that
 //! send them so, though not forever: a half that stays alone is aborted. Until both are here, neither has a buffer;
