@@ -40,7 +40,7 @@ main() {
 
 # Says how a scenario ended.
 result() {
-    echo "$*" | tee -a /tmp/logs/results
+    echo "$*" | tee -a results
 }
 
 # The rows that the scenarios wrote, with the table of the project; only where all that write some have run.
