@@ -31,7 +31,7 @@ set_up_links() {
     ip addr add "$theirs/24" dev "$near_link"
     mend_link
     rdma link add "${driver}1" type "$driver" netdev "$near_link"
-    if [[ $driver == rxe || $provider == verbs ]]; then
+    if [[ ${together:-} || $provider == verbs ]]; then
         "${far[@]}" rdma link add "${driver}0" type "$driver" netdev "$far_link"
     fi
 }
