@@ -4,6 +4,8 @@ set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "$(dirname "$0")/lib.sh"
 
+[[ $provider != verbs ]] || not_here "how data move makes no difference to this"
+
 # manage ARGUMENTS...: of the target that runs.
 manage() {
     "$bin/ringfab-target" "$@" --socket "$socket"
