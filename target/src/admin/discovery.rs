@@ -49,7 +49,6 @@ fn entry(subsystem: &Subsystem, listener: &Listener, address: SocketAddr, port_i
     let mut entry = DiscoveryLogEntry::zeroed();
     entry.adrfam = if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 };
     entry.subtype = SubsystemType::NVM;
-    entry.treq = TransportRequirements::default().with_secure_channel(SecureChannel::NOT_REQUIRED);
     entry.portid.set(port_id);
     entry.cntlid.set(DiscoveryCntlid::DYNAMIC);
     let admin_entries = listener.limits.queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
@@ -57,9 +56,17 @@ fn entry(subsystem: &Subsystem, listener: &Listener, address: SocketAddr, port_i
     entry.trsvcid = ascii(&address.port().to_string());
     entry.traddr = ascii(&address.ip().to_string());
     entry.subnqn = NqnField::new(Nqn::new(subsystem.nqn()).expect("the configuration was checked"));
+    let requirements = TransportRequirements::default();
     match listener.transport {
-        Transport::Rdma => entry.set_rdma(RdmaTsas::new(RdmaProviderType::IWARP)),
-        Transport::Tcp => entry.set_tcp(TcpTsas::zeroed()),
+        Transport::Rdma => {
+            entry.treq = requirements.with_secure_channel(SecureChannel::NOT_REQUIRED);
+            entry.set_rdma(RdmaTsas::new(RdmaProviderType::IWARP));
+        }
+        // Where a secure channel is said to be not required, there is one: Linux's tools ask for TLS then.
+        Transport::Tcp => {
+            entry.treq = requirements.with_sq_flow_control_disable(true);
+            entry.set_tcp(TcpTsas::zeroed());
+        }
     }
     entry
 }
