@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs both our ends against a stock Linux kernel in a virtual machine: its NVMe/RDMA host and target over its software
-# RDMA drivers. A boot for each lane.
+# RDMA drivers, and its NVMe/TCP. A boot for each lane.
 #
 #   run.sh [LANE...] [-- SCENARIO...]
 #
 # A lane is DRIVER/PROVIDER: a driver of the kernel under test (siw, rxe) and a provider of ours (iwarp, verbs), or `kernel`
-# for both ends of the kernel's own. A scenario is a file in guest/ without its ending. The default is all of both.
+# for both ends of the kernel's own; or tcp/tcp. A scenario is a file in guest/ without its ending. The default is all
+# scenarios in the lanes of RDMA; tcp/tcp runs when it is named.
 #
 # The kernel's software drivers have races of their own. What fails runs once more after a fresh boot, and the end says so:
 # a scenario that needs this again and again is broken.

@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 start_kernel_target "$nqn"
-nvme connect -t rdma -a "$theirs" -s 4420 -n "$nqn" -i 1
+nvme connect -t "$fabric" -a "$theirs" -s 4420 -n "$nqn" -i 1
 wait_for 20 is_block "$nqn" 1
 verified "$(namespace "$nqn" 1)" --rw=randwrite --bs=4k --iodepth=8 --size=1m
 nvme disconnect -n "$nqn"

@@ -5,16 +5,16 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 start_target
-nvme discover -t rdma -a "$ours" -s 4420 -o json >/tmp/discovery.json
+nvme discover -t "$fabric" -a "$ours" -s 4420 -o json >/tmp/discovery.json
 cat /tmp/discovery.json
 of_this() { jq -r ".records[] | select(.subnqn == \"$nqn\") | \"\(.trtype) \(.adrfam) \(.traddr) \(.trsvcid)\"" "$1"; }
 hidden() { jq '[.records[] | select(.subnqn | endswith("private"))] | length' "$1"; }
-expect "the entry" "$(of_this /tmp/discovery.json)" "rdma ipv4 $ours 4420"
+expect "the entry" "$(of_this /tmp/discovery.json)" "$fabric ipv4 $ours 4420"
 expect "private subsystems shown to a stranger" "$(hidden /tmp/discovery.json)" 0
-nvme discover -t rdma -a "$ours" -s 4420 -q nqn.2026-11.org.ringfab:friend -o json >/tmp/discovery.json
+nvme discover -t "$fabric" -a "$ours" -s 4420 -q nqn.2026-11.org.ringfab:friend -o json >/tmp/discovery.json
 expect "private subsystems shown to a friend" "$(hidden /tmp/discovery.json)" 1
 
-nvme connect-all -t rdma -a "$ours" -s 4420
+nvme connect-all -t "$fabric" -a "$ours" -s 4420
 find_controller "$nqn"
 wait_for 20 is_block "$nqn" 2
 nvme list -o json >/tmp/list.json

@@ -18,11 +18,11 @@ expect "connections with four I/O queues" "$(grep -c 'connected.*queue=4' "$targ
 
 echo "--- refused"
 may_warn 'Connect Invalid Data Parameter, subsysnqn' 'Connect for subsystem .* is not allowed, hostnqn'
-refuses nvme connect -t rdma -a "$ours" -s 4420 -n nqn.2026-11.org.ringfab:nowhere
-refuses nvme connect -t rdma -a "$ours" -s 4420 -n $private -q nqn.2026-11.org.ringfab:stranger
+refuses nvme connect -t "$fabric" -a "$ours" -s 4420 -n nqn.2026-11.org.ringfab:nowhere
+refuses nvme connect -t "$fabric" -a "$ours" -s 4420 -n $private -q nqn.2026-11.org.ringfab:stranger
 kernel_said | grep 'Connect Invalid Data Parameter'
 kernel_said | grep 'is not allowed, hostnqn'
-nvme connect -t rdma -a "$ours" -s 4420 -n $private -q nqn.2026-11.org.ringfab:friend
+nvme connect -t "$fabric" -a "$ours" -s 4420 -n $private -q nqn.2026-11.org.ringfab:friend
 find_controller $private
 nvme disconnect -n $private
 

@@ -26,7 +26,7 @@ crc = $crc"
         set_siw mpa_crc_required "$siw_crc"
         if ((siw_revision > revision)); then
             # siw does not fall back by itself; it gets a clean answer at once, not a timeout.
-            refuses timeout 5 nvme connect -t rdma -a "$ours" -s 4420 -n "$nqn" -i 1
+            refuses timeout 5 nvme connect -t "$fabric" -a "$ours" -s 4420 -n "$nqn" -i 1
             grep -i reset /tmp/said
             continue
         fi

@@ -4,6 +4,8 @@ set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "$(dirname "$0")/lib.sh"
 
+only_rdma
+
 modprobe -a ib_uverbs rdma_ucm
 exchange=(timeout 60 "$bin/rdma_exchange")
 

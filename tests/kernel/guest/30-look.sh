@@ -6,7 +6,7 @@ set -euo pipefail
 
 start_kernel_target "$nqn"
 start_subsystem testnqn
-ringfab discover "nvme+rdma://$theirs:4420?provider=$provider" >/tmp/found
+ringfab discover "$(address "$theirs")" >/tmp/found
 cat /tmp/found
 grep -q "$nqn" /tmp/found
 grep -q testnqn /tmp/found

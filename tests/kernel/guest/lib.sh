@@ -1,15 +1,18 @@
 # shellcheck shell=bash
 # What the scenarios share: where things are, assertions, and both ends. Sourced by each of them.
 #
-# A lane is a software RDMA driver of the kernel under test and a provider of ours that faces it:
+# A lane is a driver of the kernel under test, of RDMA or of NVMe/TCP, and a provider of ours that faces it:
 #
-#   RINGFAB_DRIVER     siw or rxe
-#   RINGFAB_PROVIDER   iwarp or verbs; kernel where both ends are the kernel's own
+#   RINGFAB_DRIVER     siw, rxe or tcp
+#   RINGFAB_PROVIDER   iwarp or verbs, tcp for NVMe/TCP; kernel where both ends are the kernel's own
 set -Eeuo pipefail
 trap 'echo "$(basename "$0"), line $LINENO: $BASH_COMMAND"' ERR
 
 driver=${RINGFAB_DRIVER:?}
 provider=${RINGFAB_PROVIDER:?}
+# The transport, as the kernel's commands call it. The scenarios use it.
+# shellcheck disable=SC2034
+if [[ $driver == tcp ]]; then fabric=tcp; else fabric=rdma; fi
 # The folder that the host sees; what is used often lies in memory.
 out=/run/out
 bin=/tmp/bin
@@ -43,6 +46,11 @@ expect() {
 # For what is no scenario of this lane: `only iwarp`, with the reason.
 only() {
     [[ $provider == "$1" ]] || not_here "$2"
+}
+
+# For what there is with RDMA only.
+only_rdma() {
+    [[ $fabric == rdma ]] || not_here "NVMe/TCP has nothing of this"
 }
 
 # Ends the scenario as one that did not run.

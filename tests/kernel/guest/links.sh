@@ -10,6 +10,7 @@
 # shellcheck disable=SC2034,SC2154
 case $driver in
 siw) far_link=ve0 near_link=ve1 ours=10.9.0.1 theirs=10.9.0.2 far=(ip netns exec far) ;;
+tcp) far_link=ve4 near_link=ve5 ours=10.9.2.1 theirs=10.9.2.2 far=(ip netns exec far) ;;
 rxe) far_link=ve2 near_link=ve3 ours=10.9.1.1 theirs=10.9.1.2 together=true ;;
 esac
 if ${together:-false}; then far=(); fi
@@ -17,6 +18,7 @@ if ${together:-false}; then far=(); fi
 set_up_links() {
     case $driver in
     siw) modprobe siw ;;
+    tcp) modprobe -a nvme-tcp nvmet-tcp ;;
     rxe) modprobe -a rdma_rxe sch_netem ;;
     esac
     if ${together:-false}; then
@@ -30,6 +32,7 @@ set_up_links() {
     "${far[@]}" ip addr add "$ours/24" dev "$far_link"
     ip addr add "$theirs/24" dev "$near_link"
     mend_link
+    [[ $driver != tcp ]] || return 0
     rdma link add "${driver}1" type "$driver" netdev "$near_link"
     if [[ ${together:-} || $provider == verbs ]]; then
         "${far[@]}" rdma link add "${driver}0" type "$driver" netdev "$far_link"
@@ -71,7 +74,7 @@ take_down_links() {
 # also where both ends are the kernel's own).
 cut_near_link() {
     case $driver in
-    siw) ip link set "$near_link" down ;;
+    siw | tcp) ip link set "$near_link" down ;;
     rxe) lose_everything ;;
     esac
 }
@@ -79,7 +82,7 @@ cut_near_link() {
 # The far end goes down; the kernel's device only hears nothing more.
 cut_far_link() {
     case $driver in
-    siw) "${far[@]}" ip link set "$far_link" down ;;
+    siw | tcp) "${far[@]}" ip link set "$far_link" down ;;
     rxe) lose_everything ;;
     esac
 }

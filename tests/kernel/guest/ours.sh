@@ -20,7 +20,7 @@ log = "info,ringfab_target=debug,ringfab_fabric=debug"
 socket = "$socket"
 [[listener]]
 address = "$ours"
-provider = "${of_target:-$provider}"
+$(transport_of_listener)
 ${listener:-}
 [[subsystem]]
 nqn = "$nqn"
@@ -43,6 +43,14 @@ allowed_hosts = ["nqn.2026-11.org.ringfab:friend"]
 null = "1GiB"
 TOML
     serve
+}
+
+# What a listener of this lane says of its transport.
+transport_of_listener() {
+    case $fabric in
+    rdma) echo "provider = \"${of_target:-$provider}\"" ;;
+    tcp) echo 'transport = "tcp"' ;;
+    esac
 }
 
 # Starts the target with the configuration that is there.
@@ -71,9 +79,17 @@ target_said() {
     grep -qE "$1" "$target_log"
 }
 
+# address HOST [NQN [OPTIONS]]: as our commands take it.
+address() {
+    case $fabric in
+    rdma) echo "nvme+rdma://$1:4420/${2:-}?provider=$provider${3:+&$3}" ;;
+    tcp) echo "nvme+tcp://$1:4420/${2:-}?${3:-}" ;;
+    esac
+}
+
 # own_url NQN [OPTIONS]: of our own.
 own_url() {
-    echo "nvme+rdma://$ours:4420/$1?provider=$provider${2:+&$2}"
+    address "$ours" "$@"
 }
 
 # Our command. A load that runs beside the scenario is started as `"${ringfab[@]}" ... &`, so that $! is its own.
@@ -84,7 +100,7 @@ ringfab() {
 
 # url NQN [OPTIONS]: of the kernel's target.
 url() {
-    echo "nvme+rdma://$theirs:4420/$1?provider=$provider${2:+&$2}"
+    address "$theirs" "$@"
 }
 
 # bench URL OPTIONS...: a load with verify; the result is in /tmp/bench.

@@ -6,7 +6,7 @@
 # connect [OPTIONS OF nvme connect]: to our target; sets `controller` (nvme0), `device` (/dev/nvme0), and by namespace
 # `ns1` and `ns2` (/dev/nvme0n1).
 connect() {
-    nvme connect -t rdma -a "$ours" -s 4420 -n "$nqn" "$@"
+    nvme connect -t "$fabric" -a "$ours" -s 4420 -n "$nqn" "$@"
     find_controller "$nqn"
     wait_for 20 is_block "$nqn" 1
     wait_for 20 is_block "$nqn" 2
@@ -73,7 +73,7 @@ start_kernel_target() {
     make_disk
     local port=$nvmet/ports/1
     mkdir "$port"
-    echo rdma >"$port/addr_trtype"
+    echo "$fabric" >"$port/addr_trtype"
     echo ipv4 >"$port/addr_adrfam"
     echo "$theirs" >"$port/addr_traddr"
     echo 4420 >"$port/addr_trsvcid"
