@@ -88,12 +88,16 @@ impl Facts {
         }))
     }
 
-    /// Compares with what was known before a loss: whoever comes back must be whom we left, and no smaller.
-    pub(super) fn check_same(&self, known: &[Namespace]) -> Result<(), Cause> {
+    /// Compares with what was known before a loss: whoever comes back must be whom we left, and no smaller. One that is not
+    /// `needed` may have been removed meanwhile.
+    pub(super) fn check_same(&self, known: &[Namespace], needed: impl Fn(u32) -> bool) -> Result<(), Cause> {
         for old in known {
             let changed = |what: String| Err(Cause::Changed { nsid: old.nsid, what });
             let Some(new) = self.namespaces.iter().find(|new| new.nsid == old.nsid) else {
-                return Err(Cause::Missing { nsid: old.nsid });
+                if needed(old.nsid) {
+                    return Err(Cause::Missing { nsid: old.nsid });
+                }
+                continue;
             };
             if !new.identity.agrees_with(&old.identity) {
                 return changed("its NGUID, EUI64 or UUID differs".to_owned());

@@ -268,7 +268,12 @@ impl Controller {
             return Ok(());
         }
         if self.info.is_some() {
-            self.facts.check_same(&self.namespaces)?;
+            let outstanding = |nsid| {
+                let mut commands = self.waiting.iter().chain(&self.held);
+                commands.any(|command| command.entry.nsid.get() == nsid)
+            };
+            let needed = |nsid| self.options.url.namespace == Some(nsid) || outstanding(nsid);
+            self.facts.check_same(&self.namespaces, needed)?;
         } else if let (Some(nsid), true) = (self.options.url.namespace, self.facts.namespaces.is_empty()) {
             return Err(Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")));
         }
