@@ -21,7 +21,7 @@ is_gone() {
 
 start_target
 connect -i 4
-verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=2000 --size=16m &
+report=/tmp/fio.beside.json verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=2000 --size=16m &
 load=$!
 for round in 1 2 3; do
     echo "--- round $round"

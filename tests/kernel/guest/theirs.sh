@@ -51,14 +51,15 @@ no_io_errors() {
     if kernel_said | grep 'I/O error'; then fail "the kernel says so"; fi
 }
 
-# verified DEVICE OPTIONS OF fio...: a load that is written, read back and compared.
+# verified DEVICE OPTIONS OF fio...: a load that is written, read back and compared. One that runs beside another needs a
+# `report` of its own.
 verified() {
-    local disk=$1
+    local disk=$1 report=${report:-/tmp/fio.json}
     shift
     echo "--- fio on $disk: $*"
     fio --filename="$disk" --direct=1 --ioengine=libaio --verify=crc32c --verify_fatal=1 --do_verify=1 \
-        --group_reporting --output-format=json --name=load "$@" >/tmp/fio.json || { cat /tmp/fio.json; fail "fio $*"; }
-    sed -n '/^{/,$p' /tmp/fio.json |
+        --group_reporting --output-format=json --name=load "$@" >"$report" || { cat "$report"; fail "fio $*"; }
+    sed -n '/^{/,$p' "$report" |
         jq -e -c '.jobs[0] | {read: .read.total_ios, written: .write.total_ios, trimmed: .trim.total_ios, error: .error},
             (.error == 0 and .read.total_ios > 0 and .write.total_ios > 0) | select(. != true)' ||
         fail "fio did not read back what it wrote"
