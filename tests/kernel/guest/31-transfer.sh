@@ -12,9 +12,11 @@ load() {
 }
 
 head -c 4M /dev/urandom >/tmp/data
-for in_capsule in 0 16384; do
+# Over TCP a Connect has its data in the capsule, and the kernel's target refuses that when it is to take none.
+if [[ $fabric == tcp ]]; then smallest=4096; else smallest=0; fi
+for in_capsule in $smallest 16384; do
     echo "--- in-capsule data of $in_capsule bytes"
-    start_kernel_target "$nqn" $in_capsule
+    start_kernel_target "$nqn" "$in_capsule"
     ringfab write "$(url "$nqn" 'ns=1&queues=2')" -i /tmp/data --destroy-data 1
     echo 3 >/proc/sys/vm/drop_caches
     cmp -n $((4 << 20)) /tmp/data /dev/nullb0

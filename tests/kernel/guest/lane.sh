@@ -12,7 +12,7 @@ trouble+='|soft lockup|rcu.*stall|slab-out-of-bounds|double free'
 harmless='nvme.*: (rdma connection establishment failed|Connect rejected|rdma_resolve_addr failed|rdma_connect_locked failed)'
 harmless+='|nvme.*: (failed to send request|failed nvme_keep_alive_end_io|nvme_rdma_post_recv failed|I/O .* timeout|starting error recovery|Failed reconnect attempt|Reconnecting in)'
 harmless+='|nvmet_rdma: (post_recv cmd failed|sending cmd response failed)|nvmet: connect request for invalid subsystem'
-harmless+='|nvme.*: (failed to connect socket|queue [0-9]+ connect request failed|receive failed|.*starting error recovery)'
+harmless+='|nvme.*: (failed to connect socket|failed to connect queue: [0-9]+ ret=|queue [0-9]+ connect request failed|receive failed|.*starting error recovery)'
 harmless+='|no usable path - requeuing I/O|module verification failed|loading out-of-tree module'
 # And about an emulated machine on a busy one.
 harmless+='|callbacks suppressed|clocksource: |hrtimer: interrupt took|workqueue: .* hogged CPU|perf: interrupt took'
