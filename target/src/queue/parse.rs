@@ -1,5 +1,7 @@
 //! From a command's bytes to work that can only be valid, or to the failure that the host is told.
 
+// The path is for the fuzz target, which includes this file from elsewhere.
+#[path = "parse/memory.rs"]
 mod memory;
 
 use ringfab_spec::sqe::{CopyRange, DsmRange};

@@ -9,7 +9,7 @@ mod failure;
 #[expect(dead_code, reason = "the target uses more of it")]
 mod namespace;
 #[path = "../../../target/src/queue/parse.rs"]
-#[expect(dead_code, reason = "the target uses more of it")]
+#[expect(dead_code, unused_imports, reason = "the target uses more of it")]
 mod parse;
 
 use std::sync::LazyLock;
@@ -123,6 +123,7 @@ fn check(command: &SubmissionEntry, capsule_bytes: u32) {
         Ok(HostMemory::Registered { address, .. }) => {
             assert!(address.checked_add(u64::from(transfer.length())).is_some());
         }
+        Ok(HostMemory::Transport) => assert!(transfer.length() > 0),
         Ok(HostMemory::None) => assert_eq!(transfer.length(), 0),
         Err(failure) => assert!(!failure.status.is_success()),
     }
