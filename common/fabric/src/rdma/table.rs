@@ -6,6 +6,8 @@
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
+    /// Slots without a thing, of which something is still to be told.
+    retired: Vec<u32>,
     count_max: u32,
 }
 
@@ -31,17 +33,17 @@ impl Key {
 
 impl<T> Table<T> {
     pub(crate) fn new(count_max: u32) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), count_max }
+        Self { slots: Vec::new(), free: Vec::new(), retired: Vec::new(), count_max }
     }
 
     /// How many things there are.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() - self.retired.len()
     }
 
     /// Whether nothing more fits.
     pub(crate) fn is_full(&self) -> bool {
-        self.len() >= self.count_max as usize
+        self.slots.len() - self.free.len() >= self.count_max as usize
     }
 
     /// Puts in what `make` makes of its key; `None` when the table is full.
@@ -77,10 +79,29 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let thing = self.take(key)?;
+        self.free.push(key.index);
+        Some(thing)
+    }
+
+    /// Takes a thing out whose owner has events to come. Whoever takes them may index by the slot, so that no other thing gets
+    /// it before [`Table::reuse`].
+    pub(crate) fn retire(&mut self, key: Key) -> Option<T> {
+        let thing = self.take(key)?;
+        self.retired.push(key.index);
+        Some(thing)
+    }
+
+    /// All events were taken: slots of things that have retired can be used again.
+    #[inline]
+    pub(crate) fn reuse(&mut self) {
+        self.free.append(&mut self.retired);
+    }
+
+    fn take(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index as usize];
         slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(key.index);
         slot.thing.take()
     }
 
@@ -125,5 +146,18 @@ mod tests {
         assert_eq!(table.remove(first), None);
         assert_eq!(table.key_of(third.index, third.generation_low()), Some(third));
         assert_eq!(table.key_of(first.index, first.generation_low()), None);
+    }
+
+    #[test]
+    fn a_slot_of_which_something_is_to_be_told_is_not_used_again_before_it_was() {
+        let mut table = Table::new(2);
+        let first = table.insert_with(|_| 'a').expect("room");
+        assert_eq!((table.retire(first), table.retire(first)), (Some('a'), None));
+        assert_eq!((table.get(first), table.len()), (None, 0));
+        let second = table.insert_with(|_| 'b').expect("room");
+        assert_ne!(second.index, first.index);
+        assert!(table.is_full() && table.insert_with(|_| 'c').is_none());
+        table.reuse();
+        assert_eq!(table.insert_with(|_| 'c').map(|key| key.index), Some(first.index));
     }
 }

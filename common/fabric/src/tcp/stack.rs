@@ -268,7 +268,11 @@ impl TcpStack {
     /// The next event, in the order of each connection.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
-        self.shared.events.pop_front()
+        let event = self.shared.events.pop_front();
+        if event.is_none() {
+            self.connections.reuse();
+        }
+        event
     }
 
     /// What it has done.
@@ -293,7 +297,7 @@ impl TcpStack {
             if let Some(origin) = connection.origin {
                 self.listeners.left(origin);
             }
-            self.connections.remove(key);
+            self.connections.retire(key);
         }
         Some(result)
     }

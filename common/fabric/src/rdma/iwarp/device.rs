@@ -209,7 +209,11 @@ impl Device {
 
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        self.shared.events.pop_front()
+        let event = self.shared.events.pop_front();
+        if event.is_none() {
+            self.connections.reuse();
+        }
+        event
     }
 
     pub(crate) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {
@@ -246,7 +250,7 @@ impl Device {
         let connection = self.connections.get_mut(key)?;
         let result = act(connection, &mut self.shared);
         if connection.phase == Phase::Ended {
-            self.connections.remove(key);
+            self.connections.retire(key);
         }
         Some(result)
     }

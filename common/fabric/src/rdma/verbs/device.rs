@@ -386,7 +386,11 @@ impl Device {
     }
 
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if event.is_none() {
+            self.connections.reuse();
+        }
+        event
     }
 
     pub(crate) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {

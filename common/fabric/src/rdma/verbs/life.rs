@@ -209,7 +209,7 @@ impl Device {
 
     /// Takes a queue pair off its device and out of the tables.
     fn release(&mut self, reactor: &mut Reactor, key: Key) -> Option<Box<Connection>> {
-        let mut connection = self.connections.remove(key)?;
+        let mut connection = self.connections.retire(key)?;
         connection.stop_timer(reactor);
         // A device may not let go of a queue pair to which windows are bound.
         self.exposures.close_all(key);
