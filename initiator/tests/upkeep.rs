@@ -6,7 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use ringfab_initiator::{Cause, ControllerId, Host, HostEvent, IoError};
+use ringfab_initiator::{Cause, ConnectOptions, ControllerId, Host, HostEvent, IoError};
 use ringfab_reactor::Wait;
 use ringfab_spec::Status;
 use ringfab_spec::log::{AsyncEvent, SmartInfo};
@@ -171,4 +171,26 @@ fn whoever_leaves_in_order_disconnects_each_io_queue_where_the_controller_can() 
 fn a_disconnect_that_is_refused_or_not_answered_does_not_keep_a_host_from_leaving_in_order() {
     assert_eq!(leave(Disconnects::Answer(Status::INVALID_OPCODE.with_dnr())), [1, 2]);
     assert_eq!(leave(Disconnects::Close), [1, 2]);
+}
+
+/// Writes and leaves while the namespace is being removed; what was wrong with that, if anything.
+fn leave_a_namespace_that_has_gone(named: bool) -> Option<String> {
+    let remove = |peer: &mut Peer| peer.faults.namespace_removed = true;
+    let name = |options: &mut ConnectOptions| options.url.namespace = named.then_some(1);
+    let (mut host, mut peer, controller) = attached_with(remove, name);
+    let request = write(&host, 1, 0, 1, 1);
+    host.submit(controller, request).expect("taken");
+    assert_eq!(done(&mut host, &mut peer).result, Ok(()));
+    host.detach(controller);
+    match next_event(&mut host, &mut peer) {
+        HostEvent::Detached { trouble, .. } => trouble.map(|error| error.to_string()),
+        event => panic!("{event:?}"),
+    }
+}
+
+#[test]
+fn a_namespace_that_was_removed_keeps_nobody_from_leaving_in_order_but_who_came_for_it() {
+    assert_eq!(leave_a_namespace_that_has_gone(false), None);
+    let trouble = leave_a_namespace_that_has_gone(true).expect("what was written there may be lost");
+    assert!(trouble.contains("Flush"), "{trouble}");
 }

@@ -98,9 +98,15 @@ impl Controller {
         }
     }
 
-    /// A namespace that the address names may be none of the controller's: that is said in a sentence of its own.
+    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is said
+    /// in a sentence of its own, but for a flush of what was written there.
     fn tolerates(&self, task: Task, status: Status) -> bool {
-        matches!(task, Task::Namespace(_)) && status.code() == Status::INVALID_NAMESPACE
+        let removed = match task {
+            Task::Namespace(_) => true,
+            Task::Flush(_) => self.options.url.namespace.is_none(),
+            _ => false,
+        };
+        removed && status.code() == Status::INVALID_NAMESPACE
     }
 
     fn sequence_failed(&mut self, core: &mut Core, task: Task, status: Status) {

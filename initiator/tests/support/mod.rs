@@ -47,6 +47,8 @@ pub(crate) struct Faults {
     pub(crate) never_ready: bool,
     /// Does not answer Keep Alive.
     pub(crate) mute_keep_alive: bool,
+    /// Its namespace is removed before the Flush of a host that leaves, which is not told of that.
+    pub(crate) namespace_removed: bool,
 }
 
 /// What the controller does with Disconnect.
@@ -261,7 +263,9 @@ impl Peer {
     fn without_data(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
         self.executed.push(entry.opcode);
         let (start, length) = (entry.slba() as usize * BLOCK, entry.nlb() as usize * BLOCK);
+        let mut status = Status::SUCCESS;
         match entry.opcode {
+            0 if self.faults.namespace_removed => status = Status::INVALID_NAMESPACE.with_dnr(),
             0 => self.flushed_before_shutdown = !self.shut_down,
             2 => {
                 let data = self.memory[start..start + length].to_vec();
@@ -270,7 +274,7 @@ impl Peer {
             8 => self.memory[start..start + length].fill(0),
             opcode => panic!("opcode {opcode}"),
         }
-        self.respond(queue_pair, entry, Status::SUCCESS, 0);
+        self.respond(queue_pair, entry, status, 0);
     }
 
     fn admin(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
