@@ -168,8 +168,11 @@ fn namespace_lines(answer: &Value) -> String {
 
 fn status_lines(answer: &Value) -> String {
     let mut lines = String::new();
-    for (core, queues) in list(answer, "queues_by_core").iter().enumerate() {
-        lines.push_str(&format!("core {core}: {queues} queues\n"));
+    for (core, usage) in list(answer, "cores").iter().enumerate() {
+        lines.push_str(&core_line(core, usage));
+    }
+    if let Some(files) = answer["open_files"].as_u64() {
+        lines.push_str(&format!("{files} open files\n"));
     }
     for controller in list(answer, "controllers") {
         let [id, host, subsystem] = ["id", "host", "subsystem"].map(|key| text(controller, key));
@@ -183,6 +186,20 @@ fn status_lines(answer: &Value) -> String {
         }
     }
     lines + &namespace_lines(&answer["namespaces"])
+}
+
+fn core_line(core: usize, usage: &Value) -> String {
+    let [queues, commands, queue_pairs, connections, regions, disks] =
+        ["queues", "commands", "queue_pairs", "tcp_connections", "regions", "disks"]
+            .map(|key| text(usage, key));
+    let [io, admin, compare] = ["io_buffers", "admin_buffers", "compare_buffers"].map(|key| {
+        let [taken, taken_max, total] = ["taken", "taken_max", "total"].map(|part| text(&usage[key], part));
+        format!("{taken} of {total} (at most {taken_max})")
+    });
+    format!(
+        "core {core}: {queues} queues, {commands} commands, {queue_pairs} queue pairs, {connections} TCP connections, \
+         {regions} regions, {disks} disks; buffers: io {io}, admin {admin}, compare {compare}\n"
+    )
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
@@ -217,12 +234,20 @@ mod tests {
         let queue = json!({
             "id": 1, "core": 1, "entries": 128, "peer": "10.0.0.1:4711", "commands": [1, 2, 3], "bytes": [4, 5],
         });
+        let buffers = json!({ "taken": 1, "taken_max": 6, "total": 9 });
+        let usage = json!({
+            "queues": 2, "commands": 3, "queue_pairs": 1, "tcp_connections": 1, "regions": 4, "disks": 5,
+            "io_buffers": buffers, "admin_buffers": buffers, "compare_buffers": buffers,
+        });
         let status = json!({
-            "queues_by_core": [0, 1],
+            "open_files": 21,
+            "cores": [usage],
             "controllers": [{ "id": 7, "host": "nqn.h", "subsystem": "nqn.x", "queues": [queue] }],
             "namespaces": [],
         });
-        let expected = "core 0: 0 queues\ncore 1: 1 queues\ncontroller 7: nqn.h at nqn.x\n  \
+        let expected = "core 0: 2 queues, 3 commands, 1 queue pairs, 1 TCP connections, 4 regions, 5 disks; \
+             buffers: io 1 of 9 (at most 6), admin 1 of 9 (at most 6), compare 1 of 9 (at most 6)\n\
+             21 open files\ncontroller 7: nqn.h at nqn.x\n  \
              queue 1: core 1, 128 entries, 10.0.0.1:4711, commands [1,2,3], bytes [4,5]\n";
         assert_eq!(status_lines(&status), expected);
     }

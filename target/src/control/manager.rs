@@ -152,9 +152,8 @@ impl Manager {
         &self.target
     }
 
-    /// How many cores there are.
-    pub(super) fn cores(&self) -> usize {
-        self.cores.count()
+    pub(super) fn cores(&self) -> &Cores {
+        &self.cores
     }
 
     fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<Subsystem>, String> {

@@ -78,7 +78,7 @@ impl Request {
                 manager.resize(subsystem.as_deref(), nsid, bytes).map(|state| json!(state))
             }
             Self::NamespaceList => Ok(json!(manager.list())),
-            Self::Status => Ok(json!(status::status(manager))),
+            Self::Status => status::status(manager).map(|status| json!(status)),
         }
     }
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::Manager;
 use crate::controller::Controller;
+use crate::core::CoreUsage;
 use crate::namespace::Namespace;
 
 /// A namespace.
@@ -97,8 +98,10 @@ pub struct ControllerState {
 /// What a target is doing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// How many queues each core serves.
-    pub queues_by_core: Vec<usize>,
+    /// Files and sockets that the process has open, if the system tells.
+    pub open_files: Option<usize>,
+    /// What each core has in use.
+    pub cores: Vec<CoreUsage>,
     /// Who is connected.
     pub controllers: Vec<ControllerState>,
     /// What is served.
@@ -106,15 +109,18 @@ pub struct Status {
 }
 
 /// What a target is doing now.
-pub(super) fn status(manager: &Manager) -> Status {
-    let controllers: Vec<_> = manager.target().controllers().iter().map(|one| controller(one)).collect();
-    let mut queues_by_core = vec![0; manager.cores()];
-    for queue in controllers.iter().flat_map(|controller| &controller.queues) {
-        if let Some(count) = queues_by_core.get_mut(queue.core) {
-            *count += 1;
-        }
-    }
-    Status { queues_by_core, controllers, namespaces: manager.list() }
+///
+/// # Errors
+/// When a core does not answer.
+pub(super) fn status(manager: &Manager) -> Result<Status, String> {
+    let cores = manager.cores().usage()?;
+    let controllers = manager.target().controllers().iter().map(|one| controller(one)).collect();
+    Ok(Status { open_files: open_files(), cores, controllers, namespaces: manager.list() })
+}
+
+fn open_files() -> Option<usize> {
+    // Whoever looks has the list itself open.
+    std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() - 1)
 }
 
 fn controller(controller: &Controller) -> ControllerState {

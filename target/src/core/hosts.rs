@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
-use ringfab_memory::Pool;
+use ringfab_memory::{Pool, PoolUsage};
 
 /// What requests wait for: each pool has a line of its own for each host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,11 @@ impl Hosts {
     /// A host's share of a pool.
     pub(crate) fn pool(&self, id: HostId, line: Line) -> &Pool {
         &self.host(id).pools[line as usize]
+    }
+
+    /// How much of a pool all hosts have.
+    pub(crate) fn usage(&self, line: Line) -> PoolUsage {
+        self.pools[line as usize].pool.usage()
     }
 
     /// Puts a request in a line.

@@ -1,11 +1,12 @@
 //! What cores and the control plane tell each other.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::claims::{ClaimId, ClaimMessage};
 use super::listen::Wanted;
 use super::namespaces::NamespaceMessage;
+use super::usage::CoreUsage;
 use crate::controller::Controller;
 use crate::transport::Arrival;
 
@@ -41,6 +42,8 @@ pub(crate) enum CoreMessage {
     Namespace(NamespaceMessage),
     /// Something about the controllers has changed: look at them now.
     Look,
+    /// Tell what is in use, with the number of the core.
+    Tell(mpsc::Sender<(usize, CoreUsage)>),
     /// Stop accepting, finish what is outstanding, and end within the limit.
     Drain(Duration),
     /// Another core has nothing left to do in a drain.

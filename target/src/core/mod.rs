@@ -8,6 +8,7 @@ mod listen;
 mod message;
 mod namespaces;
 mod start;
+mod usage;
 
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(crate) use hosts::{HostId, Line, Waiter};
 pub(crate) use message::CoreMessage;
 pub(crate) use namespaces::{NamespaceMessage, OpenDisk};
 pub use start::{CoreParts, Cores, Running, build, start};
+pub use usage::{Buffers, CoreUsage};
 
 /// Owners of reactor tokens on a core.
 pub(crate) mod owner {
@@ -212,6 +214,11 @@ impl Core {
             CoreMessage::Claim(id, message) => self.on_claim(id, message),
             CoreMessage::Namespace(message) => self.on_namespace(message),
             CoreMessage::Look => self.look(),
+            CoreMessage::Tell(reply) => {
+                if reply.send((self.env.core, self.usage())).is_err() {
+                    tracing::debug!("nobody waits for what is in use any more");
+                }
+            }
             CoreMessage::Drain(limit) => self.drain(limit),
             CoreMessage::Quiet => self.others_quiet += 1,
         }

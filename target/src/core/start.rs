@@ -18,6 +18,7 @@ use ringfab_reactor::{
 use super::env::CoreSender;
 use super::listen::Listener;
 use super::namespaces::Reply;
+use super::usage::CoreUsage;
 use super::{Core, CoreMessage, Env, NamespaceMessage, namespaces, owner};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::config::{Config, IN_CAPSULE_BYTES_MAX, ListenerConfig, Transport};
@@ -86,9 +87,23 @@ pub struct Cores(Vec<CoreSender>);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Cores {
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
+    /// What each has in use.
+    ///
+    /// # Errors
+    /// When one does not answer.
+    pub(crate) fn usage(&self) -> Result<Vec<CoreUsage>, String> {
+        let (reply, replies) = mpsc::channel();
+        for core in &self.0 {
+            core.send(CoreMessage::Tell(reply.clone()));
+        }
+        drop(reply);
+        let mut usage = vec![CoreUsage::default(); self.0.len()];
+        for _ in &self.0 {
+            let answer = replies.recv_timeout(ANSWER_TIMEOUT);
+            let (core, told) = answer.map_err(|_| "a core does not answer".to_owned())?;
+            usage[core] = told;
+        }
+        Ok(usage)
     }
 
     /// Sends every core a message about a namespace, and waits until all have done what it says.

@@ -219,6 +219,11 @@ impl Queue {
         !self.take_buffers(env, slot)
     }
 
+    /// Commands that have no answer yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.requests.outstanding().count()
+    }
+
     /// Whether a request works, or is going to work, on a disk.
     pub(crate) fn uses_disk(&self, disk: usize) -> bool {
         self.requests.outstanding().map(|slot| &self.requests[slot]).any(|request| match request.work {

@@ -1,0 +1,66 @@
+//! What a core has in use, for who looks at a target that runs.
+
+use ringfab_memory::PoolUsage;
+use serde::Serialize;
+
+use super::{Core, Line};
+
+/// Buffers of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Buffers {
+    /// In use now.
+    pub taken: usize,
+    /// The most that were ever in use at once.
+    pub taken_max: usize,
+    /// All.
+    pub total: usize,
+}
+
+/// What a core has in use now. Without hosts it has its disks, and a buffer of zeroes for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CoreUsage {
+    /// Queues, also those whose Connect has not come and those that are ending.
+    pub queues: usize,
+    /// Commands outstanding, Asynchronous Event Requests included.
+    pub commands: usize,
+    /// RDMA queue pairs.
+    pub queue_pairs: u64,
+    /// Connections of NVMe/TCP, those in handshake included.
+    pub tcp_connections: u64,
+    /// Memory regions that hosts may reach.
+    pub regions: u64,
+    /// Disks that are open.
+    pub disks: usize,
+    /// Buffers of I/O commands.
+    pub io_buffers: Buffers,
+    /// Buffers of admin commands.
+    pub admin_buffers: Buffers,
+    /// Buffers of what compares or copies with data from its capsule, and of fused pairs.
+    pub compare_buffers: Buffers,
+}
+
+impl Core {
+    /// What it has in use now.
+    pub(super) fn usage(&self) -> CoreUsage {
+        let Self { env, queues, .. } = self;
+        let rnic = env.transports.rnic.counters();
+        let buffers = |line| env.hosts.usage(line).into();
+        CoreUsage {
+            queues: queues.iter().flatten().count(),
+            commands: queues.iter().flatten().map(|queue| queue.outstanding()).sum(),
+            queue_pairs: rnic.queue_pairs,
+            tcp_connections: env.transports.tcp.counters().connections,
+            regions: rnic.regions,
+            disks: env.disks.iter().flatten().count(),
+            io_buffers: buffers(Line::Io),
+            admin_buffers: buffers(Line::Admin),
+            compare_buffers: buffers(Line::Compare),
+        }
+    }
+}
+
+impl From<PoolUsage> for Buffers {
+    fn from(PoolUsage { taken, taken_max, total }: PoolUsage) -> Self {
+        Self { taken, taken_max, total }
+    }
+}
