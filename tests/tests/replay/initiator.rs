@@ -1,35 +1,19 @@
 //! What a target sent, played to an initiator.
 
-use std::net::{SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::time::Instant;
 
-use ringfab_initiator::blocking::{Controller, EngineOptions};
-use ringfab_initiator::{ConnectOptions, HostIdentity, ReconnectPolicy, Timeouts, Url};
+use ringfab_tests::player::{self, play_session, stream_of, threads};
 use ringfab_tests::recording::{From, Recorder, Recording, fpdus, mpa_bytes};
 use ringfab_tests::{NQN, TestTarget};
 
-use crate::player::{damaged, play, stream_of, with_stream};
+use crate::damage::damaged;
 
 const NULL: &str = "[[subsystem.namespace]]\nnull = \"64MiB\"\nblock_bytes = 512\n";
 
-/// The longest that an attach and a detach may take, whatever is wrong.
-const BOUND: Duration = Duration::from_secs(8);
-
 /// An attach, a read and a detach: whether all of it worked.
 fn session(address: SocketAddr) -> bool {
-    let url: Url = format!("nvme+rdma://{address}/{NQN}?provider=iwarp").parse().expect("a URL");
-    let host = HostIdentity::for_url(&url).expect("an identity");
-    let second = Duration::from_secs(1);
-    let timeouts = Timeouts { resolve: second, connect: second, admin: second, io: second, shutdown: second };
-    let reconnect = ReconnectPolicy {
-        controller_loss_timeout: Some(Duration::ZERO),
-        fast_io_fail_timeout: Some(Duration::ZERO),
-        ..ReconnectPolicy::default()
-    };
-    let options = ConnectOptions { timeouts, reconnect, ..ConnectOptions::new(url, host) };
-    let Ok(controller) = Controller::connect(options, EngineOptions::default()) else { return false };
-    let read = controller.read_at(1, 0, &mut vec![0; 16_384]).is_ok();
-    controller.detach().is_ok() && read
+    player::session(&format!("nvme+rdma://{address}/{NQN}?provider=iwarp"), 16_384).1
 }
 
 /// The two connections of a session: admin queue and I/O queue.
@@ -40,36 +24,6 @@ fn recorded() -> Vec<Recording> {
     recorder.finish()
 }
 
-/// A session with a target that says what was recorded, with `stream` on one of its two connections.
-fn play_session(recordings: &[Recording], which: usize, stream: &[u8], what: &str) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let mut parts = recordings.to_vec();
-    parts[which] = with_stream(&parts[which], From::Target, stream);
-    let named = what.to_owned();
-    let target = std::thread::spawn(move || {
-        let mut players = Vec::new();
-        for part in parts {
-            let Ok((socket, _)) = listener.accept() else { break };
-            let what = named.clone();
-            players.push(std::thread::spawn(move || play(socket, &part, From::Target, &what)));
-        }
-        for player in players {
-            player.join().expect("the initiator ends its connections");
-        }
-    });
-    let begun = Instant::now();
-    session(address);
-    let took = begun.elapsed();
-    assert!(took < BOUND, "{what}: {took:?}");
-    // The player may still wait for connections that the initiator has no reason to make.
-    while !target.is_finished() {
-        drop(std::net::TcpStream::connect(address));
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    target.join().expect("the target played its part");
-}
-
 #[expect(clippy::print_stderr, reason = "what was tried is part of the result")]
 fn replay(which: usize, streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
     let _alone = crate::alone();
@@ -78,19 +32,12 @@ fn replay(which: usize, streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
     let begun = Instant::now();
     let streams = streams(&stream_of(&recordings[which], From::Target));
     for (what, stream) in &streams {
-        play_session(&recordings, which, stream, what);
+        play_session(&recordings, (which, stream), what, session);
     }
     eprintln!("{} sessions on connection {which} in {:?}", streams.len(), begun.elapsed());
     assert_eq!(threads(), before, "threads were left behind");
     let target = TestTarget::start(NULL);
     assert!(session(target.address()), "a healthy session works");
-}
-
-/// Threads of this process that are an initiator's.
-fn threads() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("proc").flatten();
-    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|name| name.trim() == "ringfab").count()
 }
 
 /// An attach takes some milliseconds: every byte of the MPA frame, of each FPDU's headers and of the response behind

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::Access;
 use ringfab_spec::SubmissionEntry;
+use ringfab_tests::player::ends;
 use ringfab_tests::raw_host::RawHost;
 
-use crate::player::ends;
 use crate::target::Busy;
 
 #[test]

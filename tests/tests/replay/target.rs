@@ -10,10 +10,11 @@ use ringfab_initiator::blocking::Controller;
 use ringfab_spec::sqe::DsmRange;
 use ringfab_spec::{IntoBytes, Status, SubmissionEntry};
 use ringfab_tests::TestTarget;
+use ringfab_tests::player::{play, stream_of, with_stream};
 use ringfab_tests::raw_host::{Association, RawHost};
 use ringfab_tests::recording::{From, Recorder, Recording};
 
-use crate::player::{damaged, play, stream_of, with_stream};
+use crate::damage::damaged;
 
 /// Few buffers: a target that lost one for each hundred sessions would soon stand still.
 /// The damaged commands may write anywhere in namespace 1; the healthy host has namespace 2.

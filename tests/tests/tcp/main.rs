@@ -3,6 +3,7 @@
 mod attach;
 mod commands;
 mod hostile;
+mod initiator;
 mod replay;
 mod slow;
 
