@@ -1,4 +1,4 @@
-//! PDUs of NVMe/TCP (NVM Express TCP Transport 1.0, section 3.6).
+//! PDUs of NVMe/TCP (NVM Express TCP Transport 1.0, section 3.6.2).
 
 use zerocopy::little_endian::{U16, U32};
 
@@ -16,23 +16,23 @@ pub const DISCOVERY_PORT: u16 = 8009;
 pub const DIGEST_SIZE: usize = 4;
 
 /// In-capsule data that every controller takes on its admin queue, and with Connect on every queue, in bytes
-/// (section 3.6.2.4).
+/// (section 3.3.1, figure 11).
 pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
-/// The least that a controller may say in MAXH2CDATA, in bytes.
+/// The least that a controller should say in MAXH2CDATA, in bytes (section 3.6.2.3).
 pub const MAXH2CDATA_MIN: u32 = 4096;
 
-/// The largest HPDA or CPDA: 32 dwords.
+/// The largest HPDA or CPDA: 32 dwords (section 3.3).
 pub const PDA_MAX: u8 = 31;
 
 /// The only PDU Format Version.
 pub const PFV: u16 = 0;
 
-/// The most of a wrong PDU that a termination request quotes, in bytes.
+/// The most of a wrong PDU that a termination request quotes, in bytes (section 3.5.1).
 pub const TERM_DATA_BYTES_MAX: usize = 128;
 
 open_enum! {
-    /// PDU-Type.
+    /// PDU-Type (section 3.3, figure 10).
     pub struct PduType(u8) {
         IC_REQ = 0x00 => "ICReq";
         IC_RESP = 0x01 => "ICResp";
@@ -61,7 +61,7 @@ bits! {
 }
 
 wire! {
-    /// The common header (CH) that starts every PDU.
+    /// The common header (CH) that starts every PDU (section 3.6.2.1).
     #[derive(Copy)]
     pub struct CommonHeader[8] {
         /// PDU-Type.
@@ -118,7 +118,7 @@ bits! {
 }
 
 wire! {
-    /// Initialize Connection Request: the first PDU, from the host.
+    /// Initialize Connection Request: the first PDU, from the host (section 3.6.2.2).
     #[derive(Copy)]
     pub struct IcReq[128] {
         /// Common header.
@@ -136,7 +136,7 @@ wire! {
 }
 
 wire! {
-    /// Initialize Connection Response: the controller's answer.
+    /// Initialize Connection Response: the controller's answer (section 3.6.2.3).
     #[derive(Copy)]
     pub struct IcResp[128] {
         /// Common header.
@@ -166,7 +166,7 @@ open_enum! {
 }
 
 wire! {
-    /// Termination request of either side; the start of the wrong PDU follows.
+    /// Termination request of either side; the start of the wrong PDU follows (sections 3.6.2.4 and 3.6.2.5).
     #[derive(Copy)]
     pub struct TermReq[24] {
         /// Common header.
@@ -180,7 +180,7 @@ wire! {
 }
 
 wire! {
-    /// Header of a command capsule; in-capsule data may follow.
+    /// Header of a command capsule; in-capsule data may follow (section 3.6.2.6).
     #[derive(Copy)]
     pub struct CapsuleCmd[72] {
         /// Common header.
@@ -191,7 +191,7 @@ wire! {
 }
 
 wire! {
-    /// A response capsule.
+    /// A response capsule (section 3.6.2.7).
     #[derive(Copy)]
     pub struct CapsuleResp[24] {
         /// Common header.
@@ -202,7 +202,7 @@ wire! {
 }
 
 wire! {
-    /// Header of H2CData and of C2HData, whose TTAG is reserved.
+    /// Header of H2CData and of C2HData, whose TTAG is reserved (sections 3.6.2.8 and 3.6.2.9).
     #[derive(Copy)]
     pub struct DataHeader[24] {
         /// Common header.
@@ -220,7 +220,7 @@ wire! {
 }
 
 wire! {
-    /// Ready to Transfer: the controller asks for a part of a command's data.
+    /// Ready to Transfer: the controller asks for a part of a command's data (section 3.6.2.10).
     #[derive(Copy)]
     pub struct ReadyToTransfer[24] {
         /// Common header.
@@ -368,6 +368,19 @@ mod tests {
             let again = again.with_last(flags.last()).with_success(flags.success());
             prop_assert_eq!(again.bits() & 0xf, bytes[1] & 0xf);
             prop_assert_eq!(header.as_bytes(), &bytes[..8]);
+        }
+
+        #[test]
+        fn any_bytes_are_a_pdu_of_each_type_and_go_out_unchanged(bytes: [u8; 128]) {
+            fn again<T: FromBytes + IntoBytes + zerocopy::Immutable>(bytes: &[u8]) -> bool {
+                let (pdu, _) = T::read_from_prefix(bytes).unwrap();
+                pdu.as_bytes() == &bytes[..size_of::<T>()]
+            }
+            let all = [
+                again::<IcReq>, again::<IcResp>, again::<TermReq>, again::<CapsuleCmd>, again::<CapsuleResp>,
+                again::<DataHeader>, again::<ReadyToTransfer>,
+            ];
+            prop_assert!(all.iter().all(|again| again(&bytes)));
         }
     }
 }

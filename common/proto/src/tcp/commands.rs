@@ -94,10 +94,10 @@ impl<H: Clone> Commands<H> {
     /// Checks an R2T. Returns the range that it asks for.
     pub(super) fn request(&mut self, wanted: &ReadyToTransfer) -> Result<Source<H>, Violation> {
         let limit = self.r2ts_max;
-        let unknown = Violation::field(field::CCCID, "an R2T for a command that has no data to send");
+        let unknown = Violation::field(field::CCCID, "an R2T for a command that is not outstanding");
         let outstanding = self.find(wanted.cccid.get()).ok_or(unknown)?;
         let Transfer::ToController { source, requested, r2ts } = &mut outstanding.transfer else {
-            return Err(unknown);
+            return Err(Violation::sequence("an R2T for a command that has no data to send"));
         };
         let (offset, length) = (wanted.r2to.get(), wanted.r2tl.get());
         if length == 0 {
@@ -106,8 +106,8 @@ impl<H: Clone> Commands<H> {
         if offset.checked_add(length).is_none_or(|end| end > source.length) {
             return Err(Violation::range("an R2T beyond the command's data"));
         }
-        if length > source.length - *requested {
-            return Err(Violation::range("R2Ts for more than the command's data"));
+        if offset != *requested {
+            return Err(Violation::sequence("an R2T that does not follow those before"));
         }
         if *r2ts >= limit {
             return Err(Violation::limit("more R2Ts outstanding than MAXR2T"));
@@ -127,10 +127,10 @@ impl<H: Clone> Commands<H> {
     /// Checks the header of `data_bytes` of data to us. Returns the command and their offset.
     pub(super) fn accept(&mut self, header: &DataHeader, data_bytes: u32) -> Result<(u16, u32), Violation> {
         let cid = header.cccid.get();
-        let unknown = Violation::field(field::CCCID, "data for a command that expects none");
+        let unknown = Violation::field(field::CCCID, "data for a command that is not outstanding");
         let outstanding = self.find(cid).ok_or(unknown)?;
         let Transfer::ToHost { sink, received, ended } = &mut outstanding.transfer else {
-            return Err(unknown);
+            return Err(Violation::sequence("data for a command that expects none"));
         };
         if *ended {
             return Err(Violation::sequence("data after the last"));
@@ -138,11 +138,12 @@ impl<H: Clone> Commands<H> {
         if header.datal.get() != data_bytes || data_bytes == 0 {
             return Err(Violation::field(field::LENGTH, "a data length that the PDU does not have"));
         }
-        if header.datao.get() != *received {
-            return Err(Violation::range("data that do not follow those before"));
+        let end = header.datao.get().checked_add(data_bytes);
+        if end.is_none_or(|end| end > sink.length) {
+            return Err(Violation::range("data beyond those that the command asked for"));
         }
-        if data_bytes > sink.length - *received {
-            return Err(Violation::range("more data than the command asked for"));
+        if header.datao.get() != *received {
+            return Err(Violation::sequence("data that do not follow those before"));
         }
         let flags = header.ch.flags;
         if flags.success() && !flags.last() {

@@ -54,7 +54,7 @@ pub struct Termination {
 }
 
 impl Termination {
-    /// Reads a termination request; the caller has seen that it is as long as one.
+    /// Reads a termination request. One that is too short for one says nothing.
     pub(super) fn of(header: &[u8]) -> Self {
         let request =
             TermReq::read_from_prefix(header).map_or_else(|_| TermReq::zeroed(), |(request, _)| request);

@@ -1,4 +1,4 @@
-//! ICReq and ICResp: what the two ends agree on (TCP Transport 1.0, section 3.3.1).
+//! ICReq and ICResp: what the two ends agree on (TCP Transport 1.0, sections 3.1, 3.6.2.2 and 3.6.2.3).
 
 use ringfab_spec::FromBytes;
 use ringfab_spec::tcp::{Digests, IcReq, IcResp, MAXH2CDATA_MIN, PDA_MAX, PFV, field};
@@ -74,6 +74,10 @@ impl HostConfig {
         check_version(response.pfv.get())?;
         let peer_alignment = alignment(response.cpda_z)?;
         let digests = Digests::default().with_header(response.dgst.header()).with_data(response.dgst.data());
+        let unasked = |used: bool, asked: bool| used && !asked;
+        if unasked(digests.header(), self.digests.header()) || unasked(digests.data(), self.digests.data()) {
+            return Err(Violation::field(field::DGST, "a digest that was not asked for"));
+        }
         if digests != self.digests {
             return Err(Violation::unsupported(field::DGST, "other digests than were asked for"));
         }

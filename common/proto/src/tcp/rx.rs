@@ -164,11 +164,11 @@ impl Receiver {
     /// Checks everything in a common header.
     fn shape(&self, common: &CommonHeader) -> Result<Shape, Violation> {
         let (hlen, may_have_data) = self.kind(common.pdu_type)?;
+        if is_termination(common.pdu_type) {
+            return Ok(termination_shape(common));
+        }
         if usize::from(common.hlen) != hlen {
             return Err(Violation::field(field::HLEN, "a header of another length than its type's"));
-        }
-        if is_termination(common.pdu_type) {
-            return termination_shape(common);
         }
         let header_digest = self.initialized && self.digests.header();
         if common.flags.hdgst() != header_digest {
@@ -238,13 +238,14 @@ fn is_termination(pdu_type: PduType) -> bool {
     matches!(pdu_type, PduType::H2C_TERM_REQ | PduType::C2H_TERM_REQ)
 }
 
-/// A termination request quotes the wrong PDU behind its header, and never has digests.
-fn termination_shape(common: &CommonHeader) -> Result<Shape, Violation> {
+/// A termination request quotes the wrong PDU behind its header, and never has digests. Of one with a length that it cannot
+/// have no more is looked at: it ends the connection all the same (section 3.5.1).
+fn termination_shape(common: &CommonHeader) -> Shape {
     let plen = common.plen.get() as usize;
-    if !(TermReq::SIZE..=TermReq::SIZE + TERM_DATA_BYTES_MAX).contains(&plen) {
-        return Err(Violation::field(field::PLEN, "a termination request of a length that it cannot have"));
-    }
-    Ok(Shape { hlen: TermReq::SIZE, front: plen, data: 0, header_digest: false, data_digest: false })
+    let fits = usize::from(common.hlen) == TermReq::SIZE
+        && (TermReq::SIZE..=TermReq::SIZE + TERM_DATA_BYTES_MAX).contains(&plen);
+    let (hlen, front) = if fits { (TermReq::SIZE, plen) } else { (CommonHeader::SIZE, CommonHeader::SIZE) };
+    Shape { hlen, front, data: 0, header_digest: false, data_digest: false }
 }
 
 fn check_header_digest(input: &[u8], hlen: usize) -> Result<(), Violation> {

@@ -49,13 +49,14 @@ impl Transfers {
         if header.datal.get() != data_bytes || data_bytes == 0 {
             return Err(Violation::field(field::LENGTH, "a data length that the PDU does not have"));
         }
-        if u64::from(header.datao.get()) != u64::from(transfer.start) + u64::from(transfer.received) {
-            return Err(Violation::range("data that do not follow those before"));
+        let (first, start) = (u64::from(header.datao.get()), u64::from(transfer.start));
+        if first < start || first + u64::from(data_bytes) > start + u64::from(transfer.length) {
+            return Err(Violation::range("data beside those that were asked for"));
+        }
+        if first != start + u64::from(transfer.received) {
+            return Err(Violation::sequence("data that do not follow those before"));
         }
         let left = transfer.length - transfer.received;
-        if data_bytes > left {
-            return Err(Violation::range("more data than were asked for"));
-        }
         if header.ch.flags.last() != (data_bytes == left) {
             return Err(Violation::field(field::FLAGS, "LAST_PDU elsewhere than at the end of a transfer"));
         }

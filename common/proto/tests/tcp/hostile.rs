@@ -7,7 +7,7 @@ use ringfab_spec::tcp::{
 };
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 
-use super::support::{End, controller_config, digests, host_config, pair};
+use super::support::{End, controller_config, digests, framed, host_config, pair};
 
 /// What the end says after these bytes: status and information, in the termination request that it sends.
 fn verdict(end: &mut End, bytes: &[u8]) -> Option<(FatalError, u32)> {
@@ -74,7 +74,6 @@ fn wrong_common_headers_are_answered_with_the_field() {
         ("too much in a capsule", header(PduType::CAPSULE_CMD, 72, 72, 72 + 8193), FIELD, 4),
         ("more than MAXH2CDATA", header(PduType::H2C_DATA, 24, 24, 24 + 4097), LIMIT, 0),
         ("the longest that can be said", header(PduType::H2C_DATA, 24, 24, u32::MAX), LIMIT, 0),
-        ("a long termination request", header(PduType::H2C_TERM_REQ, 24, 0, 153), FIELD, 4),
     ];
     for (what, ch, fes, fei) in cases {
         assert_eq!(verdict(&mut controller(), ch.as_bytes()), Some((fes, fei)), "{what}");
@@ -101,8 +100,10 @@ fn the_first_pdu_is_the_one_that_initializes() {
         host.output();
         host
     };
-    let other_digests = IcResp::new(1, digests(false, false), 4096);
-    assert_eq!(verdict(&mut host(), other_digests.as_bytes()), Some((unsupported, 11)));
+    let without = IcResp::new(1, digests(false, false), 4096);
+    assert_eq!(verdict(&mut host(), without.as_bytes()), Some((unsupported, 11)));
+    let unasked = IcResp::new(1, digests(true, true), 4096);
+    assert_eq!(verdict(&mut host(), unasked.as_bytes()), Some((FIELD, 11)));
     let little = IcResp::new(1, digests(true, false), 4095);
     assert_eq!(verdict(&mut host(), little.as_bytes()), Some((FIELD, 12)));
     assert_eq!(verdict(&mut host(), &r2t(1, 0, 1)), Some((SEQUENCE, 0)));
@@ -132,7 +133,9 @@ fn data_are_taken_only_as_they_were_asked_for() {
         ("an unknown tag", h2c(5, 3, 0, 4096, false), FIELD, 10),
         ("a tag beyond all", h2c(5, 0xffff, 0, 4096, false), FIELD, 10),
         ("another command", h2c(6, 0, 0, 4096, false), FIELD, 8),
-        ("not the first byte", h2c(5, 0, 4, 4096, false), RANGE, 0),
+        ("not the first byte", h2c(5, 0, 4, 4096, false), SEQUENCE, 0),
+        ("behind the end", h2c(5, 0, 6000, 4, true), RANGE, 0),
+        ("as far away as can be said", h2c(5, 0, u32::MAX, 4, true), RANGE, 0),
         ("an end that is none", h2c(5, 0, 0, 4096, true), FIELD, 1),
     ];
     for (what, pdu, fes, fei) in wrong {
@@ -147,7 +150,10 @@ fn data_are_taken_only_as_they_were_asked_for() {
     assert_eq!(verdict(&mut controller, &h2c(5, tag, 4096, 1905, true)), Some((RANGE, 0)), "a byte more");
     let (mut controller, tag) = asked();
     controller.input(&h2c(5, tag, 0, 4096, false)).expect("the first part");
-    assert_eq!(verdict(&mut controller, &h2c(5, tag, 0, 1904, true)), Some((RANGE, 0)), "the same again");
+    assert_eq!(verdict(&mut controller, &h2c(5, tag, 0, 1904, true)), Some((SEQUENCE, 0)), "the same again");
+    let (mut controller, tag) = asked();
+    controller.input(&h2c(5, tag, 0, 4096, false)).expect("the first part");
+    assert_eq!(verdict(&mut controller, &h2c(5, tag, 4100, 1900, true)), Some((SEQUENCE, 0)), "a gap");
     let (mut controller, tag) = asked();
     controller.input(&h2c(5, tag, 0, 4096, false)).expect("the first part");
     assert_eq!(verdict(&mut controller, &h2c(5, tag, 4096, 1904, false)), Some((FIELD, 1)), "no end");
@@ -177,8 +183,9 @@ fn r2ts_are_served_only_within_the_data_of_a_command_that_has_some() {
     let wrong = [
         ("an unknown command", r2t(4, 0, 512), FIELD, 8),
         ("a slot's other identifier", r2t(9, 0, 512), FIELD, 8),
-        ("a Read", r2t(2, 0, 512), FIELD, 8),
-        ("a command without data", r2t(3, 0, 512), FIELD, 8),
+        ("a Read", r2t(2, 0, 512), SEQUENCE, 0),
+        ("a command without data", r2t(3, 0, 512), SEQUENCE, 0),
+        ("not from the first byte", r2t(1, 4, 512), SEQUENCE, 0),
         ("nothing", r2t(1, 0, 0), FIELD, 16),
         ("a byte beyond", r2t(1, 0, 6001), RANGE, 0),
         ("a wrap", r2t(1, 8, u32::MAX), RANGE, 0),
@@ -188,7 +195,10 @@ fn r2ts_are_served_only_within_the_data_of_a_command_that_has_some() {
     }
     let mut again = host();
     again.input(&r2t(1, 0, 6000)).expect("all");
-    assert_eq!(verdict(&mut again, &r2t(1, 0, 4)), Some((RANGE, 0)), "the same once more");
+    assert_eq!(verdict(&mut again, &r2t(1, 0, 4)), Some((SEQUENCE, 0)), "the same once more");
+    let mut gap = host();
+    gap.input(&r2t(1, 0, 512)).expect("the first");
+    assert_eq!(verdict(&mut gap, &r2t(1, 516, 512)), Some((SEQUENCE, 0)), "a gap");
     let mut many = host();
     many.input(&r2t(1, 0, 4)).expect("the first");
     many.input(&r2t(1, 4, 4)).expect("the second");
@@ -206,8 +216,11 @@ fn data_to_a_host_come_in_order_and_end_once() {
     let last = none.with_last(true);
     let wrong = [
         ("an unknown command", c2h(4, 0, 600, last), FIELD, 8),
-        ("a Write", c2h(1, 0, 600, last), FIELD, 8),
-        ("not the first byte", c2h(2, 4, 596, last), RANGE, 0),
+        ("a Write", c2h(1, 0, 600, last), SEQUENCE, 0),
+        ("a command without data", c2h(3, 0, 600, last), SEQUENCE, 0),
+        ("not the first byte", c2h(2, 4, 596, last), SEQUENCE, 0),
+        ("behind the end", c2h(2, 600, 4, last), RANGE, 0),
+        ("as far away as can be said", c2h(2, u32::MAX, 4, last), RANGE, 0),
         ("a byte more", c2h(2, 0, 601, last), RANGE, 0),
         ("success before the end", c2h(2, 0, 512, none.with_success(true)), FIELD, 1),
     ];
@@ -251,6 +264,17 @@ fn a_termination_request_ends_the_connection_without_an_answer() {
     assert_eq!(controller.output(), [0_u8; 0]);
 }
 
+#[test]
+fn a_termination_request_of_a_length_that_it_cannot_have_ends_the_connection_without_an_answer() {
+    for (hlen, plen) in [(24, 23), (24, 8), (24, 0), (24, 153), (24, u32::MAX), (23, 24), (128, 128)] {
+        for (mut end, pdu_type) in [(controller(), PduType::H2C_TERM_REQ), (host(), PduType::C2H_TERM_REQ)] {
+            let ended = end.input(header(pdu_type, hlen, 0, plen).as_bytes());
+            assert!(matches!(ended, Err(EngineError::Terminated(_))), "{hlen} {plen}: {ended:?}");
+            assert_eq!(end.output(), [0_u8; 0]);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_upset_either_end(bytes in prop::collection::vec(any::<u8>(), 0..600), tame in 0_u8..10, role: bool) {
@@ -265,4 +289,53 @@ proptest! {
         let sent = end.output();
         prop_assert_eq!(matches!(outcome, Err(EngineError::Violation(_))), !sent.is_empty() && [2, 3].contains(&sent[0]));
     }
+    /// PDUs of every type with the lengths and digests that they should have, and any fields, before and after ICReq and
+    /// ICResp.
+    #[test]
+    fn any_fields_of_any_pdu_are_taken_or_answered(
+        bytes in prop::collection::vec(prop_oneof![0_u8..12, any::<u8>()], 0..600),
+        used: (bool, bool),
+        role: bool,
+        fresh: bool,
+    ) {
+        let config = HostConfig { digests: digests(used.0, used.1), ..host_config() };
+        let mut end = match (role, fresh) {
+            (true, true) => End::new(Engine::host(config)),
+            (false, true) => End::new(Engine::controller(controller_config())),
+            (true, false) => waiting_host(config),
+            (false, false) => asking_controller(config),
+        };
+        end.output();
+        let stream = framed(&bytes, if fresh { (false, false) } else { used });
+        let outcome = end.input(&stream);
+        let sent = end.output();
+        let terminates = [[2, 0, 24], [3, 0, 24]];
+        let said = sent.windows(3).any(|window| terminates.iter().any(|start| window == start));
+        prop_assert!(said || !matches!(outcome, Err(EngineError::Violation(_))), "{:?}", outcome);
+        prop_assert!(end.memory.get(&3).is_none_or(|memory| memory.iter().all(|byte| *byte == 0x5a)));
+        if outcome.is_err() {
+            prop_assert_eq!(end.engine.receive(&stream), Err(EngineError::Ended));
+        }
+    }
+}
+
+/// A host with a Read and a Write of 600 bytes outstanding; the memory of the Write must never change.
+fn waiting_host(config: HostConfig) -> End {
+    let mut host = pair(config, controller_config()).0;
+    host.memory.extend([(1, vec![0; 600]), (3, vec![0x5a; 600])]);
+    let memory = |handle| Source { handle, offset: 0, length: 600 };
+    for (cid, data) in [(0, CommandData::ToHost(memory(1))), (1, CommandData::ToController(memory(3)))] {
+        host.engine.submit(SubmissionEntry::flush(cid, 1), data).expect("room");
+    }
+    host
+}
+
+/// A controller that has asked for 600 bytes of each of two commands.
+fn asking_controller(config: HostConfig) -> End {
+    let mut controller = pair(config, controller_config()).1;
+    for cid in 0..2 {
+        let tag = controller.engine.request(cid, 0, 600).expect("a tag");
+        controller.transfers.insert(tag, vec![0; 600]);
+    }
+    controller
 }

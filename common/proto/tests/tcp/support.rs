@@ -144,3 +144,41 @@ pub(crate) fn pair(host: HostConfig, controller: ControllerConfig) -> (End, End)
     );
     (host, controller)
 }
+
+/// Takes the stream as PDUs: a type, flags and the length of the data, then header and data.
+pub(crate) fn framed(mut stream: &[u8], (header_digest, data_digest): (bool, bool)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let [pdu_type, flags, length, rest @ ..] = stream {
+        let hlen = match pdu_type % 10 {
+            0 | 1 => 128,
+            4 => 72,
+            _ => 24,
+        };
+        let length = usize::from(*length) * usize::from([4, 6, 7].contains(&(pdu_type % 10)));
+        let (header, rest) = rest.split_at(rest.len().min(hlen - 8));
+        let (data, rest) = rest.split_at(rest.len().min(length));
+        let front = hlen + if header_digest { 4 } else { 0 };
+        let with_data = data_digest && !data.is_empty();
+        let plen = front + data.len() + if with_data { 4 } else { 0 };
+        let flags = flags & 0xc | u8::from(header_digest) | u8::from(with_data) << 1;
+        let mut pdu = vec![pdu_type % 10, flags, hlen as u8, if data.is_empty() { 0 } else { front as u8 }];
+        pdu.extend((plen as u32).to_le_bytes());
+        pdu.extend(header);
+        pdu.resize(hlen, 0);
+        if !data.is_empty() && hlen == 24 {
+            // A data length that fits, so that what follows it is looked at.
+            pdu[16..20].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        }
+        if header_digest {
+            let digest = crc::of(&pdu);
+            pdu.extend(digest);
+        }
+        pdu.extend(data);
+        if with_data {
+            pdu.extend(crc::of(data));
+        }
+        bytes.extend(pdu);
+        stream = rest;
+    }
+    bytes
+}
