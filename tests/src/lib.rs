@@ -7,6 +7,7 @@ pub mod raw_host;
 pub mod raw_tcp;
 pub mod recording;
 mod service;
+pub mod tamper;
 pub mod world;
 
 use std::net::SocketAddr;

@@ -6,11 +6,10 @@
 mod support;
 
 use libfuzzer_sys::fuzz_target;
-use ringfab_proto::crc;
-use ringfab_proto::tcp::{CommandData, ControllerConfig, EngineError, Event, HostConfig, Source};
+use ringfab_proto::tcp::{CommandData, ControllerConfig, Engine, EngineError, Event, HostConfig, Source};
 use ringfab_spec::SubmissionEntry;
 
-use support::{End, controller_config, digests, host_config, pair};
+use support::{End, controller_config, digests, framed, host_config, pair};
 
 const GUARD: u8 = 0x5a;
 const BYTES: u32 = 4096;
@@ -18,9 +17,20 @@ const BYTES: u32 = 4096;
 fuzz_target!(|input: &[u8]| {
     let [flags, chunk, stream @ ..] = input else { return };
     let used = (flags & 1 != 0, flags & 2 != 0);
-    let mut end = if flags & 4 == 0 { controller(used) } else { host(used) };
+    let mut end = match (flags & 4 == 0, flags & 32 == 0) {
+        (true, true) => controller(used),
+        (false, true) => host(used),
+        // Before ICReq and ICResp.
+        (true, false) => End::new(Engine::controller(configs(used).1)),
+        (false, false) => End::new(Engine::host(configs(used).0)),
+    };
+    if flags & 32 != 0 {
+        end.output();
+    }
     end.direct = flags & 8 != 0;
-    let stream = if flags & 16 == 0 { stream.to_vec() } else { framed(stream, used) };
+    // Before that there are no digests.
+    let framed_with = if flags & 32 == 0 { used } else { (false, false) };
+    let stream = if flags & 16 == 0 { stream.to_vec() } else { framed(stream, framed_with) };
     let result = stream.chunks(usize::from(*chunk) + 1).try_for_each(|piece| end.input(piece));
     let sent = end.output();
     if let Err(EngineError::Violation(_)) = result {
@@ -71,42 +81,4 @@ fn host(used: (bool, bool)) -> End {
     }
     end.output();
     end
-}
-
-/// Takes the stream as PDUs: a type, flags and the length of the data, then header and data.
-fn framed(mut stream: &[u8], (header_digest, data_digest): (bool, bool)) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while let [pdu_type, flags, length, rest @ ..] = stream {
-        let hlen = match pdu_type % 10 {
-            0 | 1 => 128,
-            4 => 72,
-            _ => 24,
-        };
-        let length = usize::from(*length) * usize::from([4, 6, 7].contains(&(pdu_type % 10)));
-        let (header, rest) = rest.split_at(rest.len().min(hlen - 8));
-        let (data, rest) = rest.split_at(rest.len().min(length));
-        let front = hlen + if header_digest { 4 } else { 0 };
-        let with_data = data_digest && !data.is_empty();
-        let plen = front + data.len() + if with_data { 4 } else { 0 };
-        let flags = flags & 0xc | u8::from(header_digest) | u8::from(with_data) << 1;
-        let mut pdu = vec![pdu_type % 10, flags, hlen as u8, if data.is_empty() { 0 } else { front as u8 }];
-        pdu.extend((plen as u32).to_le_bytes());
-        pdu.extend(header);
-        pdu.resize(hlen, 0);
-        if !data.is_empty() && hlen == 24 {
-            // A data length that fits, so that what follows it is looked at.
-            pdu[16..20].copy_from_slice(&(data.len() as u32).to_le_bytes());
-        }
-        if header_digest {
-            let digest = crc::of(&pdu);
-            pdu.extend(digest);
-        }
-        pdu.extend(data);
-        if with_data {
-            pdu.extend(crc::of(data));
-        }
-        bytes.extend(pdu);
-        stream = rest;
-    }
-    bytes
 }

@@ -1,7 +1,7 @@
 //! Hosts that break the protocol: each is told how, and nobody else notices.
 
-use ringfab_spec::tcp::{Digests, FatalError};
-use ringfab_spec::{SglDescriptor, Status, SubmissionEntry};
+use ringfab_spec::tcp::{Digests, FatalError, PduType, TermReq};
+use ringfab_spec::{IntoBytes, SglDescriptor, Status, SubmissionEntry};
 use ringfab_tests::TestTarget;
 use ringfab_tests::raw_tcp::{RawTcp, capsule, connect, h2c_data, ic_req};
 
@@ -65,6 +65,30 @@ fn a_wrong_header_digest_ends_the_connection() {
     let digest = u32::from_le_bytes([damaged[72], damaged[73], damaged[74], damaged[75]]);
     io.say(&damaged);
     assert_eq!(io.termination(), (FatalError::HEADER_DIGEST_ERROR, digest));
+
+    drop(_admin);
+    let (mut io, _admin) = self::io(&target, with);
+    io.say(&capsule(with, write(2), &[]));
+    let mut damaged = h2c_data(with, (2, io.r2t().ttag.get()), 0, &[7; 4096], true);
+    damaged[24..28].copy_from_slice(&[1, 2, 3, 4]);
+    io.say(&damaged);
+    assert_eq!(io.termination(), (FatalError::HEADER_DIGEST_ERROR, 0x0403_0201), "of H2CData");
+}
+
+#[test]
+fn a_termination_request_is_not_answered() {
+    let target = TestTarget::with_listener(TCP, MEMORY);
+    let request = TermReq::new(PduType::H2C_TERM_REQ, FatalError::SEQUENCE_ERROR, 0, 0);
+    for plen in [24_u32, 152, 153, 23, u32::MAX] {
+        let (mut io, _admin) = io(&target, digests(NONE));
+        let mut pdu = request.as_bytes().to_vec();
+        pdu[4..8].copy_from_slice(&plen.to_le_bytes());
+        pdu.resize(152, 0);
+        io.say(&pdu[..pdu.len().min(plen.max(24) as usize)]);
+        let mut heard = Vec::new();
+        let ended = std::io::Read::read_to_end(&mut io.stream, &mut heard);
+        assert!(heard.is_empty(), "{plen}: {heard:x?}, {ended:?}");
+    }
 }
 
 #[test]
@@ -104,7 +128,7 @@ fn data_other_than_asked_for_end_the_connection() {
     let range = (FatalError::OUT_OF_RANGE, 0);
     let cases = [
         ("beyond the end", 0, 4100, true, range),
-        ("not from the first byte", 4, 4092, true, range),
+        ("not from the first byte", 4, 4092, true, (FatalError::SEQUENCE_ERROR, 0)),
         ("an end that is none", 0, 512, true, (FatalError::INVALID_HEADER_FIELD, 1)),
         ("no end", 0, 4096, false, (FatalError::INVALID_HEADER_FIELD, 1)),
     ];

@@ -6,6 +6,7 @@ mod hostile;
 mod initiator;
 mod replay;
 mod slow;
+mod tampered;
 
 const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"64MiB\"\nblock_bytes = 512\n";
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ringfab_spec::tcp::Digests;
 use ringfab_spec::{SglDescriptor, SubmissionEntry};
 use ringfab_tests::TestTarget;
-use ringfab_tests::raw_tcp::{RawTcp, capsule, ic_req};
+use ringfab_tests::raw_tcp::{RawTcp, capsule, h2c_data, ic_req};
 
 use crate::{MEMORY, TCP};
 
@@ -34,6 +34,25 @@ fn three_hundred_connections_that_say_nothing_do_not_keep_others_out_for_long() 
         assert!(host.ends(), "each is closed, at once or after the handshake's limit");
     }
     target.attach().detach().expect("attached and detached");
+}
+
+#[test]
+fn a_peer_that_gives_its_data_a_byte_a_second_is_given_up() {
+    let target = TestTarget::with_listener(TCP, MEMORY);
+    let none = Digests::default();
+    let (_admin, controller) = RawTcp::attach(target.address(), none);
+    let mut io = RawTcp::attach_io(target.address(), none, 1, controller);
+    let write = SubmissionEntry::write(1, 1, 0, 8, false).with_sgl(SglDescriptor::transport(4096));
+    io.say(&capsule(none, write, &[]));
+    let tag = io.r2t().ttag.get();
+    let begun = Instant::now();
+    for byte in h2c_data(none, (1, tag), 0, &[7; 4096], true) {
+        if io.stream.write_all(&[byte]).is_err() || begun.elapsed() > Duration::from_secs(14) {
+            break;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(io.ends() && begun.elapsed() < Duration::from_secs(16), "{:?}", begun.elapsed());
 }
 
 /// Has more data on its way than the target has buffers, and then does nothing: the others go on after a while.
