@@ -106,6 +106,12 @@ fn the_first_pdu_is_the_one_that_initializes() {
     assert_eq!(verdict(&mut host(), unasked.as_bytes()), Some((FIELD, 11)));
     let little = IcResp::new(1, digests(true, false), 4095);
     assert_eq!(verdict(&mut host(), little.as_bytes()), Some((FIELD, 12)));
+    let mut version = IcResp::new(1, digests(true, false), 4096);
+    version.pfv.set(1);
+    assert_eq!(verdict(&mut host(), version.as_bytes()), Some((unsupported, 8)));
+    let mut alignment = IcResp::new(1, digests(true, false), 4096);
+    alignment.cpda_z = 32;
+    assert_eq!(verdict(&mut host(), alignment.as_bytes()), Some((FIELD, 10)));
     assert_eq!(verdict(&mut host(), &r2t(1, 0, 1)), Some((SEQUENCE, 0)));
 }
 
