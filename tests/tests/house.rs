@@ -173,10 +173,8 @@ fn every_test_that_the_conformance_table_names_is_there() {
         let path = names.next().expect("a file");
         let text = fs::read_to_string(root().join(path)).expect(path);
         for name in names {
-            assert!(
-                text.contains(&format!("fn {name}()")) || text.contains(&format!("fn {name}(\n")),
-                "{path}: {name}"
-            );
+            // Properties have arguments.
+            assert!(text.contains(&format!("fn {name}(")), "{path}: {name}");
             count += 1;
         }
     }
