@@ -308,7 +308,7 @@ impl Queue {
         }
         if self.link.is_idle() {
             self.progress = now;
-        } else if self.phase == Phase::Open && now >= self.progress + STALL_TIMEOUT {
+        } else if matches!(self.phase, Phase::Open | Phase::Ending) && now >= self.progress + STALL_TIMEOUT {
             self.violation(env, "the host neither takes nor gives data");
         }
         self.expire_half(env, now);

@@ -55,6 +55,23 @@ fn a_peer_that_gives_its_data_a_byte_a_second_is_given_up() {
     assert!(io.ends() && begun.elapsed() < Duration::from_secs(16), "{:?}", begun.elapsed());
 }
 
+#[test]
+fn a_queue_without_its_admin_queue_whose_host_falls_silent_does_not_keep_the_host_out() {
+    let target = TestTarget::with_listener(TCP, MEMORY);
+    let none = Digests::default();
+    let (admin, controller) = RawTcp::attach(target.address(), none);
+    let mut io = RawTcp::attach_io(target.address(), none, 1, controller);
+    let write = SubmissionEntry::write(1, 1, 0, 8, false).with_sgl(SglDescriptor::transport(4096));
+    io.say(&capsule(none, write, &[]));
+    io.r2t();
+    drop(admin);
+    let begun = Instant::now();
+    // Its next controller is not ready before no command of the last one can change the disk any more.
+    let _again = RawTcp::attach(target.address(), none);
+    assert!(begun.elapsed() < Duration::from_secs(14), "{:?}", begun.elapsed());
+    assert!(io.ends());
+}
+
 /// Has more data on its way than the target has buffers, and then does nothing: the others go on after a while.
 fn stops_in_the_middle(entry: impl Fn(u16) -> SubmissionEntry) {
     let target = TestTarget::with_listener(TCP, &format!("{MEMORY}{FEW}"));
