@@ -12,6 +12,10 @@
 //! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
 //! | `congestion` | the congestion control of the kernel's TCP, over TCP |
 //! | `dscp` | the class of service of what is sent, 0 to 63, over TCP |
+//! | `usertimeout` | how long what was sent may stay unacknowledged before the connection is given up, in seconds, over TCP |
+//! | `tcpkeepalive` | how long a connection is idle before TCP looks whether the other end is there, in seconds, over TCP |
+
+mod encoding;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,6 +24,8 @@ use std::str::FromStr;
 use ringfab_spec::Nqn;
 use ringfab_spec::nqn::NqnError;
 use uuid::Uuid;
+
+use encoding::{decode, encode};
 
 /// The address of a controller. Parsing and displaying are inverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +78,10 @@ pub struct TcpOptions {
     pub congestion: Option<String>,
     /// Differentiated Services Code Point of what is sent.
     pub dscp: Option<u8>,
+    /// How long what was sent may stay unacknowledged, in seconds (`TCP_USER_TIMEOUT`); as long as the system likes when none.
+    pub user_timeout_s: Option<u16>,
+    /// Idle time before TCP's own keep-alive probes, in seconds; no probes when none.
+    pub keep_alive_s: Option<u16>,
 }
 
 /// A machine, by address or by name.
@@ -112,7 +122,7 @@ pub enum UrlError {
     /// An option that does not exist.
     #[error(
         "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive; for RDMA provider and crc; for \
-         TCP hdgst, ddgst, congestion and dscp"
+         TCP hdgst, ddgst, congestion, dscp, usertimeout and tcpkeepalive"
     )]
     Option(String),
     /// An option given twice.
@@ -187,15 +197,22 @@ impl Url {
         format!("{nqn} at {}:{}", self.host, self.port)
     }
 
+    /// Whether the transport may have this option.
+    fn takes(&self, name: &str) -> bool {
+        let wanted = match name {
+            "provider" | "crc" => Transport::Rdma,
+            "hdgst" | "ddgst" | "congestion" | "dscp" | "usertimeout" | "tcpkeepalive" => Transport::Tcp,
+            _ => self.transport,
+        };
+        wanted == self.transport
+    }
+
     fn set_option(&mut self, name: &str, value: String) -> Result<(), UrlError> {
         const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
         const ON_OR_OFF: &str = "`on` or `off`";
         match name {
             // What only the other transport has is no option here.
-            "provider" | "crc" if self.transport != Transport::Rdma => Err(UrlError::Option(name.to_owned())),
-            "hdgst" | "ddgst" | "congestion" | "dscp" if self.transport != Transport::Tcp => {
-                Err(UrlError::Option(name.to_owned()))
-            }
+            _ if !self.takes(name) => Err(UrlError::Option(name.to_owned())),
             "ns" => set(&mut self.namespace, "ns", parse_namespace(value)?),
             "provider" => {
                 let words =
@@ -236,6 +253,10 @@ impl Url {
                 let expected = "a number from 0 to 63";
                 set(&mut self.tcp.dscp, "dscp", number("dscp", value, 0, 63, expected)? as u8)
             }
+            "usertimeout" => set(&mut self.tcp.user_timeout_s, "usertimeout", seconds("usertimeout", value)?),
+            "tcpkeepalive" => {
+                set(&mut self.tcp.keep_alive_s, "tcpkeepalive", seconds("tcpkeepalive", value)?)
+            }
             "congestion" => set(&mut self.tcp.congestion, "congestion", check_congestion(value)?),
             _ => Err(UrlError::Option(name.to_owned())),
         }
@@ -257,6 +278,8 @@ impl Url {
         push("ddgst", self.tcp.data_digest.then(|| "on".to_owned()));
         push("congestion", self.tcp.congestion.clone());
         push("dscp", self.tcp.dscp.map(|dscp| dscp.to_string()));
+        push("usertimeout", self.tcp.user_timeout_s.map(|seconds| seconds.to_string()));
+        push("tcpkeepalive", self.tcp.keep_alive_s.map(|seconds| seconds.to_string()));
         options
     }
 }
@@ -380,6 +403,11 @@ fn number(
     number.ok_or_else(|| wrong(name, value, expected))
 }
 
+/// As long as a listener takes, too.
+fn seconds(name: &'static str, value: String) -> Result<u16, UrlError> {
+    number(name, value, 1, 3600, "a number of seconds from 1 to 3600").map(|seconds| seconds as u16)
+}
+
 fn choose<T: Copy>(
     name: &'static str,
     value: String,
@@ -404,29 +432,6 @@ fn wrong(name: &'static str, value: String, expected: &'static str) -> UrlError 
 fn scheme_of(text: &str) -> String {
     let end = text.find("://").map_or(text.len(), |at| at + 3);
     text[..end].chars().take(40).collect()
-}
-
-fn decode(text: &str) -> Result<String, UrlError> {
-    let error = || UrlError::Encoding(text.to_owned());
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(error);
-        let (high, low) = (digit()?, digit()?);
-        bytes.push((high << 4 | low) as u8);
-    }
-    String::from_utf8(bytes).map_err(|_| error())
-}
-
-fn encode(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'~');
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }
 
 #[cfg(test)]

@@ -96,3 +96,26 @@ fn each_end_of_nvme_tcp_sends_in_the_class_of_service_that_it_was_told() {
     assert_eq!(classes("dport"), ["0x28"; 2], "the connections'");
     controller.detach().expect("detached");
 }
+
+#[test]
+fn a_connection_of_nvme_tcp_looks_for_the_other_end_when_its_address_says_so() {
+    if !have("ss") {
+        return not_run("there is no ss to look into the kernel with");
+    }
+    let namespace = "[[subsystem.namespace]]\nnull = \"1MiB\"\n";
+    let target = TestTarget::with_listener("transport = \"tcp\"", namespace);
+    let controller = target.attach_with("&tcpkeepalive=15");
+    let probes = |end: &str| {
+        let filter = format!("{end} = :{}", target.address().port());
+        run_bounded(10, "ss", &["-tinHo", "state", "established", &filter])
+            .matches("timer:(keepalive")
+            .count()
+    };
+    // Of an admin queue and an I/O queue, once nothing that was sent waits for its acknowledgement.
+    let begun = Instant::now();
+    while probes("dport") != 2 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{} probe", probes("dport"));
+    }
+    assert_eq!(probes("sport"), 0);
+    controller.detach().expect("detached");
+}

@@ -15,7 +15,7 @@ use super::quantity::{Limit, Span};
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConnectArgs {
     /// nvme+rdma://HOST[:PORT]/[NQN][?ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&crc=on|off], or
-    /// nvme+tcp://HOST[:PORT]/[NQN][?...&hdgst=on|off&ddgst=on|off&congestion=NAME&dscp=N]
+    /// nvme+tcp://HOST[:PORT]/[NQN][?...&hdgst=on|off&ddgst=on|off&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S]
     pub(crate) url: Url,
     #[command(flatten)]
     pub(crate) tuning: Tuning,

@@ -2,6 +2,7 @@
 //! behind it. Longer data are sent when the controller asks for them, and come without asking.
 
 use std::io;
+use std::time::Duration;
 
 use ringfab_fabric::rdma::Slice;
 use ringfab_fabric::tcp::{
@@ -83,6 +84,8 @@ impl TcpQueue {
             socket: SocketOptions {
                 congestion: options.congestion.clone(),
                 dscp: options.dscp,
+                user_timeout: options.user_timeout_s.map(|seconds| Duration::from_secs(seconds.into())),
+                keep_alive: options.keep_alive_s.map(|seconds| Duration::from_secs(seconds.into())),
                 ..SocketOptions::default()
             },
             timeout: to.timeout,

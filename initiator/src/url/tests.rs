@@ -23,12 +23,20 @@ fn every_part_of_an_address_is_read() {
 
 #[test]
 fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take_over() {
-    let text =
-        "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&hdgst=on&ddgst=on&congestion=cubic&dscp=26";
+    let text = "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&hdgst=on&ddgst=on&congestion=cubic&dscp=26\
+                &usertimeout=30&tcpkeepalive=15";
     let url = parse(text).expect("a valid address");
     assert_eq!(url.transport, Transport::Tcp);
     let congestion = Some("cubic".to_owned());
-    assert_eq!(url.tcp, TcpOptions { header_digest: true, data_digest: true, congestion, dscp: Some(26) });
+    let expected = TcpOptions {
+        header_digest: true,
+        data_digest: true,
+        congestion,
+        dscp: Some(26),
+        user_timeout_s: Some(30),
+        keep_alive_s: Some(15),
+    };
+    assert_eq!(url.tcp, expected);
     assert_eq!(url.to_string(), text);
     assert_eq!(url.with_transport(Transport::Tcp), url);
     let other = url.with_transport(Transport::Rdma).to_string();
@@ -79,6 +87,9 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+tcp://a/?crc=on", "there is no option `crc`"),
         ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst`"),
         ("nvme+tcp://a/?hdgst=1", "option hdgst: `1` is not `on` or `off`"),
+        ("nvme+rdma://a/?tcpkeepalive=1", "there is no option `tcpkeepalive`"),
+        ("nvme+tcp://a/?usertimeout=0", "option usertimeout: `0` is not a number of seconds from 1 to 3600"),
+        ("nvme+tcp://a/?tcpkeepalive=3601", "option tcpkeepalive: `3601` is not a number of seconds"),
         ("nvme+tcp://a/?congestion=", "option congestion: `` is not the name"),
         ("nvme+rdma://a/?hostid=7", "option hostid: `7` is not a UUID"),
     ] {

@@ -21,11 +21,16 @@ const FIELD: FatalError = FatalError::INVALID_HEADER_FIELD;
 const SEQUENCE: FatalError = FatalError::SEQUENCE_ERROR;
 
 fn connect(address: SocketAddr, options: &str) -> Result<Controller, String> {
+    connect_with(address, options, Duration::from_millis(500))
+}
+
+/// With this time for a command.
+fn connect_with(address: SocketAddr, options: &str, io: Duration) -> Result<Controller, String> {
     let url: Url = format!("nvme+tcp://{address}/{NQN}?{options}").parse().expect("a URL");
     let host = HostIdentity::for_url(&url).expect("an identity");
     let mut options = ConnectOptions::new(url, host);
     options.reconnect.delay = Duration::from_millis(20);
-    options.timeouts.io = Duration::from_millis(500);
+    options.timeouts.io = io;
     options.timeouts.connect = Duration::from_secs(2);
     Controller::connect(options, EngineOptions::default()).map_err(|error| error.to_string())
 }
@@ -205,4 +210,30 @@ fn a_target_that_says_a_byte_a_second_is_given_up() {
     let error = connect(address, "").expect_err("it never comes to the point");
     assert!(error.contains("ICReq") && begun.elapsed() < Duration::from_secs(5), "{error}");
     slow.join().expect("the connection was ended");
+}
+
+#[test]
+fn an_address_says_how_long_what_was_sent_may_stay_unacknowledged() {
+    let target = TestTarget::with_listener(TCP, MEMORY);
+    let stopped = AtomicBool::new(false);
+    let tamper = Tamper::start(target.address(), move |pdu: Passing, sink: &mut TcpStream| {
+        let data = pdu.from == From::Host && pdu.pdu_type() == PduType::H2C_DATA;
+        if data && pdu.connection == 1 && !stopped.swap(true, Ordering::Relaxed) {
+            // It reads no more, so that what follows finds no room.
+            std::thread::sleep(Duration::from_secs(30));
+        }
+        unchanged(&pdu, sink)
+    });
+    // Long before a command would be given up. Then the target waits for what it has asked for on the old connection.
+    let controller =
+        connect_with(tamper.address, "usertimeout=1", Duration::from_secs(60)).expect("attached");
+    let written: Vec<u8> = (0..8 << 20).map(|at| (at * 11 + at / 512) as u8).collect();
+    let begun = Instant::now();
+    controller.write_at(1, 0, &written, false).expect("over another connection");
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(900)..Duration::from_secs(15)).contains(&took), "{took:?}");
+    let mut read = vec![0; written.len()];
+    controller.read_at(1, 0, &mut read).expect("read");
+    assert!(read == written, "the data came back changed");
+    controller.detach().expect("detached");
 }
