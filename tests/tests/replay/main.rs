@@ -5,6 +5,7 @@ mod damage;
 mod initiator;
 mod slow;
 mod target;
+mod tcp;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

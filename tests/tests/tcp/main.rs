@@ -3,7 +3,6 @@
 mod attach;
 mod commands;
 mod hostile;
-mod initiator;
 mod replay;
 mod slow;
 mod tampered;
