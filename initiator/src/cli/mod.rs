@@ -237,6 +237,18 @@ mod tests {
     }
 
     #[test]
+    fn the_address_that_is_attached_can_be_given_to_a_command_again() {
+        for url in [URL, "nvme+tcp://[fd00::1]/nqn.2026-01.org.example:a?hdgst=on"] {
+            let arguments =
+                [url, "--no-crc", "--provider", "iwarp", "--hostnqn", "nqn.2026-01.org.example:host"];
+            let cli = parse(&[&["list"], &arguments[..]].concat()).expect("valid");
+            let Command::List(connect) = cli.command else { panic!("another command") };
+            let shown = connect.connect_options().expect("complete").url.to_string();
+            assert!(parse(&["list", &shown]).is_ok(), "{shown}");
+        }
+    }
+
+    #[test]
     fn a_service_needs_exactly_one_place_to_listen() {
         assert!(parse(&["nbd", URL, "--socket", "/run/x"]).is_ok());
         assert!(parse(&["nbd", URL, "--listen", "127.0.0.1:10809"]).is_ok());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use ringfab_initiator::blocking::{CancelToken, EngineOptions};
-use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Url};
+use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Transport, Url};
 use uuid::Uuid;
 
 use super::quantity::{Limit, Span};
@@ -80,11 +80,14 @@ impl ConnectArgs {
     pub(crate) fn connect_options(&self) -> Result<ConnectOptions> {
         let tuning = &self.tuning;
         let mut url = self.url.clone();
-        url.provider = tuning.provider.unwrap_or(url.provider);
         let nqn = url.host_nqn.clone().or_else(|| tuning.hostnqn.clone());
         let id = url.host_id.or(tuning.hostid);
         let host = HostIdentity::load(nqn, id, std::path::Path::new("/etc")).context("who this host is")?;
-        url.crc = Some(self.crc());
+        // An address that is shown has what its transport has, so that it can be given to another command.
+        if url.transport == Transport::Rdma {
+            url.provider = tuning.provider.unwrap_or(url.provider);
+            url.crc = Some(self.crc());
+        }
         let mut options = ConnectOptions::new(url, host);
         options.queues = tuning.queues;
         options.depth = tuning.depth;
