@@ -21,9 +21,9 @@ is_gone() {
 
 start_target
 connect -i 4
-report=/tmp/fio.beside.json verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=2000 --size=16m &
+report=/tmp/fio.beside.json verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=1500 --size=16m &
 load=$!
-for round in 1 2 3; do
+for round in 1 2; do
     echo "--- round $round"
     rm -f /tmp/added.img
     truncate -s 32M /tmp/added.img
