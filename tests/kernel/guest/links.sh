@@ -18,7 +18,7 @@ if ${together:-false}; then far=(); fi
 set_up_links() {
     case $driver in
     siw) modprobe siw ;;
-    tcp) modprobe -a nvme-tcp nvmet-tcp ;;
+    tcp) modprobe -a nvme-tcp nvmet-tcp sch_netem ;;
     rxe) modprobe -a rdma_rxe sch_netem ;;
     esac
     if ${together:-false}; then
@@ -75,7 +75,7 @@ take_down_links() {
 cut_near_link() {
     case $driver in
     siw | tcp) ip link set "$near_link" down ;;
-    rxe) lose_everything ;;
+    rxe) disturb_link loss 100% ;;
     esac
 }
 
@@ -83,22 +83,29 @@ cut_near_link() {
 cut_far_link() {
     case $driver in
     siw | tcp) "${far[@]}" ip link set "$far_link" down ;;
-    rxe) lose_everything ;;
+    rxe) disturb_link loss 100% ;;
     esac
 }
 
-lose_everything() {
-    local device
-    for device in $far_link $near_link; do tc qdisc replace dev "$device" root netem loss 100%; done
+# disturb_link OPTIONS OF netem...: what it does to packets, in both directions. What replaces netem by netem keeps options
+# and counts of the one before.
+disturb_link() {
+    calm_link
+    "${far[@]}" tc qdisc replace dev "$far_link" root netem "$@"
+    tc qdisc replace dev "$near_link" root netem "$@"
+}
+
+calm_link() {
+    "${far[@]}" tc qdisc replace dev "$far_link" root noqueue
+    tc qdisc replace dev "$near_link" root noqueue
 }
 
 # Routes go with the link.
 mend_link() {
-    local device
     "${far[@]}" ip link set "$far_link" up
     ip link set "$near_link" up
+    calm_link
     if ${together:-false}; then
-        for device in $far_link $near_link; do tc qdisc replace dev "$device" root noqueue; done
         ip route replace "$theirs" dev "$far_link" src "$ours" table 120
         ip route replace "$ours" dev "$near_link" src "$theirs" table 121
     fi

@@ -7,7 +7,8 @@ pid_file=/tmp/target.pid
 socket=/tmp/control.sock
 
 # One subsystem, namespace 1 a file with 512-byte blocks, namespace 2 memory with 4096-byte blocks. The file outlives a
-# restart. `of_target` may name another provider than the lane's, `listener` hold more lines for the listener's table.
+# restart. `of_target` may name another provider than the lane's, `listen_at` another address than ours, and `listener` hold
+# more lines for the listener's table.
 start_target() {
     mkdir -p /tmp/state
     [[ -e /tmp/disk.img ]] || truncate -s 256M /tmp/disk.img
@@ -19,7 +20,7 @@ log = "info,ringfab_target=debug,ringfab_fabric=debug"
 [control]
 socket = "$socket"
 [[listener]]
-address = "$ours"
+address = "${listen_at:-$ours}"
 $(transport_of_listener)
 ${listener:-}
 [[subsystem]]
@@ -81,9 +82,11 @@ target_said() {
 
 # address HOST [NQN [OPTIONS]]: as our commands take it.
 address() {
+    local host=$1
+    [[ $host != *:* ]] || host="[$host]"
     case $fabric in
-    rdma) echo "nvme+rdma://$1:4420/${2:-}?provider=$provider${3:+&$3}" ;;
-    tcp) echo "nvme+tcp://$1:4420/${2:-}?${3:-}" ;;
+    rdma) echo "nvme+rdma://$host:4420/${2:-}?provider=$provider${3:+&$3}" ;;
+    tcp) echo "nvme+tcp://$host:4420/${2:-}?${3:-}" ;;
     esac
 }
 

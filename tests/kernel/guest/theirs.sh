@@ -75,7 +75,7 @@ start_kernel_target() {
     local port=$nvmet/ports/1
     mkdir "$port"
     echo "$fabric" >"$port/addr_trtype"
-    echo ipv4 >"$port/addr_adrfam"
+    if [[ $theirs == *:* ]]; then echo ipv6; else echo ipv4; fi >"$port/addr_adrfam"
     echo "$theirs" >"$port/addr_traddr"
     echo 4420 >"$port/addr_trsvcid"
     [[ -z ${2:-} ]] || echo "$2" >"$port/param_inline_data_size"
