@@ -194,6 +194,7 @@ run() {
 write_start() {
     cat <<START
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
+export RINGFAB_LOAD_SECONDS=${RINGFAB_LOAD_SECONDS:-}
 hostname ringfab-guest
 ip link set lo up
 modprobe configfs && mount -t configfs configfs /sys/kernel/config
