@@ -30,5 +30,12 @@ for ns in "$ns1" "$ns2"; do
     blkdiscard -o 2M -l 1M "$ns"
     cmp <(tail -c 1M /tmp/data) <(dd if="$ns" bs=1M skip=3 count=1 iflag=direct status=none)
 done
+
+echo "--- what is trimmed takes no room"
+dd if=/tmp/data of="$ns1" bs=1M oflag=direct status=none
+room=$(stat -c %b /tmp/disk.img)
+blkdiscard -o 1M -l 2M "$ns1"
+expect "blocks of the file" "$(stat -c %b /tmp/disk.img)" $((room - 4096))
+cmp -n $((2 << 20)) /dev/zero <(dd if="$ns1" bs=1M skip=1 count=2 iflag=direct status=none)
 is_live
 no_io_errors
