@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs both our ends against a stock Linux kernel in a virtual machine: its NVMe/RDMA host and target over its software
-# RDMA drivers, and its NVMe/TCP. A boot for each lane.
+# RDMA drivers, and its NVMe/TCP. A boot for each lane, two at a time.
 #
 #   run.sh [LANE...] [-- SCENARIO...]
 #
 # A lane is DRIVER/PROVIDER: a driver of the kernel under test (siw, rxe) and a provider of ours (iwarp, verbs), or `kernel`
-# for both ends of the kernel's own; or tcp/tcp. A scenario is a file in guest/ without its ending. The default is all
-# scenarios in the lanes of RDMA; tcp/tcp runs when it is named.
+# for both ends of the kernel's own; or tcp/tcp. A scenario is a file in guest/ without its ending. All of them run
+# when none is named, in the lanes of RDMA when no lane is; tcp/tcp runs when it is named.
 #
 # The kernel's software drivers have races of their own. What fails runs once more after a fresh boot, and the end says so:
 # a scenario that needs this again and again is broken.
@@ -22,9 +22,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../scripts/lib.sh"
 
 LANES=(rxe/verbs siw/verbs siw/iwarp)
+# One machine leaves a part of two processors idle, two leave nothing.
+AT_ONCE=2
 
 main() {
-    local lanes=() lane failed=0 started=$SECONDS
+    local lanes=() lane started=$SECONDS
     while (($#)) && [[ $1 != -- ]]; do
         lanes+=("$1")
         shift
@@ -35,15 +37,38 @@ main() {
     find_programs debug
     begin
     lay_out
-    for lane in "${lanes[@]}"; do run_lane "$lane" "$@" || failed=$((failed + 1)); done
+    for lane in "${lanes[@]}"; do
+        [ "$(jobs -rp | wc -l)" -lt "$AT_ONCE" ] || wait -n || true
+        run_lane_aside "$lane" "$@" &
+        PIDS+=("$!")
+    done
+    wait
     say "The kernel as the other end: ${#lanes[@]} lanes in $(((SECONDS - started) / 60)) min $(((SECONDS - started) % 60)) s"
     [ ! -e "$TMP/again" ] || sed 's/^/    passed only at the second try: /' "$TMP/again"
-    [ "$failed" -eq 0 ] || fail "the tests against the Linux kernel"
+    for lane in "${lanes[@]}"; do
+        [ -e "$(folder_of "$lane")/passed" ] || fail "the tests against the Linux kernel"
+    done
+}
+
+folder_of() {
+    echo "$TMP/${1/\//-}"
+}
+
+# Runs a lane beside others, and says all of it when it is over.
+run_lane_aside() {
+    local folder machine=''
+    folder=$(folder_of "$1")
+    trap 'kill "$machine"; exit 143' TERM
+    mkdir "$folder"
+    cp -r "$TMP/guest" "$folder/"
+    if run_lane "$@" >"$folder/said" 2>&1; then touch "$folder/passed"; fi
+    flock "$TMP/guest" cat "$folder/said"
 }
 
 # run_lane LANE [SCENARIO...]
 run_lane() {
     local lane=$1 scenarios
+    say "$lane"
     boot "$@" && return
     mapfile -t scenarios < <(not_passed "$@")
     [ "${#scenarios[@]}" -gt 0 ] || return 1
@@ -55,12 +80,13 @@ run_lane() {
 # not_passed LANE [SCENARIO...]: those of the last boot that failed, or were not reached; where the table of commands was
 # wrong, those that write it.
 not_passed() {
-    local lane=$1 scenario scenarios=("${@:2}")
+    local lane=$1 scenario scenarios=("${@:2}") results
+    results=$(folder_of "$lane")/guest/results
     [ $# -gt 1 ] || mapfile -t scenarios < <(basename -s .sh "$here"/guest/[0-9]*.sh)
     for scenario in "${scenarios[@]}"; do
-        if [[ $scenario == 1[23]-* ]] && grep -q "^FAIL  $lane commands" "$TMP/guest/results"; then
+        if [[ $scenario == 1[23]-* ]] && grep -q "^FAIL  $lane commands" "$results"; then
             echo "$scenario"
-        elif ! grep -q "^\(PASS\|SKIP\)  $lane $scenario\b" "$TMP/guest/results"; then
+        elif ! grep -q "^\(PASS\|SKIP\)  $lane $scenario\b" "$results"; then
             echo "$scenario"
         fi
     done
@@ -68,9 +94,12 @@ not_passed() {
 
 # boot LANE [SCENARIO...]
 boot() {
-    local status=0
-    : >"$TMP/guest/results"
-    RINGFAB_VM_SECONDS=${RINGFAB_VM_SECONDS:-1200} "$here/vm.sh" run "$TMP/guest" "bash main.sh $*" || status=$?
+    local status=0 guest
+    guest=$(folder_of "$1")/guest
+    : >"$guest/results"
+    RINGFAB_VM_SECONDS=${RINGFAB_VM_SECONDS:-1200} "$here/vm.sh" run "$guest" "bash main.sh $*" &
+    machine=$!
+    wait "$machine" || status=$?
     keep_logs "$1"
     return "$status"
 }
@@ -100,13 +129,14 @@ lay_out() {
 }
 
 keep_logs() {
-    local table=$TMP/guest/logs/COMMANDS.md folder
-    if [ -n "${RINGFAB_KERNEL_WRITE:-}" ] && [ -e "$table" ]; then cp "$table" "$here/"; fi
+    local guest folder
+    guest=$(folder_of "$1")/guest
+    if [ -n "${RINGFAB_KERNEL_WRITE:-}" ] && [ -e "$guest/logs/COMMANDS.md" ]; then cp "$guest/logs/COMMANDS.md" "$here/"; fi
     [ -n "${RINGFAB_KERNEL_LOGS:-}" ] || return 0
     folder=$RINGFAB_KERNEL_LOGS/${1/\//-}
     mkdir -p "$folder"
-    cp -r "$TMP"/guest/logs/. "$folder/"
-    cp "$TMP"/guest/{results,dmesg,console} "$folder/" || true
+    cp -r "$guest"/logs/. "$folder/"
+    cp "$guest"/{results,dmesg,console} "$folder/" || true
 }
 
 main "$@"
