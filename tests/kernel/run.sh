@@ -6,7 +6,7 @@
 #
 # A lane is DRIVER/PROVIDER: a driver of the kernel under test (siw, rxe) and a provider of ours (iwarp, verbs), or `kernel`
 # for both ends of the kernel's own; or tcp/tcp. A scenario is a file in guest/ without its ending. All of them run
-# when none is named, in the lanes of RDMA when no lane is; tcp/tcp runs when it is named.
+# when none is named, and in every lane but `kernel` when none is.
 #
 # The kernel's software drivers have races of their own. What fails runs once more after a fresh boot, and the end says so:
 # a scenario that needs this again and again is broken.
@@ -21,7 +21,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/scripts/lib.sh
 . "$here/../scripts/lib.sh"
 
-LANES=(rxe/verbs siw/verbs siw/iwarp)
+LANES=(tcp/tcp siw/iwarp siw/verbs rxe/verbs)
 # One machine leaves a part of two processors idle, two leave nothing.
 AT_ONCE=2
 

@@ -5,6 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 only_rdma
+only iwarp 'what speaks here is the driver at both ends'
 
 modprobe -a ib_uverbs rdma_ucm
 exchange=(timeout 60 "$bin/rdma_exchange")
