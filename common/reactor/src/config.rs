@@ -11,7 +11,7 @@ use crate::ListenerId;
 pub struct ReactorConfig {
     /// Entries of the submission queue; the completion queue has four times as many.
     pub entries: u32,
-    /// How long to spin after the last event before sleeping.
+    /// The longest to spin after the last event before sleeping, see [`Spin`](crate::Spin).
     pub spin: Duration,
     /// The most sockets, listeners and files together.
     pub descriptors_max: u32,
@@ -22,7 +22,7 @@ pub struct ReactorConfig {
 pub enum Wait {
     /// Submit and collect what is there, without waiting.
     No,
-    /// Wait for an event: spin for the configured time, then sleep until the next timer at the latest.
+    /// Wait for an event: spin for a time that was learnt, see [`Spin`](crate::Spin), then sleep until the next timer at the latest.
     Event,
 }
 

@@ -20,6 +20,7 @@ mod reactor;
 mod receive;
 mod ring;
 pub mod sim;
+mod spin;
 mod time;
 mod token;
 
@@ -33,5 +34,6 @@ pub use monitor::Monitor;
 pub use pin::pin_current_thread;
 pub use reactor::Reactor;
 pub use receive::ReceiveOp;
+pub use spin::Spin;
 pub use time::Time;
 pub use token::Token;

@@ -134,6 +134,35 @@ fn an_idle_reactor_sleeps_and_uses_no_processor_time() {
 }
 
 #[test]
+fn a_reactor_whose_waits_are_long_stops_spinning() {
+    const WAITS: u32 = 20;
+    let most = Duration::from_millis(4);
+    let mut reactor = reactor_with(most);
+    for _ in 0..WAITS {
+        let timer = reactor.clock() + most * 2;
+        reactor.set_timer(timer, token(1));
+        expect(&mut reactor, token(1));
+    }
+    let counters = reactor.counters();
+    assert!(counters.spun <= most * 3, "{counters:?}");
+    assert!(counters.sleeps >= u64::from(WAITS) - 2, "{counters:?}");
+}
+
+#[test]
+fn a_reactor_that_goes_to_sleep_submits_with_the_same_system_call() {
+    use std::os::fd::AsRawFd;
+    let eventfd = nix::sys::eventfd::EventFd::from_value(1).expect("an eventfd");
+    let mut reactor = reactor_with(Duration::ZERO);
+    for index in 0..10 {
+        let before = reactor.counters();
+        reactor.poll_readable(eventfd.as_raw_fd(), token(index));
+        expect(&mut reactor, token(index)).result.expect("readable");
+        let after = reactor.counters();
+        assert_eq!((after.submitted - before.submitted, after.enters - before.enters), (1, 1));
+    }
+}
+
+#[test]
 fn a_spinning_reactor_sees_data_and_connections_without_system_calls_of_its_own() {
     let mut reactor = reactor_with(Duration::from_secs(100));
     let (_bind, address) = listen(&mut reactor, token(0));

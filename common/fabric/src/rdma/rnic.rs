@@ -37,7 +37,8 @@ pub struct RnicConfig {
     pub queue_pairs_max: u32,
     /// The most exposures at once.
     pub regions_max: u32,
-    /// How long the completion queues of a verbs device are polled after the last completion before the core may sleep.
+    /// The longest that the completion queues of a verbs device are polled after the last completion before the core may
+    /// sleep, see [`Spin`](ringfab_reactor::Spin).
     pub spin: Duration,
     /// Writes a capture of the software RNIC's own traffic here, as if it had been seen on a network.
     pub capture: Option<PathBuf>,

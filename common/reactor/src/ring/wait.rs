@@ -31,6 +31,11 @@ impl Ring {
     pub(crate) fn turn(&mut self, wait: Wait) -> io::Result<()> {
         self.turns += 1;
         self.wake.set_turns(self.turns);
+        self.queue_receives();
+        if wait == Wait::Event && self.is_time_to_sleep() {
+            // One system call submits and waits.
+            self.sleep()?;
+        }
         self.collect()?;
         // A wake-up is answered by any turn that returns, so it is taken even when there are completions.
         let mut woken = self.wake.take();
@@ -40,14 +45,25 @@ impl Ring {
             woken = self.wake.take();
         }
         if woken || !self.ready.is_empty() {
+            if wait == Wait::Event {
+                self.spin.waited(self.now - self.last_event);
+            }
             self.last_event = self.now;
         }
         Ok(())
     }
 
+    /// Whether there is nothing to collect now and has been nothing for as long as is spun.
+    fn is_time_to_sleep(&mut self) -> bool {
+        if !self.ready.is_empty() || self.queues.wants_enter() || self.queues.has_completions() {
+            return false;
+        }
+        self.now = clock();
+        self.now >= self.last_event + self.spin.time() && self.now < self.timers.next()
+    }
+
     /// Submits what is queued, lets the kernel run its deferred work, and takes all completions and due timers.
     fn collect(&mut self) -> io::Result<()> {
-        self.queue_receives();
         if self.queues.has_submissions() || self.queues.wants_enter() {
             self.queues.enter(0, None)?;
         }
@@ -76,7 +92,7 @@ impl Ring {
         if self.queues.has_submissions() {
             return Ok(());
         }
-        let spin_end = self.last_event + self.spin;
+        let spin_end = self.last_event + self.spin.time();
         if self.now < spin_end {
             self.spin_until(spin_end);
             return Ok(());

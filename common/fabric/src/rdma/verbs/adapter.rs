@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ringfab_reactor::{MailboxReceiver, Waker, mailbox};
 
+use super::posted::Owed;
 use super::sys::{
     AsyncEvent, CmId, CompletionChannel, CompletionQueue, Context, DeviceLimits, EventChannel, WorkCompletion,
 };
@@ -18,19 +19,20 @@ const COMPLETIONS_MAX: u32 = 32_768;
 /// The most that are taken in one turn of the core's loop, so that nothing else starves.
 const POLL_BATCHES: usize = 8;
 
-/// A core's completion queue on a device. It is dropped after everything that reports to it.
+/// A core's completion queues on a device. It is dropped after everything that reports to them.
 #[derive(Debug)]
 pub(super) struct Adapter {
     pub(super) context: Context,
     pub(super) limits: DeviceLimits,
     pub(super) name: String,
-    pub(super) completions: CompletionQueue,
+    /// What the requests that were posted will report.
+    pub(super) owed: Owed,
+    sends: NotifyingQueue,
+    receives: NotifyingQueue,
     channel: CompletionChannel,
     /// Completions that may be outstanding at once, by what was made so far.
     reserved: u32,
     capacity: u32,
-    /// Whether the next completion notifies the channel.
-    armed: bool,
     /// Whether the core's ring looks at the channel.
     pub(super) watched: bool,
     events: MailboxReceiver<AsyncEvent>,
@@ -38,8 +40,33 @@ pub(super) struct Adapter {
     _anchor: CmId,
 }
 
+/// A completion queue that notifies the channel once for each time that it is armed.
+#[derive(Debug)]
+struct NotifyingQueue {
+    completions: CompletionQueue,
+    armed: bool,
+}
+
+impl NotifyingQueue {
+    fn new(context: Context, capacity: u32, channel: &CompletionChannel) -> io::Result<Self> {
+        Ok(Self { completions: CompletionQueue::new(context, capacity, channel)?, armed: false })
+    }
+
+    /// Returns whether it was not yet armed.
+    fn arm(&mut self, device: &str) -> bool {
+        if self.armed {
+            return false;
+        }
+        match self.completions.arm() {
+            Ok(()) => self.armed = true,
+            Err(error) => tracing::error!(device, %error, "no notification of completions"),
+        }
+        true
+    }
+}
+
 impl Adapter {
-    /// Opens a queue on the device of `context`, which owns the address `local`.
+    /// Opens the queues on the device of `context`, which owns the address `local`.
     pub(super) fn new(
         context: Context,
         local: SocketAddr,
@@ -61,7 +88,8 @@ impl Adapter {
         }
         let notify = CompletionChannel::new(context)?;
         let capacity = limits.completions.min(COMPLETIONS_MAX);
-        let completions = CompletionQueue::new(context, capacity, &notify)?;
+        let sends = NotifyingQueue::new(context, capacity, &notify)?;
+        let receives = NotifyingQueue::new(context, capacity, &notify)?;
         let (sender, events) = mailbox(waker);
         watch::subscribe(context, sender);
         tracing::info!(device = name, capacity, ?limits, "RDMA device in use");
@@ -69,15 +97,26 @@ impl Adapter {
             context,
             limits,
             name,
-            completions,
+            owed: Owed::default(),
+            sends,
+            receives,
             channel: notify,
             reserved: 0,
             capacity,
-            armed: false,
             watched: false,
             events,
             _anchor: anchor,
         })
+    }
+
+    /// Where requests of ours report.
+    pub(super) fn sends(&self) -> &CompletionQueue {
+        &self.sends.completions
+    }
+
+    /// Where messages of peers are reported.
+    pub(super) fn receives(&self) -> &CompletionQueue {
+        &self.receives.completions
     }
 
     /// Readable when a completion came after [`Adapter::arm`].
@@ -85,7 +124,7 @@ impl Adapter {
         self.channel.descriptor()
     }
 
-    /// Makes sure that so many more completions cannot overrun the queue.
+    /// Makes sure that so many more completions, of either kind, cannot overrun a queue.
     pub(super) fn reserve(&mut self, completions: u32) -> io::Result<()> {
         match self.reserved.checked_add(completions).filter(|reserved| *reserved <= self.capacity) {
             Some(reserved) => {
@@ -104,12 +143,16 @@ impl Adapter {
         self.reserved = self.reserved.saturating_sub(completions);
     }
 
-    /// Takes what has completed; returns how much.
+    /// Takes what has completed, our own requests first: new commands may need what they held. Returns how much.
     pub(super) fn poll(&self, mut take: impl FnMut(&WorkCompletion)) -> usize {
+        self.poll_queue(self.sends(), &mut take) + self.poll_queue(self.receives(), &mut take)
+    }
+
+    fn poll_queue(&self, queue: &CompletionQueue, mut take: impl FnMut(&WorkCompletion)) -> usize {
         let mut batch = [WorkCompletion::default(); CompletionQueue::BATCH];
         let mut total = 0;
         for _ in 0..POLL_BATCHES {
-            let count = match self.completions.poll(&mut batch) {
+            let count = match queue.poll(&mut batch) {
                 Ok(count) => count,
                 Err(error) => {
                     tracing::error!(device = self.name, %error, "completions are lost");
@@ -125,22 +168,23 @@ impl Adapter {
         total
     }
 
-    /// Asks to be notified. Returns whether it was not yet asked: what came before must be looked for once more.
+    /// Asks to be notified of messages, and of our own requests if somebody waits for them. Returns whether it was not yet
+    /// asked: what came before must be looked for once more.
     pub(super) fn arm(&mut self) -> bool {
-        if self.armed {
-            return false;
-        }
-        match self.completions.arm() {
-            Ok(()) => self.armed = true,
-            Err(error) => tracing::error!(device = self.name, %error, "no notification of completions"),
-        }
-        true
+        let receives = self.receives.arm(&self.name);
+        let sends = !self.owed.can_wait() && self.sends.arm(&self.name);
+        receives || sends
     }
 
     /// The channel was readable.
     pub(super) fn notified(&mut self) {
-        self.channel.drain();
-        (self.armed, self.watched) = (false, false);
+        self.watched = false;
+        while self.sends.armed || self.receives.armed {
+            let Some(queue) = self.channel.take() else { return };
+            for notified in [&mut self.sends, &mut self.receives] {
+                notified.armed &= !notified.completions.is(queue);
+            }
+        }
     }
 
     /// What the device itself has reported.

@@ -11,7 +11,7 @@ use ringfab_reactor::{Reactor, Time, TimerId, Token};
 use super::domain::Domain;
 use super::exposure::Exposures;
 use super::kind;
-use super::posted::{Chained, Held, Outcome, Posted, bind};
+use super::posted::{Chained, Held, Outcome, Owed, Posted, bind};
 use super::sys::{
     Chain, CmId, DeviceLimits, Operation, Piece, QueuePair, Region, Rights, WorkCompletion, WorkRequest,
 };
@@ -194,8 +194,8 @@ impl Connection {
         self.push(Posted { id: None, reported: false, signaled: false, held: Held::Nothing, outcome: None });
     }
 
-    /// Appends a request of the caller.
-    pub(super) fn post(&mut self, domain: &Domain, request: SendRequest) -> Result<(), PostError> {
+    /// Appends a request of the caller. Returns what it will report.
+    pub(super) fn post(&mut self, domain: &Domain, request: SendRequest) -> Result<Owed, PostError> {
         if self.phase != Phase::Established {
             return Err(PostError::Ended(Box::new(request)));
         }
@@ -221,19 +221,21 @@ impl Connection {
         let (held, is_read) = match work {
             Work::Send { data: None, .. } => (Held::Nothing, false),
             Work::Send { data: Some(slice), .. } | Work::Write { source: slice, .. } => {
-                (Held::Lease(slice.lease), false)
+                (Held::Lease(slice.lease, slice.length), false)
             }
             Work::Read { sink, .. } => (Held::Sink(sink), true),
         };
         let reported = signaled || is_read;
         // Memory comes back with a completion, which must not wait for requests that may never come.
-        let holds = matches!(held, Held::Lease(_))
+        let holds = matches!(held, Held::Lease(..))
             && (self.limits.own_completions || matches!(translated.operation, Operation::Send));
         let signal = reported || holds || self.unsignaled + 1 >= (self.send_entries / SIGNAL_EVERY).max(1);
         translated.signaled = signal;
         self.chain.push(Chained::Request(translated));
-        self.push(Posted { id: Some(id), reported, signaled: signal, held, outcome: None });
-        Ok(())
+        let posted = Posted { id: Some(id), reported, signaled: signal, held, outcome: None };
+        let owed = posted.owed();
+        self.push(posted);
+        Ok(owed)
     }
 
     fn push(&mut self, posted: Posted) {
@@ -323,28 +325,39 @@ impl Connection {
     // --- completions -----------------------------------------------------------------------------------------------
 
     /// A request has completed, and with it those before it that have no completion of their own. Some drivers report a
-    /// READ after what was posted behind it; the caller hears of everything in the order of posting.
+    /// READ after what was posted behind it; the caller hears of everything in the order of posting. Returns what is owed
+    /// no more.
     pub(super) fn completed(
         &mut self,
         count: u32,
         completion: &WorkCompletion,
         events: &mut VecDeque<Event>,
-    ) {
+    ) -> Owed {
+        let mut paid = Owed::default();
         // An unknown number is of a request that was given up.
         let age = count.wrapping_sub(self.oldest) as usize;
-        let Some(posted) = self.posted.get_mut(age) else { return };
+        let Some(posted) = self.posted.get_mut(age) else { return paid };
         posted.outcome = Some(if completion.status == 0 { Outcome::Done } else { Outcome::Failed });
         for earlier in self.posted.range_mut(..age).filter(|earlier| !earlier.signaled) {
             earlier.outcome.get_or_insert(Outcome::Done);
         }
         let id = self.id();
         while let Some(outcome) = self.posted.front().and_then(|posted| posted.outcome) {
-            let Some(posted) = self.pop() else { return };
+            let Some(posted) = self.pop() else { break };
+            paid.add(posted.owed());
             match outcome {
                 Outcome::Done => posted.succeed(id, events),
                 Outcome::Failed => posted.flush(id, events),
             }
         }
+        paid
+    }
+
+    /// What its requests have not reported yet.
+    pub(super) fn owed(&self) -> Owed {
+        let mut owed = Owed::default();
+        self.posted.iter().for_each(|posted| owed.add(posted.owed()));
+        owed
     }
 
     /// Gives back everything that is outstanding. The device must have let go of it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringfab_memory::Lease;
-use ringfab_reactor::{Completion, Reactor, Time, Token};
+use ringfab_reactor::{Completion, Reactor, Spin, Time, TimerId, Token};
 
 use super::adapter::Adapter;
 use super::connection::{Connection, End, Phase};
@@ -26,6 +26,8 @@ use crate::rdma::{
 
 /// How long the kernel waits for a neighbour's answer before it is asked again.
 pub(super) const RESOLVE_TRY: Duration = Duration::from_millis(500);
+/// How long a core sleeps at most over completions that nobody is notified of.
+const REAP_AFTER: Duration = Duration::from_millis(5);
 /// The most listeners.
 const LISTENERS_MAX: u32 = 1024;
 
@@ -49,6 +51,10 @@ pub(crate) struct Device {
     pub(super) scratch: (Chain, Vec<WorkRequest>),
     /// When something was last found to do.
     pub(super) active: Time,
+    /// How long the core looks for more.
+    pub(super) spin: Spin,
+    /// Ends a sleep over completions that nobody is notified of.
+    pub(super) reap: Option<TimerId>,
     pub(super) channel_watched: bool,
     pub(super) violations: u64,
     pub(super) channel: Arc<EventChannel>,
@@ -83,6 +89,8 @@ impl Device {
             by_number: HashMap::new(),
             scratch: (Chain::default(), Vec::new()),
             active: Time::default(),
+            spin: Spin::new(config.spin),
+            reap: None,
             channel_watched: false,
             violations: 0,
             channel: EventChannel::new()?,
@@ -281,7 +289,8 @@ impl Device {
         let (Some(connection), Some(domain)) = (connection, domain) else {
             return Err(PostError::Ended(Box::new(request)));
         };
-        connection.post(domain, request)?;
+        let owed = connection.post(domain, request)?;
+        self.adapters[domain.adapter].owed.add(owed);
         self.mark_dirty(key);
         Ok(())
     }
@@ -341,7 +350,9 @@ impl Device {
         found |= !self.finishing.is_empty();
         self.finish_due(reactor);
         if found {
-            self.active = reactor.now();
+            let now = reactor.now();
+            self.spin.waited(now - self.active);
+            self.active = now;
         }
         found
     }
@@ -351,17 +362,22 @@ impl Device {
         if self.adapters.is_empty() {
             return self.events.is_empty();
         }
-        if !self.events.is_empty() || reactor.clock() < self.active + self.config.spin {
+        if !self.events.is_empty() || reactor.clock() < self.active + self.spin.time() {
             return false;
         }
-        let mut armed = false;
+        let (mut armed, mut later) = (false, false);
         for (index, adapter) in self.adapters.iter_mut().enumerate() {
             armed |= adapter.arm();
+            later |= !adapter.owed.is_nothing();
             if !adapter.watched {
                 let token = Token::new(self.config.owner, kind::COMPLETIONS, 0, index as u32);
                 reactor.poll_readable(adapter.descriptor(), token);
                 adapter.watched = true;
             }
+        }
+        if later && self.reap.is_none() {
+            let token = Token::new(self.config.owner, kind::REAP, 0, 0);
+            self.reap = Some(reactor.set_timer(reactor.clock() + REAP_AFTER, token));
         }
         // What came before the queue was armed notifies nobody.
         !(armed && self.poll(reactor)) && self.events.is_empty()
@@ -378,8 +394,9 @@ impl Device {
                 if let Some(adapter) = self.adapters.get_mut(completion.token.index as usize) {
                     adapter.notified();
                 }
-                self.active = reactor.now();
             }
+            // It has made the core poll.
+            kind::REAP => self.reap = None,
             kind::TIMER => self.on_timer(reactor, completion.token),
             _ => {}
         }

@@ -10,6 +10,7 @@ use super::device::{Device, RESOLVE_TRY, adapter_of, full};
 use super::domain::{Domain, ReceiveId};
 use super::exposure::Exposures;
 use super::listener::{self, PendingAccept};
+use super::posted::Owed;
 use super::sys::{self, CmEvent, CmEventKind, ConnectionParameters, WorkCompletion};
 use crate::rdma::provider::Pending;
 use crate::rdma::table::Key;
@@ -141,9 +142,10 @@ impl Device {
     pub(super) fn take_completions(&mut self, reactor: &mut Reactor) -> bool {
         let mut total = 0;
         let Self { adapters, connections, domains, exposures, events, by_number, .. } = self;
+        let mut paid = Owed::default();
         let mut troubled = Vec::new();
         let mut drained = Vec::new();
-        for (index, adapter) in adapters.iter().enumerate() {
+        for (index, adapter) in adapters.iter_mut().enumerate() {
             total += adapter.poll(|completion| match ReceiveId::from_bits(completion.id) {
                 Some(receive) => {
                     let key = by_number.get(&(index, completion.queue_pair)).copied();
@@ -163,7 +165,7 @@ impl Device {
                         return;
                     }
                     let Some(connection) = connections.get_mut(key) else { return };
-                    connection.completed(count, completion, events);
+                    paid.add(connection.completed(count, completion, events));
                     if completion.status != 0 && completion.status != sys::STATUS_FLUSHED {
                         let why = format!("a work request failed: {}", sys::status_text(completion.status));
                         troubled.push((key, End::Disconnected(DisconnectReason::Broken(why))));
@@ -172,6 +174,7 @@ impl Device {
                     }
                 }
             });
+            adapter.owed.subtract(std::mem::take(&mut paid));
         }
         for (key, end) in troubled {
             self.violations += 1;

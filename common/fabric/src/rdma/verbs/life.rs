@@ -83,12 +83,13 @@ impl Device {
             inline_bytes: crate::rdma::Inline::BYTES_MAX as u32,
         };
         let queue = domain.receive_queue(receives);
-        let made = connection.cm.create_queue_pair(domain.raw(), &adapter.completions, queue, &limits);
+        let completions = (adapter.sends(), adapter.receives());
+        let made = connection.cm.create_queue_pair(domain.raw(), completions, queue, &limits);
         let queue_pair = match made {
             // Some devices take nothing inline, and say so only in this way.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => connection.cm.create_queue_pair(
                 domain.raw(),
-                &adapter.completions,
+                completions,
                 queue,
                 &QueuePairLimits { inline_bytes: 0, ..limits },
             )?,
@@ -223,7 +224,9 @@ impl Device {
             }
             domain.queue_pairs -= 1;
             domain.unpromise(connection.receives, connection.credits);
-            self.adapters[domain.adapter].release(connection.reserved);
+            let adapter = &mut self.adapters[domain.adapter];
+            adapter.release(connection.reserved);
+            adapter.owed.subtract(connection.owed());
         }
         Some(connection)
     }

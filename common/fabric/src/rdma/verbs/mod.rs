@@ -2,7 +2,7 @@
 //!
 //! - `sys`: the two libraries, behind types that own what they name. All calls are there.
 //! - `device`: one core's provider: its tables, and the interface to the rest.
-//! - `adapter`: what a core has on one RDMA device: a completion queue and the channel that wakes the core.
+//! - `adapter`: what a core has on one RDMA device: two completion queues and the channel that wakes the core.
 //! - `domain`: a protection domain on a device: registered pools, shared receives, memory windows.
 //! - `exposure`: memory that a peer may reach, and how that ends.
 //! - `connection`: a queue pair, its phases and what is posted to it; `posted`, the requests themselves.
@@ -11,8 +11,10 @@
 //! - `watch`: what a device reports of its own accord, from a thread of its own.
 //! - `devices`: the devices of this machine, for people.
 //!
-//! A completion queue is polled while it is busy. Before the core sleeps the queue is armed, and its channel is
-//! polled through the core's ring, as is the channel with the events of connections.
+//! The completion queues are polled while they are busy. Before the core sleeps the queue of receives is armed, and the
+//! channel is polled through the core's ring, as is the channel with the events of connections. The queue of what was sent
+//! is armed only when somebody waits for it: a READ, or much memory. A few responses whose completions nobody needs
+//! would otherwise wake the core once for each.
 #![allow(unsafe_code, reason = "the boundary to two C libraries; every block is argued")]
 
 mod adapter;
@@ -41,4 +43,6 @@ pub(crate) mod kind {
     pub(super) const COMPLETIONS: u8 = FIRST + 1;
     /// A queue pair's phase took too long.
     pub(super) const TIMER: u8 = FIRST + 2;
+    /// Completions that notify nobody are due.
+    pub(super) const REAP: u8 = FIRST + 3;
 }

@@ -35,6 +35,44 @@ pub(super) struct Posted {
     pub(super) outcome: Option<Outcome>,
 }
 
+/// What is still to be reported of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Owed {
+    /// Requests that report.
+    completions: u32,
+    /// READs among them: commands wait for their data.
+    reads: u32,
+    /// Memory that comes back with them, in bytes.
+    bytes: u64,
+}
+
+impl Owed {
+    /// The most that a core leaves unreported while it sleeps: so little that nothing else lacks it.
+    const IDLE: Self = Self { completions: 8, reads: 0, bytes: 64 << 10 };
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.completions += other.completions;
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+    }
+
+    pub(super) fn subtract(&mut self, other: Self) {
+        self.completions -= other.completions;
+        self.reads -= other.reads;
+        self.bytes -= other.bytes;
+    }
+
+    pub(super) fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether nobody is kept waiting when all of this is reported a little later.
+    pub(super) fn can_wait(&self) -> bool {
+        let most = Self::IDLE;
+        self.completions <= most.completions && self.reads <= most.reads && self.bytes <= most.bytes
+    }
+}
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
@@ -46,16 +84,26 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) enum Held {
     Nothing,
-    Lease(#[expect(dead_code, reason = "held until the device has let go of it")] Lease),
+    /// Bytes of memory that are sent from.
+    Lease(#[expect(dead_code, reason = "held until the device has let go of it")] Lease, u32),
     Sink(Buffer),
 }
 
 impl Posted {
+    pub(super) fn owed(&self) -> Owed {
+        let bytes = match &self.held {
+            Held::Lease(_, bytes) => u64::from(*bytes),
+            Held::Nothing | Held::Sink(_) => 0,
+        };
+        let reads = u32::from(matches!(self.held, Held::Sink(_)));
+        Owed { completions: u32::from(self.signaled), reads, bytes }
+    }
+
     pub(super) fn succeed(self, queue_pair: QueuePairId, events: &mut VecDeque<Event>) {
         let Some(id) = self.id.filter(|_| self.reported) else { return };
         events.push_back(match self.held {
             Held::Sink(sink) => Event::Read { queue_pair, id, sink },
-            Held::Nothing | Held::Lease(_) => Event::Sent { queue_pair, id },
+            Held::Nothing | Held::Lease(..) => Event::Sent { queue_pair, id },
         });
     }
 
@@ -63,7 +111,7 @@ impl Posted {
         let Some(id) = self.id else { return };
         let sink = match self.held {
             Held::Sink(sink) => Some(sink),
-            Held::Nothing | Held::Lease(_) => None,
+            Held::Nothing | Held::Lease(..) => None,
         };
         events.push_back(Event::Flushed { queue_pair, id, sink });
     }
@@ -85,4 +133,30 @@ pub(super) fn bind(id: u64, exposure: Key, domain: &Domain, exposures: &Exposure
         inline: false,
         solicited: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_or_much_memory_does_not_wait() {
+        let response = Owed { completions: 1, reads: 0, bytes: 4096 };
+        let mut owed = Owed::default();
+        for _ in 0..Owed::IDLE.completions {
+            owed.add(response);
+            assert!(owed.can_wait());
+        }
+        owed.add(response);
+        assert!(!owed.can_wait(), "more than a few");
+        for _ in 0..=Owed::IDLE.completions {
+            owed.subtract(response);
+        }
+        assert!(owed.is_nothing());
+        assert!(!Owed { completions: 1, reads: 1, bytes: 0 }.can_wait(), "a command waits for its data");
+        assert!(
+            !Owed { completions: 1, reads: 0, bytes: 128 << 10 }.can_wait(),
+            "others may lack the memory"
+        );
+    }
 }

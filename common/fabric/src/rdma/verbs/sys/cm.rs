@@ -294,18 +294,18 @@ impl CmId {
         unsafe { socket_address((&raw const self.raw.as_ref().route.addr.src_addr_union).cast()) }
     }
 
-    /// Makes the queue pair.
+    /// Makes the queue pair, which reports to the first of the queues what it was asked to do, and to the other what came.
     pub(crate) fn create_queue_pair(
         &mut self,
         domain: &Domain,
-        completions: &CompletionQueue,
+        completions: (&CompletionQueue, &CompletionQueue),
         receives: &SharedReceiveQueue,
         limits: &QueuePairLimits,
     ) -> io::Result<QueuePair> {
         // SAFETY: all zeroes is a valid value of this structure of integers and pointers.
         let mut attributes: ffi::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
-        attributes.send_cq = completions.raw.as_ptr();
-        attributes.recv_cq = completions.raw.as_ptr();
+        attributes.send_cq = completions.0.raw.as_ptr();
+        attributes.recv_cq = completions.1.raw.as_ptr();
         attributes.srq = receives.0.as_ptr();
         attributes.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;
         attributes.cap.max_send_wr = limits.send_requests;

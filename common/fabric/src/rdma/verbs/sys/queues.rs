@@ -27,17 +27,16 @@ impl CompletionChannel {
         unsafe { self.0.as_ref().fd }
     }
 
-    /// Takes all notifications.
-    pub(crate) fn drain(&self) {
-        loop {
-            let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the channel lives; the results are written on success.
-            if unsafe { ffi::ibv_get_cq_event(self.0.as_ptr(), &raw mut queue, &raw mut context) } != 0 {
-                return;
-            }
-            // SAFETY: the event is of a queue that lives, since destroying one waits for this acknowledgement.
-            unsafe { ffi::ibv_ack_cq_events(queue, 1) };
+    /// Takes a notification, if there is one, and tells of which queue. A queue gives one for each time that it is armed.
+    pub(crate) fn take(&self) -> Option<Notified> {
+        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel lives; the results are written on success.
+        if unsafe { ffi::ibv_get_cq_event(self.0.as_ptr(), &raw mut queue, &raw mut context) } != 0 {
+            return None;
         }
+        // SAFETY: the event is of a queue that lives, since destroying one waits for this acknowledgement.
+        unsafe { ffi::ibv_ack_cq_events(queue, 1) };
+        Some(Notified(queue))
     }
 }
 
@@ -47,6 +46,10 @@ impl Drop for CompletionChannel {
         unsafe { ffi::ibv_destroy_comp_channel(self.0.as_ptr()) };
     }
 }
+
+/// Names the queue of a notification.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notified(*const ffi::ibv_cq);
 
 /// A completion queue.
 #[derive(Debug)]
@@ -90,6 +93,11 @@ impl CompletionQueue {
             ffi::ibv_create_cq(context.0.as_ptr(), entries, ptr::null_mut(), channel.0.as_ptr(), 0)
         };
         Ok(Self { raw: made(raw)? })
+    }
+
+    /// Whether a notification was of this queue.
+    pub(crate) fn is(&self, notified: Notified) -> bool {
+        std::ptr::eq(self.raw.as_ptr(), notified.0)
     }
 
     /// Takes completions, oldest first.
