@@ -277,4 +277,10 @@ impl Reactor {
     pub fn poll_readable(&mut self, descriptor: std::os::fd::RawFd, token: Token) {
         dispatch!(mut self.poll_readable(descriptor, token));
     }
+
+    /// Ends every [`Reactor::poll_readable`] of a descriptor: each completes with `ECANCELED`, unless it had become readable.
+    /// A descriptor that is polled stays open inside the kernel, even when it is closed.
+    pub fn stop_polling(&mut self, descriptor: std::os::fd::RawFd) {
+        dispatch!(mut self.stop_polling(descriptor));
+    }
 }

@@ -223,6 +223,21 @@ fn a_foreign_descriptor_is_reported_once_when_it_becomes_readable() {
     assert!(reactor.next_completion().is_none(), "once");
 }
 
+#[test]
+fn a_foreign_descriptor_is_let_go_of_when_it_is_polled_no_more() {
+    use std::os::fd::AsRawFd;
+    let (kept, given) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let mut reactor = reactor();
+    reactor.poll_readable(given.as_raw_fd(), token(1));
+    reactor.turn(Wait::No).expect("a turn");
+    reactor.stop_polling(given.as_raw_fd());
+    let error = expect(&mut reactor, token(1)).result.expect_err("nothing to read");
+    assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+    drop(given);
+    let read = std::io::Read::read(&mut &kept, &mut [0]).expect("the other end is closed");
+    assert_eq!(read, 0);
+}
+
 fn thread_time() -> Duration {
     let time = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID.now().expect("the thread's clock");
     Duration::from(time)

@@ -199,6 +199,10 @@ impl Ring {
         self.start(token, NO_DESCRIPTOR, Held::Poll(descriptor));
     }
 
+    pub(crate) fn stop_polling(&mut self, descriptor: std::os::fd::RawFd) {
+        self.start(INTERNAL, NO_DESCRIPTOR, Held::StopPolling(descriptor));
+    }
+
     fn arm_wake(&mut self) {
         let held = Held::Wake(self.wake.eventfd(), Box::new([0; 8]));
         self.start(INTERNAL, NO_DESCRIPTOR, held);
@@ -271,7 +275,8 @@ impl Ring {
             Held::Receive { .. } => self.descriptors.set_drained(descriptor, !outcome.left_data),
             _ => {}
         }
-        let internal = matches!(operation.held, Held::Wake(..) | Held::Cancel | Held::CancelAll);
+        let internal =
+            matches!(operation.held, Held::Wake(..) | Held::StopPolling(_) | Held::Cancel | Held::CancelAll);
         self.descriptors.end(self.queues.submitter(), descriptor);
         if !internal {
             let result = result.map_err(io::Error::from_raw_os_error);

@@ -53,6 +53,8 @@ pub(super) enum Held {
     Allocate { mode: i32, offset: u64, length: u64 },
     /// Waiting for a foreign descriptor to become readable.
     Poll(RawFd),
+    /// The end of that.
+    StopPolling(RawFd),
     /// The read of the wake-up eventfd.
     Wake(RawFd, Box<[u8; 8]>),
     /// The cancellation of everything on the descriptor.
@@ -130,6 +132,10 @@ impl Operation {
             Held::Poll(foreign) => return poll_entry(types::Fd(*foreign), libc::POLLIN),
             Held::Wake(eventfd, count) => {
                 return opcode::Read::new(types::Fd(*eventfd), count.as_mut_ptr(), 8).build();
+            }
+            Held::StopPolling(descriptor) => {
+                let matching = types::CancelBuilder::fd(types::Fd(*descriptor)).all();
+                return opcode::AsyncCancel2::new(matching).build();
             }
             Held::Cancel => return cancel_entry(target),
             Held::CancelAll => return opcode::AsyncCancel2::new(types::CancelBuilder::any()).build(),

@@ -299,6 +299,9 @@ impl Port {
         }
     }
 
+    /// There are no foreign descriptors here.
+    pub(crate) fn stop_polling(&mut self, _descriptor: RawFd) {}
+
     fn start(&mut self, file: FileId, kind: Kind, token: Token) {
         if let Some(mut state) = self.submit() {
             state.start_on_disk(self.key, file, kind, token);

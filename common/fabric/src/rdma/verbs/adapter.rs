@@ -9,9 +9,10 @@ use ringfab_reactor::{MailboxReceiver, Waker, mailbox};
 
 use super::posted::Owed;
 use super::sys::{
-    AsyncEvent, CmId, CompletionChannel, CompletionQueue, Context, DeviceLimits, EventChannel, WorkCompletion,
+    AsyncEvent, CmEvent, CmId, CompletionChannel, CompletionQueue, Context, DeviceLimits, EventChannel,
+    WorkCompletion,
 };
-use super::watch;
+use super::watch::{self, Subscription};
 
 /// The most completions that a core's queue on one device holds.
 const COMPLETIONS_MAX: u32 = 32_768;
@@ -35,9 +36,12 @@ pub(super) struct Adapter {
     capacity: u32,
     /// Whether the core's ring looks at the channel.
     pub(super) watched: bool,
+    /// The device is gone, or of no use any more; this waits only for the ring to let go of the channel.
+    pub(super) lost: bool,
     events: MailboxReceiver<AsyncEvent>,
-    /// Keeps the device open.
-    _anchor: CmId,
+    _subscription: Subscription,
+    /// Keeps the device open, and is told when it is removed.
+    anchor: CmId,
 }
 
 /// A completion queue that notifies the channel once for each time that it is armed.
@@ -73,7 +77,8 @@ impl Adapter {
         channel: &Arc<EventChannel>,
         waker: Waker,
     ) -> io::Result<Self> {
-        let anchor = CmId::new(channel)?;
+        let mut anchor = CmId::new(channel)?;
+        anchor.set_context(u64::MAX);
         anchor.bind(SocketAddr::new(local.ip(), 0))?;
         let limits = context.limits()?;
         let name = context.name();
@@ -91,7 +96,7 @@ impl Adapter {
         let sends = NotifyingQueue::new(context, capacity, &notify)?;
         let receives = NotifyingQueue::new(context, capacity, &notify)?;
         let (sender, events) = mailbox(waker);
-        watch::subscribe(context, sender);
+        let subscription = watch::subscribe(context, sender)?;
         tracing::info!(device = name, capacity, ?limits, "RDMA device in use");
         Ok(Self {
             context,
@@ -104,8 +109,10 @@ impl Adapter {
             reserved: 0,
             capacity,
             watched: false,
+            lost: false,
             events,
-            _anchor: anchor,
+            _subscription: subscription,
+            anchor,
         })
     }
 
@@ -117,6 +124,11 @@ impl Adapter {
     /// Where messages of peers are reported.
     pub(super) fn receives(&self) -> &CompletionQueue {
         &self.receives.completions
+    }
+
+    /// Whether an event is of the identifier that keeps the device open.
+    pub(super) fn is_of(&self, event: &CmEvent) -> bool {
+        event.names(&self.anchor)
     }
 
     /// Readable when a completion came after [`Adapter::arm`].

@@ -10,13 +10,13 @@ use bytes::Bytes;
 use ringfab_memory::Lease;
 use ringfab_reactor::{Completion, Reactor, Spin, Time, TimerId, Token};
 
-use super::adapter::Adapter;
+use super::adapters::Adapters;
 use super::connection::{Connection, End, Phase};
 use super::domain::Domain;
 use super::exposure::Exposures;
 use super::kind;
 use super::listener::{self, Listener, PendingAccept};
-use super::sys::{self, AsyncEventKind, Chain, CmId, EventChannel, WorkRequest};
+use super::sys::{self, Chain, CmId, EventChannel, WorkRequest};
 use crate::rdma::table::{Key, Table};
 use crate::rdma::{
     Access, ConnectParameters, DisconnectReason, Event, ListenParameters, ListenerId, PostError,
@@ -38,7 +38,7 @@ pub(crate) struct Device {
     pub(super) exposures: Exposures,
     pub(super) connections: Table<Box<Connection>>,
     pub(super) domains: Vec<Option<Domain>>,
-    pub(super) adapters: Vec<Adapter>,
+    pub(super) adapters: Adapters,
     pub(super) listeners: Table<Listener>,
     pub(super) config: RnicConfig,
     pub(super) events: VecDeque<Event>,
@@ -55,6 +55,8 @@ pub(crate) struct Device {
     pub(super) spin: Spin,
     /// Ends a sleep over completions that nobody is notified of.
     pub(super) reap: Option<TimerId>,
+    /// Until listeners look for their device again.
+    pub(super) returning: Option<TimerId>,
     pub(super) channel_watched: bool,
     pub(super) violations: u64,
     pub(super) channel: Arc<EventChannel>,
@@ -81,7 +83,7 @@ impl Device {
             exposures: Exposures::new(config.regions_max),
             connections: Table::new(config.queue_pairs_max),
             domains: Vec::new(),
-            adapters: Vec::new(),
+            adapters: Adapters::default(),
             listeners: Table::new(LISTENERS_MAX),
             events: VecDeque::with_capacity(256),
             dirty: Vec::new(),
@@ -91,6 +93,7 @@ impl Device {
             active: Time::default(),
             spin: Spin::new(config.spin),
             reap: None,
+            returning: None,
             channel_watched: false,
             violations: 0,
             channel: EventChannel::new()?,
@@ -180,14 +183,13 @@ impl Device {
         reactor: &mut Reactor,
         parameters: &ListenParameters,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let mut cm = CmId::new(&self.channel)?;
-        cm.bind(parameters.address)?;
-        cm.listen(i32::try_from(parameters.half_open_max).unwrap_or(i32::MAX))?;
+        let backlog = parameters.half_open_max;
+        let mut cm = listener::listen(&self.channel, parameters.address, backlog)?;
         let address = cm.local_address().unwrap_or(parameters.address);
         self.watch_channel(reactor);
         let make = |key: Key| {
             cm.set_context(listener::context(key.index));
-            Listener { _cm: cm, address }
+            Listener { cm: Some(cm), address, backlog }
         };
         let key = self.listeners.insert_with(make).ok_or(io::ErrorKind::QuotaExceeded)?;
         Ok((ListenerId::Verbs(key.index), address))
@@ -335,18 +337,7 @@ impl Device {
     /// Looks for completions; whether there was anything.
     pub(crate) fn poll(&mut self, reactor: &mut Reactor) -> bool {
         let mut found = self.take_completions(reactor);
-        for index in 0..self.adapters.len() {
-            while let Some(event) = self.adapters[index].next_event() {
-                if event.kind == AsyncEventKind::QueuePair
-                    && let Some(key) =
-                        event.queue_pair.and_then(|number| self.by_number.get(&(index, number)))
-                {
-                    self.violations += 1;
-                    let why = format!("the device reports event {} of the queue pair", event.number);
-                    self.finish_soon(*key, End::Disconnected(DisconnectReason::Broken(why)));
-                }
-            }
-        }
+        self.take_device_events(reactor);
         found |= !self.finishing.is_empty();
         self.finish_due(reactor);
         if found {
@@ -366,7 +357,7 @@ impl Device {
             return false;
         }
         let (mut armed, mut later) = (false, false);
-        for (index, adapter) in self.adapters.iter_mut().enumerate() {
+        for (index, adapter) in self.adapters.iter_mut().filter(|(_, adapter)| !adapter.lost) {
             armed |= adapter.arm();
             later |= !adapter.owed.is_nothing();
             if !adapter.watched {
@@ -391,12 +382,17 @@ impl Device {
                 self.watch_channel(reactor);
             }
             kind::COMPLETIONS => {
-                if let Some(adapter) = self.adapters.get_mut(completion.token.index as usize) {
+                let index = completion.token.index as usize;
+                if let Some(adapter) = self.adapters.get_mut(index) {
                     adapter.notified();
+                    if adapter.lost {
+                        self.let_go(reactor, index);
+                    }
                 }
             }
             // It has made the core poll.
             kind::REAP => self.reap = None,
+            kind::RETURN => self.listen_again(reactor),
             kind::TIMER => self.on_timer(reactor, completion.token),
             _ => {}
         }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 
 use ringfab_reactor::Reactor;
 
@@ -35,10 +36,13 @@ impl Device {
     fn on_connection_event(&mut self, reactor: &mut Reactor, event: CmEvent) {
         tracing::debug!(kind = ?event.kind, status = event.status, "event of a connection");
         if let Some(index) = listener::listener_of(event.context).filter(|_| event.context != u64::MAX) {
-            if event.kind == CmEventKind::Request {
-                self.on_request(index, event);
+            return self.on_listener_event(reactor, index, event);
+        }
+        if event.kind == CmEventKind::DeviceRemoved {
+            let adapter = self.adapters.iter_mut().find(|(_, adapter)| adapter.is_of(&event));
+            if let Some(index) = adapter.map(|(index, _)| index) {
+                return self.on_removal(reactor, index);
             }
-            return;
         }
         let key = Key { index: event.context as u32, generation: (event.context >> 32) as u32 };
         let Some(phase) = self.connections.get(key).map(|connection| connection.phase) else { return };
@@ -84,20 +88,28 @@ impl Device {
                 self.take_completions(reactor);
                 self.finish_soon(key, End::Disconnected(DisconnectReason::PeerClosed));
             }
-            (CmEventKind::DeviceRemoved, _) => {
-                let why = "the RDMA device was removed".to_owned();
-                self.finish_soon(key, End::Disconnected(DisconnectReason::Broken(why)));
+            (CmEventKind::DeviceRemoved, phase) => self.lose_connection(key, phase),
+            _ => {}
+        }
+    }
+
+    /// What has happened to a listener, or to a request of its that nobody has accepted yet.
+    fn on_listener_event(&mut self, reactor: &mut Reactor, index: u32, event: CmEvent) {
+        let Some(key) = self.listeners.keys().into_iter().find(|key| key.index == index) else { return };
+        let Some(listener) = self.listeners.get(key) else { return };
+        match event.kind {
+            CmEventKind::Request => self.on_request(index, listener.address, event),
+            CmEventKind::DeviceRemoved if listener.cm.as_ref().is_some_and(|cm| event.names(cm)) => {
+                self.lose_listener(reactor, key);
             }
             _ => {}
         }
     }
 
-    fn on_request(&mut self, index: u32, event: CmEvent) {
+    fn on_request(&mut self, index: u32, bound: SocketAddr, event: CmEvent) {
         let Some(cm) = event.request else { return };
-        let listener = self.listeners.keys().into_iter().find(|key| key.index == index);
-        let Some(listener) = listener.and_then(|key| self.listeners.get(key)) else { return };
         let Some((local, peer)) = cm.addresses() else { return };
-        let local = if local.ip().is_unspecified() { listener.address } else { local };
+        let local = if local.ip().is_unspecified() { bound } else { local };
         let initiator_depth = event.initiator_depth;
         self.events.push_back(Event::ConnectRequest(ConnectRequest {
             listener: ListenerId::Verbs(index),
@@ -145,7 +157,7 @@ impl Device {
         let mut paid = Owed::default();
         let mut troubled = Vec::new();
         let mut drained = Vec::new();
-        for (index, adapter) in adapters.iter_mut().enumerate() {
+        for (index, adapter) in adapters.iter_mut() {
             total += adapter.poll(|completion| match ReceiveId::from_bits(completion.id) {
                 Some(receive) => {
                     let key = by_number.get(&(index, completion.queue_pair)).copied();

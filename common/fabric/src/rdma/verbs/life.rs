@@ -108,11 +108,10 @@ impl Device {
         context: sys::Context,
         local: SocketAddr,
     ) -> io::Result<usize> {
-        if let Some(index) = self.adapters.iter().position(|adapter| adapter.context == context) {
+        if let Some(index) = self.adapters.position(context) {
             return Ok(index);
         }
-        self.adapters.push(Adapter::new(context, local, &self.channel, reactor.waker())?);
-        Ok(self.adapters.len() - 1)
+        Ok(self.adapters.add(Adapter::new(context, local, &self.channel, reactor.waker())?))
     }
 
     fn domain_for(&mut self, number: ProtectionDomain, adapter: usize) -> io::Result<usize> {

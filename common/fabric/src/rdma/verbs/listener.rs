@@ -1,15 +1,27 @@
 //! Listeners, and requests that wait for an answer.
 
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use super::sys::CmId;
+use super::sys::{CmId, EventChannel};
 
 /// A listening identifier.
 #[derive(Debug)]
 pub(super) struct Listener {
-    /// Kept: dropping it stops listening.
-    pub(super) _cm: CmId,
+    /// Dropping it stops listening. There is none while the device of the address is gone.
+    pub(super) cm: Option<CmId>,
     pub(super) address: SocketAddr,
+    /// Connection requests that may wait.
+    pub(super) backlog: u32,
+}
+
+/// An identifier that listens.
+pub(super) fn listen(channel: &Arc<EventChannel>, address: SocketAddr, backlog: u32) -> io::Result<CmId> {
+    let cm = CmId::new(channel)?;
+    cm.bind(address)?;
+    cm.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(cm)
 }
 
 /// A connection request. It may travel to another core; dropping it refuses the connection.

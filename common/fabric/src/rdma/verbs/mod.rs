@@ -3,12 +3,14 @@
 //! - `sys`: the two libraries, behind types that own what they name. All calls are there.
 //! - `device`: one core's provider: its tables, and the interface to the rest.
 //! - `adapter`: what a core has on one RDMA device: two completion queues and the channel that wakes the core.
+//!   `adapters`, all of them.
 //! - `domain`: a protection domain on a device: registered pools, shared receives, memory windows.
 //! - `exposure`: memory that a peer may reach, and how that ends.
 //! - `connection`: a queue pair, its phases and what is posted to it; `posted`, the requests themselves.
 //! - `life`: from a queue pair's making on a device to its end.
 //! - `events`: what devices and connection managers report.
 //! - `watch`: what a device reports of its own accord, from a thread of its own.
+//! - `removal`: devices that go away, and come back.
 //! - `devices`: the devices of this machine, for people.
 //!
 //! The completion queues are polled while they are busy. Before the core sleeps the queue of receives is armed, and the
@@ -18,6 +20,7 @@
 #![allow(unsafe_code, reason = "the boundary to two C libraries; every block is argued")]
 
 mod adapter;
+mod adapters;
 mod connection;
 mod device;
 pub(crate) mod devices;
@@ -27,6 +30,7 @@ mod exposure;
 mod life;
 mod listener;
 mod posted;
+mod removal;
 mod sys;
 mod watch;
 
@@ -45,4 +49,6 @@ pub(crate) mod kind {
     pub(super) const TIMER: u8 = FIRST + 2;
     /// Completions that notify nobody are due.
     pub(super) const REAP: u8 = FIRST + 3;
+    /// Listeners look for the return of their device.
+    pub(super) const RETURN: u8 = FIRST + 4;
 }

@@ -1,10 +1,15 @@
 //! What devices report of their own accord: ports that go down, queue pairs that fail.
 //!
-//! All cores share a device's list of events, which blocks whoever reads it. A thread for each device reads it and
-//! tells every core; it ends with the process.
+//! All cores share a device's list of events. A thread for each device reads it and tells every core; it ends when the
+//! last core has let go of the device.
 
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use ringfab_reactor::MailboxSender;
 
 use super::sys::{AsyncEvent, AsyncEventKind, Context};
@@ -12,52 +17,103 @@ use super::sys::{AsyncEvent, AsyncEventKind, Context};
 /// A device and the cores that use it.
 struct Watched {
     context: Context,
-    cores: Vec<MailboxSender<AsyncEvent>>,
+    cores: Vec<(u64, MailboxSender<AsyncEvent>)>,
+    /// Ends the thread.
+    stop: Arc<EventFd>,
+    thread: JoinHandle<()>,
 }
 
-static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+/// The devices, and the number of the next subscription.
+static WATCHED: Mutex<(Vec<Watched>, u64)> = Mutex::new((Vec::new(), 0));
+
+/// A core that is told; dropping it ends that. Nobody reads from the device when the last is gone.
+#[derive(Debug)]
+pub(super) struct Subscription {
+    context: Context,
+    number: u64,
+}
 
 /// Tells a core of everything that a device reports from now on.
-pub(super) fn subscribe(context: Context, core: MailboxSender<AsyncEvent>) {
-    let mut all = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+///
+/// # Errors
+/// When there can be no thread to read it.
+pub(super) fn subscribe(context: Context, core: MailboxSender<AsyncEvent>) -> io::Result<Subscription> {
+    let mut guard = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (all, next) = &mut *guard;
+    let number = *next;
     if let Some(watched) = all.iter_mut().find(|watched| watched.context == context) {
-        watched.cores.push(core);
-        return;
+        watched.cores.push((number, core));
+    } else {
+        let stop = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?);
+        let stopped = Arc::clone(&stop);
+        let builder = std::thread::Builder::new().name("rdma-events".to_owned());
+        let thread = builder.spawn(move || run(context, &stopped))?;
+        all.push(Watched { context, cores: vec![(number, core)], stop, thread });
     }
-    all.push(Watched { context, cores: vec![core] });
-    drop(all);
-    let thread = std::thread::Builder::new().name("rdma-events".to_owned());
-    if let Err(error) = thread.spawn(move || run(context)) {
-        tracing::warn!(%error, "nobody reads the events of an RDMA device");
+    *next += 1;
+    Ok(Subscription { context, number })
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut guard = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = &mut guard.0;
+        let Some(index) = all.iter().position(|watched| watched.context == self.context) else { return };
+        all[index].cores.retain(|(number, _)| *number != self.number);
+        if !all[index].cores.is_empty() {
+            return;
+        }
+        let ended = all.swap_remove(index);
+        // The thread may be waiting for the list.
+        drop(guard);
+        if let Err(error) = ended.stop.write(1) {
+            tracing::error!(%error, "the reader of a device's events cannot be stopped");
+            return;
+        }
+        // It was told to end, and waits for nothing else.
+        let _ended = ended.thread.join();
     }
 }
 
-fn run(context: Context) {
+fn run(context: Context, stop: &EventFd) {
     let device = context.name();
     loop {
-        match context.wait_async_event() {
-            Ok(event) => tell(context, &device, event),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+        match next_event(context, stop) {
+            Ok(Some(event)) => tell(context, &device, event),
+            Ok(None) => return,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
-                tracing::warn!(device, %error, "the events of an RDMA device cannot be read any more");
+                tracing::debug!(device, %error, "the events of an RDMA device cannot be read any more");
                 return;
             }
         }
     }
 }
 
+/// Waits for an event; none when the thread shall end.
+fn next_event(context: Context, stop: &EventFd) -> io::Result<Option<AsyncEvent>> {
+    let mut both =
+        [PollFd::new(stop.as_fd(), PollFlags::POLLIN), PollFd::new(context.events(), PollFlags::POLLIN)];
+    poll(&mut both, PollTimeout::NONE)?;
+    if both[0].any().unwrap_or(true) {
+        return Ok(None);
+    }
+    context.wait_async_event().map(Some)
+}
+
 fn tell(context: Context, device: &str, event: AsyncEvent) {
     match event.kind {
         AsyncEventKind::PortDown => tracing::warn!(device, "an RDMA port is down"),
         AsyncEventKind::PortUp => tracing::info!(device, "an RDMA port is up"),
-        AsyncEventKind::Device => tracing::error!(device, event = event.number, "an RDMA device has failed"),
-        AsyncEventKind::QueuePair | AsyncEventKind::Other => {
+        AsyncEventKind::Device | AsyncEventKind::QueuePair | AsyncEventKind::Other => {
             tracing::debug!(device, event = event.number, "event of an RDMA device");
         }
     }
-    let mut all = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(watched) = all.iter_mut().find(|watched| watched.context == context) {
-        // A core that has ended is forgotten.
-        watched.cores.retain(|core| core.send(event).is_ok());
+    let mut guard = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(watched) = guard.0.iter_mut().find(|watched| watched.context == context) {
+        for (_, core) in &watched.cores {
+            // A core that has ended will not read it.
+            let _unread = core.send(event);
+        }
     }
 }

@@ -86,6 +86,8 @@ pub(crate) struct CmEvent {
     pub(crate) kind: CmEventKind,
     /// A negative error number, or the reject reason of the InfiniBand CM.
     pub(crate) status: i32,
+    /// The identifier itself, to compare with.
+    of: *const ffi::rdma_cm_id,
     /// What [`CmId::set_context`] left on the identifier, or on its listener.
     pub(crate) context: u64,
     /// The new identifier of a request.
@@ -96,6 +98,11 @@ pub(crate) struct CmEvent {
 }
 
 impl CmEvent {
+    /// Whether it is of this identifier.
+    pub(crate) fn names(&self, id: &CmId) -> bool {
+        std::ptr::eq(self.of, id.raw.as_ptr())
+    }
+
     /// # Safety
     /// `event` must not have been acknowledged.
     unsafe fn copy(channel: &Arc<EventChannel>, event: &ffi::rdma_cm_event) -> Self {
@@ -135,6 +142,7 @@ impl CmEvent {
             .map(|raw| CmId { raw, channel: Arc::clone(channel) });
         Self {
             kind: what,
+            of: event.id,
             status: event.status,
             context,
             request,

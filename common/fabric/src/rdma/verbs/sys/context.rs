@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
 use rdma_sys as ffi;
@@ -81,6 +82,12 @@ impl Context {
         unsafe { CStr::from_ptr(ffi::ibv_get_device_name(self.0.as_ref().device)) }
             .to_string_lossy()
             .into_owned()
+    }
+
+    /// Readable when the device itself has an event.
+    pub(crate) fn events<'a>(self) -> BorrowedFd<'a> {
+        // SAFETY: whoever looks at it keeps the device open meanwhile.
+        unsafe { BorrowedFd::borrow_raw(self.0.as_ref().async_fd) }
     }
 
     /// Waits for the next event of the device itself.

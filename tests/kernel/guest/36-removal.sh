@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Our RDMA device is removed under a verified load and comes back: the driver gets it back at once, our end goes on without
+# it, and afterwards with it.
+set -euo pipefail
+# shellcheck source=tests/kernel/guest/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+only verbs 'the software RNIC has no device that could be removed'
+
+our_device=(rdma link)
+if ! ${together:-false}; then our_device=("${far[@]}" rdma link); fi
+
+# A driver waits for whoever uses its device; here it may not have to wait.
+remove_device() {
+    timeout 20 "${our_device[@]}" del "${driver}0"
+}
+
+return_device() {
+    "${our_device[@]}" add "${driver}0" type "$driver" netdev "$far_link"
+}
+
+echo "--- the target's"
+start_target
+connect -i 2 -c 1 -l 60
+verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=1600 --size=16m &
+load=$!
+sleep 2
+remove_device
+wait_for 15 not_live
+target_said 'the RDMA device was removed; its connections end'
+return_device
+wait_for 30 is_live
+target_said 'listens again'
+wait $load
+no_io_errors
+stop_target TERM
+
+echo "--- the initiator's"
+start_kernel_target "$nqn"
+"${ringfab[@]}" --json bench "$(url "$nqn" 'ns=1&queues=2&depth=8&keepalive=8')" --rw randrw --bs 8k --size 16M \
+    --time 10s --warmup 0s --io-timeout 5s --verify --destroy-data 1 >/tmp/bench &
+load=$!
+sleep 3
+remove_device
+sleep 1
+return_device
+wait $load
+jq -c '{iops, losses, verify}' /tmp/bench
+jq -e '.losses >= 1 and .verify.mismatches == 0 and .verify.read_back > 0' /tmp/bench >/dev/null
