@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfab_reactor::{Reactor, Token};
 
-use super::connection::{Connection, End, Phase};
+use super::connection::{End, Phase};
 use super::device::Device;
 use super::kind;
 use super::listener;
