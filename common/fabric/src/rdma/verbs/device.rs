@@ -57,6 +57,8 @@ pub(crate) struct Device {
     pub(super) reap: Option<TimerId>,
     /// Until listeners look for their device again.
     pub(super) returning: Option<TimerId>,
+    /// How many times more the library is told to close devices that are gone.
+    pub(super) to_close: u32,
     pub(super) channel_watched: bool,
     pub(super) violations: u64,
     pub(super) channel: Arc<EventChannel>,
@@ -94,6 +96,7 @@ impl Device {
             spin: Spin::new(config.spin),
             reap: None,
             returning: None,
+            to_close: 0,
             channel_watched: false,
             violations: 0,
             channel: EventChannel::new()?,

@@ -1,7 +1,8 @@
 //! Devices that go away, and come back.
 //!
 //! Many drivers let a device go only when no process uses it any more, so everything that was made on it is given up: its
-//! queue pairs end, then come domains and queues, last the identifiers that hold it. Listeners wait for its return.
+//! queue pairs end, then come domains and queues, last the identifiers that hold it, and the library closes it. Listeners
+//! wait for its return.
 
 use std::time::Duration;
 
@@ -11,11 +12,14 @@ use super::connection::{End, Phase};
 use super::device::Device;
 use super::kind;
 use super::listener;
+use super::sys;
 use crate::rdma::table::Key;
 use crate::rdma::{ConnectError, DisconnectReason};
 
-/// How often a listener whose device is gone looks for it.
+/// How often a listener whose device is gone looks for it, and the library is told to close what has gone.
 const RETURN_TRY: Duration = Duration::from_secs(1);
+/// How often it is told. The driver takes the device from the connection manager first, and only then out of the list.
+const CLOSE_TRIES: u32 = 10;
 
 impl Device {
     /// Looks at what the devices have reported.
@@ -69,6 +73,8 @@ impl Device {
             domain.take_if(|domain| domain.adapter == index);
         }
         self.let_go(reactor, index);
+        self.to_close = CLOSE_TRIES;
+        self.look_for_devices(reactor);
     }
 
     /// Closes a lost device, once the core's ring does not look at its channel any more.
@@ -106,7 +112,11 @@ impl Device {
     /// Listens again wherever there is a device again.
     pub(super) fn listen_again(&mut self, reactor: &mut Reactor) {
         self.returning = None;
-        let mut waiting = false;
+        if self.to_close > 0 {
+            self.to_close -= 1;
+            sys::close_removed_devices();
+        }
+        let mut waiting = self.to_close > 0;
         for key in self.listeners.keys() {
             let Some(lost) = self.listeners.get_mut(key).filter(|listener| listener.cm.is_none()) else {
                 continue;

@@ -25,6 +25,18 @@ pub(crate) struct Context(pub(super) NonNull<ffi::ibv_context>);
 // SAFETY: libibverbs is thread-safe; this is only the device's name.
 unsafe impl Send for Context {}
 
+/// Makes librdmacm close removed devices that nothing uses any more. It keeps a device open that was ever used, and
+/// looks for removed ones only when it is asked for all devices.
+pub(crate) fn close_removed_devices() {
+    let mut count = 0;
+    // SAFETY: the count is written; the list is given back below, and nothing of it is used.
+    let list = unsafe { ffi::rdma_get_devices(&raw mut count) };
+    if !list.is_null() {
+        // SAFETY: the list is the one that was got, given back once.
+        unsafe { ffi::rdma_free_devices(list) };
+    }
+}
+
 /// What a device can do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceLimits {

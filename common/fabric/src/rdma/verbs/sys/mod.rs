@@ -12,7 +12,7 @@ mod queues;
 mod work;
 
 pub(crate) use cm::{CmEvent, CmEventKind, CmId, ConnectionParameters, EventChannel, QueuePairLimits};
-pub(crate) use context::{AsyncEvent, AsyncEventKind, Context, DeviceLimits};
+pub(crate) use context::{AsyncEvent, AsyncEventKind, Context, DeviceLimits, close_removed_devices};
 pub(crate) use list::{DeviceList, OpenDevice};
 pub(crate) use memory::{Domain, Region, Rights, Window};
 pub(crate) use queues::{
