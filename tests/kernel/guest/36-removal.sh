@@ -33,6 +33,7 @@ wait_for 30 is_live
 target_said 'listens again'
 wait $load
 no_io_errors
+nvme disconnect -n "$nqn"
 stop_target TERM
 
 echo "--- the initiator's"

@@ -59,7 +59,7 @@ impl Device {
     fn lose(&mut self, reactor: &mut Reactor, index: usize, why: &str) {
         let Some(adapter) = self.adapters.get_mut(index).filter(|adapter| !adapter.lost) else { return };
         adapter.lost = true;
-        tracing::error!(device = adapter.name, "{why}; its connections end");
+        tracing::warn!(device = adapter.name, "{why}; its connections end");
         let domains = &self.domains;
         let on_device = self.connections.keys_where(|connection| {
             let domain = connection.domain.and_then(|index| domains[index].as_ref());
