@@ -46,6 +46,7 @@ pub(super) fn subscribe(context: Context, core: MailboxSender<AsyncEvent>) -> io
     } else {
         let stop = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?);
         let stopped = Arc::clone(&stop);
+        context.make_events_nonblocking()?;
         let builder = std::thread::Builder::new().name("rdma-events".to_owned());
         let thread = builder.spawn(move || run(context, &stopped))?;
         all.push(Watched { context, cores: vec![(number, core)], stop, thread });
@@ -81,7 +82,8 @@ fn run(context: Context, stop: &EventFd) {
         match next_event(context, stop) {
             Ok(Some(event)) => tell(context, &device, event),
             Ok(None) => return,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // An event that is pending goes away with the queue pair that it is of.
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
             Err(error) => {
                 tracing::debug!(device, %error, "the events of an RDMA device cannot be read any more");
                 return;
@@ -98,7 +100,7 @@ fn next_event(context: Context, stop: &EventFd) -> io::Result<Option<AsyncEvent>
     if both[0].any().unwrap_or(true) {
         return Ok(None);
     }
-    context.wait_async_event().map(Some)
+    context.next_async_event().map(Some)
 }
 
 fn tell(context: Context, device: &str, event: AsyncEvent) {

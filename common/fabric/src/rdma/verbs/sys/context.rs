@@ -2,12 +2,12 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
 use rdma_sys as ffi;
 
-use super::{check, check_code};
+use super::{check, check_code, set_nonblocking};
 
 /// Linux's driver for iWARP in software, which differs from cards in three ways. The sink of its READs needs no remote
 /// right; its library has no SEND with Invalidate; and memory of a request whose completion is not asked for stays with
@@ -102,8 +102,13 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw(self.0.as_ref().async_fd) }
     }
 
-    /// Waits for the next event of the device itself.
-    pub(crate) fn wait_async_event(self) -> io::Result<AsyncEvent> {
+    /// Makes [`Context::next_async_event`] return at once when there is none.
+    pub(crate) fn make_events_nonblocking(self) -> io::Result<()> {
+        set_nonblocking(self.events().as_raw_fd())
+    }
+
+    /// The next event of the device itself.
+    pub(crate) fn next_async_event(self) -> io::Result<AsyncEvent> {
         // The library's structure holds an enumeration; a newer kernel's event would be none of its values, so it is
         // read into one of the same layout with a plain number.
         #[repr(C)]
