@@ -99,6 +99,17 @@ fuzz: ## Each fuzz target for SECONDS=30
 release: ## The programs as they are installed
 	cargo build --locked --release -p ringfab-target -p ringfab-initiator --bins
 
+# QUICK=1 for what the bars are about only. Nothing fails for being slow.
+.PHONY: bench
+bench: release ## Every figure beside what it is held against, in .build/bench (under 20 minutes)
+	cargo build --locked --release -p ringfab-bench
+	$(CARGO_TARGET_DIR)/release/ringfab-bench run $(if $(QUICK),--quick) \
+	    --out $(CARGO_TARGET_DIR)/bench --scratch $(CARGO_TARGET_DIR)
+
+.PHONY: bench-quick
+bench-quick: ## The figures that have bars, in two minutes
+	@$(MAKE) --no-print-directory bench QUICK=1
+
 .PHONY: install
 install: release ## Programs, unit and configuration below DESTDIR; a configuration that exists stays
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(CARGO_TARGET_DIR)/release/ringfab-target

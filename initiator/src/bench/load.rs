@@ -24,6 +24,8 @@ const MISMATCHES_TOLD: usize = 10;
 /// What was measured.
 pub(crate) struct Outcome {
     pub(crate) elapsed: Duration,
+    /// I/Os since the connection was made, those of the warm-up included.
+    pub(crate) submitted: u64,
     pub(crate) reads: Direction,
     pub(crate) writes: Direction,
     pub(crate) user: Duration,
@@ -96,6 +98,7 @@ struct Load<'a> {
     reads: Direction,
     writes: Direction,
     outstanding: usize,
+    submitted: u64,
     losses: u64,
     mismatches: u64,
     mismatch_texts: Vec<String>,
@@ -114,9 +117,11 @@ pub(crate) fn measure(engine: &mut Engine, plan: &Plan, interrupt: &Interrupt) -
     let counts = (load.reads.count, load.writes.count);
     let latencies = (load.reads.latency.clone(), load.writes.latency.clone());
     load.drain()?;
+    let submitted = load.submitted;
     let verified = load.read_back()?;
     Ok(Outcome {
         elapsed,
+        submitted,
         reads: Direction { count: counts.0, latency: latencies.0 },
         writes: Direction { count: counts.1, latency: latencies.1 },
         user: after.0.saturating_sub(before.0),
@@ -151,6 +156,7 @@ impl<'a> Load<'a> {
             reads: Direction::new()?,
             writes: Direction::new()?,
             outstanding: 0,
+            submitted: 0,
             losses: 0,
             mismatches: 0,
             mismatch_texts: Vec::with_capacity(MISMATCHES_TOLD),
@@ -297,6 +303,7 @@ impl<'a> Load<'a> {
         let controller = self.engine.controller;
         self.engine.host.submit(controller, request).map_err(|refused| anyhow!(refused.reason))?;
         self.outstanding += 1;
+        self.submitted += 1;
         Ok(())
     }
 

@@ -21,6 +21,7 @@ pub(crate) fn document(plan: &Plan, outcome: &Outcome, info: Option<&ControllerI
         "outstanding": plan.outstanding,
         "queues": info.map(|info| info.queues),
         "seed": plan.seed,
+        "submitted": outcome.submitted,
         "elapsed_s": outcome.elapsed.as_secs_f64(),
         "iops": rate(count(outcome), outcome),
         "mib_per_s": mib(count(outcome), plan, outcome),

@@ -1,0 +1,193 @@
+//! What we mean to reach, as data, beside what was reached. Nothing fails here.
+
+use crate::case::{Case, Congestion, Fabric, Namespace, Raw, Rw, Shape, Transport};
+use crate::plan::{READ_4K, READ_512, STREAM_BYTES, WRITE_4K};
+use crate::run::Run;
+use crate::sample::Metric;
+
+/// A figure and what it is held against.
+pub(crate) struct Bar {
+    pub(crate) what: String,
+    pub(crate) figure: (Case, Metric),
+    pub(crate) reference: Option<(Case, Metric)>,
+    /// Of the ratio to the reference, or of the figure itself.
+    pub(crate) limit: Limit,
+}
+
+/// Where the bar is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// How a bar was met.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) figure: f64,
+    pub(crate) reference: Option<f64>,
+    /// What the limit is about.
+    pub(crate) value: f64,
+    pub(crate) met: bool,
+}
+
+impl Limit {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+}
+
+impl Bar {
+    /// Medians against the bar; `None` when something was not measured.
+    pub(crate) fn verdict(&self, run: &Run) -> Option<Verdict> {
+        let median = |(case, metric): &(Case, Metric)| {
+            run.spread(&case.to_string(), *metric).map(|spread| spread.median)
+        };
+        let figure = median(&self.figure)?;
+        let reference = match &self.reference {
+            Some(reference) => Some(median(reference).filter(|value| *value > 0.0)?),
+            None => None,
+        };
+        let value = reference.map_or(figure, |reference| figure / reference);
+        Some(Verdict { figure, reference, value, met: self.limit.holds(value) })
+    }
+}
+
+/// All of them, each for both transports.
+pub(crate) fn bars() -> Vec<Bar> {
+    [Transport::Rdma, Transport::Tcp].into_iter().flat_map(of_transport).collect()
+}
+
+fn of_transport(transport: Transport) -> Vec<Bar> {
+    use Limit::{AtLeast, AtMost};
+    use Metric::{Iops, Megabytes, P50, P999};
+    use Namespace::{Memory, Null};
+    let name = match transport {
+        Transport::Rdma => "RDMA",
+        Transport::Tcp => "TCP",
+    };
+    let case = |namespace, rw, io_bytes, depth| Fabric {
+        transport,
+        digests: false,
+        namespace,
+        rw,
+        io_bytes,
+        depth,
+        queues: 1,
+    };
+    let bar = |what: &str, fabric: Fabric, metric, reference: Case, of, limit| Bar {
+        what: format!("{name}: {what}"),
+        figure: (Case::Fabric(fabric), metric),
+        reference: Some((reference, of)),
+        limit,
+    };
+    let ping = raw(Shape::PingPong { sizes: READ_4K });
+    let pipeline = |sizes, depth| raw(Shape::Pipeline { sizes, depth });
+    let stream = raw(Shape::Stream { write_bytes: STREAM_BYTES });
+    let read = |depth| case(Null, Rw::RandRead, 4096, depth);
+    let four = Fabric { queues: 4, ..read(128) };
+    let checked = Fabric { digests: true, ..read(128) };
+    let bulk = 128 << 10;
+    vec![
+        bar("4 KiB read, depth 1, null", read(1), P50, ping, P50, AtMost(1.25)),
+        bar("4 KiB read, depth 32, null", read(32), Iops, pipeline(READ_4K, 32), Iops, AtLeast(0.65)),
+        bar("4 KiB read, depth 128, null", read(128), Iops, pipeline(READ_4K, 128), Iops, AtLeast(0.65)),
+        bar(
+            "4 KiB write, depth 128, null",
+            case(Null, Rw::RandWrite, 4096, 128),
+            Iops,
+            pipeline(WRITE_4K, 128),
+            Iops,
+            AtLeast(0.65),
+        ),
+        bar(
+            "512 B read, depth 128, null",
+            case(Null, Rw::RandRead, 512, 128),
+            Iops,
+            pipeline(READ_512, 128),
+            Iops,
+            AtLeast(0.45),
+        ),
+        bar(
+            "128 KiB read, depth 16, null",
+            case(Null, Rw::Read, bulk, 16),
+            Megabytes,
+            stream,
+            Megabytes,
+            AtLeast(0.85),
+        ),
+        bar(
+            "128 KiB write, depth 16, null",
+            case(Null, Rw::Write, bulk, 16),
+            Megabytes,
+            stream,
+            Megabytes,
+            AtLeast(0.85),
+        ),
+        bar(
+            "4 KiB read, depth 128, memory",
+            case(Memory, Rw::RandRead, 4096, 128),
+            Iops,
+            pipeline(READ_4K, 128),
+            Iops,
+            AtLeast(0.55),
+        ),
+        bar(
+            "4 KiB write, depth 128, memory",
+            case(Memory, Rw::RandWrite, 4096, 128),
+            Iops,
+            pipeline(WRITE_4K, 128),
+            Iops,
+            AtLeast(0.55),
+        ),
+        bar("four connections instead of one", four, Iops, Case::Fabric(read(128)), Iops, AtLeast(1.0)),
+        bar("digests on, 4 KiB read", checked, Iops, Case::Fabric(read(128)), Iops, AtLeast(0.85)),
+        bar("p99.9 against the median, depth 32", read(32), P999, Case::Fabric(read(32)), P50, AtMost(4.0)),
+    ]
+}
+
+fn raw(shape: Shape) -> Case {
+    Case::Raw(Raw { congestion: Congestion::Cubic, shape })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::facts::Facts;
+    use crate::plan::{Extent, cases};
+    use crate::sample::Sample;
+
+    #[test]
+    fn every_bar_is_about_what_even_a_quick_run_measures() {
+        let measured: BTreeSet<String> = cases(Extent::Quick).iter().map(Case::to_string).collect();
+        for bar in bars() {
+            for (case, _) in [Some(bar.figure), bar.reference].into_iter().flatten() {
+                assert!(measured.contains(&case.to_string()), "{}: {case}", bar.what);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bar_compares_medians_and_knows_its_direction() {
+        let bar = bars().into_iter().find(|bar| bar.limit == Limit::AtMost(1.25)).expect("latency");
+        let reference = bar.reference.expect("the ping-pong");
+        let mut run = Run::new(Facts::default());
+        assert_eq!(bar.verdict(&run), None);
+        for (ours, raw) in [(11.0, 10.0), (12.0, 10.0), (90.0, 10.0)] {
+            for ((case, metric), value) in [(bar.figure, ours), (reference, raw)] {
+                let mut sample = Sample::default();
+                sample.set(metric, value);
+                run.add(case.to_string(), sample);
+            }
+        }
+        let verdict = bar.verdict(&run).expect("measured");
+        let expected = Verdict { figure: 12.0, reference: Some(10.0), value: 1.2, met: true };
+        assert_eq!(verdict, expected);
+        assert!(!Limit::AtMost(1.25).holds(1.26) && !Limit::AtLeast(0.65).holds(0.64));
+    }
+}

@@ -1,0 +1,177 @@
+//! What can be measured, as values with names.
+
+use std::fmt;
+
+/// One thing to measure. Its text is its name in every report, so it must say all that distinguishes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    Raw(Raw),
+    Fabric(Fabric),
+}
+
+/// Loopback TCP and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Raw {
+    pub(crate) congestion: Congestion,
+    pub(crate) shape: Shape,
+}
+
+/// Which congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Congestion {
+    Cubic,
+    /// The machine's.
+    Default,
+}
+
+/// What travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// One exchange at a time.
+    PingPong { sizes: Sizes },
+    /// So many at a time.
+    Pipeline { sizes: Sizes, depth: usize },
+    /// One direction only.
+    Stream { write_bytes: usize },
+}
+
+/// Lengths of messages, headers and all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub(crate) request_bytes: usize,
+    pub(crate) response_bytes: usize,
+}
+
+/// `ringfab bench` against `ringfab-target`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fabric {
+    pub(crate) transport: Transport,
+    /// MPA CRCs, or header and data digests.
+    pub(crate) digests: bool,
+    pub(crate) namespace: Namespace,
+    pub(crate) rw: Rw,
+    pub(crate) io_bytes: u32,
+    /// Outstanding in each queue.
+    pub(crate) depth: u16,
+    pub(crate) queues: u16,
+}
+
+/// How capsules and data travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// NVMe/RDMA over the software RNIC.
+    Rdma,
+    /// NVMe/TCP.
+    Tcp,
+}
+
+/// What stands behind a namespace. Its number is its identifier in the target that the benchmark starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Namespace {
+    Null = 1,
+    Memory = 2,
+    /// Through `O_DIRECT`.
+    File = 3,
+}
+
+/// What the I/Os are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rw {
+    RandRead,
+    RandWrite,
+    /// 70 reads of 100.
+    Mixed,
+    Read,
+    Write,
+}
+
+impl Congestion {
+    /// As the kernel knows it.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Cubic => Some("cubic"),
+            Self::Default => None,
+        }
+    }
+}
+
+impl Namespace {
+    pub(crate) fn nsid(self) -> u32 {
+        self as u32
+    }
+}
+
+impl Rw {
+    /// As `ringfab bench` and fio know it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::RandRead => "randread",
+            Self::RandWrite => "randwrite",
+            Self::Mixed => "randrw",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Raw(raw) => raw.fmt(f),
+            Self::Fabric(fabric) => fabric.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shape {
+            Shape::PingPong { sizes } => write!(f, "raw ping-pong {sizes}")?,
+            Shape::Pipeline { sizes, depth } => write!(f, "raw pipeline {sizes} depth {depth}")?,
+            Shape::Stream { write_bytes } => write!(f, "raw stream {}", Bytes(write_bytes as u64))?,
+        }
+        write!(f, " {}", self.congestion.name().unwrap_or("default"))
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.request_bytes, self.response_bytes)
+    }
+}
+
+impl fmt::Display for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = match self.transport {
+            Transport::Rdma => "rdma",
+            Transport::Tcp => "tcp",
+        };
+        let namespace = match self.namespace {
+            Namespace::Null => "null",
+            Namespace::Memory => "memory",
+            Namespace::File => "file",
+        };
+        let (rw, bytes) = (self.rw.name(), Bytes(u64::from(self.io_bytes)));
+        write!(f, "{transport} {namespace} {rw} {bytes} depth {}", self.depth)?;
+        if self.queues > 1 {
+            write!(f, " queues {}", self.queues)?;
+        }
+        if self.digests {
+            write!(f, " digests")?;
+        }
+        Ok(())
+    }
+}
+
+/// A size in the largest unit that divides it.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => write!(f, "{}M", bytes >> 20),
+            bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => write!(f, "{}k", bytes >> 10),
+            bytes => write!(f, "{bytes}"),
+        }
+    }
+}

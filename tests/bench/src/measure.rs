@@ -1,0 +1,94 @@
+//! Runs the cases, round by round, so that what is compared met the same machine.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use tempfile::NamedTempFile;
+
+use crate::case::{Case, Namespace};
+use crate::fabric::{NAMESPACE_BYTES, Setup, Target};
+use crate::facts::Facts;
+use crate::run::Run;
+use crate::sample::Sample;
+use crate::{raw, report};
+
+/// Measures every case in every round. One that fails is noted and not tried again; nothing else stops.
+pub(crate) fn all(setup: &Setup, cases: &[Case], facts: Facts, scratch: &Path) -> Result<Run> {
+    let bench = Bench::new(setup, cases, scratch)?;
+    let mut run = Run::new(facts);
+    let begun = Instant::now();
+    for round in 1..=run.facts.rounds {
+        for case in cases {
+            let name = case.to_string();
+            if run.not_run.contains_key(&name) {
+                continue;
+            }
+            match bench.measure(case) {
+                Ok(sample) => run.add(name, sample),
+                Err(error) => {
+                    run.not_run.insert(name, format!("{error:#}"));
+                }
+            }
+        }
+        let seconds = begun.elapsed().as_secs();
+        let _nobody_reads = writeln!(std::io::stderr(), "round {round} of {}: {seconds} s", run.facts.rounds);
+    }
+    Ok(run)
+}
+
+/// What cases need besides themselves; what none of them needs is not there.
+struct Bench<'a> {
+    setup: &'a Setup,
+    target: Option<Target>,
+    /// What the file namespace is on.
+    _file: Option<NamedTempFile>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(setup: &'a Setup, cases: &[Case], scratch: &Path) -> Result<Self> {
+        let of = |wanted| move |case: &Case| matches!(case, Case::Fabric(one) if one.namespace == wanted);
+        if !cases.iter().any(|case| matches!(case, Case::Fabric(_))) {
+            return Ok(Self { setup, target: None, _file: None });
+        }
+        let file = scratch_file(scratch, cases.iter().any(of(Namespace::File)))?;
+        let target = Target::start(setup, file.path())?;
+        if cases.iter().any(of(Namespace::Memory)) {
+            target.fill_memory(setup)?;
+        }
+        Ok(Self { setup, target: Some(target), _file: Some(file) })
+    }
+
+    fn measure(&self, case: &Case) -> Result<Sample> {
+        match case {
+            Case::Raw(case) => raw::measure(case, self.setup.warmup, self.setup.time),
+            Case::Fabric(case) => self.target.as_ref().context("a target")?.measure(self.setup, case),
+        }
+    }
+}
+
+/// A file, with all its blocks written if it is to be read: what was never written is not read from the disk.
+fn scratch_file(folder: &Path, written: bool) -> Result<NamedTempFile> {
+    const PIECE: usize = 1 << 20;
+    let folder = folder.canonicalize().context("the folder for the file")?;
+    let mut file = tempfile::Builder::new().prefix("ringfab-bench.").tempfile_in(folder)?;
+    file.as_file().set_len(NAMESPACE_BYTES).context("make the file")?;
+    if written {
+        let piece = vec![0x5a; PIECE];
+        for _ in 0..NAMESPACE_BYTES / PIECE as u64 {
+            file.write_all(&piece).context("write the file")?;
+        }
+        file.as_file().sync_all().context("write the file")?;
+    }
+    Ok(file)
+}
+
+/// Writes the run and its report.
+pub(crate) fn keep(run: &Run, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).context("the folder for the report")?;
+    let json = serde_json::to_vec_pretty(run).context("make JSON")?;
+    fs::write(folder.join("run.json"), json).context("write run.json")?;
+    fs::write(folder.join("report.md"), report::markdown(run)).context("write report.md")
+}

@@ -1,0 +1,143 @@
+//! Which cases a run has, as data.
+
+use crate::case::{Case, Congestion, Fabric, Namespace, Raw, Rw, Shape, Sizes, Transport};
+
+/// What travels for a read of 4 KiB: the capsule, and the data with its headers.
+pub(crate) const READ_4K: Sizes = Sizes { request_bytes: 72, response_bytes: 4136 };
+/// The same for a write.
+pub(crate) const WRITE_4K: Sizes = Sizes { request_bytes: 4200, response_bytes: 32 };
+/// The same for a read of 512 B.
+pub(crate) const READ_512: Sizes = Sizes { request_bytes: 72, response_bytes: 552 };
+/// Bytes of one write of the stream.
+pub(crate) const STREAM_BYTES: usize = 128 << 10;
+
+const RANDOM: &[Rw] = &[Rw::RandRead, Rw::RandWrite];
+const IN_ORDER: &[Rw] = &[Rw::Read, Rw::Write];
+const BOTH: &[Transport] = &[Transport::Rdma, Transport::Tcp];
+/// Depth of each queue, and queues.
+const ALL_LOADS: &[(u16, u16)] = &[(1, 1), (8, 1), (32, 1), (128, 1), (128, 4)];
+const K: u32 = 1 << 10;
+const M: u32 = 1 << 20;
+
+/// Cases that have all combinations of these.
+struct Rows {
+    namespace: Namespace,
+    digests: bool,
+    rws: &'static [Rw],
+    sizes: &'static [u32],
+    loads: &'static [(u16, u16)],
+}
+
+const fn rows(
+    namespace: Namespace,
+    digests: bool,
+    rws: &'static [Rw],
+    sizes: &'static [u32],
+    loads: &'static [(u16, u16)],
+) -> Rows {
+    Rows { namespace, digests, rws, sizes, loads }
+}
+
+/// What the bars are about, and little else.
+const QUICK: &[Rows] = &[
+    rows(Namespace::Null, false, &[Rw::RandRead], &[4 * K], &[(1, 1), (32, 1), (128, 1), (128, 4)]),
+    rows(Namespace::Null, false, &[Rw::RandWrite], &[4 * K], &[(128, 1)]),
+    rows(Namespace::Null, false, &[Rw::RandRead], &[512], &[(128, 1)]),
+    rows(Namespace::Null, false, IN_ORDER, &[128 * K], &[(16, 1)]),
+    rows(Namespace::Null, true, &[Rw::RandRead], &[4 * K], &[(128, 1)]),
+    rows(Namespace::Memory, false, RANDOM, &[4 * K], &[(128, 1)]),
+    rows(Namespace::File, false, &[Rw::RandRead], &[4 * K], &[(32, 1)]),
+];
+
+const FULL: &[Rows] = &[
+    rows(Namespace::Null, false, RANDOM, &[4 * K, 512, 16 * K], ALL_LOADS),
+    rows(Namespace::Null, false, &[Rw::Mixed], &[4 * K], &[(32, 1), (128, 1)]),
+    rows(Namespace::Null, false, IN_ORDER, &[128 * K, M], &[(16, 1)]),
+    rows(Namespace::Null, true, RANDOM, &[4 * K], &[(1, 1), (32, 1), (128, 1)]),
+    rows(Namespace::Null, true, IN_ORDER, &[128 * K], &[(16, 1)]),
+    rows(Namespace::Memory, false, RANDOM, &[4 * K], ALL_LOADS),
+    rows(Namespace::Memory, false, RANDOM, &[512, 16 * K], &[(128, 1)]),
+    rows(Namespace::Memory, false, &[Rw::Mixed], &[4 * K], &[(128, 1)]),
+    rows(Namespace::Memory, false, IN_ORDER, &[128 * K, M], &[(16, 1)]),
+    rows(Namespace::Memory, true, RANDOM, &[4 * K], &[(128, 1)]),
+    rows(Namespace::File, false, RANDOM, &[4 * K], ALL_LOADS),
+    rows(Namespace::File, false, RANDOM, &[512, 16 * K], &[(32, 1)]),
+    rows(Namespace::File, false, &[Rw::Mixed], &[4 * K], &[(32, 1)]),
+    rows(Namespace::File, false, IN_ORDER, &[128 * K, M], &[(16, 1)]),
+];
+
+/// What loopback TCP is asked for.
+const SHAPES: &[Shape] = &[
+    Shape::PingPong { sizes: READ_4K },
+    Shape::Pipeline { sizes: READ_4K, depth: 32 },
+    Shape::Pipeline { sizes: READ_4K, depth: 128 },
+    Shape::Pipeline { sizes: WRITE_4K, depth: 32 },
+    Shape::Pipeline { sizes: WRITE_4K, depth: 128 },
+    Shape::Pipeline { sizes: READ_512, depth: 128 },
+    Shape::Stream { write_bytes: STREAM_BYTES },
+];
+
+/// How long a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Two minutes.
+    Quick,
+    /// Everything.
+    Full,
+}
+
+/// The cases of one round, in order.
+pub(crate) fn cases(extent: Extent) -> Vec<Case> {
+    let (congestions, rows): (&[Congestion], _) = match extent {
+        Extent::Quick => (&[Congestion::Cubic], QUICK),
+        Extent::Full => (&[Congestion::Cubic, Congestion::Default], FULL),
+    };
+    let raw = congestions.iter().flat_map(|congestion| SHAPES.iter().map(|shape| raw(*congestion, *shape)));
+    raw.chain(rows.iter().flat_map(expand)).collect()
+}
+
+fn raw(congestion: Congestion, shape: Shape) -> Case {
+    Case::Raw(Raw { congestion, shape })
+}
+
+/// Transports innermost, so that what is compared runs one after the other.
+fn expand(rows: &'static Rows) -> impl Iterator<Item = Case> {
+    let Rows { namespace, digests, rws, sizes, loads } = rows;
+    sizes.iter().flat_map(move |io_bytes| {
+        rws.iter().flat_map(move |rw| {
+            loads.iter().flat_map(move |(depth, queues)| {
+                BOTH.iter().map(move |transport| {
+                    Case::Fabric(Fabric {
+                        transport: *transport,
+                        digests: *digests,
+                        namespace: *namespace,
+                        rw: *rw,
+                        io_bytes: *io_bytes,
+                        depth: *depth,
+                        queues: *queues,
+                    })
+                })
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_case_is_there_twice_and_the_quick_ones_are_among_all() {
+        let names = |extent| -> Vec<String> { cases(extent).iter().map(Case::to_string).collect() };
+        let all = names(Extent::Full);
+        let set: BTreeSet<&String> = all.iter().collect();
+        assert_eq!(set.len(), all.len());
+        let quick = names(Extent::Quick);
+        assert!(quick.len() * 3 < all.len());
+        for name in quick {
+            assert!(set.contains(&name), "{name}");
+        }
+    }
+}

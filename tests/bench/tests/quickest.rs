@@ -1,0 +1,72 @@
+//! The program measures what it says, over each transport. Nothing here is about speed.
+
+use std::path::Path;
+use std::process::Command;
+
+use ringfab_tests::program;
+use serde_json::Value;
+
+/// The first sample of a case.
+fn figures<'a>(run: &'a Value, name: &str) -> &'a Value {
+    let cases = run["cases"].as_array().expect("cases");
+    let case = cases.iter().find(|case| case["name"] == name).unwrap_or_else(|| panic!("{name}: {run}"));
+    &case["samples"][0]
+}
+
+fn figure(sample: &Value, name: &str) -> f64 {
+    sample[name].as_f64().unwrap_or_else(|| panic!("{name}: {sample}"))
+}
+
+/// Runs the cases whose names contain one of these, briefly, and gives what was written down.
+fn run(folder: &Path, only: &[&str]) -> Value {
+    let target = program("ringfab-target");
+    assert_eq!(program("ringfab").parent(), target.parent());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringfab-bench"));
+    command.args(["run", "--quick", "--rounds", "1", "--time", "100", "--warmup", "20", "--date", "today"]);
+    command.arg("--programs").arg(target.parent().expect("a folder"));
+    command.arg("--out").arg(folder).arg("--scratch").arg(folder);
+    only.iter().for_each(|text| {
+        command.args(["--only", text]);
+    });
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("NOT RUN"), "{said}");
+    let text = std::fs::read(folder.join("run.json")).expect("a run");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+#[test]
+fn the_quickest_case_of_each_transport_has_plausible_figures() {
+    const CASES: [&str; 2] = ["rdma null randread 4k depth 32", "tcp null randread 4k depth 32"];
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = run(folder.path(), &CASES);
+    assert_eq!(run["facts"]["date"], "today");
+    for case in CASES {
+        let sample = figures(&run, case);
+        let (iops, p50) = (figure(sample, "iops"), figure(sample, "p50"));
+        assert!(iops > 0.0 && p50 > 1.0, "{sample}");
+        assert!(p50 <= figure(sample, "p99") && figure(sample, "p99") <= figure(sample, "p999"), "{sample}");
+        assert!((figure(sample, "megabytes") - iops * 0.004096).abs() < 1.0, "{sample}");
+        // Each end runs on one core.
+        for end in ["initiator", "target"] {
+            let cpu = figure(sample, &format!("{end}_user")) + figure(sample, &format!("{end}_system"));
+            assert!(cpu * 1e-6 * iops < 3.0, "{end}: {sample}");
+        }
+    }
+    let report = std::fs::read_to_string(folder.path().join("report.md")).expect("a report");
+    assert!(report.contains("### rdma null") && report.contains("### tcp null"), "{report}");
+    assert!(report.contains("p99.9 against the median, depth 32"), "{report}");
+}
+
+#[test]
+fn a_run_compares_with_itself_without_a_change() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(folder.path(), &["raw ping-pong"]);
+    let kept = folder.path().join("run.json");
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_ringfab-bench")).arg("compare").args([&kept, &kept]).output();
+    let output = output.expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("+0.0 %"), "{text}");
+}
