@@ -15,8 +15,8 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("target", &["spec", "proto", "memory", "reactor", "fabric", "block"]),
     ("initiator", &["spec", "proto", "memory", "reactor", "fabric", "block"]),
     ("tests", &["spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
-    // It measures the programs from outside.
-    ("tests/bench", &[]),
+    // It measures the programs from outside, and uses the initiator as other programs do.
+    ("tests/bench", &["memory", "reactor", "fabric", "initiator"]),
 ];
 
 /// Where `unsafe` may stand, and why.

@@ -1,6 +1,6 @@
 //! What we mean to reach, as data, beside what was reached. Nothing fails here.
 
-use crate::case::{Case, Congestion, Fabric, Namespace, Raw, Rw, Shape, Transport};
+use crate::case::{Case, Congestion, Fabric, Footprint, Namespace, Raw, Rw, Shape, Transport};
 use crate::plan::{READ_4K, READ_512, STREAM_BYTES, WRITE_4K};
 use crate::run::Run;
 use crate::sample::Metric;
@@ -56,19 +56,51 @@ impl Bar {
     }
 }
 
-/// All of them, each for both transports.
+/// All of them; those that a transport can have for both.
 pub(crate) fn bars() -> Vec<Bar> {
-    [Transport::Rdma, Transport::Tcp].into_iter().flat_map(of_transport).collect()
+    let each = [Transport::Rdma, Transport::Tcp];
+    let start = [
+        absolute("start: resident memory", Footprint::Start, Metric::ResidentKib, 48.0 * 1024.0),
+        absolute("start to first served read, file", Footprint::Start, Metric::Millis, 100.0),
+    ];
+    each.into_iter()
+        .flat_map(of_transport)
+        .chain(each.into_iter().flat_map(without_work))
+        .chain(start)
+        .collect()
+}
+
+fn without_work(transport: Transport) -> Vec<Bar> {
+    let name = transport.name().to_uppercase();
+    let idle = Footprint::Idle { transport, connections: 1000 };
+    vec![
+        absolute(format!("{name}: idle, 1000 connections, target"), idle, Metric::TargetBusy, 1.0),
+        absolute(format!("{name}: idle, 1000 connections, initiator"), idle, Metric::InitiatorBusy, 1.0),
+        absolute(
+            format!("{name}: memory of an idle queue"),
+            Footprint::Queue { transport },
+            Metric::ResidentKib,
+            64.0,
+        ),
+        absolute(
+            format!("{name}: connect with 4 queues"),
+            Footprint::Connect { transport, queues: 4 },
+            Metric::Millis,
+            20.0,
+        ),
+    ]
+}
+
+fn absolute(what: impl Into<String>, footprint: Footprint, metric: Metric, at_most: f64) -> Bar {
+    let figure = (Case::Footprint(footprint), metric);
+    Bar { what: what.into(), figure, reference: None, limit: Limit::AtMost(at_most) }
 }
 
 fn of_transport(transport: Transport) -> Vec<Bar> {
     use Limit::{AtLeast, AtMost};
     use Metric::{Iops, Megabytes, P50, P999};
     use Namespace::{Memory, Null};
-    let name = match transport {
-        Transport::Rdma => "RDMA",
-        Transport::Tcp => "TCP",
-    };
+    let name = transport.name().to_uppercase();
     let case = |namespace, rw, io_bytes, depth| Fabric {
         transport,
         digests: false,
@@ -164,7 +196,7 @@ mod tests {
 
     #[test]
     fn every_bar_is_about_what_even_a_quick_run_measures() {
-        let measured: BTreeSet<String> = cases(Extent::Quick).iter().map(Case::to_string).collect();
+        let measured: BTreeSet<String> = cases(Extent::Quick, 0).iter().map(Case::to_string).collect();
         for bar in bars() {
             for (case, _) in [Some(bar.figure), bar.reference].into_iter().flatten() {
                 assert!(measured.contains(&case.to_string()), "{}: {case}", bar.what);

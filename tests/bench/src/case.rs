@@ -7,6 +7,7 @@ use std::fmt;
 pub(crate) enum Case {
     Raw(Raw),
     Fabric(Fabric),
+    Footprint(Footprint),
 }
 
 /// Loopback TCP and nothing else.
@@ -56,6 +57,19 @@ pub(crate) struct Fabric {
     pub(crate) queues: u16,
 }
 
+/// What a target costs without work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Footprint {
+    /// Its memory when it has started, and the time from its start to the first block served.
+    Start,
+    /// The time to attach a controller.
+    Connect { transport: Transport, queues: u16 },
+    /// Processor time of both ends while nothing is to be done, with so many connections.
+    Idle { transport: Transport, connections: usize },
+    /// Memory of one more idle I/O queue of depth 128.
+    Queue { transport: Transport },
+}
+
 /// How capsules and data travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
@@ -95,6 +109,16 @@ impl Congestion {
     }
 }
 
+impl Transport {
+    /// In names of cases.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Rdma => "rdma",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 impl Namespace {
     pub(crate) fn nsid(self) -> u32 {
         self as u32
@@ -119,6 +143,7 @@ impl fmt::Display for Case {
         match self {
             Self::Raw(raw) => raw.fmt(f),
             Self::Fabric(fabric) => fabric.fmt(f),
+            Self::Footprint(footprint) => footprint.fmt(f),
         }
     }
 }
@@ -142,10 +167,7 @@ impl fmt::Display for Sizes {
 
 impl fmt::Display for Fabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport = match self.transport {
-            Transport::Rdma => "rdma",
-            Transport::Tcp => "tcp",
-        };
+        let transport = self.transport.name();
         let namespace = match self.namespace {
             Namespace::Null => "null",
             Namespace::Memory => "memory",
@@ -160,6 +182,21 @@ impl fmt::Display for Fabric {
             write!(f, " digests")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Footprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => write!(f, "footprint start"),
+            Self::Connect { transport, queues } => {
+                write!(f, "footprint connect {} queues {queues}", transport.name())
+            }
+            Self::Idle { transport, connections } => {
+                write!(f, "footprint idle {} connections {connections}", transport.name())
+            }
+            Self::Queue { transport } => write!(f, "footprint queue {} depth 128", transport.name()),
+        }
     }
 }
 

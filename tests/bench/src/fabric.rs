@@ -64,6 +64,11 @@ impl Target {
         Ok(Self { service, addresses, _folder: folder })
     }
 
+    /// Its process.
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
+    }
+
     /// Address of a namespace.
     pub(crate) fn url(&self, setup: &Setup, transport: Transport, digests: bool, nsid: u32) -> String {
         let state = if digests { "on" } else { "off" };

@@ -6,6 +6,8 @@ mod case;
 mod compare;
 mod fabric;
 mod facts;
+mod footprint;
+mod hold;
 mod measure;
 mod place;
 mod plan;
@@ -46,6 +48,9 @@ enum Command {
         /// JSON of the second
         after: PathBuf,
     },
+    /// Attaches controllers and does nothing with them, to be measured
+    #[command(hide = true)]
+    Hold(hold::HoldArgs),
     /// Lists the cases
     List {
         /// Those of the short form
@@ -104,8 +109,10 @@ fn act(line: Line) -> Result<()> {
         Command::Compare { before, after } => {
             show(&compare::table(&compare::load(&before)?, &compare::load(&after)?))
         }
+        Command::Hold(args) => hold::run(&args),
         Command::List { quick } => {
-            let names: Vec<String> = plan::cases(extent(quick)).iter().map(case::Case::to_string).collect();
+            let names: Vec<String> =
+                plan::cases(extent(quick), 0).iter().map(case::Case::to_string).collect();
             show(&format!("{}\n", names.join("\n")))
         }
     }
@@ -130,8 +137,11 @@ fn run(args: &RunArgs) -> Result<()> {
     facts.congestion_control_used =
         setup.congestion.name().map_or_else(|| facts.congestion_control.clone(), str::to_owned);
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|text| name.contains(text));
-    let cases = plan::cases(extent(args.quick)).into_iter().filter(|case| wanted(&case.to_string()));
-    let run = measure::all(&setup, &cases.collect::<Vec<_>>(), facts, &args.scratch)?;
+    let cases = |round| {
+        let all = plan::cases(extent(args.quick), round);
+        all.into_iter().filter(|case| wanted(&case.to_string())).collect()
+    };
+    let run = measure::all(&setup, cases, facts, &args.scratch)?;
     if let Some(folder) = &args.out {
         measure::keep(&run, folder)?;
     }

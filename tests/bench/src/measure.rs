@@ -13,20 +13,25 @@ use crate::fabric::{NAMESPACE_BYTES, Setup, Target};
 use crate::facts::Facts;
 use crate::run::Run;
 use crate::sample::Sample;
-use crate::{raw, report};
+use crate::{footprint, raw, report};
 
 /// Measures every case in every round. One that fails is noted and not tried again; nothing else stops.
-pub(crate) fn all(setup: &Setup, cases: &[Case], facts: Facts, scratch: &Path) -> Result<Run> {
-    let bench = Bench::new(setup, cases, scratch)?;
+pub(crate) fn all(
+    setup: &Setup,
+    cases: impl Fn(usize) -> Vec<Case>,
+    facts: Facts,
+    scratch: &Path,
+) -> Result<Run> {
+    let bench = Bench::new(setup, &cases(0), scratch)?;
     let mut run = Run::new(facts);
     let begun = Instant::now();
-    for round in 1..=run.facts.rounds {
-        for case in cases {
+    for round in 0..run.facts.rounds {
+        for case in cases(round) {
             let name = case.to_string();
             if run.not_run.contains_key(&name) {
                 continue;
             }
-            match bench.measure(case) {
+            match bench.measure(&case) {
                 Ok(sample) => run.add(name, sample),
                 Err(error) => {
                     run.not_run.insert(name, format!("{error:#}"));
@@ -34,7 +39,8 @@ pub(crate) fn all(setup: &Setup, cases: &[Case], facts: Facts, scratch: &Path) -
             }
         }
         let seconds = begun.elapsed().as_secs();
-        let _nobody_reads = writeln!(std::io::stderr(), "round {round} of {}: {seconds} s", run.facts.rounds);
+        let _nobody_reads =
+            writeln!(std::io::stderr(), "round {} of {}: {seconds} s", round + 1, run.facts.rounds);
     }
     Ok(run)
 }
@@ -44,26 +50,29 @@ struct Bench<'a> {
     setup: &'a Setup,
     target: Option<Target>,
     /// What the file namespace is on.
-    _file: Option<NamedTempFile>,
+    file: Option<NamedTempFile>,
 }
 
 impl<'a> Bench<'a> {
     fn new(setup: &'a Setup, cases: &[Case], scratch: &Path) -> Result<Self> {
         let of = |wanted| move |case: &Case| matches!(case, Case::Fabric(one) if one.namespace == wanted);
-        if !cases.iter().any(|case| matches!(case, Case::Fabric(_))) {
-            return Ok(Self { setup, target: None, _file: None });
+        if cases.iter().all(|case| matches!(case, Case::Raw(_))) {
+            return Ok(Self { setup, target: None, file: None });
         }
         let file = scratch_file(scratch, cases.iter().any(of(Namespace::File)))?;
         let target = Target::start(setup, file.path())?;
         if cases.iter().any(of(Namespace::Memory)) {
             target.fill_memory(setup)?;
         }
-        Ok(Self { setup, target: Some(target), _file: Some(file) })
+        Ok(Self { setup, target: Some(target), file: Some(file) })
     }
 
     fn measure(&self, case: &Case) -> Result<Sample> {
         match case {
             Case::Raw(case) => raw::measure(case, self.setup.warmup, self.setup.time),
+            Case::Footprint(case) => {
+                footprint::measure(self.setup, case, self.file.as_ref().context("a file")?.path())
+            }
             Case::Fabric(case) => self.target.as_ref().context("a target")?.measure(self.setup, case),
         }
     }

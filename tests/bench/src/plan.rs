@@ -1,6 +1,6 @@
 //! Which cases a run has, as data.
 
-use crate::case::{Case, Congestion, Fabric, Namespace, Raw, Rw, Shape, Sizes, Transport};
+use crate::case::{Case, Congestion, Fabric, Footprint, Namespace, Raw, Rw, Shape, Sizes, Transport};
 
 /// What travels for a read of 4 KiB: the capsule, and the data with its headers.
 pub(crate) const READ_4K: Sizes = Sizes { request_bytes: 72, response_bytes: 4136 };
@@ -77,6 +77,11 @@ const SHAPES: &[Shape] = &[
     Shape::Stream { write_bytes: STREAM_BYTES },
 ];
 
+/// Connections of the idle cases.
+const IDLE: &[usize] = &[1, 100, 1000];
+/// Rounds that have the cases without work: they take long and vary little.
+const FOOTPRINT_ROUNDS: usize = 2;
+
 /// How long a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -86,14 +91,30 @@ pub(crate) enum Extent {
     Full,
 }
 
-/// The cases of one round, in order.
-pub(crate) fn cases(extent: Extent) -> Vec<Case> {
-    let (congestions, rows): (&[Congestion], _) = match extent {
-        Extent::Quick => (&[Congestion::Cubic], QUICK),
-        Extent::Full => (&[Congestion::Cubic, Congestion::Default], FULL),
+/// The cases of one round, in order. Rounds count from zero.
+pub(crate) fn cases(extent: Extent, round: usize) -> Vec<Case> {
+    let (congestions, rows, footprint_rounds): (&[Congestion], _, _) = match extent {
+        Extent::Quick => (&[Congestion::Cubic], QUICK, 1),
+        Extent::Full => (&[Congestion::Cubic, Congestion::Default], FULL, FOOTPRINT_ROUNDS),
     };
     let raw = congestions.iter().flat_map(|congestion| SHAPES.iter().map(|shape| raw(*congestion, *shape)));
-    raw.chain(rows.iter().flat_map(expand)).collect()
+    let footprints = if round < footprint_rounds { footprints(extent) } else { Vec::new() };
+    raw.chain(rows.iter().flat_map(expand)).chain(footprints).collect()
+}
+
+fn footprints(extent: Extent) -> Vec<Case> {
+    let most = IDLE.last();
+    let idle: Vec<&usize> =
+        if extent == Extent::Quick { most.into_iter().collect() } else { IDLE.iter().collect() };
+    let of = |transport: &Transport| -> Vec<Footprint> {
+        let transport = *transport;
+        let idle = idle.iter().map(|connections| Footprint::Idle { transport, connections: **connections });
+        [Footprint::Connect { transport, queues: 4 }, Footprint::Queue { transport }]
+            .into_iter()
+            .chain(idle)
+            .collect()
+    };
+    [Footprint::Start].into_iter().chain(BOTH.iter().flat_map(of)).map(Case::Footprint).collect()
 }
 
 fn raw(congestion: Congestion, shape: Shape) -> Case {
@@ -130,7 +151,7 @@ mod tests {
 
     #[test]
     fn no_case_is_there_twice_and_the_quick_ones_are_among_all() {
-        let names = |extent| -> Vec<String> { cases(extent).iter().map(Case::to_string).collect() };
+        let names = |extent| -> Vec<String> { cases(extent, 0).iter().map(Case::to_string).collect() };
         let all = names(Extent::Full);
         let set: BTreeSet<&String> = all.iter().collect();
         assert_eq!(set.len(), all.len());

@@ -49,6 +49,23 @@ impl Service {
     pub(crate) fn cpu(&self) -> Result<CpuTime> {
         CpuTime::of(self.child.id())
     }
+
+    /// Time that its threads have run so far, finer than [`Service::cpu`] and of both modes together.
+    pub(crate) fn run_time(&self) -> Result<Duration> {
+        let mut nanos = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id())).context("the process runs")? {
+            let text = fs::read_to_string(task?.path().join("schedstat")).context("a thread's times")?;
+            nanos += first_number(&text).context("a thread's times")?;
+        }
+        Ok(Duration::from_nanos(nanos))
+    }
+
+    /// Resident memory in KiB.
+    pub(crate) fn resident_kib(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).context("the process runs")?;
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).and_then(first_number).context("VmRSS")
+    }
 }
 
 impl Drop for Service {
@@ -94,6 +111,10 @@ fn ticks(stat: &str) -> Option<(u64, u64)> {
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
+fn first_number(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +124,17 @@ mod tests {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 123 45 0 0 20 0 1 0 99 1000 10";
         assert_eq!(ticks(stat), Some((123, 45)));
         assert_eq!(ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn a_process_has_memory_and_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        let service = Service::start(command, 0, &folder.path().join("log"), || true).expect("it runs");
+        let kib = service.resident_kib().expect("a size");
+        assert!((1..1 << 20).contains(&kib), "{kib}");
+        assert!(service.run_time().expect("a time") < PATIENCE);
     }
 
     #[test]

@@ -60,6 +60,18 @@ fn the_quickest_case_of_each_transport_has_plausible_figures() {
 }
 
 #[test]
+fn what_a_target_costs_without_work_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = run(folder.path(), &["footprint start", "footprint connect"]);
+    let start = figures(&run, "footprint start");
+    assert!(figure(start, "millis") > 0.1 && figure(start, "resident_kib") > 1024.0, "{start}");
+    for transport in ["rdma", "tcp"] {
+        let connect = figures(&run, &format!("footprint connect {transport} queues 4"));
+        assert!(figure(connect, "millis") > 0.01, "{connect}");
+    }
+}
+
+#[test]
 fn a_run_compares_with_itself_without_a_change() {
     let folder = tempfile::tempdir().expect("a folder");
     run(folder.path(), &["raw ping-pong"]);

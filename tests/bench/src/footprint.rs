@@ -1,0 +1,120 @@
+//! What Ringfab costs while it does nothing, and how long it takes to begin.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ringfab_initiator::blocking::{Controller, EngineOptions};
+use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
+
+use crate::case::{Footprint, Namespace, Transport};
+use crate::fabric::{Setup, Target};
+use crate::place::INITIATOR_CORE;
+use crate::sample::{Metric, Sample};
+use crate::service::Service;
+
+/// How long idleness is watched: each controller sends one Keep Alive in this time at the defaults.
+const WATCHED: Duration = Duration::from_secs(5);
+/// What happens after something was started or attached is over by then.
+const SETTLED: Duration = Duration::from_millis(300);
+/// Queues over which the memory of one is averaged.
+const QUEUES: u16 = 64;
+const DEPTH: u16 = 128;
+
+/// Measures one case, each with a target of its own.
+pub(crate) fn measure(setup: &Setup, case: &Footprint, file: &Path) -> Result<Sample> {
+    match case {
+        Footprint::Start => start(setup, file),
+        Footprint::Connect { transport, queues } => connect(setup, *transport, *queues, file),
+        Footprint::Idle { transport, connections } => idle(setup, *transport, *connections, file),
+        Footprint::Queue { transport } => queue(setup, *transport, file),
+    }
+}
+
+/// From the start of the target's process to the first block of the file in a host's hands; its memory before that.
+fn start(setup: &Setup, file: &Path) -> Result<Sample> {
+    let begun = Instant::now();
+    let target = Target::start(setup, file)?;
+    let url: Url = target.url(setup, Transport::Rdma, false, Namespace::File.nsid()).parse()?;
+    let options = ConnectOptions::new(url.clone(), HostIdentity::for_url(&url)?);
+    let controller = Controller::connect(options, EngineOptions::default()).context("attach")?;
+    let mut block = [0; 4096];
+    controller.read_at(Namespace::File.nsid(), 0, &mut block).context("read")?;
+    let took = begun.elapsed();
+    controller.detach()?;
+    drop(target);
+    let fresh = Target::start(setup, file)?;
+    sleep(SETTLED);
+    let mut sample = Sample::default();
+    sample.set(Metric::Millis, took.as_secs_f64() * 1e3);
+    sample.set(Metric::ResidentKib, fresh.service().resident_kib()? as f64);
+    Ok(sample)
+}
+
+fn connect(setup: &Setup, transport: Transport, queues: u16, file: &Path) -> Result<Sample> {
+    let target = Target::start(setup, file)?;
+    let held = hold(setup, &target, transport, 1, queues)?;
+    let mut sample = Sample::default();
+    sample.set(Metric::Millis, held.last_ms);
+    Ok(sample)
+}
+
+/// Processor time of both ends; each controller has two connections.
+fn idle(setup: &Setup, transport: Transport, connections: usize, file: &Path) -> Result<Sample> {
+    let target = Target::start(setup, file)?;
+    let held = hold(setup, &target, transport, connections.div_ceil(2), 1)?;
+    sleep(SETTLED);
+    let ends = [(Metric::TargetBusy, target.service()), (Metric::InitiatorBusy, &held.service)];
+    let before = [ends[0].1.run_time()?, ends[1].1.run_time()?];
+    let begun = Instant::now();
+    sleep(WATCHED);
+    let mut sample = Sample::default();
+    for ((metric, service), before) in ends.into_iter().zip(before) {
+        let busy = service.run_time()?.saturating_sub(before);
+        sample.set(metric, busy.as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0);
+    }
+    Ok(sample)
+}
+
+/// What one more idle I/O queue adds to the target's memory.
+fn queue(setup: &Setup, transport: Transport, file: &Path) -> Result<Sample> {
+    let target = Target::start(setup, file)?;
+    let resident = |queues| -> Result<f64> {
+        let _held = hold(setup, &target, transport, 1, queues)?;
+        sleep(SETTLED);
+        Ok(target.service().resident_kib()? as f64)
+    };
+    // What the first one touches stays, so that the second one shows its queues only.
+    let (one, many) = (resident(1)?, resident(1 + QUEUES)?);
+    let mut sample = Sample::default();
+    sample.set(Metric::ResidentKib, (many - one) / f64::from(QUEUES));
+    Ok(sample)
+}
+
+/// A process that keeps controllers attached.
+struct Held {
+    service: Service,
+    /// How long the last attachment took.
+    last_ms: f64,
+    _folder: tempfile::TempDir,
+}
+
+fn hold(setup: &Setup, target: &Target, transport: Transport, count: usize, queues: u16) -> Result<Held> {
+    let folder = tempfile::tempdir()?;
+    let ready = folder.path().join("ready");
+    let mut command = Command::new(std::env::current_exe().context("this program")?);
+    command.arg("hold").arg(target.url(setup, transport, false, Namespace::Null.nsid()));
+    for (option, value) in
+        [("--count", count.to_string()), ("--queues", queues.to_string()), ("--depth", DEPTH.to_string())]
+    {
+        command.args([option, &value]);
+    }
+    command.arg("--ready-file").arg(&ready);
+    let log = folder.path().join("log");
+    let service = Service::start(command, INITIATOR_CORE, &log, || ready.exists())?;
+    let last_ms = fs::read_to_string(&ready)?.parse().context("a time")?;
+    Ok(Held { service, last_ms, _folder: folder })
+}
