@@ -2,7 +2,10 @@
 //!
 //! [`rdma`] is what the NVMe/RDMA code of both ends is written against. Behind it stands a provider: the
 //! software RNIC ([`rdma::iwarp`]), which speaks MPA, DDP and RDMAP over a TCP socket of the core's reactor.
-//! [`tcp`] has the connections of NVMe/TCP, which carry capsules and data themselves.
+//! [`tcp`] has the connections of NVMe/TCP, which carry capsules and data themselves. What these two have in common, the
+//! life of a connection over TCP, is in `stream`.
 
 pub mod rdma;
+mod stream;
+mod table;
 pub mod tcp;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::provider::Pending;
-use super::{ListenerId, QueuePairId};
+use super::{DisconnectReason, ListenerId, QueuePairId};
 use bytes::Bytes;
 use ringfab_memory::Buffer;
 
@@ -116,26 +116,6 @@ pub enum ConnectError {
         /// The limit.
         seconds: u64,
     },
-}
-
-/// Why an established connection ended.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DisconnectReason {
-    /// We disconnected.
-    #[error("disconnected here")]
-    Local,
-    /// The peer closed the stream in an orderly way.
-    #[error("the peer closed the connection")]
-    PeerClosed,
-    /// The socket failed.
-    #[error("the connection broke: {0}")]
-    Broken(String),
-    /// The peer sent a Terminate message.
-    #[error("the peer sent a Terminate: {0}")]
-    PeerTerminated(String),
-    /// The peer violated the protocol, and we sent a Terminate.
-    #[error("protocol violation: {0}")]
-    Violation(String),
 }
 
 /// A connection that waits for an answer. It may travel to another core.

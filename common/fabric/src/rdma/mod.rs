@@ -16,12 +16,12 @@ mod event;
 pub mod iwarp;
 mod provider;
 mod rnic;
-pub(crate) mod table;
 #[cfg(feature = "verbs")]
 mod verbs;
 mod work;
 
-pub use event::{ConnectError, ConnectRequest, DisconnectReason, Event, ReceivedHead};
+pub use crate::stream::DisconnectReason;
+pub use event::{ConnectError, ConnectRequest, Event, ReceivedHead};
 pub use provider::{ListenerId, ProviderChoice};
 pub use rnic::{ConnectParameters, ListenParameters, QueuePairAttributes, Rnic, RnicConfig, RnicCounters};
 pub use work::{

@@ -1,171 +1,178 @@
-//! A connection and its phases.
+//! What NVMe/TCP adds to a stream.
 
-use std::net::SocketAddr;
 use std::ops::Range;
-use std::time::Duration;
 
 use ringfab_memory::{Lease, Pool};
-use ringfab_proto::tcp::Engine;
-use ringfab_reactor::{Reactor, ReceiveOp, SendBatch, SocketId, Time, TimerId};
+use ringfab_proto::tcp::{Agreed, ControllerConfig, Digests, Engine, EngineError, crc};
+use ringfab_reactor::Reactor;
+use ringfab_spec::FromBytes;
+use ringfab_spec::tcp::CapsuleCmd;
 
 use super::inbound::{Capsule, Transfers};
-use super::kind;
-use super::shared::Shared;
-use super::{ConnectError, ConnectionId, DisconnectReason, ListenerId};
-use crate::rdma::table::Key;
+use super::{AcceptParameters, ConnectError, ConnectionId, DisconnectReason, Event, Incoming};
+use crate::stream::{Arrival, End, Fault, Gather, Protocol, Shared, Want};
+use crate::table::Key;
 
-/// What a connection is doing. The arrows: `Connecting -> Initializing -> Established` for a host,
-/// `Accepted -> (adopted by a core) Established` for a controller,
-/// `Established -> Draining -> Lingering -> Closing`, `-> Terminating -> Lingering -> Closing`,
-/// and from everywhere to `Closing`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Phase {
-    /// The TCP connection is being made.
-    Connecting,
-    /// ICReq is on its way, or ICResp is awaited.
-    Initializing,
-    /// A listener has it: ICReq, then the header of the first capsule are awaited.
-    Accepted,
-    /// Commands flow.
-    Established,
-    /// We disconnected; what was given before is still sent.
-    Draining,
-    /// The peer broke the protocol; the termination request is on its way.
-    Terminating,
-    /// Our stream has ended; what still comes is thrown away until the peer's ends too. Closing at once could make the
-    /// peer's kernel throw away what we sent last.
-    Lingering,
-    /// The socket is closed; operations in flight are awaited.
-    Closing,
-    /// Nothing is in flight; the slot may be freed.
-    Ended,
-}
+/// The most data of an H2CData PDU: as much as a large buffer of a pool has most often.
+const H2C_BYTES_MAX: u32 = 128 << 10;
 
-/// How it ended, which decides the last event.
-#[derive(Debug)]
-pub(super) enum End {
-    Failed(ConnectError),
-    Disconnected(DisconnectReason),
-}
-
-/// What only a listener's connection has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
-    pub(super) key: Key,
-    pub(super) id: ListenerId,
-}
+/// Data that miss at least this many bytes are received straight into their final place. Smaller ones are copied: a receive
+/// that ends with one PDU would make a system call for each, when many are waiting.
+pub(super) const DIRECT_BYTES_MIN: u32 = 16 << 10;
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) key: Key,
-    pub(super) phase: Phase,
-    /// None before it is made and once it is closed.
-    pub(super) socket: Option<SocketId>,
-    /// The two ends (local, peer).
-    pub(super) addresses: (SocketAddr, SocketAddr),
+    pub(super) id: ConnectionId,
     pub(super) engine: Engine<Lease>,
+    /// Whether it is a listener's: it takes ICReq, answers it, and waits for the header of the first capsule, which says to
+    /// which core it should go.
+    pub(super) arriving: bool,
     /// Memory for in-capsule data; a host needs none.
     pub(super) pool: Option<Pool>,
+    /// The capsule that is being received.
     pub(super) capsule: Option<Capsule>,
     pub(super) transfers: Transfers,
-    /// Ours except while it is in flight.
-    pub(super) receive: Option<Box<ReceiveOp>>,
-    /// Bytes of the staging memory that the engine has not consumed.
-    pub(super) unread: Range<usize>,
-    /// Where in its lease the direct receive in flight began.
-    pub(super) direct_start: usize,
-    pub(super) connecting: bool,
-    pub(super) receiving: bool,
-    pub(super) sending: bool,
-    /// Whether it is on the list of those that may have something to send.
-    pub(super) dirty: bool,
-    /// Whether the capsule waits for a buffer.
-    pub(super) paused: bool,
-    /// What to say if the receiving side gives no better reason: sending has failed.
-    pub(super) send_failed: Option<DisconnectReason>,
-    pub(super) timer: Option<(TimerId, Time)>,
-    /// The bound on making the connection.
-    pub(super) connect_timeout: Duration,
-    pub(super) end: Option<End>,
-    /// While nobody has adopted it.
-    pub(super) origin: Option<Origin>,
 }
 
 impl Connection {
-    pub(super) fn new(
-        key: Key,
-        phase: Phase,
-        addresses: (SocketAddr, SocketAddr),
-        engine: Engine<Lease>,
-    ) -> Self {
+    pub(super) fn new(key: Key, engine: Engine<Lease>) -> Self {
         Self {
-            key,
-            phase,
-            socket: None,
-            addresses,
+            id: key.into(),
             engine,
+            arriving: false,
             pool: None,
             capsule: None,
             transfers: Transfers::new(0),
-            receive: None,
-            unread: 0..0,
-            direct_start: 0,
-            connecting: false,
-            receiving: false,
-            sending: false,
-            dirty: false,
-            paused: false,
-            send_failed: None,
-            timer: None,
-            connect_timeout: Duration::ZERO,
-            end: None,
-            origin: None,
         }
     }
 
-    pub(super) fn id(&self) -> ConnectionId {
-        ConnectionId { index: self.key.index, generation: self.key.generation }
+    /// One that came from a listener.
+    pub(super) fn adopted(key: Key, agreed: Agreed, parameters: &AcceptParameters) -> Self {
+        let config = controller_config(agreed.digests, Some(parameters));
+        Self {
+            pool: Some(parameters.pool.clone()),
+            transfers: Transfers::new(parameters.commands_max),
+            ..Self::new(key, Engine::resume(config, agreed))
+        }
+    }
+}
+
+/// What a controller's end brings to a connection. Before it is adopted it takes no commands.
+fn controller_config(digests: Digests, adopted: Option<&AcceptParameters>) -> ControllerConfig {
+    ControllerConfig {
+        digests,
+        alignment_dwords: 1,
+        capsule_bytes_max: adopted.map_or(0, |parameters| parameters.capsule_bytes_max),
+        h2c_bytes_max: H2C_BYTES_MAX,
+        transfers_max: adopted.map_or(0, |parameters| parameters.commands_max),
+        direct_bytes_min: DIRECT_BYTES_MIN,
+    }
+}
+
+impl Protocol for Connection {
+    type Core = ();
+    type Event = Event;
+    type Terms = Digests;
+
+    /// Small PDUs are received many at a time.
+    const STAGING_BYTES: usize = 64 * 1024;
+
+    fn accepted(key: Key, digests: Digests) -> Self {
+        let engine = Engine::controller(controller_config(digests, None));
+        Self { arriving: true, ..Self::new(key, engine) }
     }
 
-    /// Whether the engine runs and its stream is intact both ways.
-    pub(super) fn is_streaming(&self) -> bool {
-        matches!(self.phase, Phase::Established | Phase::Draining | Phase::Initializing | Phase::Accepted)
-    }
-
-    /// Puts the connection on the list that the next flush visits, if a flush could do something for it.
     #[inline]
-    pub(super) fn mark_dirty(&mut self, shared: &mut Shared) {
-        if self.engine.wants_transmit() && !self.dirty && !self.sending && self.socket.is_some() {
-            self.dirty = true;
-            shared.dirty.push_back(self.key);
+    fn is_established(&self) -> bool {
+        !self.arriving && self.engine.agreed().is_some()
+    }
+
+    fn has_arrived(&self, unread: usize) -> bool {
+        self.engine.agreed().is_some() && unread >= CapsuleCmd::SIZE
+    }
+
+    fn hand_out(self, arrival: Arrival<'_>) -> Option<Event> {
+        let Arrival { listener, socket, addresses: (local, peer), unread } = arrival;
+        let (agreed, bytes) = (self.engine.agreed()?, unread.to_vec());
+        let (header, _) = CapsuleCmd::read_from_prefix(&bytes).ok()?;
+        Some(Event::Incoming(Incoming { listener, local, peer, first: header.sqe, socket, agreed, bytes }))
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        shared: &mut Shared<Self>,
+        staging: &[u8],
+        unread: &mut Range<usize>,
+    ) -> Result<Want, Fault> {
+        self.feed(shared, staging, unread)
+    }
+
+    fn placed(&mut self, lease: &Lease, range: Range<usize>) {
+        let length = range.len();
+        let checksum = |state| lease.with_bytes(range, |bytes| crc::update(state, bytes));
+        self.engine.direct_received(length, checksum);
+    }
+
+    #[inline]
+    fn wants_transmit(&self) -> bool {
+        self.engine.wants_transmit()
+    }
+
+    #[inline]
+    fn transmit(
+        &mut self,
+        _: &mut Shared<Self>,
+        _: &Reactor,
+        gather: &mut Gather<'_>,
+        budget: usize,
+    ) -> usize {
+        self.engine.transmit(gather, budget)
+    }
+
+    #[inline]
+    fn transmitted(&mut self, shared: &mut Shared<Self>, _: usize) {
+        let connection = self.id;
+        shared.events.extend(self.engine.transmitted().map(|id| Event::Sent { connection, id }));
+    }
+
+    fn finish(&mut self, shared: &mut Shared<Self>, _: &Reactor, end: End) {
+        self.engine.close();
+        self.capsule = None;
+        // Of one that nobody has adopted, nobody has heard.
+        if self.arriving {
+            return;
         }
+        let connection = self.id;
+        let pieces = self.transfers.end_all();
+        let given_back = pieces.map(|(id, _)| Event::Data { connection, id, sink: None, intact: false });
+        shared.events.extend(given_back);
+        shared.events.push_back(last_event(connection, end));
     }
+}
 
-    /// Puts a batch in flight.
-    pub(super) fn send(&mut self, shared: &mut Shared, reactor: &mut Reactor, batch: Box<SendBatch>) {
-        let Some(socket) = self.socket else { return shared.give_batch(batch) };
-        self.sending = true;
-        reactor.send(socket, batch, shared.token(kind::SEND, self.key));
-    }
-
-    /// Puts a receive in flight, as it has been aimed.
-    pub(super) fn arm(&mut self, shared: &Shared, reactor: &mut Reactor) {
-        let (Some(socket), Some(receive)) = (self.socket, self.receive.take()) else { return };
-        self.receiving = true;
-        reactor.receive(socket, receive, shared.token(kind::RECEIVE, self.key));
-    }
-
-    /// Replaces the timer.
-    pub(super) fn set_timer(&mut self, shared: &Shared, reactor: &mut Reactor, after: Duration) {
-        self.cancel_timer(reactor);
-        let at = reactor.now() + after;
-        self.timer = Some((reactor.set_timer(at, shared.token(kind::TIMER, self.key)), at));
-    }
-
-    pub(super) fn cancel_timer(&mut self, reactor: &mut Reactor) {
-        if let Some((timer, _)) = self.timer.take() {
-            reactor.cancel_timer(timer);
+fn last_event(connection: ConnectionId, end: End) -> Event {
+    let error = match end {
+        End::Disconnected(reason) => return Event::Disconnected { connection, reason },
+        End::Refused(error) => ConnectError::Connect(error),
+        End::TimedOut { connected, limit } => {
+            let step = if connected { "ICReq" } else { "connect" };
+            ConnectError::TimedOut { step, seconds: limit.as_secs() }
         }
+        End::Unopened(reason) => ConnectError::Initialize(reason.into_detail()),
+    };
+    Event::ConnectFailed { connection, error }
+}
+
+/// What the engine's error means for the stream.
+#[cold]
+pub(super) fn fault(error: EngineError) -> Fault {
+    match error {
+        EngineError::Violation(violation) => Fault::Violation(violation.to_string()),
+        EngineError::Terminated(termination) => {
+            Fault::Ended(DisconnectReason::PeerTerminated(termination.to_string()))
+        }
+        EngineError::Ended => Fault::Ended(DisconnectReason::Broken("it had ended before".to_owned())),
     }
 }

@@ -8,7 +8,7 @@ use ringfab_reactor::{DetachedSocket, ListenerId};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::ConnectionId;
-pub use crate::rdma::DisconnectReason;
+pub use crate::stream::DisconnectReason;
 
 /// Something has happened.
 #[derive(Debug)]

@@ -11,21 +11,16 @@
 //!
 //! | module | what it has |
 //! | --- | --- |
-//! | `stack` | the tables of a core, and the interface |
-//! | `listener` | listening sockets; what they accept are connections that nobody has adopted yet |
-//! | `connection` | a connection with its phases |
-//! | `receive`, `inbound`, `transmit` | its two loops, and the memory for what comes |
-//! | `teardown` | its end |
+//! | `stack` | the interface of a core's connections, which are streams |
+//! | `connection` | what the protocol adds to a stream |
+//! | `receive`, `inbound`, `transmit` | what comes, the memory for it, and what is sent |
 
 mod config;
 mod connection;
 mod event;
 mod inbound;
-mod listener;
 mod receive;
-mod shared;
 mod stack;
-mod teardown;
 mod transmit;
 
 pub use config::{AcceptParameters, ConnectParameters, ListenParameters, TcpConfig};
@@ -34,17 +29,3 @@ pub use ringfab_proto::tcp::Digests;
 pub use ringfab_reactor::ListenerId;
 pub use stack::{ConnectionId, Counters, TcpStack};
 pub use transmit::{Ended, SubmitData};
-
-/// What an operation of the reactor was started for: the `kind` of its token.
-mod kind {
-    /// A listener accepted a connection.
-    pub(super) const ACCEPTED: u8 = 1;
-    /// A TCP connection was made or refused.
-    pub(super) const CONNECT: u8 = 2;
-    /// Bytes of a connection.
-    pub(super) const RECEIVE: u8 = 3;
-    /// A batch of a connection was sent.
-    pub(super) const SEND: u8 = 4;
-    /// A connection's phase took too long.
-    pub(super) const TIMER: u8 = 5;
-}

@@ -3,20 +3,19 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::Buffer;
 use ringfab_proto::tcp::{Engine, HostConfig};
-use ringfab_reactor::{Completion, ListenerId, Payload, Reactor};
+use ringfab_reactor::{Completion, ListenerId, Reactor};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
-use super::connection::{Connection, End, Phase};
-use super::listener::{DIRECT_BYTES_MIN, Listeners, adopted_engine};
-use super::shared::Shared;
+use super::connection::{Connection, DIRECT_BYTES_MIN};
+use super::transmit::source;
 use super::{
-    AcceptParameters, ConnectError, ConnectParameters, Ended, Event, Incoming, ListenParameters, SubmitData,
-    TcpConfig, kind,
+    AcceptParameters, ConnectParameters, Ended, Event, Incoming, ListenParameters, SubmitData, TcpConfig,
 };
 use crate::rdma::Slice;
-use crate::rdma::table::{Key, Table};
+use crate::stream::{Adopted, Listen, StreamConfig, Streams};
+use crate::table::Key;
 
 /// R2Ts that a controller may have outstanding for a command.
 const R2TS_MAX: u32 = 16;
@@ -48,19 +47,15 @@ pub struct Counters {
 /// One core's connections and listeners.
 #[derive(Debug)]
 pub struct TcpStack {
-    connections: Table<Box<Connection>>,
-    listeners: Listeners,
-    shared: Shared,
+    streams: Streams<Connection>,
 }
 
 impl TcpStack {
     /// No connection yet.
     pub fn new(config: TcpConfig) -> Self {
-        Self {
-            connections: Table::new(config.connections_max),
-            listeners: Listeners::new(),
-            shared: Shared::new(config),
-        }
+        let TcpConfig { owner, handshake_timeout, close_timeout, connections_max } = config;
+        let config = StreamConfig { owner, streams_max: connections_max, handshake_timeout, close_timeout };
+        Self { streams: Streams::new(config, ()) }
     }
 
     /// Listens for connections.
@@ -72,12 +67,13 @@ impl TcpStack {
         reactor: &mut Reactor,
         parameters: &ListenParameters,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        self.listeners.listen(&self.shared, reactor, parameters)
+        let ListenParameters { address, half_open_max, digests, ref socket } = *parameters;
+        self.streams.listen(reactor, &Listen { address, options: socket, half_open_max, terms: digests })
     }
 
     /// Stops listening.
     pub fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
-        self.listeners.close(reactor, listener);
+        self.streams.close_listener(reactor, listener);
     }
 
     /// Starts a connection to a controller. [`Event::Established`] or [`Event::ConnectFailed`] follows.
@@ -96,22 +92,9 @@ impl TcpStack {
             commands_max: parameters.commands_max,
             direct_bytes_min: DIRECT_BYTES_MIN,
         });
-        let addresses = (parameters.address, parameters.address);
-        let key = self.insert(Phase::Connecting, addresses, engine)?;
-        let Some(connection) = self.connections.get_mut(key) else { return Err(full()) };
-        let token = self.shared.token(kind::CONNECT, key);
-        match reactor.connect(parameters.address, &parameters.socket, token) {
-            Ok(socket) => {
-                (connection.socket, connection.connecting) = (Some(socket), true);
-                connection.connect_timeout = parameters.timeout;
-                connection.set_timer(&self.shared, reactor, parameters.timeout);
-                Ok(connection.id())
-            }
-            Err(error) => {
-                self.connections.remove(key);
-                Err(error)
-            }
-        }
+        let to = (parameters.address, &parameters.socket);
+        let made = self.streams.connect(reactor, to, parameters.timeout, |key| Connection::new(key, engine));
+        made.map(ConnectionId::from)
     }
 
     /// Adopts a connection of any core's listener. Its first command follows.
@@ -128,34 +111,21 @@ impl TcpStack {
             let what = "the largest capsule does not fit a buffer of the pool";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let engine = adopted_engine(&incoming, parameters);
-        let key = self.insert(Phase::Established, (incoming.local, incoming.peer), engine)?;
-        let socket = match reactor.attach_socket(incoming.socket) {
-            Ok(socket) => socket,
-            Err(error) => {
-                self.connections.remove(key);
-                return Err(error);
-            }
-        };
-        let id = ConnectionId { index: key.index, generation: key.generation };
-        self.with(reactor, key, |connection, shared, reactor| {
-            connection.socket = Some(socket);
-            connection.adopt(shared, reactor, &incoming.bytes, parameters);
-        });
-        Ok(id)
+        let Incoming { local, peer, socket, agreed, bytes, .. } = incoming;
+        let adopted = Adopted { socket, addresses: (local, peer), unread: &bytes };
+        let made = self.streams.adopt(reactor, adopted, |key| Connection::adopted(key, agreed, parameters));
+        made.map(ConnectionId::from)
     }
 
     /// Ends a connection: what was given before is still sent, for a bounded time; then [`Event::Disconnected`] follows.
     pub fn disconnect(&mut self, reactor: &mut Reactor, connection: ConnectionId) {
-        self.with(reactor, key(connection), |connection, shared, reactor| {
-            connection.disconnect(shared, reactor);
-        });
+        self.streams.disconnect(reactor, connection.into());
     }
 
     /// Ends a connection at once: what was not yet sent never is, and the peer is reset. Then [`Event::Disconnected`]
     /// follows.
     pub fn abort(&mut self, reactor: &mut Reactor, connection: ConnectionId) {
-        self.with(reactor, key(connection), |connection, shared, reactor| connection.abort(shared, reactor));
+        self.streams.abort(reactor, connection.into());
     }
 
     /// Sends a command; [`Event::Response`] follows. It starts with the next [`TcpStack::flush`], as everything does.
@@ -169,8 +139,7 @@ impl TcpStack {
         sqe: SubmissionEntry,
         data: SubmitData,
     ) -> Result<(), Ended> {
-        let found = self.connections.get_mut(key(connection)).ok_or(Ended)?;
-        found.submit(&mut self.shared, sqe, data)
+        self.give(connection, |connection| connection.submit(sqe, data))
     }
 
     /// Asks for all `length` bytes of a command's data, into pieces of one size, of which the last may be shorter.
@@ -185,8 +154,7 @@ impl TcpStack {
         (cid, length): (u16, u32),
         pieces: impl Iterator<Item = (u64, Buffer)>,
     ) -> Result<(), Ended> {
-        let found = self.connections.get_mut(key(connection)).ok_or(Ended)?;
-        found.request_data(&mut self.shared, (cid, length), pieces)
+        self.give(connection, |connection| connection.request_data((cid, length), pieces))
     }
 
     /// Sends data of a command, in the order of their offsets. `last` says that they are the end. With `success`, a response
@@ -204,8 +172,10 @@ impl TcpStack {
         last: bool,
         success: Option<u64>,
     ) -> Result<(), Ended> {
-        let found = self.connections.get_mut(key(connection)).ok_or(Ended)?;
-        found.send_data(&mut self.shared, (cid, offset), data, last, success)
+        self.give(connection, |connection| {
+            connection.engine.send_data(cid, offset, source(data), last, success);
+            Ok(())
+        })
     }
 
     /// Answers a command; [`Event::Sent`] follows under this name.
@@ -214,131 +184,64 @@ impl TcpStack {
     /// When the connection has ended.
     #[inline]
     pub fn respond(&mut self, connection: ConnectionId, cqe: CompletionEntry, id: u64) -> Result<(), Ended> {
-        let found = self.connections.get_mut(key(connection)).ok_or(Ended)?;
-        found.respond(&mut self.shared, cqe, id)
+        self.give(connection, |connection| {
+            connection.engine.respond(cqe, id);
+            Ok(())
+        })
     }
 
     /// Starts everything given since the last flush, on all connections, with as few sends as possible.
     pub fn flush(&mut self, reactor: &mut Reactor) {
-        while let Some(key) = self.shared.dirty.pop_front() {
-            self.with(reactor, key, |connection, shared, reactor| {
-                connection.dirty = false;
-                connection.transmit(shared, reactor);
-            });
-        }
+        self.streams.flush(reactor);
     }
 
     /// Takes a completion of the reactor that bears our owner.
     pub fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
-        if completion.token.kind == kind::ACCEPTED {
-            let Self { connections, listeners, shared } = self;
-            return listeners.on_accepted(shared, reactor, connections, completion);
-        }
-        let Completion { token, result, payload } = completion;
-        let Some(key) = self.connections.key_of(token.index, token.generation) else { return };
-        self.with(reactor, key, |connection, shared, reactor| match (token.kind, payload) {
-            (kind::RECEIVE, Payload::Receive(receive)) => {
-                connection.on_received(shared, reactor, receive, result);
-            }
-            (kind::SEND, Payload::Send(batch)) => connection.on_sent(shared, reactor, batch, result),
-            (kind::CONNECT, _) => connection.on_connected(shared, reactor, result),
-            (kind::TIMER, _) => connection.on_timer(shared, reactor),
-            _ => {}
-        });
+        self.streams.on_completion(reactor, completion);
     }
 
     /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something did.
     pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
-        let mut resumed = false;
-        // Once around: who finds no buffer keeps its place, but not one with another pool from being served.
-        for _ in 0..self.shared.paused.len() {
-            let Some(key) = self.shared.paused.pop_front() else { break };
-            let resume = |connection: &mut Connection, shared: &mut Shared, reactor: &mut Reactor| {
-                connection.resume(shared, reactor)
-            };
-            match self.with(reactor, key, resume) {
-                Some(false) => self.shared.paused.push_back(key),
-                Some(true) => resumed = true,
-                None => {}
-            }
-        }
-        resumed
+        self.streams.poll(reactor)
     }
 
     /// The next event, in the order of each connection.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
-        let event = self.shared.events.pop_front();
-        if event.is_none() {
-            self.connections.reuse();
-        }
-        event
+        self.streams.next_event()
     }
 
     /// What it has done.
     pub fn counters(&self) -> Counters {
-        Counters { connections: self.connections.len() as u64, ..self.shared.counters }
+        let counters = self.streams.counters();
+        Counters {
+            connections: self.streams.len() as u64,
+            received_direct_bytes: counters.received_direct_bytes,
+            received_copied_bytes: counters.received_copied_bytes,
+            sent_bytes: counters.sent_bytes,
+            violations: counters.violations,
+        }
     }
 
-    /// Does something with a connection, hands it out if it may be adopted, and frees its slot if that was its end.
     #[inline]
-    fn with<R>(
+    fn give(
         &mut self,
-        reactor: &mut Reactor,
-        key: Key,
-        act: impl FnOnce(&mut Connection, &mut Shared, &mut Reactor) -> R,
-    ) -> Option<R> {
-        let connection = self.connections.get_mut(key)?;
-        let result = act(connection, &mut self.shared, reactor);
-        if connection.may_be_adopted() {
-            connection.hand_out(&mut self.shared, reactor);
-        }
-        if connection.phase == Phase::Ended {
-            if let Some(origin) = connection.origin {
-                self.listeners.left(origin);
-            }
-            self.connections.retire(key);
-        }
-        Some(result)
-    }
-
-    fn insert(
-        &mut self,
-        phase: Phase,
-        addresses: (SocketAddr, SocketAddr),
-        engine: Engine<Lease>,
-    ) -> io::Result<Key> {
-        let make = |key| Box::new(Connection::new(key, phase, addresses, engine));
-        self.connections.insert_with(make).ok_or_else(full)
+        connection: ConnectionId,
+        act: impl FnOnce(&mut Connection) -> Result<(), Ended>,
+    ) -> Result<(), Ended> {
+        let given = self.streams.give(connection.into(), act, |connection, act| act(connection));
+        given.unwrap_or(Err(Ended))
     }
 }
 
-impl Connection {
-    /// The TCP connection was made or refused.
-    fn on_connected(&mut self, shared: &mut Shared, reactor: &mut Reactor, result: io::Result<u32>) {
-        self.connecting = false;
-        if self.phase == Phase::Closing {
-            return self.try_finish(shared, reactor);
-        }
-        let addresses = result.and_then(|_| match self.socket {
-            Some(socket) => reactor.socket_addresses(socket),
-            None => Err(io::ErrorKind::NotConnected.into()),
-        });
-        match addresses {
-            Ok(addresses) => {
-                self.addresses = addresses;
-                self.phase = Phase::Initializing;
-                self.pump(shared, reactor);
-            }
-            Err(error) => self.close(shared, reactor, End::Failed(ConnectError::Connect(error))),
-        }
+impl From<Key> for ConnectionId {
+    fn from(key: Key) -> Self {
+        Self { index: key.index, generation: key.generation }
     }
 }
 
-fn key(connection: ConnectionId) -> Key {
-    Key { index: connection.index, generation: connection.generation }
-}
-
-fn full() -> io::Error {
-    io::Error::new(io::ErrorKind::QuotaExceeded, "the table of connections is full")
+impl From<ConnectionId> for Key {
+    fn from(id: ConnectionId) -> Self {
+        Self { index: id.index, generation: id.generation }
+    }
 }

@@ -5,46 +5,46 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use ringfab_memory::Lease;
-use ringfab_reactor::{Completion, ListenerId, Payload, Reactor};
+use ringfab_proto::iwarp::mpa::MpaConfig;
+use ringfab_reactor::{Completion, ListenerId, Reactor};
 
-use super::connect::Dial;
-use super::connection::{Connection, Phase};
-use super::farewell::Farewells;
-use super::kind;
-use super::listener::{Listeners, PendingAccept};
+use super::arrival::{Arrival, PendingAccept};
 use super::message::Message;
-use super::shared::Shared;
-use crate::rdma::table::{Key, Table};
+use super::opening::{Accept, Opening, revision};
+use super::queue_pair::{Core, QueuePair};
 use crate::rdma::{
     Access, ConnectParameters, Event, ListenParameters, PostError, ProtectionDomain, QueuePairAttributes,
     QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
 };
+use crate::stream::{self, Adopted, Listen, StreamConfig, Streams};
+use crate::table::Key;
 
 /// The tables of a core's software RNIC.
 #[derive(Debug)]
 pub(crate) struct Device {
-    connections: Table<Box<Connection>>,
-    listeners: Listeners,
-    farewells: Farewells,
-    shared: Shared,
+    queue_pairs: Streams<QueuePair>,
+    /// What listeners accepted, until the MPA request is complete; and those that still have a rejection to deliver.
+    arrivals: Streams<Arrival>,
 }
 
 impl Device {
     pub(crate) fn new(config: RnicConfig) -> io::Result<Self> {
-        Ok(Self {
-            connections: Table::new(config.queue_pairs_max),
-            listeners: Listeners::new(config.queue_pairs_max),
-            farewells: Farewells::new(config.queue_pairs_max),
-            shared: Shared::new(config)?,
-        })
+        let streams = StreamConfig {
+            owner: config.owner,
+            streams_max: config.queue_pairs_max,
+            handshake_timeout: config.handshake_timeout,
+            close_timeout: config.close_timeout,
+        };
+        let queue_pairs = Streams::new(streams, Core::new(config)?);
+        Ok(Self { queue_pairs, arrivals: Streams::new(streams, ()) })
     }
 
     pub(crate) fn allocate_domain(&mut self) -> ProtectionDomain {
-        self.shared.regions.allocate_domain()
+        self.core().regions.allocate_domain()
     }
 
     pub(crate) fn deallocate_domain(&mut self, domain: ProtectionDomain) {
-        self.shared.regions.deallocate_domain(domain);
+        self.core().regions.deallocate_domain(domain);
     }
 
     pub(crate) fn expose(
@@ -57,13 +57,13 @@ impl Device {
     ) -> Option<RemoteBuffer> {
         let domain = match scope {
             Scope::Domain(domain) => domain,
-            Scope::QueuePair(queue_pair) => self.connections.get(key(queue_pair))?.attributes.domain,
+            Scope::QueuePair(queue_pair) => self.queue_pairs.get(key(queue_pair))?.protocol.attributes.domain,
         };
-        self.shared.regions.expose(domain, lease, offset, length, access)
+        self.core().regions.expose(domain, lease, offset, length, access)
     }
 
     pub(crate) fn revoke(&mut self, key: u32) -> Option<Lease> {
-        self.shared.regions.revoke(key)
+        self.core().regions.revoke(key)
     }
 
     pub(crate) fn listen(
@@ -71,11 +71,14 @@ impl Device {
         reactor: &mut Reactor,
         parameters: &ListenParameters,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        self.listeners.listen(&self.shared, reactor, parameters)
+        let ListenParameters { address, half_open_max, crc, mpa_revision, ref socket, .. } = *parameters;
+        // Nobody knows the limits of the queue pair that will answer.
+        let terms = MpaConfig { revision: revision(mpa_revision), crc, ..MpaConfig::default() };
+        self.arrivals.listen(reactor, &Listen { address, options: socket, half_open_max, terms })
     }
 
     pub(crate) fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
-        self.listeners.close(reactor, listener);
+        self.arrivals.close_listener(reactor, listener);
     }
 
     pub(crate) fn connect(
@@ -83,18 +86,14 @@ impl Device {
         reactor: &mut Reactor,
         parameters: &ConnectParameters<'_>,
     ) -> io::Result<QueuePairId> {
-        check(&parameters.attributes)?;
-        let dial = Dial::new(&self.shared.config, parameters)?;
-        let addresses = (unspecified(parameters.address), parameters.address);
-        let key = self.insert(&parameters.attributes, addresses)?;
-        let Some(connection) = self.connections.get_mut(key) else { return Err(full()) };
-        connection.dial = Some(Box::new(dial));
-        if let Err(error) = connection.start_connect(&mut self.shared, reactor) {
-            self.connections.remove(key);
-            return Err(error);
-        }
-        connection.start_connect_timer(&self.shared, reactor);
-        Ok(connection.id())
+        let ConnectParameters { address, attributes, private_data, timeout, .. } = parameters;
+        check(attributes)?;
+        let config = &self.queue_pairs.shared.core.config;
+        let opening = Opening::connect(config, attributes, private_data)?;
+        let socket = config.socket.clone();
+        let make = |key| QueuePair::new(key, *address, attributes.clone(), opening);
+        let made = self.queue_pairs.connect(reactor, (*address, &socket), *timeout, make);
+        made.map(queue_pair_id)
     }
 
     pub(crate) fn accept(
@@ -106,48 +105,34 @@ impl Device {
         private_data: &[u8],
     ) -> io::Result<QueuePairId> {
         check(attributes)?;
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-        let mut responder = pending.responder;
+        let PendingAccept { socket, addresses, mut responder, request } = pending;
         responder.set_depths(attributes.responder_resources, attributes.initiator_depth);
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let (negotiated, reply) = responder.accept(private_data).map_err(invalid)?;
-        if self.connections.is_full() {
-            return Err(full());
-        }
-        let socket = reactor.attach_socket(pending.socket)?;
-        let addresses = reactor.socket_addresses(socket);
-        let made = addresses.and_then(|addresses| self.insert(attributes, addresses));
-        let key = made.inspect_err(|_| reactor.close_socket(socket))?;
-        let Some(connection) = self.connections.get_mut(key) else { return Err(full()) };
-        connection.phase = Phase::Replying;
-        connection.socket = Some(socket);
-        connection.reply = Some((negotiated, said));
-        connection.open_tap(&mut self.shared, reactor, false);
-        if let Some(tap) = &mut connection.tap {
-            tap.received(&pending.request);
-        }
-        connection.set_timer(&self.shared, reactor, self.shared.config.handshake_timeout);
-        connection.send_frame(&mut self.shared, reactor, &reply);
-        Ok(connection.id())
+        let opening = Opening::accept(Accept { negotiated, said, request }, reply);
+        let adopted = Adopted { socket, addresses, unread: &[] };
+        let make = |key| QueuePair::new(key, addresses.1, attributes.clone(), opening);
+        self.queue_pairs.adopt(reactor, adopted, make).map(queue_pair_id)
     }
 
     pub(crate) fn reject(&mut self, reactor: &mut Reactor, pending: PendingAccept, private_data: &[u8]) {
-        let frame = pending.responder.reject(private_data);
-        match (frame, reactor.attach_socket(pending.socket)) {
-            (Ok(frame), Ok(socket)) => self.farewells.start(&self.shared, reactor, socket, &frame),
-            (Err(error), Ok(socket)) => {
-                tracing::warn!(%error, "a rejection could not be said");
-                reactor.close_socket(socket);
-            }
-            (_, Err(error)) => tracing::warn!(%error, "a rejection could not be sent"),
+        let PendingAccept { socket, addresses, responder, .. } = pending;
+        let adopted = Adopted { socket, addresses, unread: &[] };
+        let frame = responder.reject(private_data).map_err(io::Error::other);
+        let made = frame
+            .and_then(|frame| self.arrivals.adopt(reactor, adopted, |_| Arrival::Rejection(Some(frame))));
+        match made {
+            Ok(key) => self.arrivals.disconnect(reactor, key),
+            Err(error) => tracing::warn!(%error, "a rejection could not be said"),
         }
     }
 
     pub(crate) fn disconnect(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
-        self.with(key(queue_pair), |connection, shared| connection.disconnect(shared, reactor));
+        self.queue_pairs.disconnect(reactor, key(queue_pair));
     }
 
     pub(crate) fn abort(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
-        self.with(key(queue_pair), |connection, shared| connection.abort(shared, reactor));
+        self.queue_pairs.abort(reactor, key(queue_pair));
     }
 
     #[inline]
@@ -156,112 +141,64 @@ impl Device {
         queue_pair: QueuePairId,
         request: SendRequest,
     ) -> Result<(), PostError> {
-        match self.connections.get_mut(key(queue_pair)) {
-            Some(connection) => connection.post(&mut self.shared, request),
-            None => Err(PostError::Ended(Box::new(request))),
-        }
+        let posted = self.queue_pairs.give(key(queue_pair), request, QueuePair::post);
+        posted.unwrap_or_else(|request| Err(PostError::Ended(Box::new(request))))
     }
 
     #[inline]
     pub(crate) fn post_receive(&mut self, queue_pair: QueuePairId, count: u32) {
-        if let Some(connection) = self.connections.get_mut(key(queue_pair)) {
-            connection.post_receive(count);
+        if let Some(stream) = self.queue_pairs.get_mut(key(queue_pair)) {
+            stream.protocol.post_receive(count);
         }
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        while let Some(key) = self.shared.dirty.pop_front() {
-            self.with(key, |connection, shared| {
-                connection.dirty = false;
-                connection.transmit(shared, reactor);
-            });
-        }
+        self.queue_pairs.flush(reactor);
+        self.arrivals.flush(reactor);
     }
 
     pub(crate) fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
-        match completion.token.kind {
-            kind::ACCEPTED => self.listeners.on_accepted(&self.shared, reactor, completion),
-            kind::HALF_OPEN_RECEIVE => {
-                self.listeners.on_received(&mut self.shared, reactor, &mut self.farewells, completion);
-            }
-            kind::HALF_OPEN_TIMER => self.listeners.on_timer(reactor, &completion),
-            kind::FAREWELL_SEND | kind::FAREWELL_RECEIVE | kind::FAREWELL_TIMER => {
-                self.farewells.on_completion(&self.shared, reactor, completion);
-            }
-            _ => self.on_connection(reactor, completion),
+        if completion.token.kind < stream::KINDS {
+            self.queue_pairs.on_completion(reactor, completion);
+        } else {
+            self.arrivals.on_completion(reactor, completion);
         }
     }
 
     pub(crate) fn poll(&mut self, reactor: &mut Reactor) -> bool {
-        let mut resumed = false;
-        // Once around: who finds no buffer keeps its place, but not one with another pool from being served.
-        for _ in 0..self.shared.paused.len() {
-            let Some(key) = self.shared.paused.pop_front() else { break };
-            let served = self.with(key, |connection, shared| connection.resume(shared, reactor));
-            match served {
-                Some(false) => self.shared.paused.push_back(key),
-                Some(true) => resumed = true,
-                None => {}
-            }
-        }
-        resumed
+        self.queue_pairs.poll(reactor)
     }
 
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        let event = self.shared.events.pop_front();
-        if event.is_none() {
-            self.connections.reuse();
-        }
-        event
+        self.queue_pairs.next_event().or_else(|| self.arrivals.next_event())
     }
 
     pub(crate) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {
-        self.connections.get(key(queue_pair)).map(|connection| connection.addresses)
+        self.queue_pairs.get(key(queue_pair)).map(|stream| stream.addresses)
     }
 
     pub(crate) fn counters(&self) -> RnicCounters {
-        let mut counters = self.shared.counters;
-        counters.queue_pairs = self.connections.len() as u64;
-        counters.regions = self.shared.regions.len() as u64;
-        for connection in self.connections.iter() {
-            connection.count_fpdus(&mut counters);
+        let (core, counters) = (&self.queue_pairs.shared.core, self.queue_pairs.counters());
+        let mut counters = RnicCounters {
+            queue_pairs: self.queue_pairs.len() as u64,
+            regions: core.regions.len() as u64,
+            received_fpdus: core.fpdus.received,
+            sent_fpdus: core.fpdus.emitted,
+            received_direct_bytes: counters.received_direct_bytes,
+            received_copied_bytes: counters.received_copied_bytes,
+            violations: counters.violations,
+        };
+        for stream in self.queue_pairs.iter() {
+            let counts = stream.protocol.fpdu_counts();
+            counters.received_fpdus += counts.received;
+            counters.sent_fpdus += counts.emitted;
         }
         counters
     }
 
-    fn on_connection(&mut self, reactor: &mut Reactor, completion: Completion) {
-        let Completion { token, result, payload } = completion;
-        let Some(key) = self.connections.key_of(token.index, token.generation) else { return };
-        self.with(key, |connection, shared| match (token.kind, payload) {
-            (kind::RECEIVE, Payload::Receive(receive)) => {
-                connection.on_received(shared, reactor, receive, result);
-            }
-            (kind::SEND, Payload::Send(batch)) => connection.on_sent(shared, reactor, batch, result),
-            (kind::CONNECT, _) => connection.on_connected(shared, reactor, result),
-            (kind::TIMER, _) => connection.on_timer(shared, reactor),
-            _ => {}
-        });
-    }
-
-    /// Does something with a queue pair, and frees its slot if that was its end.
-    #[inline]
-    fn with<R>(&mut self, key: Key, act: impl FnOnce(&mut Connection, &mut Shared) -> R) -> Option<R> {
-        let connection = self.connections.get_mut(key)?;
-        let result = act(connection, &mut self.shared);
-        if connection.phase == Phase::Ended {
-            self.connections.retire(key);
-        }
-        Some(result)
-    }
-
-    fn insert(
-        &mut self,
-        attributes: &QueuePairAttributes,
-        addresses: (SocketAddr, SocketAddr),
-    ) -> io::Result<Key> {
-        let make = |key| Box::new(Connection::new(key, attributes.clone(), addresses));
-        self.connections.insert_with(make).ok_or_else(full)
+    fn core(&mut self) -> &mut Core {
+        &mut self.queue_pairs.shared.core
     }
 }
 
@@ -272,19 +209,6 @@ pub(super) fn queue_pair_id(key: Key) -> QueuePairId {
 
 fn key(queue_pair: QueuePairId) -> Key {
     Key { index: queue_pair.index >> 1, generation: queue_pair.generation }
-}
-
-fn full() -> io::Error {
-    io::Error::new(io::ErrorKind::QuotaExceeded, "the table of queue pairs is full")
-}
-
-/// What we know of our own address before the connection is made.
-fn unspecified(peer: SocketAddr) -> SocketAddr {
-    let any: std::net::IpAddr = match peer {
-        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    };
-    SocketAddr::new(any, 0)
 }
 
 /// A message that no buffer could ever hold would wait for ever.

@@ -1,56 +1,39 @@
-//! The transmit loop of a queue pair. One batch is in flight; what is posted meanwhile goes out in the next one, so that
-//! many small messages share a send.
-
-use std::io;
+//! What is sent on a queue pair, and what comes of it.
 
 use ringfab_memory::Lease;
 use ringfab_proto::iwarp::{self as proto, Inline, Local, TxSink, WorkKind, WorkRequest, WorkStatus, crc};
-use ringfab_reactor::{Reactor, SendBatch};
 
 use super::capture::Tap;
-use super::connection::{Connection, Phase};
+use super::queue_pair::{Core, QueuePair};
 use super::regions::{ExposedMemory, Handle};
-use super::shared::Shared;
 use super::work::{Entry, WorkTable};
 use crate::rdma::{Event, PostError, SendRequest, Slice, Work};
+use crate::stream::{Gather, Shared};
 
-/// A batch ends with the FPDU that reaches this many bytes.
-const BATCH_BYTES: usize = 1 << 20;
+/// What an FPDU may have around its payload, front and trailer. The front is a header and an inline capsule, or a Terminate
+/// with the headers that it quotes.
+const FPDU_HEAD_BYTES_MAX: usize = 256;
 
-/// Payloads up to this size are copied into the batch: cheaper than a piece of their own.
-const COPY_BYTES_MAX: usize = 256;
-
-/// What one FPDU may add to the copied part of a batch: front, a small payload, trailer. The front is a header and an
-/// inline capsule, or a Terminate with the headers that it quotes.
-const FPDU_HEAD_BYTES_MAX: usize = 512;
-
-/// Pieces that one FPDU may add: front, payload, trailer.
-const FPDU_PIECES_MAX: usize = 3;
-
-/// Puts what the engine emits into a batch.
-struct Sink<'a> {
-    batch: &'a mut SendBatch,
+/// Finds the memory of what the engine emits.
+struct Sink<'a, 'b> {
+    gather: &'a mut Gather<'b>,
     work: &'a WorkTable,
     memory: &'a ExposedMemory,
     tap: Option<&'a mut Tap>,
 }
 
-impl Sink<'_> {
-    fn lease(&self, handle: Handle, offset: u64) -> (&Lease, usize) {
-        let found = self.memory.resolve(self.work, handle, offset);
-        found.expect("the engine emits only memory that it has just checked, or of outstanding work")
-    }
-}
+/// What the engine emits has memory.
+const RESOLVED: &str = "the engine emits only memory that it has just checked, or of outstanding work";
 
-impl TxSink<Handle> for Sink<'_> {
+impl TxSink<Handle> for Sink<'_, '_> {
     #[inline]
     fn has_room(&self) -> bool {
-        self.batch.has_room(FPDU_HEAD_BYTES_MAX, FPDU_PIECES_MAX)
+        self.gather.fits(FPDU_HEAD_BYTES_MAX)
     }
 
     #[inline]
     fn bytes(&mut self, bytes: &[u8]) {
-        self.batch.push_bytes(bytes);
+        self.gather.push(bytes);
         if let Some(tap) = &mut self.tap {
             tap.sent(bytes);
         }
@@ -58,13 +41,8 @@ impl TxSink<Handle> for Sink<'_> {
 
     #[inline]
     fn payload(&mut self, handle: Handle, offset: u64, len: usize) {
-        let found = self.memory.resolve(self.work, handle, offset);
-        let (lease, start) = found.expect("as for a checksum");
-        if len <= COPY_BYTES_MAX {
-            self.batch.push_with(len, |room| lease.read_at(start, room));
-        } else {
-            self.batch.push_lease(lease.clone(), start, len);
-        }
+        let (lease, start) = self.memory.resolve(self.work, handle, offset).expect(RESOLVED);
+        self.gather.push_lease(lease, start, len);
         if let Some(tap) = &mut self.tap {
             lease.with_bytes(start..start + len, |bytes| tap.sent(bytes));
         }
@@ -72,18 +50,16 @@ impl TxSink<Handle> for Sink<'_> {
 
     #[inline]
     fn crc(&mut self, handle: Handle, offset: u64, len: usize, state: u32) -> u32 {
-        let (lease, start) = self.lease(handle, offset);
+        let (lease, start) = self.memory.resolve(self.work, handle, offset).expect(RESOLVED);
         lease.with_bytes(start..start + len, |bytes| crc::update(state, bytes))
     }
 }
 
-impl Connection {
+impl QueuePair {
     /// Takes a work request.
     #[inline]
-    pub(super) fn post(&mut self, shared: &mut Shared, request: SendRequest) -> Result<(), PostError> {
-        let Some(engine) = self.engine.as_mut().filter(|_| self.phase == Phase::Established) else {
-            return Err(PostError::Ended(Box::new(request)));
-        };
+    pub(super) fn post(&mut self, request: SendRequest) -> Result<(), PostError> {
+        let Some(engine) = &mut self.engine else { return Err(PostError::Ended(Box::new(request))) };
         if self.work.is_full() {
             return Err(PostError::Full(Box::new(request)));
         }
@@ -93,69 +69,26 @@ impl Connection {
         }
         let SendRequest { id, work, signaled } = request;
         self.work.push(Entry { id, signaled, lease: lease_of(work) });
-        self.mark_dirty(shared);
         Ok(())
     }
 
-    /// Sends what there is to send, unless a batch is in flight already.
+    /// Gathers what there is to send; returns how many bytes are the engine's.
     #[inline]
-    pub(super) fn transmit(&mut self, shared: &mut Shared, reactor: &mut Reactor) {
-        if self.sending || self.send_failed.is_some() || self.socket.is_none() {
-            return;
+    pub(super) fn emit(&mut self, core: &Core, gather: &mut Gather<'_>, budget: usize) -> usize {
+        let tap = self.tap.as_deref_mut();
+        let mut sink = Sink { gather, work: &self.work, memory: &core.regions.memory, tap };
+        if let Some(engine) = &mut self.engine {
+            return engine.transmit(&core.regions.table, &mut sink, budget);
         }
-        let Some(engine) = self.engine.as_mut().filter(|engine| engine.wants_transmit()) else { return };
-        let mut batch = shared.take_batch();
-        let mut sink = Sink {
-            batch: &mut batch,
-            work: &self.work,
-            memory: &shared.regions.memory,
-            tap: self.tap.as_deref_mut(),
-        };
-        let bytes = engine.transmit(&shared.regions.table, &mut sink, BATCH_BYTES);
-        let error = engine.error().filter(|_| self.is_streaming());
-        if bytes > 0 {
-            self.send(shared, reactor, batch, bytes);
-        } else {
-            shared.give_batch(batch);
+        if let Some(frame) = self.opening.as_mut().and_then(|opening| opening.take_frame()) {
+            sink.bytes(&frame);
         }
-        if let Some(error) = error {
-            self.on_engine_error(shared, reactor, error);
-        }
-    }
-
-    /// A batch was sent, or could not be.
-    pub(super) fn on_sent(
-        &mut self,
-        shared: &mut Shared,
-        reactor: &mut Reactor,
-        batch: Box<SendBatch>,
-        result: io::Result<u32>,
-    ) {
-        self.sending = false;
-        let bytes = std::mem::take(&mut self.engine_bytes);
-        shared.give_batch(batch);
-        match (self.phase, result) {
-            (Phase::Closing, _) => self.try_finish(shared, reactor),
-            (_, Err(error)) => self.on_send_failed(shared, reactor, &error),
-            (Phase::Replying, Ok(_)) => {
-                if let Some((negotiated, private_data)) = self.reply.take() {
-                    self.establish(shared, reactor, negotiated, private_data);
-                }
-            }
-            (_, Ok(_)) => {
-                if let Some(engine) = &mut self.engine {
-                    engine.transmitted(bytes);
-                }
-                self.collect(shared);
-                self.mark_dirty(shared);
-                self.check_drained(shared, reactor);
-            }
-        }
+        0
     }
 
     /// Turns the engine's completions into events.
     #[inline]
-    pub(super) fn collect(&mut self, shared: &mut Shared) {
+    pub(super) fn collect(&mut self, shared: &mut Shared<Self>) {
         let queue_pair = self.id();
         let Some(engine) = &mut self.engine else { return };
         while let Some(completion) = engine.poll_completion() {

@@ -15,11 +15,11 @@ use super::posted::{Chained, Held, Outcome, Owed, Posted, bind};
 use super::sys::{
     Chain, CmId, DeviceLimits, Operation, Piece, QueuePair, Region, Rights, WorkCompletion, WorkRequest,
 };
-use crate::rdma::table::Key;
 use crate::rdma::{
     ConnectError, DisconnectReason, Event, Inline, PostError, QueuePairAttributes, QueuePairId,
 };
 use crate::rdma::{SendRequest, Slice, Work};
+use crate::table::Key;
 
 /// A queue pair of a core. What is dropped first comes first: the queue pair with its identifier, then the memory that
 /// the device may still have been using.

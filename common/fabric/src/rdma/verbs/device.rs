@@ -17,12 +17,12 @@ use super::exposure::Exposures;
 use super::kind;
 use super::listener::{self, Listener, PendingAccept};
 use super::sys::{self, Chain, CmId, EventChannel, WorkRequest};
-use crate::rdma::table::{Key, Table};
 use crate::rdma::{
     Access, ConnectParameters, DisconnectReason, Event, ListenParameters, ListenerId, PostError,
     ProtectionDomain, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig, RnicCounters,
     SendRequest,
 };
+use crate::table::{Key, Table};
 
 /// How long the kernel waits for a neighbour's answer before it is asked again.
 pub(super) const RESOLVE_TRY: Duration = Duration::from_millis(500);

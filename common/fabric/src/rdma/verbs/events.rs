@@ -14,8 +14,8 @@ use super::listener::{self, PendingAccept};
 use super::posted::Owed;
 use super::sys::{self, CmEvent, CmEventKind, ConnectionParameters, WorkCompletion};
 use crate::rdma::provider::Pending;
-use crate::rdma::table::Key;
 use crate::rdma::{ConnectError, ConnectRequest, DisconnectReason, Event, ListenerId};
+use crate::table::Key;
 
 /// The reason with which a peer's program rejects, as the InfiniBand CM numbers it.
 const REJECTED_BY_CONSUMER: i32 = 28;

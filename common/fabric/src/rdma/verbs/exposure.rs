@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ringfab_memory::Lease;
 
 use super::sys::Window;
-use crate::rdma::table::{Key, Table};
+use crate::table::{Key, Table};
 
 /// One exposure.
 #[derive(Debug)]

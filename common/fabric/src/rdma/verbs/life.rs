@@ -10,8 +10,8 @@ use super::connection::{Connection, End, Phase};
 use super::device::{Device, adapter_of, full};
 use super::domain::Domain;
 use super::sys::{self, CmId, ConnectionParameters, QueuePairLimits};
-use crate::rdma::table::Key;
 use crate::rdma::{ConnectError, DisconnectReason, Event, ProtectionDomain, QueuePairAttributes};
+use crate::table::Key;
 
 impl Device {
     pub(super) fn insert(

@@ -7,8 +7,8 @@ use ringfab_memory::{Buffer, Lease};
 use super::domain::Domain;
 use super::exposure::Exposures;
 use super::sys::{Operation, Piece, WorkRequest};
-use crate::rdma::table::Key;
 use crate::rdma::{Event, QueuePairId};
+use crate::table::Key;
 
 /// A request on its way to the doorbell.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use super::device::Device;
 use super::kind;
 use super::listener;
 use super::sys;
-use crate::rdma::table::Key;
 use crate::rdma::{ConnectError, DisconnectReason};
+use crate::table::Key;
 
 /// How often a listener whose device is gone looks for it, and the library is told to close what has gone.
 const RETURN_TRY: Duration = Duration::from_secs(1);

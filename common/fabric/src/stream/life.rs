@@ -1,0 +1,265 @@
+//! A stream and its phases.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use ringfab_reactor::{
+    DetachedSocket, ListenerId, Reactor, ReceiveOp, SocketId, SocketOptions, Time, TimerId,
+};
+
+use super::listener::Origin;
+use super::{Arrival, DisconnectReason, End, Protocol, Shared, kind};
+use crate::table::Key;
+
+/// What a stream is doing. The arrows: `Connecting -> Opening -> Established -> Draining -> Lingering -> Closing`,
+/// `Opening or Established -> Terminating -> Lingering -> Closing`, and from everywhere to `Closing`, which another attempt
+/// leaves for `Connecting`. A listener's stream leaves `Opening` by being handed out; who adopts it goes on from there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// The TCP connection is being made.
+    Connecting,
+    /// The two sides agree, as the protocol provides.
+    Opening,
+    /// Work flows both ways.
+    Established,
+    /// We disconnected; what was given before is still sent.
+    Draining,
+    /// The peer broke the protocol; what is to be said about it is on its way.
+    Terminating,
+    /// Our stream has ended; what still comes is thrown away until the peer's ends too. Closing at once could make the
+    /// peer's kernel throw away what we sent last.
+    Lingering,
+    /// The socket is closed; operations in flight are awaited.
+    Closing,
+    /// Nothing is in flight; the slot may be freed.
+    Ended,
+}
+
+/// A connection over TCP.
+#[derive(Debug)]
+pub(crate) struct Stream<P> {
+    pub(crate) protocol: P,
+    /// The two ends (local, peer).
+    pub(crate) addresses: (SocketAddr, SocketAddr),
+    pub(super) key: Key,
+    pub(super) phase: Phase,
+    /// None before it is made and once it is closed.
+    pub(super) socket: Option<SocketId>,
+    /// Of a connection that we make.
+    pub(super) options: SocketOptions,
+    /// Ours except while it is in flight.
+    pub(super) receive: Option<Box<ReceiveOp>>,
+    /// Bytes of the staging memory that the protocol has not taken in.
+    pub(super) unread: Range<usize>,
+    /// Where in its lease the direct receive in flight began.
+    pub(super) direct_start: usize,
+    pub(super) connecting: bool,
+    pub(super) receiving: bool,
+    pub(super) sending: bool,
+    /// What the protocol shall be told when the batch in flight was sent.
+    pub(super) transmitted: usize,
+    /// Whether it is on the list of those that may have something to send.
+    pub(super) dirty: bool,
+    /// Whether it is on the list of those that wait for a buffer.
+    pub(super) paused: bool,
+    /// What to say if the receiving side gives no better reason: sending has failed.
+    pub(super) send_failed: Option<DisconnectReason>,
+    pub(super) timer: Option<(TimerId, Time)>,
+    /// The bound on becoming established.
+    pub(super) opening_limit: Duration,
+    /// How it ended, which is noted once.
+    pub(super) end: Option<End>,
+    /// Of a listener's stream, of which nobody has heard yet.
+    pub(super) origin: Option<Origin>,
+}
+
+impl<P: Protocol> Stream<P> {
+    pub(super) fn new(key: Key, phase: Phase, addresses: (SocketAddr, SocketAddr), protocol: P) -> Self {
+        Self {
+            protocol,
+            addresses,
+            key,
+            phase,
+            socket: None,
+            options: SocketOptions::default(),
+            receive: None,
+            unread: 0..0,
+            direct_start: 0,
+            connecting: false,
+            receiving: false,
+            sending: false,
+            transmitted: 0,
+            dirty: false,
+            paused: false,
+            send_failed: None,
+            timer: None,
+            opening_limit: Duration::ZERO,
+            end: None,
+            origin: None,
+        }
+    }
+
+    /// Whether the protocol's stream is intact both ways.
+    pub(super) fn is_streaming(&self) -> bool {
+        matches!(self.phase, Phase::Established | Phase::Draining)
+    }
+
+    /// Starts the TCP connection.
+    pub(super) fn start_connect(&mut self, shared: &Shared<P>, reactor: &mut Reactor) -> io::Result<()> {
+        let token = shared.token(kind::CONNECT, self.key);
+        self.socket = Some(reactor.connect(self.addresses.1, &self.options, token)?);
+        self.connecting = true;
+        self.phase = Phase::Connecting;
+        Ok(())
+    }
+
+    /// The TCP connection was made or refused.
+    pub(super) fn on_connected(
+        &mut self,
+        shared: &mut Shared<P>,
+        reactor: &mut Reactor,
+        result: io::Result<u32>,
+    ) {
+        self.connecting = false;
+        if self.phase == Phase::Closing {
+            return self.try_finish(shared, reactor);
+        }
+        let addresses = result.and_then(|_| match self.socket {
+            Some(socket) => reactor.socket_addresses(socket),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        });
+        match addresses {
+            Ok(addresses) => {
+                self.addresses = addresses;
+                self.phase = Phase::Opening;
+                self.protocol.connected(shared, reactor, addresses);
+                self.transmit(shared, reactor);
+                self.pump(shared, reactor);
+            }
+            Err(error) => self.close(shared, reactor, End::Refused(error)),
+        }
+    }
+
+    /// Goes on with a socket that came from a listener, behind `unread` bytes that came with it.
+    pub(super) fn adopt(
+        &mut self,
+        shared: &mut Shared<P>,
+        reactor: &mut Reactor,
+        socket: SocketId,
+        unread: &[u8],
+    ) {
+        self.socket = Some(socket);
+        let mut receive = shared.take_receive();
+        receive.staging_mut()[..unread.len()].copy_from_slice(unread);
+        (self.receive, self.unread) = (Some(receive), 0..unread.len());
+        self.protocol.connected(shared, reactor, self.addresses);
+        self.bound_opening(shared, reactor, shared.config.handshake_timeout);
+        self.transmit(shared, reactor);
+        // Otherwise what comes is of no use before the peer has our answer.
+        if self.check_established(shared, reactor) {
+            self.pump(shared, reactor);
+        }
+    }
+
+    /// Bounds the time until it is established.
+    pub(super) fn bound_opening(&mut self, shared: &Shared<P>, reactor: &mut Reactor, limit: Duration) {
+        self.opening_limit = limit;
+        self.set_timer(shared, reactor, limit);
+    }
+
+    /// Goes on if the two sides have just agreed; returns whether they have.
+    #[inline]
+    pub(super) fn check_established(&mut self, shared: &Shared<P>, reactor: &mut Reactor) -> bool {
+        let established = self.phase == Phase::Opening && self.protocol.is_established();
+        if established {
+            self.phase = Phase::Established;
+            self.cancel_timer(reactor);
+            self.await_answer(shared, reactor);
+        }
+        established
+    }
+
+    /// Looks after a while whether the peer has said anything.
+    pub(super) fn await_answer(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
+        if let Some(after) = self.protocol.patience() {
+            self.set_timer(shared, reactor, after);
+        }
+    }
+
+    /// Whether it is a listener's and has brought enough to be handed out.
+    #[inline]
+    pub(super) fn has_arrived(&self) -> bool {
+        self.phase == Phase::Opening
+            && self.origin.is_some()
+            && !self.receiving
+            && !self.sending
+            && !self.protocol.wants_transmit()
+            && self.protocol.has_arrived(self.unread.len())
+    }
+
+    /// Hands a listener's stream out, to be adopted. It ends here.
+    pub(super) fn hand_out(mut self, shared: &mut Shared<P>, reactor: &mut Reactor, listener: ListenerId) {
+        self.cancel_timer(reactor);
+        let (Some(socket), Some(receive)) = (self.socket, self.receive) else { return };
+        let Ok(addresses) = reactor.socket_addresses(socket) else {
+            // The peer has left already.
+            shared.give_receive(receive);
+            return reactor.close_socket(socket);
+        };
+        let socket: DetachedSocket = reactor.detach_socket(socket);
+        let unread = &receive.staging()[self.unread];
+        let event = self.protocol.hand_out(Arrival { listener, socket, addresses, unread });
+        shared.events.extend(event);
+        shared.give_receive(receive);
+    }
+
+    /// Replaces the timer.
+    pub(super) fn set_timer(&mut self, shared: &Shared<P>, reactor: &mut Reactor, after: Duration) {
+        self.cancel_timer(reactor);
+        let at = reactor.now() + after;
+        self.timer = Some((reactor.set_timer(at, shared.token(kind::TIMER, self.key)), at));
+    }
+
+    pub(super) fn cancel_timer(&mut self, reactor: &mut Reactor) {
+        if let Some((timer, _)) = self.timer.take() {
+            reactor.cancel_timer(timer);
+        }
+    }
+
+    /// A phase took too long.
+    pub(super) fn on_timer(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
+        if self.timer.is_none_or(|(_, at)| reactor.now() < at) {
+            // A timer that was replaced when it had fired already.
+            return;
+        }
+        self.timer = None;
+        match self.phase {
+            Phase::Connecting | Phase::Opening => {
+                if self.origin.is_some() {
+                    tracing::warn!(peer = %self.addresses.1, "nothing complete came in time: closed");
+                }
+                let end = self.timed_out();
+                self.close(shared, reactor, end);
+            }
+            // Only what is closed to connect again has a timer then.
+            Phase::Closing => {
+                let end = self.timed_out();
+                self.note_end(end);
+            }
+            Phase::Established if self.send_failed.is_none() => {
+                if self.protocol.nudge() {
+                    tracing::debug!(peer = %self.addresses.1, "no answer to our first message yet: nudged");
+                    self.mark_dirty(shared);
+                }
+                self.await_answer(shared, reactor);
+            }
+            _ => self.close_ended(shared, reactor),
+        }
+    }
+
+    fn timed_out(&self) -> End {
+        End::TimedOut { connected: self.phase != Phase::Connecting, limit: self.opening_limit }
+    }
+}

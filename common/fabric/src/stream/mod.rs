@@ -1,0 +1,178 @@
+//! Streams: connections over TCP on a core's reactor, whatever is spoken on them.
+//!
+//! A [`Stream`] has a socket and the life of a connection: connecting or having been accepted, one receive and one send in
+//! flight, the bound on every phase, draining, and the end, after which nothing is in flight and no memory is held. What the
+//! bytes mean is the business of its [`Protocol`], which says where the next ones go and gathers what is sent. NVMe/TCP
+//! ([`crate::tcp`]) and the software RNIC ([`crate::rdma::iwarp`]) are protocols.
+//!
+//! | module | what it has |
+//! | --- | --- |
+//! | `table` | the streams of a core, by keys with generations |
+//! | `life` | a stream and its phases, as far as it is established |
+//! | `receive`, `transmit` | its two loops: all that is done with bytes and the socket |
+//! | `teardown` | its end |
+//! | `listener` | listening sockets |
+//! | `shared` | what the streams of a core have in common |
+
+mod life;
+mod listener;
+mod receive;
+mod shared;
+mod table;
+mod teardown;
+mod transmit;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use ringfab_memory::Lease;
+use ringfab_reactor::{DetachedSocket, ListenerId, Reactor};
+
+use crate::table::Key;
+
+pub(crate) use listener::Listen;
+pub(crate) use receive::{Place, Want};
+pub(crate) use shared::{Shared, StreamConfig};
+pub(crate) use table::{Adopted, Streams};
+pub use teardown::DisconnectReason;
+pub(crate) use teardown::{End, Fault};
+pub(crate) use transmit::Gather;
+
+/// What is spoken on a stream: one connection's protocol engine with the memory behind its handles.
+///
+/// It never touches the socket or the clock. It may rely on being called for one thing at a time, on
+/// [`Protocol::finish`] coming last, when no receive and no send uses its memory any more, and on what it has gathered
+/// being sent in order.
+pub(crate) trait Protocol: Sized + fmt::Debug {
+    /// What all connections of a core have in common.
+    type Core: fmt::Debug;
+    /// What is reported to the owner.
+    type Event: fmt::Debug;
+    /// What a listener brings to the connections that it accepts.
+    type Terms: Copy + fmt::Debug;
+
+    /// The first `kind` of the tokens of its operations; there are [`KINDS`] of them.
+    const KIND_FIRST: u8 = 0;
+    /// Staging memory of a stream: what the engine needs at once fits.
+    const STAGING_BYTES: usize;
+
+    /// A connection that was accepted just now.
+    fn accepted(key: Key, terms: Self::Terms) -> Self;
+
+    /// The TCP connection is there, with these two ends (local, peer).
+    fn connected(
+        &mut self,
+        _shared: &mut Shared<Self>,
+        _reactor: &Reactor,
+        _addresses: (SocketAddr, SocketAddr),
+    ) {
+    }
+
+    /// Whether the two sides have agreed, so that the owner may give it work.
+    fn is_established(&self) -> bool;
+
+    /// Whether what a listener's connection has said, of which so many bytes are not taken in, is enough to hand it out.
+    fn has_arrived(&self, _unread: usize) -> bool {
+        false
+    }
+
+    /// Ends a listener's connection here and reports it, so that whoever hears of it adopts it.
+    fn hand_out(self, _arrival: Arrival<'_>) -> Option<Self::Event> {
+        None
+    }
+
+    /// Takes in the bytes `unread` of `staging`, and cuts off its front what it is done with. Says what to receive next.
+    fn receive(
+        &mut self,
+        shared: &mut Shared<Self>,
+        staging: &[u8],
+        unread: &mut Range<usize>,
+    ) -> Result<Want, Fault>;
+
+    /// A range of the memory that it wanted to be filled was filled.
+    fn placed(&mut self, lease: &Lease, range: Range<usize>);
+
+    /// Sees what came into the staging memory before it is taken in.
+    fn observe(&mut self, _shared: &mut Shared<Self>, _reactor: &Reactor, _bytes: &[u8]) {}
+
+    /// The peer's stream has ended, behind so many bytes that are not taken in, or has failed before the connection was
+    /// established. Says whether that means more than that the peer has closed.
+    fn stream_ended(&mut self, _unread: usize) -> Option<Fault> {
+        None
+    }
+
+    /// Whether there is something to send.
+    fn wants_transmit(&self) -> bool;
+
+    /// Gathers what is to be sent, until there is no more, no more room, or about `budget` bytes. Returns what
+    /// [`Protocol::transmitted`] shall be told.
+    fn transmit(
+        &mut self,
+        shared: &mut Shared<Self>,
+        reactor: &Reactor,
+        gather: &mut Gather<'_>,
+        budget: usize,
+    ) -> usize;
+
+    /// What was gathered last has been sent.
+    fn transmitted(&mut self, shared: &mut Shared<Self>, bytes: usize);
+
+    /// What gathering found to be wrong.
+    fn fault(&self) -> Option<Fault> {
+        None
+    }
+
+    /// Whether nothing that was given waits for the peer, so that a stream with nothing to send may end.
+    fn is_idle(&self) -> bool {
+        true
+    }
+
+    /// How long a connection that is established may take to answer before [`Protocol::nudge`].
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The peer has not answered. Returns whether it is reminded.
+    fn nudge(&mut self) -> bool {
+        false
+    }
+
+    /// Prepares for another attempt to connect, after [`Fault::Retry`].
+    fn retry(&mut self, _shared: &mut Shared<Self>, _reactor: &Reactor) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The stream has ended: lets go of everything, and reports it to whoever has heard of the connection.
+    fn finish(&mut self, shared: &mut Shared<Self>, reactor: &Reactor, end: End);
+}
+
+/// A listener's connection on its way to who adopts it.
+#[derive(Debug)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) listener: ListenerId,
+    pub(crate) socket: DetachedSocket,
+    /// The two ends (local, peer).
+    pub(crate) addresses: (SocketAddr, SocketAddr),
+    /// What came and was not taken in.
+    pub(crate) unread: &'a [u8],
+}
+
+/// How many kinds of operations a protocol's streams have.
+pub(crate) const KINDS: u8 = 5;
+
+/// What an operation of the reactor was started for: the `kind` of its token, less the protocol's first one.
+mod kind {
+    /// A listener accepted a connection.
+    pub(super) const ACCEPTED: u8 = 0;
+    /// A TCP connection was made or refused.
+    pub(super) const CONNECT: u8 = 1;
+    /// Bytes of a stream.
+    pub(super) const RECEIVE: u8 = 2;
+    /// A batch of a stream was sent.
+    pub(super) const SEND: u8 = 3;
+    /// A stream's phase took too long.
+    pub(super) const TIMER: u8 = 4;
+}

@@ -1,0 +1,105 @@
+//! What all streams of a core have in common.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ringfab_reactor::{ReceiveOp, SendBatch, Token};
+
+use super::Protocol;
+use crate::table::Key;
+
+/// Copied bytes of a batch: headers, trailers, capsules and small payloads.
+const BATCH_HEAD_BYTES: usize = 16 * 1024;
+
+/// Pieces of a batch.
+const BATCH_PIECES: usize = 256;
+
+/// How many idle batches and receives are kept for later; more are freed.
+const IDLE_MAX: usize = 64;
+
+/// How a core's streams of a protocol are run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamConfig {
+    /// The `owner` of the tokens of their operations.
+    pub(crate) owner: u8,
+    /// The most at once, those in handshake included.
+    pub(crate) streams_max: u32,
+    /// The longest from an accepted connection to what establishes it.
+    pub(crate) handshake_timeout: Duration,
+    /// How long a disconnect may take: for what was given to be sent, and for the peer to close.
+    pub(crate) close_timeout: Duration,
+}
+
+/// What streams have done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    /// Payload bytes received straight into their final place.
+    pub(crate) received_direct_bytes: u64,
+    /// Payload bytes copied from staging memory.
+    pub(crate) received_copied_bytes: u64,
+    /// Bytes given to sockets.
+    pub(crate) sent_bytes: u64,
+    /// Connections ended by a violation of the peer.
+    pub(crate) violations: u64,
+}
+
+/// A core's common state.
+#[derive(Debug)]
+pub(crate) struct Shared<P: Protocol> {
+    /// The protocol's part.
+    pub(crate) core: P::Core,
+    pub(crate) events: VecDeque<P::Event>,
+    pub(crate) counters: Counters,
+    pub(super) config: StreamConfig,
+    /// Streams that may have something to send.
+    pub(super) dirty: VecDeque<Key>,
+    /// Streams that wait for a buffer, in order.
+    pub(super) paused: VecDeque<Key>,
+    #[expect(clippy::vec_box, reason = "the reactor takes and gives back the box itself")]
+    batches: Vec<Box<SendBatch>>,
+    #[expect(clippy::vec_box, reason = "as for the batches")]
+    receives: Vec<Box<ReceiveOp>>,
+}
+
+impl<P: Protocol> Shared<P> {
+    pub(super) fn new(config: StreamConfig, core: P::Core) -> Self {
+        Self {
+            core,
+            events: VecDeque::with_capacity(256),
+            counters: Counters::default(),
+            config,
+            dirty: VecDeque::new(),
+            paused: VecDeque::new(),
+            batches: Vec::new(),
+            receives: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn token(&self, kind: u8, key: Key) -> Token {
+        Token::new(self.config.owner, P::KIND_FIRST + kind, key.generation_low(), key.index)
+    }
+
+    /// An empty batch, most likely one whose memory is still in the cache.
+    pub(super) fn take_batch(&mut self) -> Box<SendBatch> {
+        self.batches.pop().unwrap_or_else(|| SendBatch::new(BATCH_HEAD_BYTES, BATCH_PIECES))
+    }
+
+    pub(super) fn give_batch(&mut self, mut batch: Box<SendBatch>) {
+        batch.clear();
+        if self.batches.len() < IDLE_MAX {
+            self.batches.push(batch);
+        }
+    }
+
+    pub(super) fn take_receive(&mut self) -> Box<ReceiveOp> {
+        self.receives.pop().unwrap_or_else(|| ReceiveOp::new(P::STAGING_BYTES))
+    }
+
+    pub(super) fn give_receive(&mut self, mut receive: Box<ReceiveOp>) {
+        receive.take_direct();
+        if self.receives.len() < IDLE_MAX {
+            self.receives.push(receive);
+        }
+    }
+}

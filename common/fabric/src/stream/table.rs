@@ -1,0 +1,250 @@
+//! The streams of a core.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use ringfab_reactor::{Completion, DetachedSocket, ListenerId, Payload, Reactor, SocketOptions};
+
+use super::life::{Phase, Stream};
+use super::listener::{Accepted, Listen, Listeners};
+use super::shared::Counters;
+use super::{Protocol, Shared, StreamConfig, kind};
+use crate::table::{Key, Table};
+
+/// A socket that came from a listener, with nothing in flight.
+#[derive(Debug)]
+pub(crate) struct Adopted<'a> {
+    pub(crate) socket: DetachedSocket,
+    /// The two ends (local, peer).
+    pub(crate) addresses: (SocketAddr, SocketAddr),
+    /// What came with it and is not taken in.
+    pub(crate) unread: &'a [u8],
+}
+
+/// One core's streams of a protocol, and its listeners.
+#[derive(Debug)]
+pub(crate) struct Streams<P: Protocol> {
+    streams: Table<Box<Stream<P>>>,
+    listeners: Listeners<P::Terms>,
+    pub(crate) shared: Shared<P>,
+}
+
+impl<P: Protocol> Streams<P> {
+    pub(crate) fn new(config: StreamConfig, core: P::Core) -> Self {
+        Self {
+            streams: Table::new(config.streams_max),
+            listeners: Listeners::new(),
+            shared: Shared::new(config, core),
+        }
+    }
+
+    pub(crate) fn listen(
+        &mut self,
+        reactor: &mut Reactor,
+        listen: &Listen<'_, P::Terms>,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        self.listeners.listen(reactor, listen, |key| self.shared.token(kind::ACCEPTED, key))
+    }
+
+    pub(crate) fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
+        self.listeners.close(reactor, listener);
+    }
+
+    /// Starts a connection, which is to be established within `limit`.
+    pub(crate) fn connect(
+        &mut self,
+        reactor: &mut Reactor,
+        (address, options): (SocketAddr, &SocketOptions),
+        limit: Duration,
+        make: impl FnOnce(Key) -> P,
+    ) -> io::Result<Key> {
+        let key = self.insert(Phase::Connecting, (unspecified(address), address), make)?;
+        let Some(stream) = self.streams.get_mut(key) else { return Err(full()) };
+        stream.options = options.clone();
+        if let Err(error) = stream.start_connect(&self.shared, reactor) {
+            self.streams.remove(key);
+            return Err(error);
+        }
+        stream.bound_opening(&self.shared, reactor, limit);
+        Ok(key)
+    }
+
+    /// Goes on with a socket of any core's listener.
+    pub(crate) fn adopt(
+        &mut self,
+        reactor: &mut Reactor,
+        adopted: Adopted<'_>,
+        make: impl FnOnce(Key) -> P,
+    ) -> io::Result<Key> {
+        let Adopted { socket, addresses, unread } = adopted;
+        let key = self.insert(Phase::Opening, addresses, make)?;
+        let socket = match reactor.attach_socket(socket) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.streams.remove(key);
+                return Err(error);
+            }
+        };
+        self.with(reactor, key, |stream, shared, reactor| stream.adopt(shared, reactor, socket, unread));
+        Ok(key)
+    }
+
+    /// Ends a connection after what was given before.
+    pub(crate) fn disconnect(&mut self, reactor: &mut Reactor, key: Key) {
+        self.with(reactor, key, Stream::disconnect);
+    }
+
+    /// Ends a connection at once.
+    pub(crate) fn abort(&mut self, reactor: &mut Reactor, key: Key) {
+        self.with(reactor, key, Stream::abort);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&Stream<P>> {
+        self.streams.get(key).map(|stream| &**stream)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Stream<P>> {
+        self.streams.get_mut(key).map(|stream| &mut **stream)
+    }
+
+    /// Gives an established connection something to send with the next [`Streams::flush`]. Another one does not take it.
+    #[inline]
+    pub(crate) fn give<T, R>(
+        &mut self,
+        key: Key,
+        thing: T,
+        take: impl FnOnce(&mut P, T) -> R,
+    ) -> Result<R, T> {
+        let found = self.streams.get_mut(key).filter(|stream| stream.phase == Phase::Established);
+        let Some(stream) = found else { return Err(thing) };
+        let result = take(&mut stream.protocol, thing);
+        stream.mark_dirty(&mut self.shared);
+        Ok(result)
+    }
+
+    /// Sends what was given.
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        while let Some(key) = self.shared.dirty.pop_front() {
+            self.with(reactor, key, Stream::transmit);
+        }
+    }
+
+    /// Takes a completion of one of the protocol's [`super::KINDS`].
+    pub(crate) fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
+        let kind = completion.token.kind - P::KIND_FIRST;
+        if kind == kind::ACCEPTED {
+            return self.on_accepted(reactor, completion);
+        }
+        let Completion { token, result, payload } = completion;
+        let Some(key) = self.streams.key_of(token.index, token.generation) else { return };
+        self.with(reactor, key, |stream, shared, reactor| match (kind, payload) {
+            (kind::RECEIVE, Payload::Receive(receive)) => {
+                stream.on_received(shared, reactor, receive, result);
+            }
+            (kind::SEND, Payload::Send(batch)) => stream.on_sent(shared, reactor, batch, result),
+            (kind::CONNECT, _) => stream.on_connected(shared, reactor, result),
+            (kind::TIMER, _) => stream.on_timer(shared, reactor),
+            _ => {}
+        });
+    }
+
+    fn on_accepted(&mut self, reactor: &mut Reactor, completion: Completion) {
+        let full = self.streams.is_full();
+        let Some(accepted) = self.listeners.on_accepted(reactor, completion, full) else { return };
+        let Accepted { socket, peer, origin, terms } = accepted;
+        let inserted = self.insert(Phase::Opening, (peer, peer), |key| P::accepted(key, terms));
+        let Ok(key) = inserted else {
+            self.listeners.left(origin);
+            return reactor.close_socket(socket);
+        };
+        self.with(reactor, key, |stream, shared, reactor| {
+            (stream.socket, stream.origin) = (Some(socket), Some(origin));
+            stream.bound_opening(shared, reactor, shared.config.handshake_timeout);
+            stream.pump(shared, reactor);
+        });
+    }
+
+    /// Resumes what waited for buffers. Returns whether something did.
+    pub(crate) fn poll(&mut self, reactor: &mut Reactor) -> bool {
+        let mut resumed = false;
+        // Once around: who finds no buffer keeps its place, but not one with another pool from being served.
+        for _ in 0..self.shared.paused.len() {
+            let Some(key) = self.shared.paused.pop_front() else { break };
+            resumed |= self.with(reactor, key, Stream::resume).unwrap_or(false);
+        }
+        resumed
+    }
+
+    /// The next event, in the order of each connection.
+    #[inline]
+    pub(crate) fn next_event(&mut self) -> Option<P::Event> {
+        let event = self.shared.events.pop_front();
+        if event.is_none() {
+            self.streams.reuse();
+        }
+        event
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream<P>> {
+        self.streams.iter().map(|stream| &**stream)
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Does something with a stream, hands it out if that was what was missing, and frees its slot if that was its end.
+    #[inline]
+    fn with<R>(
+        &mut self,
+        reactor: &mut Reactor,
+        key: Key,
+        act: impl FnOnce(&mut Stream<P>, &mut Shared<P>, &mut Reactor) -> R,
+    ) -> Option<R> {
+        let stream = self.streams.get_mut(key)?;
+        let result = act(stream, &mut self.shared, reactor);
+        if stream.phase == Phase::Ended || stream.has_arrived() {
+            self.remove(reactor, key);
+        }
+        Some(result)
+    }
+
+    fn remove(&mut self, reactor: &mut Reactor, key: Key) {
+        let Some(stream) = self.streams.retire(key) else { return };
+        let Some(origin) = stream.origin else { return };
+        self.listeners.left(origin);
+        if stream.phase != Phase::Ended {
+            stream.hand_out(&mut self.shared, reactor, origin.id);
+        }
+    }
+
+    fn insert(
+        &mut self,
+        phase: Phase,
+        addresses: (SocketAddr, SocketAddr),
+        make: impl FnOnce(Key) -> P,
+    ) -> io::Result<Key> {
+        let make = |key| Box::new(Stream::new(key, phase, addresses, make(key)));
+        self.streams.insert_with(make).ok_or_else(full)
+    }
+}
+
+/// What we know of our own address before the connection is made.
+fn unspecified(peer: SocketAddr) -> SocketAddr {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(any, 0)
+}
+
+fn full() -> io::Error {
+    io::Error::new(io::ErrorKind::QuotaExceeded, "the table of connections is full")
+}

@@ -1,0 +1,108 @@
+//! The transmit loop of a stream. One batch is in flight; what is given meanwhile goes out in the next one, so that many
+//! small messages share a send.
+
+use std::io;
+
+use ringfab_memory::Lease;
+use ringfab_reactor::{Reactor, SendBatch};
+
+use super::life::{Phase, Stream};
+use super::{Protocol, Shared, kind};
+
+/// A batch ends with the message that reaches this many bytes.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Payloads up to this size are copied into the batch: cheaper than a piece of their own.
+const COPY_BYTES_MAX: usize = 256;
+
+/// Pieces that one message may add: header, payload, trailer.
+const MESSAGE_PIECES_MAX: usize = 3;
+
+/// Takes the pieces of what is to be sent, in the order of the stream.
+#[derive(Debug)]
+pub(crate) struct Gather<'a>(&'a mut SendBatch);
+
+impl Gather<'_> {
+    /// Whether there is room for a message: a payload, and so many bytes around it.
+    #[inline]
+    pub(crate) fn fits(&self, head_bytes: usize) -> bool {
+        self.0.has_room(head_bytes + COPY_BYTES_MAX, MESSAGE_PIECES_MAX)
+    }
+
+    /// Copies a header or a trailer.
+    #[inline]
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.0.push_bytes(bytes);
+    }
+
+    /// Takes a payload from where it lies, or a copy of a small one.
+    #[inline]
+    pub(crate) fn push_lease(&mut self, lease: &Lease, offset: usize, length: usize) {
+        if length <= COPY_BYTES_MAX {
+            self.0.push_with(length, |room| lease.read_at(offset, room));
+        } else {
+            self.0.push_lease(lease.clone(), offset, length);
+        }
+    }
+}
+
+impl<P: Protocol> Stream<P> {
+    /// Puts the stream on the list that the next flush visits, if a flush could do something for it.
+    #[inline]
+    pub(super) fn mark_dirty(&mut self, shared: &mut Shared<P>) {
+        if self.protocol.wants_transmit() && !self.dirty && !self.sending && self.socket.is_some() {
+            self.dirty = true;
+            shared.dirty.push_back(self.key);
+        }
+    }
+
+    /// Sends what there is to send, unless a batch is in flight already.
+    #[inline]
+    pub(super) fn transmit(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
+        self.dirty = false;
+        let Some(socket) = self.socket else { return };
+        if self.sending || self.send_failed.is_some() || !self.protocol.wants_transmit() {
+            return;
+        }
+        let mut batch = shared.take_batch();
+        let gather = &mut Gather(&mut batch);
+        self.transmitted = self.protocol.transmit(shared, reactor, gather, BATCH_BYTES);
+        if batch.is_empty() {
+            shared.give_batch(batch);
+        } else {
+            self.sending = true;
+            shared.counters.sent_bytes += batch.bytes() as u64;
+            reactor.send(socket, batch, shared.token(kind::SEND, self.key));
+        }
+        if self.is_streaming()
+            && let Some(fault) = self.protocol.fault()
+        {
+            self.on_fault(shared, reactor, fault);
+        }
+    }
+
+    /// A batch was sent, or could not be.
+    pub(super) fn on_sent(
+        &mut self,
+        shared: &mut Shared<P>,
+        reactor: &mut Reactor,
+        batch: Box<SendBatch>,
+        result: io::Result<u32>,
+    ) {
+        self.sending = false;
+        shared.give_batch(batch);
+        match (self.phase, result) {
+            (Phase::Closing, _) => self.try_finish(shared, reactor),
+            (_, Err(error)) => self.on_send_failed(shared, reactor, &error),
+            (_, Ok(_)) => {
+                self.protocol.transmitted(shared, self.transmitted);
+                if self.check_established(shared, reactor) {
+                    // Nothing was received before the peer had our answer.
+                    return self.pump(shared, reactor);
+                }
+                self.mark_dirty(shared);
+                self.check_drained(shared, reactor);
+            }
+        }
+    }
+}
