@@ -14,7 +14,7 @@ use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use crate::reconnect::Random;
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused, SubmitError};
-use crate::transport::{Endpoint, Event, Transports};
+use crate::transport::{self, Endpoint, Event, Transports};
 
 /// How a [`Host`] is built.
 #[derive(Clone, Debug)]
@@ -198,7 +198,7 @@ impl Host {
     /// Hands out what the transports have to say; whether it was anything.
     fn take_events(&mut self) -> bool {
         let mut happened = false;
-        while let Some((endpoint, event)) = self.core.transports.next_event() {
+        while let Some((endpoint, event)) = transport::next_event(&mut self.core.transports) {
             happened = true;
             self.on_event(endpoint, event);
         }

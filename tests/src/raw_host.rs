@@ -351,15 +351,8 @@ impl RawHost {
     }
 
     fn turn(&mut self) {
-        self.rnic.flush(&mut self.reactor);
-        self.reactor.turn(Wait::No).expect("a turn");
-        while let Some(completion) = self.reactor.next_completion() {
-            self.rnic.on_completion(&mut self.reactor, completion);
-        }
-        self.rnic.poll(&mut self.reactor);
-        while let Some(event) = self.rnic.next_event() {
-            self.events.push_back(event);
-        }
+        self.rnic.turn(&mut self.reactor, Wait::No).expect("a turn");
+        self.events.extend(std::iter::from_fn(|| self.rnic.next_event()));
         std::thread::yield_now();
     }
 }

@@ -75,12 +75,7 @@ impl Core {
     }
 
     fn turn(&mut self) {
-        self.rnic.flush(&mut self.reactor);
-        self.reactor.turn(Wait::Event).expect("a turn");
-        while let Some(completion) = self.reactor.next_completion() {
-            self.rnic.on_completion(&mut self.reactor, completion);
-        }
-        self.rnic.poll(&mut self.reactor);
+        self.rnic.turn(&mut self.reactor, Wait::Event).expect("a turn");
     }
 
     fn post(&mut self, queue_pair: QueuePairId, work: Work) {

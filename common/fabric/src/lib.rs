@@ -9,3 +9,6 @@ pub mod rdma;
 mod stream;
 mod table;
 pub mod tcp;
+mod transports;
+
+pub use transports::{Endpoint, Transports};

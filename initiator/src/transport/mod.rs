@@ -8,8 +8,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ringfab_fabric::rdma::{DisconnectReason, ProtectionDomain, QueuePairId, Rnic};
-use ringfab_fabric::tcp::{ConnectionId, TcpStack};
+use ringfab_fabric::rdma::{DisconnectReason, ProtectionDomain};
+pub(crate) use ringfab_fabric::{Endpoint, Transports};
 use ringfab_memory::Pool;
 use ringfab_reactor::Reactor;
 use ringfab_spec::CompletionEntry;
@@ -20,54 +20,9 @@ use crate::url::{self, Url};
 use rdma::RdmaQueue;
 use tcp::TcpQueue;
 
-/// The connection of a queue, by which its events are told from others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    Rdma(QueuePairId),
-    Tcp(ConnectionId),
-}
-
-impl Endpoint {
-    /// Which of [`Endpoint::KINDS`] tables it is in, and where there: small and dense for each.
-    pub(crate) fn place(self) -> (usize, usize) {
-        match self {
-            Self::Rdma(queue_pair) => (0, queue_pair.index as usize),
-            Self::Tcp(connection) => (1, connection.index as usize),
-        }
-    }
-
-    /// How many kinds there are.
-    pub(crate) const KINDS: usize = 2;
-}
-
-/// A core's end of all transports.
-#[derive(Debug)]
-pub(crate) struct Transports {
-    pub(crate) rnic: Rnic,
-    pub(crate) tcp: TcpStack,
-}
-
-impl Transports {
-    /// Takes what the caller may have given back; whether something goes on with it.
-    pub(crate) fn poll(&mut self, reactor: &mut Reactor) -> bool {
-        self.rnic.poll(reactor) | self.tcp.poll(reactor)
-    }
-
-    /// Sends what was posted.
-    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        self.rnic.flush(reactor);
-        self.tcp.flush(reactor);
-    }
-
-    /// Whether the core may sleep in its ring.
-    pub(crate) fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
-        self.rnic.may_sleep(reactor)
-    }
-
-    /// The next event, in the order of each connection.
-    pub(crate) fn next_event(&mut self) -> Option<(Endpoint, Event)> {
-        rdma::next_event(&mut self.rnic).or_else(|| tcp::next_event(&mut self.tcp))
-    }
+/// The next event of any transport, in the order of each connection.
+pub(crate) fn next_event(transports: &mut Transports) -> Option<(Endpoint, Event)> {
+    rdma::next_event(&mut transports.rnic).or_else(|| tcp::next_event(&mut transports.tcp))
 }
 
 /// What has happened on a connection.
@@ -204,17 +159,11 @@ impl Transport {
 
     /// Ends the connection; its last event follows.
     pub(crate) fn disconnect(&self, transports: &mut Transports, reactor: &mut Reactor) {
-        match self {
-            Self::Rdma(queue) => queue.disconnect(&mut transports.rnic, reactor),
-            Self::Tcp(queue) => transports.tcp.disconnect(reactor, queue.connection()),
-        }
+        transports.disconnect(reactor, self.endpoint());
     }
 
     /// Ends the connection without sending what was posted; its last event follows.
     pub(crate) fn abort(&self, transports: &mut Transports, reactor: &mut Reactor) {
-        match self {
-            Self::Rdma(queue) => queue.abort(&mut transports.rnic, reactor),
-            Self::Tcp(queue) => transports.tcp.abort(reactor, queue.connection()),
-        }
+        transports.abort(reactor, self.endpoint());
     }
 }

@@ -148,16 +148,6 @@ impl RdmaQueue {
         rnic.post_receive(self.queue_pair, 1);
     }
 
-    /// Ends the connection; its last event follows.
-    pub(super) fn disconnect(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
-        rnic.disconnect(reactor, self.queue_pair);
-    }
-
-    /// Ends the connection without sending what was posted; its last event follows.
-    pub(super) fn abort(&self, rnic: &mut Rnic, reactor: &mut Reactor) {
-        rnic.abort(reactor, self.queue_pair);
-    }
-
     /// Fills in the data pointer: nothing, in-capsule data, or a region exposed for this command.
     fn attach_data(&self, rnic: &mut Rnic, command: &mut Command) -> Result<Option<Slice>, NotSent> {
         let (offset, length) = (command.offset, command.length);

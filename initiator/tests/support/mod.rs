@@ -140,12 +140,7 @@ impl Peer {
     }
 
     pub(crate) fn turn(&mut self) {
-        self.rnic.poll(&mut self.reactor);
-        self.rnic.flush(&mut self.reactor);
-        self.reactor.turn(Wait::No).expect("a turn");
-        while let Some(completion) = self.reactor.next_completion() {
-            self.rnic.on_completion(&mut self.reactor, completion);
-        }
+        self.rnic.turn(&mut self.reactor, Wait::No).expect("a turn");
         while let Some(event) = self.rnic.next_event() {
             self.on_event(event);
         }

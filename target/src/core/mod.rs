@@ -21,7 +21,7 @@ use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 
 use crate::controller::Controller;
 use crate::queue::Queue;
-use crate::transport::{Endpoint, Event};
+use crate::transport::{self, Endpoint, Event};
 
 pub(crate) use claims::ClaimId;
 pub(crate) use env::Env;
@@ -117,7 +117,7 @@ impl Core {
     }
 
     fn handle_events(&mut self) {
-        while let Some(event) = self.env.transports.next_event() {
+        while let Some(event) = transport::next_event(&mut self.env.transports) {
             self.on_event(event);
         }
     }
@@ -151,8 +151,8 @@ impl Core {
 
     fn dispatch(&mut self, completion: Completion) {
         match completion.token.owner {
-            owner::RNIC => self.env.transports.on_rnic_completion(&mut self.env.reactor, completion),
-            owner::TCP => self.env.transports.on_tcp_completion(&mut self.env.reactor, completion),
+            owner::RNIC => self.env.transports.rnic.on_completion(&mut self.env.reactor, completion),
+            owner::TCP => self.env.transports.tcp.on_completion(&mut self.env.reactor, completion),
             owner::DISK => self.on_disk(completion),
             owner::CORE => self.housekeep(),
             other => tracing::error!(owner = other, "a completion without an owner"),
@@ -342,7 +342,7 @@ impl Core {
     fn drain(&mut self, limit: Duration) {
         self.draining = Some(self.env.reactor.now() + limit);
         for listener in self.listeners.drain(..) {
-            self.env.transports.close_listener(&mut self.env.reactor, listener.id);
+            transport::close_listener(&mut self.env.transports, &mut self.env.reactor, listener.id);
         }
         for queue in self.queues.iter_mut().flatten() {
             queue.end(&mut self.env);

@@ -7,33 +7,12 @@
 pub(crate) mod rdma;
 pub(crate) mod tcp;
 
-use ringfab_fabric::rdma::{QueuePairId, Rnic};
-use ringfab_fabric::tcp::{ConnectionId, TcpStack};
+pub(crate) use ringfab_fabric::{Endpoint, Transports};
 use ringfab_memory::{Buffer, Lease};
-use ringfab_reactor::{Completion, Reactor};
+use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use crate::queue::HostMemory;
-
-/// A queue's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    Rdma(QueuePairId),
-    Tcp(ConnectionId),
-}
-
-impl Endpoint {
-    /// Which of [`Endpoint::KINDS`] tables it is in, and where there: small and dense for each.
-    pub(crate) fn place(self) -> (usize, usize) {
-        match self {
-            Self::Rdma(queue_pair) => (0, queue_pair.index as usize),
-            Self::Tcp(connection) => (1, connection.index as usize),
-        }
-    }
-
-    /// How many kinds there are.
-    pub(crate) const KINDS: usize = 2;
-}
 
 /// A listener, whatever its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,59 +50,15 @@ pub(crate) enum Event {
     Gone { endpoint: Endpoint, why: String },
 }
 
-/// A core's end of all transports.
-#[derive(Debug)]
-pub(crate) struct Transports {
-    pub(crate) rnic: Rnic,
-    pub(crate) tcp: TcpStack,
+/// The next event of any transport, in the order of each connection.
+pub(crate) fn next_event(transports: &mut Transports) -> Option<Event> {
+    rdma::next_event(&mut transports.rnic).or_else(|| tcp::next_event(&mut transports.tcp))
 }
 
-impl Transports {
-    /// Takes a completion for the RNIC, or for NVMe/TCP.
-    pub(crate) fn on_rnic_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
-        self.rnic.on_completion(reactor, completion);
-    }
-
-    /// As [`Transports::on_rnic_completion`].
-    pub(crate) fn on_tcp_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
-        self.tcp.on_completion(reactor, completion);
-    }
-
-    /// Whether the core may sleep in its ring.
-    pub(crate) fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
-        self.rnic.may_sleep(reactor)
-    }
-
-    /// Resumes what waited for buffers.
-    pub(crate) fn poll(&mut self, reactor: &mut Reactor) {
-        self.rnic.poll(reactor);
-        self.tcp.poll(reactor);
-    }
-
-    /// Sends what was posted.
-    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        self.rnic.flush(reactor);
-        self.tcp.flush(reactor);
-    }
-
-    /// The next event, in the order of each connection.
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
-        rdma::next_event(&mut self.rnic).or_else(|| tcp::next_event(&mut self.tcp))
-    }
-
-    pub(crate) fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
-        match listener {
-            ListenerId::Rdma(listener) => self.rnic.close_listener(reactor, listener),
-            ListenerId::Tcp(listener) => self.tcp.close_listener(reactor, listener),
-        }
-    }
-
-    /// Ends a connection: what was posted before is still sent.
-    pub(crate) fn disconnect(&mut self, reactor: &mut Reactor, endpoint: Endpoint) {
-        match endpoint {
-            Endpoint::Rdma(queue_pair) => self.rnic.disconnect(reactor, queue_pair),
-            Endpoint::Tcp(connection) => self.tcp.disconnect(reactor, connection),
-        }
+pub(crate) fn close_listener(transports: &mut Transports, reactor: &mut Reactor, listener: ListenerId) {
+    match listener {
+        ListenerId::Rdma(listener) => transports.rnic.close_listener(reactor, listener),
+        ListenerId::Tcp(listener) => transports.tcp.close_listener(reactor, listener),
     }
 }
 

@@ -64,15 +64,8 @@ impl Node {
 
     /// One turn of the loop; what happened is in `events` then.
     pub(crate) fn step(&mut self) -> Result<(), Failure> {
-        self.rnic.flush(&mut self.reactor);
-        self.reactor.turn(Wait::No).map_err(|error| error.to_string())?;
-        while let Some(completion) = self.reactor.next_completion() {
-            self.rnic.on_completion(&mut self.reactor, completion);
-        }
-        self.rnic.poll(&mut self.reactor);
-        while let Some(event) = self.rnic.next_event() {
-            self.events.push_back(event);
-        }
+        self.rnic.turn(&mut self.reactor, Wait::No).map_err(|error| error.to_string())?;
+        self.events.extend(std::iter::from_fn(|| self.rnic.next_event()));
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfab_memory::{Lease, Pool};
-use ringfab_reactor::{Completion, Reactor, SocketOptions};
+use ringfab_reactor::{Completion, Reactor, SocketOptions, Wait};
 
 use super::provider::Providers;
 use super::{
@@ -276,6 +276,20 @@ impl Rnic {
     /// buffers. Returns whether something did.
     pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
         self.providers.poll(reactor)
+    }
+
+    /// One turn of a loop that has nothing else to do than what this RNIC started; events are there then.
+    ///
+    /// # Errors
+    /// Those of [`Reactor::turn`].
+    pub fn turn(&mut self, reactor: &mut Reactor, wait: Wait) -> io::Result<()> {
+        self.flush(reactor);
+        reactor.turn(wait)?;
+        while let Some(completion) = reactor.next_completion() {
+            self.on_completion(reactor, completion);
+        }
+        self.poll(reactor);
+        Ok(())
     }
 
     /// Whether the core may sleep in its ring: whatever happens next on a device will wake it. While a device is busy it may

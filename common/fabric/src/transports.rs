@@ -1,0 +1,71 @@
+//! A core's end of both transports, for who speaks either.
+
+use ringfab_reactor::Reactor;
+
+use crate::rdma::{QueuePairId, Rnic};
+use crate::tcp::{ConnectionId, TcpStack};
+
+/// A connection of either kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A queue pair.
+    Rdma(QueuePairId),
+    /// A connection of NVMe/TCP.
+    Tcp(ConnectionId),
+}
+
+impl Endpoint {
+    /// How many kinds there are.
+    pub const KINDS: usize = 2;
+
+    /// Which of [`Endpoint::KINDS`] tables it is in, and where there: small and dense for each.
+    pub fn place(self) -> (usize, usize) {
+        match self {
+            Self::Rdma(queue_pair) => (0, queue_pair.index as usize),
+            Self::Tcp(connection) => (1, connection.index as usize),
+        }
+    }
+}
+
+/// A core's end of all transports.
+#[derive(Debug)]
+pub struct Transports {
+    /// Of NVMe/RDMA.
+    pub rnic: Rnic,
+    /// Of NVMe/TCP.
+    pub tcp: TcpStack,
+}
+
+impl Transports {
+    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something did.
+    pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
+        self.rnic.poll(reactor) | self.tcp.poll(reactor)
+    }
+
+    /// Sends what was posted.
+    pub fn flush(&mut self, reactor: &mut Reactor) {
+        self.rnic.flush(reactor);
+        self.tcp.flush(reactor);
+    }
+
+    /// Whether the core may sleep in its ring.
+    pub fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
+        self.rnic.may_sleep(reactor)
+    }
+
+    /// Ends a connection: what was posted before is still sent. Its last event follows.
+    pub fn disconnect(&mut self, reactor: &mut Reactor, endpoint: Endpoint) {
+        match endpoint {
+            Endpoint::Rdma(queue_pair) => self.rnic.disconnect(reactor, queue_pair),
+            Endpoint::Tcp(connection) => self.tcp.disconnect(reactor, connection),
+        }
+    }
+
+    /// Ends a connection without sending what was posted. Its last event follows.
+    pub fn abort(&mut self, reactor: &mut Reactor, endpoint: Endpoint) {
+        match endpoint {
+            Endpoint::Rdma(queue_pair) => self.rnic.abort(reactor, queue_pair),
+            Endpoint::Tcp(connection) => self.tcp.abort(reactor, connection),
+        }
+    }
+}
