@@ -40,12 +40,18 @@ impl Counter {
 
     /// The counter's value, which all of its blocks are full of.
     fn read(&mut self) -> u32 {
+        let words = self.read_words();
+        assert!(words.iter().all(|word| *word == words[0]), "half of an update was seen");
+        words[0]
+    }
+
+    /// What its blocks are full of. An ordinary write of several blocks is not atomic: a read on another core may see half.
+    fn read_words(&mut self) -> Vec<u32> {
         let entry = SubmissionEntry::read(self.host.next_cid(), 1, self.lba, BLOCKS);
         let (completion, bytes) = self.host.fetch(self.io, &entry, BLOCKS as usize * BLOCK);
         assert_eq!(completion.status(), Status::SUCCESS);
         let (words, _) = bytes.as_chunks::<4>();
-        assert!(words.iter().all(|word| *word == words[0]), "half of an update was seen");
-        u32::from_le_bytes(words[0])
+        words.iter().map(|word| u32::from_le_bytes(*word)).collect()
     }
 
     /// Makes `from` one more, unless it is `from` no longer.
@@ -143,7 +149,7 @@ fn a_write_is_never_lost_between_a_compare_and_its_write() {
             scope.spawn(|| {
                 let mut counter = Counter::new(&target, 2, 8);
                 while !over.load(Ordering::Relaxed) {
-                    let value = counter.read();
+                    let value = counter.read_words()[0];
                     counter.update(value);
                 }
             });
