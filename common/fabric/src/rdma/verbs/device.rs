@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringfab_memory::Lease;
 use ringfab_reactor::{Completion, Reactor, Spin, Time, TimerId, Token};
 
 use super::adapters::Adapters;
@@ -18,9 +17,8 @@ use super::kind;
 use super::listener::{self, Listener, PendingAccept};
 use super::sys::{self, Chain, CmId, EventChannel, WorkRequest};
 use crate::rdma::{
-    Access, ConnectParameters, DisconnectReason, Event, ListenParameters, ListenerId, PostError,
-    ProtectionDomain, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig, RnicCounters,
-    SendRequest,
+    ConnectParameters, DisconnectReason, Event, ListenParameters, ListenerId, PostError, ProtectionDomain,
+    QueuePairAttributes, QueuePairId, RnicConfig, RnicCounters, SendRequest,
 };
 use crate::table::{Key, Table};
 
@@ -69,12 +67,8 @@ pub(super) fn queue_pair_id(key: Key) -> QueuePairId {
     QueuePairId { index: key.index << 1 | 1, generation: key.generation }
 }
 
-fn key_of(queue_pair: QueuePairId) -> Key {
+pub(super) fn key_of(queue_pair: QueuePairId) -> Key {
     Key { index: queue_pair.index >> 1, generation: queue_pair.generation }
-}
-
-fn region_id(key: Key) -> RegionId {
-    RegionId::Verbs { index: key.index, generation: key.generation_low() }
 }
 
 impl Device {
@@ -115,7 +109,7 @@ impl Device {
         probe.context().map(sys::Context::name).ok_or_else(none)
     }
 
-    // --- memory ----------------------------------------------------------------------------------------------------
+    // --- domains ---------------------------------------------------------------------------------------------------
 
     pub(crate) fn deallocate_domain(&mut self, domain: ProtectionDomain) {
         for index in 0..self.domains.len() {
@@ -130,53 +124,6 @@ impl Device {
                 self.domains[index] = None;
             }
         }
-    }
-
-    pub(crate) fn expose(
-        &mut self,
-        queue_pair: QueuePairId,
-        lease: Lease,
-        offset: u32,
-        length: u32,
-        access: Access,
-    ) -> Option<RemoteBuffer> {
-        let end = offset.checked_add(length).map(|end| end as usize);
-        assert!(end.is_some_and(|end| end <= lease.len()), "an exposure lies within its memory");
-        let key = key_of(queue_pair);
-        let connection = self.connections.get_mut(key)?;
-        if self.exposures.is_full() || !connection.can_expose() {
-            return None;
-        }
-        let index = connection.domain?;
-        let domain = self.domains[index].as_mut()?;
-        let address = lease.io_pointer(offset as usize, length as usize) as u64;
-        let windows = self.adapters[domain.adapter].limits.windows;
-        let open_key = domain.prepare(&lease, &self.adapters[domain.adapter].limits);
-        let open_key = open_key.inspect_err(no_window).ok()?;
-        let (window, remote_key) = if windows {
-            let mut window = domain.take_window().inspect_err(no_window).ok()?;
-            let remote_key = window.advance();
-            (Some(window), remote_key)
-        } else {
-            (None, open_key)
-        };
-        let writable = access == Access::RemoteWrite;
-        let exposure = self.exposures.add((lease, offset, length), (key, index), window, writable)?;
-        if windows {
-            connection.chain_bind(exposure);
-            self.mark_dirty(key);
-        }
-        let region = region_id(exposure);
-        Some(RemoteBuffer { address, length, key: remote_key, region, invalidate: windows })
-    }
-
-    pub(crate) fn revoke(&mut self, index: u32, generation: u16) -> Option<Lease> {
-        let key = self.exposures.key_of(index, generation)?;
-        let (lease, domain, window) = self.exposures.remove(key)?;
-        if let (Some(window), Some(domain)) = (window, self.domains[domain].as_mut()) {
-            domain.give_window(window);
-        }
-        Some(lease)
     }
 
     // --- connections -----------------------------------------------------------------------------------------------
@@ -427,7 +374,7 @@ impl Device {
         }
     }
 
-    fn mark_dirty(&mut self, key: Key) {
+    pub(super) fn mark_dirty(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.dirty, true)
         {
@@ -439,10 +386,6 @@ impl Device {
 pub(super) fn adapter_of(domains: &[Option<Domain>], connection: &Connection) -> usize {
     let domain = connection.domain.and_then(|index| domains[index].as_ref());
     domain.expect("the queue pair is on a device").adapter
-}
-
-fn no_window(error: &io::Error) {
-    tracing::warn!(%error, "memory cannot be exposed");
 }
 
 pub(super) fn full() -> io::Error {
