@@ -101,8 +101,10 @@ release: ## The programs as they are installed
 
 # QUICK=1 for what the bars are about only. Nothing fails for being slow.
 .PHONY: bench
-bench: release ## Every figure beside what it is held against, in .build/bench (under 20 minutes)
-	cargo build --locked --release -p ringfab-bench
+bench: ## Every figure beside what it is held against, in .build/bench (under 20 minutes)
+	@tests/scripts/install.sh build bench
+	cargo build --locked --release -p ringfab-target -p ringfab-initiator -p ringfab-bench --bins
+	cargo build --locked --release -p ringfab-block --example disk_rate
 	$(CARGO_TARGET_DIR)/release/ringfab-bench run $(if $(QUICK),--quick) \
 	    --out $(CARGO_TARGET_DIR)/bench --scratch $(CARGO_TARGET_DIR)
 

@@ -6,6 +6,7 @@
 #   build   a C linker, the Rust toolchain's parts
 #   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, cargo-deny
 #   demo    what the demonstration starts
+#   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
 #   kernel  what the tests against a Linux kernel in a virtual machine start, and build that kernel's module with
 #
@@ -56,6 +57,15 @@ want_test() {
     want systemd-analyze systemd
     want shellcheck shellcheck
     want ip iproute2
+}
+
+want_bench() {
+    want fio fio
+    want nbdkit nbdkit
+    want qemu-nbd qemu-utils
+    want bindfs bindfs
+    want fusermount3 fuse3
+    want losetup mount
 }
 
 # The virtual machine is for x86-64; elsewhere nothing is missing.
@@ -150,10 +160,10 @@ install_deny() {
     rm -rf "$TOOLS/build"
 }
 
-[ $# -gt 0 ] || fail "which group? build, test, demo, fuzz, kernel"
+[ $# -gt 0 ] || fail "which group? build, test, demo, bench, fuzz, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | demo | fuzz | kernel) "want_$group" ;;
+    build | test | demo | bench | fuzz | kernel) "want_$group" ;;
     *) fail "unknown group: $group" ;;
     esac
 done

@@ -1,6 +1,9 @@
 //! What we mean to reach, as data, beside what was reached. Nothing fails here.
 
-use crate::case::{Case, Congestion, Fabric, Footprint, Namespace, Raw, Rw, Shape, Transport};
+use crate::case::{
+    Case, Congestion, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Server, Shape, Shim, Tool,
+    Transport,
+};
 use crate::plan::{READ_4K, READ_512, STREAM_BYTES, WRITE_4K};
 use crate::run::Run;
 use crate::sample::Metric;
@@ -63,11 +66,23 @@ pub(crate) fn bars() -> Vec<Bar> {
         absolute("start: resident memory", Footprint::Start, Metric::ResidentKib, 48.0 * 1024.0),
         absolute("start to first served read, file", Footprint::Start, Metric::Millis, 100.0),
     ];
-    each.into_iter()
-        .flat_map(of_transport)
-        .chain(each.into_iter().flat_map(without_work))
-        .chain(start)
-        .collect()
+    let without_work = each.into_iter().flat_map(without_work);
+    each.into_iter().flat_map(of_transport).chain(shims()).chain(without_work).chain(start).collect()
+}
+
+fn shims() -> impl Iterator<Item = Bar> {
+    let pairs = [("NBD", Server::Nbd, Server::Nbdkit, 1.0), ("FUSE", Server::Fuse, Server::Bindfs, 0.8)];
+    pairs.into_iter().flat_map(|(name, ours, other, limit)| {
+        [("read", Rw::RandRead), ("write", Rw::RandWrite)].map(|(what, rw)| {
+            let case = |server| (Case::Shim(Shim { server, rw }), Metric::Iops);
+            Bar {
+                what: format!("{name}: 4 KiB {what}, depth 32, memory"),
+                figure: case(ours),
+                reference: Some(case(other)),
+                limit: Limit::AtLeast(limit),
+            }
+        })
+    })
 }
 
 fn without_work(transport: Transport) -> Vec<Bar> {
@@ -175,10 +190,22 @@ fn of_transport(transport: Transport) -> Vec<Bar> {
             Iops,
             AtLeast(0.55),
         ),
+        bar(
+            "4 KiB random read, depth 32, file",
+            case(Namespace::File, Rw::RandRead, 4096, 32),
+            Iops,
+            fio_on_file(),
+            Iops,
+            AtLeast(0.85),
+        ),
         bar("four connections instead of one", four, Iops, Case::Fabric(read(128)), Iops, AtLeast(1.0)),
         bar("digests on, 4 KiB read", checked, Iops, Case::Fabric(read(128)), Iops, AtLeast(0.85)),
         bar("p99.9 against the median, depth 32", read(32), P999, Case::Fabric(read(32)), P50, AtMost(4.0)),
     ]
+}
+
+fn fio_on_file() -> Case {
+    Case::Disk(Disk { tool: Tool::Fio, medium: Medium::File, rw: Rw::RandRead, depth: 32 })
 }
 
 fn raw(shape: Shape) -> Case {

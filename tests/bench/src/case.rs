@@ -8,6 +8,8 @@ pub(crate) enum Case {
     Raw(Raw),
     Fabric(Fabric),
     Footprint(Footprint),
+    Shim(Shim),
+    Disk(Disk),
 }
 
 /// Loopback TCP and nothing else.
@@ -68,6 +70,55 @@ pub(crate) enum Footprint {
     Idle { transport: Transport, connections: usize },
     /// Memory of one more idle I/O queue of depth 128.
     Queue { transport: Transport },
+}
+
+/// A disk that is handed to other programs: 4 KiB at depth 32, from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shim {
+    pub(crate) server: Server,
+    pub(crate) rw: Rw,
+}
+
+/// What hands it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Server {
+    /// `ringfab nbd`.
+    Nbd,
+    /// nbdkit's memory plugin.
+    Nbdkit,
+    /// qemu-nbd, with a file on tmpfs.
+    QemuNbd,
+    /// `ringfab fuse`.
+    Fuse,
+    /// bindfs, which passes everything on to a file on tmpfs.
+    Bindfs,
+}
+
+/// A disk alone: 4 KiB at random places around the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Disk {
+    pub(crate) tool: Tool,
+    pub(crate) medium: Medium,
+    pub(crate) rw: Rw,
+    pub(crate) depth: u16,
+}
+
+/// Who works on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tool {
+    /// The crate that the target has for it.
+    Ours,
+    /// fio with io_uring, fixed buffers and registered files.
+    Fio,
+}
+
+/// What the disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// The file that the file namespace is on.
+    File,
+    /// A loop device over that file, itself around the page cache.
+    Loop,
 }
 
 /// How capsules and data travel.
@@ -144,6 +195,8 @@ impl fmt::Display for Case {
             Self::Raw(raw) => raw.fmt(f),
             Self::Fabric(fabric) => fabric.fmt(f),
             Self::Footprint(footprint) => footprint.fmt(f),
+            Self::Shim(shim) => shim.fmt(f),
+            Self::Disk(disk) => disk.fmt(f),
         }
     }
 }
@@ -197,6 +250,33 @@ impl fmt::Display for Footprint {
             }
             Self::Queue { transport } => write!(f, "footprint queue {} depth 128", transport.name()),
         }
+    }
+}
+
+impl fmt::Display for Shim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = match self.server {
+            Server::Nbd => "nbd ringfab",
+            Server::Nbdkit => "nbd nbdkit",
+            Server::QemuNbd => "nbd qemu-nbd",
+            Server::Fuse => "fuse ringfab",
+            Server::Bindfs => "fuse bindfs",
+        };
+        write!(f, "shim {server} {} 4k depth 32", self.rw.name())
+    }
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tool = match self.tool {
+            Tool::Ours => "ringfab",
+            Tool::Fio => "fio",
+        };
+        let medium = match self.medium {
+            Medium::File => "file",
+            Medium::Loop => "loop",
+        };
+        write!(f, "disk {medium} {tool} {} 4k depth {}", self.rw.name(), self.depth)
     }
 }
 

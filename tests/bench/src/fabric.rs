@@ -59,7 +59,7 @@ impl Target {
             let mut lines = text.lines().map(str::to_owned);
             Some([lines.next()?, lines.next()?])
         };
-        let service = Service::start(command, TARGET_CORE, &path("log"), || addresses().is_some())?;
+        let service = Service::start(command, Some(TARGET_CORE), &path("log"), || addresses().is_some())?;
         let addresses = addresses().context("two addresses in the ready file")?;
         Ok(Self { service, addresses, _folder: folder })
     }

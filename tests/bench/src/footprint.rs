@@ -114,7 +114,7 @@ fn hold(setup: &Setup, target: &Target, transport: Transport, count: usize, queu
     }
     command.arg("--ready-file").arg(&ready);
     let log = folder.path().join("log");
-    let service = Service::start(command, INITIATOR_CORE, &log, || ready.exists())?;
+    let service = Service::start(command, Some(INITIATOR_CORE), &log, || ready.exists())?;
     let last_ms = fs::read_to_string(&ready)?.parse().context("a time")?;
     Ok(Held { service, last_ms, _folder: folder })
 }

@@ -4,8 +4,10 @@
 mod bars;
 mod case;
 mod compare;
+mod disks;
 mod fabric;
 mod facts;
+mod fio;
 mod footprint;
 mod hold;
 mod measure;
@@ -16,6 +18,7 @@ mod report;
 mod run;
 mod sample;
 mod service;
+mod shims;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -67,12 +70,12 @@ struct RunArgs {
     /// Rounds of all cases; 5, or 3 in the short form
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// How long each case runs in each round
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 400)]
-    time: u64,
-    /// How long each runs before
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 150)]
-    warmup: u64,
+    /// How long each case runs in each round; 400, or 250 in the short form
+    #[arg(long, value_name = "MILLISECONDS")]
+    time: Option<u64>,
+    /// How long each runs before that; 150, or 100 in the short form
+    #[arg(long, value_name = "MILLISECONDS")]
+    warmup: Option<u64>,
     /// Only cases whose name contains one of these
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
@@ -125,15 +128,17 @@ fn extent(quick: bool) -> Extent {
 fn run(args: &RunArgs) -> Result<()> {
     let own = std::env::current_exe().context("where this program is")?;
     let beside = || own.parent().map(PathBuf::from).context("a folder");
+    let (rounds, time_ms, warmup_ms) = if args.quick { (3, 250, 100) } else { (5, 400, 150) };
+    let mut facts = Facts::gather(args.date.clone());
+    facts.rounds = args.rounds.unwrap_or(rounds);
+    facts.time_ms = args.time.unwrap_or(time_ms);
+    facts.warmup_ms = args.warmup.unwrap_or(warmup_ms);
     let setup = Setup {
         programs: args.programs.clone().map_or_else(beside, Ok)?,
-        warmup: Duration::from_millis(args.warmup),
-        time: Duration::from_millis(args.time),
+        warmup: Duration::from_millis(facts.warmup_ms),
+        time: Duration::from_millis(facts.time_ms),
         congestion: if args.default_congestion { Congestion::Default } else { Congestion::Cubic },
     };
-    let mut facts = Facts::gather(args.date.clone());
-    facts.rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 5 });
-    (facts.time_ms, facts.warmup_ms) = (args.time, args.warmup);
     facts.congestion_control_used =
         setup.congestion.name().map_or_else(|| facts.congestion_control.clone(), str::to_owned);
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|text| name.contains(text));

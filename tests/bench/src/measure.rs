@@ -13,7 +13,8 @@ use crate::fabric::{NAMESPACE_BYTES, Setup, Target};
 use crate::facts::Facts;
 use crate::run::Run;
 use crate::sample::Sample;
-use crate::{footprint, raw, report};
+use crate::shims::Shims;
+use crate::{disks, footprint, raw, report};
 
 /// Measures every case in every round. One that fails is noted and not tried again; nothing else stops.
 pub(crate) fn all(
@@ -22,7 +23,7 @@ pub(crate) fn all(
     facts: Facts,
     scratch: &Path,
 ) -> Result<Run> {
-    let bench = Bench::new(setup, &cases(0), scratch)?;
+    let mut bench = Bench::new(setup, &cases(0), scratch)?;
     let mut run = Run::new(facts);
     let begun = Instant::now();
     for round in 0..run.facts.rounds {
@@ -48,6 +49,7 @@ pub(crate) fn all(
 /// What cases need besides themselves; what none of them needs is not there.
 struct Bench<'a> {
     setup: &'a Setup,
+    shims: Shims,
     target: Option<Target>,
     /// What the file namespace is on.
     file: Option<NamedTempFile>,
@@ -55,25 +57,34 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(setup: &'a Setup, cases: &[Case], scratch: &Path) -> Result<Self> {
+        let shim = |case: &Case| matches!(case, Case::Shim(_));
         let of = |wanted| move |case: &Case| matches!(case, Case::Fabric(one) if one.namespace == wanted);
         if cases.iter().all(|case| matches!(case, Case::Raw(_))) {
-            return Ok(Self { setup, target: None, file: None });
+            return Ok(Self { setup, shims: Shims::default(), target: None, file: None });
         }
-        let file = scratch_file(scratch, cases.iter().any(of(Namespace::File)))?;
+        let disk = |case: &Case| matches!(case, Case::Disk(_));
+        let file_is_read = cases.iter().any(of(Namespace::File)) || cases.iter().any(disk);
+        let file = scratch_file(scratch, file_is_read)?;
         let target = Target::start(setup, file.path())?;
-        if cases.iter().any(of(Namespace::Memory)) {
+        if cases.iter().any(of(Namespace::Memory)) || cases.iter().any(shim) {
             target.fill_memory(setup)?;
         }
-        Ok(Self { setup, target: Some(target), file: Some(file) })
+        Ok(Self { setup, shims: Shims::default(), target: Some(target), file: Some(file) })
     }
 
-    fn measure(&self, case: &Case) -> Result<Sample> {
+    fn file(&self) -> Result<&Path> {
+        Ok(self.file.as_ref().context("a file")?.path())
+    }
+
+    fn measure(&mut self, case: &Case) -> Result<Sample> {
         match case {
             Case::Raw(case) => raw::measure(case, self.setup.warmup, self.setup.time),
-            Case::Footprint(case) => {
-                footprint::measure(self.setup, case, self.file.as_ref().context("a file")?.path())
-            }
+            Case::Footprint(case) => footprint::measure(self.setup, case, self.file()?),
+            Case::Disk(case) => disks::measure(self.setup, case, self.file()?),
             Case::Fabric(case) => self.target.as_ref().context("a target")?.measure(self.setup, case),
+            Case::Shim(case) => {
+                self.shims.measure(self.setup, self.target.as_ref().context("a target")?, case)
+            }
         }
     }
 }

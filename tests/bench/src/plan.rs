@@ -1,6 +1,9 @@
 //! Which cases a run has, as data.
 
-use crate::case::{Case, Congestion, Fabric, Footprint, Namespace, Raw, Rw, Shape, Sizes, Transport};
+use crate::case::{
+    Case, Congestion, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Server, Shape, Shim, Sizes, Tool,
+    Transport,
+};
 
 /// What travels for a read of 4 KiB: the capsule, and the data with its headers.
 pub(crate) const READ_4K: Sizes = Sizes { request_bytes: 72, response_bytes: 4136 };
@@ -77,6 +80,8 @@ const SHAPES: &[Shape] = &[
     Shape::Stream { write_bytes: STREAM_BYTES },
 ];
 
+/// Ours before what it is held against.
+const SERVERS: &[Server] = &[Server::Nbd, Server::Nbdkit, Server::QemuNbd, Server::Fuse, Server::Bindfs];
 /// Connections of the idle cases.
 const IDLE: &[usize] = &[1, 100, 1000];
 /// Rounds that have the cases without work: they take long and vary little.
@@ -99,7 +104,26 @@ pub(crate) fn cases(extent: Extent, round: usize) -> Vec<Case> {
     };
     let raw = congestions.iter().flat_map(|congestion| SHAPES.iter().map(|shape| raw(*congestion, *shape)));
     let footprints = if round < footprint_rounds { footprints(extent) } else { Vec::new() };
-    raw.chain(rows.iter().flat_map(expand)).chain(footprints).collect()
+    raw.chain(rows.iter().flat_map(expand)).chain(disks(extent)).chain(shims()).chain(footprints).collect()
+}
+
+fn disks(extent: Extent) -> impl Iterator<Item = Case> {
+    let (media, rws, depths): (&[_], &[_], &[u16]) = match extent {
+        Extent::Quick => (&[Medium::File], &[Rw::RandRead], &[32]),
+        Extent::Full => (&[Medium::File, Medium::Loop], RANDOM, &[1, 32, 128]),
+    };
+    media.iter().flat_map(move |medium| {
+        rws.iter().flat_map(move |rw| {
+            depths.iter().flat_map(move |depth| {
+                [Tool::Ours, Tool::Fio]
+                    .map(|tool| Case::Disk(Disk { tool, medium: *medium, rw: *rw, depth: *depth }))
+            })
+        })
+    })
+}
+
+fn shims() -> impl Iterator<Item = Case> {
+    RANDOM.iter().flat_map(|rw| SERVERS.iter().map(|server| Case::Shim(Shim { server: *server, rw: *rw })))
 }
 
 fn footprints(extent: Extent) -> Vec<Case> {

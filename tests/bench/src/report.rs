@@ -57,7 +57,8 @@ fn bar_row(bar: &Bar, run: &Run) -> Vec<String> {
 fn groups(run: &Run) -> Vec<(String, Vec<&Measured>)> {
     let mut groups: Vec<(String, Vec<&Measured>)> = Vec::new();
     for case in &run.cases {
-        let words = if case.name.starts_with("raw") || case.name.starts_with("footprint") { 1 } else { 2 };
+        let words =
+            if ["raw ", "footprint "].iter().any(|begin| case.name.starts_with(begin)) { 1 } else { 2 };
         let title: Vec<&str> = case.name.split(' ').take(words).collect();
         let title = title.join(" ");
         match groups.iter_mut().find(|(known, _)| *known == title) {

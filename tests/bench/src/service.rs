@@ -22,17 +22,21 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts a process on one core, with its errors in a file, and waits until `ready`.
+    /// Starts a process, on one core or where the scheduler likes, with its errors in a file, and waits until `ready`.
     pub(crate) fn start(
         mut command: Command,
-        core: usize,
+        core: Option<usize>,
         log: &Path,
         mut ready: impl FnMut() -> bool,
     ) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let errors = fs::File::create(log).context("a log")?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
-        let child = on_core(core, || command.spawn().with_context(|| format!("start {name}")))?;
+        let mut spawn = || command.spawn().with_context(|| format!("start {name}"));
+        let child = match core {
+            Some(core) => on_core(core, spawn)?,
+            None => spawn()?,
+        };
         let mut this = Self { child, name };
         let deadline = Instant::now() + PATIENCE;
         while !ready() {
@@ -131,7 +135,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new("sleep");
         command.arg("60");
-        let service = Service::start(command, 0, &folder.path().join("log"), || true).expect("it runs");
+        let service = Service::start(command, None, &folder.path().join("log"), || true).expect("it runs");
         let kib = service.resident_kib().expect("a size");
         assert!((1..1 << 20).contains(&kib), "{kib}");
         assert!(service.run_time().expect("a time") < PATIENCE);
@@ -142,7 +146,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new("sh");
         command.args(["-c", "echo no such thing >&2"]);
-        let started = Service::start(command, 0, &folder.path().join("log"), || false);
+        let started = Service::start(command, None, &folder.path().join("log"), || false);
         let error = started.err().expect("it ends").to_string();
         assert!(error.contains("no such thing"), "{error}");
     }
