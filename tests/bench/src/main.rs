@@ -3,6 +3,8 @@
 
 mod bars;
 mod case;
+mod chart;
+mod charts;
 mod compare;
 mod disks;
 mod fabric;
@@ -82,7 +84,7 @@ struct RunArgs {
     /// Keep the system's congestion control on Ringfab's connections instead of cubic, with which the bars are set
     #[arg(long)]
     default_congestion: bool,
-    /// Where to write run.json and report.md
+    /// Where to write run.json, report.md and its charts
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Where to make the file that a namespace is on

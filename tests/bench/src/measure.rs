@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
 use crate::case::{Case, Namespace};
+use crate::charts::charts;
 use crate::fabric::{NAMESPACE_BYTES, Setup, Target};
 use crate::facts::Facts;
 use crate::run::Run;
@@ -105,10 +106,17 @@ fn scratch_file(folder: &Path, written: bool) -> Result<NamedTempFile> {
     Ok(file)
 }
 
-/// Writes the run and its report.
+/// Writes the run, its charts and its report.
 pub(crate) fn keep(run: &Run, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).context("the folder for the report")?;
     let json = serde_json::to_vec_pretty(run).context("make JSON")?;
     fs::write(folder.join("run.json"), json).context("write run.json")?;
-    fs::write(folder.join("report.md"), report::markdown(run)).context("write report.md")
+    let mut drawn = Vec::new();
+    for (name, chart) in charts(run) {
+        if let Some(svg) = chart.svg() {
+            fs::write(folder.join(name), svg).context("write a chart")?;
+            drawn.push((name, chart.title));
+        }
+    }
+    fs::write(folder.join("report.md"), report::markdown(run, &drawn)).context("write report.md")
 }

@@ -7,12 +7,15 @@ use crate::bars::{Bar, Limit, bars};
 use crate::run::{Measured, Run};
 use crate::sample::{Metric, Spread};
 
-/// The whole report.
-pub(crate) fn markdown(run: &Run) -> String {
+/// The whole report. Its charts are files beside it, given by name and title.
+pub(crate) fn markdown(run: &Run, charts: &[(&str, String)]) -> String {
     let mut text = String::from("# Ringfab, measured\n\n");
     text.push_str(&facts(run));
     text.push_str("\n## The bars\n\n");
     text.push_str(&bar_table(run));
+    for (file, title) in charts {
+        let _infallible = write!(text, "\n![{title}]({file})\n");
+    }
     text.push_str("\n## All figures\n\nMedians, with the least and the most of all rounds.\n");
     for (title, cases) in groups(run) {
         let _infallible = write!(text, "\n### {title}\n\n{}", case_table(&cases));
@@ -165,7 +168,8 @@ mod tests {
             sample.set(Metric::P50, value);
             run.add("raw ping-pong 72/4136 cubic".to_owned(), sample);
         }
-        let text = markdown(&run);
+        let text = markdown(&run, &[("a.svg", "A".to_owned())]);
+        assert!(text.contains("![A](a.svg)"), "{text}");
         assert!(text.contains("| raw ping-pong 72/4136 cubic | 2.00 (1.00–3.00) |"), "{text}");
         assert!(text.contains("- a thing: no program"), "{text}");
         assert_eq!(text.matches("NOT RUN").count(), bars().len() + 1);
