@@ -76,7 +76,7 @@ impl Protocol for Connection {
     type Terms = Digests;
 
     /// Small PDUs are received many at a time.
-    const STAGING_BYTES: usize = 64 * 1024;
+    const STAGING_BYTES: usize = 256 * 1024;
 
     fn accepted(key: Key, digests: Digests) -> Self {
         let engine = Engine::controller(controller_config(digests, None));

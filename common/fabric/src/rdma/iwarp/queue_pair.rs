@@ -21,7 +21,7 @@ use crate::stream::{End, Fault, Gather, Protocol, Shared, Want};
 use crate::table::Key;
 
 /// FPDUs whose payload misses at least this many bytes are received straight into their final place.
-const DIRECT_BYTES_MIN: usize = 2048;
+const DIRECT_BYTES_MIN: usize = 16 << 10;
 
 /// What an FPDU has around its ULPDU: length field, padding and CRC.
 const FPDU_OVERHEAD_BYTES: u32 = 2 + 3 + 4;
@@ -188,7 +188,7 @@ impl Protocol for QueuePair {
     type Terms = std::convert::Infallible;
 
     /// One FPDU of the largest size fits, whatever it is.
-    const STAGING_BYTES: usize = 68 * 1024;
+    const STAGING_BYTES: usize = 256 * 1024;
 
     fn accepted(_: Key, terms: Self::Terms) -> Self {
         match terms {}
