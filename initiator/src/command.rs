@@ -8,7 +8,8 @@ use ringfab_spec::SubmissionEntry;
 use crate::request::{AdminData, AdminRequest, IoOperation, IoRequest};
 use crate::wire;
 
-/// A command with everything it takes to send it, also a second time.
+/// A command with everything it takes to send it, also a second time. It passes through many hands, so it is in a box, which
+/// an I/O command has from [`Spare`].
 #[derive(Debug)]
 pub(crate) struct Command {
     /// What goes over the wire, but for the identifier and the data pointer.
@@ -65,7 +66,11 @@ pub(crate) enum Direction {
 
 impl Command {
     /// A command without data.
-    pub(crate) fn new(entry: SubmissionEntry, owner: Owner) -> Self {
+    pub(crate) fn new(entry: SubmissionEntry, owner: Owner) -> Box<Self> {
+        Box::new(Self::plain(entry, owner))
+    }
+
+    fn plain(entry: SubmissionEntry, owner: Owner) -> Self {
         Self {
             entry,
             owner,
@@ -82,16 +87,26 @@ impl Command {
     }
 
     /// This command with data.
-    pub(crate) fn with_data(mut self, direction: Direction, memory: Lease, offset: u32, length: u32) -> Self {
-        (self.direction, self.memory) = (direction, Some(memory));
-        (self.offset, self.length) = (offset, length);
+    pub(crate) fn with_data(
+        mut self: Box<Self>,
+        direction: Direction,
+        memory: Lease,
+        offset: u32,
+        length: u32,
+    ) -> Box<Self> {
+        self.set_data(direction, memory, offset, length);
         self
     }
 
+    fn set_data(&mut self, direction: Direction, memory: Lease, offset: u32, length: u32) {
+        (self.direction, self.memory) = (direction, Some(memory));
+        (self.offset, self.length) = (offset, length);
+    }
+
     /// The command of an I/O request, for a namespace with blocks of `block_bytes`.
-    pub(crate) fn from_io(request: IoRequest, block_bytes: u32) -> Self {
+    pub(crate) fn from_io(request: IoRequest, block_bytes: u32, spare: &mut Spare) -> Box<Self> {
         let IoRequest { nsid, tag, operation } = request;
-        let new = |entry| Self::new(entry, Owner::Io(tag));
+        let mut new = |entry| spare.take(entry, Owner::Io(tag));
         match operation {
             IoOperation::Read { lba, nlb, buffer } => {
                 let command = new(wire::read(nsid, lba, nlb));
@@ -119,7 +134,7 @@ impl Command {
     }
 
     /// The command of an admin request.
-    pub(crate) fn from_admin(request: AdminRequest) -> Self {
+    pub(crate) fn from_admin(request: AdminRequest) -> Box<Self> {
         let command = Self::new(request.entry, Owner::Admin(request.tag));
         match request.data {
             AdminData::None => command,
@@ -131,6 +146,35 @@ impl Command {
                 let length = lease.len() as u32;
                 command.with_data(Direction::ToController, lease, 0, length)
             }
+        }
+    }
+}
+
+/// Boxes of commands that have ended, for those to come: most likely one that is still in the cache.
+#[derive(Debug, Default)]
+#[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+pub(crate) struct Spare(Vec<Box<Command>>);
+
+/// The most boxes that are kept: as many as a core's queues usually have outstanding.
+const SPARE_MAX: usize = 4096;
+
+impl Spare {
+    /// A command without data, in a box that was used before if there is one.
+    fn take(&mut self, entry: SubmissionEntry, owner: Owner) -> Box<Command> {
+        match self.0.pop() {
+            Some(mut command) => {
+                *command = Command::plain(entry, owner);
+                command
+            }
+            None => Command::new(entry, owner),
+        }
+    }
+
+    /// Keeps the box of a command that has ended, whose memory was taken out.
+    pub(crate) fn keep(&mut self, command: Box<Command>) {
+        debug_assert!(command.memory.is_none(), "the memory is the submitter's again");
+        if self.0.len() < SPARE_MAX {
+            self.0.push(command);
         }
     }
 }

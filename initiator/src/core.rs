@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor, Time, Token};
 
-use crate::command::{Command, Direction, Owner};
+use crate::command::{Command, Direction, Owner, Spare};
 use crate::error::IoError;
 use crate::reconnect::Random;
 use crate::request::{AdminDone, ControllerId, HostEvent, IoDone};
@@ -19,6 +19,7 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     pub(crate) events: VecDeque<HostEvent>,
     pub(crate) routes: Routes,
+    pub(crate) spare: Spare,
     pub(crate) random: Random,
     pub(crate) resolver: MailboxSender<Resolved>,
 }
@@ -49,16 +50,17 @@ impl Core {
     pub(crate) fn done(
         &mut self,
         controller: ControllerId,
-        command: Command,
+        mut command: Box<Command>,
         result: Result<ringfab_spec::CompletionEntry, IoError>,
     ) {
-        let (buffer, source) = match (command.direction, command.memory) {
+        let (buffer, source) = match (command.direction, command.memory.take()) {
             // The transport lets go of it before it reports the response, or the end of the connection.
             (Direction::ToHost, Some(lease)) => (lease.into_unique().ok(), None),
             (_, memory) => (None, memory),
         };
         let event = match command.owner {
             Owner::Io(tag) => {
+                self.spare.keep(command);
                 HostEvent::IoDone(IoDone { controller, tag, result: result.map(drop), buffer, source })
             }
             Owner::Admin(tag) => HostEvent::AdminDone(AdminDone { controller, tag, result, buffer }),

@@ -8,6 +8,7 @@ use ringfab_fabric::tcp::{TcpConfig, TcpStack};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
 
+use crate::command::Spare;
 use crate::controller::Controller;
 use crate::core::{Core, OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Resolved, Routes};
 use crate::namespace::{ControllerInfo, Namespace};
@@ -64,6 +65,7 @@ impl Host {
             pool,
             events: VecDeque::with_capacity(EVENTS_MIN),
             routes: Routes::default(),
+            spare: Spare::default(),
             random: Random::new(config.seed),
             resolver,
         };

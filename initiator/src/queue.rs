@@ -12,7 +12,7 @@ use crate::transport::{Connect, Endpoint, NotSent, Transport, Transports};
 #[derive(Debug)]
 pub(crate) struct Queue {
     qid: u16,
-    slots: SlotTable<Command>,
+    slots: SlotTable<Box<Command>>,
     ring: SubmissionRing,
     transport: Transport,
     /// Commands that the controller can receive before it has answered one.
@@ -91,15 +91,11 @@ impl Queue {
     ///
     /// # Errors
     /// Gives the command back, as it was.
-    #[expect(
-        clippy::result_large_err,
-        reason = "the command comes back by value, since nothing allocates here"
-    )]
     pub(crate) fn send(
         &mut self,
         transports: &mut Transports,
-        command: Command,
-    ) -> Result<u16, (Command, NotSent)> {
+        command: Box<Command>,
+    ) -> Result<u16, (Box<Command>, NotSent)> {
         if !self.has_room() {
             return Err((command, if self.alive { NotSent::Busy } else { NotSent::Ended }));
         }
@@ -117,16 +113,12 @@ impl Queue {
     ///
     /// # Errors
     /// The rule that the controller broke; the queue is of no further use.
-    #[expect(
-        clippy::result_large_err,
-        reason = "the command comes back by value, since nothing allocates here"
-    )]
     pub(crate) fn answer(
         &mut self,
         transports: &mut Transports,
         entry: &CompletionEntry,
         invalidated: Option<u32>,
-    ) -> Result<Command, (Option<Command>, Violation)> {
+    ) -> Result<Box<Command>, (Option<Box<Command>>, Violation)> {
         let Some(mut command) = self.slots.take(entry.cid.get()) else {
             return Err((None, "a response to a command that is not outstanding"));
         };
@@ -142,7 +134,7 @@ impl Queue {
     }
 
     /// Takes a command that will have no answer; the controller reaches its memory no more.
-    pub(crate) fn pop(&mut self, transports: &mut Transports) -> Option<Command> {
+    pub(crate) fn pop(&mut self, transports: &mut Transports) -> Option<Box<Command>> {
         let mut command = self.slots.pop()?;
         self.transport.withdraw(transports, &mut command);
         Some(command)
@@ -155,7 +147,10 @@ impl Queue {
 
     /// A command whose answer is overdue.
     pub(crate) fn overdue(&mut self, now: Time) -> Option<(u16, &mut Command)> {
-        self.slots.iter_mut().find(|(_, command)| command.deadline <= now)
+        self.slots
+            .iter_mut()
+            .map(|(cid, command)| (cid, &mut **command))
+            .find(|(_, command)| command.deadline <= now)
     }
 
     /// Ends the connection.

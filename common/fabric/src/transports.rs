@@ -50,7 +50,7 @@ impl Transports {
 
     /// Whether the core may sleep in its ring.
     pub fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
-        self.rnic.may_sleep(reactor)
+        self.rnic.may_sleep(reactor) && self.tcp.may_sleep()
     }
 
     /// Ends a connection: what was posted before is still sent. Its last event follows.

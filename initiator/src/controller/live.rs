@@ -28,7 +28,7 @@ impl Controller {
             Err(reason) => return Err(Refused { reason, request }),
         };
         self.wrote |= !matches!(request.operation, IoOperation::Read { .. } | IoOperation::Flush);
-        let mut command = Command::from_io(request, block_bytes);
+        let mut command = Command::from_io(request, block_bytes, &mut core.spare);
         command.order = self.order;
         self.order += 1;
         if self.failing {
@@ -128,7 +128,7 @@ impl Controller {
     }
 
     /// Sends an admin command, or lets it wait for room.
-    pub(super) fn send_admin(&mut self, core: &mut Core, mut command: Command) {
+    pub(super) fn send_admin(&mut self, core: &mut Core, mut command: Box<Command>) {
         if command.owner != Owner::AsyncEvent {
             command.deadline = core.now() + self.options.timeouts.admin;
             self.watch(command.deadline);
@@ -173,7 +173,7 @@ impl Controller {
         }
     }
 
-    fn answered(&mut self, core: &mut Core, command: Command, entry: &CompletionEntry) {
+    fn answered(&mut self, core: &mut Core, command: Box<Command>, entry: &CompletionEntry) {
         let status = entry.status();
         match command.owner {
             Owner::Io(_) => {
@@ -188,7 +188,7 @@ impl Controller {
                 self.admin_room(core);
             }
             Owner::Sequence => {
-                self.sequence_answered(core, command, entry);
+                self.sequence_answered(core, *command, entry);
                 self.admin_room(core);
             }
             Owner::KeepAlive => self.kept_alive(core, status),
@@ -197,7 +197,7 @@ impl Controller {
         }
     }
 
-    fn io_answered(&mut self, core: &mut Core, command: Command, entry: &CompletionEntry) {
+    fn io_answered(&mut self, core: &mut Core, command: Box<Command>, entry: &CompletionEntry) {
         let Some(mut command) = self.whole(core, command) else { return };
         let status = entry.status();
         if status.is_success() {
@@ -217,7 +217,7 @@ impl Controller {
 
     /// The command, if its memory is whole again. A response that overtook its data would let the controller write into
     /// memory that is the caller's already.
-    fn whole(&mut self, core: &mut Core, command: Command) -> Option<Command> {
+    fn whole(&mut self, core: &mut Core, command: Box<Command>) -> Option<Box<Command>> {
         let arriving = command.direction == Direction::ToHost
             && command.memory.as_ref().is_some_and(|lease| !lease.is_unique());
         if !arriving {
@@ -229,7 +229,7 @@ impl Controller {
     }
 
     /// Keeps a command whose answer does not count: I/O for a replay, an admin command to be told of its end.
-    pub(super) fn keep(&mut self, command: Option<Command>) {
+    pub(super) fn keep(&mut self, command: Option<Box<Command>>) {
         let Some(command) = command else { return };
         match command.owner {
             Owner::Io(_) => self.waiting.push_back(command),

@@ -56,11 +56,12 @@ pub(crate) struct Controller {
     /// Where the search for a queue with room begins.
     queue_next: usize,
     /// I/O that waits for room or for a connection, in order.
-    waiting: VecDeque<Command>,
+    waiting: VecDeque<Box<Command>>,
     /// I/O that was told to try again a little later.
-    held: Vec<Command>,
+    #[expect(clippy::vec_box, reason = "they come from a queue of boxes, and go back there")]
+    held: Vec<Box<Command>>,
     /// Admin commands that wait for room.
-    admin_waiting: VecDeque<Command>,
+    admin_waiting: VecDeque<Box<Command>>,
     /// Memory of the sequence's commands, so that they never wait for the pool.
     scratch: Option<Lease>,
     task: Option<Task>,

@@ -387,7 +387,7 @@ impl Controller {
         scratch
     }
 
-    fn send_sequence(&mut self, core: &mut Core, qid: u16, mut command: Command) {
+    fn send_sequence(&mut self, core: &mut Core, qid: u16, mut command: Box<Command>) {
         command.deadline = core.now() + self.options.timeouts.admin;
         self.watch(command.deadline);
         let Some(queue) = self.queue_mut(qid) else { return };

@@ -97,12 +97,13 @@ impl Core {
     /// # Errors
     /// Only when the ring itself is broken.
     pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
-        let wait = if self.env.transports.may_sleep(&mut self.env.reactor) { wait } else { Wait::No };
-        self.env.reactor.turn(wait)?;
+        // The last turn may have given back buffers that a transport waits for.
+        let resumed = self.env.transports.poll(&mut self.env.reactor);
+        let may_sleep = !resumed && self.env.transports.may_sleep(&mut self.env.reactor);
+        self.env.reactor.turn(if may_sleep { wait } else { Wait::No })?;
         while let Some(completion) = self.env.reactor.next_completion() {
             self.dispatch(completion);
         }
-        self.env.transports.poll(&mut self.env.reactor);
         self.handle_events();
         while let Some(message) = self.inbox.try_receive() {
             self.on_message(message);

@@ -268,13 +268,12 @@ impl Providers {
         self.iwarp.poll(reactor) | found
     }
 
-    #[cfg_attr(not(feature = "verbs"), expect(clippy::unused_self, reason = "the software RNIC always may"))]
     pub(super) fn may_sleep(&mut self, _reactor: &mut Reactor) -> bool {
         #[cfg(feature = "verbs")]
         if let Some(verbs) = &mut self.verbs {
-            return verbs.may_sleep(_reactor);
+            return verbs.may_sleep(_reactor) && self.iwarp.may_sleep();
         }
-        true
+        self.iwarp.may_sleep()
     }
 
     #[inline]

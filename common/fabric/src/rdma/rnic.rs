@@ -284,6 +284,7 @@ impl Rnic {
     /// Those of [`Reactor::turn`].
     pub fn turn(&mut self, reactor: &mut Reactor, wait: Wait) -> io::Result<()> {
         self.flush(reactor);
+        let wait = if self.may_sleep(reactor) { wait } else { Wait::No };
         reactor.turn(wait)?;
         while let Some(completion) = reactor.next_completion() {
             self.on_completion(reactor, completion);

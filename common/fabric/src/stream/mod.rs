@@ -34,7 +34,7 @@ use ringfab_reactor::{DetachedSocket, ListenerId, Reactor};
 use crate::table::Key;
 
 pub(crate) use listener::Listen;
-pub(crate) use receive::{Place, Want};
+pub(crate) use receive::{Place, TURN_EVENTS, Want};
 pub(crate) use shared::{Shared, StreamConfig};
 pub(crate) use table::{Adopted, Streams};
 pub use teardown::DisconnectReason;

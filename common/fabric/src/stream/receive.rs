@@ -12,6 +12,10 @@ use super::{DisconnectReason, Fault, Protocol, Shared};
 /// part of the next large data would land there and be copied.
 const BEHIND_DIRECT_BYTES: usize = 512;
 
+/// How many events a protocol takes in before it lets them be acted on. With all that a large receive may bring, the two ends
+/// would work by turns, each waiting for the other's whole queue; with fewer, a send would be for too little.
+pub(crate) const TURN_EVENTS: usize = 32;
+
 /// Where a protocol wants the next bytes.
 #[derive(Debug)]
 pub(crate) enum Want {
@@ -22,6 +26,8 @@ pub(crate) enum Want {
     Place(Place),
     /// Nowhere, before the pool has a buffer again.
     Buffer,
+    /// Nowhere yet: what it has taken in is enough for one turn, and shall be acted on before the rest of what is there.
+    Turn,
 }
 
 /// Memory to be filled from the stream.
@@ -94,13 +100,17 @@ impl<P: Protocol> Stream<P> {
                 self.paused = true;
                 shared.paused.push_back(self.key);
             }
+            Ok(Want::Turn) => {
+                self.paused = true;
+                shared.yielded.push_back(self.key);
+            }
             Err(fault) => return self.on_fault(shared, reactor, fault),
         }
         self.mark_dirty(shared);
         self.check_drained(shared, reactor);
     }
 
-    /// Tries again to find a buffer, if one is waited for. Returns whether there was one.
+    /// Goes on after [`Want::Turn`], or tries again to find a buffer, if one is waited for. Returns whether it went on.
     pub(super) fn resume(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) -> bool {
         if !self.paused {
             return false;

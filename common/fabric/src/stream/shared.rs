@@ -55,6 +55,8 @@ pub(crate) struct Shared<P: Protocol> {
     pub(super) dirty: VecDeque<Key>,
     /// Streams that wait for a buffer, in order.
     pub(super) paused: VecDeque<Key>,
+    /// Streams that go on in the next turn.
+    pub(super) yielded: VecDeque<Key>,
     #[expect(clippy::vec_box, reason = "the reactor takes and gives back the box itself")]
     batches: Vec<Box<SendBatch>>,
     #[expect(clippy::vec_box, reason = "as for the batches")]
@@ -70,6 +72,7 @@ impl<P: Protocol> Shared<P> {
             config,
             dirty: VecDeque::new(),
             paused: VecDeque::new(),
+            yielded: VecDeque::new(),
             batches: Vec::new(),
             receives: Vec::new(),
         }

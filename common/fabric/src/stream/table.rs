@@ -167,15 +167,25 @@ impl<P: Protocol> Streams<P> {
         });
     }
 
-    /// Resumes what waited for buffers. Returns whether something did.
+    /// Resumes what waited for this turn or for buffers. Returns whether something did.
     pub(crate) fn poll(&mut self, reactor: &mut Reactor) -> bool {
         let mut resumed = false;
+        // Who yields once more goes on in the turn after this one.
+        for _ in 0..self.shared.yielded.len() {
+            let Some(key) = self.shared.yielded.pop_front() else { break };
+            resumed |= self.with(reactor, key, Stream::resume).is_some();
+        }
         // Once around: who finds no buffer keeps its place, but not one with another pool from being served.
         for _ in 0..self.shared.paused.len() {
             let Some(key) = self.shared.paused.pop_front() else { break };
             resumed |= self.with(reactor, key, Stream::resume).unwrap_or(false);
         }
         resumed
+    }
+
+    /// Whether something goes on without a completion: the next turn must not wait for one.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.shared.yielded.is_empty()
     }
 
     /// The next event, in the order of each connection.

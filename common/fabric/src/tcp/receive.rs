@@ -22,7 +22,11 @@ impl Connection {
         if !self.reserve() {
             return Ok(Want::Buffer);
         }
+        let enough = shared.events.len() + stream::TURN_EVENTS;
         loop {
+            if shared.events.len() >= enough {
+                return Ok(Want::Turn);
+            }
             // The header of the first capsule is for who adopts the connection.
             if self.arriving && self.engine.agreed().is_some() {
                 return Ok(Want::Staging { bytes_max: CapsuleCmd::SIZE });

@@ -205,6 +205,11 @@ impl TcpStack {
         self.streams.poll(reactor)
     }
 
+    /// Whether the core may sleep in its ring. While received bytes wait for the next turn it may not.
+    pub fn may_sleep(&self) -> bool {
+        !self.streams.is_busy()
+    }
+
     /// The next event, in the order of each connection.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {

@@ -169,6 +169,10 @@ impl Device {
         self.queue_pairs.poll(reactor)
     }
 
+    pub(crate) fn may_sleep(&self) -> bool {
+        !self.queue_pairs.is_busy()
+    }
+
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.queue_pairs.next_event().or_else(|| self.arrivals.next_event())

@@ -7,7 +7,7 @@ use ringfab_proto::iwarp::{self as proto, EngineError, Placement, TerminateCode}
 use super::message::Segment;
 use super::queue_pair::{Core, QueuePair, fault};
 use super::regions::Handle;
-use crate::stream::{Fault, Place, Shared, Want};
+use crate::stream::{Fault, Place, Shared, TURN_EVENTS, Want};
 
 impl QueuePair {
     /// Feeds the engine until it wants more.
@@ -22,7 +22,11 @@ impl QueuePair {
         {
             return Ok(Want::Buffer);
         }
+        let enough = shared.events.len() + TURN_EVENTS;
         loop {
+            if shared.events.len() >= enough {
+                return Ok(Want::Turn);
+            }
             let Some(engine) = &mut self.engine else { return Ok(Want::Staging { bytes_max: usize::MAX }) };
             let (input, base) = (&staging[unread.clone()], unread.start);
             let step = engine.receive(input, &mut shared.core.regions.table).map_err(fault)?;
