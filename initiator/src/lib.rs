@@ -33,4 +33,4 @@ pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,
     IoRequest, Refused, SubmitError,
 };
-pub use url::{HostName, Provider, Transport, Url, UrlError};
+pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};

@@ -10,10 +10,12 @@
 //! | `keepalive` | keep-alive timeout in seconds, 0 for off |
 //! | `crc` | `on` or `off`: whether we ask for MPA CRCs |
 //! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
-//! | `congestion` | the congestion control of the kernel's TCP, over TCP |
-//! | `dscp` | the class of service of what is sent, 0 to 63, over TCP |
-//! | `usertimeout` | how long what was sent may stay unacknowledged before the connection is given up, in seconds, over TCP |
-//! | `tcpkeepalive` | how long a connection is idle before TCP looks whether the other end is there, in seconds, over TCP |
+//! | `congestion` | the congestion control of the kernel's TCP |
+//! | `dscp` | the class of service of what is sent, 0 to 63 |
+//! | `usertimeout` | how long what was sent may stay unacknowledged before the connection is given up, in seconds |
+//! | `tcpkeepalive` | how long a connection is idle before TCP looks whether the other end is there, in seconds |
+//!
+//! The last four are for the kernel's TCP: over NVMe/TCP, and under the software RNIC. An RDMA device has nothing of them.
 
 mod encoding;
 
@@ -55,6 +57,8 @@ pub struct Url {
     /// Whether we ask for MPA CRCs.
     pub crc: Option<bool>,
     /// What only NVMe/TCP has.
+    pub digests: DigestOptions,
+    /// What the kernel's TCP is asked for.
     pub tcp: TcpOptions,
 }
 
@@ -67,13 +71,18 @@ pub enum Transport {
     Tcp,
 }
 
-/// What only an address of NVMe/TCP can say.
+/// The digests of NVMe/TCP: what only its addresses can say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DigestOptions {
+    /// Header digests.
+    pub header: bool,
+    /// Data digests.
+    pub data: bool,
+}
+
+/// What is asked of the kernel's TCP, below NVMe/TCP or the software RNIC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// Header digests.
-    pub header_digest: bool,
-    /// Data digests.
-    pub data_digest: bool,
     /// Congestion control by name; the system's default when none.
     pub congestion: Option<String>,
     /// Differentiated Services Code Point of what is sent.
@@ -121,8 +130,8 @@ pub enum UrlError {
     Encoding(String),
     /// An option that does not exist.
     #[error(
-        "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive; for RDMA provider and crc; for \
-         TCP hdgst, ddgst, congestion, dscp, usertimeout and tcpkeepalive"
+        "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive, congestion, dscp, usertimeout and \
+         tcpkeepalive; for RDMA provider and crc; for TCP hdgst and ddgst"
     )]
     Option(String),
     /// An option given twice.
@@ -163,6 +172,7 @@ impl Url {
             depth: None,
             keep_alive_s: None,
             crc: None,
+            digests: DigestOptions::default(),
             tcp: TcpOptions::default(),
         }
     }
@@ -176,7 +186,7 @@ impl Url {
             transport,
             provider: if same { self.provider } else { other.provider },
             crc: self.crc.filter(|_| same),
-            tcp: if same { self.tcp.clone() } else { other.tcp },
+            digests: if same { self.digests } else { other.digests },
             ..self.clone()
         }
     }
@@ -201,7 +211,7 @@ impl Url {
     fn takes(&self, name: &str) -> bool {
         let wanted = match name {
             "provider" | "crc" => Transport::Rdma,
-            "hdgst" | "ddgst" | "congestion" | "dscp" | "usertimeout" | "tcpkeepalive" => Transport::Tcp,
+            "hdgst" | "ddgst" => Transport::Tcp,
             _ => self.transport,
         };
         wanted == self.transport
@@ -242,11 +252,11 @@ impl Url {
                 set(&mut self.crc, "crc", crc)
             }
             "hdgst" => {
-                self.tcp.header_digest = choose("hdgst", value, ON_OR_OFF, &SWITCH)?;
+                self.digests.header = choose("hdgst", value, ON_OR_OFF, &SWITCH)?;
                 Ok(())
             }
             "ddgst" => {
-                self.tcp.data_digest = choose("ddgst", value, ON_OR_OFF, &SWITCH)?;
+                self.digests.data = choose("ddgst", value, ON_OR_OFF, &SWITCH)?;
                 Ok(())
             }
             "dscp" => {
@@ -274,8 +284,8 @@ impl Url {
         push("depth", self.depth.map(|depth| depth.to_string()));
         push("keepalive", self.keep_alive_s.map(|seconds| seconds.to_string()));
         push("crc", self.crc.map(|crc| if crc { "on" } else { "off" }.to_owned()));
-        push("hdgst", self.tcp.header_digest.then(|| "on".to_owned()));
-        push("ddgst", self.tcp.data_digest.then(|| "on".to_owned()));
+        push("hdgst", self.digests.header.then(|| "on".to_owned()));
+        push("ddgst", self.digests.data.then(|| "on".to_owned()));
         push("congestion", self.tcp.congestion.clone());
         push("dscp", self.tcp.dscp.map(|dscp| dscp.to_string()));
         push("usertimeout", self.tcp.user_timeout_s.map(|seconds| seconds.to_string()));

@@ -14,7 +14,7 @@ use ringfab_fabric::rdma::{
     SendRequest, Slice, Work,
 };
 use ringfab_memory::{ClassLayout, Lease, Pool, PoolUsage};
-use ringfab_reactor::{Reactor, ReactorConfig, Wait};
+use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait};
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SglDescriptor, SubmissionEntry, rdma_cm};
 
 pub use association::{Association, CC_ENABLE};
@@ -144,6 +144,7 @@ impl RawHost {
             attributes,
             private_data,
             timeout: Duration::from_secs(5),
+            socket: SocketOptions::default(),
         };
         let connecting = self.rnic.connect(&mut self.reactor, &parameters).expect("a connection on its way");
         self.wait_for("an answer to the connection", |event| match event {

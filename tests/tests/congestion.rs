@@ -2,10 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use ringfab_fabric::rdma::RnicConfig;
-use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, HostIdentity};
-use ringfab_memory::ClassLayout;
-use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait};
 use ringfab_tests::{TestTarget, have, not_run, run_bounded};
 
 fn setting(name: &str) -> String {
@@ -18,28 +14,6 @@ fn algorithms() -> Option<(String, String)> {
     let allowed = setting("tcp_allowed_congestion_control");
     let other = allowed.split_whitespace().find(|name| *name != default)?.to_owned();
     Some((other, default))
-}
-
-/// A host that is attached, whose connections ask for an algorithm.
-fn attached(target: &TestTarget, congestion: Option<String>) -> Host {
-    let reactor = ReactorConfig { entries: 64, spin: Duration::ZERO, descriptors_max: 64 };
-    let pool = vec![ClassLayout { buffer_bytes: 65_536, count: 8 }];
-    let socket = SocketOptions { congestion, ..SocketOptions::default() };
-    let rnic = RnicConfig { socket, ..RnicConfig::new(0, [5; 32]) };
-    let config = HostConfig { pool, rnic, seed: 5 };
-    let mut host = Host::new(Reactor::new(&reactor).expect("a ring"), config).expect("a host");
-    let url = target.url("");
-    let identity = HostIdentity::for_url(&url).expect("an identity");
-    host.attach(ConnectOptions::new(url, identity));
-    let begun = Instant::now();
-    loop {
-        match host.next_event() {
-            Some(HostEvent::Ready { .. }) => return host,
-            Some(other) => panic!("{other:?}"),
-            None => host.turn(Wait::Event).expect("a turn"),
-        }
-        assert!(begun.elapsed() < Duration::from_secs(10), "never ready");
-    }
 }
 
 /// The algorithms of the connections whose port on one end is the target's.
@@ -64,15 +38,17 @@ fn each_end_uses_the_congestion_control_that_it_was_told_and_leaves_the_other_al
     let two = |name: &String| vec![name.clone(); 2];
 
     let target = TestTarget::with_listener(&format!("congestion = {other:?}"), namespace);
-    let host = attached(&target, None);
+    let controller = target.attach_with("");
     assert_eq!(in_use("sport", &target, &known), two(&other), "the listener's");
     assert_eq!(in_use("dport", &target, &known), two(&default));
-    drop((host, target));
+    controller.detach().expect("detached");
+    drop(target);
 
     let target = TestTarget::start(namespace);
-    let _host = attached(&target, Some(other.clone()));
+    let controller = target.attach_with(&format!("&congestion={other}"));
     assert_eq!(in_use("dport", &target, &known), two(&other), "the connections'");
     assert_eq!(in_use("sport", &target, &known), two(&default));
+    controller.detach().expect("detached");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use ringfab_fabric::rdma::{
     Access, ConnectParameters, Event, Inline, ListenParameters, ProviderChoice, QueuePairId, Slice, Work,
 };
 use ringfab_memory::{Buffer, Lease};
+use ringfab_reactor::SocketOptions;
 
 /// The largest transfer.
 const BYTES_MAX: usize = 1 << 20;
@@ -57,7 +58,14 @@ impl End {
         let mut node = Node::new(1, LAYOUT).map_err(|error| error.to_string())?;
         let attributes = node.attributes(node.domain);
         let (private_data, timeout) = (&b""[..], Duration::from_secs(10));
-        let parameters = ConnectParameters { address, provider, attributes, private_data, timeout };
+        let parameters = ConnectParameters {
+            address,
+            provider,
+            attributes,
+            private_data,
+            timeout,
+            socket: SocketOptions::default(),
+        };
         let connecting = node.rnic.connect(&mut node.reactor, &parameters);
         let queue_pair = connecting.map_err(|error| error.to_string())?;
         node.until("a connection", |event| matches!(event, Event::Established { .. }).then_some(()))?;

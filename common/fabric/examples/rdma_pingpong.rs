@@ -53,7 +53,7 @@ impl Core {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         pin_current_thread(core % cores).expect("a core");
         let config = ReactorConfig { entries: 256, spin: Duration::from_micros(100), descriptors_max: 64 };
-        let rnic = RnicConfig { crc, socket: socket_options(), ..RnicConfig::new(1, [core as u8; 32]) };
+        let rnic = RnicConfig { crc, ..RnicConfig::new(1, [core as u8; 32]) };
         let layout = [ClassLayout { buffer_bytes: bytes.max(8192), count: DEPTH_MAX + 8 }];
         Self {
             reactor: Reactor::new(&config).expect("a ring"),
@@ -141,6 +141,7 @@ fn measure(address: SocketAddr, bytes: usize, time: Duration, crc: bool) {
         attributes,
         private_data: b"",
         timeout,
+        socket: socket_options(),
     };
     let queue_pair = core.rnic.connect(&mut core.reactor, &parameters).expect("connecting");
     while !matches!(core.rnic.next_event(), Some(Event::Established { .. })) {

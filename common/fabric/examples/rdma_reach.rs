@@ -20,6 +20,7 @@ use ringfab_fabric::rdma::{
     QueuePairId, RemoteBuffer, Slice, Work,
 };
 use ringfab_memory::Lease;
+use ringfab_reactor::SocketOptions;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -76,6 +77,7 @@ impl Pair {
             attributes,
             private_data: b"reach",
             timeout: Duration::from_secs(5),
+            socket: SocketOptions::default(),
         };
         let Node { rnic, reactor, .. } = &mut self.attacker;
         let here = rnic.connect(reactor, &parameters).map_err(|error| error.to_string())?;

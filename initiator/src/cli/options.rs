@@ -14,8 +14,9 @@ use super::quantity::{Limit, Span};
 /// Where the controller is, and how to attach it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConnectArgs {
-    /// nvme+rdma://HOST[:PORT]/[NQN][?ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&crc=on|off], or
-    /// nvme+tcp://HOST[:PORT]/[NQN][?...&hdgst=on|off&ddgst=on|off&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S]
+    /// nvme+rdma://HOST[:PORT]/[NQN][?OPTIONS&provider=NAME&crc=on|off], or
+    /// nvme+tcp://HOST[:PORT]/[NQN][?OPTIONS&hdgst=on|off&ddgst=on|off], where OPTIONS are
+    /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S
     pub(crate) url: Url,
     #[command(flatten)]
     pub(crate) tuning: Tuning,

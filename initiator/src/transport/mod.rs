@@ -11,7 +11,7 @@ use std::time::Duration;
 use ringfab_fabric::rdma::{DisconnectReason, ProtectionDomain};
 pub(crate) use ringfab_fabric::{Endpoint, Transports};
 use ringfab_memory::Pool;
-use ringfab_reactor::Reactor;
+use ringfab_reactor::{Reactor, SocketOptions};
 use ringfab_spec::CompletionEntry;
 
 use crate::command::Command;
@@ -66,6 +66,21 @@ pub(crate) struct Connect<'a> {
     pub(crate) size: u16,
     pub(crate) pool: &'a Pool,
     pub(crate) timeout: Duration,
+}
+
+impl Connect<'_> {
+    /// What the address asks of the kernel's TCP.
+    fn socket_options(&self) -> SocketOptions {
+        let options = &self.url.tcp;
+        let seconds = |count: Option<u16>| count.map(|count| Duration::from_secs(count.into()));
+        SocketOptions {
+            congestion: options.congestion.clone(),
+            dscp: options.dscp,
+            user_timeout: seconds(options.user_timeout_s),
+            keep_alive: seconds(options.keep_alive_s),
+            ..SocketOptions::default()
+        }
+    }
 }
 
 /// Why a command was not sent. It is as it was before.

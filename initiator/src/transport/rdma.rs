@@ -90,6 +90,7 @@ impl RdmaQueue {
             attributes,
             private_data: private_data.as_bytes(),
             timeout: to.timeout,
+            socket: to.socket_options(),
         };
         let queue_pair = rnic.connect(reactor, &parameters)?;
         Ok(Self { queue_pair, in_capsule_bytes_max: 0 })

@@ -2,13 +2,12 @@
 //! behind it. Longer data are sent when the controller asks for them, and come without asking.
 
 use std::io;
-use std::time::Duration;
 
 use ringfab_fabric::rdma::Slice;
 use ringfab_fabric::tcp::{
     ConnectError, ConnectParameters, ConnectionId, Digests, Event as TcpEvent, SubmitData, TcpStack,
 };
-use ringfab_reactor::{Reactor, SocketOptions};
+use ringfab_reactor::Reactor;
 use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{CompletionEntry, Status};
 
@@ -76,18 +75,12 @@ impl TcpQueue {
     /// # Errors
     /// When there is no connection left or the system has no socket.
     pub(super) fn connect(tcp: &mut TcpStack, reactor: &mut Reactor, to: &Connect<'_>) -> io::Result<Self> {
-        let options = &to.url.tcp;
+        let digests = to.url.digests;
         let parameters = ConnectParameters {
             address: to.address,
-            digests: Digests::default().with_header(options.header_digest).with_data(options.data_digest),
+            digests: Digests::default().with_header(digests.header).with_data(digests.data),
             commands_max: to.size - 1,
-            socket: SocketOptions {
-                congestion: options.congestion.clone(),
-                dscp: options.dscp,
-                user_timeout: options.user_timeout_s.map(|seconds| Duration::from_secs(seconds.into())),
-                keep_alive: options.keep_alive_s.map(|seconds| Duration::from_secs(seconds.into())),
-                ..SocketOptions::default()
-            },
+            socket: to.socket_options(),
             timeout: to.timeout,
         };
         let connection = tcp.connect(reactor, &parameters)?;

@@ -28,19 +28,16 @@ fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take
     let url = parse(text).expect("a valid address");
     assert_eq!(url.transport, Transport::Tcp);
     let congestion = Some("cubic".to_owned());
-    let expected = TcpOptions {
-        header_digest: true,
-        data_digest: true,
-        congestion,
-        dscp: Some(26),
-        user_timeout_s: Some(30),
-        keep_alive_s: Some(15),
-    };
+    assert_eq!(url.digests, DigestOptions { header: true, data: true });
+    let expected =
+        TcpOptions { congestion, dscp: Some(26), user_timeout_s: Some(30), keep_alive_s: Some(15) };
     assert_eq!(url.tcp, expected);
     assert_eq!(url.to_string(), text);
     assert_eq!(url.with_transport(Transport::Tcp), url);
     let other = url.with_transport(Transport::Rdma).to_string();
-    assert_eq!(other, "nvme+rdma://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2");
+    // Below the software RNIC there is TCP, too.
+    let tcp = "congestion=cubic&dscp=26&usertimeout=30&tcpkeepalive=15";
+    assert_eq!(other, format!("nvme+rdma://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&{tcp}"));
 }
 
 #[test]
@@ -87,7 +84,7 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+tcp://a/?crc=on", "there is no option `crc`"),
         ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst`"),
         ("nvme+tcp://a/?hdgst=1", "option hdgst: `1` is not `on` or `off`"),
-        ("nvme+rdma://a/?tcpkeepalive=1", "there is no option `tcpkeepalive`"),
+        ("nvme+rdma://a/?tcpkeepalive=0", "option tcpkeepalive: `0` is not a number of seconds"),
         ("nvme+tcp://a/?usertimeout=0", "option usertimeout: `0` is not a number of seconds from 1 to 3600"),
         ("nvme+tcp://a/?tcpkeepalive=3601", "option tcpkeepalive: `3601` is not a number of seconds"),
         ("nvme+tcp://a/?congestion=", "option congestion: `` is not the name"),

@@ -72,15 +72,15 @@ impl Target {
     /// Address of a namespace.
     pub(crate) fn url(&self, setup: &Setup, transport: Transport, digests: bool, nsid: u32) -> String {
         let state = if digests { "on" } else { "off" };
+        let congestion = setup.congestion.name().map(|name| format!("&congestion={name}"));
+        let congestion = congestion.unwrap_or_default();
         match transport {
             Transport::Rdma => {
                 let address = &self.addresses[0];
-                format!("nvme+rdma://{address}/{NQN}?ns={nsid}&provider=iwarp&crc={state}")
+                format!("nvme+rdma://{address}/{NQN}?ns={nsid}&provider=iwarp&crc={state}{congestion}")
             }
             Transport::Tcp => {
                 let address = &self.addresses[1];
-                let congestion = setup.congestion.name().map(|name| format!("&congestion={name}"));
-                let congestion = congestion.unwrap_or_default();
                 format!("nvme+tcp://{address}/{NQN}?ns={nsid}&hdgst={state}&ddgst={state}{congestion}")
             }
         }

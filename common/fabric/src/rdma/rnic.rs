@@ -27,8 +27,6 @@ pub struct RnicConfig {
     pub mpa_revision: u8,
     /// The largest FPDU to send, in bytes.
     pub fpdu_bytes_max: u32,
-    /// Socket options of every connection that we make.
-    pub socket: SocketOptions,
     /// The longest that an MPA exchange may take.
     pub handshake_timeout: Duration,
     /// How long a disconnect may take: for what was posted to be sent, and for the peer to close.
@@ -53,7 +51,6 @@ impl RnicConfig {
             crc: true,
             mpa_revision: 2,
             fpdu_bytes_max: 65_536,
-            socket: SocketOptions::default(),
             handshake_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(2),
             queue_pairs_max: 4096,
@@ -96,6 +93,8 @@ pub struct ConnectParameters<'a> {
     pub private_data: &'a [u8],
     /// Bound on the whole, TCP connection and MPA exchange.
     pub timeout: Duration,
+    /// Options of the software RNIC's socket. Devices have none.
+    pub socket: SocketOptions,
 }
 
 /// A listener to open.

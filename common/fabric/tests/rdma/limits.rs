@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ringfab_fabric::rdma::{Access, ConnectParameters, ProviderChoice, Work};
+use ringfab_reactor::SocketOptions;
 
 use crate::support::{End, Pair, config, pattern, send_work, slice};
 
@@ -68,6 +69,7 @@ fn the_table_of_queue_pairs_is_a_limit_at_both_ends() {
         attributes,
         private_data: b"",
         timeout,
+        socket: SocketOptions::default(),
     };
     assert!(pair.host.rnic.connect(&mut pair.host.reactor, &parameters).is_err());
     pair.host.send(first, 1, b"alive");
@@ -86,6 +88,7 @@ fn a_message_that_no_buffer_of_the_pool_could_hold_is_a_mistake_at_the_start() {
         attributes,
         private_data: b"",
         timeout,
+        socket: SocketOptions::default(),
     };
     assert!(pair.host.rnic.connect(&mut pair.host.reactor, &parameters).is_err());
 }
@@ -103,6 +106,7 @@ fn private_data_beyond_the_frame_is_a_mistake_at_the_start() {
             attributes,
             private_data: &said,
             timeout,
+            socket: SocketOptions::default(),
         };
         assert_eq!(pair.host.rnic.connect(&mut pair.host.reactor, &parameters).is_ok(), fits, "{length}");
     }

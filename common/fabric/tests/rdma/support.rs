@@ -12,7 +12,7 @@ use ringfab_fabric::rdma::{
     RnicConfig, SendRequest, Slice, Work,
 };
 use ringfab_memory::{Buffer, ClassLayout, Lease, Pool};
-use ringfab_reactor::{Reactor, ReactorConfig, Wait};
+use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait};
 
 /// The `owner` of every RNIC here.
 pub(crate) const OWNER: u8 = 7;
@@ -95,8 +95,14 @@ impl Node {
         attributes: QueuePairAttributes,
     ) -> QueuePairId {
         let timeout = Duration::from_secs(3);
-        let parameters =
-            ConnectParameters { address, provider: ProviderChoice::Iwarp, attributes, private_data, timeout };
+        let parameters = ConnectParameters {
+            address,
+            provider: ProviderChoice::Iwarp,
+            attributes,
+            private_data,
+            timeout,
+            socket: SocketOptions::default(),
+        };
         self.rnic.connect(&mut self.reactor, &parameters).expect("a connection on its way")
     }
 

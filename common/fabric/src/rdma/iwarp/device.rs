@@ -86,13 +86,12 @@ impl Device {
         reactor: &mut Reactor,
         parameters: &ConnectParameters<'_>,
     ) -> io::Result<QueuePairId> {
-        let ConnectParameters { address, attributes, private_data, timeout, .. } = parameters;
+        let ConnectParameters { address, attributes, private_data, timeout, socket, .. } = parameters;
         check(attributes)?;
         let config = &self.queue_pairs.shared.core.config;
         let opening = Opening::connect(config, attributes, private_data)?;
-        let socket = config.socket.clone();
         let make = |key| QueuePair::new(key, *address, attributes.clone(), opening);
-        let made = self.queue_pairs.connect(reactor, (*address, &socket), *timeout, make);
+        let made = self.queue_pairs.connect(reactor, (*address, socket), *timeout, make);
         made.map(queue_pair_id)
     }
 
