@@ -155,10 +155,13 @@ impl Command {
 #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
 pub(crate) struct Spare(Vec<Box<Command>>);
 
-/// The most boxes that are kept: as many as a core's queues usually have outstanding.
-const SPARE_MAX: usize = 4096;
-
 impl Spare {
+    /// Makes sure that there are `count`, for a controller that may have so many outstanding.
+    pub(crate) fn provide(&mut self, count: usize) {
+        let unused = || Command::new(SubmissionEntry::zeroed(), Owner::Abort);
+        self.0.extend((self.0.len()..count).map(|_| unused()));
+    }
+
     /// A command without data, in a box that was used before if there is one.
     fn take(&mut self, entry: SubmissionEntry, owner: Owner) -> Box<Command> {
         match self.0.pop() {
@@ -170,10 +173,10 @@ impl Spare {
         }
     }
 
-    /// Keeps the box of a command that has ended, whose memory was taken out.
+    /// Keeps the box of a command that has ended, whose memory was taken out, unless there are enough.
     pub(crate) fn keep(&mut self, command: Box<Command>) {
         debug_assert!(command.memory.is_none(), "the memory is the submitter's again");
-        if self.0.len() < SPARE_MAX {
+        if self.0.len() < self.0.capacity() {
             self.0.push(command);
         }
     }

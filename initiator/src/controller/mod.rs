@@ -121,6 +121,7 @@ impl Controller {
         let depth = usize::from(options.depth_wanted()) * usize::from(options.queues_wanted());
         let capacity = options.waiting_max + depth;
         core.events.reserve(capacity + ADMIN_WAITING_MAX);
+        core.spare.provide(depth);
         let mut this = Self {
             id,
             peer: options.url.peer(),

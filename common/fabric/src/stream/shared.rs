@@ -72,7 +72,7 @@ impl<P: Protocol> Shared<P> {
             config,
             dirty: VecDeque::new(),
             paused: VecDeque::new(),
-            yielded: VecDeque::new(),
+            yielded: VecDeque::with_capacity(64),
             batches: Vec::new(),
             receives: Vec::new(),
         }
