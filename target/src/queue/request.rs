@@ -106,7 +106,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    fn new() -> Self {
+    /// A free slot with room for so many pieces.
+    fn new(pieces: usize) -> Self {
         Self {
             state: State::Free,
             generation: 0,
@@ -115,7 +116,7 @@ impl Request {
             host: HostMemory::None,
             transfer: Transfer::None,
             length: 0,
-            held: Vec::new(),
+            held: Vec::with_capacity(pieces),
             pending: 0,
             status: Status::SUCCESS,
             location: None,
@@ -146,15 +147,23 @@ impl Request {
     }
 }
 
-/// The requests of one queue: as many as the queue has entries once it is connected, and a few before.
+/// The requests of one queue: as many as the queue has entries once it is connected, and a few before. Slots are made when that
+/// many commands are outstanding for the first time: most queues of most hosts never are as deep as they could be.
 #[derive(Debug)]
 pub(crate) struct Requests {
     slots: Vec<Request>,
     free: Vec<u16>,
+    /// As many slots as there may be.
+    entries: u16,
+    /// Pieces that every slot has room for.
+    pieces: usize,
     /// Which command identifiers are in use.
     cids: Identifiers,
     counts: [u32; State::COUNT],
 }
+
+/// How many slots are made at a time.
+const SLOTS_AT_ONCE: u16 = 16;
 
 /// The command identifiers in use: a bit for each that there can be would be most of what a queue costs that has a few
 /// slots only.
@@ -186,14 +195,12 @@ impl Identifiers {
         }
     }
 
-    /// The same with a bit for each, for many slots.
-    fn to_bits(&self) -> BitBox {
+    /// Gets a bit for each, for many slots.
+    fn expect_many(&mut self) {
+        let Self::Few(list) = self else { return };
         let mut bits = BitVec::repeat(false, 1 << 16).into_boxed_bitslice();
-        match self {
-            Self::Few(list) => list.iter().for_each(|cid| bits.set(usize::from(*cid), true)),
-            Self::Bits(old) => bits.copy_from_bitslice(old),
-        }
-        bits
+        list.iter().for_each(|cid| bits.set(usize::from(*cid), true));
+        *self = Self::Bits(bits);
     }
 }
 
@@ -223,30 +230,48 @@ impl Requests {
         let mut counts = [0; State::COUNT];
         counts[State::Free as usize] = u32::from(entries);
         Self {
-            slots: (0..entries).map(|_| Request::new()).collect(),
-            free: (0..entries).rev().collect(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            entries,
+            pieces: 0,
             cids: Identifiers::Few(Vec::new()),
             counts,
         }
     }
 
-    /// Gives the table `entries` slots in all; those that it has stay what they are.
+    /// Lets the table have `entries` slots in all; those that it has stay what they are.
     pub(crate) fn grow(&mut self, entries: u16) {
-        let first = self.slots.len() as u16;
-        self.slots.extend((first..entries).map(|_| Request::new()));
-        let mut free: Vec<u16> = (first..entries).rev().collect();
-        self.counts[State::Free as usize] += free.len() as u32;
-        free.append(&mut self.free);
-        free.reserve_exact(self.slots.len() - free.len());
-        self.free = free;
-        self.cids = Identifiers::Bits(self.cids.to_bits());
+        self.counts[State::Free as usize] += u32::from(entries.saturating_sub(self.entries));
+        self.entries = self.entries.max(entries);
     }
 
     /// Makes room for so many pieces in every slot, so that no command of that size allocates. For a queue that has
     /// connected: one that may never do so gets no more memory than it needs.
     pub(crate) fn reserve_pieces(&mut self, count: usize) {
+        self.pieces = count;
         for request in &mut self.slots {
             request.held.reserve(count);
+        }
+    }
+
+    /// A free slot, made now if all that there are serve a command.
+    fn take_free(&mut self) -> Option<u16> {
+        if self.free.is_empty() {
+            self.make_slots();
+        }
+        self.free.pop()
+    }
+
+    /// Makes some more slots, as far as there may be more.
+    #[cold]
+    fn make_slots(&mut self) {
+        let first = self.slots.len() as u16;
+        let end = self.entries.min(first.saturating_add(SLOTS_AT_ONCE));
+        self.slots.extend((first..end).map(|_| Request::new(self.pieces)));
+        self.free.extend((first..end).rev());
+        self.free.reserve_exact(self.slots.len() - self.free.len());
+        if self.slots.len() > usize::from(SLOTS_AT_ONCE) {
+            self.cids.expect_many();
         }
     }
 
@@ -256,7 +281,7 @@ impl Requests {
         if self.cids.contains(cid) {
             return Err(NoSlot::IdentifierInUse);
         }
-        let index = self.free.pop().ok_or(NoSlot::Full)?;
+        let index = self.take_free().ok_or(NoSlot::Full)?;
         self.cids.insert(cid);
         let request = &mut self.slots[usize::from(index)];
         request.command = *command;
@@ -411,7 +436,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_of_a_request_is_the_one_reported() {
-        let mut request = Request::new();
+        let mut request = Request::new(0);
         request.fail(Failure::invalid_field(40));
         request.fail(Failure::new(Status::INTERNAL_ERROR));
         assert_eq!(request.status.code(), Status::INVALID_FIELD);

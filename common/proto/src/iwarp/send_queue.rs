@@ -82,8 +82,7 @@ impl Wire {
 impl<H: Copy> SendQueue<H> {
     pub(crate) fn new(depth: usize, ord: usize) -> Self {
         Self {
-            // One more for the ready-to-receive message.
-            slots: VecDeque::with_capacity(depth + 1),
+            slots: VecDeque::new(),
             depth,
             first_seq: 0,
             emit_seq: 0,

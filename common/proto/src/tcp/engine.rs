@@ -141,8 +141,13 @@ impl<H: Clone> Engine<H> {
         receiver.capsule_bytes_max = config.capsule_bytes_max;
         receiver.h2c_bytes_max = config.h2c_bytes_max;
         let transfers = Transfers::new(config.transfers_max);
-        let outbox = Outbox::new(2 * usize::from(config.transfers_max));
-        Self { receiver, outbox, role: Role::Controller { config, transfers }, current: None, ended: false }
+        Self {
+            receiver,
+            outbox: Outbox::new(),
+            role: Role::Controller { config, transfers },
+            current: None,
+            ended: false,
+        }
     }
 
     /// The host's end; its ICReq waits to be sent.
@@ -150,7 +155,7 @@ impl<H: Clone> Engine<H> {
         let alignment = usize::from(config.alignment_dwords) * 4;
         let receiver = Receiver::new(Side::Host, alignment, config.direct_bytes_min);
         let commands = Commands::new(config.commands_max, config.r2ts_max);
-        let mut outbox = Outbox::new(2 * usize::from(config.commands_max));
+        let mut outbox = Outbox::new();
         outbox.push_first(config.request().as_bytes());
         Self { receiver, outbox, role: Role::Host { config, commands }, current: None, ended: false }
     }

@@ -104,15 +104,16 @@ pub(super) struct Outbox<H> {
 }
 
 impl<H> Outbox<H> {
-    pub(super) fn new(capacity: usize) -> Self {
+    /// An empty one. It grows to what is outstanding at most; most connections never have that much.
+    pub(super) fn new() -> Self {
         Self {
             first: None,
-            queue: VecDeque::with_capacity(capacity),
+            queue: VecDeque::new(),
             digests: Digests::default(),
             alignment: 4,
             h2c_bytes_max: DATA_BYTES_MAX,
-            emitted: VecDeque::with_capacity(capacity),
-            served: VecDeque::with_capacity(capacity),
+            emitted: VecDeque::new(),
+            served: VecDeque::new(),
         }
     }
 
