@@ -7,6 +7,7 @@ mod listeners;
 mod open;
 mod operations;
 mod queues;
+mod receives;
 mod sockets;
 mod timers;
 mod wait;
@@ -42,7 +43,7 @@ pub(crate) struct Ring {
     queues: ManuallyDrop<Queues>,
     operations: ManuallyDrop<Operations>,
     pools: ManuallyDrop<Vec<Registration>>,
-    /// Receives that are queued behind everything else of their turn.
+    /// Receives that were started and are not in the ring.
     receives: Vec<u64>,
     descriptors: Descriptors,
     timers: Timers,
@@ -213,14 +214,6 @@ impl Ring {
         self.descriptors.begin(descriptor);
         let name = self.operations.insert(Operation { token, descriptor, held });
         self.push(name);
-    }
-
-    /// Queues the receives that were started. They come last, so that what a peer waits for leaves first.
-    fn queue_receives(&mut self) {
-        for index in 0..self.receives.len() {
-            self.push(self.receives[index]);
-        }
-        self.receives.clear();
     }
 
     /// Queues an entry for what remains of an operation.

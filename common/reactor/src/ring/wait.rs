@@ -9,6 +9,9 @@ use crate::{Completion, Payload, Time, Wait};
 /// Looks at shared memory between two looks at the clock while spinning.
 const SPINS_PER_CLOCK: u32 = 32;
 
+/// The same where each look is a system call, too.
+const TRIES_PER_CLOCK: u32 = 2;
+
 /// The clock of [`Time`]: CLOCK_MONOTONIC.
 pub(crate) fn clock() -> Time {
     Time::from_nanos(read_clock(libc::CLOCK_MONOTONIC).as_nanos() as u64)
@@ -31,12 +34,13 @@ impl Ring {
     pub(crate) fn turn(&mut self, wait: Wait) -> io::Result<()> {
         self.turns += 1;
         self.wake.set_turns(self.turns);
-        self.queue_receives();
+        self.sort_receives();
         if wait == Wait::Event && self.is_time_to_sleep() {
             // One system call submits and waits.
             self.sleep()?;
         }
         self.collect()?;
+        self.try_receives();
         // A wake-up is answered by any turn that returns, so it is taken even when there are completions.
         let mut woken = self.wake.take();
         while wait == Wait::Event && self.ready.is_empty() && !woken {
@@ -100,14 +104,17 @@ impl Ring {
         self.sleep()
     }
 
-    /// Looks at shared memory, without a system call, until there is something to collect, a wake-up, a due timer or
-    /// the end of the spin.
+    /// Looks at shared memory and at busy sockets until there is something to collect, a wake-up, a due timer or the end of
+    /// the spin.
     fn spin_until(&mut self, spin_end: Time) {
         let start = self.now;
         let end = spin_end.min(self.timers.next());
+        let looks = if self.receives.is_empty() { SPINS_PER_CLOCK } else { TRIES_PER_CLOCK };
         'spin: while self.now < end {
-            for _ in 0..SPINS_PER_CLOCK {
-                if self.queues.wants_enter() || self.queues.has_completions() || self.wake.is_pending() {
+            for _ in 0..looks {
+                let due =
+                    self.queues.wants_enter() || self.queues.has_completions() || self.wake.is_pending();
+                if due || self.try_receives() {
                     break 'spin;
                 }
                 std::hint::spin_loop();
@@ -119,6 +126,7 @@ impl Ring {
 
     /// Sleeps in the kernel until a completion, a wake-up or the next timer.
     fn sleep(&mut self) -> io::Result<()> {
+        self.queue_receives();
         let deadline = self.timers.next();
         let timeout = (deadline != Time::MAX).then(|| deadline - self.now);
         if self.wake.prepare_sleep() {
