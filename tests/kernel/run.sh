@@ -5,8 +5,9 @@
 #   run.sh [LANE...] [-- SCENARIO...]
 #
 # A lane is DRIVER/PROVIDER: a driver of the kernel under test (siw, rxe) and a provider of ours (iwarp, verbs), or `kernel`
-# for both ends of the kernel's own; or tcp/tcp. A scenario is a file in guest/ without its ending. All of them run
-# when none is named, and in every lane but `kernel` when none is.
+# for both ends of the kernel's own; or tcp/tcp. With `@stable` behind it, the machine has the older kernel of this Debian
+# release, and runs what could differ there. A scenario is a file in guest/ without its ending. All of them run when none
+# is named, and in every lane but `kernel` when none is.
 #
 # The kernel's software drivers have races of their own. What fails runs once more after a fresh boot, and the end says so:
 # a scenario that needs this again and again is broken.
@@ -21,7 +22,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/scripts/lib.sh
 . "$here/../scripts/lib.sh"
 
-LANES=(tcp/tcp siw/iwarp siw/verbs rxe/verbs)
+LANES=(tcp/tcp siw/iwarp siw/verbs rxe/verbs tcp/tcp@stable)
+# What could differ with an older kernel: how its host and its target are spoken with, not what ours do on their own.
+STABLE=(10-discover 11-connect 13-data 14-fio 16-restart 18-reset 20-two-hosts 24-digests 31-transfer 35-two-hosts)
 # One machine leaves a part of two processors idle, two leave nothing.
 AT_ONCE=2
 
@@ -33,7 +36,7 @@ main() {
     done
     [ $# -eq 0 ] || shift
     [ "${#lanes[@]}" -gt 0 ] || lanes=("${LANES[@]}")
-    prepare
+    for lane in "${lanes[@]}"; do prepare "$(kernel_of "$lane")"; done
     find_programs debug
     begin
     lay_out
@@ -54,6 +57,11 @@ folder_of() {
     echo "$TMP/${1/\//-}"
 }
 
+# The kernel that a lane's machine has, as vm.sh calls it.
+kernel_of() {
+    if [[ $1 == *@* ]]; then echo "${1#*@}"; else echo backports; fi
+}
+
 # Runs a lane beside others, and says all of it when it is over.
 run_lane_aside() {
     local folder machine=''
@@ -69,6 +77,7 @@ run_lane_aside() {
 run_lane() {
     local lane=$1 scenarios
     say "$lane"
+    if [[ $# == 1 && $lane == *@stable ]]; then set -- "$lane" "${STABLE[@]}"; fi
     boot "$@" && return
     mapfile -t scenarios < <(not_passed "$@")
     [ "${#scenarios[@]}" -gt 0 ] || return 1
@@ -80,8 +89,8 @@ run_lane() {
 # not_passed LANE [SCENARIO...]: those of the last boot that failed, or were not reached; where the table of commands was
 # wrong, those that write it.
 not_passed() {
-    local lane=$1 scenario scenarios=("${@:2}") results
-    results=$(folder_of "$lane")/guest/results
+    local lane=${1%@*} scenario scenarios=("${@:2}") results
+    results=$(folder_of "$1")/guest/results
     [ $# -gt 1 ] || mapfile -t scenarios < <(basename -s .sh "$here"/guest/[0-9]*.sh)
     for scenario in "${scenarios[@]}"; do
         if [[ $scenario == 1[23]-* ]] && grep -q "^FAIL  $lane commands" "$results"; then
@@ -97,17 +106,18 @@ boot() {
     local status=0 guest
     guest=$(folder_of "$1")/guest
     : >"$guest/results"
-    RINGFAB_VM_SECONDS=${RINGFAB_VM_SECONDS:-1200} "$here/vm.sh" run "$guest" "bash main.sh $*" &
+    RINGFAB_VM_KERNEL=$(kernel_of "$1") RINGFAB_VM_SECONDS=${RINGFAB_VM_SECONDS:-1200} \
+        "$here/vm.sh" run "$guest" "bash main.sh ${1%@*} ${*:2}" &
     machine=$!
     wait "$machine" || status=$?
     keep_logs "$1"
     return "$status"
 }
 
-# The machine, or the word that there is none.
+# The machine with a kernel, or the word that there is none.
 prepare() {
     local status=0
-    "$here/vm.sh" prepare || status=$?
+    RINGFAB_VM_KERNEL=$1 "$here/vm.sh" prepare || status=$?
     case $status in
     0) ;;
     77)

@@ -8,11 +8,13 @@
 # guest's kernel log is left in FOLDER/dmesg. `prepare` exits with 77 where this machine cannot do it;
 # with RINGFAB_REQUIRE_TOOLS, what could be installed and is not is a failure instead.
 #
-# Environment: RINGFAB_VM_CACHE (~/.cache/ringfab-vm), RINGFAB_VM_CPUS (4), RINGFAB_VM_MIB (3072),
-# RINGFAB_VM_SECONDS (1500, then the machine is ended), RINGFAB_VM_ACCEL (tcg,thread=multi; kvm where it works).
+# Environment: RINGFAB_VM_KERNEL (backports; or stable, the older kernel of this release), RINGFAB_VM_CACHE
+# (~/.cache/ringfab-vm), RINGFAB_VM_CPUS (4), RINGFAB_VM_MIB (3072), RINGFAB_VM_SECONDS (1500, then the machine is ended),
+# RINGFAB_VM_ACCEL (tcg,thread=multi; kvm where it works).
 set -euo pipefail
 
-cache=${RINGFAB_VM_CACHE:-${HOME:-/root}/.cache/ringfab-vm}
+kernel=${RINGFAB_VM_KERNEL:-backports}
+cache=${RINGFAB_VM_CACHE:-${HOME:-/root}/.cache/ringfab-vm}/$kernel
 # What the boot image loads before it can see this machine's files; everything else comes from modprobe afterwards.
 early_modules=(virtio_pci 9pnet_virtio 9p overlay)
 here=$(cd "$(dirname "$0")" && pwd)
@@ -41,7 +43,7 @@ prepare() {
     [[ ! -s $cache/release || $(cat "$cache/recipe") != "$recipe" ]] || return 0
     rm -f "$cache/release"
     mkdir -p "$cache"
-    use_backports
+    use_suite
     local release
     release=$(newest_kernel) || lacking "no kernel in $suite"
     unpack_kernel "$release"
@@ -52,11 +54,15 @@ prepare() {
     echo "$release" >"$cache/release"
 }
 
-# An apt of our own for the backports of this release, from the mirror that the machine's apt uses.
-use_backports() {
+# An apt of our own for this release or its backports, from the mirror that the machine's apt uses.
+use_suite() {
     local codename mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg signed=
     codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-    suite=$codename-backports
+    case $kernel in
+    backports) suite=$codename-backports ;;
+    stable) suite=$codename ;;
+    *) echo "vm.sh: no kernel '$kernel'" >&2 && exit 2 ;;
+    esac
     mirror=$(mirror_of "$codename")
     # The machine's own lists may never have been fetched; without them apt does not tell.
     [[ -n $mirror ]] || { apt-get update -qq && mirror=$(mirror_of "$codename"); } || unable "no package lists can be had"
@@ -82,11 +88,13 @@ newest_kernel() {
 unpack_kernel() {
     local release=$1 series deb
     series=$(cut -d. -f1,2 <<<"$release")
-    local version=${release%-amd64}
+    local version=${release%-amd64} kbuild
+    # Named after the series in one release, after the version in another.
+    kbuild=$(apt-cache "${apt_options[@]}" show "linux-headers-$release" | grep -om1 'linux-kbuild-[^ ,]*')
     rm -rf "$cache/debs" "$cache/root"
     mkdir -p "$cache/debs" "$cache/root"
     (cd "$cache/debs" && apt-get "${apt_options[@]}" download "linux-image-$release" "linux-headers-$release" \
-        "linux-headers-$version-common" "linux-kbuild-$version" "linux-source-$series") || lacking "could not fetch the kernel"
+        "linux-headers-$version-common" "$kbuild" "linux-source-$series") || lacking "could not fetch the kernel"
     for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$cache/root"; done
     # Where /lib is its own folder in a package, one place for all makes depmod and modprobe see the same modules.
     if [[ -d $cache/root/lib/modules ]]; then
