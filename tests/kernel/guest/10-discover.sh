@@ -2,13 +2,13 @@
 # The kernel's host asks our discovery controller, and connects to everything that it names.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 start_target
 nvme discover -t "$fabric" -a "$ours" -s 4420 -o json >/tmp/discovery.json
 cat /tmp/discovery.json
 of_this() { jq -r ".records[] | select(.subnqn == \"$nqn\") | \"\(.trtype) \(.adrfam) \(.traddr) \(.trsvcid)\"" "$1"; }
-hidden() { jq '[.records[] | select(.subnqn | endswith("private"))] | length' "$1"; }
+hidden() { grep -c '"subnqn" *: *"[^"]*private"' "$1" || true; }
 expect "the entry" "$(of_this /tmp/discovery.json)" "$fabric ipv4 $ours 4420"
 expect "private subsystems shown to a stranger" "$(hidden /tmp/discovery.json)" 0
 nvme discover -t "$fabric" -a "$ours" -s 4420 -q nqn.2026-11.org.ringfab:friend -o json >/tmp/discovery.json
@@ -20,5 +20,5 @@ wait_for 20 is_block "$nqn" 2
 nvme list -o json >/tmp/list.json
 cat /tmp/list.json
 expect "namespaces of ours that nvme list shows" \
-    "$(jq '[.. | objects | select(.ModelNumber? == "Ringfab under test")] | length' /tmp/list.json)" 2
+    "$(grep -c '"ModelNumber" *: *"Ringfab under test *"' /tmp/list.json)" 2
 nvme disconnect -n "$nqn"

@@ -2,7 +2,7 @@
 # One and four I/O queues, small and large depths (256 is the kernel's own limit); what is refused is refused with its reason.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 private=nqn.2026-11.org.ringfab:private
 start_target

@@ -2,9 +2,9 @@
 # Each I/O command by itself, against what a file says the disk should hold.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 # shellcheck source=tests/kernel/guest/table.sh
-. "$(dirname "$0")/table.sh"
+. "${0%/*}/table.sh"
 
 [[ $provider != verbs ]] || not_here "the controller is the same, and answers so"
 start_target
@@ -58,7 +58,8 @@ data() {
 limits() {
     local block end
     block=$(blockdev --getss "$ns")
-    end=$(nvme id-ns "$ns" -o json | jq .nsze)
+    value_of nsze "$(nvme id-ns "$ns" -o json)"
+    end=$REPLY
     works "the last block" \
         nvme read "$ns" --start-block=$((end - 1)) --block-count=0 --data-size="$block" --data=/tmp/read
     refused "LBA Out of Range" "the block behind it" \
@@ -68,7 +69,7 @@ limits() {
     refused "LBA Out of Range" "behind the end" nvme write-zeroes "$ns" --start-block="$end" --block-count=0
     refused "LBA Out of Range" "behind the end" nvme verify "$ns" --start-block="$end" --block-count=0
     refused "LBA Out of Range" "behind the end" nvme copy "$ns" --sdlba=0 --slbs="$end" --blocks=0
-    refused "Invalid Command Opcode" "reserved" nvme io-passthru "$ns" --opcode=0x7d --namespace-id="$(cat "/sys/class/block/$(basename "$ns")/nsid")"
+    refused "Invalid Command Opcode" "reserved" nvme io-passthru "$ns" --opcode=0x7d --namespace-id="$(<"/sys/class/block/${ns##*/}/nsid")"
     refused "Invalid Command Opcode" "there is none" nvme write-uncor "$ns" --start-block=0 --block-count=0
     refused "Invalid Command Opcode" "there are no reservations" nvme resv-report "$ns" --numd=16
 }

@@ -2,7 +2,7 @@
 # Verified loads of several sizes and patterns on several queues.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 start_target
 connect -i 4
@@ -10,8 +10,8 @@ verified "$ns1" --rw=randwrite --bs=4k --iodepth=32 --size=2m
 verified "$ns1" --rw=write --bs=128k --iodepth=8 --size=8m
 
 # From a block to the maximum transfer, which the kernel uses only when it is told to.
-name=$(basename "$ns1")
-longest_kib=$(cat "/sys/block/$name/queue/max_hw_sectors_kb")
+name=${ns1##*/}
+longest_kib=$(<"/sys/block/$name/queue/max_hw_sectors_kb")
 ((longest_kib > 1000)) || fail "the longest transfer is $longest_kib KiB"
 echo "$longest_kib" >"/sys/block/$name/queue/max_sectors_kb"
 verified "$ns1" --rw=randrw --bsrange="512-${longest_kib}k" --bs_unaligned=0 --blockalign=512 --iodepth=16 --size=12m

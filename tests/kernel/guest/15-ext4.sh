@@ -2,20 +2,20 @@
 # A file system on our namespace, used by many at once, checked, and found again over a new connection.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 start_target
 connect -i 4
 mkfs.ext4 -q -F "$ns1"
 mkdir -p /tmp/mounted
 mount -o discard "$ns1" /tmp/mounted
-python3 "$out/files.py" use /tmp/mounted /tmp/files.json 3 150
+python3 -IS "$out/files.py" use /tmp/mounted /tmp/files.json 3 150
 fstrim -v /tmp/mounted
 umount /tmp/mounted
 fsck.ext4 -f -n "$ns1"
 nvme disconnect -n "$nqn"
 connect -i 1
 mount -o ro "$ns1" /tmp/mounted
-python3 "$out/files.py" check /tmp/mounted /tmp/files.json
+python3 -IS "$out/files.py" check /tmp/mounted /tmp/files.json
 umount /tmp/mounted
 no_io_errors

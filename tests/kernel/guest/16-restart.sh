@@ -3,7 +3,7 @@
 # of the load fails or is lost.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 start_target
 connect -i 2 -c 1 -l 60

@@ -2,7 +2,7 @@
 # An idle connection stays; a host that is cut off under a load is noticed by both ends, and comes back.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 start_target
 connect -i 2 -k 2 -c 1 -l 60

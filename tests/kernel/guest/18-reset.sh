@@ -2,7 +2,7 @@
 # Resets, idle and under load, and disconnects under load.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 start_target
 may_warn "resetting controller"

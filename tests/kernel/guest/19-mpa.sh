@@ -3,7 +3,7 @@
 # reads outstanding, peer-to-peer mode, and a refusal that says why.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 only iwarp "MPA is spoken by our own RNIC only"
 

@@ -2,7 +2,7 @@
 # The kernel's host and two of ours on one target at once, each with a verified load.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 start_target
 connect -i 2

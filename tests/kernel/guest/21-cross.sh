@@ -2,7 +2,7 @@
 # A provider of ours at each end, over the same link: RDMA device and software RNIC, both ways round.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 only verbs "the lane with verbs has both providers"
 [[ $driver == siw ]] || not_here "the software RNIC speaks iWARP, which $driver does not"
@@ -18,7 +18,7 @@ for of_target in iwarp verbs; do
     far=("${target[@]}")
     start_target
     ringfab discover "nvme+rdma://$ours:4420?provider=$provider"
-    expect "I/O queues" "$(ringfab --json list "$(own_url "$nqn" queues=4)" | jq .controller.queues)" 4
+    has queues 4 "$(ringfab --json list "$(own_url "$nqn" queues=4)")"
     bench "$(own_url "$nqn" "ns=1&queues=4&depth=16")" --rw randrw --bs 4k --size 16M --time 2s
     bench "$(own_url "$nqn" "ns=1&queues=1&depth=8")" --rw randrw --bs 512 --size 4M --time 1s
     bench "$(own_url "$nqn" "ns=1&queues=1&depth=4")" --rw write --bs 128k --size 16M --time 2s

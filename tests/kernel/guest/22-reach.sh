@@ -2,7 +2,7 @@
 # A peer tries to reach memory that it may not, through the device; what it can do is what SECURITY.md says.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 only verbs "the software RNIC is tried where it needs no kernel"
 [[ $driver == rxe ]] || not_here "$driver has no memory windows: a peer keeps what it was given until the connection ends"

@@ -2,7 +2,7 @@
 # SEND, WRITE and READ in every size between our provider and the driver of this lane, and rping with it.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 only_rdma
 only iwarp 'what speaks here is the driver at both ends'

@@ -2,7 +2,7 @@
 # Header and data digests, alone and together, with the kernel's host at our target and our host at the kernel's.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 only tcp "digests are NVMe/TCP's"
 start_target

@@ -2,7 +2,7 @@
 # Namespaces that come, grow and go while the kernel works on another one.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 [[ $provider != verbs ]] || not_here "how data move makes no difference to this"
 
@@ -12,7 +12,8 @@ manage() {
 }
 
 has_bytes() {
-    [[ $(blockdev --getsize64 "$(namespace "$nqn" "$1")" 2>/dev/null) == "$2" ]]
+    find_namespace "$nqn" "$1"
+    [[ $(blockdev --getsize64 "$found" 2>/dev/null) == "$2" ]]
 }
 
 is_gone() {
@@ -30,13 +31,15 @@ for round in 1 2; do
     manage namespace add /tmp/added.img --subsystem "$nqn" --nsid 3 --page-cache
     wait_for 20 is_block "$nqn" 3
     wait_for 20 has_bytes 3 $((32 << 20))
-    verified "$(namespace "$nqn" 3)" --rw=randwrite --bs=4k --iodepth=8 --size=1m
+    find_namespace "$nqn" 3
+    verified "$found" --rw=randwrite --bs=4k --iodepth=8 --size=1m
     manage namespace resize 3 --subsystem "$nqn" --size 48MiB
     wait_for 20 has_bytes 3 $((48 << 20))
     # Without a word to the target, which looks from time to time.
     truncate -s 64M /tmp/added.img
     wait_for 20 has_bytes 3 $((64 << 20))
-    verified "$(namespace "$nqn" 3)" --rw=randwrite --bs=4k --iodepth=8 --offset=63m --size=1m
+    find_namespace "$nqn" 3
+    verified "$found" --rw=randwrite --bs=4k --iodepth=8 --offset=63m --size=1m
     manage status
     manage namespace remove 3 --subsystem "$nqn"
     wait_for 20 is_gone 3

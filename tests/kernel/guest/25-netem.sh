@@ -3,7 +3,7 @@
 # repeats packets. The connections stay.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 only tcp "what a link does to packets shows in how a stream arrives; in the other lanes drivers are in between"
 start_target

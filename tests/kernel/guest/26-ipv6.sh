@@ -2,7 +2,7 @@
 # IPv6, for both roles: a listener on one address and on all of them, and discovery that names what was asked.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 only tcp "the RDMA lanes have devices for IPv4"
 ours4=$ours ours=fd00:9::1 theirs=fd00:9::2

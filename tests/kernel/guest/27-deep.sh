@@ -4,7 +4,7 @@
 # One short round of them, and with RINGFAB_LOAD_SECONDS rounds that fill the queue for that long.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 only tcp "the kernel's queues are this deep over TCP only"
 start_target
@@ -14,8 +14,8 @@ echo 240 >$timeout_s
 may_warn 'long keepalive RTT'
 connect -i 1 -Q 1024 -k 30
 echo 30 >$timeout_s
-expect "entries of a queue, zero's based" "$(cat "/sys/class/nvme/$controller/sqsize")" 1023
-echo 1024 >"/sys/block/$(basename "$ns1")/queue/max_sectors_kb"
+expect "entries of a queue, zero's based" "$(<"/sys/class/nvme/$controller/sqsize")" 1023
+echo 1024 >"/sys/block/${ns1##*/}/queue/max_sectors_kb"
 verified "$ns1" --rw=randwrite --bs=4k --iodepth=1024 --size=8m
 
 # What is written at once may not overlap; it is read by four jobs at once, each of which compares all of it.
@@ -25,7 +25,8 @@ large_transfers() {
     fio --name=load --filename="$ns1" --rw=randread --bs=1m --numjobs=4 --iodepth="$1" --size="$1m" --direct=1 \
         --ioengine=libaio --verify=crc32c --verify_fatal=1 --group_reporting --output-format=json >/tmp/fio.json ||
         { cat /tmp/fio.json; fail "what was written was not read back"; }
-    expect "transfers" "$(sed -n '/^{/,$p' /tmp/fio.json | jq '.jobs[0].read.total_ios')" $((4 * $1))
+    value_of total_ios "$(sed '1,/"read" :/d' /tmp/fio.json)"
+    expect "transfers" "$REPLY" $((4 * $1))
 }
 
 mebibytes=64

@@ -2,7 +2,7 @@
 # Our initiator looks at the kernel's target, whose names need not have the usual form.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 start_kernel_target "$nqn"
 start_subsystem testnqn
@@ -12,13 +12,13 @@ grep -q "$nqn" /tmp/found
 grep -q testnqn /tmp/found
 ringfab list "$(url "$nqn")"
 ringfab list "$(url testnqn hostnqn=testhost)"
-expect model "$(ringfab --json id-ctrl "$(url "$nqn")" | jq -r .mn | xargs)" Linux
-expect blocks "$(ringfab --json id-ns "$(url "$nqn" ns=1)" | jq .nsze)" $((256 * 2048))
+has mn Linux "$(ringfab --json id-ctrl "$(url "$nqn")")"
+has nsze $((256 * 2048)) "$(ringfab --json id-ns "$(url "$nqn" ns=1)")"
 ringfab smart "$(url "$nqn")"
 
 echo "--- connecting again and again"
 for _ in {1..5}; do
-    expect "I/O queues" "$(ringfab --json list "$(url "$nqn" queues=4)" | jq .controller.queues)" 4
+    has queues 4 "$(ringfab --json list "$(url "$nqn" queues=4)")"
 done
 
 echo "--- refused"

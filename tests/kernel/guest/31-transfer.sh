@@ -2,7 +2,7 @@
 # Our initiator writes and reads the kernel's target, with each in-capsule size; the disk itself is compared.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # load QUEUES DEPTH OPTIONS...: the kernel's target must be given room for a long read also where the queue is short.
 load() {

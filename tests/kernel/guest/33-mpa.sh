@@ -2,7 +2,7 @@
 # The corners of connection establishment with siw as the side that accepts.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 only iwarp "MPA is spoken by our own RNIC only"
 start_kernel_target "$nqn"

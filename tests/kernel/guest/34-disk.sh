@@ -2,7 +2,7 @@
 # The kernel's target as a disk, by our NBD server: verified loads, trim, zeroes, a file system.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 modprobe nbd nbds_max=1
 rm -f /tmp/nbd.ready
@@ -22,7 +22,7 @@ cmp -n $((1 << 20)) /dev/zero <(dd if=/dev/nbd0 bs=1M skip=1 count=1 iflag=direc
 mkfs.ext4 -q -F /dev/nbd0
 mkdir -p /tmp/mounted
 mount -o discard /dev/nbd0 /tmp/mounted
-python3 "$out/files.py" use /tmp/mounted /tmp/files.json 2 100
+python3 -IS "$out/files.py" use /tmp/mounted /tmp/files.json 2 100
 umount /tmp/mounted
 nbd-client -d /dev/nbd0
 kill -TERM $server
@@ -30,5 +30,5 @@ wait $server
 echo 3 >/proc/sys/vm/drop_caches
 fsck.ext4 -f -n /dev/nullb0
 mount -o ro /dev/nullb0 /tmp/mounted
-python3 "$out/files.py" check /tmp/mounted /tmp/files.json
+python3 -IS "$out/files.py" check /tmp/mounted /tmp/files.json
 umount /tmp/mounted

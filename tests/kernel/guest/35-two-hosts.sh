@@ -2,7 +2,7 @@
 # Two hosts of ours on the kernel's target at once, each with a verified load of its own part of the disk.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 start_kernel_target "$nqn"
 loads=()

@@ -74,10 +74,10 @@ run_scenario() {
         cat "$logs/clean-up.log" >>"$log"
         echo "could not clean up, the kernel is in no state for other scenarios" >>"$log"
     fi
-    cp "$target_log" "$logs/$name.target.log"
+    cp "$target_log" "logs/$driver-$provider/$name.target.log"
     kernel_said >"$logs/$name.dmesg"
     what_was_said "$name" >>"$log" || status=1
-    cp -r /tmp/logs/. logs/
+    cp "$logs/$name.dmesg" "logs/$driver-$provider/"
     case $status in
     0) result "PASS  $title ($((SECONDS - started)) s)" ;;
     77) result "SKIP  $title: $(tail -n 1 "$log")" ;;
@@ -92,12 +92,15 @@ run_scenario() {
 
 # Fails when the kernel or our target said what they should not: of the kernel, anything above a notice that is not known.
 what_was_said() {
-    local name=$1 good=true
-    if grep -E '^kern +:(warn|err|crit|alert|emerg)' "$logs/$name.dmesg" | grep -Ev "$harmless" | grep -vEf "$expected"; then
+    local name=$1 good=true warning='kern +:(warn|err|crit|alert|emerg)' said
+    said=$(<"$logs/$name.dmesg")
+    if [[ $said =~ $warning ]] &&
+        grep -E "^$warning" <<<"$said" | grep -Ev "$harmless" | grep -vEf "$expected"; then
         echo "the kernel warns of something unknown"
         good=false
     fi
-    if grep -E "$trouble" "$logs/$name.dmesg"; then
+    if [[ $said =~ $trouble ]]; then
+        grep -E "$trouble" <<<"$said"
         echo "the kernel is in trouble"
         good=false
     fi

@@ -6,7 +6,7 @@
 #   RINGFAB_DRIVER     siw, rxe or tcp
 #   RINGFAB_PROVIDER   iwarp or verbs, tcp for NVMe/TCP; kernel where both ends are the kernel's own
 set -Eeuo pipefail
-trap 'echo "$(basename "$0"), line $LINENO: $BASH_COMMAND"' ERR
+trap 'echo "${0##*/}, line $LINENO: $BASH_COMMAND"' ERR
 
 driver=${RINGFAB_DRIVER:?}
 provider=${RINGFAB_PROVIDER:?}
@@ -30,6 +30,35 @@ expected=$logs/expected
 . "$out/ours.sh"
 # shellcheck source=tests/kernel/guest/theirs.sh
 . "$out/theirs.sh"
+
+# --- What the shell does itself: under emulation a process costs as much as thousands of reads ------------------------
+
+exec {never}<> <(:)
+
+# pause SECONDS
+pause() {
+    read -rt "$1" -u "$never" || true
+}
+
+# first_line FILE: in REPLY, which is empty where there is no such file.
+first_line() {
+    REPLY=
+    { read -r REPLY <"$1"; } 2>/dev/null || true
+}
+
+# value_of NAME JSON: the first value with that name, in REPLY; a number or a string, without its quotes and last blanks.
+value_of() {
+    REPLY=
+    [[ $2 =~ \"$1\"[[:space:]]*:[[:space:]]*(\"([^\"]*)\"|[-+.0-9a-z]+) ]] || fail "no $1 in: $2"
+    REPLY=${BASH_REMATCH[1]//\"/}
+    REPLY=${REPLY%"${REPLY##*[![:space:]]}"}
+}
+
+# has NAME VALUE JSON: as expect does it.
+has() {
+    value_of "$1" "$3"
+    expect "$1" "$REPLY" "$2"
+}
 
 # --- Assertions ------------------------------------------------------------------------------------------------------
 
@@ -71,13 +100,13 @@ wait_for() {
     shift
     until "$@"; do
         ((SECONDS < end)) || fail "in vain waited for: $*"
-        sleep 0.1
+        pause 0.1
     done
 }
 
 # The kernel's messages of this scenario, with their levels.
 kernel_said() {
-    dmesg -x | tac | sed '/ringfab-scenario/,$d' | tac
+    dmesg -x | awk '/ringfab-scenario/ { n = 0; next } { line[n++] = $0 } END { for (i = 0; i < n; i++) print line[i] }'
 }
 
 # Nothing is undone after this scenario, and no other follows it.

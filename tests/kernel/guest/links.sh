@@ -15,6 +15,9 @@ rxe) far_link=ve2 near_link=ve3 ours=10.9.1.1 theirs=10.9.1.2 together=true ;;
 esac
 if ${together:-false}; then far=(); fi
 
+# There while the link is not as it should be.
+disturbed=/tmp/disturbed
+
 set_up_links() {
     case $driver in
     siw) modprobe siw ;;
@@ -73,6 +76,7 @@ take_down_links() {
 # interface that is down ends the queue pair with which rxe's connection manager speaks, for good (seen with Linux 6.12,
 # also where both ends are the kernel's own).
 cut_near_link() {
+    touch "$disturbed"
     case $driver in
     siw | tcp) ip link set "$near_link" down ;;
     rxe) disturb_link loss 100% ;;
@@ -81,6 +85,7 @@ cut_near_link() {
 
 # The far end goes down; the kernel's device only hears nothing more.
 cut_far_link() {
+    touch "$disturbed"
     case $driver in
     siw | tcp) "${far[@]}" ip link set "$far_link" down ;;
     rxe) disturb_link loss 100% ;;
@@ -90,6 +95,7 @@ cut_far_link() {
 # disturb_link OPTIONS OF netem...: what it does to packets, in both directions. What replaces netem by netem keeps options
 # and counts of the one before.
 disturb_link() {
+    touch "$disturbed"
     calm_link
     "${far[@]}" tc qdisc replace dev "$far_link" root netem "$@"
     tc qdisc replace dev "$near_link" root netem "$@"
@@ -102,6 +108,7 @@ calm_link() {
 
 # Routes go with the link.
 mend_link() {
+    rm -f "$disturbed"
     "${far[@]}" ip link set "$far_link" up
     ip link set "$near_link" up
     calm_link

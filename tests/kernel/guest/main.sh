@@ -13,7 +13,7 @@ results=results
 
 main() {
     local lane=$1 scenarios=("${@:2}")
-    (($# > 1)) || mapfile -t scenarios < <(basename -s .sh [0-9]*.sh)
+    (($# > 1)) || mapfile -t scenarios < <(printf '%s\n' [0-9]*.sh | sed 's/\.sh$//')
     mkdir -p /tmp/logs
     # The folder is the machine's, and may have those of an earlier boot.
     rm -rf logs
@@ -24,6 +24,7 @@ main() {
     modprobe -a ib_uverbs rdma_ucm nvme-rdma nvmet-rdma
     modprobe null_blk nr_devices=0
     RINGFAB_DRIVER=${lane%/*} RINGFAB_PROVIDER=${lane#*/} bash ./lane.sh "${scenarios[@]}"
+    cp -r /tmp/logs/. logs/
     echo "$(count PASS) passed, $(count FAIL) failed, $(count SKIP) are not for their lane"
     (($(count FAIL) == 0 && $(count PASS) > 0))
 }

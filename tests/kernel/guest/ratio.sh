@@ -73,7 +73,8 @@ stop_kernel() {
 
 measure() {
     local who=$1 disk depth kind
-    disk=$(namespace "$nqn" 1)
+    find_namespace "$nqn" 1
+    disk=$found
     for depth in 1 32 128; do
         for kind in randread randwrite; do
             fio --name=load --filename="$disk" --direct=1 --ioengine=io_uring --rw=$kind --bs=4k --iodepth=$depth --time_based \

@@ -12,7 +12,7 @@ works() {
     if "$@" >/tmp/said 2>/tmp/complaints; then
         row "success" "$checked" "$@"
     else
-        wrong "$*" "success" "$(cat /tmp/complaints)"
+        wrong "$*" "success" "$(</tmp/complaints)"
     fi
 }
 
@@ -65,7 +65,12 @@ row() {
     printf '| `%s` | %s | %s |\n' "$command" "$answer" "$checked" >>"$commands"
 }
 
-# said QUERY: of the JSON that the last command said.
+# says NAME VALUE: the JSON that the last command said has this first value of that name.
+says() {
+    has "$1" "$2" "$(</tmp/said)"
+}
+
+# said NAME: that value, in REPLY.
 said() {
-    jq -r "$1" /tmp/said
+    value_of "$1" "$(</tmp/said)"
 }

@@ -10,8 +10,10 @@ connect() {
     find_controller "$nqn"
     wait_for 20 is_block "$nqn" 1
     wait_for 20 is_block "$nqn" 2
-    ns1=$(namespace "$nqn" 1)
-    ns2=$(namespace "$nqn" 2)
+    find_namespace "$nqn" 1
+    ns1=$found
+    find_namespace "$nqn" 2
+    ns2=$found
 }
 
 # find_controller NQN
@@ -19,28 +21,33 @@ find_controller() {
     local folder
     controller=
     for folder in /sys/class/nvme/nvme*; do
-        [[ $(cat "$folder/subsysnqn" 2>/dev/null) != "$1" ]] || controller=$(basename "$folder")
+        first_line "$folder/subsysnqn"
+        [[ $REPLY != "$1" ]] || controller=${folder##*/}
     done
     [[ -n $controller ]] || fail "no controller of $1"
     device=/dev/$controller
 }
 
-# namespace NQN NSID: its block device, whatever order the kernel scanned in.
-namespace() {
+# find_namespace NQN NSID: sets `found` to its block device, whatever order the kernel scanned in.
+find_namespace() {
     local folder
+    found=/dev/none
     for folder in /sys/class/nvme-subsystem/*/nvme*n*; do
-        [[ $(cat "$folder/../subsysnqn" 2>/dev/null) == "$1" ]] || continue
-        [[ $(cat "$folder/nsid" 2>/dev/null) != "$2" ]] || { echo "/dev/$(basename "$folder")"; return; }
+        first_line "$folder/../subsysnqn"
+        [[ $REPLY == "$1" ]] || continue
+        first_line "$folder/nsid"
+        [[ $REPLY != "$2" ]] || found=/dev/${folder##*/}
     done
-    echo /dev/none
 }
 
 is_block() {
-    [[ -b $(namespace "$@") ]]
+    find_namespace "$@"
+    [[ -b $found ]]
 }
 
 is_live() {
-    [[ $(cat "/sys/class/nvme/$controller/state") == live ]]
+    first_line "/sys/class/nvme/$controller/state"
+    [[ $REPLY == live ]]
 }
 
 not_live() {
@@ -59,10 +66,15 @@ verified() {
     echo "--- fio on $disk: $*"
     fio --filename="$disk" --direct=1 --ioengine=libaio --verify=crc32c --verify_fatal=1 --do_verify=1 \
         --group_reporting --output-format=json --name=load "$@" >"$report" || { cat "$report"; fail "fio $*"; }
-    sed -n '/^{/,$p' "$report" |
-        jq -e -c '.jobs[0] | {read: .read.total_ios, written: .write.total_ios, trimmed: .trim.total_ios, error: .error},
-            (.error == 0 and .read.total_ios > 0 and .write.total_ios > 0) | select(. != true)' ||
-        fail "fio did not read back what it wrote"
+    local said read written
+    said=$(<"$report")
+    value_of total_ios "${said#*'"read" :'}"
+    read=$REPLY
+    value_of total_ios "${said#*'"write" :'}"
+    written=$REPLY
+    value_of error "${said#*'"jobs" :'}"
+    echo "read $read, written $written, error $REPLY"
+    ((REPLY == 0 && read > 0 && written > 0)) || fail "fio did not read back what it wrote"
 }
 
 # --- Its target ------------------------------------------------------------------------------------------------------
