@@ -9,13 +9,16 @@
 # with RINGFAB_REQUIRE_TOOLS, what could be installed and is not is a failure instead.
 #
 # Environment: RINGFAB_VM_KERNEL (backports; or stable, the older kernel of this release), RINGFAB_VM_CACHE
-# (~/.cache/ringfab-vm), RINGFAB_VM_CPUS (4), RINGFAB_VM_MIB (3072), RINGFAB_VM_SECONDS (1500, then the machine is ended),
+# (~/.cache/ringfab-vm), RINGFAB_VM_CPUS (2), RINGFAB_VM_MIB (3072), RINGFAB_VM_SECONDS (1500, then the machine is ended),
 # RINGFAB_VM_ACCEL (tcg,thread=multi; kvm where it works).
 set -euo pipefail
 
 kernel=${RINGFAB_VM_KERNEL:-backports}
 cache=${RINGFAB_VM_CACHE:-${HOME:-/root}/.cache/ringfab-vm}/$kernel
 # What the boot image loads before it can see this machine's files; everything else comes from modprobe afterwards.
+often=(bash sh env cat cp mv rm ln ls mkdir rmdir head tail dd cmp diff truncate stat touch timeout sleep tee sort uniq wc cut tr
+    od sync dirname basename mktemp mkfifo sed grep awk tac xargs seq sha256sum nvme jq fio python3 ip tc rdma ss dmesg mount
+    umount mountpoint blkdiscard blockdev fstrim mkfs.ext4 fsck.ext4 modprobe busybox nbd-client rping sysctl tcpdump)
 early_modules=(virtio_pci 9pnet_virtio 9p overlay)
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -82,7 +85,7 @@ mirror_of() {
 
 # The kernel that the metapackage stands for, for instance 6.12.43+deb12-amd64.
 newest_kernel() {
-    apt-cache "${apt_options[@]}" show linux-image-amd64 | sed -n 's/^Depends:.* linux-image-\([0-9][^ ,]*\).*/\1/p;T;q' | grep .
+    apt-cache "${apt_options[@]}" show linux-image-amd64 | sed -n 's/^Depends:.* linux-image-\([0-9][^ ,]*\).*/\1/p' | sort -V | tail -n 1 | grep .
 }
 
 unpack_kernel() {
@@ -90,7 +93,7 @@ unpack_kernel() {
     series=$(cut -d. -f1,2 <<<"$release")
     local version=${release%-amd64} kbuild
     # Named after the series in one release, after the version in another.
-    kbuild=$(apt-cache "${apt_options[@]}" show "linux-headers-$release" | grep -om1 'linux-kbuild-[^ ,]*')
+    kbuild=$(apt-cache "${apt_options[@]}" show "linux-headers-$release" | grep -o 'linux-kbuild-[^ ,]*' | sort -u | tail -n 1)
     rm -rf "$cache/debs" "$cache/root"
     mkdir -p "$cache/debs" "$cache/root"
     (cd "$cache/debs" && apt-get "${apt_options[@]}" download "linux-image-$release" "linux-headers-$release" \
@@ -159,11 +162,13 @@ busybox mount -t sysfs sys /sys
 busybox mount -t devtmpfs dev /dev
 while read -r module; do busybox insmod "/modules/$module"; done </modules/order
 cd /mnt
-busybox mkdir host layer root
+busybox mkdir host layer root out
 share=trans=virtio,version=9p2000.L,msize=524288
 busybox mount -t 9p -o "$share,ro,cache=loose" host host
+busybox mount -t 9p -o "$share,cache=none" out out
 busybox mount -t tmpfs layer layer
 busybox mkdir layer/upper layer/work
+(cd host && busybox cpio -o -H newc </mnt/out/often) 2>/dev/null | (cd layer/upper && busybox cpio -id) 2>/dev/null
 busybox mount -t overlay -o lowerdir=host,upperdir=layer/upper,workdir=layer/work overlay root
 for folder in proc sys dev; do busybox mount --move "/$folder" "root/$folder"; done
 for folder in run tmp; do busybox mount -t tmpfs "$folder" "root/$folder"; done
@@ -174,7 +179,7 @@ busybox mount -t devpts pts root/dev/pts
 busybox mount -t 9p -o "$share,ro,cache=loose" modules root/run/modules
 busybox mkdir -p root/usr/lib/modules
 busybox mount --bind root/run/modules root/usr/lib/modules
-busybox mount -t 9p -o "$share,cache=none" out root/run/out
+busybox mount --move out root/run/out
 exec busybox chroot root /bin/sh /run/out/start
 INIT
 }
@@ -186,8 +191,9 @@ run() {
     [[ -s $cache/release ]] || { echo "vm.sh: prepare first" >&2; exit 2; }
     mkdir -p "$folder"
     folder=$(realpath "$folder")
-    rm -f "$folder"/{log,status,dmesg,console,start}
+    rm -f "$folder"/{log,status,dmesg,console,start,often}
     write_start "$command" >"$folder/start"
+    list_often >"$folder/often"
     : >"$folder/log"
     boot "$folder" &
     local machine=$!
@@ -203,10 +209,29 @@ run() {
     return "$(cat "$folder/status")"
 }
 
+# Files that the guest copies into its memory before anything else: programs that scenarios start again and again, with
+# their libraries, but for the largest. Every file that is opened elsewhere takes several messages to this machine, and on a busy one each of
+# them takes milliseconds.
+list_often() {
+    local program programs=() files=(/etc/{ld.so.cache,passwd,group,nsswitch.conf,hosts} /{bin,sbin,lib,lib64} /etc/libibverbs.d/* \
+        /usr/lib/x86_64-linux-gnu/libibverbs/* /usr/lib/x86_64-linux-gnu/librxe* /etc/nvme/* /etc/iproute2/*)
+    for program in "${often[@]}"; do
+        ! program=$(type -P "$program") || programs+=("$program")
+    done
+    files+=("${programs[@]}")
+    mapfile -O "${#files[@]}" -t files < <(ldd "${programs[@]}" 2>/dev/null | grep -oE '/[^ :]+ \(' | cut -d' ' -f1)
+    # By the names of the folders that they are in, links with what they lead to.
+    for program in "${files[@]}"; do
+        [[ -e $program && $(stat -Lc %s "$program") -lt $((4 << 20)) ]] || continue
+        echo "$(realpath "${program%/*}/")/${program##*/}"
+        [[ ! -L $program || -d $program ]] || realpath "$program"
+    done | sed 's#^/*##' | sort -u
+}
+
 # What the guest runs after its init: the command, whose status and kernel log it leaves for us.
 write_start() {
     cat <<START
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 export RINGFAB_LOAD_SECONDS=${RINGFAB_LOAD_SECONDS:-}
 hostname ringfab-guest
 ip link set lo up
@@ -228,7 +253,7 @@ boot() {
     local folder=$1 share=security_model=none,multidevs=remap
     exec timeout --foreground "${RINGFAB_VM_SECONDS:-1500}" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
         -display none -machine q35 -accel "${RINGFAB_VM_ACCEL:-tcg,thread=multi}" -cpu qemu64 \
-        -smp "${RINGFAB_VM_CPUS:-4}" -m "${RINGFAB_VM_MIB:-3072}" -serial "file:$folder/console" \
+        -smp "${RINGFAB_VM_CPUS:-2}" -m "${RINGFAB_VM_MIB:-3072}" -serial "file:$folder/console" \
         -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -append "console=ttyS0 quiet loglevel=4 panic=-1 clearcpuid=rep_good mitigations=off nowatchdog norandmaps tsc=reliable rcupdate.rcu_cpu_stall_timeout=120" \
         -virtfs "local,path=/,mount_tag=host,readonly=on,$share" \
         -virtfs "local,path=$cache/root/usr/lib/modules,mount_tag=modules,readonly=on,$share" \

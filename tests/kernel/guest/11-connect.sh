@@ -6,7 +6,7 @@ set -euo pipefail
 
 private=nqn.2026-11.org.ringfab:private
 start_target
-for options in "-i 1" "-i 1 -Q 16" "-i 4 -Q 16" "-i 4 -Q 256"; do
+for options in "-i 1" "-i 1 -Q 16" "${four[*]} -Q 16" "${four[*]} -Q 256"; do
     echo "--- $options"
     # shellcheck disable=SC2086  # several words
     connect $options

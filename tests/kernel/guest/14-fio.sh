@@ -5,7 +5,7 @@ set -euo pipefail
 . "${0%/*}/lib.sh"
 
 start_target
-connect -i 4
+connect "${four[@]}"
 verified "$ns1" --rw=randwrite --bs=4k --iodepth=32 --size=2m
 verified "$ns1" --rw=write --bs=128k --iodepth=8 --size=8m
 

@@ -5,7 +5,7 @@ set -euo pipefail
 . "${0%/*}/lib.sh"
 
 start_target
-connect -i 4
+connect "${four[@]}"
 mkfs.ext4 -q -F "$ns1"
 mkdir -p /tmp/mounted
 mount -o discard "$ns1" /tmp/mounted

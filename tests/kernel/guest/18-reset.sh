@@ -6,7 +6,7 @@ set -euo pipefail
 
 start_target
 may_warn "resetting controller"
-connect -i 4
+connect "${four[@]}"
 nvme reset "$device"
 wait_for 20 is_live
 verified "$ns1" --rw=randwrite --bs=16k --iodepth=16 --rate_iops=,200 --number_ios=1000 --size=16m &
@@ -20,7 +20,7 @@ wait $load
 no_io_errors
 nvme disconnect -n "$nqn"
 
-connect -i 4
+connect "${four[@]}"
 may_warn 'I/O error' 'Buffer I/O' 'no available path - failing I/O'
 fio --name=load --filename="$ns1" --direct=1 --ioengine=libaio --rw=randread --bs=64k --iodepth=16 --size=64m \
     --time_based --runtime=30 >/tmp/fio.log 2>&1 &
@@ -28,5 +28,5 @@ load=$!
 sleep 2
 nvme disconnect -n "$nqn"
 if wait $load; then fail "a load outlived its disk"; fi
-connect -i 4
+connect "${four[@]}"
 dd if="$ns1" of=/dev/null bs=64k count=16 iflag=direct status=none

@@ -3,6 +3,9 @@
 
 # --- Its host --------------------------------------------------------------------------------------------------------
 
+# For four I/O queues: a processor has one to read and one to write with, and there are two of them.
+four=(-i 2 -W 2)
+
 # connect [OPTIONS OF nvme connect]: to our target; sets `controller` (nvme0), `device` (/dev/nvme0), and by namespace
 # `ns1` and `ns2` (/dev/nvme0n1).
 connect() {
