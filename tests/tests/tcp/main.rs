@@ -2,6 +2,7 @@
 
 mod attach;
 mod commands;
+mod dissect;
 mod hostile;
 mod replay;
 mod slow;
