@@ -16,9 +16,6 @@ set -euo pipefail
 kernel=${RINGFAB_VM_KERNEL:-backports}
 cache=${RINGFAB_VM_CACHE:-${HOME:-/root}/.cache/ringfab-vm}/$kernel
 # What the boot image loads before it can see this machine's files; everything else comes from modprobe afterwards.
-often=(bash sh env cat cp mv rm ln ls mkdir rmdir head tail dd cmp diff truncate stat touch timeout sleep tee sort uniq wc cut tr
-    od sync dirname basename mktemp mkfifo sed grep awk tac xargs seq sha256sum nvme jq fio python3 ip tc rdma ss dmesg mount
-    umount mountpoint blkdiscard blockdev fstrim mkfs.ext4 fsck.ext4 modprobe busybox nbd-client rping sysctl tcpdump)
 early_modules=(virtio_pci 9pnet_virtio 9p overlay)
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -209,22 +206,26 @@ run() {
     return "$(cat "$folder/status")"
 }
 
+# What is started so often that the guest has it in its memory.
+often=(bash sh env cat cp mv rm ln ls mkdir rmdir head tail dd cmp diff truncate stat touch timeout sleep tee sort uniq wc cut tr
+    od sync dirname basename mktemp mkfifo sed grep awk tac xargs seq sha256sum nvme jq fio python3 ip tc rdma ss dmesg mount
+    umount mountpoint blkdiscard blockdev fstrim mkfs.ext4 fsck.ext4 modprobe busybox nbd-client rping sysctl tcpdump)
+
 # Files that the guest copies into its memory before anything else: programs that scenarios start again and again, with
-# their libraries, but for the largest. Every file that is opened elsewhere takes several messages to this machine, and on a busy one each of
-# them takes milliseconds.
+# their libraries, but for the largest. Every file that is opened elsewhere takes several messages to this machine, and on a
+# busy one each of them takes milliseconds.
 list_often() {
-    local program programs=() files=(/etc/{ld.so.cache,passwd,group,nsswitch.conf,hosts} /{bin,sbin,lib,lib64} /etc/libibverbs.d/* \
-        /usr/lib/x86_64-linux-gnu/libibverbs/* /usr/lib/x86_64-linux-gnu/librxe* /etc/nvme/* /etc/iproute2/*)
-    for program in "${often[@]}"; do
-        ! program=$(type -P "$program") || programs+=("$program")
+    local name file programs=() libraries files=(/{bin,sbin,lib,lib64} /etc/{ld.so.cache,passwd,group,nsswitch.conf,hosts}
+        /etc/{libibverbs.d,nvme,iproute2}/* /usr/lib/x86_64-linux-gnu/libibverbs/*)
+    for name in "${often[@]}"; do
+        ! file=$(type -P "$name") || programs+=("$file")
     done
-    files+=("${programs[@]}")
-    mapfile -O "${#files[@]}" -t files < <(ldd "${programs[@]}" 2>/dev/null | grep -oE '/[^ :]+ \(' | cut -d' ' -f1)
-    # By the names of the folders that they are in, links with what they lead to.
-    for program in "${files[@]}"; do
-        [[ -e $program && $(stat -Lc %s "$program") -lt $((4 << 20)) ]] || continue
-        echo "$(realpath "${program%/*}/")/${program##*/}"
-        [[ ! -L $program || -d $program ]] || realpath "$program"
+    mapfile -t libraries < <(ldd "${programs[@]}" 2>/dev/null | grep -oE '/[^ :]+ \(' | cut -d' ' -f1)
+    # By the names of the folders that they are in; links with what they lead to.
+    for file in "${files[@]}" "${programs[@]}" "${libraries[@]}"; do
+        [[ -e $file && $(stat -Lc %s "$file") -lt $((4 << 20)) ]] || continue
+        echo "$(realpath "${file%/*}/")/${file##*/}"
+        [[ ! -L $file || -d $file ]] || realpath "$file"
     done | sed 's#^/*##' | sort -u
 }
 
@@ -250,11 +251,14 @@ START
 # by `rep movs` take four times as long as a loop, a CRC by its instruction takes longer than with a table.
 # The guest ends with its first panic.
 boot() {
-    local folder=$1 share=security_model=none,multidevs=remap
+    local folder=$1 share=security_model=none,multidevs=remap options=
+    # A host that shares the machine with its target sends it pages by reference, neighbours as one. When those are of two
+    # huge pages, a check of the older kernel ends the process that receives them.
+    [[ $kernel != stable ]] || options=hardened_usercopy=off
     exec timeout --foreground "${RINGFAB_VM_SECONDS:-1500}" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
         -display none -machine q35 -accel "${RINGFAB_VM_ACCEL:-tcg,thread=multi}" -cpu qemu64 \
         -smp "${RINGFAB_VM_CPUS:-2}" -m "${RINGFAB_VM_MIB:-3072}" -serial "file:$folder/console" \
-        -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -append "console=ttyS0 quiet loglevel=4 panic=-1 clearcpuid=rep_good mitigations=off nowatchdog norandmaps tsc=reliable rcupdate.rcu_cpu_stall_timeout=120" \
+        -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -append "console=ttyS0 quiet loglevel=4 panic=-1 clearcpuid=rep_good mitigations=off nowatchdog norandmaps tsc=reliable rcupdate.rcu_cpu_stall_timeout=120 $options" \
         -virtfs "local,path=/,mount_tag=host,readonly=on,$share" \
         -virtfs "local,path=$cache/root/usr/lib/modules,mount_tag=modules,readonly=on,$share" \
         -virtfs "local,path=$folder,mount_tag=out,$share" </dev/null >"$folder/machine" 2>&1
