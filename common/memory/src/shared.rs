@@ -1,21 +1,86 @@
 //! Memory that several cores read and write, like a disk.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::{Buffer, Lease, MemoryError};
 
-/// The bytes of a memory namespace. Like a disk's, they may be read and written by several cores at once, and
-/// two overlapping accesses that run at the same time have no order: a reader may see parts of either.
+/// How many pages can be written at once. Pages that are so many apart wait for each other.
+const LANES: usize = 256;
+
+/// Turns that a page is waited for before the processor is given to others: its writer may have been interrupted.
+const SPINS: u32 = 1000;
+
+/// The bytes of a memory namespace. Like a disk's, they may be read and written by several cores at once. Each page is read
+/// as one write left it, and never as parts of two; an access of several pages has no order among those that overlap it.
+/// That makes a logical block of at most a page what AWUN promises (NVM Command Set 1.0, section 2.1.4).
 #[derive(Debug)]
 pub struct SharedMemory {
     mapping: Mapping,
     bytes: usize,
+    lanes: Box<[Lane]>,
 }
 
 // SAFETY: the mapping is reached only by the copies below, through raw pointers. No reference into it is ever
 // made, so no two threads can hold aliasing references; the bytes themselves have no invariants.
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above; overlapping copies tear at worst, as the type's documentation says.
+// SAFETY: as above; what a read copied while a write went on is thrown away and copied again.
 unsafe impl Sync for SharedMemory {}
+
+/// Guards pages: odd while one is written, and another even number afterwards. Readers change nothing, so that they do not
+/// wait for each other.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Lane(AtomicU32);
+
+impl Lane {
+    /// Runs `copy` until no write has come in between.
+    fn read(&self, mut copy: impl FnMut()) {
+        let mut spins = 0;
+        loop {
+            let before = self.0.load(Ordering::Acquire);
+            if before.is_multiple_of(2) {
+                copy();
+                fence(Ordering::Acquire);
+                if self.0.load(Ordering::Relaxed) == before {
+                    return;
+                }
+            }
+            wait(&mut spins);
+        }
+    }
+
+    /// Makes it the caller's, until [`Lane::release`].
+    fn take(&self) {
+        let mut spins = 0;
+        loop {
+            let version = self.0.load(Ordering::Relaxed);
+            let taken = version.wrapping_add(1);
+            if version.is_multiple_of(2)
+                && self.0.compare_exchange(version, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                // What is written now is not seen before the odd number.
+                fence(Ordering::Release);
+                return;
+            }
+            wait(&mut spins);
+        }
+    }
+
+    fn release(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+fn wait(spins: &mut u32) {
+    *spins += 1;
+    if spins.is_multiple_of(SPINS) {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}
 
 impl SharedMemory {
     /// Reserves `bytes` of zeroes; pages become resident when they are first written.
@@ -23,7 +88,8 @@ impl SharedMemory {
     /// # Errors
     /// [`MemoryError::Map`] when the kernel refuses.
     pub fn new(bytes: usize) -> Result<Self, MemoryError> {
-        Ok(Self { mapping: Mapping::new(bytes)?, bytes })
+        let lanes = (0..LANES).map(|_| Lane::default()).collect();
+        Ok(Self { mapping: Mapping::new(bytes)?, bytes, lanes })
     }
 
     /// Size in bytes.
@@ -35,36 +101,66 @@ impl SharedMemory {
     pub fn read(&self, offset: usize, buffer: &mut Buffer, at: usize, length: usize) {
         let source = self.range(offset, length);
         let target = &mut buffer[at..at + length];
-        // SAFETY: `range` checked the source against the mapping, the slice is the target's own length, and a
-        // buffer's memory belongs to a pool's mapping, never to this one.
-        unsafe { std::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), length) };
+        for part in pages(offset, length) {
+            let bytes = part.len();
+            let start = part.start - offset;
+            // SAFETY: `range` checked the source against the mapping, and the part is within the range.
+            let source = unsafe { source.add(start) };
+            let target = &mut target[start..start + bytes];
+            // SAFETY: the source has so many bytes, the slice is the target's own length, and a buffer's memory belongs
+            // to a pool's mapping, never to this one.
+            let copy = || unsafe { std::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), bytes) };
+            self.lane(part.start).read(copy);
+        }
     }
 
     /// Copies `length` bytes of `source` at `at` to `offset`. Ranges beyond either end panic.
     pub fn write(&self, offset: usize, source: &Lease, at: usize, length: usize) {
         let target = self.range(offset, length);
         let source = source.io_pointer(at, length);
-        // SAFETY: both ranges were checked against their owners, which outlive the call, and they belong to
-        // different mappings.
-        unsafe { std::ptr::copy_nonoverlapping(source, target, length) };
+        for part in pages(offset, length) {
+            let start = part.start - offset;
+            let lane = self.lane(part.start);
+            lane.take();
+            // SAFETY: both ranges were checked against their owners, which outlive the call, the part is within them, and
+            // they belong to different mappings.
+            unsafe { std::ptr::copy_nonoverlapping(source.add(start), target.add(start), part.len()) };
+            lane.release();
+        }
     }
 
     /// Makes a range read as zero; whole pages are given back to the kernel.
     pub fn zero(&self, offset: usize, length: usize) {
-        let start = self.range(offset, length);
+        self.range(offset, length);
         let first_page = offset.next_multiple_of(PAGE_BYTES);
         let last_page = (offset + length) / PAGE_BYTES * PAGE_BYTES;
         if first_page >= last_page {
-            // SAFETY: `range` checked the bounds.
-            unsafe { std::ptr::write_bytes(start, 0, length) };
+            return pages(offset, length).for_each(|part| self.zero_part(part));
+        }
+        self.zero_part(offset..first_page);
+        // No write may lose its first half to the kernel.
+        self.lanes.iter().for_each(Lane::take);
+        self.mapping.release(first_page, last_page - first_page);
+        self.lanes.iter().for_each(Lane::release);
+        self.zero_part(last_page..offset + length);
+    }
+
+    /// A part of one page.
+    fn zero_part(&self, part: Range<usize>) {
+        if part.is_empty() {
             return;
         }
-        self.mapping.release(first_page, last_page - first_page);
-        // SAFETY: the parts before the first and after the last whole page lie within the checked range.
-        unsafe {
-            std::ptr::write_bytes(start, 0, first_page - offset);
-            std::ptr::write_bytes(start.add(last_page - offset), 0, offset + length - last_page);
-        }
+        let start = self.range(part.start, part.len());
+        let lane = self.lane(part.start);
+        lane.take();
+        // SAFETY: `range` checked the bounds.
+        unsafe { std::ptr::write_bytes(start, 0, part.len()) };
+        lane.release();
+    }
+
+    /// What guards the page of an offset.
+    fn lane(&self, offset: usize) -> &Lane {
+        &self.lanes[offset / PAGE_BYTES % LANES]
     }
 
     fn range(&self, offset: usize, length: usize) -> *mut u8 {
@@ -74,9 +170,22 @@ impl SharedMemory {
     }
 }
 
+/// The parts of a range that lie in one page each.
+fn pages(offset: usize, length: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = offset + length;
+    let mut start = offset;
+    std::iter::from_fn(move || {
+        let part = start..end.min((start / PAGE_BYTES + 1) * PAGE_BYTES);
+        start = part.end;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::SharedMemory;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use super::{PAGE_BYTES, SharedMemory};
     use crate::{ClassLayout, Pool};
 
     #[test]
@@ -96,6 +205,51 @@ mod tests {
                 assert_eq!(*byte, if inside { 0 } else { 0xab }, "byte {index} of {offset}+{length}");
             }
         }
+    }
+
+    #[test]
+    fn a_page_is_read_as_one_write_left_it() {
+        const BYTES: usize = 2 * PAGE_BYTES;
+        let memory = SharedMemory::new(BYTES).expect("memory");
+        let pool = || Pool::new(&[ClassLayout { buffer_bytes: BYTES, count: 1 }]).expect("pool");
+        let (writing, ended) = (AtomicU32::new(0), AtomicBool::new(false));
+        let writes = &|value: u8| {
+            let mut full = pool().take(BYTES).expect("buffer");
+            full.fill(value);
+            let full = full.share();
+            writing.fetch_add(1, Ordering::Relaxed);
+            for round in 0.. {
+                match round % 16 {
+                    _ if ended.load(Ordering::Relaxed) => break,
+                    0 => memory.zero(0, BYTES),
+                    1 => memory.zero(100, PAGE_BYTES),
+                    _ => memory.write(0, &full, 0, BYTES),
+                }
+            }
+        };
+        let reads = || {
+            let mut read = pool().take(BYTES).expect("buffer");
+            let whole = |read: &[u8]| {
+                // The second way to zero leaves the ends of both pages.
+                let parts = [&read[..100], &read[100..PAGE_BYTES], &read[PAGE_BYTES + 100..]];
+                parts.iter().all(|part| part.iter().all(|byte| *byte == part[0]))
+            };
+            while writing.load(Ordering::Relaxed) < 2 {
+                std::thread::yield_now();
+            }
+            (0..10_000).all(|_| {
+                memory.read(0, &mut read, 0, BYTES);
+                whole(&read)
+            })
+        };
+        std::thread::scope(|scope| {
+            for value in [1, 2] {
+                scope.spawn(move || writes(value));
+            }
+            let all_whole = reads();
+            ended.store(true, Ordering::Relaxed);
+            assert!(all_whole, "parts of two writes were read as one page");
+        });
     }
 
     #[test]
