@@ -147,14 +147,17 @@ impl Request {
     }
 }
 
-/// The requests of one queue: as many as the queue has entries once it is connected, and a few before. Slots are made when that
-/// many commands are outstanding for the first time: most queues of most hosts never are as deep as they could be.
+/// The requests of one queue: as many as the queue has entries once it is connected, and a few before. A queue that is
+/// connected and hardly used has a few slots; with the first command beyond [`FEW`], outstanding or not, all are made, so
+/// that nothing is allocated for later ones.
 #[derive(Debug)]
 pub(crate) struct Requests {
     slots: Vec<Request>,
     free: Vec<u16>,
     /// As many slots as there may be.
     entries: u16,
+    /// Commands that have begun, as far as they are counted.
+    begun: u16,
     /// Pieces that every slot has room for.
     pieces: usize,
     /// Which command identifiers are in use.
@@ -162,8 +165,8 @@ pub(crate) struct Requests {
     counts: [u32; State::COUNT],
 }
 
-/// How many slots are made at a time.
-const SLOTS_AT_ONCE: u16 = 16;
+/// Slots of a queue that is hardly used.
+const FEW: u16 = 16;
 
 /// The command identifiers in use: a bit for each that there can be would be most of what a queue costs that has a few
 /// slots only.
@@ -233,8 +236,9 @@ impl Requests {
             slots: Vec::new(),
             free: Vec::new(),
             entries,
+            begun: 0,
             pieces: 0,
-            cids: Identifiers::Few(Vec::new()),
+            cids: Identifiers::Few(Vec::with_capacity(usize::from(FEW))),
             counts,
         }
     }
@@ -254,23 +258,26 @@ impl Requests {
         }
     }
 
-    /// A free slot, made now if all that there are serve a command.
+    /// A free slot, made now if there is none, or if this is the command with which the queue is used in earnest.
     fn take_free(&mut self) -> Option<u16> {
-        if self.free.is_empty() {
-            self.make_slots();
+        let in_earnest = self.begun >= FEW;
+        if self.free.is_empty() || in_earnest && self.slots.len() < usize::from(self.entries) {
+            let few = usize::from(FEW) > self.slots.len() && !in_earnest;
+            self.make_slots(if few { self.entries.min(FEW) } else { self.entries });
         }
+        self.begun = self.begun.saturating_add(1);
         self.free.pop()
     }
 
-    /// Makes some more slots, as far as there may be more.
+    /// Makes slots until there are so many.
     #[cold]
-    fn make_slots(&mut self) {
+    fn make_slots(&mut self, end: u16) {
         let first = self.slots.len() as u16;
-        let end = self.entries.min(first.saturating_add(SLOTS_AT_ONCE));
+        self.slots.reserve_exact(usize::from(end.saturating_sub(first)));
         self.slots.extend((first..end).map(|_| Request::new(self.pieces)));
-        self.free.extend((first..end).rev());
         self.free.reserve_exact(self.slots.len() - self.free.len());
-        if self.slots.len() > usize::from(SLOTS_AT_ONCE) {
+        self.free.extend((first..end).rev());
+        if end > FEW {
             self.cids.expect_many();
         }
     }

@@ -143,7 +143,7 @@ impl<H: Clone> Engine<H> {
         let transfers = Transfers::new(config.transfers_max);
         Self {
             receiver,
-            outbox: Outbox::new(),
+            outbox: Outbox::new(2 * usize::from(config.transfers_max)),
             role: Role::Controller { config, transfers },
             current: None,
             ended: false,
@@ -155,7 +155,7 @@ impl<H: Clone> Engine<H> {
         let alignment = usize::from(config.alignment_dwords) * 4;
         let receiver = Receiver::new(Side::Host, alignment, config.direct_bytes_min);
         let commands = Commands::new(config.commands_max, config.r2ts_max);
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(2 * usize::from(config.commands_max));
         outbox.push_first(config.request().as_bytes());
         Self { receiver, outbox, role: Role::Host { config, commands }, current: None, ended: false }
     }

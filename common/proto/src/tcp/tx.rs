@@ -101,11 +101,19 @@ pub(super) struct Outbox<H> {
     emitted: VecDeque<u64>,
     /// Commands of R2Ts whose last data were emitted.
     pub(super) served: VecDeque<u16>,
+    /// As many PDUs as wait at most.
+    capacity: usize,
+    /// PDUs that were pushed, as far as they are counted.
+    pushed: usize,
 }
 
+/// PDUs of a connection that is hardly used; with the one after them there is room for all that may ever wait, so that
+/// nothing is allocated for later ones.
+const FEW: usize = 16;
+
 impl<H> Outbox<H> {
-    /// An empty one. It grows to what is outstanding at most; most connections never have that much.
-    pub(super) fn new() -> Self {
+    /// An empty one, in which so many PDUs wait at most.
+    pub(super) fn new(capacity: usize) -> Self {
         Self {
             first: None,
             queue: VecDeque::new(),
@@ -114,6 +122,8 @@ impl<H> Outbox<H> {
             h2c_bytes_max: DATA_BYTES_MAX,
             emitted: VecDeque::new(),
             served: VecDeque::new(),
+            capacity,
+            pushed: 0,
         }
     }
 
@@ -122,7 +132,20 @@ impl<H> Outbox<H> {
     }
 
     pub(super) fn push(&mut self, pdu: Pdu<H>) {
+        if self.pushed <= FEW {
+            self.pushed += 1;
+            if self.pushed > FEW {
+                self.make_room();
+            }
+        }
         self.queue.push_back(pdu);
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        self.queue.reserve_exact(self.capacity.saturating_sub(self.queue.len()));
+        self.emitted.reserve_exact(self.capacity.saturating_sub(self.emitted.len()));
+        self.served.reserve_exact(self.capacity.saturating_sub(self.served.len()));
     }
 
     /// Forgets data of a command that were asked for and not sent.
