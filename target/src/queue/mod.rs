@@ -11,6 +11,7 @@
 mod control;
 mod disk;
 mod fused;
+mod identifiers;
 mod life;
 mod parse;
 mod request;

@@ -1,10 +1,9 @@
 //! The table of a queue's requests, and the states of their one life.
 
-use bitvec::boxed::BitBox;
-use bitvec::vec::BitVec;
 use ringfab_memory::{Buffer, Lease};
 use ringfab_spec::{Status, SubmissionEntry};
 
+use super::identifiers::Identifiers;
 use super::parse::{HostMemory, Transfer, Work};
 use crate::core::ClaimId;
 use crate::failure::{ErrorLocation, Failure};
@@ -168,45 +167,6 @@ pub(crate) struct Requests {
 /// Slots of a queue that is hardly used.
 const FEW: u16 = 16;
 
-/// The command identifiers in use: a bit for each that there can be would be most of what a queue costs that has a few
-/// slots only.
-#[derive(Debug)]
-enum Identifiers {
-    Few(Vec<u16>),
-    Bits(BitBox),
-}
-
-impl Identifiers {
-    fn contains(&self, cid: u16) -> bool {
-        match self {
-            Self::Few(list) => list.contains(&cid),
-            Self::Bits(bits) => bits[usize::from(cid)],
-        }
-    }
-
-    fn insert(&mut self, cid: u16) {
-        match self {
-            Self::Few(list) => list.push(cid),
-            Self::Bits(bits) => bits.set(usize::from(cid), true),
-        }
-    }
-
-    fn remove(&mut self, cid: u16) {
-        match self {
-            Self::Few(list) => list.retain(|one| *one != cid),
-            Self::Bits(bits) => bits.set(usize::from(cid), false),
-        }
-    }
-
-    /// Gets a bit for each, for many slots.
-    fn expect_many(&mut self) {
-        let Self::Few(list) = self else { return };
-        let mut bits = BitVec::repeat(false, 1 << 16).into_boxed_bitslice();
-        list.iter().for_each(|cid| bits.set(usize::from(*cid), true));
-        *self = Self::Bits(bits);
-    }
-}
-
 /// A slot of [`Requests`], made only by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u16);
@@ -238,7 +198,7 @@ impl Requests {
             entries,
             begun: 0,
             pieces: 0,
-            cids: Identifiers::Few(Vec::with_capacity(usize::from(FEW))),
+            cids: Identifiers::few(usize::from(FEW)),
             counts,
         }
     }
