@@ -80,7 +80,7 @@ end-to-end: ## fio, libnbd, QEMU and the demonstration with the programs
 
 # Exit status 77 says that there is no virtual machine to be had, which was said and noted then; it is no pass.
 .PHONY: kernel-test
-kernel-test: ## Both ends against a stock Linux kernel in a virtual machine (about 25 minutes)
+kernel-test: ## Both ends against a stock Linux kernel in a virtual machine (about 15 minutes)
 	@tests/scripts/install.sh build kernel
 	cargo build --locked --workspace --bins --tests --examples
 	@RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug tests/kernel/run.sh || [ $$? -eq 77 ]
