@@ -28,9 +28,11 @@ flags=(
     -C codegen-units=1
 )
 
+# The versions are those of the project, with what only the fuzz targets need beside them.
 say "Building the fuzz targets"
+cp Cargo.lock tests/fuzz/Cargo.lock
 RUSTFLAGS="${flags[*]}" CARGO_TARGET_DIR="$build" \
-    cargo build --release --locked --bins --target "$triple" --manifest-path tests/fuzz/Cargo.toml
+    cargo build --release --bins --target "$triple" --manifest-path tests/fuzz/Cargo.toml
 
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(sed -n '/^\[\[bin\]\]/{n;s/^name = "\(.*\)"/\1/p}' tests/fuzz/Cargo.toml)
