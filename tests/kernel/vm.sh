@@ -82,7 +82,8 @@ mirror_of() {
 
 # The kernel that the metapackage stands for, for instance 6.12.43+deb12-amd64.
 newest_kernel() {
-    apt-cache "${apt_options[@]}" show linux-image-amd64 | sed -n 's/^Depends:.* linux-image-\([0-9][^ ,]*\).*/\1/p' | sort -V | tail -n 1 | grep .
+    apt-cache "${apt_options[@]}" show linux-image-amd64 |
+        sed -n 's/^Depends:.* linux-image-\([0-9][^ ,]*\).*/\1/p' | sort -V | tail -n 1 | grep .
 }
 
 unpack_kernel() {

@@ -138,11 +138,20 @@ impl SharedMemory {
             return pages(offset, length).for_each(|part| self.zero_part(part));
         }
         self.zero_part(offset..first_page);
-        // No write may lose its first half to the kernel.
-        self.lanes.iter().for_each(Lane::take);
-        self.mapping.release(first_page, last_page - first_page);
-        self.lanes.iter().for_each(Lane::release);
+        for start in (first_page..last_page).step_by(LANES * PAGE_BYTES) {
+            self.release_pages(start..last_page.min(start + LANES * PAGE_BYTES));
+        }
         self.zero_part(last_page..offset + length);
+    }
+
+    /// Gives at most [`LANES`] whole pages back to the kernel. Others wait that long, since no write may lose its first half.
+    fn release_pages(&self, range: Range<usize>) {
+        let (first, count) = (range.start / PAGE_BYTES, range.len() / PAGE_BYTES);
+        // Everybody who takes several takes them in the order of their numbers.
+        let lanes = || (0..LANES).filter(|lane| (lane + LANES - first % LANES) % LANES < count);
+        lanes().for_each(|lane| self.lanes[lane].take());
+        self.mapping.release(range.start, range.len());
+        lanes().for_each(|lane| self.lanes[lane].release());
     }
 
     /// A part of one page.
@@ -185,7 +194,7 @@ fn pages(offset: usize, length: usize) -> impl Iterator<Item = Range<usize>> {
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    use super::{PAGE_BYTES, SharedMemory};
+    use super::{LANES, PAGE_BYTES, SharedMemory};
     use crate::{ClassLayout, Pool};
 
     #[test]
@@ -204,6 +213,26 @@ mod tests {
                 let inside = index >= offset && index < offset + length;
                 assert_eq!(*byte, if inside { 0 } else { 0xab }, "byte {index} of {offset}+{length}");
             }
+        }
+    }
+
+    #[test]
+    fn a_long_range_is_zeroed_from_end_to_end_and_every_page_can_be_written_again() {
+        const BYTES: usize = (2 * LANES + 3) * PAGE_BYTES;
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: BYTES, count: 2 }]).expect("pool");
+        let memory = SharedMemory::new(BYTES).expect("memory");
+        let mut full = pool.take(BYTES).expect("buffer");
+        full.fill(0xab);
+        let full = full.share();
+        for (offset, length) in
+            [(0, BYTES), (5 * PAGE_BYTES + 7, BYTES - 9 * PAGE_BYTES), (PAGE_BYTES, PAGE_BYTES)]
+        {
+            memory.write(0, &full, 0, BYTES);
+            memory.zero(offset, length);
+            let mut back = pool.take(BYTES).expect("buffer");
+            memory.read(0, &mut back, 0, BYTES);
+            assert!(back[offset..offset + length].iter().all(|byte| *byte == 0));
+            assert!(back[..offset].iter().chain(&back[offset + length..]).all(|byte| *byte == 0xab));
         }
     }
 

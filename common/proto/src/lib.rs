@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod crc;
+mod first_uses;
 pub mod iwarp;
 pub mod tcp;

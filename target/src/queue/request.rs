@@ -218,14 +218,13 @@ impl Requests {
         }
     }
 
-    /// A free slot, made now if there is none, or if this is the command with which the queue is used in earnest.
+    /// A free slot. As long as a few commands have begun, a few slots are enough.
     fn take_free(&mut self) -> Option<u16> {
-        let in_earnest = self.begun >= FEW;
-        if self.free.is_empty() || in_earnest && self.slots.len() < usize::from(self.entries) {
-            let few = usize::from(FEW) > self.slots.len() && !in_earnest;
-            self.make_slots(if few { self.entries.min(FEW) } else { self.entries });
-        }
         self.begun = self.begun.saturating_add(1);
+        let enough = if self.begun > FEW { self.entries } else { self.entries.min(FEW) };
+        if self.slots.len() < usize::from(enough) {
+            self.make_slots(enough);
+        }
         self.free.pop()
     }
 
@@ -233,7 +232,7 @@ impl Requests {
     #[cold]
     fn make_slots(&mut self, end: u16) {
         let first = self.slots.len() as u16;
-        self.slots.reserve_exact(usize::from(end.saturating_sub(first)));
+        self.slots.reserve_exact(usize::from(end - first));
         self.slots.extend((first..end).map(|_| Request::new(self.pieces)));
         self.free.reserve_exact(self.slots.len() - self.free.len());
         self.free.extend((first..end).rev());
@@ -377,6 +376,19 @@ mod tests {
         assert_eq!(requests.allocate(&command(14)), Err(NoSlot::Full));
         requests.release(first);
         assert!(requests.allocate(&command(7)).is_ok());
+    }
+
+    #[test]
+    fn a_table_is_made_whole_with_the_command_after_a_few() {
+        let mut requests = Requests::new(128);
+        for cid in 0..FEW {
+            let slot = requests.allocate(&command(cid)).expect("a slot");
+            requests.release(slot);
+        }
+        assert_eq!(requests.slots.len(), usize::from(FEW));
+        requests.allocate(&command(0)).expect("a slot");
+        assert_eq!(requests.slots.len(), 128);
+        assert!(requests.slots.capacity() == 128 && requests.free.capacity() == 128);
     }
 
     #[test]

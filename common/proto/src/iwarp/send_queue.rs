@@ -21,15 +21,12 @@ use super::tx::{SegmentHeader, TxSink, emit, segment_len};
 use super::work::{
     Completion, Local, PostError, ReadRequest, SendRequest, WorkRequest, WorkStatus, WriteRequest,
 };
-
-/// Work requests of a queue that is hardly used.
-const FEW: usize = 16;
+use crate::first_uses::FirstUses;
 
 #[derive(Debug)]
 pub(crate) struct SendQueue<H> {
     slots: VecDeque<Slot<H>>,
-    /// Work requests that were posted, as far as they are counted.
-    posted: usize,
+    posted: FirstUses,
     depth: usize,
     /// The sequence number of the first slot; a work request keeps its number while slots before it leave.
     first_seq: u64,
@@ -88,7 +85,7 @@ impl<H: Copy> SendQueue<H> {
     pub(crate) fn new(depth: usize, ord: usize) -> Self {
         Self {
             slots: VecDeque::new(),
-            posted: 0,
+            posted: FirstUses::default(),
             depth,
             first_seq: 0,
             emit_seq: 0,
@@ -112,22 +109,12 @@ impl<H: Copy> SendQueue<H> {
         if !ranges_fit(&work) {
             return Err(PostError::Range);
         }
-        if self.posted <= FEW {
-            self.make_room();
-        }
-        self.slots.push_back(Slot { wr_id, work: Work::Posted(work), state: State::Waiting });
-        Ok(())
-    }
-
-    /// Counts what is posted at first. With the one after a few there is room for all, so that nothing is allocated for later
-    /// ones; a queue that is hardly used never has it.
-    #[cold]
-    fn make_room(&mut self) {
-        self.posted += 1;
-        if self.posted > FEW {
+        if self.posted.now_in_earnest() {
             // One more for the ready-to-receive message.
             self.slots.reserve_exact(self.depth + 1 - self.slots.len());
         }
+        self.slots.push_back(Slot { wr_id, work: Work::Posted(work), state: State::Waiting });
+        Ok(())
     }
 
     /// Appends a message of the engine's own, which completes in silence.

@@ -9,6 +9,7 @@ use ringfab_spec::tcp::{
 use ringfab_spec::{CompletionEntry, IntoBytes, SubmissionEntry};
 
 use crate::crc;
+use crate::first_uses::FirstUses;
 
 /// The most bytes of one PDU that are copied: the header, its digest and padding, and the digest of the data; or a
 /// termination request with all that it quotes.
@@ -103,13 +104,8 @@ pub(super) struct Outbox<H> {
     pub(super) served: VecDeque<u16>,
     /// As many PDUs as wait at most.
     capacity: usize,
-    /// PDUs that were pushed, as far as they are counted.
-    pushed: usize,
+    pushed: FirstUses,
 }
-
-/// PDUs of a connection that is hardly used; with the one after them there is room for all that may ever wait, so that
-/// nothing is allocated for later ones.
-const FEW: usize = 16;
 
 impl<H> Outbox<H> {
     /// An empty one, in which so many PDUs wait at most.
@@ -123,7 +119,7 @@ impl<H> Outbox<H> {
             emitted: VecDeque::new(),
             served: VecDeque::new(),
             capacity,
-            pushed: 0,
+            pushed: FirstUses::default(),
         }
     }
 
@@ -132,11 +128,8 @@ impl<H> Outbox<H> {
     }
 
     pub(super) fn push(&mut self, pdu: Pdu<H>) {
-        if self.pushed <= FEW {
-            self.pushed += 1;
-            if self.pushed > FEW {
-                self.make_room();
-            }
+        if self.pushed.now_in_earnest() {
+            self.make_room();
         }
         self.queue.push_back(pdu);
     }
