@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
+use ringfab_fabric::CopiedBytes;
 use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
 use ringfab_fabric::tcp::{TcpConfig, TcpStack};
 use ringfab_memory::{ClassLayout, Pool};
@@ -85,6 +86,11 @@ impl Host {
     /// What the RNIC has done.
     pub fn rnic_counters(&self) -> RnicCounters {
         self.core.transports.rnic.counters()
+    }
+
+    /// What its transports have copied so far.
+    pub fn copied_bytes(&self) -> CopiedBytes {
+        self.core.transports.copied_bytes()
     }
 
     /// Starts to attach a controller. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. The first attachment is not

@@ -227,6 +227,14 @@ impl Disk {
         }
     }
 
+    /// Bytes copied between buffers and a disk that is memory. Files have none: the kernel moves their bytes.
+    pub fn copied_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Memory(disk) => disk.copied_bytes(),
+            Kind::File(_) | Kind::Null(_) => 0,
+        }
+    }
+
     /// The bytes of a range without any I/O, when the disk can hand them out (a null disk's zeroes).
     pub fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
         match &self.kind {

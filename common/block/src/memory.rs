@@ -8,11 +8,12 @@ use crate::disk::{DiskProperties, Finished, Memory, Operation, Tag};
 #[derive(Debug)]
 pub(crate) struct MemoryDisk {
     memory: Memory,
+    copied_bytes: u64,
 }
 
 impl MemoryDisk {
     pub(crate) fn new(memory: Memory) -> Self {
-        Self { memory }
+        Self { memory, copied_bytes: 0 }
     }
 
     pub(crate) fn properties(&self) -> DiskProperties {
@@ -26,14 +27,20 @@ impl MemoryDisk {
         }
     }
 
+    pub(crate) fn copied_bytes(&self) -> u64 {
+        self.copied_bytes
+    }
+
     pub(crate) fn run(&mut self, mut operation: Operation, tag: Tag) -> Finished {
         let memory = Arc::as_ref(&self.memory);
         match &mut operation {
             Operation::Read { offset, buffer } => {
                 let length = buffer.len();
+                self.copied_bytes += length as u64;
                 memory.read(*offset as usize, buffer, 0, length);
             }
             Operation::Write { offset, source, at, length, .. } => {
+                self.copied_bytes += u64::from(*length);
                 memory.write(*offset as usize, source, *at as usize, *length as usize);
             }
             Operation::WriteZeroes { offset, length, .. } | Operation::Discard { offset, length } => {

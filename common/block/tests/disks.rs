@@ -122,6 +122,19 @@ fn memory_behaves_like_a_disk() {
 }
 
 #[test]
+fn what_is_copied_from_and_to_memory_is_counted_and_nothing_else() {
+    let mut bench = Bench::new();
+    let memory = SharedMemory::new(DISK_BYTES as usize).expect("memory");
+    let mut disk = bench.open(&Backing::Memory(Arc::new(memory))).expect("it opens");
+    bench.write(&mut disk, 4096, 7, 8192, false);
+    let _read = bench.read(&mut disk, 0, 4096);
+    bench.run(&mut disk, Operation::Flush);
+    let zeroes = Operation::WriteZeroes { offset: 0, length: 4096, deallocate: false, durable: false };
+    bench.run(&mut disk, zeroes);
+    assert_eq!(disk.copied_bytes(), 8192 + 4096);
+}
+
+#[test]
 fn a_null_disk_shows_zeroes_without_any_copy() {
     let mut bench = Bench::new();
     let mut disk = bench.open(&Backing::Null { bytes: DISK_BYTES }).expect("a disk");

@@ -11,4 +11,4 @@ mod table;
 pub mod tcp;
 mod transports;
 
-pub use transports::{Endpoint, Transports};
+pub use transports::{CopiedBytes, Endpoint, Transports};

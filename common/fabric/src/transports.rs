@@ -27,6 +27,15 @@ impl Endpoint {
     }
 }
 
+/// Bytes that were copied from one place of this process's memory to another. The kernel's own copies come on top.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopiedBytes {
+    /// From and in staging memory.
+    pub received: u64,
+    /// Into what is sent.
+    pub sent: u64,
+}
+
 /// A core's end of all transports.
 #[derive(Debug)]
 pub struct Transports {
@@ -51,6 +60,12 @@ impl Transports {
     /// Whether the core may sleep in its ring.
     pub fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
         self.rnic.may_sleep(reactor) && self.tcp.may_sleep()
+    }
+
+    /// What was copied, over both.
+    pub fn copied_bytes(&self) -> CopiedBytes {
+        let (rdma, tcp) = (self.rnic.counters().copied_bytes, self.tcp.counters().copied_bytes);
+        CopiedBytes { received: rdma.received + tcp.received, sent: rdma.sent + tcp.sent }
     }
 
     /// Ends a connection: what was posted before is still sent. Its last event follows.

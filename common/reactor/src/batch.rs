@@ -91,6 +91,11 @@ impl SendBatch {
         self.bytes
     }
 
+    /// Those of them that were copied into it.
+    pub fn copied_bytes(&self) -> usize {
+        self.head_used
+    }
+
     /// Whether nothing was pushed since the last [`SendBatch::clear`].
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
+use ringfab_fabric::CopiedBytes;
 use ringfab_initiator::{HostEvent, IoDone, IoOperation, IoRequest};
 use ringfab_memory::Buffer;
 use ringfab_reactor::{Time, Wait};
@@ -30,6 +31,8 @@ pub(crate) struct Outcome {
     pub(crate) writes: Direction,
     pub(crate) user: Duration,
     pub(crate) system: Duration,
+    /// What was copied here for all those submitted.
+    pub(crate) copied: CopiedBytes,
     /// Times the connection was lost while running.
     pub(crate) losses: u64,
     /// Places read back after the run.
@@ -117,7 +120,7 @@ pub(crate) fn measure(engine: &mut Engine, plan: &Plan, interrupt: &Interrupt) -
     let counts = (load.reads.count, load.writes.count);
     let latencies = (load.reads.latency.clone(), load.writes.latency.clone());
     load.drain()?;
-    let submitted = load.submitted;
+    let (submitted, copied) = (load.submitted, load.engine.host.copied_bytes());
     let verified = load.read_back()?;
     Ok(Outcome {
         elapsed,
@@ -126,6 +129,7 @@ pub(crate) fn measure(engine: &mut Engine, plan: &Plan, interrupt: &Interrupt) -
         writes: Direction { count: counts.1, latency: latencies.1 },
         user: after.0.saturating_sub(before.0),
         system: after.1.saturating_sub(before.1),
+        copied,
         losses: load.losses,
         verified,
         mismatches: load.mismatches,

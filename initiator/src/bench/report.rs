@@ -1,6 +1,7 @@
 //! What was measured, for people and for programs.
 
 use hdrhistogram::Histogram;
+use ringfab_fabric::CopiedBytes;
 use ringfab_initiator::ControllerInfo;
 use serde_json::{Value, json};
 
@@ -33,6 +34,11 @@ pub(crate) fn document(plan: &Plan, outcome: &Outcome, info: Option<&ControllerI
             "user_us_per_io": per_io(outcome.user.as_secs_f64(), outcome),
             "system_us_per_io": per_io(outcome.system.as_secs_f64(), outcome),
         },
+        "copied": {
+            "received_bytes": outcome.copied.received,
+            "sent_bytes": outcome.copied.sent,
+            "per_byte": copied_per_byte(plan, outcome),
+        },
         "losses": outcome.losses,
         "verify": plan.verify.then(|| json!({
             "read_back": outcome.verified,
@@ -61,6 +67,12 @@ pub(crate) fn lines(plan: &Plan, outcome: &Outcome) -> String {
     rows.push((
         "processor",
         format!("{:.2} us per I/O here ({user:.2} user, {system:.2} system)", user + system),
+    ));
+    let CopiedBytes { received, sent } = outcome.copied;
+    let per_byte = copied_per_byte(plan, outcome);
+    rows.push((
+        "copied",
+        format!("{per_byte:.3} bytes per byte moved here ({received} received, {sent} sent)"),
     ));
     if outcome.losses > 0 {
         rows.push(("losses", format!("{} times the connection was lost and made again", outcome.losses)));
@@ -113,6 +125,13 @@ fn per_io(seconds: f64, outcome: &Outcome) -> f64 {
         0 => 0.0,
         count => seconds * 1e6 / count as f64,
     }
+}
+
+/// Bytes copied here for each byte that was moved, those of the warm-up included; none without I/O.
+fn copied_per_byte(plan: &Plan, outcome: &Outcome) -> f64 {
+    let CopiedBytes { received, sent } = outcome.copied;
+    let moved = outcome.submitted * u64::from(plan.io_bytes);
+    if moved == 0 { 0.0 } else { (received + sent) as f64 / moved as f64 }
 }
 
 fn us(nanos: u64) -> f64 {

@@ -196,9 +196,12 @@ fn core_line(core: usize, usage: &Value) -> String {
         let [taken, taken_max, total] = ["taken", "taken_max", "total"].map(|part| text(&usage[key], part));
         format!("{taken} of {total} (at most {taken_max})")
     });
+    let [received, sent, of_disks] =
+        ["received", "sent", "disks"].map(|part| text(&usage["copied_bytes"], part));
     format!(
         "core {core}: {queues} queues, {commands} commands, {queue_pairs} queue pairs, {connections} TCP connections, \
-         {regions} regions, {disks} disks; buffers: io {io}, admin {admin}, compare {compare}\n"
+         {regions} regions, {disks} disks; buffers: io {io}, admin {admin}, compare {compare}; bytes copied: \
+         received {received}, sent {sent}, disks {of_disks}\n"
     )
 }
 
@@ -238,6 +241,7 @@ mod tests {
         let usage = json!({
             "queues": 2, "commands": 3, "queue_pairs": 1, "tcp_connections": 1, "regions": 4, "disks": 5,
             "io_buffers": buffers, "admin_buffers": buffers, "compare_buffers": buffers,
+            "copied_bytes": { "received": 10, "sent": 11, "disks": 12 },
         });
         let status = json!({
             "open_files": 21,
@@ -246,7 +250,8 @@ mod tests {
             "namespaces": [],
         });
         let expected = "core 0: 2 queues, 3 commands, 1 queue pairs, 1 TCP connections, 4 regions, 5 disks; \
-             buffers: io 1 of 9 (at most 6), admin 1 of 9 (at most 6), compare 1 of 9 (at most 6)\n\
+             buffers: io 1 of 9 (at most 6), admin 1 of 9 (at most 6), compare 1 of 9 (at most 6); \
+             bytes copied: received 10, sent 11, disks 12\n\
              21 open files\ncontroller 7: nqn.h at nqn.x\n  \
              queue 1: core 1, 128 entries, 10.0.0.1:4711, commands [1,2,3], bytes [4,5]\n";
         assert_eq!(status_lines(&status), expected);

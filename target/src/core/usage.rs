@@ -1,5 +1,6 @@
 //! What a core has in use, for who looks at a target that runs.
 
+use ringfab_fabric::CopiedBytes;
 use ringfab_memory::PoolUsage;
 use serde::Serialize;
 
@@ -14,6 +15,17 @@ pub struct Buffers {
     pub taken_max: usize,
     /// All.
     pub total: usize,
+}
+
+/// Bytes that a core has copied from one place of its memory to another since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Copied {
+    /// What came from hosts, out of staging memory.
+    pub received: u64,
+    /// Into what is sent to hosts: headers and small data.
+    pub sent: u64,
+    /// From and to the memory namespaces that it has now.
+    pub disks: u64,
 }
 
 /// What a core has in use now. Without hosts it has its disks, and a buffer of zeroes for them.
@@ -37,6 +49,8 @@ pub struct CoreUsage {
     pub admin_buffers: Buffers,
     /// Buffers of what compares or copies with data from its capsule, and of fused pairs.
     pub compare_buffers: Buffers,
+    /// What it has copied so far, in bytes.
+    pub copied_bytes: Copied,
 }
 
 impl Core {
@@ -55,7 +69,14 @@ impl Core {
             io_buffers: buffers(Line::Io),
             admin_buffers: buffers(Line::Admin),
             compare_buffers: buffers(Line::Compare),
+            copied_bytes: self.copied(),
         }
+    }
+
+    fn copied(&self) -> Copied {
+        let CopiedBytes { received, sent } = self.env.transports.copied_bytes();
+        let disks = self.env.disks.iter().flatten().map(|open| open.disk.copied_bytes()).sum();
+        Copied { received, sent, disks }
     }
 }
 

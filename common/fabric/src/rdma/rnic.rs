@@ -13,6 +13,7 @@ use super::{
     Access, ConnectRequest, Event, ListenerId, PostError, ProtectionDomain, ProviderChoice, QueuePairId,
     RegionId, RemoteBuffer, Scope, SendRequest,
 };
+use crate::CopiedBytes;
 
 /// How an RNIC is built.
 #[derive(Clone, Debug)]
@@ -135,8 +136,8 @@ pub struct RnicCounters {
     pub sent_fpdus: u64,
     /// Payload bytes received straight into their final place.
     pub received_direct_bytes: u64,
-    /// Payload bytes copied from staging memory.
-    pub received_copied_bytes: u64,
+    /// What was copied. With a device that does RDMA itself only the heads of messages are, which is not counted.
+    pub copied_bytes: CopiedBytes,
     /// Connections ended by a violation of the peer.
     pub violations: u64,
 }

@@ -120,11 +120,14 @@ impl<P: Protocol> Stream<P> {
         !self.paused
     }
 
-    fn arm_staging(&mut self, shared: &Shared<P>, reactor: &mut Reactor, bytes_max: usize) {
+    fn arm_staging(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, bytes_max: usize) {
         let Some(receive) = &mut self.receive else { return };
         // The remainder moves to the front, so that whole headers fit behind it.
         let length = self.unread.len();
-        receive.staging_mut().copy_within(self.unread.clone(), 0);
+        if self.unread.start > 0 {
+            receive.staging_mut().copy_within(self.unread.clone(), 0);
+            shared.counters.moved_bytes += length as u64;
+        }
         self.unread = 0..length;
         let end = bytes_max.min(receive.staging().len());
         if length < end {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringfab_reactor::{ReceiveOp, SendBatch, Token};
 
 use super::Protocol;
+use crate::CopiedBytes;
 use crate::table::Key;
 
 /// Copied bytes of a batch: headers, trailers, capsules and small payloads.
@@ -35,12 +36,23 @@ pub(crate) struct StreamConfig {
 pub(crate) struct Counters {
     /// Payload bytes received straight into their final place.
     pub(crate) received_direct_bytes: u64,
-    /// Payload bytes copied from staging memory.
+    /// Bytes copied from staging memory: payloads, and what commands and responses are made of.
     pub(crate) received_copied_bytes: u64,
+    /// Bytes moved to the front of staging memory, because the rest of a message is still to come.
+    pub(crate) moved_bytes: u64,
     /// Bytes given to sockets.
     pub(crate) sent_bytes: u64,
+    /// Those of them that were copied into a batch: headers, trailers, small payloads.
+    pub(crate) sent_copied_bytes: u64,
     /// Connections ended by a violation of the peer.
     pub(crate) violations: u64,
+}
+
+impl Counters {
+    /// All that was copied. What the kernel copies is not known here.
+    pub(crate) fn copied(&self) -> CopiedBytes {
+        CopiedBytes { received: self.received_copied_bytes + self.moved_bytes, sent: self.sent_copied_bytes }
+    }
 }
 
 /// A core's common state.

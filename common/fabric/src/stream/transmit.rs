@@ -72,6 +72,7 @@ impl<P: Protocol> Stream<P> {
         } else {
             self.sending = true;
             shared.counters.sent_bytes += batch.bytes() as u64;
+            shared.counters.sent_copied_bytes += batch.copied_bytes() as u64;
             reactor.send(socket, batch, shared.token(kind::SEND, self.key));
         }
         if self.is_streaming()

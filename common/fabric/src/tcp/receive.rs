@@ -5,6 +5,7 @@ use std::ops::Range;
 use ringfab_memory::{Buffer, Lease};
 use ringfab_proto::tcp::{self as proto, Place};
 use ringfab_spec::tcp::{CapsuleCmd, IcReq};
+use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::Event;
 use super::connection::{Connection, fault};
@@ -50,9 +51,11 @@ impl Connection {
                 }
                 proto::Event::Command { sqe, data_bytes: 0 } => {
                     let connection = self.id;
+                    shared.counters.received_copied_bytes += SubmissionEntry::SIZE as u64;
                     shared.events.push_back(Event::Command { connection, sqe, data: None, intact: true });
                 }
                 proto::Event::Command { sqe, data_bytes } => {
+                    shared.counters.received_copied_bytes += SubmissionEntry::SIZE as u64;
                     self.capsule = Some(Capsule { sqe, bytes: data_bytes, data: None });
                     if !self.reserve() {
                         return Ok(Want::Buffer);
@@ -61,6 +64,7 @@ impl Connection {
                 proto::Event::CommandEnd { intact } => self.on_capsule(shared, intact),
                 proto::Event::TransferEnd { tag, intact } => self.on_transfer(shared, tag, intact),
                 proto::Event::Response { cqe, intact } => {
+                    shared.counters.received_copied_bytes += CompletionEntry::SIZE as u64;
                     shared.events.push_back(Event::Response { connection: self.id, cqe, intact });
                 }
             }

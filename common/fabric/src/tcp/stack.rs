@@ -13,6 +13,7 @@ use super::transmit::source;
 use super::{
     AcceptParameters, ConnectParameters, Ended, Event, Incoming, ListenParameters, SubmitData, TcpConfig,
 };
+use crate::CopiedBytes;
 use crate::rdma::Slice;
 use crate::stream::{Adopted, Listen, StreamConfig, Streams};
 use crate::table::Key;
@@ -36,8 +37,8 @@ pub struct Counters {
     pub connections: u64,
     /// Data received straight into their final place, in bytes.
     pub received_direct_bytes: u64,
-    /// Data copied from staging memory, in bytes.
-    pub received_copied_bytes: u64,
+    /// What was copied.
+    pub copied_bytes: CopiedBytes,
     /// Bytes given to sockets.
     pub sent_bytes: u64,
     /// Connections ended by a violation of the peer.
@@ -222,7 +223,7 @@ impl TcpStack {
         Counters {
             connections: self.streams.len() as u64,
             received_direct_bytes: counters.received_direct_bytes,
-            received_copied_bytes: counters.received_copied_bytes,
+            copied_bytes: counters.copied(),
             sent_bytes: counters.sent_bytes,
             violations: counters.violations,
         }

@@ -76,7 +76,11 @@ fn writes_of_every_size_land_exactly(pair: &mut Pair) {
         assert!(landed[..] == bytes[..], "{size} bytes differ");
         assert_eq!((pair.sent(End::Target), pair.sent(End::Target)), (1, 2));
     }
-    assert!(pair.host.rnic.counters().received_direct_bytes > 0, "large payloads go straight to their place");
+    let (host, target) = (pair.host.rnic.counters(), pair.target.rnic.counters());
+    assert!(host.received_direct_bytes > 0, "large payloads go straight to their place");
+    let moved = SIZES.iter().sum::<usize>() as u64;
+    assert!(host.received_direct_bytes + host.copied_bytes.received >= moved, "{host:?}");
+    assert!((1..moved / 100).contains(&target.copied_bytes.sent), "payloads are sent from where they lie");
 }
 
 fn read_work(node: &Node, length: usize, remote: RemoteBuffer) -> Work {

@@ -189,7 +189,7 @@ impl Device {
             received_fpdus: core.fpdus.received,
             sent_fpdus: core.fpdus.emitted,
             received_direct_bytes: counters.received_direct_bytes,
-            received_copied_bytes: counters.received_copied_bytes,
+            copied_bytes: counters.copied(),
             violations: counters.violations,
         };
         for stream in self.queue_pairs.iter() {
