@@ -7,7 +7,7 @@ use crate::namespace::Namespace;
 use crate::queue_record::{QueueCounters, QueueRecord};
 
 /// The largest namespace identifier; small enough for tables that need no search on the data path.
-pub const NSID_MAX: u32 = 1024;
+pub const NSID_MAX: u32 = 4096;
 
 pub use ringfab_spec::nqn::DISCOVERY_NQN;
 

@@ -238,6 +238,18 @@ fn hosts_are_told_by_an_event_and_a_log_page() {
     expect(&mut host, both, &[1, 2], &[1]);
 }
 
+#[test]
+fn a_host_finds_all_namespaces_also_when_they_just_fill_their_lists() {
+    for count in [1023, 1024, 1025, 4096] {
+        let null =
+            |nsid| format!("[[subsystem.namespace]]\nnsid = {nsid}\nnull = \"1MiB\"\nblock_bytes = 512\n");
+        let tables: String = (1..=count).map(null).collect();
+        let host = TestTarget::start(&tables).attach();
+        let found: Vec<u32> = host.namespaces().iter().map(|namespace| namespace.nsid).collect();
+        assert!(found.iter().copied().eq(1..=count), "{} of {count}", found.len());
+    }
+}
+
 fn nsids(page: &[u8]) -> Vec<u32> {
     let (words, _) = page.as_chunks::<4>();
     words.iter().map(|word| u32::from_le_bytes(*word)).take_while(|nsid| *nsid != 0).collect()
@@ -254,7 +266,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         (json!({}), "path is missing"),
         (json!({ "null": "1GiB", "memory": "1GiB" }), "contradicts"),
         (json!({ "null": "1GiB", "colour": "red" }), "is not a known key"),
-        (json!({ "null": "1GiB", "nsid": 1025 }), "must be from 1 to 1024"),
+        (json!({ "null": "1GiB", "nsid": 4097 }), "must be from 1 to 4096"),
         (json!({ "null": "1GiB", "nsid": 1 }), "is there already"),
         (json!({ "null": null }), "not a namespace"),
         (json!({ "path": "disk" }), "absolute"),

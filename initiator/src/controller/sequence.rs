@@ -215,7 +215,7 @@ impl Controller {
             Task::QueueEstablish(qid) => Task::QueueConnect(qid),
             Task::QueueConnect(qid) if qid < self.facts.queues => Task::QueueEstablish(qid + 1),
             Task::QueueConnect(_) | Task::ChangedLog => return Ok(self.first_namespace()),
-            Task::List(_) => return self.after_list(core),
+            Task::List(after) => return self.after_list(core, after),
             Task::Namespace(index) => {
                 let active =
                     self.facts.namespaces.last().is_some_and(|last| last.nsid == self.facts.list[index]);
@@ -239,14 +239,16 @@ impl Controller {
         Some(Task::Namespace(0))
     }
 
-    fn after_list(&mut self, core: &mut Core) -> Result<Option<Task>, Cause> {
+    fn after_list(&mut self, core: &mut Core, after: u32) -> Result<Option<Task>, Cause> {
         let list = &self.facts.list;
         if list.len() > NAMESPACES_MAX {
             return Err(Cause::Unsupported(format!(
                 "more than {NAMESPACES_MAX} namespaces; name one with ns="
             )));
         }
-        if let Some(last) = list.last().filter(|_| list.len().is_multiple_of(wire::ACTIVE_LIST_ENTRIES)) {
+        // The list that came may have been empty, since the one before it was just full.
+        let more = |last: &&u32| **last > after && list.len().is_multiple_of(wire::ACTIVE_LIST_ENTRIES);
+        if let Some(last) = list.last().filter(more) {
             return Ok(Some(Task::List(*last)));
         }
         if list.is_empty() {

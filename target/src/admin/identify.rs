@@ -83,7 +83,7 @@ fn active(controller: &Controller, command: Command<'_>) -> Result<Arc<Namespace
     in_range(controller, command)?.ok_or(INVALID_NSID)
 }
 
-/// The active identifiers above that of the command, ascending; a table of 1,024 always fits.
+/// The active identifiers above that of the command, ascending; with more than a list has room for, hosts ask again.
 fn list(controller: &Controller, command: Command<'_>) -> Result<Page, Failure> {
     let after = command.nsid();
     if after >= u32::MAX - 1 {

@@ -100,7 +100,7 @@ fn identify_controller_has_what_a_linux_host_insists_on() {
     assert_eq!(u16_at(&page, 320), 10, "KAS");
     assert_eq!((page[512], page[513]), (0x66, 0x44), "SQES, CQES");
     assert_eq!(u16_at(&page, 514), 128, "MAXCMD");
-    assert_eq!(u32_at(&page, 516), 1024, "NN");
+    assert_eq!(u32_at(&page, 516), 4096, "NN");
     assert_eq!(u16_at(&page, 520), 0b1_1101_1101, "ONCS");
     assert_eq!((u16_at(&page, 522), u16_at(&page, 532)), (1, 15), "FUSES: Compare and Write, ACWU: 64 KiB");
     assert_eq!(
@@ -108,7 +108,7 @@ fn identify_controller_has_what_a_linux_host_insists_on() {
         "VWC: present, also for who is added later, and Flush takes the broadcast identifier"
     );
     assert_eq!(u32_at(&page, 536), 0x0010_0005, "SGLS: keyed, in-capsule by offset");
-    assert_eq!(u32_at(&page, 540), 1024, "MNAN");
+    assert_eq!(u32_at(&page, 540), 4096, "MNAN");
     assert_eq!(&page[768..768 + DISK.len()], DISK.as_bytes());
     assert_eq!(page[768 + DISK.len()], 0);
     assert_eq!((u32_at(&page, 1792), u32_at(&page, 1796)), ((64 + 8192) / 16, 1), "IOCCSZ, IORCSZ");
@@ -139,8 +139,8 @@ fn inactive_namespaces_are_zero_and_invalid_ones_are_refused() {
     let (_target, controller) = disk();
     for cns in [0x00, 0x08, 0x11] {
         assert!(bytes(&controller, &identify(cns, 2)).iter().all(|byte| *byte == 0));
-        assert!(bytes(&controller, &identify(cns, 1024)).iter().all(|byte| *byte == 0));
-        for nsid in [0, 1025, u32::MAX] {
+        assert!(bytes(&controller, &identify(cns, 4096)).iter().all(|byte| *byte == 0));
+        for nsid in [0, 4097, u32::MAX] {
             assert_eq!(refusal(&controller, &identify(cns, nsid)), (Status::INVALID_NAMESPACE, Some(4)));
         }
     }

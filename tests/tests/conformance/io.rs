@@ -191,7 +191,7 @@ fn opcodes_that_identify_does_not_list_are_invalid() {
 #[test]
 fn namespaces_that_are_not_there_are_invalid() {
     let (mut bench, attached) = Bench::attached();
-    for nsid in [0, 3, 1024, 0xffff_fffe, 0xffff_ffff] {
+    for nsid in [0, 3, 4096, 0xffff_fffe, 0xffff_ffff] {
         let cid = bench.host.next_cid();
         let entry = read(cid, nsid, 0, 1);
         bench.io_refused(attached, &entry, (Status::INVALID_NAMESPACE, Some((4, 0))));

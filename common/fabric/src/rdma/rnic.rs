@@ -105,7 +105,7 @@ pub struct ListenParameters {
     pub address: SocketAddr,
     /// Through which provider.
     pub provider: ProviderChoice,
-    /// The most connections in handshake at once; more are closed.
+    /// The most connections in handshake at once; a good many more wait their turn.
     pub half_open_max: u32,
     /// Whether we ask for MPA CRCs. They are used if either side asks.
     pub crc: bool,

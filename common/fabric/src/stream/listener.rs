@@ -1,5 +1,6 @@
 //! Listening sockets. What they accept are streams that nobody has adopted.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 
@@ -12,6 +13,9 @@ use crate::table::{Key, Table};
 /// The most listeners.
 const LISTENERS_MAX: u32 = 1024;
 
+/// The most connections that wait until fewer are in handshake: as many as hosts may come at once after a power cut.
+const WAITING_MAX: usize = 2048;
+
 /// A socket to listen on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listen<'a, T> {
@@ -19,7 +23,7 @@ pub(crate) struct Listen<'a, T> {
     pub(crate) address: SocketAddr,
     /// Of every accepted connection.
     pub(crate) options: &'a SocketOptions,
-    /// The most connections in handshake at once; more are closed.
+    /// The most connections in handshake at once; more wait, without any memory of ours.
     pub(crate) half_open_max: u32,
     /// What the protocol brings to them.
     pub(crate) terms: T,
@@ -28,11 +32,12 @@ pub(crate) struct Listen<'a, T> {
 /// What only a listener's stream has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
-    key: Key,
+    pub(super) key: Key,
     pub(super) id: ListenerId,
 }
 
 /// A connection that was accepted just now.
+#[derive(Clone, Copy)]
 pub(super) struct Accepted<T> {
     pub(super) socket: SocketId,
     pub(super) peer: SocketAddr,
@@ -46,6 +51,8 @@ struct Listener<T> {
     id: Option<ListenerId>,
     half_open: u32,
     half_open_max: u32,
+    /// Accepted, and to be received from when fewer are in handshake.
+    waiting: VecDeque<(SocketId, SocketAddr)>,
     terms: T,
 }
 
@@ -66,7 +73,7 @@ impl<T: Copy> Listeners<T> {
         token: impl FnOnce(Key) -> Token,
     ) -> io::Result<(ListenerId, SocketAddr)> {
         let Listen { half_open_max, terms, .. } = *listen;
-        let make = |_| Listener { id: None, half_open: 0, half_open_max, terms };
+        let make = |_| Listener { id: None, half_open: 0, half_open_max, waiting: VecDeque::new(), terms };
         let Some(key) = self.0.insert_with(make) else { return Err(io::ErrorKind::QuotaExceeded.into()) };
         match reactor.listen(&ListenAddr::Tcp(listen.address), listen.options, token(key)) {
             Ok(bind) => {
@@ -88,12 +95,14 @@ impl<T: Copy> Listeners<T> {
     pub(super) fn close(&mut self, reactor: &mut Reactor, listener: ListenerId) {
         let found = |key: &Key| self.0.get(*key).is_some_and(|known| known.id == Some(listener));
         if let Some(key) = self.0.keys().into_iter().find(found) {
-            self.0.remove(key);
+            let waiting = self.0.remove(key).map(|listener| listener.waiting).unwrap_or_default();
+            waiting.into_iter().for_each(|(socket, _)| reactor.close_socket(socket));
             reactor.close_listener(listener);
         }
     }
 
-    /// A listener accepted a connection, or could not. None when it is not to be had, which was dealt with then.
+    /// A listener accepted a connection, or could not. None when it is not to be had, which was dealt with then, or has to
+    /// wait for [`Listeners::next`].
     pub(super) fn on_accepted(
         &mut self,
         reactor: &mut Reactor,
@@ -113,19 +122,23 @@ impl<T: Copy> Listeners<T> {
             _ => return None,
         };
         let key = self.0.key_of(completion.token.index, completion.token.generation);
-        let Some((origin, terms)) = key.filter(|_| !full).and_then(|key| self.admit(key)) else {
+        let listener = key.filter(|_| !full).and_then(|key| self.0.get_mut(key));
+        let Some(listener) = listener.filter(|listener| listener.waiting.len() < WAITING_MAX) else {
             tracing::warn!(%peer, "too many connections in handshake: closed");
             reactor.close_socket(socket);
             return None;
         };
-        Some(Accepted { socket, peer, origin, terms })
+        listener.waiting.push_back((socket, peer));
+        self.next(key?)
     }
 
-    fn admit(&mut self, key: Key) -> Option<(Origin, T)> {
+    /// The first of a listener's connections that wait, if one more may be in handshake.
+    pub(super) fn next(&mut self, key: Key) -> Option<Accepted<T>> {
         let listener = self.0.get_mut(key)?;
         let id = listener.id.filter(|_| listener.half_open < listener.half_open_max)?;
+        let (socket, peer) = listener.waiting.pop_front()?;
         listener.half_open += 1;
-        Some((Origin { key, id }, listener.terms))
+        Some(Accepted { socket, peer, origin: Origin { key, id }, terms: listener.terms })
     }
 
     /// A stream has left, to be adopted or for good.

@@ -153,7 +153,13 @@ impl<P: Protocol> Streams<P> {
 
     fn on_accepted(&mut self, reactor: &mut Reactor, completion: Completion) {
         let full = self.streams.is_full();
-        let Some(accepted) = self.listeners.on_accepted(reactor, completion, full) else { return };
+        if let Some(accepted) = self.listeners.on_accepted(reactor, completion, full) {
+            self.open(reactor, accepted);
+        }
+    }
+
+    /// Begins a connection that was accepted.
+    fn open(&mut self, reactor: &mut Reactor, accepted: Accepted<P::Terms>) {
         let Accepted { socket, peer, origin, terms } = accepted;
         let inserted = self.insert(Phase::Opening, (peer, peer), |key| P::accepted(key, terms));
         let Ok(key) = inserted else {
@@ -232,6 +238,9 @@ impl<P: Protocol> Streams<P> {
         self.listeners.left(origin);
         if stream.phase != Phase::Ended {
             stream.hand_out(&mut self.shared, reactor, origin.id);
+        }
+        if let Some(accepted) = self.listeners.next(origin.key) {
+            self.open(reactor, accepted);
         }
     }
 

@@ -35,7 +35,7 @@ impl TcpConfig {
 pub struct ListenParameters {
     /// Port zero picks a free one.
     pub address: SocketAddr,
-    /// The most connections in handshake at once; more are closed.
+    /// The most connections in handshake at once; a good many more wait their turn.
     pub half_open_max: u32,
     /// Digests that a host gets when it asks for them.
     pub digests: Digests,

@@ -100,13 +100,23 @@ fn bytes_behind_a_request_before_its_reply_are_refused() {
 }
 
 #[test]
-fn more_strangers_than_the_limit_are_closed_and_the_others_served() {
+fn who_comes_while_as_many_as_may_are_in_handshake_waits_and_is_served_when_one_has_left() {
     let mut pair = pair();
-    let waiting: Vec<_> = (0..256).map(|_| stranger(&pair)).collect();
+    let mut silent: Vec<_> = (0..256).map(|_| stranger(&pair)).collect();
     pair.run_for(Duration::from_millis(100));
-    let mut one_more = stranger(&pair);
-    assert_eq!(last_words(&mut pair, &mut one_more), b"");
-    drop(waiting);
+    let mut two_more = [stranger(&pair), stranger(&pair)];
+    for stream in &mut two_more {
+        stream.write_all(REQUEST).expect("written");
+    }
+    pair.run_for(Duration::from_millis(100));
+    assert!(pair.target.events.is_empty(), "nobody is received from before it is its turn");
+    silent.pop();
+    pair.connect_request();
+    pair.connect_request();
+    // Who has gone while it waited is in nobody's way.
+    let gone = stranger(&pair);
+    pair.run_for(Duration::from_millis(100));
+    drop((gone, silent));
     pair.run_for(Duration::from_millis(100));
     pair.connected();
 }
