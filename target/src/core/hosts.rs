@@ -49,10 +49,8 @@ pub(crate) struct Hosts {
     /// By [`Line`].
     pools: [SharedPool; Line::ALL.len()],
     hosts: Vec<Option<Host>>,
-    /// Who is served first in the next turn.
-    first: usize,
-    /// Requests that wait, of all hosts.
-    waiting: usize,
+    /// Hosts of which requests wait, each once: a turn costs nothing for all others.
+    in_line: VecDeque<HostId>,
 }
 
 /// Hosts are told apart by their addresses, since a name can be claimed by anyone and is not known before Connect.
@@ -64,12 +62,14 @@ struct Host {
     /// Its share of each pool, by [`Line`].
     pools: [Pool; Line::ALL.len()],
     waiting: [VecDeque<Waiter>; Line::ALL.len()],
+    /// Whether it is among those in line.
+    in_line: bool,
 }
 
 impl Hosts {
     /// No host yet. The pools are in the order of [`Line`].
     pub(crate) fn new(pools: [SharedPool; Line::ALL.len()]) -> Self {
-        Self { pools, hosts: Vec::new(), first: 0, waiting: 0 }
+        Self { pools, hosts: Vec::new(), in_line: VecDeque::new() }
     }
 
     /// A connection of the host at an address has come.
@@ -87,8 +87,8 @@ impl Hosts {
         let host = self.host_mut(id);
         host.queues -= 1;
         if host.queues == 0 {
-            self.waiting -= host.waiting.iter().map(VecDeque::len).sum::<usize>();
             self.hosts[id.0] = None;
+            self.in_line.retain(|other| *other != id);
         }
     }
 
@@ -104,8 +104,11 @@ impl Hosts {
 
     /// Puts a request in a line.
     pub(crate) fn wait(&mut self, id: HostId, line: Line, waiter: Waiter) {
-        self.waiting += 1;
-        self.host_mut(id).waiting[line as usize].push_back(waiter);
+        let host = self.host_mut(id);
+        host.waiting[line as usize].push_back(waiter);
+        if !std::mem::replace(&mut host.in_line, true) {
+            self.in_line.push_back(id);
+        }
     }
 
     /// The first of a line. A host that has gone has none.
@@ -116,16 +119,33 @@ impl Hosts {
     /// The first of a line has been served.
     pub(crate) fn drop_waiting(&mut self, id: HostId, line: Line) {
         if let Some(host) = &mut self.hosts[id.0] {
-            self.waiting -= usize::from(host.waiting[line as usize].pop_front().is_some());
+            host.waiting[line as usize].pop_front();
         }
     }
 
-    /// The hosts to serve in this turn of the loop; each time another one is the first. None while nobody waits.
-    pub(crate) fn in_turn(&mut self) -> impl Iterator<Item = HostId> + use<> {
-        let (first, count) = (self.first, self.hosts.len());
-        self.first = if first + 1 < count { first + 1 } else { 0 };
-        let served = if self.waiting == 0 { 0 } else { count };
-        (0..served).map(move |step| HostId((first + step) % count))
+    /// Begins to serve the hosts in line, and says how many there are. Each time another one is the first.
+    pub(crate) fn begin_round(&mut self) -> usize {
+        let count = self.in_line.len();
+        if count > 1 {
+            self.in_line.rotate_left(1);
+        }
+        count
+    }
+
+    /// Takes the first host out of the line, to be served now.
+    pub(crate) fn call_next(&mut self) -> Option<HostId> {
+        let id = self.in_line.pop_front()?;
+        self.host_mut(id).in_line = false;
+        Some(id)
+    }
+
+    /// A host has been served: it is the last in line if something of it waits still.
+    pub(crate) fn served(&mut self, id: HostId) {
+        let Some(host) = &mut self.hosts[id.0] else { return };
+        if !host.in_line && host.waiting.iter().any(|line| !line.is_empty()) {
+            host.in_line = true;
+            self.in_line.push_back(id);
+        }
     }
 
     fn add(&mut self, address: IpAddr) -> usize {
@@ -138,7 +158,9 @@ impl Hosts {
             pool.limited(*least)
         });
         let waiting = Line::ALL.map(|_| VecDeque::new());
-        self.hosts[index] = Some(Host { address, queues: 0, pools, waiting });
+        self.hosts[index] = Some(Host { address, queues: 0, pools, waiting, in_line: false });
+        // So that nobody has to allocate who gets in line.
+        self.in_line.reserve(self.hosts.len());
         index
     }
 
@@ -203,23 +225,35 @@ mod tests {
         assert_eq!(take_all(&hosts, greedy).len(), 0);
     }
 
+    /// Serves everybody in line, and nobody gets anything.
+    fn serve_all(hosts: &mut Hosts) -> Vec<HostId> {
+        let serve_one = |hosts: &mut Hosts| {
+            let host = hosts.call_next().expect("as many as are in line");
+            hosts.served(host);
+            host
+        };
+        (0..hosts.begin_round()).map(|_| serve_one(hosts)).collect()
+    }
+
     #[test]
     fn lines_are_in_order_and_hosts_take_turns_until_they_leave() {
         let mut hosts = hosts();
         let (one, two) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
-        assert_eq!(hosts.in_turn().count(), 0, "nobody waits");
+        assert_eq!(hosts.begin_round(), 0, "nobody waits");
         for (host, queue) in [(one, 1), (one, 2), (two, 3)] {
             hosts.wait(host, Line::Io, waiter(queue));
         }
         assert_eq!(hosts.first_waiting(one, Line::Io), Some(waiter(1)));
         assert_eq!(hosts.first_waiting(one, Line::Admin), None);
-        let turns = [hosts.in_turn().next(), hosts.in_turn().next(), hosts.in_turn().next()];
-        assert_eq!(turns, [Some(two), Some(one), Some(two)]);
+        assert_eq!([serve_all(&mut hosts), serve_all(&mut hosts)], [[two, one], [one, two]]);
         hosts.drop_waiting(one, Line::Io);
         assert_eq!(hosts.first_waiting(one, Line::Io), Some(waiter(2)));
         hosts.leave(one);
         assert_eq!(hosts.first_waiting(one, Line::Io), None);
+        assert_eq!(hosts.begin_round(), 1, "who has left is not in line");
+        assert_eq!(hosts.call_next(), Some(two));
         hosts.drop_waiting(two, Line::Io);
-        assert_eq!(hosts.in_turn().count(), 0, "nobody waits any more");
+        hosts.served(two);
+        assert_eq!(hosts.begin_round(), 0, "nobody waits any more");
     }
 }

@@ -272,10 +272,12 @@ impl Core {
 
     /// Requests that wait for buffers get them, host by host.
     fn serve_waiting(&mut self) {
-        for host in self.env.hosts.in_turn() {
+        for _ in 0..self.env.hosts.begin_round() {
+            let Some(host) = self.env.hosts.call_next() else { return };
             for line in Line::ALL {
                 self.serve_line(host, line);
             }
+            self.env.hosts.served(host);
         }
     }
 
