@@ -15,8 +15,9 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("target", &["spec", "proto", "memory", "reactor", "fabric", "block"]),
     ("initiator", &["spec", "proto", "memory", "reactor", "fabric", "block"]),
     ("tests", &["spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
-    // It measures the programs from outside, and uses the initiator as other programs do.
-    ("tests/bench", &["memory", "reactor", "fabric", "initiator"]),
+    // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its status,
+    // and starts it with more threads than there are processors.
+    ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),
 ];
 
 /// Where `unsafe` may stand, and why.

@@ -8,6 +8,7 @@ pub(crate) enum Case {
     Raw(Raw),
     Fabric(Fabric),
     Footprint(Footprint),
+    Scale(Scale),
     Shim(Shim),
     Disk(Disk),
 }
@@ -70,6 +71,28 @@ pub(crate) enum Footprint {
     Idle { transport: Transport, connections: usize },
     /// Memory of one more idle I/O queue of depth 128.
     Queue { transport: Transport },
+}
+
+/// What an I/O costs however much else there is, and what that takes: 4 KiB reads of a null namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scale {
+    pub(crate) transport: Transport,
+    pub(crate) crowd: Crowd,
+}
+
+/// What a target has besides one busy queue of one host, which has one namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crowd {
+    /// Nothing.
+    Nobody,
+    /// So many idle I/O queues.
+    Queues(u16),
+    /// So many idle hosts with an I/O queue each, that came one after the other or all at once.
+    Hosts { count: usize, at_once: bool },
+    /// So many namespaces, with the one that is read.
+    Namespaces(u32),
+    /// So many reactor threads, and four busy queues for them.
+    Threads(usize),
 }
 
 /// A disk that is handed to other programs: 4 KiB at depth 32, from memory.
@@ -195,6 +218,7 @@ impl fmt::Display for Case {
             Self::Raw(raw) => raw.fmt(f),
             Self::Fabric(fabric) => fabric.fmt(f),
             Self::Footprint(footprint) => footprint.fmt(f),
+            Self::Scale(scale) => scale.fmt(f),
             Self::Shim(shim) => shim.fmt(f),
             Self::Disk(disk) => disk.fmt(f),
         }
@@ -249,6 +273,20 @@ impl fmt::Display for Footprint {
                 write!(f, "footprint idle {} connections {connections}", transport.name())
             }
             Self::Queue { transport } => write!(f, "footprint queue {} depth 128", transport.name()),
+        }
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "scale {} ", self.transport.name())?;
+        match self.crowd {
+            Crowd::Nobody => write!(f, "alone"),
+            Crowd::Queues(count) => write!(f, "beside {count} queues"),
+            Crowd::Hosts { count, at_once: false } => write!(f, "beside {count} hosts, in a row"),
+            Crowd::Hosts { count, at_once: true } => write!(f, "beside {count} hosts, at once"),
+            Crowd::Namespaces(count) => write!(f, "among {count} namespaces"),
+            Crowd::Threads(count) => write!(f, "threads {count}"),
         }
     }
 }

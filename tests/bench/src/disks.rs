@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::case::{Disk, Medium, Rw, Tool};
-use crate::fabric::{NAMESPACE_BYTES, Setup};
 use crate::fio::Job;
 use crate::place::{TARGET_CORE, on_core};
 use crate::sample::{Metric, Sample};
+use crate::target::{NAMESPACE_BYTES, Setup};
 
 const IO_BYTES: u32 = 4096;
 

@@ -1,8 +1,6 @@
 //! What Ringfab costs while it does nothing, and how long it takes to begin.
 
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,18 +9,16 @@ use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 
 use crate::case::{Footprint, Namespace, Transport};
-use crate::fabric::{Setup, Target};
-use crate::place::INITIATOR_CORE;
+use crate::held::{Held, Hold};
 use crate::sample::{Metric, Sample};
-use crate::service::Service;
+use crate::target::{Setup, Target};
 
 /// How long idleness is watched: each controller sends one Keep Alive in this time at the defaults.
 const WATCHED: Duration = Duration::from_secs(5);
 /// What happens after something was started or attached is over by then.
-const SETTLED: Duration = Duration::from_millis(300);
+pub(crate) const SETTLED: Duration = Duration::from_millis(300);
 /// Queues over which the memory of one is averaged.
 const QUEUES: u16 = 64;
-const DEPTH: u16 = 128;
 
 /// Measures one case, each with a target of its own.
 pub(crate) fn measure(setup: &Setup, case: &Footprint, file: &Path) -> Result<Sample> {
@@ -58,7 +54,7 @@ fn connect(setup: &Setup, transport: Transport, queues: u16, file: &Path) -> Res
     let target = Target::start(setup, file)?;
     let held = hold(setup, &target, transport, 1, queues)?;
     let mut sample = Sample::default();
-    sample.set(Metric::Millis, held.last_ms);
+    sample.set(Metric::Millis, held.took.last_ms);
     Ok(sample)
 }
 
@@ -94,27 +90,13 @@ fn queue(setup: &Setup, transport: Transport, file: &Path) -> Result<Sample> {
     Ok(sample)
 }
 
-/// A process that keeps controllers attached.
-struct Held {
-    service: Service,
-    /// How long the last attachment took.
-    last_ms: f64,
-    _folder: tempfile::TempDir,
-}
-
-fn hold(setup: &Setup, target: &Target, transport: Transport, count: usize, queues: u16) -> Result<Held> {
-    let folder = tempfile::tempdir()?;
-    let ready = folder.path().join("ready");
-    let mut command = Command::new(std::env::current_exe().context("this program")?);
-    command.arg("hold").arg(target.url(setup, transport, false, Namespace::Null.nsid()));
-    for (option, value) in
-        [("--count", count.to_string()), ("--queues", queues.to_string()), ("--depth", DEPTH.to_string())]
-    {
-        command.args([option, &value]);
-    }
-    command.arg("--ready-file").arg(&ready);
-    let log = folder.path().join("log");
-    let service = Service::start(command, Some(INITIATOR_CORE), &log, || ready.exists())?;
-    let last_ms = fs::read_to_string(&ready)?.parse().context("a time")?;
-    Ok(Held { service, last_ms, _folder: folder })
+fn hold(
+    setup: &Setup,
+    target: &Target,
+    transport: Transport,
+    controllers: usize,
+    queues: u16,
+) -> Result<Held> {
+    let nsid = Some(Namespace::Null.nsid());
+    Hold { transport, controllers, queues, at_once: false, nsid }.start(setup, target)
 }

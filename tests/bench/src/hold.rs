@@ -1,6 +1,7 @@
 //! A host with many controllers attached that does nothing: what idle connections cost is measured on it and on the
 //! target. It is a process of its own, so that its processor time is its own.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, HostIdentity, Url};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
+
+use crate::held::Took;
 
 /// As the commands of `ringfab` have it at their defaults.
 const SPIN: Duration = Duration::from_micros(50);
@@ -23,16 +26,19 @@ const BUFFERS_EACH: usize = 4;
 pub(crate) struct HoldArgs {
     /// Address of the controller
     url: Url,
-    /// Controllers to attach, one after the other
+    /// Controllers to attach, each for another host
     #[arg(long, default_value_t = 1)]
     count: usize,
+    /// Attach all of them at once, rather than one after the other
+    #[arg(long)]
+    at_once: bool,
     /// I/O queues of each
     #[arg(long, default_value_t = 1)]
     queues: u16,
     /// Depth of each I/O queue
     #[arg(long, default_value_t = 128)]
     depth: u16,
-    /// Gets the milliseconds that the last attachment took, once all are there
+    /// Gets how long the attachments took, once all are there
     #[arg(long)]
     ready_file: PathBuf,
 }
@@ -40,13 +46,8 @@ pub(crate) struct HoldArgs {
 /// Attaches, says so, and stays until it is killed.
 pub(crate) fn run(args: &HoldArgs) -> Result<()> {
     let mut host = host(args)?;
-    let mut options = ConnectOptions::new(args.url.clone(), HostIdentity::for_url(&args.url)?);
-    (options.queues, options.depth) = (args.queues, args.depth);
-    let mut took = Duration::ZERO;
-    for _ in 0..args.count {
-        took = attach(&mut host, options.clone())?;
-    }
-    write_whole(&args.ready_file, &format!("{}", took.as_secs_f64() * 1e3))?;
+    let took = attach_all(&mut host, args)?;
+    write_whole(&args.ready_file, &serde_json::to_string(&took)?)?;
     loop {
         host.turn(Wait::Event).context("the ring")?;
         while let Some(event) = host.next_event() {
@@ -68,20 +69,48 @@ fn host(args: &HoldArgs) -> Result<Host> {
     Host::new(Reactor::new(&reactor).context("set up io_uring")?, config).context("set up the engine")
 }
 
-fn attach(host: &mut Host, options: ConnectOptions) -> Result<Duration> {
-    let begun = Instant::now();
-    host.attach(options);
-    loop {
+fn attach_all(host: &mut Host, args: &HoldArgs) -> Result<Took> {
+    let at_a_time = if args.at_once { args.count } else { 1 };
+    let (begun, mut took) = (Instant::now(), Took::default());
+    let mut starts = HashMap::new();
+    let (mut attached, mut ready) = (0, 0);
+    while ready < args.count {
+        while attached < args.count && attached - ready < at_a_time {
+            starts.insert(host.attach(options(args, attached)?), Instant::now());
+            attached += 1;
+        }
         while let Some(event) = host.next_event() {
             match event {
-                HostEvent::Ready { .. } => return Ok(begun.elapsed()),
+                HostEvent::Ready { controller, .. } => {
+                    let start = starts.get(&controller).context("a controller that was attached")?;
+                    took.last_ms = millis(start.elapsed());
+                    took.worst_ms = took.worst_ms.max(took.last_ms);
+                    ready += 1;
+                }
                 HostEvent::Failed { error, .. } => return Err(error.into()),
                 HostEvent::Lost { .. } => bail!("a connection was lost while others were made"),
                 _ => {}
             }
         }
-        host.turn(Wait::Event).context("the ring")?;
+        if ready < args.count {
+            host.turn(Wait::Event).context("the ring")?;
+        }
     }
+    took.all_ms = millis(begun.elapsed());
+    Ok(took)
+}
+
+/// Each controller is another host's.
+fn options(args: &HoldArgs, number: usize) -> Result<ConnectOptions> {
+    let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{number:08x}-0000-4000-8000-000000000000");
+    let identity = HostIdentity::load(Some(nqn), None, Path::new("/nonexistent"))?;
+    let mut options = ConnectOptions::new(args.url.clone(), identity);
+    (options.queues, options.depth) = (args.queues, args.depth);
+    Ok(options)
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// So that whoever sees the file sees all of it.

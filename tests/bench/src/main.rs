@@ -11,16 +11,21 @@ mod fabric;
 mod facts;
 mod fio;
 mod footprint;
+mod held;
 mod hold;
 mod measure;
+mod perf;
 mod place;
 mod plan;
 mod raw;
 mod report;
 mod run;
 mod sample;
+mod scale;
+mod serve;
 mod service;
 mod shims;
+mod target;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -31,9 +36,9 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use case::Congestion;
-use fabric::Setup;
 use facts::Facts;
 use plan::Extent;
+use target::Setup;
 
 /// Measures Ringfab, alternating with what it is held against.
 #[derive(Parser)]
@@ -56,6 +61,9 @@ enum Command {
     /// Attaches controllers and does nothing with them, to be measured
     #[command(hide = true)]
     Hold(hold::HoldArgs),
+    /// Serves with a number of threads, to be measured
+    #[command(hide = true)]
+    Serve(serve::ServeArgs),
     /// Lists the cases
     List {
         /// Those of the short form
@@ -115,6 +123,7 @@ fn act(line: Line) -> Result<()> {
             show(&compare::table(&compare::load(&before)?, &compare::load(&after)?))
         }
         Command::Hold(args) => hold::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::List { quick } => {
             let names: Vec<String> =
                 plan::cases(extent(quick), 0).iter().map(case::Case::to_string).collect();

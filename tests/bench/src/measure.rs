@@ -10,12 +10,12 @@ use tempfile::NamedTempFile;
 
 use crate::case::{Case, Namespace};
 use crate::charts::charts;
-use crate::fabric::{NAMESPACE_BYTES, Setup, Target};
 use crate::facts::Facts;
 use crate::run::Run;
 use crate::sample::Sample;
 use crate::shims::Shims;
-use crate::{disks, footprint, raw, report};
+use crate::target::{NAMESPACE_BYTES, Setup, Target};
+use crate::{disks, fabric, footprint, raw, report, scale};
 
 /// Measures every case in every round. One that fails is noted and not tried again; nothing else stops.
 pub(crate) fn all(
@@ -68,7 +68,7 @@ impl<'a> Bench<'a> {
         let file = scratch_file(scratch, file_is_read)?;
         let target = Target::start(setup, file.path())?;
         if cases.iter().any(of(Namespace::Memory)) || cases.iter().any(shim) {
-            target.fill_memory(setup)?;
+            fabric::fill_memory(setup, &target)?;
         }
         Ok(Self { setup, shims: Shims::default(), target: Some(target), file: Some(file) })
     }
@@ -82,7 +82,10 @@ impl<'a> Bench<'a> {
             Case::Raw(case) => raw::measure(case, self.setup.warmup, self.setup.time),
             Case::Footprint(case) => footprint::measure(self.setup, case, self.file()?),
             Case::Disk(case) => disks::measure(self.setup, case, self.file()?),
-            Case::Fabric(case) => self.target.as_ref().context("a target")?.measure(self.setup, case),
+            Case::Scale(case) => scale::measure(self.setup, case, self.file()?),
+            Case::Fabric(case) => {
+                fabric::measure(self.setup, self.target.as_ref().context("a target")?, case)
+            }
             Case::Shim(case) => {
                 self.shims.measure(self.setup, self.target.as_ref().context("a target")?, case)
             }

@@ -1,8 +1,8 @@
 //! Which cases a run has, as data.
 
 use crate::case::{
-    Case, Congestion, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Server, Shape, Shim, Sizes, Tool,
-    Transport,
+    Case, Congestion, Crowd, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Scale, Server, Shape, Shim,
+    Sizes, Tool, Transport,
 };
 
 /// What travels for a read of 4 KiB: the capsule, and the data with its headers.
@@ -87,6 +87,22 @@ const IDLE: &[usize] = &[1, 100, 1000];
 /// Rounds that have the cases without work: they take long and vary little.
 const FOOTPRINT_ROUNDS: usize = 2;
 
+/// What there is besides one busy queue. The first is what the others are held against, but for the threads.
+const CROWDS: &[Crowd] = &[
+    Crowd::Nobody,
+    Crowd::Queues(63),
+    Crowd::Queues(1023),
+    Crowd::Hosts { count: 1000, at_once: false },
+    Crowd::Hosts { count: 1000, at_once: true },
+    Crowd::Namespaces(64),
+    Crowd::Namespaces(4096),
+    Crowd::Threads(1),
+    Crowd::Threads(2),
+    Crowd::Threads(4),
+];
+/// Rounds that have these.
+const SCALE_ROUNDS: usize = 3;
+
 /// How long a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -104,7 +120,15 @@ pub(crate) fn cases(extent: Extent, round: usize) -> Vec<Case> {
     };
     let raw = congestions.iter().flat_map(|congestion| SHAPES.iter().map(|shape| raw(*congestion, *shape)));
     let footprints = if round < footprint_rounds { footprints(extent) } else { Vec::new() };
-    raw.chain(rows.iter().flat_map(expand)).chain(disks(extent)).chain(shims()).chain(footprints).collect()
+    let crowds = if extent == Extent::Full && round < SCALE_ROUNDS { CROWDS } else { &[] };
+    let measured = raw.chain(rows.iter().flat_map(expand)).chain(disks(extent)).chain(shims());
+    measured.chain(footprints).chain(scales(crowds)).collect()
+}
+
+fn scales(crowds: &'static [Crowd]) -> impl Iterator<Item = Case> {
+    BOTH.iter().flat_map(|transport| {
+        crowds.iter().map(|crowd| Case::Scale(Scale { transport: *transport, crowd: *crowd }))
+    })
 }
 
 fn disks(extent: Extent) -> impl Iterator<Item = Case> {

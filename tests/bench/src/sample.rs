@@ -35,6 +35,18 @@ pub(crate) enum Metric {
     ResidentKib,
     /// A time in milliseconds.
     Millis,
+    /// The longest of several, in milliseconds.
+    WorstMillis,
+    /// Resident memory of one of several, in KiB.
+    EachKib,
+    /// The target's processor time for one I/O.
+    TargetCpu,
+    /// Instructions of the target in user mode for one I/O.
+    TargetInstructions,
+    /// Bytes that the initiator copied for each byte of payload.
+    InitiatorCopied,
+    /// Bytes that the target copied for each byte of payload.
+    TargetCopied,
 }
 
 impl Metric {
@@ -54,6 +66,12 @@ impl Metric {
             Self::InitiatorBusy => "init. CPU %",
             Self::ResidentKib => "KiB",
             Self::Millis => "ms",
+            Self::WorstMillis => "worst ms",
+            Self::EachKib => "KiB each",
+            Self::TargetCpu => "target µs",
+            Self::TargetInstructions => "target instr.",
+            Self::InitiatorCopied => "init. copied",
+            Self::TargetCopied => "target copied",
         }
     }
 

@@ -49,6 +49,11 @@ impl Service {
         Ok(this)
     }
 
+    /// Its process identifier.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time so far.
     pub(crate) fn cpu(&self) -> Result<CpuTime> {
         CpuTime::of(self.child.id())

@@ -13,10 +13,10 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::case::{Namespace, Rw, Server, Shim, Transport};
-use crate::fabric::{Setup, Target};
 use crate::fio::Job;
 use crate::sample::Sample;
 use crate::service::Service;
+use crate::target::{Setup, Target};
 
 const IO_BYTES: u32 = 4096;
 const DEPTH: u16 = 32;

@@ -19,10 +19,17 @@ fn figure(sample: &Value, name: &str) -> f64 {
 
 /// Runs the cases whose names contain one of these, briefly, and gives what was written down.
 fn run(folder: &Path, only: &[&str]) -> Value {
+    run_form(folder, &["--quick"], only)
+}
+
+fn run_form(folder: &Path, form: &[&str], only: &[&str]) -> Value {
     let target = program("ringfab-target");
     assert_eq!(program("ringfab").parent(), target.parent());
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringfab-bench"));
-    command.args(["run", "--quick", "--rounds", "1", "--time", "100", "--warmup", "20", "--date", "today"]);
+    command
+        .arg("run")
+        .args(form)
+        .args(["--rounds", "1", "--time", "100", "--warmup", "20", "--date", "today"]);
     command.arg("--programs").arg(target.parent().expect("a folder"));
     command.arg("--out").arg(folder).arg("--scratch").arg(folder);
     only.iter().for_each(|text| {
@@ -48,6 +55,9 @@ fn the_quickest_case_of_each_transport_has_plausible_figures() {
         assert!(iops > 0.0 && p50 > 1.0, "{sample}");
         assert!(p50 <= figure(sample, "p99") && figure(sample, "p99") <= figure(sample, "p999"), "{sample}");
         assert!((figure(sample, "megabytes") - iops * 0.004096).abs() < 1.0, "{sample}");
+        // The initiator copies small payloads out of what it received; the target copies little but headers.
+        let copied = ["initiator", "target"].map(|end| figure(sample, &format!("{end}_copied")));
+        assert!(copied[0] > 0.01 && copied[0] < 2.5 && copied[1] > 0.01 && copied[1] < 0.5, "{sample}");
         // Each end runs on one core.
         for end in ["initiator", "target"] {
             let cpu = figure(sample, &format!("{end}_user")) + figure(sample, &format!("{end}_system"));
@@ -69,6 +79,22 @@ fn what_a_target_costs_without_work_is_found() {
         let connect = figures(&run, &format!("footprint connect {transport} queues 4"));
         assert!(figure(connect, "millis") > 0.01, "{connect}");
     }
+}
+
+#[test]
+fn what_an_io_costs_in_a_crowd_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cases = ["scale rdma beside 63 queues", "scale tcp among 64 namespaces", "scale tcp threads 4"];
+    let run = run_form(folder.path(), &[], &cases);
+    for case in cases {
+        let sample = figures(&run, case);
+        let cpu = figure(sample, "target_cpu");
+        assert!(figure(sample, "iops") > 0.0 && cpu > 0.1 && cpu < 1000.0, "{case}: {sample}");
+    }
+    let queues = figures(&run, cases[0]);
+    assert!(figure(queues, "worst_millis") <= figure(queues, "millis"), "{queues}");
+    assert!(figure(queues, "each_kib") > 1.0, "{queues}");
+    assert!(figure(figures(&run, cases[2]), "resident_kib") > 1024.0, "{run}");
 }
 
 #[test]
