@@ -118,7 +118,11 @@ impl Core {
     }
 
     fn handle_events(&mut self) {
-        while let Some(event) = transport::next_event(&mut self.env.transports) {
+        loop {
+            while let Some(event) = transport::next_of_rdma(&mut self.env.transports) {
+                self.on_event(event);
+            }
+            let Some(event) = transport::next_of_tcp(&mut self.env.transports) else { return };
             self.on_event(event);
         }
     }

@@ -278,10 +278,14 @@ impl Providers {
 
     #[inline]
     pub(super) fn next_event(&mut self) -> Option<Event> {
-        let event = self.iwarp.next_event();
+        // Asked before it is taken: an event is large, and moved once for each place that it passes through.
         #[cfg(feature = "verbs")]
-        let event = event.or_else(|| self.verbs.as_mut()?.next_event());
-        event
+        if let Some(verbs) = &mut self.verbs
+            && verbs.has_events()
+        {
+            return verbs.next_event();
+        }
+        self.iwarp.next_event()
     }
 
     pub(super) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {

@@ -9,8 +9,8 @@ use ringfab_reactor::{MailboxReceiver, Waker, mailbox};
 
 use super::posted::Owed;
 use super::sys::{
-    AsyncEvent, CmEvent, CmId, CompletionChannel, CompletionQueue, Context, DeviceLimits, EventChannel,
-    WorkCompletion,
+    AsyncEvent, Batch, CmEvent, CmId, CompletionChannel, CompletionQueue, Context, DeviceLimits,
+    EventChannel, WorkCompletion,
 };
 use super::watch::{self, Subscription};
 
@@ -30,6 +30,7 @@ pub(super) struct Adapter {
     pub(super) owed: Owed,
     sends: NotifyingQueue,
     receives: NotifyingQueue,
+    batch: Batch,
     channel: CompletionChannel,
     /// Completions that may be outstanding at once, by what was made so far.
     reserved: u32,
@@ -54,6 +55,22 @@ struct NotifyingQueue {
 impl NotifyingQueue {
     fn new(context: Context, capacity: u32, channel: &CompletionChannel) -> io::Result<Self> {
         Ok(Self { completions: CompletionQueue::new(context, capacity, channel)?, armed: false })
+    }
+
+    /// Takes what has completed. Returns how much.
+    fn poll(&self, batch: &mut Batch, device: &str, mut take: impl FnMut(&WorkCompletion)) -> usize {
+        let mut total = 0;
+        for _ in 0..POLL_BATCHES {
+            match self.completions.poll(batch, &mut take) {
+                Ok(Batch::LENGTH) => total += Batch::LENGTH,
+                Ok(count) => return total + count,
+                Err(error) => {
+                    tracing::error!(device, %error, "completions are lost");
+                    break;
+                }
+            }
+        }
+        total
     }
 
     /// Returns whether it was not yet armed.
@@ -105,6 +122,7 @@ impl Adapter {
             owed: Owed::default(),
             sends,
             receives,
+            batch: Batch::new(),
             channel: notify,
             reserved: 0,
             capacity,
@@ -156,28 +174,9 @@ impl Adapter {
     }
 
     /// Takes what has completed, our own requests first: new commands may need what they held. Returns how much.
-    pub(super) fn poll(&self, mut take: impl FnMut(&WorkCompletion)) -> usize {
-        self.poll_queue(self.sends(), &mut take) + self.poll_queue(self.receives(), &mut take)
-    }
-
-    fn poll_queue(&self, queue: &CompletionQueue, mut take: impl FnMut(&WorkCompletion)) -> usize {
-        let mut batch = [WorkCompletion::default(); CompletionQueue::BATCH];
-        let mut total = 0;
-        for _ in 0..POLL_BATCHES {
-            let count = match queue.poll(&mut batch) {
-                Ok(count) => count,
-                Err(error) => {
-                    tracing::error!(device = self.name, %error, "completions are lost");
-                    return total;
-                }
-            };
-            batch[..count].iter().for_each(&mut take);
-            total += count;
-            if count < batch.len() {
-                break;
-            }
-        }
-        total
+    pub(super) fn poll(&mut self, mut take: impl FnMut(&WorkCompletion)) -> usize {
+        let Self { sends, receives, batch, name, .. } = self;
+        [sends, receives].map(|queue| queue.poll(batch, name, &mut take)).iter().sum()
     }
 
     /// Asks to be notified of messages, and of our own requests if somebody waits for them. Returns whether it was not yet

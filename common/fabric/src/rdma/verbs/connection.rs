@@ -303,23 +303,19 @@ impl Connection {
     /// Rings the doorbell.
     pub(super) fn ring(
         &mut self,
-        scratch: &mut (Chain, Vec<WorkRequest>),
+        scratch: &mut Chain,
         domain: &Domain,
         exposures: &Exposures,
     ) -> std::io::Result<()> {
-        let (chain, requests) = scratch;
-        requests.clear();
-        for chained in self.chain.drain(..) {
-            match chained {
-                Chained::Request(request) => requests.push(request),
-                Chained::Bind { id, exposure } => requests.extend(bind(id, exposure, domain, exposures)),
-            }
-        }
+        let requests = self.chain.drain(..).filter_map(|chained| match chained {
+            Chained::Request(request) => Some(request),
+            Chained::Bind { id, exposure } => bind(id, exposure, domain, exposures),
+        });
         let Some(queue_pair) = &self.queue_pair else { return Ok(()) };
         // SAFETY: `posted` holds the memory of every request until its completion, or the queue pair's end; heads lie in
         // memory of this queue pair, each in the place of its own entry. Windows and regions live in the exposures and in
         // the domain.
-        unsafe { queue_pair.post(chain, requests) }
+        unsafe { queue_pair.post(scratch, requests) }
     }
 
     // --- completions -----------------------------------------------------------------------------------------------

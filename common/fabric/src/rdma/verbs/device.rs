@@ -1,6 +1,7 @@
 //! One core's provider over verbs.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use super::domain::Domain;
 use super::exposure::Exposures;
 use super::kind;
 use super::listener::{self, Listener, PendingAccept};
-use super::sys::{self, Chain, CmId, EventChannel, WorkRequest};
+use super::numbers::NumberHasher;
+use super::sys::{self, Chain, CmId, EventChannel};
 use crate::rdma::{
     ConnectParameters, DisconnectReason, Event, ListenParameters, ListenerId, PostError, ProtectionDomain,
     QueuePairAttributes, QueuePairId, RnicConfig, RnicCounters, SendRequest,
@@ -45,8 +47,8 @@ pub(crate) struct Device {
     /// Queue pairs that have come to their end.
     pub(super) finishing: Vec<Key>,
     /// By adapter and number.
-    pub(super) by_number: HashMap<(usize, u32), Key>,
-    pub(super) scratch: (Chain, Vec<WorkRequest>),
+    pub(super) by_number: HashMap<(usize, u32), Key, BuildHasherDefault<NumberHasher>>,
+    pub(super) scratch: Chain,
     /// When something was last found to do.
     pub(super) active: Time,
     /// How long the core looks for more.
@@ -84,8 +86,8 @@ impl Device {
             events: VecDeque::with_capacity(256),
             dirty: Vec::new(),
             finishing: Vec::new(),
-            by_number: HashMap::new(),
-            scratch: (Chain::default(), Vec::new()),
+            by_number: HashMap::default(),
+            scratch: Chain::default(),
             active: Time::default(),
             spin: Spin::new(config.spin),
             reap: None,
@@ -243,7 +245,9 @@ impl Device {
         };
         let owed = connection.post(domain, request)?;
         self.adapters[domain.adapter].owed.add(owed);
-        self.mark_dirty(key);
+        if !std::mem::replace(&mut connection.dirty, true) {
+            self.dirty.push(key);
+        }
         Ok(())
     }
 
@@ -348,12 +352,21 @@ impl Device {
         }
     }
 
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
-        if event.is_none() {
+    /// Whether there are events to take. When there are none, slots of queue pairs that are gone can be used again.
+    #[inline]
+    pub(crate) fn has_events(&mut self) -> bool {
+        let none = self.events.is_empty();
+        if none {
             self.connections.reuse();
+            // The next ones go where the last ones were, so that a few lines of the cache do for all.
+            self.events.clear();
         }
-        event
+        !none
+    }
+
+    #[inline]
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
     }
 
     pub(crate) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {

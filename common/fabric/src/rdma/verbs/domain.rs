@@ -5,7 +5,7 @@ use std::io;
 
 use ringfab_memory::{Buffer, ClassLayout, Lease, Pool};
 
-use super::sys::{self, DeviceLimits, Piece, Region, Rights, SharedReceiveQueue, Window};
+use super::sys::{self, DeviceLimits, Piece, ReceiveChain, Region, Rights, SharedReceiveQueue, Window};
 use crate::rdma::{ProtectionDomain, ReceivedHead};
 
 /// The first part of a message, which goes into the event.
@@ -56,6 +56,8 @@ struct Receives {
     heads: Region,
     head_buffer: Lease,
     slabs: Vec<Region>,
+    /// For the next doorbell.
+    chain: ReceiveChain,
 }
 
 impl Domain {
@@ -172,6 +174,7 @@ impl Domain {
             heads,
             head_buffer,
             slabs: Vec::new(),
+            chain: ReceiveChain::default(),
         });
         Ok(self.receives.len() - 1)
     }
@@ -241,32 +244,50 @@ impl Receives {
     }
 
     fn fill(&mut self, domain: &sys::Domain, name: impl Fn(u32) -> ReceiveId) {
-        while self.posted < self.promised.min(self.capacity) {
-            let Some(number) = self.free.pop() else { return };
-            if let Err(error) = self.post(domain, name(number)) {
-                tracing::warn!(%error, "a receive could not be posted");
+        let wanted = self.promised.min(self.capacity);
+        while self.posted < wanted {
+            let Some(number) = self.free.pop() else { break };
+            if let Err(error) = self.append(domain, name(number)) {
+                tracing::warn!(%error, "no buffer for a receive");
                 self.free.push(number);
-                return;
+                break;
             }
             self.posted += 1;
         }
+        if self.chain.len() > 0 {
+            self.ring();
+        }
     }
 
-    fn post(&mut self, domain: &sys::Domain, name: ReceiveId) -> io::Result<()> {
+    /// Rings the doorbell. Receives that the device refuses are tried again with the next one.
+    fn ring(&mut self) {
+        // SAFETY: the memory of a head belongs to the receive with its number, which was not posted; the buffer is kept with
+        // it until it has completed or the queue is gone.
+        let (taken, outcome) = unsafe { self.queue.post(&mut self.chain) };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, refused = self.chain.len() - taken, "receives could not be posted");
+            for name in self.chain.ids().skip(taken).filter_map(ReceiveId::from_bits) {
+                self.posted -= 1;
+                self.free.push(name.number);
+                self.buffers[name.number as usize] = None;
+            }
+        }
+        self.chain.clear();
+    }
+
+    /// Makes a receive for the next doorbell.
+    fn append(&mut self, domain: &sys::Domain, name: ReceiveId) -> io::Result<()> {
         let number = name.number;
         let head = self.head_buffer.io_pointer(number as usize * HEAD_BYTES, HEAD_BYTES) as u64;
         let head = Piece { address: head, length: HEAD_BYTES as u32, key: self.heads.local_key() };
-        let id = name.to_bits();
-        if self.data_bytes == 0 {
-            // SAFETY: the head's memory belongs to the receive with this number, which is not posted.
-            return unsafe { self.queue.post(id, &[head]) };
+        let mut data = Piece::default();
+        if self.data_bytes > 0 {
+            let (buffer, key) = self.take_buffer(domain)?;
+            let address = buffer.io_pointer(0, self.data_bytes) as u64;
+            data = Piece { address, length: self.data_bytes as u32, key };
+            self.buffers[number as usize] = Some(buffer);
         }
-        let (buffer, key) = self.take_buffer(domain)?;
-        let address = buffer.io_pointer(0, self.data_bytes) as u64;
-        let data = Piece { address, length: self.data_bytes as u32, key };
-        // SAFETY: as above; the buffer is kept with the receive until it has completed or the queue is gone.
-        unsafe { self.queue.post(id, &[head, data]) }?;
-        self.buffers[number as usize] = Some(buffer);
+        self.chain.push(name.to_bits(), [head, data]);
         Ok(())
     }
 

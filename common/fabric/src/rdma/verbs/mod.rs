@@ -9,6 +9,7 @@
 //! - `connection`: a queue pair, its phases and what is posted to it; `posted`, the requests themselves.
 //! - `life`: from a queue pair's making on a device to its end.
 //! - `events`: what devices and connection managers report.
+//! - `numbers`: how queue pairs are found by the device's number.
 //! - `watch`: what a device reports of its own accord, from a thread of its own.
 //! - `removal`: devices that go away, and come back.
 //! - `devices`: the devices of this machine, for people.
@@ -29,6 +30,7 @@ mod events;
 mod exposure;
 mod life;
 mod listener;
+mod numbers;
 mod posted;
 mod removal;
 mod sys;

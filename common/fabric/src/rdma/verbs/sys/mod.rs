@@ -16,8 +16,8 @@ pub(crate) use context::{AsyncEvent, AsyncEventKind, Context, DeviceLimits, clos
 pub(crate) use list::{DeviceList, OpenDevice};
 pub(crate) use memory::{Domain, Region, Rights, Window};
 pub(crate) use queues::{
-    CompletionChannel, CompletionQueue, Piece, STATUS_FLUSHED, STATUS_LENGTH, SharedReceiveQueue,
-    WorkCompletion, status_text,
+    Batch, CompletionChannel, CompletionQueue, Piece, ReceiveChain, STATUS_FLUSHED, STATUS_LENGTH,
+    SharedReceiveQueue, WorkCompletion, status_text,
 };
 pub(crate) use work::{Chain, Operation, QueuePair, WorkRequest};
 

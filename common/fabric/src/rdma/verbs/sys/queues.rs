@@ -57,8 +57,28 @@ pub(crate) struct CompletionQueue {
     pub(super) raw: NonNull<ffi::ibv_cq>,
 }
 
+/// Room for completions in the library's form. It is kept from look to look: most looks find nothing, and making so much
+/// room costs more than they do.
+pub(crate) struct Batch(Box<[ffi::ibv_wc; Batch::LENGTH]>);
+
+impl Batch {
+    /// Completions taken at once.
+    pub(crate) const LENGTH: usize = 32;
+
+    pub(crate) fn new() -> Self {
+        // SAFETY: all zeroes is a valid value of this structure of integers.
+        Self(Box::new(unsafe { std::mem::zeroed() }))
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Batch")
+    }
+}
+
 /// How a request ended.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkCompletion {
     /// The request's number.
     pub(crate) id: u64,
@@ -83,9 +103,6 @@ pub(crate) fn status_text(status: u32) -> String {
 }
 
 impl CompletionQueue {
-    /// Completions taken at once.
-    pub(crate) const BATCH: usize = 32;
-
     pub(crate) fn new(context: Context, entries: u32, channel: &CompletionChannel) -> io::Result<Self> {
         let entries = i32::try_from(entries).unwrap_or(i32::MAX);
         // SAFETY: both live during the call; the channel outlives the queue by the owner's order.
@@ -100,24 +117,24 @@ impl CompletionQueue {
         std::ptr::eq(self.raw.as_ptr(), notified.0)
     }
 
-    /// Takes completions, oldest first.
-    pub(crate) fn poll(&self, batch: &mut [WorkCompletion; Self::BATCH]) -> io::Result<usize> {
-        // SAFETY: all zeroes is a valid value of this structure of integers.
-        let mut raw: [ffi::ibv_wc; Self::BATCH] = unsafe { std::mem::zeroed() };
+    /// Takes completions, oldest first, with `batch` as room for them. Returns how many; when that is [`Batch::LENGTH`],
+    /// there may be more.
+    pub(crate) fn poll(&self, batch: &mut Batch, mut take: impl FnMut(&WorkCompletion)) -> io::Result<usize> {
+        let room = batch.0.as_mut_ptr();
         // SAFETY: the queue lives and there is room for as many as are asked for.
-        let count = unsafe { ffi::ibv_poll_cq(self.raw.as_ptr(), Self::BATCH as i32, raw.as_mut_ptr()) };
+        let count = unsafe { ffi::ibv_poll_cq(self.raw.as_ptr(), Batch::LENGTH as i32, room) };
         let count = usize::try_from(count).map_err(|_| io::Error::other("the completion queue is broken"))?;
-        for (raw, to) in raw[..count].iter().zip(batch.iter_mut()) {
+        for raw in &batch.0[..count] {
             let invalidates = raw.wc_flags & ffi::ibv_wc_flags::IBV_WC_WITH_INV.0 != 0;
             // SAFETY: both members of the union are plain numbers of the same size.
             let key = unsafe { raw.imm_data_invalidated_rkey_union.invalidated_rkey };
-            *to = WorkCompletion {
+            take(&WorkCompletion {
                 id: raw.wr_id,
                 status: raw.status,
                 bytes: raw.byte_len,
                 queue_pair: raw.qp_num,
                 invalidated: Some(key).filter(|_| raw.status == 0 && invalidates),
-            };
+            });
         }
         Ok(count)
     }
@@ -148,6 +165,43 @@ pub(crate) struct Piece {
 const _: () = assert!(size_of::<Piece>() == size_of::<ffi::ibv_sge>());
 const _: () = assert!(std::mem::offset_of!(ffi::ibv_sge, lkey) == 12);
 
+/// Receives for one doorbell in the library's form, reused from doorbell to doorbell.
+#[derive(Default)]
+pub(crate) struct ReceiveChain {
+    requests: Vec<ffi::ibv_recv_wr>,
+    pieces: Vec<[Piece; 2]>,
+}
+
+impl ReceiveChain {
+    /// Appends one; a second piece without bytes is none.
+    pub(crate) fn push(&mut self, id: u64, pieces: [Piece; 2]) {
+        let num_sge = if pieces[1].length == 0 { 1 } else { 2 };
+        let (next, sg_list) = (ptr::null_mut(), ptr::null_mut());
+        self.requests.push(ffi::ibv_recv_wr { wr_id: id, next, sg_list, num_sge });
+        self.pieces.push(pieces);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The numbers of its receives, in their order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.requests.iter().map(|request| request.wr_id)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.requests.clear();
+        self.pieces.clear();
+    }
+}
+
+impl std::fmt::Debug for ReceiveChain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReceiveChain").field("capacity", &self.requests.capacity()).finish()
+    }
+}
+
 /// Receives that several queue pairs take from.
 #[derive(Debug)]
 pub(crate) struct SharedReceiveQueue(pub(super) NonNull<ffi::ibv_srq>);
@@ -161,21 +215,22 @@ impl SharedReceiveQueue {
         Ok(Self(made(raw)?))
     }
 
-    /// Posts one receive into one or two pieces.
+    /// Posts receives with one doorbell. Returns how many of them were taken, the first ones, and why not all.
     ///
     /// # Safety
-    /// The pieces' memory belongs to this receive until its completion, or until the queue is gone.
-    pub(crate) unsafe fn post(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
-        let mut request = ffi::ibv_recv_wr {
-            wr_id: id,
-            next: ptr::null_mut(),
-            sg_list: pieces.as_ptr().cast_mut().cast(),
-            num_sge: pieces.len() as i32,
-        };
+    /// The memory of each belongs to it until its completion, or until the queue is gone.
+    pub(crate) unsafe fn post(&self, chain: &mut ReceiveChain) -> (usize, io::Result<()>) {
+        let mut next = ptr::null_mut();
+        for (request, pieces) in chain.requests.iter_mut().zip(&mut chain.pieces).rev() {
+            request.sg_list = pieces.as_mut_ptr().cast();
+            request.next = std::mem::replace(&mut next, request);
+        }
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue lives; the request and its list are read during the call; the memory is the caller's
+        // SAFETY: the queue lives; the requests and their lists are read during the call; the memory is the caller's
         // promise.
-        check_code(unsafe { ffi::ibv_post_srq_recv(self.0.as_ptr(), &raw mut request, &raw mut bad) })
+        let outcome = check_code(unsafe { ffi::ibv_post_srq_recv(self.0.as_ptr(), next, &raw mut bad) });
+        let refused = chain.requests.iter().position(|request| outcome.is_err() && ptr::eq(request, bad));
+        (refused.unwrap_or(chain.requests.len()), outcome)
     }
 }
 

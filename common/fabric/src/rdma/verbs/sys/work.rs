@@ -80,35 +80,38 @@ impl QueuePair {
     /// # Safety
     /// The memory of the pieces, but of those that are inline, is left alone until the completion of its request or of
     /// a later one of this queue pair, or until the queue pair is gone; windows and regions that are named live.
-    pub(crate) unsafe fn post(&self, chain: &mut Chain, requests: &[WorkRequest]) -> io::Result<()> {
-        if requests.is_empty() {
-            return Ok(());
-        }
+    pub(crate) unsafe fn post(
+        &self,
+        chain: &mut Chain,
+        requests: impl Iterator<Item = WorkRequest>,
+    ) -> io::Result<()> {
         chain.requests.clear();
         chain.pieces.clear();
-        chain.pieces.extend(requests.iter().map(|request| request.pieces));
-        for (request, pieces) in requests.iter().zip(&mut chain.pieces) {
-            chain.requests.push(raw_request(request, pieces));
+        for request in requests {
+            chain.requests.push(raw_request(&request));
+            chain.pieces.push(request.pieces);
         }
-        for index in 1..chain.requests.len() {
-            let next = &raw mut chain.requests[index];
-            chain.requests[index - 1].next = next;
+        let mut next = ptr::null_mut();
+        for (raw, pieces) in chain.requests.iter_mut().zip(&mut chain.pieces).rev() {
+            raw.sg_list = pieces.as_mut_ptr().cast();
+            raw.next = std::mem::replace(&mut next, raw);
+        }
+        if next.is_null() {
+            return Ok(());
         }
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair lives as long as its identifier, which owns `self`'s owner; the chain is linked within
         // vectors that are not touched during the call; the rest is the caller's promise.
-        check_code(unsafe {
-            ffi::ibv_post_send(self.raw.as_ptr(), chain.requests.as_mut_ptr(), &raw mut bad)
-        })
+        check_code(unsafe { ffi::ibv_post_send(self.raw.as_ptr(), next, &raw mut bad) })
     }
 }
 
-fn raw_request(request: &WorkRequest, pieces: &mut [Piece; 2]) -> ffi::ibv_send_wr {
+/// The request in the library's form, but for what points to others.
+fn raw_request(request: &WorkRequest) -> ffi::ibv_send_wr {
     use ffi::{ibv_send_flags as flag, ibv_wr_opcode as opcode};
     // SAFETY: all zeroes is a valid value of this structure of integers and pointers.
     let mut raw: ffi::ibv_send_wr = unsafe { std::mem::zeroed() };
     raw.wr_id = request.id;
-    raw.sg_list = pieces.as_mut_ptr().cast();
     raw.num_sge = i32::from(request.piece_count);
     for (wanted, bit) in [
         (request.signaled, flag::IBV_SEND_SIGNALED.0),
