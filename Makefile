@@ -90,6 +90,16 @@ kernel-ratio: release ## The kernel's host on our target and on the kernel's, in
 	@tests/scripts/install.sh build kernel
 	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/release tests/kernel/ratio.sh
 
+.PHONY: instructions
+instructions: ## What the target's core executes for a command, without system calls, by part (5 minutes)
+	@tests/scripts/install.sh build count
+	tests/scripts/instructions.sh
+
+.PHONY: kernel-instructions
+kernel-instructions: release ## The same over an RDMA device, in a virtual machine (10 minutes)
+	@tests/scripts/install.sh build count kernel
+	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/release tests/kernel/instructions.sh
+
 .PHONY: fuzz
 fuzz: ## Each fuzz target for SECONDS=30
 	@tests/scripts/install.sh fuzz

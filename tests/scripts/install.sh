@@ -8,6 +8,7 @@
 #   demo    what the demonstration starts
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
+#   count   what counts instructions
 #   kernel  what the tests against a Linux kernel in a virtual machine start, and build that kernel's module with
 #
 # Without root it prints the line to run and exits with 1. Rust itself is never installed: which version a machine
@@ -66,6 +67,11 @@ want_bench() {
     want bindfs bindfs
     want fusermount3 fuse3
     want losetup mount
+}
+
+want_count() {
+    want valgrind valgrind
+    want python3 python3-minimal
 }
 
 # The virtual machine is for x86-64; elsewhere nothing is missing.
@@ -160,10 +166,10 @@ install_deny() {
     rm -rf "$TOOLS/build"
 }
 
-[ $# -gt 0 ] || fail "which group? build, test, demo, bench, fuzz, kernel"
+[ $# -gt 0 ] || fail "which group? build, test, demo, bench, fuzz, count, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | demo | bench | fuzz | kernel) "want_$group" ;;
+    build | test | demo | bench | fuzz | count | kernel) "want_$group" ;;
     *) fail "unknown group: $group" ;;
     esac
 done
