@@ -200,15 +200,31 @@ impl Host {
 
     /// The next event, in order.
     pub fn next_event(&mut self) -> Option<HostEvent> {
-        self.core.events.pop_front()
+        let event = self.core.events.pop_front();
+        if event.is_none() {
+            // From here the next ones go to its front again, which is in the cache.
+            self.core.events.clear();
+        }
+        event
     }
 
     /// Hands out what the transports have to say; whether it was anything.
     fn take_events(&mut self) -> bool {
         let mut happened = false;
-        while let Some((endpoint, event)) = transport::next_event(&mut self.core.transports) {
-            happened = true;
-            self.on_event(endpoint, event);
+        // One transport after the other, so that events are not moved once more on their way through a common place. What is
+        // done about some may bring about others.
+        let mut done = false;
+        while !done {
+            done = true;
+            while let Some((endpoint, event)) = transport::rdma::next_event(&mut self.core.transports.rnic) {
+                self.on_event(endpoint, event);
+                done = false;
+            }
+            while let Some((endpoint, event)) = transport::tcp::next_event(&mut self.core.transports.tcp) {
+                self.on_event(endpoint, event);
+                done = false;
+            }
+            happened |= !done;
         }
         happened
     }

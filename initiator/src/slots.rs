@@ -4,14 +4,12 @@
 //! every use of the slot. So an answer that comes twice, or after its command was taken back, is recognised without
 //! a search, and an identifier from the peer becomes a slot only through [`SlotTable::take`].
 
-use bitvec::vec::BitVec;
-
 /// Values with identifiers of 16 bits. Nothing is allocated after construction.
 #[derive(Debug)]
 pub(crate) struct SlotTable<T> {
     entries: Box<[Entry<T>]>,
-    free: BitVec,
-    used: usize,
+    /// Free slots; the one that came free last is taken next, since it is most likely still in the cache.
+    free: Vec<u16>,
     slot_bits: u32,
 }
 
@@ -32,17 +30,17 @@ impl<T> SlotTable<T> {
         assert!((1..=Self::SLOTS_MAX).contains(&slots), "a table of {slots} slots");
         let entries = (0..slots).map(|_| Entry { sequence: 0, value: None }).collect();
         let slot_bits = usize::BITS - (slots - 1).leading_zeros();
-        Self { entries, free: BitVec::repeat(true, slots), used: 0, slot_bits }
+        Self { entries, free: (0..slots as u16).rev().collect(), slot_bits }
     }
 
     /// Values in the table.
     pub(crate) fn len(&self) -> usize {
-        self.used
+        self.entries.len() - self.free.len()
     }
 
     /// Whether there is no free slot.
     pub(crate) fn is_full(&self) -> bool {
-        self.used == self.entries.len()
+        self.free.is_empty()
     }
 
     /// Puts a value into a free slot and returns its identifier.
@@ -50,9 +48,7 @@ impl<T> SlotTable<T> {
     /// # Errors
     /// Gives the value back when there is none.
     pub(crate) fn insert(&mut self, value: T) -> Result<u16, T> {
-        let Some(slot) = self.free.first_one() else { return Err(value) };
-        self.free.set(slot, false);
-        self.used += 1;
+        let Some(slot) = self.free.pop().map(usize::from) else { return Err(value) };
         let entry = &mut self.entries[slot];
         entry.value = Some(value);
         if Self::join(slot, entry.sequence, self.slot_bits) == Self::NEVER {
@@ -73,8 +69,7 @@ impl<T> SlotTable<T> {
         let entry = &mut self.entries[slot];
         let value = entry.value.take()?;
         entry.sequence = entry.sequence.wrapping_add(1) & (u16::MAX >> self.slot_bits);
-        self.free.set(slot, true);
-        self.used -= 1;
+        self.free.push(slot as u16);
         Some(value)
     }
 
@@ -94,8 +89,7 @@ impl<T> SlotTable<T> {
 
     /// Takes the outstanding value of the lowest slot.
     pub(crate) fn pop(&mut self) -> Option<T> {
-        let slot = self.free.first_zero()?;
-        let id = Self::join(slot, self.entries[slot].sequence, self.slot_bits);
+        let (id, _) = self.iter_mut().next()?;
         self.take(id)
     }
 

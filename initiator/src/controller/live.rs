@@ -122,9 +122,9 @@ impl Controller {
 
     /// The next queue in turn that can take a command.
     fn queue_with_room(&self) -> Option<usize> {
-        let count = self.queues.len();
-        let indices = (0..count).map(|step| (self.queue_next + step) % count);
-        indices.into_iter().find(|index| self.queues[*index].has_room())
+        let next = self.queue_next.min(self.queues.len());
+        let mut indices = (next..self.queues.len()).chain(0..next);
+        indices.find(|index| self.queues[*index].has_room())
     }
 
     /// Sends an admin command, or lets it wait for room.

@@ -20,11 +20,6 @@ use crate::url::{self, Url};
 use rdma::RdmaQueue;
 use tcp::TcpQueue;
 
-/// The next event of any transport, in the order of each connection.
-pub(crate) fn next_event(transports: &mut Transports) -> Option<(Endpoint, Event)> {
-    rdma::next_event(&mut transports.rnic).or_else(|| tcp::next_event(&mut transports.tcp))
-}
-
 /// What has happened on a connection.
 #[derive(Debug)]
 pub(crate) enum Event {

@@ -26,8 +26,9 @@ pub(crate) struct RdmaQueue {
     in_capsule_bytes_max: u32,
 }
 
-/// What the RNIC reports, in the transports' words.
-pub(super) fn next_event(rnic: &mut Rnic) -> Option<(Endpoint, Event)> {
+/// The next event, in the order of each connection: what the RNIC reports, in the transports' words.
+#[inline]
+pub(crate) fn next_event(rnic: &mut Rnic) -> Option<(Endpoint, Event)> {
     loop {
         let (queue_pair, event) = match rnic.next_event()? {
             RnicEvent::Received { queue_pair, head, data, invalidated } => {

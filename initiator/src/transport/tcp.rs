@@ -24,8 +24,9 @@ pub(crate) struct TcpQueue {
     in_capsule_bytes_max: u32,
 }
 
-/// What NVMe/TCP reports, in the transports' words.
-pub(super) fn next_event(tcp: &mut TcpStack) -> Option<(Endpoint, Event)> {
+/// The next event, in the order of each connection: what NVMe/TCP reports, in the transports' words.
+#[inline]
+pub(crate) fn next_event(tcp: &mut TcpStack) -> Option<(Endpoint, Event)> {
     loop {
         let (connection, event) = match tcp.next_event()? {
             TcpEvent::Response { connection, cqe, intact } => {

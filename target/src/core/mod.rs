@@ -118,12 +118,19 @@ impl Core {
     }
 
     fn handle_events(&mut self) {
-        loop {
-            while let Some(event) = transport::next_of_rdma(&mut self.env.transports) {
+        // One transport after the other, so that events are not moved once more on their way through a common place. What is
+        // done about some may bring about others.
+        let mut done = false;
+        while !done {
+            done = true;
+            while let Some(event) = transport::rdma::next_event(&mut self.env.transports.rnic) {
                 self.on_event(event);
+                done = false;
             }
-            let Some(event) = transport::next_of_tcp(&mut self.env.transports) else { return };
-            self.on_event(event);
+            while let Some(event) = transport::tcp::next_event(&mut self.env.transports.tcp) {
+                self.on_event(event);
+                done = false;
+            }
         }
     }
 

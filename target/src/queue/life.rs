@@ -305,7 +305,8 @@ impl Queue {
     /// SQHD of the next completion: a command frees its entry when it completes, so that a host that keeps to the
     /// queue's size never has more commands outstanding than there are slots.
     pub(super) fn next_submission_head(&mut self) -> u16 {
-        self.submission_head = (self.submission_head + 1) % self.entries.max(1);
+        let head = self.submission_head + 1;
+        self.submission_head = if head < self.entries { head } else { 0 };
         match &self.attached {
             Some(attached) if !attached.record.flow_control() => u16::MAX,
             _ => self.submission_head,

@@ -50,17 +50,6 @@ pub(crate) enum Event {
     Gone { endpoint: Endpoint, why: String },
 }
 
-/// The next event of a queue pair. There is no one function for both transports: through it each event, which is large,
-/// would be moved twice more.
-pub(crate) fn next_of_rdma(transports: &mut Transports) -> Option<Event> {
-    rdma::next_event(&mut transports.rnic)
-}
-
-/// The next event of a connection of NVMe/TCP.
-pub(crate) fn next_of_tcp(transports: &mut Transports) -> Option<Event> {
-    tcp::next_event(&mut transports.tcp)
-}
-
 pub(crate) fn close_listener(transports: &mut Transports, reactor: &mut Reactor, listener: ListenerId) {
     match listener {
         ListenerId::Rdma(listener) => transports.rnic.close_listener(reactor, listener),

@@ -10,8 +10,9 @@ use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 use super::{Arrival, Endpoint, Event, Piece, Refused, Transfer, WorkId};
 use crate::queue::HostMemory;
 
-/// What the RNIC reports, in the transports' words.
-pub(super) fn next_event(rnic: &mut Rnic) -> Option<Event> {
+/// The next event, in the order of each connection: what the RNIC reports, in the transports' words.
+#[inline]
+pub(crate) fn next_event(rnic: &mut Rnic) -> Option<Event> {
     loop {
         return Some(match rnic.next_event()? {
             RnicEvent::Received { queue_pair, head, data, .. } => Event::Capsule {

@@ -8,8 +8,9 @@ use ringfab_spec::{CompletionEntry, Status};
 
 use super::{Arrival, Endpoint, Event, Piece, Refused, Transfer, WorkId};
 
-/// What NVMe/TCP reports, in the transports' words.
-pub(super) fn next_event(tcp: &mut TcpStack) -> Option<Event> {
+/// The next event, in the order of each connection: what NVMe/TCP reports, in the transports' words.
+#[inline]
+pub(crate) fn next_event(tcp: &mut TcpStack) -> Option<Event> {
     loop {
         return Some(match tcp.next_event()? {
             TcpEvent::Incoming(incoming) => Event::Arrived(Arrival::Tcp(incoming)),

@@ -7,6 +7,7 @@
 //!
 //! | module | what it has |
 //! | --- | --- |
+//! | `copies` | what is copied from staging memory to its place |
 //! | `table` | the streams of a core, by keys with generations |
 //! | `life` | a stream and its phases, as far as it is established |
 //! | `receive`, `transmit` | its two loops: all that is done with bytes and the socket |
@@ -14,6 +15,7 @@
 //! | `listener` | listening sockets |
 //! | `shared` | what the streams of a core have in common |
 
+mod copies;
 mod life;
 mod listener;
 mod receive;

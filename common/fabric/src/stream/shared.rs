@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringfab_reactor::{ReceiveOp, SendBatch, Token};
 
 use super::Protocol;
+use super::copies::Copies;
 use crate::CopiedBytes;
 use crate::table::Key;
 
@@ -62,6 +63,8 @@ pub(crate) struct Shared<P: Protocol> {
     pub(crate) core: P::Core,
     pub(crate) events: VecDeque<P::Event>,
     pub(crate) counters: Counters,
+    /// Of what is being taken in; [`Protocol::receive`] leaves none.
+    pub(crate) copies: Copies,
     pub(super) config: StreamConfig,
     /// Streams that may have something to send.
     pub(super) dirty: VecDeque<Key>,
@@ -81,6 +84,7 @@ impl<P: Protocol> Shared<P> {
             core,
             events: VecDeque::with_capacity(256),
             counters: Counters::default(),
+            copies: Copies::new(),
             config,
             dirty: VecDeque::new(),
             paused: VecDeque::new(),

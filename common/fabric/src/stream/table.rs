@@ -199,6 +199,8 @@ impl<P: Protocol> Streams<P> {
     pub(crate) fn next_event(&mut self) -> Option<P::Event> {
         let event = self.shared.events.pop_front();
         if event.is_none() {
+            // From here the next ones go to its front again, which is in the cache.
+            self.shared.events.clear();
             self.streams.reuse();
         }
         event

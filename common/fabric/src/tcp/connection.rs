@@ -106,7 +106,9 @@ impl Protocol for Connection {
         staging: &[u8],
         unread: &mut Range<usize>,
     ) -> Result<Want, Fault> {
-        self.feed(shared, staging, unread)
+        let wanted = self.feed(shared, staging, unread);
+        shared.copies.make(staging);
+        wanted
     }
 
     fn placed(&mut self, lease: &Lease, range: Range<usize>) {

@@ -43,7 +43,7 @@ impl Connection {
                 proto::Event::Direct { to, remaining } => return Ok(self.want(to, remaining)),
                 proto::Event::Place { to, payload } => {
                     shared.counters.received_copied_bytes += payload.len() as u64;
-                    self.place(to, &staging[payload.start + base..payload.end + base]);
+                    self.place(shared, staging, to, payload.start + base..payload.end + base);
                 }
                 proto::Event::Initialized if self.arriving => {}
                 proto::Event::Initialized => {
@@ -61,8 +61,14 @@ impl Connection {
                         return Ok(Want::Buffer);
                     }
                 }
-                proto::Event::CommandEnd { intact } => self.on_capsule(shared, intact),
-                proto::Event::TransferEnd { tag, intact } => self.on_transfer(shared, tag, intact),
+                proto::Event::CommandEnd { intact } => {
+                    shared.copies.make(staging);
+                    self.on_capsule(shared, intact);
+                }
+                proto::Event::TransferEnd { tag, intact } => {
+                    shared.copies.make(staging);
+                    self.on_transfer(shared, tag, intact);
+                }
                 proto::Event::Response { cqe, intact } => {
                     shared.counters.received_copied_bytes += CompletionEntry::SIZE as u64;
                     shared.events.push_back(Event::Response { connection: self.id, cqe, intact });
@@ -112,15 +118,15 @@ impl Connection {
         found.expect("the engine names places of what is outstanding")
     }
 
-    /// Copies staged bytes to their place, which may be in several pieces.
-    fn place(&self, to: Place, mut rest: &[u8]) {
+    /// Has staged bytes copied to their place, which may be in several pieces.
+    fn place(&self, shared: &mut Shared<Self>, staging: &[u8], to: Place, mut rest: Range<usize>) {
         let mut at = to;
         while !rest.is_empty() {
             let (lease, start, room) = self.resolve(at);
-            let (now, later) = rest.split_at(rest.len().min(room));
-            lease.write_at(start, now);
+            let now = rest.start..rest.end.min(rest.start + room);
             at = at.advanced(now.len() as u32);
-            rest = later;
+            rest.start = now.end;
+            shared.copies.add(staging, lease, start, now);
         }
     }
 

@@ -122,21 +122,28 @@ pub enum RegisterError {
 /// The regions of one core, found by STag in constant time.
 ///
 /// All 32 bits of an STag come from the caller's random source, so that knowing one STag says nothing about others. An
-/// STag's own low bits are its place in an open-addressed table that is at most half full; nothing is allocated after
-/// creation. STag 0 is never used: peers send it where no STag is meant.
+/// STag's own low bits are its place in an open-addressed table that is at most half full. The table grows with the most
+/// regions that there ever were at once, and is not larger: a search in it is somewhere else each time, and should find
+/// that place in the cache. STag 0 is never used: peers send it where no STag is meant.
 #[derive(Debug)]
 pub struct RegionTable<H> {
-    slots: Box<[Option<Entry<H>>]>,
-    mask: usize,
+    /// Zero where there is none. Apart from the regions, so that a search sees many of them at once.
+    stags: Box<[u32]>,
+    /// One for each STag.
+    entries: Box<[Option<Entry<H>>]>,
     count: usize,
     count_max: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<H> {
-    stag: u32,
     region: Region<H>,
+    /// A peer has invalidated it. Its owner has not heard of that yet, so that the STag is not free.
+    invalidated: bool,
 }
+
+/// Slots of a table in which there are few regions.
+const SLOTS_MIN: usize = 64;
 
 /// With a table at most half full, a random STag collides with a given one once in four billion draws; running out of
 /// this many attempts means that the source is not random.
@@ -146,11 +153,11 @@ impl<H: Copy> RegionTable<H> {
     /// A table for at most `count_max` regions.
     #[must_use]
     pub fn new(count_max: usize) -> Self {
-        let slot_count = count_max.max(1).saturating_mul(2).next_power_of_two();
-        Self { slots: vec![None; slot_count].into_boxed_slice(), mask: slot_count - 1, count: 0, count_max }
+        let (stags, entries) = slots(SLOTS_MIN);
+        Self { stags, entries, count: 0, count_max }
     }
 
-    /// The number of registered regions.
+    /// The number of registered regions, with those that a peer has invalidated and their owner not deregistered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
@@ -177,10 +184,14 @@ impl<H: Copy> RegionTable<H> {
         if region.base.checked_add(region.len).is_none() {
             return Err(RegisterError::Wrap { base: region.base, len: region.len });
         }
+        if self.count * 2 == self.stags.len() {
+            self.grow();
+        }
         for _ in 0..DRAW_COUNT_MAX {
             let stag = random();
             if let (true, Err(free)) = (stag != 0, self.find(stag)) {
-                self.slots[free] = Some(Entry { stag, region });
+                self.stags[free] = stag;
+                self.entries[free] = Some(Entry { region, invalidated: false });
                 self.count += 1;
                 return Ok(stag);
             }
@@ -223,24 +234,29 @@ impl<H: Copy> RegionTable<H> {
     #[inline]
     pub fn get(&self, stag: u32) -> Option<&Region<H>> {
         let slot = self.find(stag).ok()?;
-        self.slots[slot].as_ref().map(|entry| &entry.region)
+        self.entries[slot].as_ref().filter(|entry| !entry.invalidated).map(|entry| &entry.region)
     }
 
     /// Ends the life of an STag on behalf of its owner, and gives the region back.
     pub fn deregister(&mut self, stag: u32) -> Option<Region<H>> {
         let slot = self.find(stag).ok()?;
-        let entry = self.slots[slot].take()?;
+        let entry = self.entries[slot].take()?;
+        self.stags[slot] = 0;
         self.count -= 1;
         self.close_gap(slot);
         Some(entry.region)
     }
 
-    /// Ends the life of an STag on behalf of a peer (Send with Invalidate): only its own may go.
+    /// Has an STag name nothing any more on behalf of a peer (Send with Invalidate): only its own may go. The owner still
+    /// has to deregister it.
     pub fn invalidate(&mut self, stag: u32, requester: Requester) -> Option<Region<H>> {
-        if !belongs(self.get(stag)?, requester) {
+        let slot = self.find(stag).ok()?;
+        let entry = self.entries[slot].as_mut()?;
+        if entry.invalidated || !belongs(&entry.region, requester) {
             return None;
         }
-        self.deregister(stag)
+        entry.invalidated = true;
+        Some(entry.region)
     }
 
     /// The slot that holds `stag`, or the free slot where it belongs.
@@ -248,33 +264,61 @@ impl<H: Copy> RegionTable<H> {
     fn find(&self, stag: u32) -> Result<usize, usize> {
         let mut slot = self.home(stag);
         loop {
-            match &self.slots[slot] {
-                Some(entry) if entry.stag == stag => return Ok(slot),
-                Some(_) => slot = (slot + 1) & self.mask,
-                None => return Err(slot),
+            match self.stags[slot] {
+                0 => return Err(slot),
+                found if found == stag => return Ok(slot),
+                _ => slot = self.following(slot),
             }
         }
     }
 
     #[inline]
     fn home(&self, stag: u32) -> usize {
-        stag as usize & self.mask
+        stag as usize & (self.stags.len() - 1)
+    }
+
+    #[inline]
+    fn following(&self, slot: usize) -> usize {
+        (slot + 1) & (self.stags.len() - 1)
     }
 
     /// Moves later entries of a probe chain into the gap, so that no marker for deleted entries is needed.
     fn close_gap(&mut self, mut gap: usize) {
+        let mask = self.stags.len() - 1;
         let mut slot = gap;
         loop {
-            slot = (slot + 1) & self.mask;
-            let Some(entry) = self.slots[slot] else { return };
-            let distance_from_home = slot.wrapping_sub(self.home(entry.stag)) & self.mask;
-            let distance_from_gap = slot.wrapping_sub(gap) & self.mask;
+            slot = self.following(slot);
+            let stag = self.stags[slot];
+            if stag == 0 {
+                return;
+            }
+            let distance_from_home = slot.wrapping_sub(self.home(stag)) & mask;
+            let distance_from_gap = slot.wrapping_sub(gap) & mask;
             if distance_from_home >= distance_from_gap {
-                self.slots[gap] = self.slots[slot].take();
+                self.stags.swap(gap, slot);
+                self.entries.swap(gap, slot);
                 gap = slot;
             }
         }
     }
+
+    /// Twice as many slots.
+    #[cold]
+    fn grow(&mut self) {
+        let (stags, entries) = slots(self.stags.len() * 2);
+        let (stags, entries) =
+            (core::mem::replace(&mut self.stags, stags), core::mem::replace(&mut self.entries, entries));
+        for (stag, entry) in stags.into_iter().zip(entries).filter(|(stag, _)| *stag != 0) {
+            let (Ok(slot) | Err(slot)) = self.find(stag);
+            (self.stags[slot], self.entries[slot]) = (stag, entry);
+        }
+    }
+}
+
+/// So many free slots, a power of two.
+#[expect(clippy::type_complexity, reason = "two columns of one table")]
+fn slots<H: Copy>(count: usize) -> (Box<[u32]>, Box<[Option<Entry<H>>]>) {
+    (vec![0; count].into_boxed_slice(), vec![None; count].into_boxed_slice())
 }
 
 fn belongs<H>(region: &Region<H>, requester: Requester) -> bool {

@@ -292,6 +292,10 @@ impl<H: Copy> SendQueue<H> {
             };
             let slot = self.slots.pop_front()?;
             self.first_seq += 1;
+            if self.slots.is_empty() {
+                // From here the next ones go to its front again, which is in the cache.
+                self.slots.clear();
+            }
             if let Work::Posted(work) = slot.work {
                 let (kind, local) = (work.kind(), work.local());
                 return Some(Completion { wr_id: slot.wr_id, kind, local, status });

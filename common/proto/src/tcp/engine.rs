@@ -296,6 +296,7 @@ impl<H: Clone> Engine<H> {
         self.current.map_or(Place::Capsule { offset }, |current| current.place.advanced(offset))
     }
 
+    #[inline]
     fn on_header(&mut self, header: &[u8], data_bytes: u32) -> Result<Option<Event>, EngineError> {
         let pdu_type = CommonHeader::read_from_prefix(header).map_or(PduType(0xff), |(ch, _)| ch.pdu_type);
         let outcome = match pdu_type {
@@ -345,6 +346,7 @@ impl<H: Clone> Engine<H> {
         Ok(())
     }
 
+    #[inline]
     fn on_data(&mut self, header: &DataHeader, data_bytes: u32) -> Result<(), Violation> {
         let place = match &mut self.role {
             Role::Controller { transfers, .. } => {
@@ -360,6 +362,7 @@ impl<H: Clone> Engine<H> {
         Ok(())
     }
 
+    #[inline]
     fn on_data_end(&mut self, intact: bool) -> Result<Option<Event>, EngineError> {
         let Some(Current { place, success }) = self.current.take() else { return Ok(None) };
         match (place, &mut self.role) {
@@ -380,6 +383,7 @@ impl<H: Clone> Engine<H> {
         }
     }
 
+    #[inline(always)]
     fn on_response(&mut self, cqe: CompletionEntry) -> Result<Event, Violation> {
         let Role::Host { commands, .. } = &mut self.role else {
             return Err(Violation::sequence("a response to a controller"));

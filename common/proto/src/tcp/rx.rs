@@ -136,6 +136,7 @@ impl Receiver {
         }
     }
 
+    #[inline(always)]
     fn header(&mut self, input: &[u8]) -> Result<(usize, Framed), Violation> {
         let Ok((common, _)) = CommonHeader::read_from_prefix(input) else {
             return Ok((0, Framed::NeedMore));
@@ -162,6 +163,7 @@ impl Receiver {
     }
 
     /// Checks everything in a common header.
+    #[inline(always)]
     fn shape(&self, common: &CommonHeader) -> Result<Shape, Violation> {
         let (hlen, may_have_data) = self.kind(common.pdu_type)?;
         if is_termination(common.pdu_type) {
@@ -186,6 +188,7 @@ impl Receiver {
         self.with_data(common, shape)
     }
 
+    #[inline(always)]
     fn with_data(&self, common: &CommonHeader, shape: Shape) -> Result<Shape, Violation> {
         let data_digest = self.digests.data();
         if common.flags.ddgst() != data_digest {

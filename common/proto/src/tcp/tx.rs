@@ -169,7 +169,11 @@ impl<H> Outbox<H> {
                 bytes += first.len();
                 continue;
             }
-            let Some(pdu) = self.queue.pop_front() else { break };
+            let Some(pdu) = self.queue.pop_front() else {
+                // From here the next ones go to its front again, which is in the cache.
+                self.queue.clear();
+                break;
+            };
             bytes += self.emit(pdu, sink);
         }
         bytes

@@ -43,23 +43,43 @@ fn a_full_table_and_a_stuck_random_source_are_errors() {
     assert_eq!(table.register(region(0), || 10), Err(RegisterError::Full(1)));
 }
 
+#[test]
+fn what_a_peer_has_invalidated_names_nothing_and_is_not_given_out_before_its_owner_lets_go() {
+    let mut table = RegionTable::new(2);
+    table.register(region(5), || 7).unwrap();
+    assert_eq!(table.invalidate(7, REQUESTER).map(|region| region.handle), Some(5));
+    let refused = table.check(7, 100, 1, Access::RemoteRead, REQUESTER).unwrap_err();
+    assert_eq!(refused.kind, RegionErrorKind::InvalidStag);
+    assert!(table.invalidate(7, REQUESTER).is_none());
+    let mut drawn = [7, 8].into_iter();
+    assert_eq!(table.register(region(6), || drawn.next().unwrap()), Ok(8));
+    assert_eq!(table.deregister(7).map(|region| region.handle), Some(5));
+    assert_eq!(table.register(region(6), || 7), Ok(7));
+}
+
 proptest! {
     #[test]
-    fn the_table_agrees_with_a_map(steps in prop::collection::vec((any::<bool>(), 0..40_u32), 1..400)) {
+    fn the_table_agrees_with_a_map(steps in prop::collection::vec((0..4_u8, 0..40_u32), 1..400)) {
         // Few distinct STags that share low bits, so that probe chains are long and wrap around.
         let stag = |n: u32| (n / 5) << 6 | [61, 62, 63, 0, 1][n as usize % 5] | 0x8000_0000;
-        let mut table = RegionTable::new(32);
-        let mut map = std::collections::BTreeMap::new();
-        for (step, (add, n)) in steps.into_iter().enumerate() {
-            if add && map.len() < 32 && !map.contains_key(&stag(n)) {
+        // It has to grow for more than half of them.
+        let mut table = RegionTable::new(40);
+        let (mut map, mut gone) = (std::collections::BTreeMap::new(), std::collections::BTreeSet::new());
+        for (step, (what, n)) in steps.into_iter().enumerate() {
+            if what > 1 && !map.contains_key(&stag(n)) {
                 prop_assert_eq!(table.register(region(step), || stag(n)), Ok(stag(n)));
                 map.insert(stag(n), step);
-            } else if !add {
-                prop_assert_eq!(table.deregister(stag(n)).map(|gone| gone.handle), map.remove(&stag(n)));
+            } else if what == 1 {
+                let expected = map.get(&stag(n)).copied().filter(|_| gone.insert(stag(n)));
+                prop_assert_eq!(table.invalidate(stag(n), REQUESTER).map(|region| region.handle), expected);
+            } else if what == 0 {
+                gone.remove(&stag(n));
+                prop_assert_eq!(table.deregister(stag(n)).map(|region| region.handle), map.remove(&stag(n)));
             }
             prop_assert_eq!(table.len(), map.len());
             for n in 0..40 {
-                prop_assert_eq!(table.get(stag(n)).map(|region| region.handle), map.get(&stag(n)).copied());
+                let expected = map.get(&stag(n)).copied().filter(|_| !gone.contains(&stag(n)));
+                prop_assert_eq!(table.get(stag(n)).map(|region| region.handle), expected);
             }
         }
     }

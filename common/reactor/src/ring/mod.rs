@@ -163,7 +163,11 @@ impl Ring {
     }
 
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
-        let completion = self.ready.pop_front()?;
+        let Some(completion) = self.ready.pop_front() else {
+            // The next ones go to the front again, which is in the cache; the whole of it would not fit there.
+            self.ready.clear();
+            return None;
+        };
         self.completed += 1;
         Some(completion)
     }

@@ -224,6 +224,7 @@ impl Protocol for QueuePair {
             return Ok(Want::Staging { bytes_max: usize::MAX });
         }
         let wanted = self.feed(shared, staging, unread);
+        shared.copies.make(staging);
         self.collect(shared);
         wanted
     }

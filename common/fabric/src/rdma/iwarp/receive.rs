@@ -38,7 +38,8 @@ impl QueuePair {
                     let found = shared.core.regions.memory.resolve(&self.work, to.handle, to.offset);
                     let Some((lease, offset)) = found else { return Err(self.region_gone()) };
                     shared.counters.received_copied_bytes += payload.len() as u64;
-                    lease.write_at(offset, &input[payload]);
+                    let payload = payload.start + base..payload.end + base;
+                    shared.copies.add(staging, lease, offset, payload);
                 }
                 proto::Event::SendSegment { mo, payload, last, invalidated, .. } => {
                     let payload = payload.start + base..payload.end + base;

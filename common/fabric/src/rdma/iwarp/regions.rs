@@ -1,8 +1,5 @@
 //! Memory exposed to peers.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use ringfab_memory::Lease;
@@ -40,14 +37,13 @@ struct Exposure {
     lease: Option<Lease>,
 }
 
-/// All exposed memory of a core. Nothing is allocated by exposing and revoking.
+/// All exposed memory of a core. Nothing is allocated by exposing and revoking no more than ever before at once.
 #[derive(Debug)]
 pub(super) struct Regions {
-    /// What the engines check a peer's accesses against.
+    /// What the engines check a peer's accesses against. A key that a peer has invalidated stays there, unusable, until it
+    /// is revoked.
     pub(super) table: proto::RegionTable<Handle>,
     pub(super) memory: ExposedMemory,
-    /// Slots by key, for keys that a peer has invalidated too: those are no longer in `table`.
-    slots_by_key: HashMap<u32, u32, BuildHasherDefault<KeyHasher>>,
     keys: ChaCha12Rng,
     count_max: usize,
     domain_next: u32,
@@ -59,8 +55,6 @@ impl Regions {
         Self {
             table: proto::RegionTable::new(count_max),
             memory: ExposedMemory::new(count_max),
-            // Twice the room keeps removals from ever making the map grow.
-            slots_by_key: HashMap::with_capacity_and_hasher(count_max * 2, BuildHasherDefault::default()),
             keys: ChaCha12Rng::from_seed(seed),
             count_max,
             domain_next: 1,
@@ -69,7 +63,7 @@ impl Regions {
 
     /// Exposures that have not been revoked.
     pub(super) fn len(&self) -> usize {
-        self.slots_by_key.len()
+        self.table.len()
     }
 
     pub(super) fn allocate_domain(&mut self) -> ProtectionDomain {
@@ -108,24 +102,21 @@ impl Regions {
             access: access.into(),
             handle: Handle::Region { slot, generation },
         };
-        // A key that waits to be revoked must not be given out again.
-        let (keys, known) = (&mut self.keys, &self.slots_by_key);
-        let draw = || Some(keys.next_u32()).filter(|key| !known.contains_key(key)).unwrap_or(0);
-        let Ok(key) = self.table.register(region, draw) else {
+        let keys = &mut self.keys;
+        let Ok(key) = self.table.register(region, || keys.next_u32()) else {
             self.memory.take(slot);
             return None;
         };
         self.memory.slots[slot as usize].key = key;
-        self.slots_by_key.insert(key, slot);
         let region = RegionId::Iwarp(key);
         Some(RemoteBuffer { address: ADDRESS_FIRST, length, key, region, invalidate: true })
     }
 
     pub(super) fn revoke(&mut self, key: u32) -> Option<Lease> {
-        let slot = self.slots_by_key.remove(&key)?;
-        // Gone already when the peer has invalidated it.
-        self.table.deregister(key);
-        self.memory.take(slot)
+        match self.table.deregister(key)?.handle {
+            Handle::Region { slot, .. } => self.memory.take(slot),
+            Handle::Work(_) => unreachable!("only exposed memory is registered"),
+        }
     }
 }
 
@@ -178,26 +169,6 @@ impl From<Access> for proto::Access {
             Access::RemoteRead => Self::RemoteRead,
             Access::RemoteWrite => Self::RemoteWrite,
         }
-    }
-}
-
-/// Keys are random already; one multiplication moves their entropy to the bits that the map looks at.
-#[derive(Debug, Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.0 = (self.0 ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
