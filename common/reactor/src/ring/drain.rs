@@ -36,6 +36,7 @@ impl Ring {
     /// Cancels everything and waits, for a bounded time, until nothing is in flight.
     fn drain(&mut self) -> bool {
         self.draining = true;
+        self.queue_sends();
         self.queue_receives();
         self.start(INTERNAL, NO_DESCRIPTOR, Held::CancelAll);
         let deadline = wait::clock() + DRAIN_TIME;

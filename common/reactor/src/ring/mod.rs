@@ -1,13 +1,13 @@
 //! A reactor over the kernel's io_uring.
 
 mod descriptors;
+mod direct;
 mod drain;
 mod files;
 mod listeners;
 mod open;
 mod operations;
 mod queues;
-mod receives;
 mod sockets;
 mod timers;
 mod wait;
@@ -45,6 +45,8 @@ pub(crate) struct Ring {
     pools: ManuallyDrop<Vec<Registration>>,
     /// Receives that were started and are not in the ring.
     receives: Vec<u64>,
+    /// The same of sends.
+    sends: Vec<u64>,
     descriptors: Descriptors,
     timers: Timers,
     ready: VecDeque<Completion>,
@@ -80,6 +82,7 @@ impl Ring {
             operations: ManuallyDrop::new(Operations::new(in_flight_usual)),
             pools: ManuallyDrop::new(Vec::new()),
             receives: Vec::with_capacity(config.descriptors_max as usize),
+            sends: Vec::with_capacity(config.descriptors_max as usize),
             descriptors,
             timers: Timers::new(),
             ready: VecDeque::with_capacity(in_flight_usual),
@@ -285,6 +288,7 @@ impl Ring {
     fn close(&mut self, index: u32) {
         if self.descriptors.close(self.queues.submitter(), index) {
             // A cancellation only finds what was queued before it.
+            self.queue_sends();
             self.queue_receives();
             self.start(INTERNAL, index, Held::Cancel);
         }

@@ -57,7 +57,9 @@ impl Ring {
             assert_eq!(*sends, 0, "one send per socket may be in flight");
             *sends += 1;
         }
-        self.start(token, index, Held::Send(batch));
+        self.descriptors.begin(index);
+        let name = self.operations.insert(Operation { token, descriptor: index, held: Held::Send(batch) });
+        self.sends.push(name);
     }
 
     /// A send has ended: an end of stream that waited for it follows.

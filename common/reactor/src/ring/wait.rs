@@ -34,7 +34,7 @@ impl Ring {
     pub(crate) fn turn(&mut self, wait: Wait) -> io::Result<()> {
         self.turns += 1;
         self.wake.set_turns(self.turns);
-        self.sort_receives();
+        self.sort_transfers();
         if wait == Wait::Event && self.is_time_to_sleep() {
             // One system call submits and waits.
             self.sleep()?;

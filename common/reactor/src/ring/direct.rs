@@ -1,0 +1,118 @@
+//! Receives and sends that have not been given to the ring yet, and may never be.
+//!
+//! A receive in the ring costs more than its system call: the kernel first finds nothing, waits at the socket, is woken by
+//! the sender, and needs another call in which it receives at last. While the loop spins there is somebody to look, so it
+//! tries the few receives of busy sockets itself, and gives them to the ring when it goes to sleep. And a lone send goes
+//! through the ring by a system call of its own all the same, with a detour by two queues.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use super::Ring;
+use super::operations::{Held, Outcome};
+
+/// With more receives than this a round of tries takes longer than the ring does.
+const TRIED_MAX: usize = 4;
+
+impl Ring {
+    /// Before a turn: makes a lone send, and decides whether receives are tried. Otherwise they go to the ring with everything
+    /// else, receives last, so that what a peer waits for leaves first.
+    pub(super) fn sort_transfers(&mut self) {
+        let spins = !self.spin.time().is_zero() && !self.draining;
+        match self.sends[..] {
+            [] => {}
+            [name] if spins && !self.queues.has_submissions() => {
+                self.sends.clear();
+                match self.try_send(name) {
+                    Some(outcome) => self.finish(name, outcome),
+                    None => self.push(name),
+                }
+            }
+            _ => self.queue_sends(),
+        }
+        if !spins || self.receives.len() > TRIED_MAX {
+            self.queue_receives();
+        }
+    }
+
+    /// Gives the sends that were started to the ring.
+    pub(super) fn queue_sends(&mut self) {
+        for index in 0..self.sends.len() {
+            self.push(self.sends[index]);
+        }
+        self.sends.clear();
+    }
+
+    /// What the socket took of a send, if it did not have to wait.
+    fn try_send(&mut self, name: u64) -> Option<Outcome> {
+        const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let operation = self.operations.get_mut(name)?;
+        let Held::Send(batch) = &mut operation.held else { return None };
+        let socket = self.descriptors.fd(operation.descriptor)?;
+        let (fd, message) = (socket.as_raw_fd(), batch.prepare());
+        let sent = if let [range] = batch.vectors[..] {
+            // SAFETY: the range is memory that the batch owns or has a lease of, which lives beyond this call.
+            unsafe { libc::send(fd, range.iov_base, range.iov_len, FLAGS) }
+        } else {
+            // SAFETY: as above, for each of the ranges that the message describes.
+            unsafe { libc::sendmsg(fd, message, FLAGS) }
+        };
+        Some(Outcome { result: result_of(sent)?, more: false, left_data: false })
+    }
+
+    /// Gives the receives that were started to the ring.
+    pub(super) fn queue_receives(&mut self) {
+        for index in 0..self.receives.len() {
+            self.push(self.receives[index]);
+        }
+        self.receives.clear();
+    }
+
+    /// Tries the receives that are not in the ring. Returns whether one has ended.
+    pub(super) fn try_receives(&mut self) -> bool {
+        let mut ended = false;
+        let mut index = 0;
+        while let Some(name) = self.receives.get(index).copied() {
+            match self.try_receive(name) {
+                Some(outcome) => {
+                    self.receives.remove(index);
+                    self.finish(name, outcome);
+                    ended = true;
+                }
+                None => index += 1,
+            }
+        }
+        ended
+    }
+
+    /// What came of a receive, if it did not have to wait.
+    fn try_receive(&mut self, name: u64) -> Option<Outcome> {
+        let operation = self.operations.get_mut(name)?;
+        let Held::Receive { operation: receive, .. } = &mut operation.held else { return None };
+        let socket = self.descriptors.fd(operation.descriptor)?;
+        let (fd, message) = (socket.as_raw_fd(), receive.prepare());
+        let received = if receive.message.msg_iovlen == 1 {
+            let range = receive.vectors[0];
+            // SAFETY: the range is memory that the operation owns, which lives beyond this call; a lease promises nothing
+            // about who else writes there.
+            unsafe { libc::recv(fd, range.iov_base, range.iov_len, libc::MSG_DONTWAIT) }
+        } else {
+            // SAFETY: as above, for each of the ranges that the message describes.
+            unsafe { libc::recvmsg(fd, message, libc::MSG_DONTWAIT) }
+        };
+        let result = result_of(received)?;
+        let left_data = usize::try_from(result) == Ok(receive.capacity());
+        Some(Outcome { result, more: false, left_data })
+    }
+}
+
+/// A call's result in the words of the ring: bytes, or a negated error number. None when it could have done nothing but wait.
+fn result_of(returned: isize) -> Option<i32> {
+    match i32::try_from(returned) {
+        Ok(bytes) if bytes >= 0 => Some(bytes),
+        _ => match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) | None => None,
+            Some(errno) => Some(-errno),
+        },
+    }
+}
