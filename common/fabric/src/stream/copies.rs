@@ -11,7 +11,7 @@ const WAITING_MAX: usize = 64;
 ///
 /// Made at once, each would hold up the parser: the stores of a page fill the processor's store buffer, and whatever the
 /// parser writes and reads back in another width, as small structures are when they move, waits until they have all reached
-/// the cache. A third of that time remains in a row of copies, which overlap.
+/// the cache.
 #[derive(Debug)]
 pub(crate) struct Copies(Vec<Waiting>);
 
