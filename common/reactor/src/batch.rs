@@ -53,16 +53,19 @@ impl SendBatch {
     }
 
     /// Whether `head_bytes` more copied bytes and `pieces` more pieces fit. Adjacent copied bytes are one piece.
+    #[inline]
     pub fn has_room(&self, head_bytes: usize, pieces: usize) -> bool {
         self.head.len() - self.head_used >= head_bytes && self.pieces.capacity() - self.pieces.len() >= pieces
     }
 
     /// Copies `bytes` to the end. Without room (see [`SendBatch::has_room`]) it panics.
+    #[inline]
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         self.push_with(bytes.len(), |room| room.copy_from_slice(bytes));
     }
 
     /// Appends `length` bytes that `write` fills in. Without room it panics.
+    #[inline]
     pub fn push_with(&mut self, length: usize, write: impl FnOnce(&mut [u8])) {
         let start = self.head_used;
         write(&mut self.head[start..start + length]);
@@ -79,6 +82,7 @@ impl SendBatch {
     }
 
     /// Appends a range of `lease` by reference. Without room, or for a range beyond its end, it panics.
+    #[inline]
     pub fn push_lease(&mut self, lease: Lease, offset: usize, length: usize) {
         lease.io_pointer(offset, length);
         assert!(self.pieces.len() < self.pieces.capacity(), "no room for another piece");

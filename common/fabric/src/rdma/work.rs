@@ -97,6 +97,7 @@ impl Inline {
     pub const BYTES_MAX: usize = 64;
 
     /// Copies `bytes`; more than [`Inline::BYTES_MAX`] is a caller's error and panics.
+    #[inline]
     pub fn new(bytes: &[u8]) -> Self {
         let mut inline = Self { bytes: [0; Self::BYTES_MAX], length: bytes.len() as u8 };
         inline.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -104,8 +105,15 @@ impl Inline {
     }
 
     /// The bytes.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
+    }
+
+    /// The bytes and what lies behind them, and how many they are.
+    #[inline]
+    pub(crate) fn parts(&self) -> ([u8; Self::BYTES_MAX], usize) {
+        (self.bytes, usize::from(self.length))
     }
 }
 

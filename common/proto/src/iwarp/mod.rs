@@ -58,6 +58,7 @@ pub use crate::crc;
 mod engine;
 mod error;
 mod inbound;
+mod messages;
 pub mod mpa;
 mod region;
 mod rx;

@@ -10,17 +10,13 @@
 
 use std::collections::VecDeque;
 
-use ringfab_spec::IntoBytes;
-use ringfab_spec::iwarp::{self, QueueNumber, RdmapOpcode, TaggedHeader, UntaggedHeader};
-
 use super::error::Violation;
+use super::messages::{Emitted, Progress, Wire};
 use super::mpa::ReadyToReceive;
 use super::region::Placement;
 use super::rx::Tagged;
-use super::tx::{SegmentHeader, TxSink, emit, segment_len};
-use super::work::{
-    Completion, Local, PostError, ReadRequest, SendRequest, WorkRequest, WorkStatus, WriteRequest,
-};
+use super::tx::TxSink;
+use super::work::{Completion, Local, PostError, WorkRequest, WorkStatus};
 use crate::first_uses::FirstUses;
 
 #[derive(Debug)]
@@ -30,15 +26,13 @@ pub(crate) struct SendQueue<H> {
     depth: usize,
     /// The sequence number of the first slot; a work request keeps its number while slots before it leave.
     first_seq: u64,
-    /// The slot that is emitted next or partly emitted, and how much of its message is out.
+    /// The slot that is emitted next or partly emitted, and how far.
     emit_seq: u64,
-    emitted: u64,
+    progress: Progress,
     reads: VecDeque<u64>,
     ord: usize,
     /// Bytes of the oldest outstanding read that are in place.
     read_len: u32,
-    send_msn: u32,
-    read_msn: u32,
 }
 
 #[derive(Debug)]
@@ -64,23 +58,6 @@ enum State {
     Read,
 }
 
-/// What the emitting side needs to know about the connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wire {
-    pub(crate) ulpdu_len_max: u16,
-    pub(crate) crc_used: bool,
-}
-
-impl Wire {
-    pub(crate) fn tagged_payload_max(self) -> u32 {
-        u32::from(self.ulpdu_len_max) - TaggedHeader::SIZE as u32
-    }
-
-    fn untagged_payload_max(self) -> u32 {
-        u32::from(self.ulpdu_len_max) - UntaggedHeader::SIZE as u32
-    }
-}
-
 impl<H: Copy> SendQueue<H> {
     pub(crate) fn new(depth: usize, ord: usize) -> Self {
         Self {
@@ -89,12 +66,10 @@ impl<H: Copy> SendQueue<H> {
             depth,
             first_seq: 0,
             emit_seq: 0,
-            emitted: 0,
+            progress: Progress::default(),
             reads: VecDeque::with_capacity(ord.max(1)),
             ord,
             read_len: 0,
-            send_msn: 1,
-            read_msn: 1,
         }
     }
 
@@ -138,106 +113,31 @@ impl<H: Copy> SendQueue<H> {
 
     /// Whether the message at the front is partly emitted.
     pub(crate) fn mid_message(&self) -> bool {
-        self.emitted > 0
+        self.progress.emitted > 0
     }
 
     /// Emits the next FPDU, at stream position `position`, and returns its length in bytes. Call only when
     /// [`Self::can_emit`].
+    #[inline]
     pub(crate) fn emit(&mut self, sink: &mut impl TxSink<H>, wire: Wire, position: u64) -> usize {
-        let Some(slot) = self.slot(self.emit_seq) else { return 0 };
-        let (fpdu_len, last) = match slot.work {
-            Work::Posted(WorkRequest::Send(send)) => {
-                let len = send_len(&send);
-                self.emit_send(sink, wire, &send, len)
-            }
-            Work::Posted(WorkRequest::Write(write)) => self.emit_write(sink, wire, &write),
-            Work::Posted(WorkRequest::Read(read)) => (self.emit_read(sink, wire, &read_request(&read)), true),
-            Work::Ready(ready) => (self.emit_ready(sink, wire, ready), true),
+        let (seq, progress) = (self.emit_seq, &mut self.progress);
+        let Some(slot) = self.slots.get_mut((seq - self.first_seq) as usize) else { return 0 };
+        let Emitted { fpdu_len, last } = match &slot.work {
+            Work::Posted(WorkRequest::Send(send)) => progress.send(sink, wire, send),
+            Work::Posted(WorkRequest::Write(write)) => progress.write(sink, wire, write),
+            Work::Posted(WorkRequest::Read(read)) => progress.read(sink, wire, read),
+            Work::Ready(ready) => progress.ready(sink, wire, *ready),
         };
         if last {
-            self.message_emitted(position + fpdu_len as u64);
-        }
-        fpdu_len
-    }
-
-    fn emit_send(
-        &mut self,
-        sink: &mut impl TxSink<H>,
-        wire: Wire,
-        send: &SendRequest<H>,
-        len: u64,
-    ) -> (usize, bool) {
-        let segment = u64::from(segment_len(len, wire.untagged_payload_max())).min(len - self.emitted);
-        let last = self.emitted + segment == len;
-        let (qn, msn, mo) = (QueueNumber::SEND, self.send_msn, low_word(self.emitted));
-        let header = UntaggedHeader::new(send_opcode(send), last, qn, msn, mo);
-        let header = SegmentHeader::Untagged(header.with_invalidate_stag(send.invalidate.unwrap_or(0)));
-        let inline = if self.emitted == 0 { send.inline.as_slice() } else { &[] };
-        let payload_len = low_word(segment - inline.len() as u64);
-        let before = self.emitted.saturating_sub(send.inline.as_slice().len() as u64);
-        let payload = send.payload.map(|local| slice(local, before, payload_len));
-        let fpdu_len = emit(sink, header, inline, payload, wire.crc_used);
-        self.emitted += segment;
-        (fpdu_len, last)
-    }
-
-    fn emit_write(
-        &mut self,
-        sink: &mut impl TxSink<H>,
-        wire: Wire,
-        write: &WriteRequest<H>,
-    ) -> (usize, bool) {
-        let len = u64::from(write.payload.len);
-        let segment = u64::from(segment_len(len, wire.tagged_payload_max())).min(len - self.emitted);
-        let last = self.emitted + segment == len;
-        let to = write.to.wrapping_add(self.emitted);
-        let header = SegmentHeader::Tagged(TaggedHeader::new(RdmapOpcode::RDMA_WRITE, last, write.stag, to));
-        let payload = slice(write.payload, self.emitted, low_word(segment));
-        let fpdu_len = emit(sink, header, &[], Some(payload), wire.crc_used);
-        self.emitted += segment;
-        (fpdu_len, last)
-    }
-
-    fn emit_read(&self, sink: &mut impl TxSink<H>, wire: Wire, request: &iwarp::ReadRequest) -> usize {
-        let (opcode, qn) = (RdmapOpcode::RDMA_READ_REQUEST, QueueNumber::READ_REQUEST);
-        let header = UntaggedHeader::new(opcode, true, qn, self.read_msn, 0);
-        emit(sink, SegmentHeader::Untagged(header), request.as_bytes(), None, wire.crc_used)
-    }
-
-    /// A message of no bytes; STag and offset 0 are never checked.
-    fn emit_ready(&self, sink: &mut impl TxSink<H>, wire: Wire, ready: ReadyToReceive) -> usize {
-        let header = match ready {
-            ReadyToReceive::Read => return self.emit_read(sink, wire, &iwarp::ReadRequest::zeroed()),
-            ReadyToReceive::Write => {
-                SegmentHeader::Tagged(TaggedHeader::new(RdmapOpcode::RDMA_WRITE, true, 0, 0))
-            }
-            ReadyToReceive::Send => {
-                let (opcode, qn) = (RdmapOpcode::SEND, QueueNumber::SEND);
-                SegmentHeader::Untagged(UntaggedHeader::new(opcode, true, qn, self.send_msn, 0))
-            }
-        };
-        emit(sink, header, &[], None, wire.crc_used)
-    }
-
-    fn message_emitted(&mut self, position: u64) {
-        self.emitted = 0;
-        let seq = self.emit_seq;
-        self.emit_seq += 1;
-        let Some(slot) = self.slot_mut(seq) else { return };
-        match slot.work {
-            Work::Posted(WorkRequest::Read(_)) | Work::Ready(ReadyToReceive::Read) => {
+            self.emit_seq += 1;
+            if slot.work.is_read() {
                 slot.state = State::Reading;
                 self.reads.push_back(seq);
-                self.read_msn = self.read_msn.wrapping_add(1);
-            }
-            Work::Posted(WorkRequest::Send(_)) | Work::Ready(ReadyToReceive::Send) => {
-                slot.state = State::Emitted(position);
-                self.send_msn = self.send_msn.wrapping_add(1);
-            }
-            Work::Posted(WorkRequest::Write(_)) | Work::Ready(ReadyToReceive::Write) => {
-                slot.state = State::Emitted(position);
+            } else {
+                slot.state = State::Emitted(position + fpdu_len as u64);
             }
         }
+        fpdu_len
     }
 
     /// Checks a Read Response against the oldest outstanding read (RFC 5040, section 5.2) and says where it goes; `None`
@@ -339,10 +239,6 @@ impl<H> Work<H> {
     }
 }
 
-fn send_len<H>(send: &SendRequest<H>) -> u64 {
-    send.inline.as_slice().len() as u64 + send.payload.as_ref().map_or(0, |local| u64::from(local.len))
-}
-
 /// Tagged offsets and message offsets must not wrap (RFC 5041, section 5.1).
 fn ranges_fit<H: Copy>(work: &WorkRequest<H>) -> bool {
     let fits = |to: u64, len: u32| to.checked_add(u64::from(len)).is_some();
@@ -354,26 +250,4 @@ fn ranges_fit<H: Copy>(work: &WorkRequest<H>) -> bool {
             WorkRequest::Write(write) => fits(write.to, write.payload.len),
             WorkRequest::Read(read) => fits(read.to, read.sink.len) && fits(read.sink_to, read.sink.len),
         }
-}
-
-fn send_opcode<H>(send: &SendRequest<H>) -> RdmapOpcode {
-    match (send.solicited, send.invalidate.is_some()) {
-        (false, false) => RdmapOpcode::SEND,
-        (false, true) => RdmapOpcode::SEND_INVALIDATE,
-        (true, false) => RdmapOpcode::SEND_SE,
-        (true, true) => RdmapOpcode::SEND_SE_INVALIDATE,
-    }
-}
-
-fn read_request<H>(read: &ReadRequest<H>) -> iwarp::ReadRequest {
-    iwarp::ReadRequest::new((read.sink_stag, read.sink_to), read.sink.len, (read.stag, read.to))
-}
-
-fn slice<H: Copy>(local: Local<H>, skip: u64, len: u32) -> Local<H> {
-    Local { handle: local.handle, offset: local.offset + skip, len }
-}
-
-/// Message lengths were checked to fit 32 bits when they were posted.
-fn low_word(value: u64) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -7,7 +7,7 @@ use ringfab_spec::iwarp::{
 use ringfab_spec::{FromBytes, IntoBytes};
 
 use super::error::TerminateReceived;
-use super::tx::{SegmentHeader, TxSink, emit};
+use super::tx::{TxSink, emit_untagged};
 
 const LEN_MAX: usize = TerminateControl::SIZE + FPDU_LENGTH_SIZE + UntaggedHeader::SIZE + ReadRequest::SIZE;
 
@@ -37,7 +37,7 @@ impl TerminateMessage {
 
     pub(crate) fn emit<H: Copy>(&self, sink: &mut impl TxSink<H>, crc_used: bool) -> usize {
         let header = UntaggedHeader::new(RdmapOpcode::TERMINATE, true, QueueNumber::TERMINATE, 1, 0);
-        emit(sink, SegmentHeader::Untagged(header), &self.bytes[..self.len], None, crc_used)
+        emit_untagged(sink, &header, &self.bytes[..self.len], None, crc_used)
     }
 
     fn put(&mut self, bytes: &[u8]) {

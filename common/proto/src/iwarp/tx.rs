@@ -4,7 +4,7 @@ use ringfab_spec::IntoBytes;
 use ringfab_spec::iwarp::{FPDU_CRC_SIZE, FPDU_LENGTH_SIZE, TaggedHeader, UntaggedHeader, fpdu_padding};
 
 use super::crc;
-use super::work::{INLINE_LEN_MAX, Local};
+use super::work::Local;
 
 /// The largest ULPDU that the 16-bit length field of an FPDU can announce, in bytes.
 pub const ULPDU_LEN_MAX: u16 = u16::MAX;
@@ -17,9 +17,9 @@ const SEGMENT_ALIGN: u32 = 4096;
 
 /// Takes what the engine emits, in stream order.
 ///
-/// Rely on: between two calls of [`TxSink::has_room`] at most three pieces arrive: bytes, a payload, bytes. Promise: the
-/// pieces go on the wire in the order of the calls, and the memory behind a payload stays valid until the bytes are
-/// reported to [`Engine::transmitted`](super::Engine::transmitted).
+/// Rely on: between two calls of [`TxSink::has_room`] at most one payload arrives, and fewer than 256 bytes around it, in
+/// any number of calls. Promise: the pieces go on the wire in the order of the calls, and the memory behind a payload stays
+/// valid until the bytes are reported to [`Engine::transmitted`](super::Engine::transmitted).
 pub trait TxSink<H> {
     /// Whether another FPDU may be emitted.
     fn has_room(&self) -> bool {
@@ -39,6 +39,7 @@ pub trait TxSink<H> {
 
 /// The length of all segments but the last, for a message of `len` bytes and at most `max` per segment: as few and as
 /// even as possible, in multiples of 4 KiB when they are at least that large.
+#[inline]
 pub(crate) fn segment_len(len: u64, max: u32) -> u32 {
     if len <= u64::from(max) {
         return max;
@@ -53,96 +54,75 @@ pub(crate) fn segment_len(len: u64, max: u32) -> u32 {
     if max >= SEGMENT_ALIGN { max - max % SEGMENT_ALIGN } else { max - max % 4 }
 }
 
-/// One segment to put on the wire.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum SegmentHeader {
-    Tagged(TaggedHeader),
-    Untagged(UntaggedHeader),
-}
-
-/// The room for everything that is copied in front of a payload.
-const FRONT_LEN_MAX: usize = FPDU_LENGTH_SIZE + UntaggedHeader::SIZE + INLINE_LEN_MAX + 3 + FPDU_CRC_SIZE;
-
-/// A growing array on the stack; its users stay within the capacity by construction.
-struct Front {
-    bytes: [u8; FRONT_LEN_MAX],
-    len: usize,
-}
-
-impl Front {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
-    }
-
-    #[inline]
-    fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-/// Emits one FPDU and returns its length in bytes. `inline` is at most [`INLINE_LEN_MAX`] bytes; the ULPDU fits its field.
+/// Emits one FPDU with a tagged segment (RFC 5041, section 4.1) and returns its length in bytes.
 #[inline]
-pub(crate) fn emit<H: Copy>(
+pub(crate) fn emit_tagged<H: Copy>(
     sink: &mut impl TxSink<H>,
-    header: SegmentHeader,
+    header: &TaggedHeader,
+    payload: Option<Local<H>>,
+    crc_used: bool,
+) -> usize {
+    let rest = Rest::new(TaggedHeader::SIZE, payload);
+    let mut front = [0; FPDU_LENGTH_SIZE + TaggedHeader::SIZE];
+    front[..FPDU_LENGTH_SIZE].copy_from_slice(&rest.ulpdu_len.to_be_bytes());
+    front[FPDU_LENGTH_SIZE..].copy_from_slice(header.as_bytes());
+    sink.bytes(&front);
+    let crc = crc_used.then(|| crc::update(crc::START, &front));
+    rest.emit(sink, crc)
+}
+
+/// Emits one FPDU with an untagged segment (RFC 5041, section 4.2) and returns its length in bytes: `inline`, then
+/// `payload`.
+#[inline]
+pub(crate) fn emit_untagged<H: Copy>(
+    sink: &mut impl TxSink<H>,
+    header: &UntaggedHeader,
     inline: &[u8],
     payload: Option<Local<H>>,
     crc_used: bool,
 ) -> usize {
-    let payload = payload.filter(|local| local.len > 0);
-    let payload_len = payload.map_or(0, |local| local.len as usize);
-    let header = header.as_bytes();
-    let ulpdu_len = header.len() + inline.len() + payload_len;
-    let mut front = Front { bytes: [0; FRONT_LEN_MAX], len: 0 };
-    let length_field = u16::try_from(ulpdu_len).unwrap_or(ULPDU_LEN_MAX);
-    assert_eq!(usize::from(length_field), ulpdu_len, "a ULPDU fits its length field");
-    front.put(&length_field.to_be_bytes());
-    front.put(header);
-    front.put(inline);
-    let pad = fpdu_padding(length_field);
-    match payload {
-        None => emit_inline(sink, &mut front, pad, crc_used),
-        Some(local) => emit_payload(sink, &front, local, pad, crc_used),
-    }
-    FPDU_LENGTH_SIZE + ulpdu_len + pad + FPDU_CRC_SIZE
+    let rest = Rest::new(UntaggedHeader::SIZE + inline.len(), payload);
+    let mut front = [0; FPDU_LENGTH_SIZE + UntaggedHeader::SIZE];
+    front[..FPDU_LENGTH_SIZE].copy_from_slice(&rest.ulpdu_len.to_be_bytes());
+    front[FPDU_LENGTH_SIZE..].copy_from_slice(header.as_bytes());
+    sink.bytes(&front);
+    sink.bytes(inline);
+    let crc = crc_used.then(|| crc::update(crc::update(crc::START, &front), inline));
+    rest.emit(sink, crc)
 }
 
-fn emit_inline<H>(sink: &mut impl TxSink<H>, front: &mut Front, pad: usize, crc_used: bool) {
-    front.put(&[0; 3][..pad]);
-    let trailer = if crc_used { crc::of(front.as_slice()) } else { [0; FPDU_CRC_SIZE] };
-    front.put(&trailer);
-    sink.bytes(front.as_slice());
+/// What follows the bytes that are copied to the front of an FPDU: payload, padding and CRC.
+struct Rest<H> {
+    ulpdu_len: u16,
+    payload: Option<Local<H>>,
 }
 
-fn emit_payload<H: Copy>(
-    sink: &mut impl TxSink<H>,
-    front: &Front,
-    local: Local<H>,
-    pad: usize,
-    crc_used: bool,
-) {
-    let len = local.len as usize;
-    sink.bytes(front.as_slice());
-    sink.payload(local.handle, local.offset, len);
-    let mut trailer = [0; 3 + FPDU_CRC_SIZE];
-    if crc_used {
-        let state = crc::update(crc::START, front.as_slice());
-        let state = sink.crc(local.handle, local.offset, len, state);
-        let state = if pad == 0 { state } else { crc::update(state, &trailer[..pad]) };
-        trailer[pad..pad + FPDU_CRC_SIZE].copy_from_slice(&crc::finish(state));
-    }
-    sink.bytes(&trailer[..pad + FPDU_CRC_SIZE]);
-}
-
-impl SegmentHeader {
+impl<H: Copy> Rest<H> {
+    /// Behind `front_len` bytes of the ULPDU. The whole fits its length field.
     #[inline]
-    fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::Tagged(header) => header.as_bytes(),
-            Self::Untagged(header) => header.as_bytes(),
+    fn new(front_len: usize, payload: Option<Local<H>>) -> Self {
+        let payload = payload.filter(|local| local.len > 0);
+        let len = front_len + payload.map_or(0, |local| local.len as usize);
+        let ulpdu_len = u16::try_from(len).expect("a ULPDU fits its length field");
+        Self { ulpdu_len, payload }
+    }
+
+    /// Emits it and returns the length of the FPDU. `crc` is the register after the front, if the connection uses CRCs.
+    #[inline]
+    fn emit(self, sink: &mut impl TxSink<H>, mut crc: Option<u32>) -> usize {
+        if let Some(local) = self.payload {
+            let len = local.len as usize;
+            sink.payload(local.handle, local.offset, len);
+            crc = crc.map(|state| sink.crc(local.handle, local.offset, len, state));
         }
+        let pad = fpdu_padding(self.ulpdu_len);
+        if pad > 0 {
+            let padding = &[0; 3][..pad];
+            sink.bytes(padding);
+            crc = crc.map(|state| crc::update(state, padding));
+        }
+        sink.bytes(&crc.map_or([0; FPDU_CRC_SIZE], crc::finish));
+        FPDU_LENGTH_SIZE + usize::from(self.ulpdu_len) + pad + FPDU_CRC_SIZE
     }
 }
 

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// The most bytes that a Send carries inside its work request: a 64-byte capsule and some room.
-pub const INLINE_LEN_MAX: usize = 96;
+/// The most bytes that a Send carries inside its work request: a command capsule without data.
+pub const INLINE_LEN_MAX: usize = 64;
 
 /// Bytes that travel inside a work request, so that small messages need no registered buffer.
 #[derive(Clone, Copy)]
@@ -25,6 +25,13 @@ impl Inline {
         inline.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
         inline.len = len;
         Some(inline)
+    }
+
+    /// The first `len` of `bytes`; `None` when there are not so many.
+    #[must_use]
+    #[inline]
+    pub fn from_array(bytes: [u8; INLINE_LEN_MAX], len: usize) -> Option<Self> {
+        (len <= INLINE_LEN_MAX).then_some(Self { bytes, len: len as u8 })
     }
 
     /// The bytes.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use ringfab_proto::iwarp::mpa::{Negotiated, ReadyToReceive, Role};
 use ringfab_proto::iwarp::{
-    Access, EngineConfig, EngineError, Inline, PostError, ReadRequest, SendRequest, TerminateCode, WorkKind,
-    WorkRequest, WorkStatus, WriteRequest,
+    Access, EngineConfig, EngineError, INLINE_LEN_MAX, Inline, PostError, ReadRequest, SendRequest,
+    TerminateCode, WorkKind, WorkRequest, WorkStatus, WriteRequest,
 };
 
 use super::support::{Host, REQUESTER, local, negotiated, pair, run, send_inline};
@@ -299,7 +299,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let len = prop_oneof![Just(0), 1..100_u32, 4000..5000_u32, 0..150_000_u32];
     prop_oneof![
-        (0..=96_usize, len.clone(), any::<bool>()).prop_map(|(inline, payload, invalidate)| Op::Send {
+        (0..=INLINE_LEN_MAX, len.clone(), any::<bool>()).prop_map(|(inline, payload, invalidate)| Op::Send {
             inline,
             payload,
             invalidate

@@ -118,12 +118,15 @@ fn describe(work: &Work, slot: u32) -> WorkRequest<Handle> {
         local(slice.offset, slice.length)
     };
     match work {
-        Work::Send { head, data, invalidate, solicited } => WorkRequest::Send(proto::SendRequest {
-            inline: Inline::new(head.as_slice()).expect("the engine's limit is the larger one"),
-            payload: data.as_ref().map(range),
-            invalidate: *invalidate,
-            solicited: *solicited,
-        }),
+        Work::Send { head, data, invalidate, solicited } => {
+            let (bytes, len) = head.parts();
+            WorkRequest::Send(proto::SendRequest {
+                inline: Inline::from_array(bytes, len).expect("the engine's limit is the same"),
+                payload: data.as_ref().map(range),
+                invalidate: *invalidate,
+                solicited: *solicited,
+            })
+        }
         Work::Write { source, remote_key, remote_address } => WorkRequest::Write(proto::WriteRequest {
             stag: *remote_key,
             to: *remote_address,

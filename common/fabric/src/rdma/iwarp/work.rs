@@ -5,9 +5,12 @@ use ringfab_memory::Lease;
 /// The outstanding work requests of a queue pair, in the order of posting, which is also that of completion.
 #[derive(Debug)]
 pub(super) struct WorkTable {
+    /// A ring.
     entries: Box<[Option<Entry>]>,
-    posted: u64,
-    completed: u64,
+    /// The slot that is filled next, and that of the oldest one.
+    next: u32,
+    oldest: u32,
+    outstanding: u32,
 }
 
 /// One of them.
@@ -21,37 +24,39 @@ pub(super) struct Entry {
 
 impl WorkTable {
     pub(super) fn new(depth: u32) -> Self {
-        Self { entries: (0..depth.max(1)).map(|_| None).collect(), posted: 0, completed: 0 }
+        Self { entries: (0..depth.max(1)).map(|_| None).collect(), next: 0, oldest: 0, outstanding: 0 }
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.posted - self.completed >= self.entries.len() as u64
+        self.outstanding as usize >= self.entries.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.posted == self.completed
+        self.outstanding == 0
     }
 
     /// The slot that the next [`WorkTable::push`] takes.
     #[inline]
     pub(super) fn slot_next(&self) -> u32 {
-        self.slot(self.posted)
+        self.next
     }
 
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
-        let slot = self.slot_next();
-        let before = self.entries[slot as usize].replace(entry);
-        assert!(before.is_none(), "the engine admits no more work requests than there are slots");
-        self.posted += 1;
+        let slot = &mut self.entries[self.next as usize];
+        assert!(slot.is_none(), "the engine admits no more work requests than there are slots");
+        *slot = Some(entry);
+        self.next = self.after(self.next);
+        self.outstanding += 1;
     }
 
     /// Takes the oldest one.
     #[inline]
     pub(super) fn pop(&mut self) -> Entry {
-        let slot = self.slot(self.completed);
-        self.completed += 1;
-        self.entries[slot as usize].take().expect("work completes in the order of posting")
+        let entry = self.entries[self.oldest as usize].take();
+        self.oldest = self.after(self.oldest);
+        self.outstanding -= 1;
+        entry.expect("work completes in the order of posting")
     }
 
     #[inline]
@@ -59,7 +64,29 @@ impl WorkTable {
         self.entries.get(slot as usize)?.as_ref()?.lease.as_ref()
     }
 
-    fn slot(&self, sequence: u64) -> u32 {
-        (sequence % self.entries.len() as u64) as u32
+    fn after(&self, slot: u32) -> u32 {
+        if slot as usize + 1 == self.entries.len() { 0 } else { slot + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_leaves_in_the_order_of_posting_however_often_the_ring_goes_round() {
+        let mut work = WorkTable::new(3);
+        let entry = |id| Entry { id, signaled: false, lease: None };
+        work.push(entry(0));
+        for id in 1..10 {
+            let slot = work.slot_next();
+            work.push(entry(id));
+            work.push(entry(id + 100));
+            assert!(work.is_full() && slot < 3);
+            let left: Vec<u64> = (0..2).map(|_| work.pop().id).collect();
+            assert_eq!(left, if id == 1 { [0, 1] } else { [id + 99, id] });
+        }
+        assert_eq!(work.pop().id, 109);
+        assert!(work.is_empty());
     }
 }

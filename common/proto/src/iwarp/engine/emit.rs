@@ -2,9 +2,9 @@
 
 use ringfab_spec::iwarp::{RdmapOpcode, TaggedHeader};
 
+use super::super::messages::Wire;
 use super::super::region::{Access, RegionTable};
-use super::super::send_queue::Wire;
-use super::super::tx::{SegmentHeader, TxSink, emit, segment_len};
+use super::super::tx::{TxSink, emit_tagged, segment_len};
 use super::super::work::Local;
 use super::Engine;
 
@@ -69,7 +69,7 @@ impl<H: Copy> Engine<H> {
         };
         let (last, to) = (segment == left, response.sink_to.wrapping_add(sent));
         let header = TaggedHeader::new(RdmapOpcode::RDMA_READ_RESPONSE, last, response.sink_stag, to);
-        let fpdu_len = emit(sink, SegmentHeader::Tagged(header), &[], payload, wire.crc_used);
+        let fpdu_len = emit_tagged(sink, &header, payload, wire.crc_used);
         response.sent += segment;
         if last {
             self.responses.pop();
