@@ -34,6 +34,6 @@ pub use monitor::Monitor;
 pub use pin::pin_current_thread;
 pub use reactor::Reactor;
 pub use receive::ReceiveOp;
-pub use spin::Spin;
+pub use spin::{SPIN_DEFAULT, Spin};
 pub use time::Time;
 pub use token::Token;

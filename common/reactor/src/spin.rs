@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// The most that a loop spins unless somebody knows better: more than it takes to wake the peer's core. With less than that,
+/// one sleep of either end makes a wait in which the other falls asleep, too, and so on for as long as the load lasts.
+pub const SPIN_DEFAULT: Duration = Duration::from_micros(100);
+
 /// The time that a loop spins, learnt from how long its waits have lately been.
 ///
 /// A spin that ends in an event saves the sleep and the wake-up. One that ends in sleep all the same has only cost

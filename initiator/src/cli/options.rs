@@ -69,7 +69,7 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "CORE")]
     pub(crate) core: Option<usize>,
     /// How long the engine spins before it sleeps
-    #[arg(long, value_name = "TIME", default_value = "50us")]
+    #[arg(long, value_name = "TIME", default_value = "100us")]
     spin: Span,
     /// Write a capture of the software RNIC's traffic to this file
     #[arg(long, value_name = "FILE")]

@@ -11,12 +11,10 @@ use clap::Args;
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, HostIdentity, Url};
 use ringfab_memory::ClassLayout;
-use ringfab_reactor::{Reactor, ReactorConfig, Wait};
+use ringfab_reactor::{Reactor, ReactorConfig, SPIN_DEFAULT, Wait};
 
 use crate::held::Took;
 
-/// As the commands of `ringfab` have it at their defaults.
-const SPIN: Duration = Duration::from_micros(50);
 const BUFFER_BYTES: usize = 4096;
 /// For the commands that attach controllers, one after the other, and for those that wait for events on each.
 const BUFFERS_MIN: usize = 64;
@@ -60,7 +58,7 @@ pub(crate) fn run(args: &HoldArgs) -> Result<()> {
 
 fn host(args: &HoldArgs) -> Result<Host> {
     let connections = args.count as u32 * (u32::from(args.queues) + 1);
-    let reactor = ReactorConfig { entries: 512, spin: SPIN, descriptors_max: connections + 64 };
+    let reactor = ReactorConfig { entries: 512, spin: SPIN_DEFAULT, descriptors_max: connections + 64 };
     let mut rnic = RnicConfig::new(0, [7; 32]);
     rnic.crc = args.url.crc.unwrap_or(true);
     let count = BUFFERS_MIN + BUFFERS_EACH * args.count;

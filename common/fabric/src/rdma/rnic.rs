@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfab_memory::{Lease, Pool};
-use ringfab_reactor::{Completion, Reactor, SocketOptions, Wait};
+use ringfab_reactor::{Completion, Reactor, SPIN_DEFAULT, SocketOptions, Wait};
 
 use super::provider::Providers;
 use super::{
@@ -56,7 +56,7 @@ impl RnicConfig {
             close_timeout: Duration::from_secs(2),
             queue_pairs_max: 4096,
             regions_max: 8192,
-            spin: Duration::from_micros(50),
+            spin: SPIN_DEFAULT,
             capture: None,
         }
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfab_reactor::SPIN_DEFAULT;
 use toml::Spanned;
 use toml::de::DeValue;
 use tracing_subscriber::EnvFilter;
@@ -24,7 +25,7 @@ pub(super) fn target(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -> Tar
         cores: available_cores(),
         state_dir: PathBuf::from(STATE_DIR),
         drain_timeout: Duration::from_secs(30),
-        spin: Duration::from_micros(50),
+        spin: SPIN_DEFAULT,
         log: "info".to_owned(),
     };
     let Some(reader) = reader else { return config };
@@ -36,7 +37,8 @@ pub(super) fn target(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -> Tar
     }
     let drain_timeout_s = or(reader.integer("drain_timeout_s", 0..=3600, errors), 30);
     config.drain_timeout = Duration::from_secs(drain_timeout_s);
-    config.spin = Duration::from_micros(or(reader.integer("spin_us", 0..=1_000_000, errors), 50));
+    let spin_us = reader.integer("spin_us", 0..=1_000_000, errors);
+    config.spin = spin_us.map_or(SPIN_DEFAULT, |spin_us| Duration::from_micros(spin_us.value));
     if let Some(filter) = reader.string("log", errors) {
         if let Err(error) = filter.value.parse::<EnvFilter>() {
             errors.add(&filter.span, reader.key("log"), format!("is not a log filter: {error}"));
