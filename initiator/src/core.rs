@@ -18,6 +18,8 @@ pub(crate) struct Core {
     pub(crate) transports: Transports,
     pub(crate) pool: Pool,
     pub(crate) events: VecDeque<HostEvent>,
+    /// I/O commands that were taken and have not ended.
+    pub(crate) io_outstanding: usize,
     pub(crate) routes: Routes,
     pub(crate) spare: Spare,
     pub(crate) random: Random,
@@ -60,6 +62,7 @@ impl Core {
         };
         let event = match command.owner {
             Owner::Io(tag) => {
+                self.io_outstanding -= 1;
                 self.spare.keep(command);
                 HostEvent::IoDone(IoDone { controller, tag, result: result.map(drop), buffer, source })
             }

@@ -65,6 +65,7 @@ impl Host {
             transports: Transports { rnic, tcp: TcpStack::new(TcpConfig::new(OWNER_TCP)) },
             pool,
             events: VecDeque::with_capacity(EVENTS_MIN),
+            io_outstanding: 0,
             routes: Routes::default(),
             spare: Spare::default(),
             random: Random::new(config.seed),
@@ -181,8 +182,11 @@ impl Host {
         // What flushing has brought about must not be slept over.
         let happened = self.take_events();
         let busy = resumed || happened || !self.core.events.is_empty();
-        let wait =
-            if busy || !self.core.transports.may_sleep(&mut self.core.reactor) { Wait::No } else { wait };
+        let wait = match wait {
+            _ if busy || !self.core.transports.may_sleep(&mut self.core.reactor) => Wait::No,
+            Wait::Event if self.core.io_outstanding > 0 => Wait::Answer,
+            wait => wait,
+        };
         self.core.reactor.turn(wait)?;
         while let Some(completion) = self.core.reactor.next_completion() {
             self.on_completion(completion);

@@ -24,6 +24,9 @@ pub enum Wait {
     No,
     /// Wait for an event: spin for a time that was learnt, see [`Spin`](crate::Spin), then sleep until the next timer at the latest.
     Event,
+    /// The same for who has asked for something, of a disk or of a peer: the answer is on its way, so that twenty times as long is
+    /// spun at most. A sleep and the wake-up of either end are a good part of what a disk takes.
+    Answer,
 }
 
 /// What a listener binds to.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Wait;
+
 /// The most that a loop spins unless somebody knows better: more than it takes to wake the peer's core. With less than that,
 /// one sleep of either end makes a wait in which the other falls asleep, too, and so on for as long as the load lasts.
 pub const SPIN_DEFAULT: Duration = Duration::from_micros(100);
@@ -49,5 +51,62 @@ impl Spin {
             half if half < Self::LEAST => Duration::ZERO,
             half => half,
         };
+    }
+}
+
+/// How much longer than for an event is spun for an answer.
+const ANSWER_TIMES: u32 = 20;
+
+/// What was learnt of the waits of each kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spins {
+    event: Spin,
+    answer: Spin,
+    /// Whether the wait at hand is for an answer. A turn that does not wait leaves it as it is.
+    for_answer: bool,
+}
+
+impl Spins {
+    pub(crate) const fn new(most: Duration) -> Self {
+        let answer = Spin::new(most.saturating_mul(ANSWER_TIMES));
+        Self { event: Spin::new(most), answer, for_answer: false }
+    }
+
+    /// A turn begins.
+    pub(crate) fn begin(&mut self, wait: Wait) {
+        match wait {
+            Wait::No => {}
+            Wait::Event => self.for_answer = false,
+            Wait::Answer => self.for_answer = true,
+        }
+    }
+
+    /// See [`Spin::time`].
+    pub(crate) const fn time(&self) -> Duration {
+        if self.for_answer { self.answer.time() } else { self.event.time() }
+    }
+
+    /// See [`Spin::waited`].
+    pub(crate) fn waited(&mut self, waited: Duration) {
+        if self.for_answer { self.answer.waited(waited) } else { self.event.waited(waited) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_spun_for_twenty_times_as_long_and_what_is_learnt_of_it_is_its_own() {
+        let most = Duration::from_micros(10);
+        let mut spins = Spins::new(most);
+        spins.begin(Wait::Answer);
+        assert_eq!(spins.time(), 20 * most);
+        (0..9).for_each(|_| spins.waited(21 * most));
+        assert_eq!(spins.time(), Duration::ZERO);
+        spins.begin(Wait::No);
+        assert_eq!(spins.time(), Duration::ZERO, "a turn that does not wait changes nothing");
+        spins.begin(Wait::Event);
+        assert_eq!(spins.time(), most);
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct Tuning {
     /// Run the engine on this core only
     #[arg(long, value_name = "CORE")]
     pub(crate) core: Option<usize>,
-    /// How long the engine spins before it sleeps
+    /// How long the engine spins before it sleeps; twenty times as long while commands are outstanding
     #[arg(long, value_name = "TIME", default_value = "100us")]
     spin: Span,
     /// Write a capture of the software RNIC's traffic to this file

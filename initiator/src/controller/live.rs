@@ -31,6 +31,7 @@ impl Controller {
         let mut command = Command::from_io(request, block_bytes, &mut core.spare);
         command.order = self.order;
         self.order += 1;
+        core.io_outstanding += 1;
         if self.failing {
             core.done(self.id, command, Err(IoError::NoPath));
             return Ok(());

@@ -29,6 +29,8 @@ pub(crate) struct Env {
     pub(crate) namespaces: Namespaces,
     /// By index of the namespace; none where the backing could not be opened.
     pub(crate) disks: Disks,
+    /// Operations that these have under way.
+    pub(crate) disk_operations: usize,
     /// Disks of removed namespaces that are still to be closed.
     pub(crate) closing: Vec<usize>,
     /// What disks that are opened later show and write where they have nothing.
@@ -100,6 +102,7 @@ impl Env {
             target,
             namespaces,
             disks,
+            disk_operations: 0,
             closing: Vec::new(),
             zeroes,
             pool,

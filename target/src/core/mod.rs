@@ -100,7 +100,12 @@ impl Core {
         // The last turn may have given back buffers that a transport waits for.
         let resumed = self.env.transports.poll(&mut self.env.reactor);
         let may_sleep = !resumed && self.env.transports.may_sleep(&mut self.env.reactor);
-        self.env.reactor.turn(if may_sleep { wait } else { Wait::No })?;
+        let wait = match wait {
+            _ if !may_sleep => Wait::No,
+            Wait::Event if self.env.disk_operations > 0 => Wait::Answer,
+            wait => wait,
+        };
+        self.env.reactor.turn(wait)?;
         while let Some(completion) = self.env.reactor.next_completion() {
             self.dispatch(completion);
         }
@@ -178,6 +183,7 @@ impl Core {
         let Some(disk) = queue.disk_of(slot, generation, kind) else { return };
         let Some(open) = self.env.disks.get_mut(disk).and_then(Option::as_mut) else { return };
         if let Some(finished) = open.disk.on_completion(&mut self.env.reactor, completion) {
+            self.env.disk_operations -= 1;
             queue.on_disk(&mut self.env, finished);
             self.reap(number as u16);
         }

@@ -123,9 +123,9 @@ impl Queue {
         let index = u32::from(self.number) << 16 | u32::from(slot.number());
         let tag = Tag { kind, generation: request.generation, index };
         request.pending += 1;
-        let started = open.disk.start(&mut env.reactor, operation, tag);
-        if let Started::Finished(finished) = started {
-            self.settle(slot, finished);
+        match open.disk.start(&mut env.reactor, operation, tag) {
+            Started::Finished(finished) => self.settle(slot, finished),
+            Started::Pending => env.disk_operations += 1,
         }
     }
 

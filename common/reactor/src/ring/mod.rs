@@ -28,9 +28,8 @@ use self::queues::Queues;
 use self::timers::{Alarm, Timers};
 use self::wake::WakeState;
 use crate::monitor::Watch;
-use crate::{
-    Completion, Monitor, Payload, ReactorConfig, ReactorCounters, Spin, Time, TimerId, Token, Waker,
-};
+use crate::spin::Spins;
+use crate::{Completion, Monitor, Payload, ReactorConfig, ReactorCounters, Time, TimerId, Token, Waker};
 
 /// Regions that can be registered with the kernel: its own limit is 16384 in all.
 const BUFFER_SLOTS: u32 = 256;
@@ -54,7 +53,7 @@ pub(crate) struct Ring {
     buffers_registered: bool,
     /// No operation is started or continued any more.
     draining: bool,
-    spin: Spin,
+    spin: Spins,
     now: Time,
     last_event: Time,
     turns: u64,
@@ -89,7 +88,7 @@ impl Ring {
             wake,
             buffers_registered,
             draining: false,
-            spin: Spin::new(config.spin),
+            spin: Spins::new(config.spin),
             now,
             last_event: now,
             turns: 0,

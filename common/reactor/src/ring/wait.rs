@@ -33,9 +33,11 @@ fn read_clock(which: libc::clockid_t) -> Duration {
 impl Ring {
     pub(crate) fn turn(&mut self, wait: Wait) -> io::Result<()> {
         self.turns += 1;
+        self.spin.begin(wait);
+        let waits = wait != Wait::No;
         self.wake.set_turns(self.turns);
         self.sort_transfers();
-        if wait == Wait::Event && self.is_time_to_sleep() {
+        if waits && self.is_time_to_sleep() {
             // One system call submits and waits.
             self.sleep()?;
         }
@@ -43,13 +45,13 @@ impl Ring {
         self.try_receives();
         // A wake-up is answered by any turn that returns, so it is taken even when there are completions.
         let mut woken = self.wake.take();
-        while wait == Wait::Event && self.ready.is_empty() && !woken {
+        while waits && self.ready.is_empty() && !woken {
             self.pause()?;
             self.collect()?;
             woken = self.wake.take();
         }
         if woken || !self.ready.is_empty() {
-            if wait == Wait::Event {
+            if waits {
                 self.spin.waited(self.now - self.last_event);
             }
             self.last_event = self.now;
