@@ -64,10 +64,11 @@ impl Pair {
         let world = World::new(1);
         let (there, here) = (world.add_host("target"), world.add_host("host"));
         let in_capsule = if kind == "fetched" { 0 } else { 8192 };
+        let crc = if transport == "rdma" { "crc = false\n" } else { "" };
         let address = world.address(there);
         let text = format!(
             "[target]\nstate_dir = \"/state\"\ncores = 1\n[[listener]]\naddress = \"{address}\"\nport = 4420\n\
-             transport = \"{transport}\"\nin_capsule_bytes = {in_capsule}\ncrc = false\n\
+             transport = \"{transport}\"\nin_capsule_bytes = {in_capsule}\n{crc}\
              [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
              [[subsystem.namespace]]\nnull = \"1GiB\"\nblock_bytes = 4096\n"
         );

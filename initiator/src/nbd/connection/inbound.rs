@@ -1,8 +1,7 @@
 //! What a client sends.
 //!
-//! The payload of a write is received into its buffer and the head of the next request behind it. While requests come
-//! without payload, the window is wide enough for many of them; the start of a payload that lands there is
-//! copied, and the window is narrow again.
+//! One receive takes as many requests and payloads as are there; what they bring is copied to its buffers. Only a payload that
+//! misses much is received into its buffer, and the head of the next request behind it: each such receive costs a turn.
 
 use std::io;
 
@@ -14,10 +13,8 @@ use super::super::negotiation::Progress;
 use super::super::wire::{Command, Errno, REQUEST_BYTES, Request, flag};
 use super::{Connection, Phase, Ready, SMALL_BYTES, Shared, kind, part_bytes_max};
 
-/// Heads of requests in a wide window.
-const WIDE_REQUESTS: usize = 32;
-/// Requests without payload after which the window is wide.
-const PLAIN_RUN: u32 = 8;
+/// A part that misses so many bytes is received in place.
+const DIRECT_BYTES_MIN: u32 = 32 << 10;
 
 /// A payload that is being received.
 #[derive(Debug)]
@@ -34,6 +31,13 @@ pub(super) struct Incoming {
     filled: u32,
     /// Whether the payload is thrown away.
     discard: bool,
+}
+
+impl Incoming {
+    /// Bytes of the current part that are not there.
+    fn missing(&self) -> u32 {
+        self.part_bytes - self.filled
+    }
 }
 
 /// What comes next.
@@ -60,18 +64,17 @@ impl Connection {
         };
         let lease = operation.take_direct();
         self.receive = Some(operation);
-        match &mut self.incoming {
-            Some(incoming) if !incoming.discard => {
-                incoming.lease = lease;
+        match (&mut self.incoming, lease) {
+            (_, None) => {}
+            (Some(incoming), Some(lease)) if !incoming.discard => {
+                incoming.lease = Some(lease);
                 incoming.filled += direct as u32;
             }
             // The connection ended meanwhile: the buffer goes back.
-            _ => {
-                if let Some(lease) = lease {
-                    let bytes = lease.len() as u32;
-                    drop(lease);
-                    self.returned(bytes);
-                }
+            (_, Some(lease)) => {
+                let bytes = lease.len() as u32;
+                drop(lease);
+                self.returned(bytes);
             }
         }
         self.staged.end += staged;
@@ -178,7 +181,6 @@ impl Connection {
     /// Puts a request on its way.
     fn accept(&mut self, slot: u16, request: Request, shared: &Shared<'_>) {
         let payload = request.payload_bytes();
-        self.plain_run = if payload > 0 { 0 } else { self.plain_run.saturating_add(1) };
         let Some(export) = self.export(shared) else { return };
         let entry = self.requests.get(slot);
         let refusal = export.check(&request).err();
@@ -218,8 +220,7 @@ impl Connection {
             return Step::Again;
         }
         let (Some(lease), Some(operation)) = (&incoming.lease, &self.receive) else { return Step::Wait };
-        let missing = incoming.part_bytes - incoming.filled;
-        let there = self.staged.len().min(missing as usize);
+        let there = self.staged.len().min(incoming.missing() as usize);
         if there > 0 {
             let bytes = &operation.staging()[self.staged.start..self.staged.start + there];
             lease.write_at(incoming.filled as usize, bytes);
@@ -284,15 +285,11 @@ impl Connection {
         let start = self.staged.end;
         let whole = operation.staging().len();
         match &mut self.incoming {
-            Some(incoming) if !incoming.discard => {
+            Some(incoming) if !incoming.discard && incoming.missing() >= DIRECT_BYTES_MIN => {
                 let last = incoming.rest == incoming.part_bytes;
                 let (filled, bytes) = (incoming.filled as usize, incoming.part_bytes as usize);
                 let direct = incoming.lease.take().map(|lease| (lease, filled, bytes - filled));
                 operation.aim(direct, 0, if last { REQUEST_BYTES } else { 0 });
-            }
-            None if matches!(self.phase, Phase::Serving) => {
-                let requests = if self.plain_run >= PLAIN_RUN { WIDE_REQUESTS } else { 1 };
-                operation.aim(None, start, requests * REQUEST_BYTES);
             }
             _ => operation.aim(None, start, whole),
         }

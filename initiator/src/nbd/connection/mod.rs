@@ -36,6 +36,10 @@ const SMALL_BUFFERS_WRITES: usize = 8;
 /// Commands of one connection outstanding at most.
 pub(crate) const COMMANDS_MAX: usize = 256;
 
+/// What one receive can take of requests and small payloads; it becomes resident as far as it is used.
+const STAGING_BYTES: usize = 256 << 10;
+const _: () = assert!(STAGING_BYTES >= OPTION_BYTES_MAX, "an option of the handshake fits");
+
 /// Copied bytes of one send: heads of replies.
 const BATCH_HEAD_BYTES: usize = 16 << 10;
 /// Heads and payloads of one send.
@@ -65,8 +69,6 @@ pub(crate) struct Connection {
     receive: Option<Box<ReceiveOp>>,
     /// Bytes in the staging memory that were not looked at.
     staged: std::ops::Range<usize>,
-    /// Requests without payload since the last write.
-    plain_run: u32,
     incoming: Option<Incoming>,
     requests: Requests,
     /// Requests with commands to issue, in order.
@@ -131,9 +133,8 @@ impl Connection {
             export: None,
             timer: None,
             structured: false,
-            receive: Some(ReceiveOp::new(OPTION_BYTES_MAX)),
+            receive: Some(ReceiveOp::new(STAGING_BYTES)),
             staged: 0..0,
-            plain_run: 0,
             incoming: None,
             requests: Requests::new(),
             pending: VecDeque::with_capacity(REQUESTS_MAX),
