@@ -24,6 +24,15 @@ fn serve_with(url: &str, more: &[&str], environment: &[(&str, &Path)]) -> Servic
     Service::start_with("ringfab", arguments, environment)
 }
 
+/// A request without its payload.
+fn head(command: u8, offset: u64, length: u32) -> Vec<u8> {
+    let mut bytes = [0x25, 0x60, 0x95, 0x13, 0, 0, 0, command].to_vec();
+    bytes.extend_from_slice(b"a cookie");
+    bytes.extend_from_slice(&offset.to_be_bytes());
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes
+}
+
 /// A client in plain bytes.
 struct Client(UnixStream);
 
@@ -57,11 +66,7 @@ impl Client {
     }
 
     fn request(&mut self, command: u8, offset: u64, length: u32) {
-        let mut bytes = [0x25, 0x60, 0x95, 0x13, 0, 0, 0, command].to_vec();
-        bytes.extend_from_slice(b"a cookie");
-        bytes.extend_from_slice(&offset.to_be_bytes());
-        bytes.extend_from_slice(&length.to_be_bytes());
-        self.write(&bytes);
+        self.write(&head(command, offset, length));
     }
 
     /// The error of a simple reply.
@@ -182,6 +187,35 @@ fn a_refused_write_is_read_to_its_end_and_the_connection_goes_on() {
     client.request(0, 0, 512);
     assert_eq!(client.error(), 0);
     assert_eq!(client.read::<512>(), [0; 512]);
+}
+
+/// Small payloads come with the heads around them, large ones straight to their place, and parts of both: wherever the client
+/// cuts its stream, each byte is where it belongs.
+#[test]
+fn writes_of_all_sizes_arrive_whole_however_the_stream_is_cut() {
+    const SIZES: [usize; 9] = [512, 4096, 16 << 10, 32 << 10, 36 << 10, 512, 64 << 10, 300 << 10, 1024];
+    let target = TestTarget::start(MEMORY);
+    let service = serve(&target.url("").to_string(), &[]);
+    let mut client = Client::negotiated(&service);
+    for (round, piece) in [977, 4124, 33_333, 262_144, usize::MAX].into_iter().enumerate() {
+        let mut stream = Vec::new();
+        let mut written = Vec::new();
+        for (index, size) in SIZES.into_iter().enumerate() {
+            let bytes: Vec<u8> = (0..size).map(|at| (at * 7 + at / 512 + index * 31 + round) as u8).collect();
+            stream.extend_from_slice(&head(1, (index << 20) as u64, size as u32));
+            stream.extend_from_slice(&bytes);
+            written.push(bytes);
+        }
+        stream.chunks(piece.min(stream.len())).for_each(|chunk| client.write(chunk));
+        SIZES.iter().for_each(|_| assert_eq!(client.error(), 0));
+        for (index, bytes) in written.iter().enumerate() {
+            client.request(0, (index << 20) as u64, bytes.len() as u32);
+            assert_eq!(client.error(), 0);
+            let mut found = vec![0; bytes.len()];
+            client.0.read_exact(&mut found).expect("the data");
+            assert!(found == *bytes, "write {index} in pieces of {piece} came back otherwise");
+        }
+    }
 }
 
 #[test]
