@@ -41,8 +41,9 @@ measure() {
     load "$name-1-paused" "$kind" 1 "$count" --thinktime=20000
     load "$name-32-a" "$kind" 32 $((4 * count))
     load "$name-32-b" "$kind" 32 $((12 * count))
-    nvme disconnect -n "$nqn" >/dev/null
+    # As long as the core has a queue it is awake, so that the signal is heard.
     stop_target TERM
+    nvme disconnect -n "$nqn" >/dev/null
 }
 
 # Valgrind 3.19 takes io_uring_enter for a call that does not block, and stops all threads with it. So the core never sleeps

@@ -272,6 +272,8 @@ impl Device {
         self.finish_due(reactor);
     }
 
+    // Once a turn for a queue pair. `make kernel-instructions` knows it by its name.
+    #[inline(never)]
     fn ring(&mut self, reactor: &mut Reactor, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
