@@ -58,7 +58,7 @@ impl Host {
         if !reactor.register_pool(&pool) {
             tracing::debug!("the ring does not take the pool's memory; sockets do not need it");
         }
-        let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, ..config.rnic })?;
+        let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, spin: reactor.spin(), ..config.rnic })?;
         let (resolver, resolved) = mailbox(reactor.waker());
         let core = Core {
             reactor,
@@ -278,6 +278,8 @@ impl Host {
             controller.disarm(&mut self.core);
             slot.controller = None;
             slot.generation = slot.generation.wrapping_add(1);
+            let none_left = self.controllers.iter().all(|slot| slot.controller.is_none());
+            debug_assert!(!none_left || self.core.io_outstanding == 0, "each I/O command ends once");
         }
     }
 }

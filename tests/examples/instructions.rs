@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
@@ -83,7 +82,6 @@ impl Pair {
             target: Arc::clone(&target),
             classes,
             seed: [7; 32],
-            spin: Duration::ZERO,
         };
         let (core, _) = build(parts, &config.listeners).expect("a core");
         let pool = vec![

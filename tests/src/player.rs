@@ -173,3 +173,16 @@ pub fn threads() -> usize {
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name.trim() == "ringfab").count()
 }
+
+/// Waits until there are no more threads than `before`. One that has been joined may still be listed: the system wakes
+/// who waits for it before it takes it from its list.
+///
+/// # Panics
+/// When there are more after [`END`].
+pub fn await_threads(before: usize) {
+    let begun = Instant::now();
+    while threads() > before {
+        assert!(begun.elapsed() < END, "threads were left behind: {} and not {before}", threads());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -88,8 +88,13 @@ impl Reactor {
         dispatch!(self.wall_clock())
     }
 
-    /// Submits what was queued and collects completions. With [`Wait::Event`] it returns when there is at least one completion,
-    /// a wake-up or a timer; in a simulation it never waits.
+    /// The most that it spins for an event, as its configuration says; none in a simulation.
+    pub fn spin(&self) -> Duration {
+        dispatch!(self.spin())
+    }
+
+    /// Submits what was queued and collects completions. With [`Wait::Event`] and [`Wait::Answer`] it returns when there is at
+    /// least one completion, a wake-up or a timer; in a simulation it never waits.
     ///
     /// # Errors
     /// Only when the ring itself is broken, or the simulated host has crashed.

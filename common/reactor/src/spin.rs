@@ -57,6 +57,9 @@ impl Spin {
 /// How much longer than for an event is spun for an answer.
 const ANSWER_TIMES: u32 = 20;
 
+/// But for no longer than this, unless for an event, too: who watches the loop expects it to turn.
+const ANSWER_MOST: Duration = Duration::from_secs(1);
+
 /// What was learnt of the waits of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spins {
@@ -67,9 +70,14 @@ pub(crate) struct Spins {
 }
 
 impl Spins {
-    pub(crate) const fn new(most: Duration) -> Self {
-        let answer = Spin::new(most.saturating_mul(ANSWER_TIMES));
-        Self { event: Spin::new(most), answer, for_answer: false }
+    pub(crate) fn new(most: Duration) -> Self {
+        let answer = most.saturating_mul(ANSWER_TIMES).min(ANSWER_MOST).max(most);
+        Self { event: Spin::new(most), answer: Spin::new(answer), for_answer: false }
+    }
+
+    /// The most that is spun for an event.
+    pub(crate) const fn most(&self) -> Duration {
+        self.event.most
     }
 
     /// A turn begins.
@@ -108,5 +116,14 @@ mod tests {
         assert_eq!(spins.time(), Duration::ZERO, "a turn that does not wait changes nothing");
         spins.begin(Wait::Event);
         assert_eq!(spins.time(), most);
+    }
+
+    #[test]
+    fn an_answer_is_spun_for_a_second_at_most_unless_an_event_is_spun_for_longer() {
+        for (most, expected) in [(0, 0), (40, 800), (60, 1000), (1000, 1000), (5000, 5000)] {
+            let mut spins = Spins::new(Duration::from_millis(most));
+            spins.begin(Wait::Answer);
+            assert_eq!(spins.time(), Duration::from_millis(expected), "{most} ms for an event");
+        }
     }
 }

@@ -214,7 +214,6 @@ fn new_host(options: &ConnectOptions, engine: &EngineOptions) -> io::Result<Host
     let config = ReactorConfig { entries: 256, spin: engine.spin, descriptors_max: 256 };
     let reactor = Reactor::new(&config)?;
     let mut rnic = RnicConfig::new(0, seed);
-    rnic.spin = engine.spin;
     rnic.capture.clone_from(&engine.capture);
     rnic.crc = options.url.crc.unwrap_or(rnic.crc);
     let pool = vec![

@@ -129,7 +129,6 @@ fn build(setup: EngineSetup) -> Result<Host> {
     let reactor = Reactor::new(&config).context("set up io_uring")?;
     let mut rnic = RnicConfig::new(0, random()?);
     rnic.crc = setup.crc;
-    rnic.spin = setup.spin;
     rnic.capture = setup.capture;
     let mut pool = setup.pool;
     pool.push(ADMIN_BUFFERS);

@@ -267,6 +267,8 @@ impl Core {
         }
         let mut queue = entry.take().expect("looked at above");
         self.env.hosts.leave(queue.host());
+        let none_left = self.queues.iter().all(Option::is_none);
+        debug_assert!(!none_left || self.env.disk_operations == 0, "each operation of a disk ends once");
         let controller = queue.controller().cloned();
         queue.detach();
         let Some(controller) = controller else { return };

@@ -57,8 +57,6 @@ pub struct CoreParts {
     pub classes: Vec<ClassLayout>,
     /// Seed of the RNIC's keys.
     pub seed: [u8; 32],
-    /// How long it polls RDMA devices after the last completion before it may sleep.
-    pub spin: Duration,
 }
 
 /// A target of one core, in the caller's thread; for simulations and tests. Its listeners are bound at once.
@@ -273,7 +271,7 @@ impl CoreThread {
         let Ok(cores) = self.started.recv() else { return Ok(None) };
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
-        let parts = CoreParts { reactor, target: self.target, classes: self.classes, seed, spin: self.spin };
+        let parts = CoreParts { reactor, target: self.target, classes: self.classes, seed };
         let mut core = assemble(parts, self.number, cores, inbox)?;
         let addresses = core.bind(&self.listeners)?;
         let _gone = self.report.send(Ok(Report::Listening(addresses)));
@@ -294,12 +292,12 @@ fn assemble(
     cores: Vec<CoreSender>,
     inbox: MailboxReceiver<CoreMessage>,
 ) -> io::Result<Core> {
-    let CoreParts { mut reactor, target, classes, seed, spin } = parts;
+    let CoreParts { mut reactor, target, classes, seed } = parts;
     let pool = Pool::new(&classes).map_err(io::Error::other)?;
     let admin_pool = Pool::new(&ADMIN_CLASSES).map_err(io::Error::other)?;
     let compare_pool = Pool::new(&COMPARE_CLASSES).map_err(io::Error::other)?;
     reactor.register_pool(&pool);
-    let rnic = Rnic::new(RnicConfig { spin, ..RnicConfig::new(owner::RNIC, seed) })?;
+    let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), ..RnicConfig::new(owner::RNIC, seed) })?;
     let transports = Transports { rnic, tcp: TcpStack::new(TcpConfig::new(owner::TCP)) };
     let zeroes = Zeroes::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = namespaces::open_all(&target, &mut reactor, &zeroes);

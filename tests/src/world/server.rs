@@ -82,7 +82,6 @@ impl Server {
             target: Arc::clone(&target),
             classes: self.classes.clone(),
             seed,
-            spin: Duration::ZERO,
         };
         let (core, _) = build(parts, &self.config.listeners).expect("a core");
         assert!(target.namespaces()[0].is_ready(), "the disk is there");

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use ringfab_tests::player::{self, play_session, stream_of, threads};
+use ringfab_tests::player::{self, await_threads, play_session, stream_of, threads};
 use ringfab_tests::recording::{From, Recorder, Recording, fpdus, mpa_bytes};
 use ringfab_tests::{NQN, TestTarget};
 
@@ -35,7 +35,7 @@ fn replay(which: usize, streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
         play_session(&recordings, (which, stream), what, session);
     }
     eprintln!("{} sessions on connection {which} in {:?}", streams.len(), begun.elapsed());
-    assert_eq!(threads(), before, "threads were left behind");
+    await_threads(before);
     let target = TestTarget::start(NULL);
     assert!(session(target.address()), "a healthy session works");
 }

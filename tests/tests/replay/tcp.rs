@@ -7,7 +7,7 @@ use std::time::Instant;
 use ringfab_proto::crc;
 use ringfab_spec::FromBytes;
 use ringfab_spec::tcp::{CommonHeader, PduType};
-use ringfab_tests::player::{self, flipped, play_session, stream_of, threads};
+use ringfab_tests::player::{self, await_threads, flipped, play_session, stream_of, threads};
 use ringfab_tests::recording::{From, Recorder, Recording};
 use ringfab_tests::{NQN, TestTarget};
 
@@ -94,7 +94,7 @@ fn replay(
     }
     let (count, took) = (streams.len(), begun.elapsed());
     eprintln!("{digests:?}: {count} sessions on connection {which}, {whole} of them whole, in {took:?}");
-    assert_eq!(threads(), before, "threads were left behind");
+    await_threads(before);
     assert_eq!(session(target().address(), digests), (Some(pattern()), true), "a healthy session works");
 }
 

@@ -1,6 +1,7 @@
 //! What is posted to a queue pair.
 
 use ringfab_memory::{Buffer, Lease};
+pub use ringfab_proto::iwarp::Inline;
 
 /// A queue pair of this RNIC. Handles of ended queue pairs are recognised and ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -83,38 +84,6 @@ pub struct Slice {
     pub offset: u32,
     /// Bytes in the range.
     pub length: u32,
-}
-
-/// Up to 64 bytes that travel in the work request itself, as a capsule does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inline {
-    bytes: [u8; Inline::BYTES_MAX],
-    length: u8,
-}
-
-impl Inline {
-    /// The most bytes of one.
-    pub const BYTES_MAX: usize = 64;
-
-    /// Copies `bytes`; more than [`Inline::BYTES_MAX`] is a caller's error and panics.
-    #[inline]
-    pub fn new(bytes: &[u8]) -> Self {
-        let mut inline = Self { bytes: [0; Self::BYTES_MAX], length: bytes.len() as u8 };
-        inline.bytes[..bytes.len()].copy_from_slice(bytes);
-        inline
-    }
-
-    /// The bytes.
-    #[inline]
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
-    }
-
-    /// The bytes and what lies behind them, and how many they are.
-    #[inline]
-    pub(crate) fn parts(&self) -> ([u8; Self::BYTES_MAX], usize) {
-        (self.bytes, usize::from(self.length))
-    }
 }
 
 /// What a send-queue work request does.

@@ -24,9 +24,9 @@ impl Wire {
     }
 }
 
-/// How far the messages of a queue have come.
+/// Emits the messages of a queue, one after the other, and knows how far they have come.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct Emitter {
     /// Bytes of the message at hand that are out.
     pub(crate) emitted: u64,
     /// The sequence numbers of the next Send and the next Read Request (RFC 5041, section 4.3).
@@ -51,13 +51,13 @@ struct Segment {
     last: bool,
 }
 
-impl Default for Progress {
+impl Default for Emitter {
     fn default() -> Self {
         Self { emitted: 0, send_msn: 1, read_msn: 1 }
     }
 }
 
-impl Progress {
+impl Emitter {
     /// Emits the next segment of a Send.
     #[inline]
     pub(crate) fn send<H: Copy>(

@@ -37,7 +37,7 @@
 //! let mut other = Engine::new(EngineConfig::new(theirs, requester));
 //! other.post_recv(64)?;
 //!
-//! let inline = Inline::new(b"capsule").expect("short enough");
+//! let inline = Inline::new(b"capsule");
 //! one.post(1, WorkRequest::Send(SendRequest { inline, payload: None, invalidate: None, solicited: false }))?;
 //! let mut wire = Wire(Vec::new());
 //! let emitted = one.transmit(&regions, &mut wire, usize::MAX);
@@ -77,6 +77,6 @@ pub use ringfab_spec::iwarp::{RdmapOpcode, TerminateCode};
 pub use rx::FPDU_LEN_MAX;
 pub use tx::{TxSink, ULPDU_LEN_MAX};
 pub use work::{
-    Completion, INLINE_LEN_MAX, Inline, Local, PostError, ReadRequest, RecvFull, SendRequest, WorkKind,
-    WorkRequest, WorkStatus, WriteRequest,
+    Completion, Inline, Local, PostError, ReadRequest, RecvFull, SendRequest, WorkKind, WorkRequest,
+    WorkStatus, WriteRequest,
 };

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use super::error::Violation;
-use super::messages::{Emitted, Progress, Wire};
+use super::messages::{Emitted, Emitter, Wire};
 use super::mpa::ReadyToReceive;
 use super::region::Placement;
 use super::rx::Tagged;
@@ -28,7 +28,7 @@ pub(crate) struct SendQueue<H> {
     first_seq: u64,
     /// The slot that is emitted next or partly emitted, and how far.
     emit_seq: u64,
-    progress: Progress,
+    emitter: Emitter,
     reads: VecDeque<u64>,
     ord: usize,
     /// Bytes of the oldest outstanding read that are in place.
@@ -66,7 +66,7 @@ impl<H: Copy> SendQueue<H> {
             depth,
             first_seq: 0,
             emit_seq: 0,
-            progress: Progress::default(),
+            emitter: Emitter::default(),
             reads: VecDeque::with_capacity(ord.max(1)),
             ord,
             read_len: 0,
@@ -113,20 +113,21 @@ impl<H: Copy> SendQueue<H> {
 
     /// Whether the message at the front is partly emitted.
     pub(crate) fn mid_message(&self) -> bool {
-        self.progress.emitted > 0
+        self.emitter.emitted > 0
     }
 
     /// Emits the next FPDU, at stream position `position`, and returns its length in bytes. Call only when
     /// [`Self::can_emit`].
     #[inline]
     pub(crate) fn emit(&mut self, sink: &mut impl TxSink<H>, wire: Wire, position: u64) -> usize {
-        let (seq, progress) = (self.emit_seq, &mut self.progress);
-        let Some(slot) = self.slots.get_mut((seq - self.first_seq) as usize) else { return 0 };
+        let (seq, emitter) = (self.emit_seq, &mut self.emitter);
+        let place = place(self.first_seq, seq);
+        let Some(slot) = place.and_then(|place| self.slots.get_mut(place)) else { return 0 };
         let Emitted { fpdu_len, last } = match &slot.work {
-            Work::Posted(WorkRequest::Send(send)) => progress.send(sink, wire, send),
-            Work::Posted(WorkRequest::Write(write)) => progress.write(sink, wire, write),
-            Work::Posted(WorkRequest::Read(read)) => progress.read(sink, wire, read),
-            Work::Ready(ready) => progress.ready(sink, wire, *ready),
+            Work::Posted(WorkRequest::Send(send)) => emitter.send(sink, wire, send),
+            Work::Posted(WorkRequest::Write(write)) => emitter.write(sink, wire, write),
+            Work::Posted(WorkRequest::Read(read)) => emitter.read(sink, wire, read),
+            Work::Ready(ready) => emitter.ready(sink, wire, *ready),
         };
         if last {
             self.emit_seq += 1;
@@ -217,12 +218,17 @@ impl<H: Copy> SendQueue<H> {
     }
 
     fn slot(&self, seq: u64) -> Option<&Slot<H>> {
-        self.slots.get(usize::try_from(seq.checked_sub(self.first_seq)?).ok()?)
+        self.slots.get(place(self.first_seq, seq)?)
     }
 
     fn slot_mut(&mut self, seq: u64) -> Option<&mut Slot<H>> {
-        self.slots.get_mut(usize::try_from(seq.checked_sub(self.first_seq)?).ok()?)
+        self.slots.get_mut(place(self.first_seq, seq)?)
     }
+}
+
+/// Where the slot of a sequence number is; `None` when it has left.
+fn place(first_seq: u64, seq: u64) -> Option<usize> {
+    usize::try_from(seq.checked_sub(first_seq)?).ok()
 }
 
 /// Where the oldest read expects its response.

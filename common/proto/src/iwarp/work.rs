@@ -2,36 +2,27 @@
 
 use thiserror::Error;
 
-/// The most bytes that a Send carries inside its work request: a command capsule without data.
-pub const INLINE_LEN_MAX: usize = 64;
-
-/// Bytes that travel inside a work request, so that small messages need no registered buffer.
-#[derive(Clone, Copy)]
+/// Bytes that travel inside a work request, as a capsule does, so that small messages need no registered buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Inline {
-    bytes: [u8; INLINE_LEN_MAX],
+    bytes: [u8; Inline::LEN_MAX],
     len: u8,
 }
 
 impl Inline {
+    /// The most bytes of one: a command capsule without data.
+    pub const LEN_MAX: usize = 64;
+
     /// No bytes.
-    pub const EMPTY: Self = Self { bytes: [0; INLINE_LEN_MAX], len: 0 };
+    pub const EMPTY: Self = Self { bytes: [0; Self::LEN_MAX], len: 0 };
 
-    /// A copy of `bytes`; `None` when there are more than [`INLINE_LEN_MAX`].
+    /// A copy of `bytes`; more than [`Inline::LEN_MAX`] is a caller's error and panics.
     #[must_use]
     #[inline]
-    pub fn new(bytes: &[u8]) -> Option<Self> {
-        let len = u8::try_from(bytes.len()).ok()?;
-        let mut inline = Self::EMPTY;
-        inline.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        inline.len = len;
-        Some(inline)
-    }
-
-    /// The first `len` of `bytes`; `None` when there are not so many.
-    #[must_use]
-    #[inline]
-    pub fn from_array(bytes: [u8; INLINE_LEN_MAX], len: usize) -> Option<Self> {
-        (len <= INLINE_LEN_MAX).then_some(Self { bytes, len: len as u8 })
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut inline = Self { len: bytes.len() as u8, ..Self::EMPTY };
+        inline.bytes[..bytes.len()].copy_from_slice(bytes);
+        inline
     }
 
     /// The bytes.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use ringfab_proto::iwarp::mpa::{Negotiated, ReadyToReceive, Role};
 use ringfab_proto::iwarp::{
-    Access, EngineConfig, EngineError, INLINE_LEN_MAX, Inline, PostError, ReadRequest, SendRequest,
-    TerminateCode, WorkKind, WorkRequest, WorkStatus, WriteRequest,
+    Access, EngineConfig, EngineError, Inline, PostError, ReadRequest, SendRequest, TerminateCode, WorkKind,
+    WorkRequest, WorkStatus, WriteRequest,
 };
 
 use super::support::{Host, REQUESTER, local, negotiated, pair, run, send_inline};
@@ -299,11 +299,8 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let len = prop_oneof![Just(0), 1..100_u32, 4000..5000_u32, 0..150_000_u32];
     prop_oneof![
-        (0..=INLINE_LEN_MAX, len.clone(), any::<bool>()).prop_map(|(inline, payload, invalidate)| Op::Send {
-            inline,
-            payload,
-            invalidate
-        }),
+        (0..=Inline::LEN_MAX, len.clone(), any::<bool>())
+            .prop_map(|(inline, payload, invalidate)| Op::Send { inline, payload, invalidate }),
         len.clone().prop_map(Op::Write),
         len.prop_map(Op::Read),
     ]
@@ -372,7 +369,7 @@ fn post(op: &Op, id: u64, own: &mut Host, peer: &mut Host, side: bool, expected:
             let memory = peer.allocate(vec![0; 8]);
             let invalidate = invalidate.then(|| peer.expose(memory, 0, Access::RemoteWrite));
             expected.invalidated.extend(invalidate);
-            let inline = Inline::new(&front).unwrap();
+            let inline = Inline::new(&front);
             let payload = Some(local(handle, 0, payload));
             WorkRequest::Send(SendRequest { inline, payload, invalidate, solicited: false })
         }

@@ -159,7 +159,7 @@ impl Host {
 }
 
 pub(crate) fn send_inline(bytes: &[u8]) -> SendRequest<usize> {
-    let inline = Inline::new(bytes).expect("fits a work request");
+    let inline = Inline::new(bytes);
     SendRequest { inline, payload: None, invalidate: None, solicited: false }
 }
 

@@ -182,6 +182,10 @@ impl Ring {
         Monitor::new(self.wake.clone())
     }
 
+    pub(crate) fn spin(&self) -> Duration {
+        self.spin.most()
+    }
+
     pub(crate) fn counters(&self) -> ReactorCounters {
         ReactorCounters {
             turns: self.turns,

@@ -102,6 +102,10 @@ impl Port {
         Monitor::new(watch)
     }
 
+    pub(crate) fn spin(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// There are no system calls, no spinning and no sleeps to count.
     pub(crate) fn counters(&self) -> ReactorCounters {
         self.state.borrow().ports[self.key].counters

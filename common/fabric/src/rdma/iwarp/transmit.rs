@@ -1,7 +1,7 @@
 //! What is sent on a queue pair, and what comes of it.
 
 use ringfab_memory::Lease;
-use ringfab_proto::iwarp::{self as proto, Inline, Local, TxSink, WorkKind, WorkRequest, WorkStatus, crc};
+use ringfab_proto::iwarp::{self as proto, Local, TxSink, WorkKind, WorkRequest, WorkStatus, crc};
 
 use super::capture::Tap;
 use super::queue_pair::{Core, QueuePair};
@@ -118,15 +118,12 @@ fn describe(work: &Work, slot: u32) -> WorkRequest<Handle> {
         local(slice.offset, slice.length)
     };
     match work {
-        Work::Send { head, data, invalidate, solicited } => {
-            let (bytes, len) = head.parts();
-            WorkRequest::Send(proto::SendRequest {
-                inline: Inline::from_array(bytes, len).expect("the engine's limit is the same"),
-                payload: data.as_ref().map(range),
-                invalidate: *invalidate,
-                solicited: *solicited,
-            })
-        }
+        Work::Send { head, data, invalidate, solicited } => WorkRequest::Send(proto::SendRequest {
+            inline: *head,
+            payload: data.as_ref().map(range),
+            invalidate: *invalidate,
+            solicited: *solicited,
+        }),
         Work::Write { source, remote_key, remote_address } => WorkRequest::Write(proto::WriteRequest {
             stag: *remote_key,
             to: *remote_address,

@@ -170,7 +170,7 @@ impl Connection {
 
     /// Makes room for the heads of messages, on the device.
     pub(super) fn make_heads(&mut self, domain: &Domain) -> std::io::Result<()> {
-        let buffer_bytes = self.send_entries as usize * Inline::BYTES_MAX;
+        let buffer_bytes = self.send_entries as usize * Inline::LEN_MAX;
         let pool = Pool::new(&[ClassLayout { buffer_bytes, count: 1 }]).map_err(std::io::Error::other)?;
         let memory = pool.take(buffer_bytes).expect("the pool is one buffer").share();
         self.heads = Some(Heads { memory, region: Region::new(domain.raw(), &pool, Rights::default())? });
@@ -294,7 +294,7 @@ impl Connection {
         let bytes = head.as_slice();
         let Some(heads) = &self.heads else { return Piece::default() };
         let count = self.oldest.wrapping_add(self.posted.len() as u32);
-        let at = (count % self.send_entries) as usize * Inline::BYTES_MAX;
+        let at = (count % self.send_entries) as usize * Inline::LEN_MAX;
         heads.memory.write_at(at, bytes);
         let address = heads.memory.io_pointer(at, bytes.len()) as u64;
         Piece { address, length: bytes.len() as u32, key: heads.region.local_key() }

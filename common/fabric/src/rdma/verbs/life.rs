@@ -80,7 +80,7 @@ impl Device {
         connection.credits = attributes.receive_depth;
         let limits = QueuePairLimits {
             send_requests: send_entries,
-            inline_bytes: crate::rdma::Inline::BYTES_MAX as u32,
+            inline_bytes: crate::rdma::Inline::LEN_MAX as u32,
         };
         let queue = domain.receive_queue(receives);
         let completions = (adapter.sends(), adapter.receives());
