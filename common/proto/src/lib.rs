@@ -2,7 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod crc;
 mod first_uses;
 pub mod iwarp;
 pub mod tcp;
+
+pub use ringfab_crc as crc;
