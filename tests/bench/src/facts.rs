@@ -27,6 +27,11 @@ pub(crate) struct Facts {
     pub(crate) warmup_ms: u64,
     /// Load average of the last minute when it began: a quiet machine says less than 0.1 or so.
     pub(crate) load_average: String,
+    /// How many samples count, and how many of them were disturbed.
+    #[serde(default)]
+    pub(crate) samples: usize,
+    #[serde(default)]
+    pub(crate) disturbed: usize,
 }
 
 impl Facts {
@@ -58,6 +63,7 @@ impl Facts {
             ("congestion control", congestion),
             ("rounds", format!("{} of {} ms after {} ms", self.rounds, self.time_ms, self.warmup_ms)),
             ("load when it began", self.load_average.clone()),
+            ("samples", format!("{}, of which {} were disturbed", self.samples, self.disturbed)),
         ]
     }
 }

@@ -17,6 +17,7 @@ mod measure;
 mod perf;
 mod place;
 mod plan;
+mod quiet;
 mod raw;
 mod report;
 mod run;
@@ -89,6 +90,9 @@ struct RunArgs {
     /// Only cases whose name contains one of these
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
+    /// How long to wait in all for processors that others use, too, and to measure again
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, default_value_if("quick", "true", "30"))]
+    patience: u64,
     /// Keep the system's congestion control on Ringfab's connections instead of cubic, with which the bars are set
     #[arg(long)]
     default_congestion: bool,
@@ -157,7 +161,7 @@ fn run(args: &RunArgs) -> Result<()> {
         let all = plan::cases(extent(args.quick), round);
         all.into_iter().filter(|case| wanted(&case.to_string())).collect()
     };
-    let run = measure::all(&setup, cases, facts, &args.scratch)?;
+    let run = measure::all(&setup, cases, facts, &args.scratch, Duration::from_secs(args.patience))?;
     if let Some(folder) = &args.out {
         measure::keep(&run, folder)?;
     }

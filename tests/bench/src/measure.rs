@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
@@ -11,20 +11,24 @@ use tempfile::NamedTempFile;
 use crate::case::{Case, Namespace};
 use crate::charts::charts;
 use crate::facts::Facts;
+use crate::quiet::Watch;
 use crate::run::Run;
 use crate::sample::Sample;
 use crate::shims::Shims;
 use crate::target::{NAMESPACE_BYTES, Setup, Target};
 use crate::{disks, fabric, footprint, raw, report, scale};
 
-/// Measures every case in every round. One that fails is noted and not tried again; nothing else stops.
+/// Measures every case in every round, and again, for as long as `patience` in all, what was disturbed. One that fails is
+/// noted and not tried again; nothing else stops.
 pub(crate) fn all(
     setup: &Setup,
     cases: impl Fn(usize) -> Vec<Case>,
     facts: Facts,
     scratch: &Path,
+    patience: Duration,
 ) -> Result<Run> {
     let mut bench = Bench::new(setup, &cases(0), scratch)?;
+    let mut watch = Watch::new(patience)?;
     let mut run = Run::new(facts);
     let begun = Instant::now();
     for round in 0..run.facts.rounds {
@@ -33,7 +37,12 @@ pub(crate) fn all(
             if run.not_run.contains_key(&name) {
                 continue;
             }
-            match bench.measure(&case) {
+            let measured = match case {
+                // These take long, and hang on other things than the processors.
+                Case::Footprint(_) | Case::Scale(_) => bench.measure(&case),
+                _ => watch.measure(|| bench.measure(&case)),
+            };
+            match measured {
                 Ok(sample) => run.add(name, sample),
                 Err(error) => {
                     run.not_run.insert(name, format!("{error:#}"));
@@ -44,6 +53,7 @@ pub(crate) fn all(
         let _nobody_reads =
             writeln!(std::io::stderr(), "round {} of {}: {seconds} s", round + 1, run.facts.rounds);
     }
+    run.sift();
     Ok(run)
 }
 

@@ -47,6 +47,12 @@ pub(crate) enum Metric {
     InitiatorCopied,
     /// Bytes that the target copied for each byte of payload.
     TargetCopied,
+    /// How fast the slower of the two processors was around the measurement: steps of a calculation in a microsecond.
+    Pace,
+    /// How long a cache line took to the other processor and back around the measurement, in nanoseconds.
+    RoundTrip,
+    /// How long the hypervisor kept the processors waiting, in percent of the time.
+    Stolen,
 }
 
 impl Metric {
@@ -72,6 +78,9 @@ impl Metric {
             Self::TargetInstructions => "target instr.",
             Self::InitiatorCopied => "init. copied",
             Self::TargetCopied => "target copied",
+            Self::Pace => "pace",
+            Self::RoundTrip => "line ns",
+            Self::Stolen => "stolen %",
         }
     }
 

@@ -26,10 +26,18 @@ fn run_form(folder: &Path, form: &[&str], only: &[&str]) -> Value {
     let target = program("ringfab-target");
     assert_eq!(program("ringfab").parent(), target.parent());
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringfab-bench"));
-    command
-        .arg("run")
-        .args(form)
-        .args(["--rounds", "1", "--time", "100", "--warmup", "20", "--date", "today"]);
+    command.arg("run").args(form).args([
+        "--rounds",
+        "1",
+        "--time",
+        "100",
+        "--warmup",
+        "20",
+        "--patience",
+        "0",
+        "--date",
+        "today",
+    ]);
     command.arg("--programs").arg(target.parent().expect("a folder"));
     command.arg("--out").arg(folder).arg("--scratch").arg(folder);
     only.iter().for_each(|text| {
