@@ -28,10 +28,11 @@ pub(crate) fn all(
     patience: Duration,
 ) -> Result<Run> {
     let mut bench = Bench::new(setup, &cases(0), scratch)?;
-    let mut watch = Watch::new(patience)?;
+    let mut watch = Watch::new()?;
     let mut run = Run::new(facts);
     let begun = Instant::now();
     for round in 0..run.facts.rounds {
+        watch.grant(patience / run.facts.rounds as u32);
         for case in cases(round) {
             let name = case.to_string();
             if run.not_run.contains_key(&name) {
