@@ -100,9 +100,51 @@ impl Spins {
     }
 }
 
+/// When a loop that spins offers its processor to others: it may share it with the very ones that it waits for. An offer is a
+/// system call of no use where there are none, so that it is made seldom once many were not taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Offers {
+    /// How many were not taken since the last that was.
+    refused: u32,
+}
+
+impl Offers {
+    /// Time between two while others were about lately, and while not.
+    const OFTEN: Duration = Duration::from_micros(2);
+    const SELDOM: Duration = Duration::from_micros(40);
+
+    /// So many that are not taken say that nobody is about.
+    const REFUSED_MOST: u32 = 64;
+
+    /// An offer that takes longer was taken.
+    const TAKEN: Duration = Duration::from_micros(3);
+
+    /// How long to spin before the next.
+    pub(crate) const fn pause(self) -> Duration {
+        if self.refused < Self::REFUSED_MOST { Self::OFTEN } else { Self::SELDOM }
+    }
+
+    /// One has been made, and this thread runs again after so long.
+    pub(crate) fn made(&mut self, took: Duration) {
+        self.refused = if took > Self::TAKEN { 0 } else { self.refused.saturating_add(1) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn offers_become_rare_when_nobody_takes_them_and_frequent_when_somebody_does() {
+        let mut offers = Offers::default();
+        for _ in 0..Offers::REFUSED_MOST {
+            assert_eq!(offers.pause(), Offers::OFTEN);
+            offers.made(Offers::TAKEN);
+        }
+        assert_eq!(offers.pause(), Offers::SELDOM);
+        offers.made(Offers::TAKEN + Duration::from_nanos(1));
+        assert_eq!(offers.pause(), Offers::OFTEN);
+    }
 
     #[test]
     fn an_answer_is_spun_for_twenty_times_as_long_and_what_is_learnt_of_it_is_its_own() {

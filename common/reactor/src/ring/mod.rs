@@ -28,7 +28,7 @@ use self::queues::Queues;
 use self::timers::{Alarm, Timers};
 use self::wake::WakeState;
 use crate::monitor::Watch;
-use crate::spin::Spins;
+use crate::spin::{Offers, Spins};
 use crate::{Completion, Monitor, Payload, ReactorConfig, ReactorCounters, Time, TimerId, Token, Waker};
 
 /// Regions that can be registered with the kernel: its own limit is 16384 in all.
@@ -54,6 +54,7 @@ pub(crate) struct Ring {
     /// No operation is started or continued any more.
     draining: bool,
     spin: Spins,
+    offers: Offers,
     now: Time,
     last_event: Time,
     turns: u64,
@@ -89,6 +90,7 @@ impl Ring {
             buffers_registered,
             draining: false,
             spin: Spins::new(config.spin),
+            offers: Offers::default(),
             now,
             last_event: now,
             turns: 0,

@@ -110,6 +110,7 @@ impl Ring {
     /// the spin.
     fn spin_until(&mut self, spin_end: Time) {
         let start = self.now;
+        let mut offered = start;
         let end = spin_end.min(self.timers.next());
         let looks = if self.receives.is_empty() { SPINS_PER_CLOCK } else { TRIES_PER_CLOCK };
         'spin: while self.now < end {
@@ -122,6 +123,12 @@ impl Ring {
                 std::hint::spin_loop();
             }
             self.now = clock();
+            if self.now - offered >= self.offers.pause() {
+                std::thread::yield_now();
+                offered = clock();
+                self.offers.made(offered - self.now);
+                self.now = offered;
+            }
         }
         self.wake.add_spun(self.now - start);
     }
