@@ -62,14 +62,14 @@ mod tests {
     use super::*;
 
     /// The definition, a bit at a time.
-    pub(crate) fn by_definition(state: u32, bytes: &[u8]) -> u32 {
+    fn by_definition(state: u32, bytes: &[u8]) -> u32 {
         bytes.iter().fold(state, |state, byte| {
             let shift = |state: u32, _| (state >> 1) ^ (if state & 1 == 1 { 0x82f6_3b78 } else { 0 });
             (0..8).fold(state ^ u32::from(*byte), shift)
         })
     }
 
-    pub(crate) fn bytes(count: u32) -> Vec<u8> {
+    fn bytes(count: u32) -> Vec<u8> {
         (0..count).map(|i| (i.wrapping_mul(2_654_435_761) >> 23) as u8).collect()
     }
 
@@ -92,14 +92,27 @@ mod tests {
         }
     }
 
+    /// Of all lengths that may matter, and at several distances from what is aligned.
+    fn pieces(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let lengths = (0..1400).chain(4000..4400).chain([8191, 8192, 9472, 12_345, 20_000 - 7]);
+        lengths.map(|length| &bytes[length % 7..][..length])
+    }
+
     #[test]
     fn every_length_gives_what_the_definition_does() {
-        let bytes = bytes(20_000);
-        let lengths = (0..1400).chain(4000..4400).chain([8191, 8192, 9472, 12_345, 20_000 - 7]);
-        for length in lengths {
-            let piece = &bytes[length % 7..][..length];
-            assert_eq!(update(7, piece), by_definition(7, piece), "{length} bytes");
-            assert_eq!(of(piece), finish(by_definition(START, piece)), "{length} bytes");
+        for piece in pieces(&bytes(20_000)) {
+            assert_eq!(update(7, piece), by_definition(7, piece), "{} bytes", piece.len());
+            assert_eq!(of(piece), finish(by_definition(START, piece)), "{} bytes", piece.len());
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn our_own_code_gives_it_too_on_every_processor_that_can_run_it() {
+        for piece in pieces(&bytes(20_000)).filter(|_| wide::possible()) {
+            // SAFETY: it was asked just now whether it is possible.
+            let found = unsafe { wide::update(7, piece) };
+            assert_eq!(found, by_definition(7, piece), "{} bytes", piece.len());
         }
     }
 }
