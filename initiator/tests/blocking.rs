@@ -4,12 +4,14 @@
 mod support;
 
 use std::net::TcpListener;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, socket};
 use ringfab_initiator::blocking::{CancelToken, Controller, EngineOptions};
 use ringfab_initiator::{BlockRange, Cause, ConnectOptions, IoError};
 use ringfab_spec::Status;
@@ -123,9 +125,21 @@ fn a_connection_that_nobody_answers_is_cancelled_at_once() {
 fn a_port_where_nobody_listens_is_named_with_what_to_try() {
     let (running, mut options) = Running::start();
     drop(running);
+    // Bound for as long as the test takes, so that no other test gets it and listens there.
+    let (_bound, port) = bound_port();
+    options.url.port = port;
     options.url.host = ringfab_initiator::HostName::Name("localhost".to_owned());
     let error =
         Controller::connect(options, EngineOptions::default()).expect_err("nobody listens").to_string();
     assert!(error.contains("connect: ") && error.contains("refused"), "{error}");
     assert!(error.contains("check that a target listens there"), "{error}");
+}
+
+/// A port that belongs to a socket which does not listen.
+fn bound_port() -> (OwnedFd, u16) {
+    let socket =
+        socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    bind(socket.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).expect("a port");
+    let address: SockaddrIn = getsockname(socket.as_raw_fd()).expect("its address");
+    (socket, address.port())
 }
