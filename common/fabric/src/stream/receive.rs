@@ -14,7 +14,7 @@ const BEHIND_DIRECT_BYTES: usize = 512;
 
 /// How many events a protocol takes in before it lets them be acted on. With all that a large receive may bring, the two ends
 /// would work by turns, each waiting for the other's whole queue; with fewer, a send would be for too little.
-pub(crate) const TURN_EVENTS: usize = 32;
+pub(crate) const TURN_EVENTS: usize = 64;
 
 /// Where a protocol wants the next bytes.
 #[derive(Debug)]

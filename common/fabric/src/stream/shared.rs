@@ -10,8 +10,8 @@ use super::copies::Copies;
 use crate::CopiedBytes;
 use crate::table::Key;
 
-/// Copied bytes of a batch: headers, trailers, capsules and small payloads.
-const BATCH_HEAD_BYTES: usize = 16 * 1024;
+/// Copied bytes of a batch: headers, trailers, capsules and small payloads, of a whole turn of these.
+const BATCH_HEAD_BYTES: usize = 64 * 1024;
 
 /// Pieces of a batch.
 const BATCH_PIECES: usize = 256;

@@ -12,8 +12,9 @@ use super::{Protocol, Shared, kind};
 /// A batch ends with the message that reaches this many bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Payloads up to this size are copied into the batch: cheaper than a piece of their own.
-const COPY_BYTES_MAX: usize = 256;
+/// Payloads up to this size, a small block, are copied into the batch: cheaper than a piece of their own, for which the
+/// kernel begins two more copies.
+const COPY_BYTES_MAX: usize = 512;
 
 /// Pieces that one message may add: header, payload, trailer.
 const MESSAGE_PIECES_MAX: usize = 3;
