@@ -157,9 +157,11 @@ fn ensure_sensible(args: &BenchArgs) -> Result<()> {
     Err(Usage(problem.to_owned()).into())
 }
 
-/// A buffer per I/O; in verify mode as many again, since a send may hold one a little longer than its command.
+/// A buffer per I/O; for writes as many again: the send that a write was in may hold its buffer until all that is behind it
+/// has left, too, and by then the write may have completed and another one have begun.
 fn buffers(args: &BenchArgs, outstanding: usize) -> Vec<ClassLayout> {
-    let count = if args.verify { 2 * outstanding } else { outstanding };
+    let writes = args.rw.read_percent(args.rwmix) < 100;
+    let count = if writes { 2 * outstanding } else { outstanding };
     vec![ClassLayout { buffer_bytes: args.bs.0 as usize, count: count + 8 }]
 }
 
@@ -247,11 +249,15 @@ mod tests {
         }
     }
 
-    fn planned(arguments: &[&str]) -> Result<Plan> {
+    fn parsed(arguments: &[&str]) -> Result<BenchArgs> {
         let url = "nvme+rdma://127.0.0.1/nqn.2026-01.org.example:a";
-        let line = Line::try_parse_from([&["bench", url], arguments].concat())?;
-        ensure_sensible(&line.args)?;
-        plan(&line.args, &namespace(), 128)
+        Ok(Line::try_parse_from([&["bench", url], arguments].concat())?.args)
+    }
+
+    fn planned(arguments: &[&str]) -> Result<Plan> {
+        let args = parsed(arguments)?;
+        ensure_sensible(&args)?;
+        plan(&args, &namespace(), 128)
     }
 
     #[test]
@@ -279,6 +285,14 @@ mod tests {
             assert!(error.contains(reason), "{error}");
         }
         assert!(planned(&["--rw", "randwrite", "--destroy-data", "1"]).is_ok());
+    }
+
+    #[test]
+    fn a_write_that_a_send_still_holds_does_not_keep_the_next_from_having_a_buffer() {
+        for kind in ["write", "randwrite", "randrw"] {
+            let args = parsed(&["--rw", kind, "--bs", "4k"]).expect("arguments");
+            assert!(buffers(&args, 128)[0].count >= 2 * 128, "{kind}");
+        }
     }
 
     #[test]
