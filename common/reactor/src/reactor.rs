@@ -93,6 +93,13 @@ impl Reactor {
         dispatch!(self.spin())
     }
 
+    /// So many pieces of work were done since the last call, each worth a little more spinning: a quarter of
+    /// [`Reactor::spin`], until fifty times that is saved. Waits for an event are spun for up to five times as long then.
+    #[inline]
+    pub fn worked(&mut self, pieces: u32) {
+        dispatch!(mut self.worked(pieces));
+    }
+
     /// Submits what was queued and collects completions. With [`Wait::Event`] and [`Wait::Answer`] it returns when there is at
     /// least one completion, a wake-up or a timer; in a simulation it never waits.
     ///

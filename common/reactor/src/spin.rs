@@ -60,11 +60,25 @@ const ANSWER_TIMES: u32 = 20;
 /// But for no longer than this, unless for an event, too: who watches the loop expects it to turn.
 const ANSWER_MOST: Duration = Duration::from_secs(1);
 
+/// How much longer than usual is spun for an event by who has saved for it.
+const SAVED_TIMES: u32 = 5;
+
+/// Savings end at so many times what is usually spun.
+const SAVINGS_TIMES: u32 = 50;
+
+/// One piece of work saves this part of what is usually spun.
+const SAVED_PARTS: u32 = 4;
+
 /// What was learnt of the waits of each kind.
+///
+/// Peers that share few processors take turns, so that one that has much to do has long pauses, too. It had better spin
+/// through them: if it sleeps, its peers will find nothing to do, either, and sleep. But who has something to do now and then
+/// only had better sleep. So each piece of work saves a part of the usual spin, and a longer spin is paid for from that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spins {
     event: Spin,
     answer: Spin,
+    savings: Duration,
     /// Whether the wait at hand is for an answer. A turn that does not wait leaves it as it is.
     for_answer: bool,
 }
@@ -72,7 +86,7 @@ pub(crate) struct Spins {
 impl Spins {
     pub(crate) fn new(most: Duration) -> Self {
         let answer = most.saturating_mul(ANSWER_TIMES).min(ANSWER_MOST).max(most);
-        Self { event: Spin::new(most), answer: Spin::new(answer), for_answer: false }
+        Self { event: Spin::new(most), answer: Spin::new(answer), savings: Duration::ZERO, for_answer: false }
     }
 
     /// The most that is spun for an event.
@@ -89,14 +103,29 @@ impl Spins {
         }
     }
 
+    /// So many pieces of work were done.
+    pub(crate) fn worked(&mut self, pieces: u32) {
+        let most = self.event.most;
+        self.savings = (self.savings + (most / SAVED_PARTS).saturating_mul(pieces)).min(SAVINGS_TIMES * most);
+    }
+
     /// See [`Spin::time`].
-    pub(crate) const fn time(&self) -> Duration {
-        if self.for_answer { self.answer.time() } else { self.event.time() }
+    pub(crate) fn time(&self) -> Duration {
+        if self.for_answer {
+            return self.answer.time();
+        }
+        self.event.time().max(self.savings.min(SAVED_TIMES * self.event.most))
     }
 
     /// See [`Spin::waited`].
     pub(crate) fn waited(&mut self, waited: Duration) {
-        if self.for_answer { self.answer.waited(waited) } else { self.event.waited(waited) }
+        if self.for_answer {
+            return self.answer.waited(waited);
+        }
+        if waited > self.event.most {
+            self.savings -= waited.min(self.time()).min(self.savings);
+        }
+        self.event.waited(waited);
     }
 }
 
@@ -158,6 +187,34 @@ mod tests {
         assert_eq!(spins.time(), Duration::ZERO, "a turn that does not wait changes nothing");
         spins.begin(Wait::Event);
         assert_eq!(spins.time(), most);
+    }
+
+    #[test]
+    fn a_longer_spin_is_paid_for_with_work() {
+        let most = Duration::from_micros(100);
+        let mut spins = Spins::new(most);
+        spins.worked(3);
+        assert_eq!(spins.time(), most, "less than the usual spin is saved");
+        spins.worked(9);
+        assert_eq!(spins.time(), 3 * most);
+        spins.waited(10 * most);
+        assert_eq!(spins.time(), most / 2, "all was spent, and a long wait halves the usual spin");
+        spins.worked(u32::MAX);
+        spins.waited(most);
+        let mut spun = Duration::ZERO;
+        while spins.time() > most {
+            spun += spins.time();
+            spins.waited(10 * most);
+        }
+        assert_eq!(spun, 50 * most, "of any amount of work, no more is saved");
+        spins.worked(20);
+        spins.begin(Wait::Answer);
+        spins.waited(20 * most);
+        spins.begin(Wait::Event);
+        assert_eq!(spins.time(), 5 * most, "waits for an answer are not paid for");
+        let mut none = Spins::new(Duration::ZERO);
+        none.worked(u32::MAX);
+        assert_eq!(none.time(), Duration::ZERO, "who shall not spin does not");
     }
 
     #[test]

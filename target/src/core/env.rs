@@ -31,6 +31,8 @@ pub(crate) struct Env {
     pub(crate) disks: Disks,
     /// Operations that these have under way.
     pub(crate) disk_operations: usize,
+    /// Commands of I/O queues that came in this turn.
+    pub(crate) commands: u32,
     /// Disks of removed namespaces that are still to be closed.
     pub(crate) closing: Vec<usize>,
     /// What disks that are opened later show and write where they have nothing.
@@ -103,6 +105,7 @@ impl Env {
             namespaces,
             disks,
             disk_operations: 0,
+            commands: 0,
             closing: Vec::new(),
             zeroes,
             pool,

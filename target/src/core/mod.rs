@@ -118,6 +118,7 @@ impl Core {
         self.handle_events();
         self.tell_held();
         self.tell_quiet();
+        self.env.reactor.worked(std::mem::take(&mut self.env.commands));
         self.env.transports.flush(&mut self.env.reactor);
         Ok(())
     }

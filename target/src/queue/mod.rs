@@ -173,6 +173,7 @@ impl Queue {
         if let Some(attached) = &self.attached {
             attached.record.note_traffic();
         }
+        env.commands += u32::from(self.id() != 0);
         self.begin(env, command, data, intact);
     }
 

@@ -188,6 +188,10 @@ impl Ring {
         self.spin.most()
     }
 
+    pub(crate) fn worked(&mut self, pieces: u32) {
+        self.spin.worked(pieces);
+    }
+
     pub(crate) fn counters(&self) -> ReactorCounters {
         ReactorCounters {
             turns: self.turns,
