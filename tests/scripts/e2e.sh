@@ -17,6 +17,8 @@ main() {
     nbd_serves_libnbd_and_qemu
     fuse_serves_what_fio_verifies
     stop_cleanly "the target" "$TARGET"
+    say "Sockets that take little at once"
+    tests/scripts/narrow.sh || fail "both ends over narrow sockets"
     demo_leaves_nothing
     for step in "Copying" "comparing" "Measuring"; do interrupted_demo_leaves_nothing "$step"; done
     undo_all

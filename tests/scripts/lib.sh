@@ -178,7 +178,7 @@ NQN=nqn.2024-01.org.example:scripts
 TRANSPORT=rdma
 
 # Starts a target on loopback ports of the kernel's choice, one for each transport, for the namespaces given as image files,
-# in that order. Their URLs without a namespace are in URL and URL_TCP.
+# in that order, `null` for one without a disk. Their URLs without a namespace are in URL and URL_TCP.
 start_target() {
     local ready="$TMP/target.ready"
     write_config "$@" >"$TMP/target.toml"
@@ -210,7 +210,10 @@ transport = "tcp"
 nqn = "$NQN"
 allow_any_host = true
 CONFIG
-    for image in "$@"; do printf '\n[[subsystem.namespace]]\npath = "%s"\n' "$image"; done
+    for image in "$@"; do
+        printf '\n[[subsystem.namespace]]\n'
+        if [ "$image" = null ]; then echo 'null = "1GiB"'; else printf 'path = "%s"\n' "$image"; fi
+    done
 }
 
 # The URL of one namespace.

@@ -54,14 +54,14 @@ impl Spin {
     }
 }
 
-/// How much longer than for an event is spun for an answer.
+/// How much longer than usual is spun for an answer.
 const ANSWER_TIMES: u32 = 20;
 
-/// But for no longer than this, unless for an event, too: who watches the loop expects it to turn.
-const ANSWER_MOST: Duration = Duration::from_secs(1);
-
-/// How much longer than usual is spun for an event by who has saved for it.
+/// The same for an event by who has saved for it.
 const SAVED_TIMES: u32 = 5;
+
+/// But for no longer than this, unless that is usual: who watches the loop expects it to turn.
+const LONGER_MOST: Duration = Duration::from_secs(1);
 
 /// Savings end at so many times what is usually spun.
 const SAVINGS_TIMES: u32 = 50;
@@ -78,6 +78,7 @@ const SAVED_PARTS: u32 = 4;
 pub(crate) struct Spins {
     event: Spin,
     answer: Spin,
+    /// What work has paid for.
     savings: Duration,
     /// Whether the wait at hand is for an answer. A turn that does not wait leaves it as it is.
     for_answer: bool,
@@ -85,8 +86,8 @@ pub(crate) struct Spins {
 
 impl Spins {
     pub(crate) fn new(most: Duration) -> Self {
-        let answer = most.saturating_mul(ANSWER_TIMES).min(ANSWER_MOST).max(most);
-        Self { event: Spin::new(most), answer: Spin::new(answer), savings: Duration::ZERO, for_answer: false }
+        let answer = Spin::new(longer(most, ANSWER_TIMES));
+        Self { event: Spin::new(most), answer, savings: Duration::ZERO, for_answer: false }
     }
 
     /// The most that is spun for an event.
@@ -106,7 +107,8 @@ impl Spins {
     /// So many pieces of work were done.
     pub(crate) fn worked(&mut self, pieces: u32) {
         let most = self.event.most;
-        self.savings = (self.savings + (most / SAVED_PARTS).saturating_mul(pieces)).min(SAVINGS_TIMES * most);
+        let saved = (most / SAVED_PARTS).saturating_mul(pieces);
+        self.savings = self.savings.saturating_add(saved).min(most.saturating_mul(SAVINGS_TIMES));
     }
 
     /// See [`Spin::time`].
@@ -114,7 +116,7 @@ impl Spins {
         if self.for_answer {
             return self.answer.time();
         }
-        self.event.time().max(self.savings.min(SAVED_TIMES * self.event.most))
+        self.event.time().max(self.savings.min(longer(self.event.most, SAVED_TIMES)))
     }
 
     /// See [`Spin::waited`].
@@ -123,10 +125,15 @@ impl Spins {
             return self.answer.waited(waited);
         }
         if waited > self.event.most {
-            self.savings -= waited.min(self.time()).min(self.savings);
+            self.savings = self.savings.saturating_sub(waited.min(self.time()));
         }
         self.event.waited(waited);
     }
+}
+
+/// So many times the usual spin, within its bound.
+fn longer(most: Duration, times: u32) -> Duration {
+    most.saturating_mul(times).min(LONGER_MOST).max(most)
 }
 
 /// When a loop that spins offers its processor to others: it may share it with the very ones that it waits for. An offer is a
@@ -218,11 +225,22 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_spun_for_a_second_at_most_unless_an_event_is_spun_for_longer() {
-        for (most, expected) in [(0, 0), (40, 800), (60, 1000), (1000, 1000), (5000, 5000)] {
+    fn no_longer_spin_is_longer_than_a_second_unless_the_usual_one_is() {
+        const LONGEST: u64 = u64::MAX;
+        for (most, answer, saved) in [
+            (0, 0, 0),
+            (40, 800, 200),
+            (60, 1000, 300),
+            (300, 1000, 1000),
+            (1000, 1000, 1000),
+            (5000, 5000, 5000),
+            (LONGEST, LONGEST, LONGEST),
+        ] {
             let mut spins = Spins::new(Duration::from_millis(most));
+            spins.worked(u32::MAX);
+            assert_eq!(spins.time(), Duration::from_millis(saved), "{most} ms usually, after much work");
             spins.begin(Wait::Answer);
-            assert_eq!(spins.time(), Duration::from_millis(expected), "{most} ms for an event");
+            assert_eq!(spins.time(), Duration::from_millis(answer), "{most} ms usually, for an answer");
         }
     }
 }

@@ -152,6 +152,26 @@ fn a_reactor_whose_waits_are_long_stops_spinning() {
 }
 
 #[test]
+fn a_reactor_that_has_worked_spins_through_a_long_wait() {
+    let most = Duration::from_millis(4);
+    let mut reactor = reactor_with(most);
+    for work in [20, 0, 20] {
+        // Nothing is left of what was saved before, nor of the usual spin.
+        for _ in 0..20 {
+            let timer = reactor.clock() + most * 2;
+            reactor.set_timer(timer, token(1));
+            expect(&mut reactor, token(1));
+        }
+        let before = reactor.counters();
+        reactor.worked(work);
+        let timer = reactor.clock() + most * 2;
+        reactor.set_timer(timer, token(2));
+        expect(&mut reactor, token(2));
+        assert_eq!(reactor.counters().sleeps > before.sleeps, work == 0, "after {work} pieces of work");
+    }
+}
+
+#[test]
 fn a_reactor_that_goes_to_sleep_submits_with_the_same_system_call() {
     use std::os::fd::AsRawFd;
     let eventfd = nix::sys::eventfd::EventFd::from_value(1).expect("an eventfd");
