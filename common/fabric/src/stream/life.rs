@@ -53,6 +53,8 @@ pub(crate) struct Stream<P> {
     pub(super) receive: Option<Box<ReceiveOp>>,
     /// Bytes of the staging memory that the protocol has not taken in.
     pub(super) unread: Range<usize>,
+    /// Where they were to begin when staging memory was last received into.
+    pub(super) front: usize,
     /// Where in its lease the direct receive in flight began.
     pub(super) direct_start: usize,
     pub(super) connecting: bool,
@@ -86,6 +88,7 @@ impl<P: Protocol> Stream<P> {
             options: SocketOptions::default(),
             receive: None,
             unread: 0..0,
+            front: 0,
             direct_start: 0,
             connecting: false,
             receiving: false,

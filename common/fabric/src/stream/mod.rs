@@ -37,7 +37,7 @@ use crate::table::Key;
 
 pub(crate) use listener::Listen;
 pub(crate) use receive::{Place, TURN_EVENTS, Want};
-pub(crate) use shared::{Shared, StreamConfig};
+pub(crate) use shared::{FRONTS_BYTES, Shared, StreamConfig};
 pub(crate) use table::{Adopted, Streams};
 pub use teardown::DisconnectReason;
 pub(crate) use teardown::{End, Fault};
@@ -58,7 +58,7 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
 
     /// The first `kind` of the tokens of its operations; there are [`KINDS`] of them.
     const KIND_FIRST: u8 = 0;
-    /// Staging memory of a stream: what the engine needs at once fits.
+    /// Staging memory of a stream: what the engine needs at once fits, and [`FRONTS_BYTES`] more if it is much.
     const STAGING_BYTES: usize;
 
     /// A connection that was accepted just now.

@@ -12,6 +12,9 @@ use super::{DisconnectReason, Fault, Protocol, Shared};
 /// part of the next large data would land there and be copied.
 const BEHIND_DIRECT_BYTES: usize = 512;
 
+/// What reaches so far into the staging memory came in large receives: the next begins elsewhere ([`Shared::next_front`]).
+const MUCH_BYTES: usize = 64 * 1024;
+
 /// How many events a protocol takes in before it lets them be acted on. With all that a large receive may bring, the two ends
 /// would work by turns, each waiting for the other's whole queue; with fewer, a send would be for too little.
 pub(crate) const TURN_EVENTS: usize = 64;
@@ -122,16 +125,17 @@ impl<P: Protocol> Stream<P> {
 
     fn arm_staging(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, bytes_max: usize) {
         let Some(receive) = &mut self.receive else { return };
-        // The remainder moves to the front, so that whole headers fit behind it.
+        // The remainder moves to the front, so that whole headers fit behind it; but not again and again while it only grows.
         let length = self.unread.len();
-        if self.unread.start > 0 {
-            receive.staging_mut().copy_within(self.unread.clone(), 0);
+        if self.unread.start != self.front || length == 0 {
+            self.front = if self.unread.end < MUCH_BYTES { 0 } else { shared.next_front() };
+            receive.staging_mut().copy_within(self.unread.clone(), self.front);
+            self.unread = self.front..self.front + length;
             shared.counters.moved_bytes += length as u64;
         }
-        self.unread = 0..length;
-        let end = bytes_max.min(receive.staging().len());
-        if length < end {
-            receive.aim(None, length, end);
+        let end = bytes_max.saturating_add(self.front).min(receive.staging().len());
+        if self.unread.end < end {
+            receive.aim(None, self.unread.end, end);
             self.arm(shared, reactor);
         }
     }
@@ -141,7 +145,7 @@ impl<P: Protocol> Stream<P> {
         let Place { lease, offset, length, is_last } = place;
         let behind = if is_last { BEHIND_DIRECT_BYTES } else { 0 };
         self.direct_start = offset;
-        self.unread = 0..0;
+        (self.front, self.unread) = (0, 0..0);
         receive.aim(Some((lease, offset, length)), 0, behind);
         self.arm(shared, reactor);
     }
@@ -149,7 +153,7 @@ impl<P: Protocol> Stream<P> {
     /// Throws away what came, and waits for more of it or the end.
     pub(super) fn discard(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
         if let Some(receive) = &mut self.receive {
-            self.unread = 0..0;
+            (self.front, self.unread) = (0, 0..0);
             receive.aim(None, 0, receive.staging().len());
         }
         self.arm(shared, reactor);

@@ -4,7 +4,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use ringfab_fabric::rdma::{Access, ConnectError, DisconnectReason, Event, QueuePairId, SendRequest};
+use ringfab_fabric::rdma::{
+    Access, ConnectError, DisconnectReason, Event, QueuePairId, RemoteBuffer, SendRequest,
+};
+use ringfab_proto::iwarp::crc;
 
 use crate::support::{End, Pair, config, pattern, send_work, slice};
 
@@ -242,6 +245,43 @@ fn a_peer_that_dies_in_the_middle_of_a_direct_receive_leaves_nothing_behind() {
     assert!(matches!(reason, DisconnectReason::Broken(_)), "{reason:?}");
     drop(pair.target.rnic.revoke(remote.region).expect("still exposed"));
     room.into_unique().expect("nothing in flight holds it");
+}
+
+/// An RDMA Write in one FPDU.
+fn write_fpdu(remote: RemoteBuffer, payload: &[u8]) -> Vec<u8> {
+    let ulpdu = u16::try_from(14 + payload.len()).expect("one FPDU");
+    let mut fpdu = [&ulpdu.to_be_bytes()[..], &[0xc1, 0x40], &remote.key.to_be_bytes()].concat();
+    fpdu.extend_from_slice(&remote.address.to_be_bytes());
+    fpdu.extend_from_slice(payload);
+    fpdu.resize(fpdu.len().next_multiple_of(4), 0);
+    fpdu.extend_from_slice(&crc::of(&fpdu));
+    fpdu
+}
+
+#[test]
+fn what_trickles_in_behind_much_else_is_not_moved_again_and_again() {
+    let mut pair = pair();
+    let stream = stranger(&pair);
+    let (mut stream, _) = accepted(&mut pair, stream);
+    let room = pair.target.lease(&vec![0; 8192]);
+    let remote = pair.target.expose(&room, Access::RemoteWrite);
+    let (first, second) = (write_fpdu(remote, &pattern(4096, 1)), write_fpdu(remote, &pattern(8192, 2)));
+    let (begin, rest) = second.split_at(4096);
+    let much = [first.repeat(30).as_slice(), begin].concat();
+    stream.write_all(&much).expect("written");
+    pair.run_for(Duration::from_millis(20));
+    for few in rest.chunks(64) {
+        stream.write_all(few).expect("written");
+        pair.run_for(Duration::from_millis(1));
+    }
+    let copied = pair.target.rnic.counters().copied_bytes.received;
+    let payloads = 30 * 4096 + 8192;
+    assert!((payloads..payloads + 8192).contains(&copied), "{copied} bytes copied for {payloads}");
+    pair.target.rnic.revoke(remote.region).expect("exposed");
+    assert!(
+        room.into_unique().expect("nobody else holds it")[..] == pattern(8192, 2)[..],
+        "the last one is there"
+    );
 }
 
 #[test]

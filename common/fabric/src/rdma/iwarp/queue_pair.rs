@@ -17,7 +17,7 @@ use super::opening::Opening;
 use super::regions::{Handle, Regions};
 use super::work::WorkTable;
 use crate::rdma::{ConnectError, DisconnectReason, Event, QueuePairAttributes, QueuePairId, RnicConfig};
-use crate::stream::{End, Fault, Gather, Protocol, Shared, Want};
+use crate::stream::{End, FRONTS_BYTES, Fault, Gather, Protocol, Shared, Want};
 use crate::table::Key;
 
 /// FPDUs whose payload misses at least this many bytes are received straight into their final place.
@@ -330,7 +330,7 @@ impl Protocol for QueuePair {
     }
 }
 
-const _: () = assert!(QueuePair::STAGING_BYTES >= proto::FPDU_LEN_MAX);
+const _: () = assert!(QueuePair::STAGING_BYTES >= FRONTS_BYTES + proto::FPDU_LEN_MAX);
 
 /// What the engine's error means for the stream.
 #[cold]
