@@ -33,7 +33,7 @@ pub use mailbox::{MailboxReceiver, MailboxSender, Waker, mailbox};
 pub use monitor::Monitor;
 pub use pin::pin_current_thread;
 pub use reactor::Reactor;
-pub use receive::ReceiveOp;
+pub use receive::{Part, ReceiveOp, STRIDES_MAX, Strides};
 pub use spin::{SPIN_DEFAULT, Spin};
 pub use time::Time;
 pub use token::Token;

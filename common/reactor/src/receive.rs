@@ -1,8 +1,36 @@
 //! Receiving from a socket, into a staging area or straight into the final place.
 
 use std::fmt;
+use std::ops::Range;
 
 use ringfab_memory::Lease;
+
+/// How many strides one receive takes at most.
+pub const STRIDES_MAX: usize = 3;
+
+/// What one receive can be divided into: a direct range or a step, and what of the staging memory follows it.
+const PARTS_MAX: usize = 1 + STRIDES_MAX;
+
+/// How a stream is expected to go on behind a direct range: `gap` bytes of something else, `step` bytes that belong right behind
+/// the direct range, a gap again and so on, until `total` bytes of steps are there. The last step may be shorter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strides {
+    /// Bytes of a gap, which go to the staging memory.
+    pub gap: usize,
+    /// Bytes of a step, which go to the lease.
+    pub step: usize,
+    /// Bytes of all steps.
+    pub total: usize,
+}
+
+/// A part of what a receive takes: bytes for the lease, then bytes for the staging memory, either of which may be none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Where in the lease.
+    pub placed: Range<usize>,
+    /// Where in the staging memory.
+    pub staged: Range<usize>,
+}
 
 /// A reusable receive: first into an optional range of a lease (the final place of a payload), then into a
 /// window of its own staging memory. It is boxed and moves into the reactor while it is in flight.
@@ -12,7 +40,7 @@ pub struct ReceiveOp {
     window_start: usize,
     window_end: usize,
     received: usize,
-    pub(crate) vectors: [libc::iovec; 2],
+    pub(crate) vectors: [libc::iovec; 2 * PARTS_MAX],
     pub(crate) message: libc::msghdr,
 }
 
@@ -20,6 +48,7 @@ struct Direct {
     lease: Lease,
     offset: usize,
     length: usize,
+    strides: Strides,
 }
 
 impl ReceiveOp {
@@ -45,9 +74,19 @@ impl ReceiveOp {
         assert!(window_start <= window_end && window_end <= self.staging.len(), "window beyond the staging");
         self.direct = direct.map(|(lease, offset, length)| {
             lease.io_pointer(offset, length);
-            Direct { lease, offset, length }
+            Direct { lease, offset, length, strides: Strides::default() }
         });
         (self.window_start, self.window_end, self.received) = (window_start, window_end, 0);
+    }
+
+    /// Has a receive that is aimed at a direct range go on by strides behind it, as many as fit the window with their gaps, and
+    /// no more than [`STRIDES_MAX`]. What comes behind them goes to the rest of the window. Steps beyond the lease panic, and
+    /// steps of no bytes.
+    pub fn add_strides(&mut self, strides: Strides) {
+        let direct = self.direct.as_mut().expect("strides go on behind a direct range");
+        direct.lease.io_pointer(direct.offset + direct.length, strides.total);
+        assert!(strides.step > 0, "a step of no bytes");
+        direct.strides = strides;
     }
 
     /// The staging memory.
@@ -60,9 +99,15 @@ impl ReceiveOp {
         &mut self.staging
     }
 
-    /// Bytes that the last receive put into the direct range.
+    /// Where the bytes of the last receive are, in the order of the stream: the direct range and what of the staging memory
+    /// follows it, then each stride's step and what follows that. Parts that nothing came for are empty.
+    pub fn parts(&self) -> [Part; PARTS_MAX] {
+        self.divide(self.received)
+    }
+
+    /// Bytes that the last receive put into the lease.
     pub fn direct_received(&self) -> usize {
-        self.received.min(self.direct_length())
+        self.parts().iter().map(|part| part.placed.len()).sum()
     }
 
     /// Bytes that the last receive put into the staging window, from its start.
@@ -81,47 +126,77 @@ impl ReceiveOp {
 
     /// Bytes that one receive can take at most.
     pub(crate) fn capacity(&self) -> usize {
-        self.direct_length() + self.window_end - self.window_start
+        let placed: usize = self.divide(usize::MAX).iter().map(|part| part.placed.len()).sum();
+        placed + self.window_end - self.window_start
     }
 
     /// Copies `bytes` to where they belong, for the simulated backend.
-    pub(crate) fn fill(&mut self, bytes: &[u8]) {
-        let (direct, rest) = bytes.split_at(bytes.len().min(self.direct_length()));
-        if let Some(place) = &self.direct {
-            place.lease.write_at(place.offset, direct);
-        }
-        self.staging[self.window_start..self.window_start + rest.len()].copy_from_slice(rest);
+    pub(crate) fn fill(&mut self, mut bytes: &[u8]) {
         self.received = bytes.len();
+        for Part { placed, staged } in self.parts() {
+            let (direct, rest) = bytes.split_at(placed.len());
+            if let Some(place) = &self.direct {
+                place.lease.write_at(placed.start, direct);
+            }
+            let (behind, rest) = rest.split_at(staged.len());
+            self.staging[staged].copy_from_slice(behind);
+            bytes = rest;
+        }
     }
 
-    /// Points the message header at the two ranges and returns it. The caller keeps `self` in place, on the
+    /// Points the message header at all parts and returns it. The caller keeps `self` in place, on the
     /// heap, until the kernel is done.
     pub(crate) fn prepare(&mut self) -> *mut libc::msghdr {
         let mut count = 0;
-        if let Some(place) = &self.direct {
-            let base = place.lease.io_pointer(place.offset, place.length).cast();
-            self.vectors[count] = libc::iovec { iov_base: base, iov_len: place.length };
-            count += 1;
-        }
-        let window = &mut self.staging[self.window_start..self.window_end];
-        if !window.is_empty() {
-            self.vectors[count] = libc::iovec { iov_base: window.as_mut_ptr().cast(), iov_len: window.len() };
-            count += 1;
+        for Part { placed, staged } in self.divide(usize::MAX) {
+            if let Some(place) = self.direct.as_ref().filter(|_| !placed.is_empty()) {
+                let base = place.lease.io_pointer(placed.start, placed.len()).cast();
+                self.vectors[count] = libc::iovec { iov_base: base, iov_len: placed.len() };
+                count += 1;
+            }
+            let window = &mut self.staging[staged];
+            if !window.is_empty() {
+                self.vectors[count] =
+                    libc::iovec { iov_base: window.as_mut_ptr().cast(), iov_len: window.len() };
+                count += 1;
+            }
         }
         self.message.msg_iov = self.vectors.as_mut_ptr();
         self.message.msg_iovlen = count;
         &raw mut self.message
     }
 
-    fn direct_length(&self) -> usize {
-        self.direct.as_ref().map_or(0, |direct| direct.length)
+    /// Where so many bytes go.
+    fn divide(&self, bytes: usize) -> [Part; PARTS_MAX] {
+        let mut parts: [Part; PARTS_MAX] = Default::default();
+        let (mut offset, mut length, strides) = match &self.direct {
+            Some(direct) => (direct.offset, direct.length, direct.strides),
+            None => (0, 0, Strides::default()),
+        };
+        let (mut staging, mut left, mut steps) = (self.window_start, bytes, strides.total);
+        for (index, part) in parts.iter_mut().enumerate() {
+            part.placed = offset..offset + length.min(left);
+            left -= part.placed.len();
+            offset += length;
+            let window = self.window_end - staging;
+            let goes_on = steps > 0 && index < STRIDES_MAX && strides.gap <= window;
+            part.staged = staging..staging + if goes_on { strides.gap } else { window }.min(left);
+            left -= part.staged.len();
+            staging += part.staged.len();
+            if !goes_on || left == 0 {
+                break;
+            }
+            length = strides.step.min(steps);
+            steps -= length;
+        }
+        parts
     }
 }
 
 impl fmt::Debug for ReceiveOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReceiveOp")
-            .field("direct", &self.direct_length())
+            .field("direct", &self.direct.as_ref().map_or(0, |direct| direct.length))
             .field("window", &(self.window_start..self.window_end))
             .field("received", &self.received)
             .finish_non_exhaustive()

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use ringfab_reactor::{
-    ListenAddr, Payload, PeerAddr, Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Wait,
+    ListenAddr, Payload, PeerAddr, Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Strides, Wait,
 };
 use support::*;
 
@@ -84,6 +84,63 @@ fn a_payload_lands_in_its_place_and_the_rest_in_the_staging() {
     assert_eq!((operation.direct_received(), operation.staging_received()), (5000, 1000));
     operation.take_direct().expect("the lease").with_bytes(100..5100, |bytes| assert_pattern(bytes, 0));
     assert_pattern(&operation.staging()[10..1010], 5000);
+}
+
+/// However the bytes are divided among receives, they are where the strides say.
+#[test]
+fn strides_land_behind_the_place_and_their_gaps_in_the_staging() {
+    for length in [0, 1, 500, 1000, 1003, 1010, 1011, 1500, 1760, 1770, 1771, 2000, 3000] {
+        let mut reactor = reactor();
+        let (near, far) = connected_pair(&mut reactor);
+        let pool = pool(8192, 1);
+        let lease = pool.take(8192).expect("buffer").share();
+        let mut operation = ReceiveOp::new(4096);
+        operation.aim(Some((lease.clone(), 100, 1000)), 5, 1200);
+        operation.add_strides(Strides { gap: 10, step: 750, total: 1000 });
+        let mut batch = SendBatch::new(6000, 4);
+        batch.push_with(length.max(1), |room| pattern(room, 0));
+        reactor.send(near, batch, token(1));
+        expect(&mut reactor, token(1));
+        reactor.receive(far, operation, token(2));
+        let Payload::Receive(operation) = expect(&mut reactor, token(2)).payload else { panic!("a receive") };
+        let parts = operation.parts();
+        let mut at = 0;
+        for part in &parts {
+            lease.with_bytes(part.placed.clone(), |bytes| assert_pattern(bytes, at));
+            at += part.placed.len();
+            assert_pattern(&operation.staging()[part.staged.clone()], at);
+            at += part.staged.len();
+        }
+        assert_eq!(at, length.max(1), "{parts:?}");
+        assert_eq!(operation.direct_received() + operation.staging_received(), at);
+        if length == 3000 {
+            let ranges = parts.map(|part| (part.placed, part.staged));
+            let expected = [(100..1100, 5..15), (1100..1850, 15..25), (1850..2100, 25..1005), (0..0, 0..0)];
+            assert_eq!(ranges, expected);
+        }
+    }
+}
+
+#[test]
+fn strides_that_do_not_fit_are_left_out() {
+    let pool = pool(8192, 1);
+    let lease = pool.take(8192).expect("buffer").share();
+    let mut reactor = reactor();
+    let (near, far) = connected_pair(&mut reactor);
+    let mut operation = ReceiveOp::new(4096);
+    // Room for two gaps, and for a part of a third.
+    operation.aim(Some((lease, 0, 100)), 0, 25);
+    operation.add_strides(Strides { gap: 10, step: 100, total: 5000 });
+    let mut batch = SendBatch::new(6000, 4);
+    batch.push_with(1000, |room| pattern(room, 0));
+    reactor.send(near, batch, token(1));
+    expect(&mut reactor, token(1));
+    reactor.receive(far, operation, token(2));
+    let completion = expect(&mut reactor, token(2));
+    assert_eq!(completion.result.expect("received"), 325);
+    let Payload::Receive(operation) = completion.payload else { panic!("a receive") };
+    let ranges = operation.parts().map(|part| (part.placed, part.staged));
+    assert_eq!(ranges, [(0..100, 0..10), (100..200, 10..20), (200..300, 20..25), (0..0, 0..0)]);
 }
 
 #[test]

@@ -55,8 +55,6 @@ pub(crate) struct Stream<P> {
     pub(super) unread: Range<usize>,
     /// Where they were to begin when staging memory was last received into.
     pub(super) front: usize,
-    /// Where in its lease the direct receive in flight began.
-    pub(super) direct_start: usize,
     pub(super) connecting: bool,
     pub(super) receiving: bool,
     pub(super) sending: bool,
@@ -89,7 +87,6 @@ impl<P: Protocol> Stream<P> {
             receive: None,
             unread: 0..0,
             front: 0,
-            direct_start: 0,
             connecting: false,
             receiving: false,
             sending: false,

@@ -1,9 +1,11 @@
 //! The receive loop of a stream: one receive is in flight, unless the protocol waits for a buffer.
 
+use std::cmp::Ordering;
 use std::io;
+use std::ops::Range;
 
 use ringfab_memory::Lease;
-use ringfab_reactor::{Reactor, ReceiveOp};
+use ringfab_reactor::{Part, Reactor, ReceiveOp, STRIDES_MAX, Strides};
 
 use super::life::{Phase, Stream};
 use super::{DisconnectReason, Fault, Protocol, Shared};
@@ -42,6 +44,9 @@ pub(crate) struct Place {
     pub(crate) length: usize,
     /// Whether what comes next belongs elsewhere: the receive may go beyond the place then.
     pub(crate) is_last: bool,
+    /// How the stream is expected to go on, by what belongs right behind the place. What turns out to belong elsewhere goes
+    /// there, but has been in this memory.
+    pub(crate) strides: Option<Strides>,
 }
 
 impl<P: Protocol> Stream<P> {
@@ -54,20 +59,14 @@ impl<P: Protocol> Stream<P> {
         result: io::Result<u32>,
     ) {
         self.receiving = false;
-        let (placed, staged) = (receive.direct_received(), receive.staging_received());
         let result = result.map(|bytes| bytes > 0);
         // The lease goes here, whatever came: if its place is full now, the memory becomes unique again below.
-        if let Some(lease) = receive.take_direct()
-            && self.is_streaming()
-            && matches!(result, Ok(true))
-        {
-            self.protocol.placed(&lease, self.direct_start..self.direct_start + placed);
-            shared.counters.received_direct_bytes += placed as u64;
-        }
+        let (parts, lease) = (receive.parts(), receive.take_direct());
+        let lease = lease.filter(|_| self.is_streaming() && matches!(result, Ok(true)));
         self.receive = Some(receive);
         match (self.phase, result) {
             (Phase::Opening | Phase::Established | Phase::Draining, Ok(true)) => {
-                self.on_staged(shared, reactor, staged);
+                self.on_parts(shared, reactor, lease, &parts);
             }
             (Phase::Opening | Phase::Established | Phase::Draining, Ok(false)) => {
                 self.on_stream_end(shared, reactor);
@@ -82,13 +81,83 @@ impl<P: Protocol> Stream<P> {
         }
     }
 
-    fn on_staged(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, staged: usize) {
-        let (start, end) = (self.unread.end, self.unread.end + staged);
-        if let Some(receive) = &self.receive {
-            self.protocol.observe(shared, reactor, &receive.staging()[start..end]);
+    /// Takes in what came: into the place of the receive, and what lies behind it. The lease is let go of before what may complete
+    /// the work that it belongs to: all that is expected to go on with it is still missing before the last part.
+    fn on_parts(
+        &mut self,
+        shared: &mut Shared<P>,
+        reactor: &mut Reactor,
+        lease: Option<Lease>,
+        parts: &[Part],
+    ) {
+        let mut staged = parts[0].staged.clone();
+        if let Some(lease) = lease {
+            self.on_placed(shared, &lease, parts[0].placed.clone());
+            for (index, part) in parts.iter().enumerate().skip(1) {
+                if part.placed.is_empty() {
+                    break;
+                }
+                self.observe(shared, reactor, staged);
+                if !self.goes_on(shared, &lease, part) {
+                    staged = self.unplace(&lease, &parts[index..]);
+                    break;
+                }
+                staged = part.staged.clone();
+            }
         }
-        self.unread.end = end;
+        self.observe(shared, reactor, staged);
         self.pump(shared, reactor);
+    }
+
+    fn on_placed(&mut self, shared: &mut Shared<P>, lease: &Lease, range: Range<usize>) {
+        shared.counters.received_direct_bytes += range.len() as u64;
+        self.protocol.placed(lease, range);
+    }
+
+    /// Adds what is in the staging memory to what the protocol has not taken in.
+    fn observe(&mut self, shared: &mut Shared<P>, reactor: &Reactor, staged: Range<usize>) {
+        self.unread.end = staged.end;
+        if let Some(receive) = &self.receive {
+            self.protocol.observe(shared, reactor, &receive.staging()[staged]);
+        }
+    }
+
+    /// Whether what the protocol wants next is what came into the lease here, and ends where that does unless nothing lies
+    /// behind it. It is taken in then.
+    fn goes_on(&mut self, shared: &mut Shared<P>, lease: &Lease, part: &Part) -> bool {
+        let Some(receive) = &self.receive else { return false };
+        let Ok(Want::Place(place)) = self.protocol.receive(shared, receive.staging(), &mut self.unread)
+        else {
+            return false;
+        };
+        let first = |lease: &Lease, offset| lease.io_pointer(offset, 1);
+        let begins = first(&place.lease, place.offset) == first(lease, part.placed.start);
+        let ends = match part.placed.len().cmp(&place.length) {
+            Ordering::Equal => true,
+            Ordering::Less => part.staged.is_empty(),
+            Ordering::Greater => false,
+        };
+        let goes_on = begins && ends && self.unread.is_empty();
+        if goes_on {
+            self.on_placed(shared, lease, part.placed.clone());
+        }
+        goes_on
+    }
+
+    /// Moves what came into these parts to the staging memory, where it would be had nothing been expected of it. Returns where
+    /// it is now.
+    fn unplace(&mut self, lease: &Lease, parts: &[Part]) -> Range<usize> {
+        let bytes: usize = parts.iter().map(|part| part.placed.len() + part.staged.len()).sum();
+        let (start, mut end) = (self.unread.end, self.unread.end + bytes);
+        let Some(receive) = &mut self.receive else { return start..start };
+        // From the last one on: each moves towards the end, over what has moved before it.
+        for Part { placed, staged } in parts.iter().rev() {
+            end -= staged.len();
+            receive.staging_mut().copy_within(staged.clone(), end);
+            end -= placed.len();
+            lease.read_at(placed.start, &mut receive.staging_mut()[end..end + placed.len()]);
+        }
+        start..start + bytes
     }
 
     /// Feeds the protocol until it wants more, and aims the next receive accordingly.
@@ -142,11 +211,14 @@ impl<P: Protocol> Stream<P> {
 
     fn arm_direct(&mut self, shared: &Shared<P>, reactor: &mut Reactor, place: Place) {
         let Some(receive) = &mut self.receive else { return };
-        let Place { lease, offset, length, is_last } = place;
+        let Place { lease, offset, length, is_last, strides } = place;
         let behind = if is_last { BEHIND_DIRECT_BYTES } else { 0 };
-        self.direct_start = offset;
         (self.front, self.unread) = (0, 0..0);
-        receive.aim(Some((lease, offset, length)), 0, behind);
+        let gaps = strides.map_or(0, |strides| STRIDES_MAX * strides.gap);
+        receive.aim(Some((lease, offset, length)), 0, gaps + behind);
+        if let Some(strides) = strides {
+            receive.add_strides(strides);
+        }
         self.arm(shared, reactor);
     }
 

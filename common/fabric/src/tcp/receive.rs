@@ -134,7 +134,7 @@ impl Connection {
     fn want(&self, place: Place, length: usize) -> Want {
         let (lease, offset, room) = self.resolve(place);
         let (lease, is_last) = (lease.clone(), length <= room);
-        Want::Place(stream::Place { lease, offset, length: length.min(room), is_last })
+        Want::Place(stream::Place { lease, offset, length: length.min(room), is_last, strides: None })
     }
 }
 

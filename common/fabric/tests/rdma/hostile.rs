@@ -14,11 +14,11 @@ use crate::support::{End, Pair, config, pattern, send_work, slice};
 const REQUEST: &[u8] = b"MPA ID Req Frame\x00\x01\x00\x00";
 const REPLY: &[u8] = b"MPA ID Rep Frame\x00\x01\x00\x00";
 
-fn pair() -> Pair {
+pub(crate) fn pair() -> Pair {
     Pair::over_loopback((config(), config()))
 }
 
-fn stranger(pair: &Pair) -> TcpStream {
+pub(crate) fn stranger(pair: &Pair) -> TcpStream {
     let stream = TcpStream::connect(pair.listening).expect("connected");
     stream.set_nonblocking(true).expect("an option");
     stream.set_nodelay(true).expect("an option");
@@ -38,7 +38,7 @@ fn last_words(pair: &mut Pair, stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// A stranger that has been accepted, with CRCs.
-fn accepted(pair: &mut Pair, mut stream: TcpStream) -> (TcpStream, QueuePairId) {
+pub(crate) fn accepted(pair: &mut Pair, mut stream: TcpStream) -> (TcpStream, QueuePairId) {
     stream.write_all(REQUEST).expect("written");
     let request = pair.connect_request();
     let attributes = pair.target.attributes();
@@ -247,12 +247,17 @@ fn a_peer_that_dies_in_the_middle_of_a_direct_receive_leaves_nothing_behind() {
     room.into_unique().expect("nothing in flight holds it");
 }
 
-/// An RDMA Write in one FPDU.
-fn write_fpdu(remote: RemoteBuffer, payload: &[u8]) -> Vec<u8> {
-    let ulpdu = u16::try_from(14 + payload.len()).expect("one FPDU");
-    let mut fpdu = [&ulpdu.to_be_bytes()[..], &[0xc1, 0x40], &remote.key.to_be_bytes()].concat();
-    fpdu.extend_from_slice(&remote.address.to_be_bytes());
-    fpdu.extend_from_slice(payload);
+/// A segment of an RDMA Write, to `at` bytes behind the start of an exposure.
+pub(crate) fn write_fpdu(remote: RemoteBuffer, at: usize, payload: &[u8], last: bool) -> Vec<u8> {
+    let control = if last { 0xc1 } else { 0x81 };
+    let address = remote.address + at as u64;
+    fpdu(&[&[control, 0x40], &remote.key.to_be_bytes()[..], &address.to_be_bytes(), payload].concat())
+}
+
+/// An FPDU with its length, padding and CRC.
+pub(crate) fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(ulpdu.len()).expect("one FPDU");
+    let mut fpdu = [&length.to_be_bytes()[..], ulpdu].concat();
     fpdu.resize(fpdu.len().next_multiple_of(4), 0);
     fpdu.extend_from_slice(&crc::of(&fpdu));
     fpdu
@@ -265,7 +270,8 @@ fn what_trickles_in_behind_much_else_is_not_moved_again_and_again() {
     let (mut stream, _) = accepted(&mut pair, stream);
     let room = pair.target.lease(&vec![0; 8192]);
     let remote = pair.target.expose(&room, Access::RemoteWrite);
-    let (first, second) = (write_fpdu(remote, &pattern(4096, 1)), write_fpdu(remote, &pattern(8192, 2)));
+    let first = write_fpdu(remote, 0, &pattern(4096, 1), true);
+    let second = write_fpdu(remote, 0, &pattern(8192, 2), true);
     let (begin, rest) = second.split_at(4096);
     let much = [first.repeat(30).as_slice(), begin].concat();
     stream.write_all(&much).expect("written");

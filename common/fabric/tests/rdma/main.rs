@@ -1,5 +1,6 @@
 //! The verbs-shaped interface over the software RNIC: both ends in one thread.
 
+mod ahead;
 mod capture;
 mod connect;
 mod cores;

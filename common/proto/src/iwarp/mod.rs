@@ -67,7 +67,7 @@ mod terminate;
 mod tx;
 mod work;
 
-pub use engine::{Engine, EngineConfig, Event, FpduCounts, Step};
+pub use engine::{Ahead, Engine, EngineConfig, Event, FpduCounts, Step};
 pub use error::{EngineError, TerminateReceived, Violation};
 pub use region::{
     Access, Placement, ProtectionDomain, QueuePairId, Region, RegionError, RegionErrorKind, RegionTable,

@@ -140,6 +140,8 @@ struct Entry<H> {
     region: Region<H>,
     /// A peer has invalidated it. Its owner has not heard of that yet, so that the STag is not free.
     invalidated: bool,
+    /// Bytes from the start beyond which no peer has written.
+    written: u64,
 }
 
 /// Slots of a table in which there are few regions.
@@ -191,7 +193,7 @@ impl<H: Copy> RegionTable<H> {
             let stag = random();
             if let (true, Err(free)) = (stag != 0, self.find(stag)) {
                 self.stags[free] = stag;
-                self.entries[free] = Some(Entry { region, invalidated: false });
+                self.entries[free] = Some(Entry { region, invalidated: false, written: 0 });
                 self.count += 1;
                 return Ok(stag);
             }
@@ -213,8 +215,40 @@ impl<H: Copy> RegionTable<H> {
         access: Access,
         requester: Requester,
     ) -> Result<Placement<H>, RegionError> {
+        self.admit(stag, to, len, access, requester).map(|(_, place)| place)
+    }
+
+    /// Like [`Self::check`] for a write, which is noted. Returns with the place how many bytes of the region lie behind it,
+    /// if no peer has written among them.
+    #[inline]
+    pub(crate) fn check_write(
+        &mut self,
+        stag: u32,
+        to: u64,
+        len: u64,
+        requester: Requester,
+    ) -> Result<(Placement<H>, Option<u64>), RegionError> {
+        let (slot, place) = self.admit(stag, to, len, Access::RemoteWrite, requester)?;
+        let fresh = self.entries[slot].as_mut().and_then(|entry| {
+            let (fresh, end) = (place.offset >= entry.written, place.offset + len);
+            entry.written = entry.written.max(end);
+            fresh.then_some(entry.region.len - end)
+        });
+        Ok((place, fresh))
+    }
+
+    /// The slot of the region and the place in memory that a peer's request is for.
+    #[inline]
+    fn admit(
+        &self,
+        stag: u32,
+        to: u64,
+        len: u64,
+        access: Access,
+        requester: Requester,
+    ) -> Result<(usize, Placement<H>), RegionError> {
         let refuse = |kind| RegionError { kind, access, stag, to, len };
-        let Some(region) = self.get(stag) else { return Err(refuse(RegionErrorKind::InvalidStag)) };
+        let Some((slot, region)) = self.valid(stag) else { return Err(refuse(RegionErrorKind::InvalidStag)) };
         if !belongs(region, requester) {
             return Err(refuse(RegionErrorKind::NotAssociated));
         }
@@ -226,15 +260,21 @@ impl<H: Copy> RegionTable<H> {
         if to < region.base || end > region.base + region.len {
             return Err(refuse(RegionErrorKind::BaseOrBounds));
         }
-        Ok(Placement { handle: region.handle, offset: to - region.base })
+        Ok((slot, Placement { handle: region.handle, offset: to - region.base }))
+    }
+
+    #[inline]
+    fn valid(&self, stag: u32) -> Option<(usize, &Region<H>)> {
+        let slot = self.find(stag).ok()?;
+        let entry = self.entries[slot].as_ref().filter(|entry| !entry.invalidated)?;
+        Some((slot, &entry.region))
     }
 
     /// The region behind an STag.
     #[must_use]
     #[inline]
     pub fn get(&self, stag: u32) -> Option<&Region<H>> {
-        let slot = self.find(stag).ok()?;
-        self.entries[slot].as_ref().filter(|entry| !entry.invalidated).map(|entry| &entry.region)
+        self.valid(stag).map(|(_, region)| region)
     }
 
     /// Ends the life of an STag on behalf of its owner, and gives the region back.

@@ -167,6 +167,11 @@ impl<H: Copy> SendQueue<H> {
         Ok(read.local.map(place))
     }
 
+    /// Bytes of the oldest outstanding read that are not in place.
+    pub(crate) fn response_missing(&self) -> u32 {
+        self.oldest_read().map_or(0, |read| read.len - self.read_len)
+    }
+
     /// Counts a checked Read Response as delivered.
     #[inline]
     pub(crate) fn response_delivered(&mut self, len: u32, last: bool) {

@@ -2,8 +2,9 @@
 
 use ringfab_proto::iwarp::mpa::{Negotiated, ReadyToReceive, Revision, Role};
 use ringfab_proto::iwarp::{
-    Access, Completion, Engine, EngineConfig, EngineError, Event, Inline, Local, Placement, ProtectionDomain,
-    QueuePairId, Region, RegionTable, Requester, SendRequest, TerminateCode, TxSink, WorkRequest, crc,
+    Access, Ahead, Completion, Engine, EngineConfig, EngineError, Event, Inline, Local, Placement,
+    ProtectionDomain, QueuePairId, Region, RegionTable, Requester, SendRequest, TerminateCode, TxSink,
+    WorkRequest, crc,
 };
 
 pub(crate) const PD: ProtectionDomain = ProtectionDomain(7);
@@ -128,8 +129,13 @@ impl Host {
                 assert!(want > self.staging.len() - step.consumed, "asks for bytes that are there");
                 true
             }
-            Event::Direct { remaining, .. } => {
+            Event::Direct { to, remaining, ahead } => {
                 assert!(remaining > 0, "a direct placement of nothing");
+                if let Some(Ahead { gap, step, total }) = ahead {
+                    let end = to.offset as usize + remaining + total;
+                    assert!(end <= self.memory[to.handle].len(), "nothing goes on beyond the memory");
+                    assert!(gap > 16 && step > 0 && total > 0, "{ahead:?}");
+                }
                 true
             }
             Event::Place { to, payload } => {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use ringfab_memory::Lease;
 use ringfab_proto::iwarp::mpa::Negotiated;
 use ringfab_proto::iwarp::{self as proto, Engine, EngineConfig, EngineError, FpduCounts, Requester, crc};
-use ringfab_reactor::Reactor;
+use ringfab_reactor::{Reactor, STRIDES_MAX};
 
 use super::capture::{Capture, Tap};
 use super::message::{Message, Segment};
@@ -330,7 +330,8 @@ impl Protocol for QueuePair {
     }
 }
 
-const _: () = assert!(QueuePair::STAGING_BYTES >= FRONTS_BYTES + proto::FPDU_LEN_MAX);
+/// Also when all that was expected to go on belongs there instead of where it came.
+const _: () = assert!(QueuePair::STAGING_BYTES >= FRONTS_BYTES + STRIDES_MAX * proto::FPDU_LEN_MAX);
 
 /// What the engine's error means for the stream.
 #[cold]

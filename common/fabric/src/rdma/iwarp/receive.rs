@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use ringfab_proto::iwarp::{self as proto, EngineError, Placement, TerminateCode};
+use ringfab_proto::iwarp::{self as proto, Ahead, EngineError, Placement, TerminateCode};
+use ringfab_reactor::Strides;
 
 use super::message::Segment;
 use super::queue_pair::{Core, QueuePair, fault};
@@ -33,7 +34,9 @@ impl QueuePair {
             unread.start += step.consumed;
             match step.event {
                 proto::Event::NeedMore { .. } => return Ok(Want::Staging { bytes_max: usize::MAX }),
-                proto::Event::Direct { to, remaining } => return self.want(&shared.core, to, remaining),
+                proto::Event::Direct { to, remaining, ahead } => {
+                    return self.want(&shared.core, to, remaining, ahead);
+                }
                 proto::Event::Place { to, payload } => {
                     let found = shared.core.regions.memory.resolve(&self.work, to.handle, to.offset);
                     let Some((lease, offset)) = found else { return Err(self.region_gone()) };
@@ -69,13 +72,19 @@ impl QueuePair {
         true
     }
 
-    fn want(&mut self, core: &Core, place: Placement<Handle>, length: usize) -> Result<Want, Fault> {
-        match core.regions.memory.resolve(&self.work, place.handle, place.offset) {
-            Some((lease, offset)) => {
-                Ok(Want::Place(Place { lease: lease.clone(), offset, length, is_last: true }))
-            }
-            None => Err(self.region_gone()),
-        }
+    fn want(
+        &mut self,
+        core: &Core,
+        place: Placement<Handle>,
+        length: usize,
+        ahead: Option<Ahead>,
+    ) -> Result<Want, Fault> {
+        let Some((lease, offset)) = core.regions.memory.resolve(&self.work, place.handle, place.offset)
+        else {
+            return Err(self.region_gone());
+        };
+        let strides = ahead.map(|Ahead { gap, step, total }| Strides { gap, step, total });
+        Ok(Want::Place(Place { lease: lease.clone(), offset, length, is_last: true, strides }))
     }
 
     /// The exposure ended between the header that named it and its payload.

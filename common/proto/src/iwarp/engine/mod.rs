@@ -72,6 +72,8 @@ pub enum Event<H> {
         to: Placement<H>,
         /// How many bytes.
         remaining: usize,
+        /// How the message may go on behind them.
+        ahead: Option<Ahead>,
     },
     /// Copy a piece of a Send into the first posted receive buffer.
     SendSegment {
@@ -86,6 +88,20 @@ pub enum Event<H> {
         /// The STag that this message invalidated, with the last segment.
         invalidated: Option<u32>,
     },
+}
+
+/// How a message may go on behind the place of [`Event::Direct`]: `gap` bytes of input, `step` bytes that belong right behind the
+/// place, a gap again, and so on, until `total` bytes of steps are there; the last step may be shorter. Nothing that a peer has
+/// sent lies there yet, and it may send nothing of the kind: what was received there counts when [`Event::Direct`] names it, and
+/// is input otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The end of one FPDU and the header of the next.
+    pub gap: usize,
+    /// Bytes of a payload.
+    pub step: usize,
+    /// Bytes of all of them.
+    pub total: usize,
 }
 
 /// One step of [`Engine::receive`].

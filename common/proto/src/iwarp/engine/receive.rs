@@ -2,14 +2,14 @@
 
 use core::ops::Range;
 
-use ringfab_spec::iwarp::{FPDU_CRC_SIZE, QueueNumber, RdmapOpcode};
+use ringfab_spec::iwarp::{FPDU_CRC_SIZE, FPDU_LENGTH_SIZE, QueueNumber, RdmapOpcode, TaggedHeader};
 
 use super::super::crc;
 use super::super::error::{TerminateReceived, Violation};
 use super::super::inbound::in_sequence;
-use super::super::region::{Access, Placement, RegionTable};
+use super::super::region::{Placement, RegionTable};
 use super::super::rx::{Framed, Header, Tagged, TaggedKind, Untagged, frame, verify};
-use super::{Engine, Event, Step};
+use super::{Ahead, Engine, Event, Step};
 
 /// A tagged FPDU whose front has been consumed.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,14 @@ pub(super) struct Body<H> {
     pub(super) kind: TaggedKind,
     pub(super) last: bool,
     pub(super) len: u32,
+    pub(super) ahead: Option<Ahead>,
+}
+
+/// Where a tagged segment goes.
+struct Destination<H> {
+    to: Placement<H>,
+    /// How many bytes may follow there, if nothing has been placed among them.
+    fresh: Option<u64>,
 }
 
 /// What one FPDU, or one piece of a large one, came to.
@@ -57,16 +65,32 @@ impl<H: Copy> Engine<H> {
         &self,
         header: Tagged,
         len: u32,
-        regions: &RegionTable<H>,
-    ) -> Result<Option<Placement<H>>, Violation> {
+        regions: &mut RegionTable<H>,
+    ) -> Result<Option<Destination<H>>, Violation> {
         match header.kind {
             TaggedKind::Write if len == 0 => Ok(None),
             TaggedKind::Write => {
-                let (access, requester) = (Access::RemoteWrite, self.config.requester);
-                Ok(Some(regions.check(header.stag, header.to, u64::from(len), access, requester)?))
+                let requester = self.config.requester;
+                let (to, fresh) = regions.check_write(header.stag, header.to, u64::from(len), requester)?;
+                Ok(Some(Destination { to, fresh }))
             }
-            TaggedKind::ReadResponse => self.send_queue.check_response(header, len),
+            TaggedKind::ReadResponse => {
+                let to = self.send_queue.check_response(header, len)?;
+                let fresh = Some(u64::from(self.send_queue.response_missing().saturating_sub(len)));
+                Ok(to.map(|to| Destination { to, fresh }))
+            }
         }
+    }
+
+    /// How a message goes on behind a segment of `len` bytes that is not its last, if its segments are of one length and fill
+    /// the memory to its end. No step is so short that it would not be [`Event::Direct`].
+    fn ahead(&self, len: u32, pad: usize, fresh: u64) -> Option<Ahead> {
+        let (step, direct_min) = (len as usize, self.config.direct_min.max(1));
+        let total = usize::try_from(fresh).unwrap_or(usize::MAX);
+        let last = total.checked_rem(step)?;
+        let total = if last < direct_min { total - last } else { total };
+        let gap = pad + FPDU_CRC_SIZE + FPDU_LENGTH_SIZE + TaggedHeader::SIZE;
+        (step >= direct_min && total > 0).then_some(Ahead { gap, step, total })
     }
 
     /// A tagged segment is complete and its CRC is right.
@@ -84,13 +108,15 @@ impl<H: Copy> Engine<H> {
         header: Tagged,
         payload: Range<usize>,
         fpdu_len: usize,
-        regions: &RegionTable<H>,
+        regions: &mut RegionTable<H>,
     ) -> Result<Progress<H>, Violation> {
         let len = word(payload.len());
         let place = self.place(header, len, regions)?;
         self.tagged_delivered(header.kind, len, header.last);
         match place {
-            Some(to) if len > 0 => Ok(Progress::step(fpdu_len, Event::Place { to, payload })),
+            Some(Destination { to, .. }) if len > 0 => {
+                Ok(Progress::step(fpdu_len, Event::Place { to, payload }))
+            }
             _ => Ok(Progress::Silent(fpdu_len)),
         }
     }
@@ -101,13 +127,14 @@ impl<H: Copy> Engine<H> {
         front: &[u8],
         payload_len: usize,
         pad: usize,
-        regions: &RegionTable<H>,
+        regions: &mut RegionTable<H>,
     ) -> Result<Progress<H>, Violation> {
         let len = word(payload_len);
-        if let Some(to) = self.place(header, len, regions)? {
+        if let Some(Destination { to, fresh }) = self.place(header, len, regions)? {
             let crc = if self.config.negotiated.crc { crc::update(crc::START, front) } else { crc::START };
             let (kind, last) = (header.kind, header.last);
-            self.body = Some(Body { to, remaining: payload_len, pad, crc, kind, last, len });
+            let ahead = fresh.filter(|_| !last).and_then(|fresh| self.ahead(len, pad, fresh));
+            self.body = Some(Body { to, remaining: payload_len, pad, crc, kind, last, len, ahead });
         }
         Ok(Progress::Silent(front.len()))
     }
@@ -121,7 +148,8 @@ impl<H: Copy> Engine<H> {
             return self.finish_body(body, input);
         }
         if input.is_empty() {
-            return Ok(Progress::step(0, Event::Direct { to: body.to, remaining: body.remaining }));
+            let (to, remaining, ahead) = (body.to, body.remaining, body.ahead);
+            return Ok(Progress::step(0, Event::Direct { to, remaining, ahead }));
         }
         let (to, count) = (body.to, body.remaining.min(input.len()));
         if self.config.negotiated.crc {
