@@ -53,11 +53,9 @@ impl Host {
     ///
     /// # Errors
     /// When the pool cannot be mapped or the RNIC not be made.
-    pub fn new(mut reactor: Reactor, config: HostConfig) -> io::Result<Self> {
+    pub fn new(reactor: Reactor, config: HostConfig) -> io::Result<Self> {
+        // Not registered with the ring: that is for files, and takes longer than everything else until a volume is attached.
         let pool = Pool::new(&config.pool).map_err(io::Error::other)?;
-        if !reactor.register_pool(&pool) {
-            tracing::debug!("the ring does not take the pool's memory; sockets do not need it");
-        }
         let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, spin: reactor.spin(), ..config.rnic })?;
         let (resolver, resolved) = mailbox(reactor.waker());
         let core = Core {
