@@ -16,12 +16,13 @@ use std::time::Duration;
 
 use ringfab_block::{Disk, Operation, Started, Tag};
 use ringfab_fabric::rdma::RnicCounters;
-use ringfab_memory::PoolUsage;
+use ringfab_memory::{Buffer, PoolUsage};
 use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
+use ringfab_spec::SubmissionEntry;
 
 use crate::controller::Controller;
 use crate::queue::Queue;
-use crate::transport::{self, Endpoint, Event};
+use crate::transport::{self, Arrival, Endpoint, Hears, WorkId};
 
 pub(crate) use claims::ClaimId;
 pub(crate) use env::Env;
@@ -129,12 +130,12 @@ impl Core {
         let mut done = false;
         while !done {
             done = true;
-            while let Some(event) = transport::rdma::next_event(&mut self.env.transports.rnic) {
-                self.on_event(event);
+            while let Some(event) = self.env.transports.rnic.next_event() {
+                transport::rdma::tell(event, self);
                 done = false;
             }
-            while let Some(event) = transport::tcp::next_event(&mut self.env.transports.tcp) {
-                self.on_event(event);
+            while let Some(event) = self.env.transports.tcp.next_event() {
+                transport::tcp::tell(event, self);
                 done = false;
             }
         }
@@ -190,28 +191,6 @@ impl Core {
         }
     }
 
-    fn on_event(&mut self, event: Event) {
-        match event {
-            Event::Arrived(arrival) => self.route(arrival),
-            Event::Capsule { endpoint, command, data, intact } => {
-                if let Some((queue, env)) = self.queue(endpoint) {
-                    queue.on_capsule(env, command.as_ref(), data, intact);
-                }
-            }
-            Event::Sent { endpoint, id } => {
-                if let Some((queue, env)) = self.queue(endpoint) {
-                    queue.on_sent(env, id);
-                }
-            }
-            Event::Fetched { endpoint, id, sink, intact } => {
-                if let Some((queue, env)) = self.queue(endpoint) {
-                    queue.on_fetched(env, id, sink, intact);
-                }
-            }
-            Event::Gone { endpoint, why } => self.gone(endpoint, &why),
-        }
-    }
-
     fn on_message(&mut self, message: CoreMessage) {
         match message {
             CoreMessage::Accept { arrival, wanted } => self.accept(*arrival, wanted),
@@ -248,16 +227,6 @@ impl Core {
         let number = (*self.by_endpoint[kind].get(index)?)?;
         let queue = self.queues[usize::from(number)].as_mut()?;
         (queue.endpoint() == endpoint).then_some((&mut **queue, &mut self.env))
-    }
-
-    /// The connection of a queue has ended.
-    fn gone(&mut self, endpoint: Endpoint, why: &str) {
-        let Some((queue, _)) = self.queue(endpoint) else { return };
-        queue.on_disconnected();
-        tracing::info!(queue = queue.id(), why, "a connection has ended");
-        let (kind, index) = endpoint.place();
-        let number = self.by_endpoint[kind][index].take().expect("the queue was just found");
-        self.reap(number);
     }
 
     /// Frees a queue of which nothing is in flight any more.
@@ -400,5 +369,47 @@ impl Core {
             pending += usize::from(matches!(disk.start(reactor, Operation::Flush, tag), Started::Pending));
         }
         pending
+    }
+}
+
+impl Hears for Core {
+    fn arrived(&mut self, arrival: Arrival) {
+        self.route(arrival);
+    }
+
+    #[inline]
+    fn capsule(
+        &mut self,
+        endpoint: Endpoint,
+        command: Option<&SubmissionEntry>,
+        data: Option<Buffer>,
+        intact: bool,
+    ) {
+        if let Some((queue, env)) = self.queue(endpoint) {
+            queue.on_capsule(env, command, data, intact);
+        }
+    }
+
+    #[inline]
+    fn fetched(&mut self, endpoint: Endpoint, id: WorkId, sink: Option<Buffer>, intact: bool) {
+        if let Some((queue, env)) = self.queue(endpoint) {
+            queue.on_fetched(env, id, sink, intact);
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, endpoint: Endpoint, id: WorkId) {
+        if let Some((queue, env)) = self.queue(endpoint) {
+            queue.on_sent(env, id);
+        }
+    }
+
+    fn gone(&mut self, endpoint: Endpoint, why: &str) {
+        let Some((queue, _)) = self.queue(endpoint) else { return };
+        queue.on_disconnected();
+        tracing::info!(queue = queue.id(), why, "a connection has ended");
+        let (kind, index) = endpoint.place();
+        let number = self.by_endpoint[kind][index].take().expect("the queue was just found");
+        self.reap(number);
     }
 }

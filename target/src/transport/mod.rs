@@ -28,26 +28,30 @@ pub(crate) enum Arrival {
     Tcp(ringfab_fabric::tcp::Incoming),
 }
 
-/// What has happened on a connection.
-#[derive(Debug)]
-pub(crate) enum Event {
+/// Who is told what has happened on connections. A transport tells what an event of its own says by reference where it is
+/// large: a command would be moved once for each place that it passes through on its way to its request.
+pub(crate) trait Hears {
     /// A connection has come.
-    Arrived(Arrival),
-    /// A command capsule has come.
-    Capsule {
+    fn arrived(&mut self, arrival: Arrival);
+
+    /// A command capsule has come; `None` when it was too short for one. `intact` is whether the transport vouches for the
+    /// data.
+    fn capsule(
+        &mut self,
         endpoint: Endpoint,
-        /// None when it was too short for one.
-        command: Option<SubmissionEntry>,
+        command: Option<&SubmissionEntry>,
         data: Option<Buffer>,
-        /// Whether the transport vouches for the data.
         intact: bool,
-    },
+    );
+
     /// A piece of a host's data is here, or its memory is lost with the connection.
-    Fetched { endpoint: Endpoint, id: WorkId, sink: Option<Buffer>, intact: bool },
+    fn fetched(&mut self, endpoint: Endpoint, id: WorkId, sink: Option<Buffer>, intact: bool);
+
     /// A response was sent, with everything before it.
-    Sent { endpoint: Endpoint, id: WorkId },
+    fn sent(&mut self, endpoint: Endpoint, id: WorkId);
+
     /// A connection has ended, and nothing of it is in flight.
-    Gone { endpoint: Endpoint, why: String },
+    fn gone(&mut self, endpoint: Endpoint, why: &str);
 }
 
 pub(crate) fn close_listener(transports: &mut Transports, reactor: &mut Reactor, listener: ListenerId) {

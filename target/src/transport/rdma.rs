@@ -7,40 +7,34 @@ use ringfab_fabric::rdma::{
 use ringfab_memory::{Buffer, Lease};
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 
-use super::{Arrival, Endpoint, Event, Piece, Refused, Transfer, WorkId};
+use super::{Arrival, Endpoint, Hears, Piece, Refused, Transfer, WorkId};
 use crate::queue::HostMemory;
 
-/// The next event, in the order of each connection: what the RNIC reports, in the transports' words.
+/// Tells what the RNIC has reported.
 #[inline]
-pub(crate) fn next_event(rnic: &mut Rnic) -> Option<Event> {
-    loop {
-        return Some(match rnic.next_event()? {
-            RnicEvent::Received { queue_pair, head, data, .. } => Event::Capsule {
-                endpoint: Endpoint::Rdma(queue_pair),
-                command: SubmissionEntry::read_from_bytes(head.as_slice()).ok(),
-                data,
-                intact: true,
-            },
-            RnicEvent::Sent { queue_pair, id } => {
-                Event::Sent { endpoint: Endpoint::Rdma(queue_pair), id: WorkId::from_bits(id) }
-            }
-            RnicEvent::Read { queue_pair, id, sink } => fetched(queue_pair, id, Some(sink)),
-            RnicEvent::Flushed { queue_pair, id, sink: Some(_) } => fetched(queue_pair, id, None),
-            RnicEvent::Flushed { .. } | RnicEvent::Established { .. } => continue,
-            RnicEvent::ConnectRequest(request) => Event::Arrived(Arrival::Rdma(request)),
-            RnicEvent::Rejected { queue_pair, .. } => gone(queue_pair, &"rejected"),
-            RnicEvent::ConnectFailed { queue_pair, error } => gone(queue_pair, &error),
-            RnicEvent::Disconnected { queue_pair, reason } => gone(queue_pair, &reason),
-        });
+pub(crate) fn tell(event: RnicEvent, to: &mut impl Hears) {
+    match event {
+        RnicEvent::Received { queue_pair, head, data, .. } => {
+            let command = SubmissionEntry::ref_from_bytes(head.as_slice()).ok();
+            to.capsule(Endpoint::Rdma(queue_pair), command, data, true);
+        }
+        RnicEvent::Sent { queue_pair, id } => to.sent(Endpoint::Rdma(queue_pair), WorkId::from_bits(id)),
+        RnicEvent::Read { queue_pair, id, sink } => {
+            to.fetched(Endpoint::Rdma(queue_pair), WorkId::from_bits(id), Some(sink), true);
+        }
+        RnicEvent::Flushed { queue_pair, id, sink: Some(_) } => {
+            to.fetched(Endpoint::Rdma(queue_pair), WorkId::from_bits(id), None, true);
+        }
+        RnicEvent::Flushed { .. } | RnicEvent::Established { .. } => {}
+        RnicEvent::ConnectRequest(request) => to.arrived(Arrival::Rdma(request)),
+        RnicEvent::Rejected { queue_pair, .. } => to.gone(Endpoint::Rdma(queue_pair), "rejected"),
+        RnicEvent::ConnectFailed { queue_pair, error } => {
+            to.gone(Endpoint::Rdma(queue_pair), &error.to_string());
+        }
+        RnicEvent::Disconnected { queue_pair, reason } => {
+            to.gone(Endpoint::Rdma(queue_pair), &reason.to_string());
+        }
     }
-}
-
-fn fetched(queue_pair: QueuePairId, id: u64, sink: Option<Buffer>) -> Event {
-    Event::Fetched { endpoint: Endpoint::Rdma(queue_pair), id: WorkId::from_bits(id), sink, intact: true }
-}
-
-fn gone(queue_pair: QueuePairId, why: &impl ToString) -> Event {
-    Event::Gone { endpoint: Endpoint::Rdma(queue_pair), why: why.to_string() }
 }
 
 /// Address and key of the host's memory `offset` bytes on.

@@ -6,35 +6,28 @@ use ringfab_fabric::tcp::{ConnectionId, Event as TcpEvent, TcpStack};
 use ringfab_memory::{Buffer, Lease};
 use ringfab_spec::{CompletionEntry, Status};
 
-use super::{Arrival, Endpoint, Event, Piece, Refused, Transfer, WorkId};
+use super::{Arrival, Endpoint, Hears, Piece, Refused, Transfer, WorkId};
 
-/// The next event, in the order of each connection: what NVMe/TCP reports, in the transports' words.
+/// Tells what NVMe/TCP has reported.
 #[inline]
-pub(crate) fn next_event(tcp: &mut TcpStack) -> Option<Event> {
-    loop {
-        return Some(match tcp.next_event()? {
-            TcpEvent::Incoming(incoming) => Event::Arrived(Arrival::Tcp(incoming)),
-            TcpEvent::Command { connection, sqe, data, intact } => {
-                Event::Capsule { endpoint: Endpoint::Tcp(connection), command: Some(sqe), data, intact }
-            }
-            TcpEvent::Data { connection, id, sink, intact } => Event::Fetched {
-                endpoint: Endpoint::Tcp(connection),
-                id: WorkId::from_bits(id),
-                sink,
-                intact,
-            },
-            TcpEvent::Sent { connection, id } => {
-                Event::Sent { endpoint: Endpoint::Tcp(connection), id: WorkId::from_bits(id) }
-            }
-            TcpEvent::ConnectFailed { connection, error } => {
-                Event::Gone { endpoint: Endpoint::Tcp(connection), why: error.to_string() }
-            }
-            TcpEvent::Disconnected { connection, reason } => {
-                Event::Gone { endpoint: Endpoint::Tcp(connection), why: reason.to_string() }
-            }
-            // Those are for hosts.
-            TcpEvent::Established { .. } | TcpEvent::Response { .. } => continue,
-        });
+pub(crate) fn tell(event: TcpEvent, to: &mut impl Hears) {
+    match event {
+        TcpEvent::Command { connection, sqe, data, intact } => {
+            to.capsule(Endpoint::Tcp(connection), Some(&sqe), data, intact);
+        }
+        TcpEvent::Data { connection, id, sink, intact } => {
+            to.fetched(Endpoint::Tcp(connection), WorkId::from_bits(id), sink, intact);
+        }
+        TcpEvent::Sent { connection, id } => to.sent(Endpoint::Tcp(connection), WorkId::from_bits(id)),
+        TcpEvent::Incoming(incoming) => to.arrived(Arrival::Tcp(incoming)),
+        TcpEvent::ConnectFailed { connection, error } => {
+            to.gone(Endpoint::Tcp(connection), &error.to_string());
+        }
+        TcpEvent::Disconnected { connection, reason } => {
+            to.gone(Endpoint::Tcp(connection), &reason.to_string());
+        }
+        // Those are for hosts.
+        TcpEvent::Established { .. } | TcpEvent::Response { .. } => {}
     }
 }
 
