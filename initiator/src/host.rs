@@ -8,6 +8,7 @@ use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
 use ringfab_fabric::tcp::{TcpConfig, TcpStack};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
+use ringfab_spec::CompletionEntry;
 
 use crate::command::Spare;
 use crate::controller::Controller;
@@ -16,7 +17,7 @@ use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use crate::reconnect::Random;
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused, SubmitError};
-use crate::transport::{self, Endpoint, Event, Transports};
+use crate::transport::{self, Endpoint, Event, Hears, Transports};
 
 /// How a [`Host`] is built.
 #[derive(Clone, Debug)]
@@ -218,12 +219,12 @@ impl Host {
         let mut done = false;
         while !done {
             done = true;
-            while let Some((endpoint, event)) = transport::rdma::next_event(&mut self.core.transports.rnic) {
-                self.on_event(endpoint, event);
+            while let Some(event) = self.core.transports.rnic.next_event() {
+                transport::rdma::tell(event, self);
                 done = false;
             }
-            while let Some((endpoint, event)) = transport::tcp::next_event(&mut self.core.transports.tcp) {
-                self.on_event(endpoint, event);
+            while let Some(event) = self.core.transports.tcp.next_event() {
+                transport::tcp::tell(event, self);
                 done = false;
             }
             happened |= !done;
@@ -248,11 +249,13 @@ impl Host {
         }
     }
 
-    fn on_event(&mut self, endpoint: Endpoint, event: Event) {
+    /// Has the controller whose connection it is do something, and forgets it when it is gone.
+    #[inline]
+    fn with_controller(&mut self, endpoint: Endpoint, act: impl FnOnce(&mut Controller, &mut Core, u16)) {
         let Some(route) = self.core.routes.get(endpoint) else { return };
         let slot = self.controllers.get_mut(route.controller as usize);
         if let Some(controller) = slot.and_then(|slot| slot.controller.as_mut()) {
-            controller.on_event(&mut self.core, route.qid, event);
+            act(controller, &mut self.core, route.qid);
             if controller.is_gone() {
                 self.remove_gone(route.controller);
             }
@@ -279,6 +282,19 @@ impl Host {
             let none_left = self.controllers.iter().all(|slot| slot.controller.is_none());
             debug_assert!(!none_left || self.core.io_outstanding == 0, "each I/O command ends once");
         }
+    }
+}
+
+impl Hears for Host {
+    #[inline]
+    fn response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>) {
+        self.with_controller(endpoint, |controller, core, qid| {
+            controller.on_response(core, qid, entry, invalidated);
+        });
+    }
+
+    fn happened(&mut self, endpoint: Endpoint, event: Event) {
+        self.with_controller(endpoint, |controller, core, qid| controller.on_event(core, qid, event));
     }
 }
 

@@ -83,11 +83,12 @@ impl SendBatch {
 
     /// Appends a range of `lease` by reference. Without room, or for a range beyond its end, it panics.
     #[inline]
-    pub fn push_lease(&mut self, lease: Lease, offset: usize, length: usize) {
+    pub fn push_lease(&mut self, lease: &Lease, offset: usize, length: usize) {
         lease.io_pointer(offset, length);
         assert!(self.pieces.len() < self.pieces.capacity(), "no room for another piece");
         self.bytes += length;
-        self.pieces.push(Piece::Payload { lease, offset: offset as u32, length: length as u32 });
+        let (offset, length) = (offset as u32, length as u32);
+        self.pieces.push(Piece::Payload { lease: lease.clone(), offset, length });
     }
 
     /// Bytes in the batch.

@@ -146,11 +146,11 @@ impl Controller {
     }
 
     /// Takes a response capsule, or something in its place.
-    pub(super) fn on_response(
+    pub(super) fn take_response(
         &mut self,
         core: &mut Core,
         qid: u16,
-        entry: Option<CompletionEntry>,
+        entry: Option<&CompletionEntry>,
         invalidated: Option<u32>,
     ) {
         if matches!(self.phase, Phase::Closing | Phase::Delay | Phase::Gone) {
@@ -161,8 +161,8 @@ impl Controller {
             return self.lose(core, step, Cause::Protocol("a response that is not 16 bytes long"));
         };
         let Some(queue) = self.queue_mut(qid) else { return };
-        match queue.answer(&mut core.transports, &entry, invalidated) {
-            Ok(command) => self.answered(core, command, &entry),
+        match queue.answer(&mut core.transports, entry, invalidated) {
+            Ok(command) => self.answered(core, command, entry),
             Err((command, violation)) => {
                 tracing::warn!(peer = self.peer, %id.index, qid, cid = entry.cid.get(), violation, "protocol violation");
                 self.keep(command);

@@ -25,6 +25,7 @@ use std::net::SocketAddr;
 use ringfab_fabric::rdma::{DisconnectReason, ProtectionDomain};
 use ringfab_memory::Lease;
 use ringfab_reactor::Time;
+use ringfab_spec::CompletionEntry;
 
 use crate::command::Command;
 use crate::core::{Core, Resolved};
@@ -242,7 +243,6 @@ impl Controller {
     /// Takes an event of the connection of one of its queues.
     pub(crate) fn on_event(&mut self, core: &mut Core, qid: u16, event: Event) {
         match event {
-            Event::Response { entry, invalidated } => self.on_response(core, qid, entry, invalidated),
             Event::Established { credits } => self.on_established(core, qid, credits),
             Event::Rejected(why) => {
                 self.queue_ended(qid);
@@ -257,6 +257,19 @@ impl Controller {
                 self.on_disconnected(core, qid, reason);
             }
         }
+        self.check_closed(core);
+        self.arm(core);
+    }
+
+    /// A response has come, or something in its place.
+    pub(crate) fn on_response(
+        &mut self,
+        core: &mut Core,
+        qid: u16,
+        entry: Option<&CompletionEntry>,
+        invalidated: Option<u32>,
+    ) {
+        self.take_response(core, qid, entry, invalidated);
         self.check_closed(core);
         self.arm(core);
     }

@@ -1,5 +1,5 @@
-//! How capsules and data travel. The rest of the crate knows only what a [`Transport`] offers, and what it reports as
-//! [`Event`]s.
+//! How capsules and data travel. The rest of the crate knows only what a [`Transport`] offers, and what it tells those that
+//! [hear](Hears).
 
 pub(crate) mod rdma;
 pub(crate) mod tcp;
@@ -20,16 +20,20 @@ use crate::url::{self, Url};
 use rdma::RdmaQueue;
 use tcp::TcpQueue;
 
-/// What has happened on a connection.
+/// Who is told what has happened on connections.
+pub(crate) trait Hears {
+    /// The controller has answered a command: by reference, since this comes for every command and would be moved once for
+    /// each place that it passes through. `entry` is `None` when the capsule was no response; `invalidated` is the key of
+    /// ours that it invalidated.
+    fn response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>);
+
+    /// Anything else.
+    fn happened(&mut self, endpoint: Endpoint, event: Event);
+}
+
+/// A step in the life of a connection.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The controller has answered a command.
-    Response {
-        /// None when the capsule was no response.
-        entry: Option<CompletionEntry>,
-        /// The key of ours that it invalidated.
-        invalidated: Option<u32>,
-    },
     /// It is connected, to a controller that can receive so many commands; none when it did not say.
     Established {
         /// How many.

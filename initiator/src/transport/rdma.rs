@@ -13,7 +13,7 @@ use ringfab_fabric::rdma::{
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes};
 
-use super::{Connect, Endpoint, Event, NotSent};
+use super::{Connect, Endpoint, Event, Hears, NotSent};
 use crate::command::{Command, Direction};
 use crate::error::Step;
 use crate::wire::{self, answers};
@@ -26,31 +26,32 @@ pub(crate) struct RdmaQueue {
     in_capsule_bytes_max: u32,
 }
 
-/// The next event, in the order of each connection: what the RNIC reports, in the transports' words.
+/// Tells what the RNIC has reported.
 #[inline]
-pub(crate) fn next_event(rnic: &mut Rnic) -> Option<(Endpoint, Event)> {
-    loop {
-        let (queue_pair, event) = match rnic.next_event()? {
-            RnicEvent::Received { queue_pair, head, data, invalidated } => {
-                let entry = CompletionEntry::read_from_bytes(head.as_slice()).ok();
-                (queue_pair, Event::Response { entry: entry.filter(|_| data.is_none()), invalidated })
-            }
-            RnicEvent::Established { queue_pair, private_data } => {
-                let credits = answers::accept_queue_size(&private_data);
-                (queue_pair, Event::Established { credits })
-            }
-            RnicEvent::Rejected { queue_pair, private_data } => {
-                (queue_pair, Event::Rejected(answers::reject_text(&private_data)))
-            }
-            RnicEvent::ConnectFailed { queue_pair, error } => (queue_pair, failed(&error)),
-            RnicEvent::Disconnected { queue_pair, reason } => (queue_pair, Event::Disconnected(reason)),
-            // Capsules hold nothing that a flush would have to give back: commands keep their memory themselves.
-            RnicEvent::Sent { .. }
-            | RnicEvent::Read { .. }
-            | RnicEvent::Flushed { .. }
-            | RnicEvent::ConnectRequest(_) => continue,
-        };
-        return Some((Endpoint::Rdma(queue_pair), event));
+pub(crate) fn tell(event: RnicEvent, to: &mut impl Hears) {
+    match event {
+        RnicEvent::Received { queue_pair, head, data, invalidated } => {
+            let entry = CompletionEntry::ref_from_bytes(head.as_slice()).ok().filter(|_| data.is_none());
+            to.response(Endpoint::Rdma(queue_pair), entry, invalidated);
+        }
+        RnicEvent::Established { queue_pair, private_data } => {
+            let credits = answers::accept_queue_size(&private_data);
+            to.happened(Endpoint::Rdma(queue_pair), Event::Established { credits });
+        }
+        RnicEvent::Rejected { queue_pair, private_data } => {
+            to.happened(Endpoint::Rdma(queue_pair), Event::Rejected(answers::reject_text(&private_data)));
+        }
+        RnicEvent::ConnectFailed { queue_pair, error } => {
+            to.happened(Endpoint::Rdma(queue_pair), failed(&error));
+        }
+        RnicEvent::Disconnected { queue_pair, reason } => {
+            to.happened(Endpoint::Rdma(queue_pair), Event::Disconnected(reason));
+        }
+        // Capsules hold nothing that a flush would have to give back: commands keep their memory themselves.
+        RnicEvent::Sent { .. }
+        | RnicEvent::Read { .. }
+        | RnicEvent::Flushed { .. }
+        | RnicEvent::ConnectRequest(_) => {}
     }
 }
 

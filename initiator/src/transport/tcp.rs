@@ -11,7 +11,7 @@ use ringfab_reactor::Reactor;
 use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{CompletionEntry, Status};
 
-use super::{Connect, Endpoint, Event, NotSent};
+use super::{Connect, Endpoint, Event, Hears, NotSent};
 use crate::command::{Command, Direction};
 use crate::error::Step;
 use crate::wire;
@@ -24,30 +24,31 @@ pub(crate) struct TcpQueue {
     in_capsule_bytes_max: u32,
 }
 
-/// The next event, in the order of each connection: what NVMe/TCP reports, in the transports' words.
+/// Tells what NVMe/TCP has reported.
 #[inline]
-pub(crate) fn next_event(tcp: &mut TcpStack) -> Option<(Endpoint, Event)> {
-    loop {
-        let (connection, event) = match tcp.next_event()? {
-            TcpEvent::Response { connection, cqe, intact } => {
-                let entry = Some(if intact { cqe } else { damaged(&cqe) });
-                (connection, Event::Response { entry, invalidated: None })
-            }
-            // Flow control is all there is.
-            TcpEvent::Established { connection } => {
-                (connection, Event::Established { credits: Some(u16::MAX) })
-            }
-            TcpEvent::ConnectFailed { connection, error } => (connection, failed(&error)),
-            TcpEvent::Disconnected { connection, reason } => (connection, Event::Disconnected(reason)),
-            // Those are for controllers.
-            TcpEvent::Incoming(_)
-            | TcpEvent::Command { .. }
-            | TcpEvent::Data { .. }
-            | TcpEvent::Sent { .. } => {
-                continue;
-            }
-        };
-        return Some((Endpoint::Tcp(connection), event));
+pub(crate) fn tell(event: TcpEvent, to: &mut impl Hears) {
+    match event {
+        TcpEvent::Response { connection, cqe, intact: true } => {
+            to.response(Endpoint::Tcp(connection), Some(&cqe), None);
+        }
+        TcpEvent::Response { connection, cqe, intact: false } => {
+            to.response(Endpoint::Tcp(connection), Some(&damaged(&cqe)), None);
+        }
+        // Flow control is all there is.
+        TcpEvent::Established { connection } => {
+            to.happened(Endpoint::Tcp(connection), Event::Established { credits: Some(u16::MAX) });
+        }
+        TcpEvent::ConnectFailed { connection, error } => {
+            to.happened(Endpoint::Tcp(connection), failed(&error));
+        }
+        TcpEvent::Disconnected { connection, reason } => {
+            to.happened(Endpoint::Tcp(connection), Event::Disconnected(reason));
+        }
+        // Those are for controllers.
+        TcpEvent::Incoming(_)
+        | TcpEvent::Command { .. }
+        | TcpEvent::Data { .. }
+        | TcpEvent::Sent { .. } => {}
     }
 }
 

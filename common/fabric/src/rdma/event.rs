@@ -11,12 +11,30 @@ use ringfab_memory::Buffer;
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedHead {
     /// The bytes; only the first `length` count.
-    pub bytes: [u8; 64],
+    pub bytes: [u8; ReceivedHead::LENGTH_MAX],
     /// At most 64.
     pub length: u8,
 }
 
 impl ReceivedHead {
+    /// The most bytes of one.
+    pub const LENGTH_MAX: usize = 64;
+
+    /// A copy of `bytes`, of which there are no more than [`ReceivedHead::LENGTH_MAX`]; more panic.
+    #[inline]
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let mut head = Self { bytes: [0; Self::LENGTH_MAX], length: bytes.len() as u8 };
+        // Commands and responses as copies of a known length.
+        if let Ok(command) = <&[u8; 64]>::try_from(bytes) {
+            head.bytes = *command;
+        } else if let Ok(response) = <&[u8; 16]>::try_from(bytes) {
+            head.bytes[..16].copy_from_slice(response);
+        } else {
+            head.bytes[..bytes.len()].copy_from_slice(bytes);
+        }
+        head
+    }
+
     /// The bytes that arrived.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]

@@ -42,7 +42,7 @@ impl Gather<'_> {
         if length <= COPY_BYTES_MAX {
             self.0.push_with(length, |room| lease.read_at(offset, room));
         } else {
-            self.0.push_lease(lease.clone(), offset, length);
+            self.0.push_lease(lease, offset, length);
         }
     }
 }

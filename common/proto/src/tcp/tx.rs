@@ -18,13 +18,16 @@ pub const HEAD_BYTES_MAX: usize = TermReq::SIZE + TERM_DATA_BYTES_MAX;
 const _: () =
     assert!(HEAD_BYTES_MAX >= 128 + DIGEST_SIZE && HEAD_BYTES_MAX >= CapsuleCmd::SIZE + 2 * DIGEST_SIZE);
 
+/// What lies between a header and its data is zero, and shorter than the largest alignment.
+const PADDING: [u8; 128] = [0; 128];
+
 /// The most data that we put into one PDU, whatever the peer would take: between two PDUs others get their turn.
 const DATA_BYTES_MAX: u32 = 1 << 20;
 
 /// Takes what the engine emits, in stream order.
 ///
-/// Rely on: between two calls of [`TxSink::has_room`] at most three pieces arrive: bytes, a payload, bytes; of bytes no more
-/// than [`HEAD_BYTES_MAX`].
+/// Rely on: between two calls of [`TxSink::has_room`] at most one payload arrives, and no more than [`HEAD_BYTES_MAX`] bytes
+/// around it, in any number of calls.
 pub trait TxSink<H> {
     /// Whether another PDU may be emitted.
     fn has_room(&self) -> bool {
@@ -127,6 +130,7 @@ impl<H> Outbox<H> {
         self.first = Some(pdu.to_vec());
     }
 
+    #[inline]
     pub(super) fn push(&mut self, pdu: Pdu<H>) {
         if self.pushed.now_in_earnest() {
             self.make_room();
@@ -227,6 +231,7 @@ impl<H> Outbox<H> {
     }
 
     /// Emits one PDU, with the digests that were agreed on.
+    #[inline]
     fn put<T: IntoBytes + ringfab_spec::zerocopy::Immutable>(
         &self,
         sink: &mut impl TxSink<H>,
@@ -243,13 +248,13 @@ impl<H> Outbox<H> {
         let plen = base.max(pdo) + length as usize + if data_digest { DIGEST_SIZE } else { 0 };
         let flags = flags.with_hdgst(header_digest).with_ddgst(data_digest);
         let header = header(CommonHeader::new(pdu_type, flags, hlen as u8, pdo as u8, plen as u32));
-        let mut front = [0; HEAD_BYTES_MAX];
-        front[..hlen].copy_from_slice(header.as_bytes());
+        sink.bytes(header.as_bytes());
         if header_digest {
-            let digest = crc::of(&front[..hlen]);
-            front[hlen..base].copy_from_slice(&digest);
+            sink.bytes(&digest_of(header));
         }
-        sink.bytes(&front[..base.max(pdo)]);
+        if pdo > base {
+            sink.bytes(&PADDING[..pdo - base]);
+        }
         if let Some(data) = data {
             sink.payload(&data.handle, data.offset, length);
             if data_digest {
@@ -259,4 +264,11 @@ impl<H> Outbox<H> {
         }
         plen
     }
+}
+
+/// The digest of a header: of a copy, so that where none is asked for the header is never put together in memory only to be
+/// copied from there.
+#[inline(never)]
+fn digest_of<T: IntoBytes + ringfab_spec::zerocopy::Immutable>(header: T) -> [u8; DIGEST_SIZE] {
+    crc::of(header.as_bytes())
 }

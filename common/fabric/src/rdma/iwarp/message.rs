@@ -7,7 +7,7 @@ use ringfab_memory::{Buffer, Pool};
 use crate::rdma::{Event, QueuePairId, ReceivedHead};
 
 /// Bytes of a message that go to [`ReceivedHead`].
-const HEAD_BYTES: usize = 64;
+const HEAD_BYTES: usize = ReceivedHead::LENGTH_MAX;
 
 /// A SEND of which some segments may have arrived.
 #[derive(Debug)]
@@ -26,9 +26,17 @@ pub(super) struct Segment {
     pub(super) invalidated: Option<u32>,
 }
 
+impl Segment {
+    /// Whether it is a message of its own, and all of it head.
+    #[inline]
+    pub(super) fn is_short(&self) -> bool {
+        self.last && self.offset == 0 && self.payload.len() <= HEAD_BYTES
+    }
+}
+
 impl Message {
     pub(super) fn new() -> Self {
-        Self { head: ReceivedHead { bytes: [0; HEAD_BYTES], length: 0 }, data: None }
+        Self { head: ReceivedHead::new(&[]), data: None }
     }
 
     /// The largest buffer that a message of `receive_bytes_max` bytes may need.

@@ -8,6 +8,7 @@ use ringfab_reactor::Strides;
 use super::message::Segment;
 use super::queue_pair::{Core, QueuePair, fault};
 use super::regions::Handle;
+use crate::rdma::{Event, ReceivedHead};
 use crate::stream::{Fault, Place, Shared, TURN_EVENTS, Want};
 
 impl QueuePair {
@@ -56,7 +57,21 @@ impl QueuePair {
     }
 
     /// Takes a segment of a SEND in. Returns whether there was a buffer for it; it waits for one otherwise.
+    #[inline]
     fn take_segment(&mut self, shared: &mut Shared<Self>, staging: &[u8], segment: Segment) -> bool {
+        if segment.is_short() {
+            // A capsule without data: what it is received into is the event.
+            let Segment { payload, invalidated, .. } = segment;
+            shared.counters.received_copied_bytes += payload.len() as u64;
+            let (queue_pair, head) = (self.id(), ReceivedHead::new(&staging[payload]));
+            shared.events.push_back(Event::Received { queue_pair, head, data: None, invalidated });
+            return true;
+        }
+        self.take_long(shared, staging, segment)
+    }
+
+    /// The same for what needs a buffer, or comes in several segments.
+    fn take_long(&mut self, shared: &mut Shared<Self>, staging: &[u8], segment: Segment) -> bool {
         if !self.message.reserve(&segment, &self.attributes.pool, self.attributes.receive_bytes_max) {
             self.paused = Some(segment);
             return false;

@@ -1,6 +1,5 @@
 //! What is sent on a queue pair, and what comes of it.
 
-use ringfab_memory::Lease;
 use ringfab_proto::iwarp::{self as proto, Local, TxSink, WorkKind, WorkRequest, WorkStatus, crc};
 
 use super::capture::Tap;
@@ -68,7 +67,14 @@ impl QueuePair {
             return Err(post_error(error, request));
         }
         let SendRequest { id, work, signaled } = request;
-        self.work.push(Entry { id, signaled, lease: lease_of(work) });
+        let lease = self.work.push(id, signaled);
+        match work {
+            Work::Send { data: None, .. } => {}
+            Work::Send { data: Some(slice), .. } | Work::Write { source: slice, .. } => {
+                *lease = Some(slice.lease);
+            }
+            Work::Read { sink, .. } => *lease = Some(sink.share()),
+        }
         Ok(())
     }
 
@@ -93,17 +99,22 @@ impl QueuePair {
         let Some(engine) = &mut self.engine else { return };
         while let Some(completion) = engine.poll_completion() {
             let Entry { id, signaled, lease } = self.work.pop();
-            let is_read = completion.kind == WorkKind::Read;
-            let sink = lease.filter(|_| is_read).map(|lease| {
+            let sink = lease.filter(|_| completion.kind == WorkKind::Read).map(|lease| {
                 lease.into_unique().expect("no receive into the sink of an ended READ is in flight")
             });
-            let event = match (completion.status, sink) {
-                (WorkStatus::Done, Some(sink)) => Event::Read { queue_pair, id, sink },
-                (WorkStatus::Done, None) if signaled => Event::Sent { queue_pair, id },
-                (WorkStatus::Done, None) => continue,
-                (WorkStatus::Flushed, sink) => Event::Flushed { queue_pair, id, sink },
-            };
-            shared.events.push_back(event);
+            // Each kind is pushed on its own: one value for all of them would be as large as the largest, and moved.
+            match (completion.status, sink) {
+                (WorkStatus::Done, Some(sink)) => {
+                    shared.events.push_back(Event::Read { queue_pair, id, sink });
+                }
+                (WorkStatus::Done, None) if signaled => {
+                    shared.events.push_back(Event::Sent { queue_pair, id });
+                }
+                (WorkStatus::Done, None) => {}
+                (WorkStatus::Flushed, sink) => {
+                    shared.events.push_back(Event::Flushed { queue_pair, id, sink });
+                }
+            }
         }
     }
 }
@@ -141,14 +152,6 @@ fn describe(work: &Work, slot: u32) -> WorkRequest<Handle> {
                 sink: local(0, *length),
             })
         }
-    }
-}
-
-fn lease_of(work: Work) -> Option<Lease> {
-    match work {
-        Work::Send { data, .. } => data.map(|slice| slice.lease),
-        Work::Write { source, .. } => Some(source.lease),
-        Work::Read { sink, .. } => Some(sink.share()),
     }
 }
 
