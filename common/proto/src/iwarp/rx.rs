@@ -41,19 +41,14 @@ pub(crate) struct Untagged {
     pub(crate) mo: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Header {
-    Tagged(Tagged),
-    Untagged(Untagged),
-}
-
 /// What the front of the stream holds.
 #[derive(Clone, Debug)]
 pub(crate) enum Framed {
     /// Not enough to act on: so many bytes, counted from the front, are needed.
     NeedMore(usize),
-    /// A complete FPDU whose CRC is right.
-    Whole { header: Header, payload: Range<usize>, fpdu_len: usize },
+    /// A complete FPDU whose CRC is right. What its ULPDU says is read by who acts on it: a header of one of two kinds would be
+    /// put together here only to be taken apart there.
+    Whole { ulpdu_end: usize, fpdu_len: usize },
     /// The front of a large tagged FPDU.
     Front { header: Tagged, payload: Range<usize>, payload_len: usize, pad: usize },
 }
@@ -75,12 +70,7 @@ pub(crate) fn frame(input: &[u8], crc_used: bool, direct_min: usize) -> Result<F
     if crc_used {
         verify(&crc::of(&input[..body_end]), &input[body_end..fpdu_len])?;
     }
-    let (header, header_len) = parse(&input[FPDU_LENGTH_SIZE..FPDU_LENGTH_SIZE + ulpdu_len])?;
-    Ok(Framed::Whole {
-        header,
-        payload: FPDU_LENGTH_SIZE + header_len..FPDU_LENGTH_SIZE + ulpdu_len,
-        fpdu_len,
-    })
+    Ok(Framed::Whole { ulpdu_end: FPDU_LENGTH_SIZE + ulpdu_len, fpdu_len })
 }
 
 /// Compares a computed CRC with a CRC field.
@@ -105,9 +95,10 @@ fn partial(input: &[u8], ulpdu_len: usize, pad: usize, direct_min: usize) -> Res
     if input.len() < front {
         return Ok(Framed::NeedMore(front));
     }
-    let (Header::Tagged(header), _) = parse(&input[FPDU_LENGTH_SIZE..])? else {
+    if !is_tagged(&input[FPDU_LENGTH_SIZE..])? {
         return Ok(Framed::NeedMore(fpdu_len));
-    };
+    }
+    let header = parse_tagged(&input[FPDU_LENGTH_SIZE..])?;
     Ok(Framed::Front {
         header,
         payload: front..input.len(),
@@ -116,9 +107,9 @@ fn partial(input: &[u8], ulpdu_len: usize, pad: usize, direct_min: usize) -> Res
     })
 }
 
-/// Splits a ULPDU into header and payload.
+/// Which of the two headers a ULPDU begins with, in versions that we know.
 #[inline]
-fn parse(ulpdu: &[u8]) -> Result<(Header, usize), Violation> {
+pub(crate) fn is_tagged(ulpdu: &[u8]) -> Result<bool, Violation> {
     let Some(&[ddp, rdmap]) = ulpdu.first_chunk::<2>() else {
         return Err(Violation::ShortUlpdu { len: ulpdu.len(), need: TaggedHeader::SIZE });
     };
@@ -129,15 +120,12 @@ fn parse(ulpdu: &[u8]) -> Result<(Header, usize), Violation> {
     if rdmap.rv() != RdmapControl::VERSION {
         return Err(Violation::RdmapVersion { version: rdmap.rv() });
     }
-    if ddp.tagged() {
-        Ok((Header::Tagged(parse_tagged(ulpdu)?), TaggedHeader::SIZE))
-    } else {
-        Ok((Header::Untagged(parse_untagged(ulpdu)?), UntaggedHeader::SIZE))
-    }
+    Ok(ddp.tagged())
 }
 
+/// The header of a ULPDU that [`is_tagged`].
 #[inline]
-fn parse_tagged(ulpdu: &[u8]) -> Result<Tagged, Violation> {
+pub(crate) fn parse_tagged(ulpdu: &[u8]) -> Result<Tagged, Violation> {
     let Ok((header, _)) = TaggedHeader::ref_from_prefix(ulpdu) else {
         return Err(Violation::ShortUlpdu { len: ulpdu.len(), need: TaggedHeader::SIZE });
     };
@@ -149,8 +137,9 @@ fn parse_tagged(ulpdu: &[u8]) -> Result<Tagged, Violation> {
     Ok(Tagged { kind, last: header.ddp.last(), stag: header.stag.get(), to: header.to.get() })
 }
 
+/// The header of one that is not.
 #[inline]
-fn parse_untagged(ulpdu: &[u8]) -> Result<Untagged, Violation> {
+pub(crate) fn parse_untagged(ulpdu: &[u8]) -> Result<Untagged, Violation> {
     let Ok((header, _)) = UntaggedHeader::ref_from_prefix(ulpdu) else {
         return Err(Violation::ShortUlpdu { len: ulpdu.len(), need: UntaggedHeader::SIZE });
     };

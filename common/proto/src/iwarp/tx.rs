@@ -1,7 +1,8 @@
 //! From messages to FPDUs.
 
-use ringfab_spec::IntoBytes;
-use ringfab_spec::iwarp::{FPDU_CRC_SIZE, FPDU_LENGTH_SIZE, TaggedHeader, UntaggedHeader, fpdu_padding};
+use ringfab_spec::iwarp::{
+    DdpControl, FPDU_CRC_SIZE, FPDU_LENGTH_SIZE, RdmapControl, TaggedHeader, UntaggedHeader, fpdu_padding,
+};
 
 use super::crc;
 use super::work::Local;
@@ -63,10 +64,8 @@ pub(crate) fn emit_tagged<H: Copy>(
     crc_used: bool,
 ) -> usize {
     let rest = Rest::new(TaggedHeader::SIZE, payload);
-    let mut front = [0; FPDU_LENGTH_SIZE + TaggedHeader::SIZE];
-    front[..FPDU_LENGTH_SIZE].copy_from_slice(&rest.ulpdu_len.to_be_bytes());
-    front[FPDU_LENGTH_SIZE..].copy_from_slice(header.as_bytes());
-    let front = in_register(front);
+    let words = [header.stag.get(), (header.to.get() >> 32) as u32, header.to.get() as u32];
+    let front = front(&rest, header.ddp, header.rdmap, words);
     sink.bytes(&front);
     let crc = crc_used.then(|| crc::update(crc::START, &front));
     rest.emit(sink, crc)
@@ -83,10 +82,9 @@ pub(crate) fn emit_untagged<H: Copy>(
     crc_used: bool,
 ) -> usize {
     let rest = Rest::new(UntaggedHeader::SIZE + inline.len(), payload);
-    let mut front = [0; FPDU_LENGTH_SIZE + UntaggedHeader::SIZE - MO_SIZE];
-    front[..FPDU_LENGTH_SIZE].copy_from_slice(&rest.ulpdu_len.to_be_bytes());
-    front[FPDU_LENGTH_SIZE..].copy_from_slice(&header.as_bytes()[..UntaggedHeader::SIZE - MO_SIZE]);
-    let (front, mo) = (in_register(front), header.mo.get().to_be_bytes());
+    let words = [header.invalidate_stag.get(), header.qn.get(), header.msn.get()];
+    let front = front(&rest, header.ddp, header.rdmap, words);
+    let mo = header.mo.get().to_be_bytes();
     sink.bytes(&front);
     sink.bytes(&mo);
     sink.bytes(inline);
@@ -94,15 +92,20 @@ pub(crate) fn emit_untagged<H: Copy>(
     rest.emit(sink, crc)
 }
 
-/// Size of the last field of [`UntaggedHeader`].
-const MO_SIZE: usize = 4;
-
-/// These bytes as one value. Put together in memory, field by field, they could not be copied from there with one load
-/// before all of the stores are done, which takes longer than everything else about a header.
-#[inline]
-fn in_register(bytes: [u8; 16]) -> [u8; 16] {
-    u128::from_ne_bytes(bytes).to_ne_bytes()
+/// The length of an FPDU and the first 14 bytes of its header, as one value. Put together in memory, field by field, they could
+/// not be copied from there with one load before all of the stores are done, which takes longer than everything else about
+/// a header.
+#[inline(always)]
+fn front<H>(rest: &Rest<H>, ddp: DdpControl, rdmap: RdmapControl, words: [u32; 3]) -> [u8; 16] {
+    let [ddp, rdmap] = [ddp.bits(), rdmap.bits()].map(u32::from);
+    let first = u32::from(rest.ulpdu_len) << 16 | ddp << 8 | rdmap;
+    [first, words[0], words[1], words[2]].into_iter().fold(0, |all, word| all << 32 | u128::from(word)).to_be_bytes()
 }
+
+/// The parts that the two headers have in common are where [`front`] puts them.
+const _: () = assert!(
+    FPDU_LENGTH_SIZE + TaggedHeader::SIZE == 16 && FPDU_LENGTH_SIZE + UntaggedHeader::SIZE == 16 + size_of::<u32>()
+);
 
 /// What follows the bytes that are copied to the front of an FPDU: payload, padding and CRC.
 struct Rest<H> {

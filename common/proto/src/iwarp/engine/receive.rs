@@ -2,13 +2,17 @@
 
 use core::ops::Range;
 
-use ringfab_spec::iwarp::{FPDU_CRC_SIZE, FPDU_LENGTH_SIZE, QueueNumber, RdmapOpcode, TaggedHeader};
+use ringfab_spec::iwarp::{
+    FPDU_CRC_SIZE, FPDU_LENGTH_SIZE, QueueNumber, RdmapOpcode, TaggedHeader, UntaggedHeader,
+};
 
 use super::super::crc;
 use super::super::error::{TerminateReceived, Violation};
 use super::super::inbound::in_sequence;
 use super::super::region::{Placement, RegionTable};
-use super::super::rx::{Framed, Header, Tagged, TaggedKind, Untagged, frame, verify};
+use super::super::rx::{
+    Framed, Tagged, TaggedKind, Untagged, frame, is_tagged, parse_tagged, parse_untagged, verify,
+};
 use super::{Ahead, Engine, Event, Step};
 
 /// A tagged FPDU whose front has been consumed.
@@ -47,11 +51,16 @@ impl<H: Copy> Engine<H> {
     ) -> Result<Progress<H>, Violation> {
         match frame(input, self.config.negotiated.crc, self.config.direct_min)? {
             Framed::NeedMore(want) => Ok(Progress::need(want)),
-            Framed::Whole { header: Header::Tagged(header), payload, fpdu_len } => {
-                self.whole_tagged(header, payload, fpdu_len, regions)
-            }
-            Framed::Whole { header: Header::Untagged(header), payload, fpdu_len } => {
-                self.whole_untagged(header, input, payload, fpdu_len, regions)
+            Framed::Whole { ulpdu_end, fpdu_len } => {
+                let ulpdu = &input[FPDU_LENGTH_SIZE..ulpdu_end];
+                if is_tagged(ulpdu)? {
+                    let payload = FPDU_LENGTH_SIZE + TaggedHeader::SIZE..ulpdu_end;
+                    self.whole_tagged(parse_tagged(ulpdu)?, payload, fpdu_len, regions)
+                } else {
+                    let header = parse_untagged(ulpdu)?;
+                    let payload = FPDU_LENGTH_SIZE + UntaggedHeader::SIZE..ulpdu_end;
+                    self.whole_untagged(header, input, payload, fpdu_len, regions)
+                }
             }
             Framed::Front { header, payload, payload_len, pad } => {
                 self.begin_body(header, &input[..payload.start], payload_len, pad, regions)
@@ -60,7 +69,7 @@ impl<H: Copy> Engine<H> {
     }
 
     /// Where a tagged segment goes; `None` when it is an empty RDMA Write, which must not be checked.
-    #[inline]
+    #[inline(always)]
     fn place(
         &self,
         header: Tagged,
@@ -121,6 +130,7 @@ impl<H: Copy> Engine<H> {
         }
     }
 
+    #[inline(never)]
     fn begin_body(
         &mut self,
         header: Tagged,
