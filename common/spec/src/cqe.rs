@@ -9,7 +9,7 @@ use crate::status::Status;
 wire! {
     /// A completion queue entry; on fabrics, the first and only part of a response capsule.
     #[derive(Copy)]
-    pub struct CompletionEntry[16] {
+    pub struct CompletionEntry[16, align 8] {
         /// Command specific, or the low half of a property's value.
         0 => pub dw0: U32,
         /// Command specific, or the high half of a property's value.

@@ -8,24 +8,37 @@ use zerocopy::little_endian::{U16, U32, U64};
 /// Declares a wire structure whose size and field offsets are asserted by the compiler.
 ///
 /// Size alone is not enough: a structure can have the right size and a field two bytes off.
+///
+/// `align 8` behind the size is for what is moved about for every command: bytes that lie anywhere beside an enumeration's
+/// tag are copied in pieces that do not match those that they were stored in, for which a processor waits.
 macro_rules! wire {
     ($(#[$meta:meta])* pub struct $name:ident[$size:literal] {
+        $($(#[$fmeta:meta])* $offset:literal => $vis:vis $field:ident : $ty:ty,)+
+    }) => {
+        wire! {
+            #[derive(::zerocopy::Unaligned)]
+            $(#[$meta])*
+            pub struct $name[$size, align 1] {
+                $($(#[$fmeta])* $offset => $vis $field: $ty,)+
+            }
+        }
+    };
+    ($(#[$meta:meta])* pub struct $name:ident[$size:literal, align $align:literal] {
         $($(#[$fmeta:meta])* $offset:literal => $vis:vis $field:ident : $ty:ty,)+
     }) => {
         $(#[$meta])*
         #[derive(
             Clone, Debug, PartialEq, Eq,
-            ::zerocopy::FromBytes, ::zerocopy::IntoBytes, ::zerocopy::KnownLayout,
-            ::zerocopy::Immutable, ::zerocopy::Unaligned,
+            ::zerocopy::FromBytes, ::zerocopy::IntoBytes, ::zerocopy::KnownLayout, ::zerocopy::Immutable,
         )]
-        #[repr(C)]
+        #[repr(C, align($align))]
         pub struct $name {
             $($(#[$fmeta])* $vis $field: $ty,)+
         }
 
         const _: () = {
             assert!(core::mem::size_of::<$name>() == $size);
-            assert!(core::mem::align_of::<$name>() == 1);
+            assert!(core::mem::align_of::<$name>() == $align);
             $(assert!(core::mem::offset_of!($name, $field) == $offset);)+
         };
 

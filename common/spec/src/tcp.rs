@@ -182,7 +182,7 @@ wire! {
 wire! {
     /// Header of a command capsule; in-capsule data may follow (section 3.6.2.6).
     #[derive(Copy)]
-    pub struct CapsuleCmd[72] {
+    pub struct CapsuleCmd[72, align 8] {
         /// Common header.
         0 => pub ch: CommonHeader,
         /// The command (CCSQE).
@@ -193,7 +193,7 @@ wire! {
 wire! {
     /// A response capsule (section 3.6.2.7).
     #[derive(Copy)]
-    pub struct CapsuleResp[24] {
+    pub struct CapsuleResp[24, align 8] {
         /// Common header.
         0 => pub ch: CommonHeader,
         /// The completion (RCCQE).

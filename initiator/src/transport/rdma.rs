@@ -31,8 +31,8 @@ pub(crate) struct RdmaQueue {
 pub(crate) fn tell(event: RnicEvent, to: &mut impl Hears) {
     match event {
         RnicEvent::Received { queue_pair, head, data, invalidated } => {
-            let entry = CompletionEntry::ref_from_bytes(head.as_slice()).ok().filter(|_| data.is_none());
-            to.response(Endpoint::Rdma(queue_pair), entry, invalidated);
+            let entry = CompletionEntry::read_from_bytes(head.as_slice()).ok().filter(|_| data.is_none());
+            to.response(Endpoint::Rdma(queue_pair), entry.as_ref(), invalidated);
         }
         RnicEvent::Established { queue_pair, private_data } => {
             let credits = answers::accept_queue_size(&private_data);

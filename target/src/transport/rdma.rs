@@ -15,8 +15,8 @@ use crate::queue::HostMemory;
 pub(crate) fn tell(event: RnicEvent, to: &mut impl Hears) {
     match event {
         RnicEvent::Received { queue_pair, head, data, .. } => {
-            let command = SubmissionEntry::ref_from_bytes(head.as_slice()).ok();
-            to.capsule(Endpoint::Rdma(queue_pair), command, data, true);
+            let command = SubmissionEntry::read_from_bytes(head.as_slice()).ok();
+            to.capsule(Endpoint::Rdma(queue_pair), command.as_ref(), data, true);
         }
         RnicEvent::Sent { queue_pair, id } => to.sent(Endpoint::Rdma(queue_pair), WorkId::from_bits(id)),
         RnicEvent::Read { queue_pair, id, sink } => {
@@ -88,6 +88,8 @@ pub(super) fn answer(
     post(rnic, queue_pair, SendRequest { id, work, signaled: true })
 }
 
+/// In the place where the request is put together, so that its kind is known and none of it is moved.
+#[inline(always)]
 fn post(rnic: &mut Rnic, queue_pair: QueuePairId, request: SendRequest) -> Result<(), Refused> {
     match rnic.post_send(queue_pair, request) {
         Ok(()) => Ok(()),

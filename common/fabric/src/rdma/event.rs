@@ -9,6 +9,7 @@ use ringfab_memory::Buffer;
 
 /// The first bytes of a received message.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(8))]
 pub struct ReceivedHead {
     /// The bytes; only the first `length` count.
     pub bytes: [u8; ReceivedHead::LENGTH_MAX],

@@ -219,7 +219,7 @@ impl Providers {
         self.iwarp.abort(reactor, queue_pair);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn post_send(
         &mut self,
         queue_pair: QueuePairId,

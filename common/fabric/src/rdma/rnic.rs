@@ -252,7 +252,7 @@ impl Rnic {
     ///
     /// # Errors
     /// Gives the request back when the queue is full or has ended.
-    #[inline]
+    #[inline(always)]
     pub fn post_send(&mut self, queue_pair: QueuePairId, request: SendRequest) -> Result<(), PostError> {
         self.providers.post_send(queue_pair, request)
     }

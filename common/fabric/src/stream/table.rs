@@ -111,7 +111,7 @@ impl<P: Protocol> Streams<P> {
     }
 
     /// Gives an established connection something to send with the next [`Streams::flush`]. Another one does not take it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give<T, R>(
         &mut self,
         key: Key,

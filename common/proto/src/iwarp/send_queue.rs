@@ -73,7 +73,7 @@ impl<H: Copy> SendQueue<H> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, work: WorkRequest<H>) -> Result<(), PostError> {
         if self.slots.len() >= self.depth {
             return Err(PostError::Full(self.depth));

@@ -24,7 +24,7 @@ pub use io::{CopyDword12, CopyRange, DsmAttributes, DsmRange, IoFlags};
 wire! {
     /// A submission queue entry; on fabrics, the first part of a command capsule.
     #[derive(Copy)]
-    pub struct SubmissionEntry[64] {
+    pub struct SubmissionEntry[64, align 8] {
         /// Opcode.
         0 => pub opcode: u8,
         /// Fused operation in bits 1:0, PRP or SGL in bits 7:6.

@@ -134,13 +134,13 @@ impl Device {
         self.queue_pairs.abort(reactor, key(queue_pair));
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_send(
         &mut self,
         queue_pair: QueuePairId,
         request: SendRequest,
     ) -> Result<(), PostError> {
-        let posted = self.queue_pairs.give(key(queue_pair), request, QueuePair::post);
+        let posted = self.queue_pairs.give(key(queue_pair), request, |queue_pair, request| queue_pair.post(request));
         posted.unwrap_or_else(|request| Err(PostError::Ended(Box::new(request))))
     }
 

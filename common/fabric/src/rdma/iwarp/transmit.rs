@@ -56,7 +56,7 @@ impl TxSink<Handle> for Sink<'_, '_> {
 
 impl QueuePair {
     /// Takes a work request.
-    #[inline]
+    #[inline(always)]
     pub(super) fn post(&mut self, request: SendRequest) -> Result<(), PostError> {
         let Some(engine) = &mut self.engine else { return Err(PostError::Ended(Box::new(request))) };
         if self.work.is_full() {
@@ -120,7 +120,7 @@ impl QueuePair {
 }
 
 /// A work request in the engine's terms.
-#[inline]
+#[inline(always)]
 fn describe(work: &Work, slot: u32) -> WorkRequest<Handle> {
     let local = |offset: u32, len: u32| Local { handle: Handle::Work(slot), offset: u64::from(offset), len };
     let range = |slice: &Slice| {

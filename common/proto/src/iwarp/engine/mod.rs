@@ -187,7 +187,7 @@ impl<H: Copy> Engine<H> {
     ///
     /// # Errors
     /// The queue is full, reads are not allowed, a range wraps, or the connection has ended.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, wr_id: u64, work: WorkRequest<H>) -> Result<(), PostError> {
         if self.error.is_some() || self.released {
             return Err(PostError::Ended);
