@@ -203,12 +203,13 @@ impl Host {
 
     /// The next event, in order.
     pub fn next_event(&mut self) -> Option<HostEvent> {
-        let event = self.core.events.pop_front();
-        if event.is_none() {
+        // Asked before it is taken, so that an event is not moved past what is done without one.
+        if self.core.events.is_empty() {
             // From here the next ones go to its front again, which is in the cache.
             self.core.events.clear();
+            return None;
         }
-        event
+        self.core.events.pop_front()
     }
 
     /// Hands out what the transports have to say; whether it was anything.

@@ -45,10 +45,7 @@ pub(crate) fn tell(event: TcpEvent, to: &mut impl Hears) {
             to.happened(Endpoint::Tcp(connection), Event::Disconnected(reason));
         }
         // Those are for controllers.
-        TcpEvent::Incoming(_)
-        | TcpEvent::Command { .. }
-        | TcpEvent::Data { .. }
-        | TcpEvent::Sent { .. } => {}
+        TcpEvent::Incoming(_) | TcpEvent::Command { .. } | TcpEvent::Data { .. } | TcpEvent::Sent { .. } => {}
     }
 }
 

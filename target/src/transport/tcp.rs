@@ -19,7 +19,7 @@ pub(crate) fn tell(event: TcpEvent, to: &mut impl Hears) {
             to.fetched(Endpoint::Tcp(connection), WorkId::from_bits(id), sink, intact);
         }
         TcpEvent::Sent { connection, id } => to.sent(Endpoint::Tcp(connection), WorkId::from_bits(id)),
-        TcpEvent::Incoming(incoming) => to.arrived(Arrival::Tcp(incoming)),
+        TcpEvent::Incoming(incoming) => to.arrived(Arrival::Tcp(*incoming)),
         TcpEvent::ConnectFailed { connection, error } => {
             to.gone(Endpoint::Tcp(connection), &error.to_string());
         }

@@ -197,13 +197,14 @@ impl<P: Protocol> Streams<P> {
     /// The next event, in the order of each connection.
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<P::Event> {
-        let event = self.shared.events.pop_front();
-        if event.is_none() {
+        // Asked before it is taken, so that an event is not moved past what is done without one.
+        if self.shared.events.is_empty() {
             // From here the next ones go to its front again, which is in the cache.
             self.shared.events.clear();
             self.streams.reuse();
+            return None;
         }
-        event
+        self.shared.events.pop_front()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -96,7 +96,9 @@ impl Protocol for Connection {
         let Arrival { listener, socket, addresses: (local, peer), unread } = arrival;
         let (agreed, bytes) = (self.engine.agreed()?, unread.to_vec());
         let (header, _) = CapsuleCmd::read_from_prefix(&bytes).ok()?;
-        Some(Event::Incoming(Incoming { listener, local, peer, first: header.sqe, socket, agreed, bytes }))
+        let incoming = Incoming { listener, local, peer, first: header.sqe, socket, agreed, bytes };
+        // Rare, and larger than everything that is not.
+        Some(Event::Incoming(Box::new(incoming)))
     }
 
     #[inline]

@@ -15,7 +15,7 @@ pub use crate::stream::DisconnectReason;
 pub enum Event {
     /// A listener has a connection that wants to send its first command: adopt it with [`super::TcpStack::accept`], on this
     /// or another core. Dropping it closes the connection.
-    Incoming(Incoming),
+    Incoming(Box<Incoming>),
     /// To a controller: a command capsule.
     Command {
         /// On this connection.

@@ -90,8 +90,7 @@ pub(crate) fn emit_untagged<H: Copy>(
     sink.bytes(&front[1]);
     sink.bytes(&mo);
     sink.bytes(inline);
-    let crc = crc_used
-        .then(|| [front.as_flattened(), &mo, inline].into_iter().fold(crc::START, crc::update));
+    let crc = crc_used.then(|| [front.as_flattened(), &mo, inline].into_iter().fold(crc::START, crc::update));
     rest.emit(sink, crc)
 }
 
@@ -108,7 +107,8 @@ fn front<H>(rest: &Rest<H>, ddp: DdpControl, rdmap: RdmapControl, words: [u32; 3
 
 /// The parts that the two headers have in common are where [`front`] puts them.
 const _: () = assert!(
-    FPDU_LENGTH_SIZE + TaggedHeader::SIZE == 16 && FPDU_LENGTH_SIZE + UntaggedHeader::SIZE == 16 + size_of::<u32>()
+    FPDU_LENGTH_SIZE + TaggedHeader::SIZE == 16
+        && FPDU_LENGTH_SIZE + UntaggedHeader::SIZE == 16 + size_of::<u32>()
 );
 
 /// What follows the bytes that are copied to the front of an FPDU: payload, padding and CRC.

@@ -140,7 +140,8 @@ impl Device {
         queue_pair: QueuePairId,
         request: SendRequest,
     ) -> Result<(), PostError> {
-        let posted = self.queue_pairs.give(key(queue_pair), request, |queue_pair, request| queue_pair.post(request));
+        let posted =
+            self.queue_pairs.give(key(queue_pair), request, |queue_pair, request| queue_pair.post(request));
         posted.unwrap_or_else(|request| Err(PostError::Ended(Box::new(request))))
     }
 
