@@ -88,7 +88,6 @@ pub(super) fn answer(
     post(rnic, queue_pair, SendRequest { id, work, signaled: true })
 }
 
-/// In the place where the request is put together, so that its kind is known and none of it is moved.
 #[inline(always)]
 fn post(rnic: &mut Rnic, queue_pair: QueuePairId, request: SendRequest) -> Result<(), Refused> {
     match rnic.post_send(queue_pair, request) {

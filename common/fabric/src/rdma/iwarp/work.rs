@@ -5,7 +5,7 @@ use ringfab_memory::Lease;
 /// The outstanding work requests of a queue pair, in the order of posting, which is also that of completion.
 #[derive(Debug)]
 pub(super) struct WorkTable {
-    /// A ring. They are filled in where they lie: one that were built elsewhere would be moved here.
+    /// A ring. Entries are filled in where they lie: one that was built elsewhere would have to be moved here.
     entries: Box<[Entry]>,
     /// The slot that is filled next, and that of the oldest one.
     next: u32,

@@ -130,6 +130,7 @@ impl<H: Copy> Engine<H> {
         }
     }
 
+    /// A large tagged FPDU has begun.
     #[inline(never)]
     fn begin_body(
         &mut self,
