@@ -36,18 +36,29 @@ RUSTFLAGS="${flags[*]}" CARGO_TARGET_DIR="$build" \
 
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(sed -n '/^\[\[bin\]\]/{n;s/^name = "\(.*\)"/\1/p}' tests/fuzz/Cargo.toml)
-for target in "${targets[@]}"; do
-    corpus="$build/corpus/$target"
-    found="$build/found/$target/"
+
+# run_target TARGET: says what it did, or what it found. What is right leaves a file that says so.
+run_target() {
+    local target=$1 corpus="$build/corpus/$1" found="$build/found/$1/" log="$build/$1.log" seeds=()
     mkdir -p "$corpus" "$found"
-    seeds=()
-    [ -d "tests/fuzz/seeds/$target" ] && seeds=("tests/fuzz/seeds/$target")
-    say "$target, $seconds s"
-    log="$build/$target.log"
+    [ ! -d "tests/fuzz/seeds/$target" ] || seeds=("tests/fuzz/seeds/$target")
     if ! "$build/$triple/release/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
         -len_control=0 -max_len=8192 -dict=tests/fuzz/words.dict -artifact_prefix="$found" "$corpus" "${seeds[@]}" >"$log" 2>&1; then
         tail -n 40 "$log" >&2
         fail "$target found something: see $found"
     fi
-    grep -E 'number_of_executed_units|new_units_added' "$log" | sed 's/^stat::/    /'
+    say "$target, $seconds s:" "$(sed -nE 's/^stat::(number_of_executed_units|new_units_added): *//p' "$log" | paste -sd ' ')" \
+        "(inputs, and new ones among them)"
+    touch "$build/$target.passed"
+}
+
+# A target has one thread: as many at once as there are processors.
+for target in "${targets[@]}"; do
+    rm -f "$build/$target.passed"
+    [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n || true
+    run_target "$target" &
+done
+wait
+for target in "${targets[@]}"; do
+    [ -e "$build/$target.passed" ] || fail "the fuzz target $target"
 done
