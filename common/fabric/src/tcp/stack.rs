@@ -133,7 +133,7 @@ impl TcpStack {
     ///
     /// # Errors
     /// When the connection has ended.
-    #[inline]
+    #[inline(always)]
     pub fn submit(
         &mut self,
         connection: ConnectionId,
@@ -164,7 +164,7 @@ impl TcpStack {
     ///
     /// # Errors
     /// When the connection has ended.
-    #[inline]
+    #[inline(always)]
     pub fn send_data(
         &mut self,
         connection: ConnectionId,
@@ -183,7 +183,7 @@ impl TcpStack {
     ///
     /// # Errors
     /// When the connection has ended.
-    #[inline]
+    #[inline(always)]
     pub fn respond(&mut self, connection: ConnectionId, cqe: CompletionEntry, id: u64) -> Result<(), Ended> {
         self.give(connection, |connection| {
             connection.engine.respond(cqe, id);
@@ -229,7 +229,8 @@ impl TcpStack {
         }
     }
 
-    #[inline]
+    /// Inlined into who gives, with all that it does, so that what is given is put together where it stays.
+    #[inline(always)]
     fn give(
         &mut self,
         connection: ConnectionId,

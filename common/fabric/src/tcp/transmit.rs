@@ -50,6 +50,7 @@ impl TxSink<Lease> for Gather<'_> {
 }
 
 impl Connection {
+    #[inline(always)]
     pub(super) fn submit(&mut self, sqe: SubmissionEntry, data: SubmitData) -> Result<(), Ended> {
         let data = match data {
             SubmitData::None => CommandData::None,
@@ -71,6 +72,7 @@ impl Connection {
     }
 }
 
+#[inline]
 pub(super) fn source(slice: Slice) -> Source<Lease> {
     let Slice { lease, offset, length } = slice;
     assert!(offset as usize + length as usize <= lease.len(), "a slice lies within its lease");

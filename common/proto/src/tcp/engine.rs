@@ -236,12 +236,14 @@ impl<H: Clone> Engine<H> {
 
     /// Sends data of a command, in the order of their offsets. With `last` they are the end; with `success`, which asks for
     /// `last`, no response follows (only for queues without flow control), and the number is reported when it was sent.
+    #[inline(always)]
     pub fn send_data(&mut self, cid: u16, offset: u32, source: Source<H>, last: bool, success: Option<u64>) {
         assert!(last || success.is_none(), "success is said with the last data");
         self.outbox.push(Pdu::C2hData { cid, offset, source, last, success });
     }
 
     /// Answers a command; the number is reported when it was sent.
+    #[inline(always)]
     pub fn respond(&mut self, cqe: CompletionEntry, id: u64) {
         self.outbox.push(Pdu::Response { cqe, id });
     }
@@ -250,6 +252,7 @@ impl<H: Clone> Engine<H> {
     ///
     /// # Errors
     /// It was not taken.
+    #[inline(always)]
     pub fn submit(&mut self, sqe: SubmissionEntry, data: CommandData<H>) -> Result<(), SubmitError> {
         let Role::Host { commands, .. } = &mut self.role else { return Err(SubmitError::Ended) };
         if self.ended {

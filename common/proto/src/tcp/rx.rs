@@ -141,8 +141,13 @@ impl Receiver {
         let Ok((common, _)) = CommonHeader::read_from_prefix(input) else {
             return Ok((0, Framed::NeedMore));
         };
-        self.remember(&input[..CommonHeader::SIZE]);
-        let shape = self.shape(&common)?;
+        let shape = match self.shape(&common) {
+            Ok(shape) => shape,
+            Err(violation) => {
+                self.remember(&input[..CommonHeader::SIZE]);
+                return Err(violation);
+            }
+        };
         if input.len() < shape.front {
             return Ok((0, Framed::NeedMore));
         }
@@ -157,9 +162,18 @@ impl Receiver {
         Ok((shape.front, Framed::Header { header: 0..shape.hlen, data_bytes: shape.data }))
     }
 
+    /// Keeps a header that a termination request may have to quote.
+    #[inline]
     fn remember(&mut self, header: &[u8]) {
         self.quoted = header.len().min(self.quote.len());
-        self.quote[..self.quoted].copy_from_slice(&header[..self.quoted]);
+        // Those of data and of commands as copies of a known length: every PDU comes by here.
+        if let Ok(header) = <&[u8; DataHeader::SIZE]>::try_from(header) {
+            self.quote[..DataHeader::SIZE].copy_from_slice(header);
+        } else if let Ok(header) = <&[u8; CapsuleCmd::SIZE]>::try_from(header) {
+            self.quote[..CapsuleCmd::SIZE].copy_from_slice(header);
+        } else {
+            self.quote[..self.quoted].copy_from_slice(&header[..self.quoted]);
+        }
     }
 
     /// Checks everything in a common header.

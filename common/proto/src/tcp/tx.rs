@@ -130,7 +130,7 @@ impl<H> Outbox<H> {
         self.first = Some(pdu.to_vec());
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, pdu: Pdu<H>) {
         if self.pushed.now_in_earnest() {
             self.make_room();
