@@ -7,13 +7,14 @@ use super::{DisconnectReason, ListenerId, QueuePairId};
 use bytes::Bytes;
 use ringfab_memory::Buffer;
 
-/// The first bytes of a received message.
+/// The first bytes of a received message. Aligned, so that an event with them inside is moved in the words that it was stored
+/// in.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(8))]
 pub struct ReceivedHead {
     /// The bytes; only the first `length` count.
     pub bytes: [u8; ReceivedHead::LENGTH_MAX],
-    /// At most 64.
+    /// At most [`ReceivedHead::LENGTH_MAX`].
     pub length: u8,
 }
 

@@ -264,6 +264,26 @@ pub(crate) fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn a_short_message_in_segments_is_one_message_and_counts_as_copied() {
+    let mut pair = pair();
+    let stream = stranger(&pair);
+    let (mut stream, _) = accepted(&mut pair, stream);
+    let segment = |control: u8, offset: u32, payload: &[u8]| {
+        let numbers = [0, 0, 1, offset].map(u32::to_be_bytes).concat();
+        fpdu(&[&[control, 0x43], numbers.as_slice(), payload].concat())
+    };
+    let segments = [segment(0x01, 0, b"one "), segment(0x01, 4, b"short "), segment(0x41, 10, b"message")];
+    stream.write_all(&segments.concat()).expect("written");
+    assert_eq!(pair.received(End::Target).head.as_slice(), b"one short message");
+    assert_eq!(pair.target.rnic.counters().copied_bytes.received, 17);
+    // And in one segment.
+    let whole = [&[0x41, 0x43], [0, 0, 2, 0].map(u32::to_be_bytes).concat().as_slice(), b"another"].concat();
+    stream.write_all(&fpdu(&whole)).expect("written");
+    assert_eq!(pair.received(End::Target).head.as_slice(), b"another");
+    assert_eq!(pair.target.rnic.counters().copied_bytes.received, 17 + 7);
+}
+
+#[test]
 fn what_trickles_in_behind_much_else_is_not_moved_again_and_again() {
     let mut pair = pair();
     let stream = stranger(&pair);

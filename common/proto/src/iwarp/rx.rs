@@ -95,12 +95,11 @@ fn partial(input: &[u8], ulpdu_len: usize, pad: usize, direct_min: usize) -> Res
     if input.len() < front {
         return Ok(Framed::NeedMore(front));
     }
-    if !is_tagged(&input[FPDU_LENGTH_SIZE..])? {
-        return Ok(Framed::NeedMore(fpdu_len));
-    }
-    let header = parse_tagged(&input[FPDU_LENGTH_SIZE..])?;
+    let ulpdu = &input[FPDU_LENGTH_SIZE..];
+    // For the versions: that it is tagged was seen above.
+    is_tagged(ulpdu)?;
     Ok(Framed::Front {
-        header,
+        header: parse_tagged(ulpdu)?,
         payload: front..input.len(),
         payload_len: ulpdu_len - TaggedHeader::SIZE,
         pad,

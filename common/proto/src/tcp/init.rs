@@ -94,6 +94,9 @@ fn check_version(pfv: u16) -> Result<(), Violation> {
     if pfv == PFV { Ok(()) } else { Err(Violation::unsupported(field::PFV, "an unknown PDU format version")) }
 }
 
+/// The largest alignment of data, in bytes.
+pub(super) const ALIGNMENT_MAX: usize = (PDA_MAX as usize + 1) * 4;
+
 /// An alignment in bytes, of the field that counts dwords from zero.
 fn alignment(pda_z: u8) -> Result<usize, Violation> {
     if pda_z > PDA_MAX {

@@ -8,6 +8,7 @@ use ringfab_spec::tcp::{
 };
 use ringfab_spec::{CompletionEntry, IntoBytes, SubmissionEntry};
 
+use super::init::ALIGNMENT_MAX;
 use crate::crc;
 use crate::first_uses::FirstUses;
 
@@ -15,11 +16,12 @@ use crate::first_uses::FirstUses;
 /// termination request with all that it quotes.
 pub const HEAD_BYTES_MAX: usize = TermReq::SIZE + TERM_DATA_BYTES_MAX;
 
-const _: () =
-    assert!(HEAD_BYTES_MAX >= 128 + DIGEST_SIZE && HEAD_BYTES_MAX >= CapsuleCmd::SIZE + 2 * DIGEST_SIZE);
+const _: () = assert!(
+    HEAD_BYTES_MAX >= ALIGNMENT_MAX + DIGEST_SIZE && HEAD_BYTES_MAX >= CapsuleCmd::SIZE + 2 * DIGEST_SIZE
+);
 
-/// What lies between a header and its data is zero, and shorter than the largest alignment.
-const PADDING: [u8; 128] = [0; 128];
+/// What lies between a header and its data is zero, and shorter than the alignment.
+const PADDING: [u8; ALIGNMENT_MAX] = [0; ALIGNMENT_MAX];
 
 /// The most data that we put into one PDU, whatever the peer would take: between two PDUs others get their turn.
 const DATA_BYTES_MAX: u32 = 1 << 20;

@@ -121,6 +121,19 @@ fn versions_other_than_one() {
 }
 
 #[test]
+fn a_version_other_than_one_before_the_payload_has_come() {
+    for (at, mask, version, code) in [
+        (0, 0x03, 0x02, TerminateCode::DDP_TAGGED_INVALID_VERSION),
+        (1, 0xc0, 0x80, TerminateCode::RDMAP_INVALID_VERSION),
+    ] {
+        let mut v = victim();
+        let mut ulpdu = tagged(0, true, v.writable, 0x1000, &[7; 4096]);
+        ulpdu[at] = ulpdu[at] & !mask | version;
+        refused_bytes(&mut v.host, &fpdu(&ulpdu)[..16], code, LENGTH_AND_DDP);
+    }
+}
+
+#[test]
 fn opcodes_that_are_reserved_or_on_the_wrong_queue() {
     let code = TerminateCode::RDMAP_UNEXPECTED_OPCODE;
     for opcode in [0, 1, 2, 7, 8, 15] {

@@ -9,7 +9,7 @@ use super::sys::{self, DeviceLimits, Piece, ReceiveChain, Region, Rights, Shared
 use crate::rdma::{ProtectionDomain, ReceivedHead};
 
 /// The first part of a message, which goes into the event.
-const HEAD_BYTES: usize = 64;
+const HEAD_BYTES: usize = ReceivedHead::LENGTH_MAX;
 
 /// The most receives that queue pairs of one domain share.
 const RECEIVES_MAX: u32 = 4096;
