@@ -58,6 +58,16 @@ fn target_turn(core: &mut Core) {
     core.turn(Wait::No).expect("a turn of the target");
 }
 
+/// The same at the other end: so many new commands, a turn, and what it brought. Returns how many commands are done.
+#[inline(never)]
+fn host_turn(pair: &mut Pair, commands: usize) -> usize {
+    for _ in 0..commands {
+        pair.submit();
+    }
+    pair.host.turn(Wait::No).expect("a turn of the host");
+    pair.finish()
+}
+
 impl Pair {
     fn new(transport: &str, kind: &str, depth: usize) -> Self {
         let world = World::new(1);
@@ -112,7 +122,8 @@ impl Pair {
 
     fn attach(&mut self) {
         loop {
-            self.turn();
+            self.host.turn(Wait::No).expect("a turn of the host");
+            self.go_on();
             match self.host.next_event() {
                 Some(HostEvent::Ready { .. }) => return,
                 Some(event) => panic!("{event:?}"),
@@ -121,9 +132,8 @@ impl Pair {
         }
     }
 
-    /// One turn of each end, and time passes.
-    fn turn(&mut self) {
-        self.host.turn(Wait::No).expect("a turn of the host");
+    /// A turn of the target, and time passes.
+    fn go_on(&mut self) {
         target_turn(&mut self.core);
         if !self.world.has_ready() {
             self.world.advance();
@@ -134,21 +144,26 @@ impl Pair {
     fn run(&mut self, count: usize, depth: usize) -> usize {
         let (mut submitted, mut done, mut turns) = (0, 0, 0);
         while done < count {
-            while submitted < count && submitted - done < depth {
-                self.submit();
-                submitted += 1;
-            }
-            self.turn();
+            let more = (count - submitted).min(depth - (submitted - done));
+            done += host_turn(self, more);
+            submitted += more;
+            self.go_on();
             turns += 1;
-            while let Some(event) = self.host.next_event() {
-                let HostEvent::IoDone(finished) = event else { panic!("{event:?}") };
-                finished.result.expect("it worked");
-                self.buffers.extend(finished.buffer);
-                self.sources.extend(finished.source);
-                done += 1;
-            }
         }
         turns
+    }
+
+    /// Takes what is done. Returns how many commands.
+    fn finish(&mut self) -> usize {
+        let mut done = 0;
+        while let Some(event) = self.host.next_event() {
+            let HostEvent::IoDone(finished) = event else { panic!("{event:?}") };
+            finished.result.expect("it worked");
+            self.buffers.extend(finished.buffer);
+            self.sources.extend(finished.source);
+            done += 1;
+        }
+        done
     }
 
     fn submit(&mut self) {

@@ -1,6 +1,8 @@
 //! Many small and large pieces for one send.
 
 use std::fmt;
+use std::ptr::NonNull;
+use std::slice;
 
 use ringfab_memory::Lease;
 
@@ -8,28 +10,19 @@ use ringfab_memory::Lease;
 /// It is boxed, moves into the reactor while it is in flight and comes back when every byte was taken by the
 /// kernel or the socket failed. Nothing is allocated after construction.
 pub struct SendBatch {
-    head: Box<[u8]>,
+    /// What is copied. A raw pointer, since `vectors` points there, too, while more is copied behind it.
+    head: NonNull<[u8]>,
     head_used: usize,
-    pieces: Vec<Piece>,
-    bytes: usize,
-    pub(crate) sent: usize,
-    pub(crate) vectors: Vec<libc::iovec>,
-    pub(crate) message: libc::msghdr,
-}
-
-enum Piece {
-    /// A range of the head.
-    Head { start: u32, length: u32 },
-    /// A range of a lease.
-    Payload { lease: Lease, offset: u32, length: u32 },
-}
-
-impl Piece {
-    /// Its first byte in the head or the lease, and how many there are.
-    fn range(&self) -> (usize, usize) {
-        let (Self::Head { start, length } | Self::Payload { offset: start, length, .. }) = self;
-        (*start as usize, *length as usize)
-    }
+    /// Where the piece of the head begins that is not among `vectors` yet, because more may be copied behind it.
+    head_open: usize,
+    /// Where the pieces are; those from `unsent_first` on are not sent.
+    vectors: Vec<libc::iovec>,
+    unsent_first: usize,
+    /// What keeps payloads in place, and their bytes.
+    leases: Vec<Lease>,
+    payload_bytes: usize,
+    sent: usize,
+    message: libc::msghdr,
 }
 
 impl SendBatch {
@@ -42,12 +35,14 @@ impl SendBatch {
         // SAFETY: the all-zero bit pattern is a valid, empty `msghdr`.
         let message = unsafe { std::mem::zeroed() };
         Box::new(Self {
-            head: vec![0; head_bytes].into_boxed_slice(),
+            head: NonNull::from(Box::leak(vec![0; head_bytes].into_boxed_slice())),
             head_used: 0,
-            pieces: Vec::with_capacity(pieces_max),
-            bytes: 0,
-            sent: 0,
+            head_open: 0,
             vectors: Vec::with_capacity(pieces_max),
+            unsent_first: 0,
+            leases: Vec::with_capacity(pieces_max),
+            payload_bytes: 0,
+            sent: 0,
             message,
         })
     }
@@ -55,45 +50,62 @@ impl SendBatch {
     /// Whether `head_bytes` more copied bytes and `pieces` more pieces fit. Adjacent copied bytes are one piece.
     #[inline]
     pub fn has_room(&self, head_bytes: usize, pieces: usize) -> bool {
-        self.head.len() - self.head_used >= head_bytes && self.pieces.capacity() - self.pieces.len() >= pieces
+        let pieces = pieces + usize::from(self.head_open < self.head_used);
+        self.head.len() - self.head_used >= head_bytes
+            && self.vectors.capacity() - self.vectors.len() >= pieces
     }
 
     /// Copies `bytes` to the end. Without room (see [`SendBatch::has_room`]) it panics.
-    #[inline]
+    #[inline(always)]
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         self.push_with(bytes.len(), |room| room.copy_from_slice(bytes));
     }
 
     /// Appends `length` bytes that `write` fills in. Without room it panics.
-    #[inline]
+    #[inline(always)]
     pub fn push_with(&mut self, length: usize, write: impl FnOnce(&mut [u8])) {
-        let start = self.head_used;
-        write(&mut self.head[start..start + length]);
+        assert!(length <= self.head.len() - self.head_used, "no room for what is copied");
+        // SAFETY: the range lies within the head, as was just seen.
+        let start = unsafe { self.head.cast::<u8>().add(self.head_used) };
+        // SAFETY: the head is ours and initialized, and nobody reads or writes what lies behind the part that is in use.
+        write(unsafe { slice::from_raw_parts_mut(start.as_ptr(), length) });
         self.head_used += length;
-        self.bytes += length;
-        if let Some(Piece::Head { start: first, length: so_far }) = self.pieces.last_mut()
-            && *first as usize + *so_far as usize == start
-        {
-            *so_far += length as u32;
-            return;
-        }
-        assert!(self.pieces.len() < self.pieces.capacity(), "no room for another piece");
-        self.pieces.push(Piece::Head { start: start as u32, length: length as u32 });
     }
 
     /// Appends a range of `lease` by reference. Without room, or for a range beyond its end, it panics.
     #[inline]
-    pub fn push_lease(&mut self, lease: &Lease, offset: usize, length: usize) {
-        lease.io_pointer(offset, length);
-        assert!(self.pieces.len() < self.pieces.capacity(), "no room for another piece");
-        self.bytes += length;
-        let (offset, length) = (offset as u32, length as u32);
-        self.pieces.push(Piece::Payload { lease: lease.clone(), offset, length });
+    pub fn push_lease(&mut self, lease: Lease, offset: usize, length: usize) {
+        let start = lease.io_pointer(offset, length);
+        if length > 0 {
+            self.close_head();
+            self.push_vector(start, length);
+            self.payload_bytes += length;
+            self.leases.push(lease);
+        }
+    }
+
+    /// What was copied last is a piece, and what is copied next another one.
+    #[inline]
+    fn close_head(&mut self) {
+        let length = self.head_used - self.head_open;
+        if length > 0 {
+            // SAFETY: it begins within the head.
+            let start = unsafe { self.head.cast::<u8>().add(self.head_open) };
+            self.push_vector(start.as_ptr(), length);
+            self.head_open = self.head_used;
+        }
+    }
+
+    #[inline]
+    fn push_vector(&mut self, start: *mut u8, length: usize) {
+        assert!(self.vectors.len() < self.vectors.capacity(), "no room for another piece");
+        self.vectors.push(libc::iovec { iov_base: start.cast(), iov_len: length });
     }
 
     /// Bytes in the batch.
+    #[inline]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.head_used + self.payload_bytes
     }
 
     /// Those of them that were copied into it.
@@ -103,68 +115,85 @@ impl SendBatch {
 
     /// Whether nothing was pushed since the last [`SendBatch::clear`].
     pub fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.bytes() == 0
     }
 
     /// Empties the batch and lets go of its leases.
     pub fn clear(&mut self) {
-        self.pieces.clear();
         self.vectors.clear();
-        (self.head_used, self.bytes, self.sent) = (0, 0, 0);
+        self.leases.clear();
+        (self.head_used, self.head_open, self.payload_bytes) = (0, 0, 0);
+        (self.unsent_first, self.sent) = (0, 0);
+    }
+
+    /// Bytes that were not sent.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.bytes() - self.sent
+    }
+
+    /// Ends what is pushed: from here it is sent.
+    pub(crate) fn seal(&mut self) {
+        self.close_head();
+    }
+
+    /// Where they are, once it is sealed.
+    pub(crate) fn unsent(&self) -> &[libc::iovec] {
+        &self.vectors[self.unsent_first..]
+    }
+
+    /// Counts the next `count` bytes as sent.
+    pub(crate) fn advance(&mut self, count: usize) {
+        assert!(count <= self.unsent_bytes(), "no more is sent than there is");
+        self.sent += count;
+        if self.unsent_bytes() == 0 {
+            self.unsent_first = self.vectors.len();
+            return;
+        }
+        let mut count = count;
+        for vector in &mut self.vectors[self.unsent_first..] {
+            if count < vector.iov_len {
+                // SAFETY: `count` is less than the length of the piece that the vector points at.
+                vector.iov_base = unsafe { vector.iov_base.byte_add(count) };
+                vector.iov_len -= count;
+                return;
+            }
+            count -= vector.iov_len;
+            self.unsent_first += 1;
+        }
     }
 
     /// Appends the next `length` bytes that were not sent to `target`, for the simulated backend.
     pub(crate) fn copy_unsent(&self, length: usize, target: &mut Vec<u8>) {
-        let (mut skip, end) = (self.sent, target.len() + length);
-        for piece in &self.pieces {
-            let (start, bytes) = piece.range();
-            let wanted = bytes.saturating_sub(skip).min(end - target.len());
-            let range = start + skip..start + skip + wanted;
-            match piece {
-                _ if wanted == 0 => {}
-                Piece::Head { .. } => target.extend_from_slice(&self.head[range]),
-                Piece::Payload { lease, .. } => {
-                    lease.with_bytes(range, |bytes| target.extend_from_slice(bytes));
-                }
-            }
-            skip = skip.saturating_sub(bytes);
+        let end = target.len() + length;
+        for vector in self.unsent() {
+            let wanted = vector.iov_len.min(end - target.len());
+            // SAFETY: the vector is a piece of the head, or of memory that its lease keeps; nobody writes to what is leased.
+            target.extend_from_slice(unsafe { slice::from_raw_parts(vector.iov_base.cast(), wanted) });
         }
     }
 
     /// Points the message header at everything not yet sent and returns it. The caller keeps `self` in place,
     /// on the heap, until the kernel is done.
     pub(crate) fn prepare(&mut self) -> *mut libc::msghdr {
-        self.vectors.clear();
-        let mut skip = self.sent;
-        for piece in &self.pieces {
-            let (base, length) = match piece {
-                Piece::Head { start, length } => {
-                    let (start, length) = (*start as usize, *length as usize);
-                    (self.head[start..start + length].as_mut_ptr(), length)
-                }
-                Piece::Payload { lease, offset, length } => {
-                    (lease.io_pointer(*offset as usize, *length as usize), *length as usize)
-                }
-            };
-            let skipped = skip.min(length);
-            skip -= skipped;
-            if skipped < length {
-                // SAFETY: `skipped` is less than the length of the piece that `base` points at.
-                let rest = unsafe { base.add(skipped) };
-                self.vectors.push(libc::iovec { iov_base: rest.cast(), iov_len: length - skipped });
-            }
-        }
-        self.message.msg_iov = self.vectors.as_mut_ptr();
-        self.message.msg_iovlen = self.vectors.len();
+        let unsent = &mut self.vectors[self.unsent_first..];
+        self.message.msg_iov = unsent.as_mut_ptr();
+        self.message.msg_iovlen = unsent.len();
         &raw mut self.message
+    }
+}
+
+impl Drop for SendBatch {
+    fn drop(&mut self) {
+        // SAFETY: it came from a box, and nothing points there any more.
+        drop(unsafe { Box::from_raw(self.head.as_ptr()) });
     }
 }
 
 impl fmt::Debug for SendBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendBatch")
-            .field("bytes", &self.bytes)
-            .field("pieces", &self.pieces.len())
+            .field("bytes", &self.bytes())
+            .field("pieces", &self.vectors.len())
             .field("sent", &self.sent)
             .finish_non_exhaustive()
     }

@@ -184,7 +184,8 @@ impl Reactor {
     }
 
     /// Sends the whole batch. One send per socket may be in flight: the next waits for its completion.
-    pub fn send(&mut self, socket: SocketId, batch: Box<SendBatch>, token: Token) {
+    pub fn send(&mut self, socket: SocketId, mut batch: Box<SendBatch>, token: Token) {
+        batch.seal();
         dispatch!(mut self.send(socket, batch, token));
     }
 

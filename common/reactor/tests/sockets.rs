@@ -30,7 +30,7 @@ fn thousands_of_pieces_of_random_sizes_arrive_unchanged_and_in_order() {
             let start = random.below(buffer.len());
             let length = buffer.len() - start;
             pattern(&mut buffer[start..], *written);
-            batch.push_lease(&buffer.share(), start, length);
+            batch.push_lease(buffer.share(), start, length);
             *written += length;
             pieces += 2;
         }
@@ -169,7 +169,7 @@ fn a_send_to_a_slow_reader_completes_only_when_everything_was_taken() {
     for index in 0..8 {
         let mut buffer = pool.take(1 << 20).expect("buffer");
         pattern(&mut buffer, index << 20);
-        batch.push_lease(&buffer.share(), 0, 1 << 20);
+        batch.push_lease(buffer.share(), 0, 1 << 20);
     }
     reactor.send(socket, batch, token(2));
     // The end of the stream waits for the send in flight.
@@ -186,7 +186,7 @@ fn closing_with_operations_in_flight_gives_everything_back() {
     let pool = pool(1 << 20, 9);
     let mut batch = SendBatch::new(0, 8);
     for _ in 0..8 {
-        batch.push_lease(&pool.take(1 << 20).expect("buffer").share(), 0, 1 << 20);
+        batch.push_lease(pool.take(1 << 20).expect("buffer").share(), 0, 1 << 20);
     }
     let mut operation = ReceiveOp::new(64);
     operation.aim(Some((pool.take(4096).expect("buffer").share(), 0, 4096)), 0, 64);

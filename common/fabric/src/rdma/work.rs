@@ -86,6 +86,14 @@ pub struct Slice {
     pub length: u32,
 }
 
+impl Slice {
+    /// The first byte behind the range.
+    #[inline]
+    pub(crate) fn end(&self) -> usize {
+        self.offset as usize + self.length as usize
+    }
+}
+
 /// What a send-queue work request does.
 #[derive(Debug)]
 pub enum Work {

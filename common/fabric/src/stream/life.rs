@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_reactor::{
-    DetachedSocket, ListenerId, Reactor, ReceiveOp, SocketId, SocketOptions, Time, TimerId,
+    DetachedSocket, ListenerId, Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId,
 };
 
 use super::listener::Origin;
@@ -58,6 +58,8 @@ pub(crate) struct Stream<P> {
     pub(super) connecting: bool,
     pub(super) receiving: bool,
     pub(super) sending: bool,
+    /// What was given since the last send, as far as the protocol has gathered it at once.
+    pub(super) batch: Option<Box<SendBatch>>,
     /// What the protocol shall be told when the batch in flight was sent.
     pub(super) transmitted: usize,
     /// Whether it is on the list of those that may have something to send.
@@ -90,6 +92,7 @@ impl<P: Protocol> Stream<P> {
             connecting: false,
             receiving: false,
             sending: false,
+            batch: None,
             transmitted: 0,
             dirty: false,
             paused: false,

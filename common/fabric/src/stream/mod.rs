@@ -106,20 +106,14 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
         None
     }
 
-    /// Whether there is something to send.
+    /// Whether there is something to send, be it gathered already.
     fn wants_transmit(&self) -> bool;
 
-    /// Gathers what is to be sent, until there is no more, no more room, or about `budget` bytes. Returns what
-    /// [`Protocol::transmitted`] shall be told.
-    fn transmit(
-        &mut self,
-        shared: &mut Shared<Self>,
-        reactor: &Reactor,
-        gather: &mut Gather<'_>,
-        budget: usize,
-    ) -> usize;
+    /// Gathers what is to be sent, until there is no more or no more room, behind what was gathered as it was given. Returns
+    /// what [`Protocol::transmitted`] shall be told of all of it.
+    fn transmit(&mut self, shared: &mut Shared<Self>, reactor: &Reactor, gather: &mut Gather<'_>) -> usize;
 
-    /// What was gathered last has been sent.
+    /// What was gathered up to the last [`Protocol::transmit`] has been sent.
     fn transmitted(&mut self, shared: &mut Shared<Self>, bytes: usize);
 
     /// What gathering found to be wrong.

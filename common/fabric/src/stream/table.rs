@@ -9,7 +9,7 @@ use ringfab_reactor::{Completion, DetachedSocket, ListenerId, Payload, Reactor, 
 use super::life::{Phase, Stream};
 use super::listener::{Accepted, Listen, Listeners};
 use super::shared::Counters;
-use super::{Protocol, Shared, StreamConfig, kind};
+use super::{Gather, Protocol, Shared, StreamConfig, kind};
 use crate::table::{Key, Table};
 
 /// A socket that came from a listener, with nothing in flight.
@@ -110,19 +110,12 @@ impl<P: Protocol> Streams<P> {
         self.streams.get_mut(key).map(|stream| &mut **stream)
     }
 
-    /// Gives an established connection something to send with the next [`Streams::flush`]. Another one does not take it.
-    #[inline(always)]
-    pub(crate) fn give<T, R>(
-        &mut self,
-        key: Key,
-        thing: T,
-        take: impl FnOnce(&mut P, T) -> R,
-    ) -> Result<R, T> {
-        let found = self.streams.get_mut(key).filter(|stream| stream.phase == Phase::Established);
-        let Some(stream) = found else { return Err(thing) };
-        let result = take(&mut stream.protocol, thing);
-        stream.mark_dirty(&mut self.shared);
-        Ok(result)
+    /// An established connection, to be given something to send with the next [`Streams::flush`], and where it may gather that
+    /// at once. No function is passed in here, since what is given would be moved into it.
+    #[inline]
+    pub(crate) fn giving(&mut self, key: Key) -> Option<(&mut P, Gather<'_>)> {
+        let stream = self.streams.get_mut(key).filter(|stream| stream.phase == Phase::Established)?;
+        Some(stream.giving(&mut self.shared))
     }
 
     /// Sends what was given.

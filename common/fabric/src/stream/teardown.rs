@@ -215,6 +215,9 @@ impl<P: Protocol> Stream<P> {
         if let Some(receive) = self.receive.take() {
             shared.give_receive(receive);
         }
+        if let Some(batch) = self.batch.take() {
+            shared.give_batch(batch);
+        }
         self.protocol.finish(shared, reactor, end);
     }
 

@@ -27,18 +27,18 @@ impl Gather<'_> {
     /// Whether there is room for a message: a payload, and so many bytes around it.
     #[inline]
     pub(crate) fn fits(&self, head_bytes: usize) -> bool {
-        self.0.has_room(head_bytes + COPY_BYTES_MAX, MESSAGE_PIECES_MAX)
+        self.0.bytes() < BATCH_BYTES && self.0.has_room(head_bytes + COPY_BYTES_MAX, MESSAGE_PIECES_MAX)
     }
 
     /// Copies a header or a trailer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.0.push_bytes(bytes);
     }
 
     /// Takes a payload from where it lies, or a copy of a small one.
     #[inline]
-    pub(crate) fn push_lease(&mut self, lease: &Lease, offset: usize, length: usize) {
+    pub(crate) fn push_lease(&mut self, lease: Lease, offset: usize, length: usize) {
         if length <= COPY_BYTES_MAX {
             self.0.push_with(length, |room| lease.read_at(offset, room));
         } else {
@@ -48,6 +48,17 @@ impl Gather<'_> {
 }
 
 impl<P: Protocol> Stream<P> {
+    /// The protocol, which is about to be given something, and the batch that is sent next.
+    #[inline]
+    pub(super) fn giving(&mut self, shared: &mut Shared<P>) -> (&mut P, Gather<'_>) {
+        if !self.dirty && !self.sending {
+            self.dirty = true;
+            shared.dirty.push_back(self.key);
+        }
+        let batch = self.batch.get_or_insert_with(|| shared.take_batch());
+        (&mut self.protocol, Gather(batch))
+    }
+
     /// Puts the stream on the list that the next flush visits, if a flush could do something for it.
     #[inline]
     pub(super) fn mark_dirty(&mut self, shared: &mut Shared<P>) {
@@ -65,9 +76,8 @@ impl<P: Protocol> Stream<P> {
         if self.sending || self.send_failed.is_some() || !self.protocol.wants_transmit() {
             return;
         }
-        let mut batch = shared.take_batch();
-        let gather = &mut Gather(&mut batch);
-        self.transmitted = self.protocol.transmit(shared, reactor, gather, BATCH_BYTES);
+        let mut batch = self.batch.take().unwrap_or_else(|| shared.take_batch());
+        self.transmitted = self.protocol.transmit(shared, reactor, &mut Gather(&mut batch));
         if batch.is_empty() {
             shared.give_batch(batch);
         } else {

@@ -125,14 +125,8 @@ impl Protocol for Connection {
     }
 
     #[inline]
-    fn transmit(
-        &mut self,
-        _: &mut Shared<Self>,
-        _: &Reactor,
-        gather: &mut Gather<'_>,
-        budget: usize,
-    ) -> usize {
-        self.engine.transmit(gather, budget)
+    fn transmit(&mut self, _: &mut Shared<Self>, _: &Reactor, gather: &mut Gather<'_>) -> usize {
+        self.engine.transmit(gather)
     }
 
     #[inline]

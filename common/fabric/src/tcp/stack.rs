@@ -236,8 +236,10 @@ impl TcpStack {
         connection: ConnectionId,
         act: impl FnOnce(&mut Connection) -> Result<(), Ended>,
     ) -> Result<(), Ended> {
-        let given = self.streams.give(connection.into(), act, |connection, act| act(connection));
-        given.unwrap_or(Err(Ended))
+        match self.streams.giving(connection.into()) {
+            Some((connection, _)) => act(connection),
+            None => Err(Ended),
+        }
     }
 }
 

@@ -39,7 +39,7 @@ impl TxSink<Lease> for Gather<'_> {
 
     #[inline]
     fn payload(&mut self, lease: &Lease, offset: u32, length: u32) {
-        self.push_lease(lease, offset as usize, length as usize);
+        self.push_lease(lease.clone(), offset as usize, length as usize);
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use ringfab_spec::iwarp::{self, QueueNumber, RdmapOpcode, TaggedHeader, Untagged
 
 use super::mpa::ReadyToReceive;
 use super::tx::{TxSink, emit_tagged, emit_untagged, segment_len};
-use super::work::{Local, ReadRequest, SendRequest, WriteRequest};
+use super::work::{Local, ReadRequest, SendNow, WriteRequest};
 
 /// What the emitting side needs to know about the connection.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ impl Wire {
         u32::from(self.ulpdu_len_max) - TaggedHeader::SIZE as u32
     }
 
-    fn untagged_payload_max(self) -> u32 {
+    pub(crate) fn untagged_payload_max(self) -> u32 {
         u32::from(self.ulpdu_len_max) - UntaggedHeader::SIZE as u32
     }
 }
@@ -51,6 +51,12 @@ struct Segment {
     last: bool,
 }
 
+impl Segment {
+    fn whole(len: u64) -> Self {
+        Self { start: 0, len, last: true }
+    }
+}
+
 impl Default for Emitter {
     fn default() -> Self {
         Self { emitted: 0, send_msn: 1, read_msn: 1 }
@@ -64,12 +70,32 @@ impl Emitter {
         &mut self,
         sink: &mut impl TxSink<H>,
         wire: Wire,
-        send: &SendRequest<H>,
+        send: &SendNow<'_, H>,
     ) -> Emitted {
-        let inline = send.inline.as_slice();
-        let inline_len = inline.len() as u64;
-        let len = inline_len + send.payload.as_ref().map_or(0, |local| u64::from(local.len));
-        let segment = self.next_segment(len, wire.untagged_payload_max());
+        let segment = self.next_segment(send.message_len(), wire.untagged_payload_max());
+        self.send_segment(sink, wire, send, segment)
+    }
+
+    /// Emits a Send that one segment carries, while no other message is at hand.
+    #[inline(always)]
+    pub(crate) fn send_whole<H: Copy>(
+        &mut self,
+        sink: &mut impl TxSink<H>,
+        wire: Wire,
+        send: &SendNow<'_, H>,
+    ) -> Emitted {
+        self.send_segment(sink, wire, send, Segment::whole(send.message_len()))
+    }
+
+    #[inline(always)]
+    fn send_segment<H: Copy>(
+        &mut self,
+        sink: &mut impl TxSink<H>,
+        wire: Wire,
+        send: &SendNow<'_, H>,
+        segment: Segment,
+    ) -> Emitted {
+        let (inline, inline_len) = (send.inline, send.inline.len() as u64);
         let (opcode, mo) = (send_opcode(send), low_word(segment.start));
         let header = UntaggedHeader::new(opcode, segment.last, QueueNumber::SEND, self.send_msn, mo);
         let header = header.with_invalidate_stag(send.invalidate.unwrap_or(0));
@@ -91,11 +117,17 @@ impl Emitter {
         write: &WriteRequest<H>,
     ) -> Emitted {
         let segment = self.next_segment(u64::from(write.payload.len), wire.tagged_payload_max());
-        let to = write.to.wrapping_add(segment.start);
-        let header = TaggedHeader::new(RdmapOpcode::RDMA_WRITE, segment.last, write.stag, to);
-        let payload = slice(write.payload, segment.start, low_word(segment.len));
-        let fpdu_len = emit_tagged(sink, &header, Some(payload), wire.crc_used);
-        Emitted { fpdu_len, last: segment.last }
+        write_segment(sink, wire, write, segment)
+    }
+
+    /// Emits an RDMA Write that one segment carries, while no other message is at hand.
+    #[inline(always)]
+    pub(crate) fn write_whole<H: Copy>(
+        sink: &mut impl TxSink<H>,
+        wire: Wire,
+        write: &WriteRequest<H>,
+    ) -> Emitted {
+        write_segment(sink, wire, write, Segment::whole(u64::from(write.payload.len)))
     }
 
     /// Emits a Read Request.
@@ -159,7 +191,21 @@ impl Emitter {
     }
 }
 
-fn send_opcode<H>(send: &SendRequest<H>) -> RdmapOpcode {
+#[inline(always)]
+fn write_segment<H: Copy>(
+    sink: &mut impl TxSink<H>,
+    wire: Wire,
+    write: &WriteRequest<H>,
+    segment: Segment,
+) -> Emitted {
+    let to = write.to.wrapping_add(segment.start);
+    let header = TaggedHeader::new(RdmapOpcode::RDMA_WRITE, segment.last, write.stag, to);
+    let payload = slice(write.payload, segment.start, low_word(segment.len));
+    let fpdu_len = emit_tagged(sink, &header, Some(payload), wire.crc_used);
+    Emitted { fpdu_len, last: segment.last }
+}
+
+fn send_opcode<H>(send: &SendNow<'_, H>) -> RdmapOpcode {
     match (send.solicited, send.invalidate.is_some()) {
         (false, false) => RdmapOpcode::SEND,
         (false, true) => RdmapOpcode::SEND_INVALIDATE,

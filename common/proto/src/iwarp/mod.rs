@@ -40,7 +40,7 @@
 //! let inline = Inline::new(b"capsule");
 //! one.post(1, WorkRequest::Send(SendRequest { inline, payload: None, invalidate: None, solicited: false }))?;
 //! let mut wire = Wire(Vec::new());
-//! let emitted = one.transmit(&regions, &mut wire, usize::MAX);
+//! let emitted = one.transmit(&regions, &mut wire);
 //! one.transmitted(emitted);
 //! assert_eq!(one.poll_completion().map(|done| done.wr_id), Some(1));
 //!
@@ -77,6 +77,6 @@ pub use ringfab_spec::iwarp::{RdmapOpcode, TerminateCode};
 pub use rx::FPDU_LEN_MAX;
 pub use tx::{TxSink, ULPDU_LEN_MAX};
 pub use work::{
-    Completion, Inline, Local, PostError, ReadRequest, RecvFull, SendRequest, WorkKind, WorkRequest,
+    Completion, Inline, Local, PostError, ReadRequest, RecvFull, SendNow, SendRequest, WorkKind, WorkRequest,
     WorkStatus, WriteRequest,
 };

@@ -16,7 +16,7 @@ use super::mpa::ReadyToReceive;
 use super::region::Placement;
 use super::rx::Tagged;
 use super::tx::TxSink;
-use super::work::{Completion, Local, PostError, WorkRequest, WorkStatus};
+use super::work::{Completion, Local, PostError, SendNow, WorkKind, WorkRequest, WorkStatus, WriteRequest};
 use crate::first_uses::FirstUses;
 
 #[derive(Debug)]
@@ -45,6 +45,8 @@ struct Slot<H> {
 #[derive(Clone, Copy, Debug)]
 enum Work<H> {
     Posted(WorkRequest<H>),
+    /// A Send or a Write that was emitted as it was posted.
+    Now(WorkKind, Option<Local<H>>),
     /// The engine's own first message in peer-to-peer mode, of which the owner hears nothing.
     Ready(ReadyToReceive),
 }
@@ -84,12 +86,60 @@ impl<H: Copy> SendQueue<H> {
         if !ranges_fit(&work) {
             return Err(PostError::Range);
         }
+        self.push(Slot { wr_id, work: Work::Posted(work), state: State::Waiting });
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn push(&mut self, slot: Slot<H>) {
         if self.posted.now_in_earnest() {
             // One more for the ready-to-receive message.
             self.slots.reserve_exact(self.depth + 1 - self.slots.len());
         }
-        self.slots.push_back(Slot { wr_id, work: Work::Posted(work), state: State::Waiting });
-        Ok(())
+        self.slots.push_back(slot);
+    }
+
+    /// Whether what is posted now may be emitted at once: there is room for it, and nothing waits before it.
+    #[inline]
+    pub(crate) fn is_clear(&self) -> bool {
+        self.slots.len() < self.depth && place(self.first_seq, self.emit_seq) == Some(self.slots.len())
+    }
+
+    /// Posts a Send and emits it, at stream position `position`. Returns the length of its only FPDU in bytes. Call only when
+    /// [`Self::is_clear`].
+    #[inline(always)]
+    pub(crate) fn send_now(
+        &mut self,
+        wr_id: u64,
+        send: &SendNow<'_, H>,
+        sink: &mut impl TxSink<H>,
+        wire: Wire,
+        position: u64,
+    ) -> usize {
+        let Emitted { fpdu_len, .. } = self.emitter.send_whole(sink, wire, send);
+        self.emitted_now(wr_id, Work::Now(WorkKind::Send, send.payload), position + fpdu_len as u64);
+        fpdu_len
+    }
+
+    /// The same for a Write.
+    #[inline(always)]
+    pub(crate) fn write_now(
+        &mut self,
+        wr_id: u64,
+        write: &WriteRequest<H>,
+        sink: &mut impl TxSink<H>,
+        wire: Wire,
+        position: u64,
+    ) -> usize {
+        let Emitted { fpdu_len, .. } = Emitter::write_whole(sink, wire, write);
+        self.emitted_now(wr_id, Work::Now(WorkKind::Write, Some(write.payload)), position + fpdu_len as u64);
+        fpdu_len
+    }
+
+    #[inline(always)]
+    fn emitted_now(&mut self, wr_id: u64, work: Work<H>, end: u64) {
+        self.push(Slot { wr_id, work, state: State::Emitted(end) });
+        self.emit_seq += 1;
     }
 
     /// Appends a message of the engine's own, which completes in silence.
@@ -124,10 +174,11 @@ impl<H: Copy> SendQueue<H> {
         let place = place(self.first_seq, seq);
         let Some(slot) = place.and_then(|place| self.slots.get_mut(place)) else { return 0 };
         let Emitted { fpdu_len, last } = match &slot.work {
-            Work::Posted(WorkRequest::Send(send)) => emitter.send(sink, wire, send),
+            Work::Posted(WorkRequest::Send(send)) => emitter.send(sink, wire, &send.borrowed()),
             Work::Posted(WorkRequest::Write(write)) => emitter.write(sink, wire, write),
             Work::Posted(WorkRequest::Read(read)) => emitter.read(sink, wire, read),
             Work::Ready(ready) => emitter.ready(sink, wire, *ready),
+            Work::Now(..) => return 0,
         };
         if last {
             self.emit_seq += 1;
@@ -190,21 +241,28 @@ impl<H: Copy> SendQueue<H> {
     #[inline]
     pub(crate) fn pop_completion(&mut self, transmitted: u64, flush: bool) -> Option<Completion<H>> {
         loop {
-            let status = match self.slots.front()?.state {
+            // Looked at where it lies: it is larger than its completion.
+            let slot = self.slots.front()?;
+            let status = match slot.state {
                 State::Emitted(position) if position <= transmitted => WorkStatus::Done,
                 State::Read => WorkStatus::Done,
                 _ if flush => WorkStatus::Flushed,
                 _ => return None,
             };
-            let slot = self.slots.pop_front()?;
+            let wr_id = slot.wr_id;
+            let work = match &slot.work {
+                Work::Posted(work) => Some((work.kind(), work.local())),
+                Work::Now(kind, local) => Some((*kind, *local)),
+                Work::Ready(_) => None,
+            };
+            self.slots.pop_front();
             self.first_seq += 1;
             if self.slots.is_empty() {
                 // From here the next ones go to its front again, which is in the cache.
                 self.slots.clear();
             }
-            if let Work::Posted(work) = slot.work {
-                let (kind, local) = (work.kind(), work.local());
-                return Some(Completion { wr_id: slot.wr_id, kind, local, status });
+            if let Some((kind, local)) = work {
+                return Some(Completion { wr_id, kind, local, status });
             }
         }
     }
@@ -218,7 +276,7 @@ impl<H: Copy> SendQueue<H> {
                 local: Some(read.sink),
             }),
             Work::Ready(_) => Some(Sink { stag: 0, to: 0, len: 0, local: None }),
-            Work::Posted(_) => None,
+            Work::Posted(_) | Work::Now(..) => None,
         }
     }
 

@@ -119,7 +119,7 @@ struct Rest<H> {
 
 impl<H: Copy> Rest<H> {
     /// Behind `front_len` bytes of the ULPDU. The whole fits its length field.
-    #[inline]
+    #[inline(always)]
     fn new(front_len: usize, payload: Option<Local<H>>) -> Self {
         let payload = payload.filter(|local| local.len > 0);
         let len = front_len + payload.map_or(0, |local| local.len as usize);
@@ -128,12 +128,12 @@ impl<H: Copy> Rest<H> {
     }
 
     /// Emits it and returns the length of the FPDU. `crc` is the register after the front, if the connection uses CRCs.
-    #[inline]
+    #[inline(always)]
     fn emit(self, sink: &mut impl TxSink<H>, mut crc: Option<u32>) -> usize {
         if let Some(local) = self.payload {
             let len = local.len as usize;
-            sink.payload(local.handle, local.offset, len);
             crc = crc.map(|state| sink.crc(local.handle, local.offset, len, state));
+            sink.payload(local.handle, local.offset, len);
         }
         let pad = fpdu_padding(self.ulpdu_len);
         if pad > 0 {

@@ -63,6 +63,35 @@ pub struct SendRequest<H> {
     pub solicited: bool,
 }
 
+/// The same, with inline bytes that are not copied before the message is emitted.
+#[derive(Clone, Copy, Debug)]
+pub struct SendNow<'a, H> {
+    /// The first bytes of the message, no more than [`Inline::LEN_MAX`].
+    pub inline: &'a [u8],
+    /// The rest of the message.
+    pub payload: Option<Local<H>>,
+    /// The peer's STag to invalidate.
+    pub invalidate: Option<u32>,
+    /// Whether the peer should raise a solicited event.
+    pub solicited: bool,
+}
+
+impl<H: Copy> SendNow<'_, H> {
+    /// The length of the message in bytes.
+    #[inline]
+    pub(crate) fn message_len(&self) -> u64 {
+        self.inline.len() as u64 + self.payload.map_or(0, |local| u64::from(local.len))
+    }
+}
+
+impl<H: Copy> SendRequest<H> {
+    #[inline]
+    pub(crate) fn borrowed(&self) -> SendNow<'_, H> {
+        let &Self { ref inline, payload, invalidate, solicited } = self;
+        SendNow { inline: inline.as_slice(), payload, invalidate, solicited }
+    }
+}
+
 /// An RDMA Write (RFC 5040, section 5.1).
 #[derive(Clone, Copy, Debug)]
 pub struct WriteRequest<H> {

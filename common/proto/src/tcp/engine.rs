@@ -270,9 +270,9 @@ impl<H: Clone> Engine<H> {
         !self.outbox.is_empty()
     }
 
-    /// Emits PDUs until there are none, the sink is full, or so many bytes were emitted. Returns how many.
-    pub fn transmit(&mut self, sink: &mut impl TxSink<H>, budget: usize) -> usize {
-        let bytes = self.outbox.transmit(sink, budget);
+    /// Emits PDUs until there are none or the sink is full. Returns how many bytes.
+    pub fn transmit(&mut self, sink: &mut impl TxSink<H>) -> usize {
+        let bytes = self.outbox.transmit(sink);
         while let Some(cid) = self.outbox.served.pop_front() {
             if let Role::Host { commands, .. } = &mut self.role {
                 commands.served(cid);

@@ -166,10 +166,10 @@ impl<H> Outbox<H> {
         self.emitted.drain(..)
     }
 
-    /// Emits PDUs until there are none, the sink is full, or so many bytes were emitted.
-    pub(super) fn transmit(&mut self, sink: &mut impl TxSink<H>, budget: usize) -> usize {
+    /// Emits PDUs until there are none or the sink is full.
+    pub(super) fn transmit(&mut self, sink: &mut impl TxSink<H>) -> usize {
         let mut bytes = 0;
-        while bytes < budget && sink.has_room() {
+        while sink.has_room() {
             if let Some(first) = self.first.take() {
                 sink.bytes(&first);
                 bytes += first.len();

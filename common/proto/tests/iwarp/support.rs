@@ -86,8 +86,8 @@ impl Host {
 
     /// Everything that can be emitted within `budget`, and then transmitted at once.
     pub(crate) fn emit(&mut self, budget: usize) -> Vec<u8> {
-        let mut sink = Wire { bytes: Vec::new(), memory: &self.memory };
-        let emitted = self.engine.transmit(&self.regions, &mut sink, budget);
+        let mut sink = Wire { bytes: Vec::new(), memory: &self.memory, budget };
+        let emitted = self.engine.transmit(&self.regions, &mut sink);
         let bytes = sink.bytes;
         assert_eq!(bytes.len(), emitted, "the engine counts what it emits");
         self.engine.transmitted(emitted);
@@ -181,6 +181,8 @@ fn put(memory: &mut [Vec<u8>], to: Placement<usize>, bytes: &[u8]) {
 struct Wire<'a> {
     bytes: Vec<u8>,
     memory: &'a [Vec<u8>],
+    /// With so many bytes, or more, it is full.
+    budget: usize,
 }
 
 impl Wire<'_> {
@@ -191,6 +193,10 @@ impl Wire<'_> {
 }
 
 impl TxSink<usize> for Wire<'_> {
+    fn has_room(&self) -> bool {
+        self.bytes.len() < self.budget
+    }
+
     fn bytes(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }

@@ -82,7 +82,7 @@ impl End {
     pub(crate) fn output(&mut self) -> Vec<u8> {
         let mut wire = Wire { bytes: Vec::new(), memory: &self.memory };
         while self.engine.wants_transmit() {
-            self.engine.transmit(&mut wire, usize::MAX);
+            self.engine.transmit(&mut wire);
         }
         wire.bytes
     }

@@ -50,7 +50,7 @@ impl Ring {
         let Held::Send(batch) = &mut operation.held else { return None };
         let socket = self.descriptors.fd(operation.descriptor)?;
         let (fd, message) = (socket.as_raw_fd(), batch.prepare());
-        let sent = if let [range] = batch.vectors[..] {
+        let sent = if let [range] = batch.unsent() {
             // SAFETY: the range is memory that the batch owns or has a lease of, which lives beyond this call.
             unsafe { libc::send(fd, range.iov_base, range.iov_len, FLAGS) }
         } else {

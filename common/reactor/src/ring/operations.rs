@@ -173,7 +173,7 @@ fn receive_entry(fd: types::Fd, receive: &mut ReceiveOp, poll_first: bool) -> sq
 fn send_entry(fd: types::Fd, batch: &mut SendBatch) -> squeue::Entry {
     let message = batch.prepare();
     let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-    if let [piece] = batch.vectors[..] {
+    if let [piece] = batch.unsent() {
         let length = u32::try_from(piece.iov_len).unwrap_or(i32::MAX as u32);
         return opcode::Send::new(fd, piece.iov_base.cast(), length).flags(flags).build();
     }

@@ -132,13 +132,12 @@ impl Ring {
 
 /// A send goes on until every byte was taken or the socket failed.
 pub(super) fn send_progress(batch: &mut SendBatch, result: Result<u32, i32>, ending: bool) -> Progress {
-    let rest = batch.bytes() - batch.sent;
     match result {
-        Ok(0) if rest > 0 => Progress::Done(Err(libc::EPIPE)),
+        Ok(0) if batch.unsent_bytes() > 0 => Progress::Done(Err(libc::EPIPE)),
         Ok(taken) => {
-            batch.sent += taken as usize;
-            if batch.sent >= batch.bytes() {
-                return Progress::Done(Ok(batch.sent as u32));
+            batch.advance(taken as usize);
+            if batch.unsent_bytes() == 0 {
+                return Progress::Done(Ok(batch.bytes() as u32));
             }
             if ending { Progress::Done(Err(libc::ECANCELED)) } else { Progress::Continue }
         }

@@ -154,7 +154,7 @@ impl State {
         let waiting = peer.arrived.len() + peer.wire.bytes;
         let end = &mut connection.ends[key.side];
         let (batch, _) = end.sending.as_mut()?;
-        let left = batch.bytes() - batch.sent;
+        let left = batch.unsent_bytes();
         let faults = self.net.faults(hosts[0], hosts[1]);
         let room = faults.buffer_bytes.saturating_sub(waiting).min(left);
         let chunk_max = faults.chunk_max.max(1);
@@ -171,9 +171,9 @@ impl State {
         let (batch, token) = end.sending.as_mut()?;
         let mut bytes = Vec::new();
         batch.copy_unsent(length, &mut bytes);
-        batch.sent += length;
+        batch.advance(length);
         let token = *token;
-        if batch.sent == batch.bytes() {
+        if batch.unsent_bytes() == 0 {
             let (batch, _) = end.sending.take()?;
             let Owner::Socket(port, _) = end.owner else { unreachable!("only sockets send") };
             let sent = batch.bytes() as u32;

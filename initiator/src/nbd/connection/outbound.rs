@@ -87,13 +87,13 @@ impl Connection {
         } else if first {
             batch.push_bytes(&simple_reply(None, request.cookie));
         }
-        self.push_data(batch, &lease, bytes);
+        self.push_data(batch, lease, bytes);
         if last {
             self.requests.remove(slot);
         }
     }
 
-    fn push_data(&mut self, batch: &mut SendBatch, lease: &Lease, bytes: u32) {
+    fn push_data(&mut self, batch: &mut SendBatch, lease: Lease, bytes: u32) {
         batch.push_lease(lease, 0, bytes as usize);
         if bytes <= SMALL_BYTES {
             self.batch_small += 1;

@@ -129,13 +129,7 @@ impl Protocol for Arrival {
         matches!(self, Self::Rejection(Some(_)))
     }
 
-    fn transmit(
-        &mut self,
-        _: &mut Shared<Self>,
-        _: &Reactor,
-        gather: &mut Gather<'_>,
-        _budget: usize,
-    ) -> usize {
+    fn transmit(&mut self, _: &mut Shared<Self>, _: &Reactor, gather: &mut Gather<'_>) -> usize {
         if let Self::Rejection(refusal) = self
             && let Some(frame) = refusal.take()
         {

@@ -140,9 +140,10 @@ impl Device {
         queue_pair: QueuePairId,
         request: SendRequest,
     ) -> Result<(), PostError> {
-        let posted =
-            self.queue_pairs.give(key(queue_pair), request, |queue_pair, request| queue_pair.post(request));
-        posted.unwrap_or_else(|request| Err(PostError::Ended(Box::new(request))))
+        match self.queue_pairs.giving(key(queue_pair)) {
+            Some((queue_pair, mut gather)) => queue_pair.post(&mut gather, request),
+            None => Err(PostError::Ended(Box::new(request))),
+        }
     }
 
     #[inline]

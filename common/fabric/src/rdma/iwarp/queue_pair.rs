@@ -268,14 +268,8 @@ impl Protocol for QueuePair {
     }
 
     #[inline]
-    fn transmit(
-        &mut self,
-        shared: &mut Shared<Self>,
-        reactor: &Reactor,
-        gather: &mut Gather<'_>,
-        budget: usize,
-    ) -> usize {
-        let bytes = self.emit(&shared.core, gather, budget);
+    fn transmit(&mut self, shared: &mut Shared<Self>, reactor: &Reactor, gather: &mut Gather<'_>) -> usize {
+        let bytes = self.emit(&shared.core, gather);
         self.flush_tap(&mut shared.core, reactor);
         bytes
     }

@@ -1,6 +1,9 @@
 //! What is sent on a queue pair, and what comes of it.
 
-use ringfab_proto::iwarp::{self as proto, Local, TxSink, WorkKind, WorkRequest, WorkStatus, crc};
+use ringfab_memory::Lease;
+use ringfab_proto::iwarp::{
+    self as proto, Engine, Local, SendNow, TxSink, WorkKind, WorkRequest, WorkStatus, crc,
+};
 
 use super::capture::Tap;
 use super::queue_pair::{Core, QueuePair};
@@ -41,7 +44,7 @@ impl TxSink<Handle> for Sink<'_, '_> {
     #[inline]
     fn payload(&mut self, handle: Handle, offset: u64, len: usize) {
         let (lease, start) = self.memory.resolve(self.work, handle, offset).expect(RESOLVED);
-        self.gather.push_lease(lease, start, len);
+        self.gather.push_lease(lease.clone(), start, len);
         if let Some(tap) = &mut self.tap {
             lease.with_bytes(start..start + len, |bytes| tap.sent(bytes));
         }
@@ -54,14 +57,54 @@ impl TxSink<Handle> for Sink<'_, '_> {
     }
 }
 
-impl QueuePair {
-    /// Takes a work request. This and all on the way here is inlined into who posts: there the kind of work is known, so that
-    /// none of it is moved.
+/// Takes what is emitted as it is posted.
+struct SinkNow<'a, 'b> {
+    gather: &'a mut Gather<'b>,
+    /// The memory behind the payload, which goes into the batch.
+    lease: Option<Lease>,
+    tap: Option<&'a mut Tap>,
+}
+
+impl TxSink<Handle> for SinkNow<'_, '_> {
     #[inline(always)]
-    pub(super) fn post(&mut self, request: SendRequest) -> Result<(), PostError> {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.gather.push(bytes);
+        if let Some(tap) = &mut self.tap {
+            tap.sent(bytes);
+        }
+    }
+
+    #[inline(always)]
+    fn payload(&mut self, _: Handle, offset: u64, len: usize) {
+        let (lease, start) = (self.lease.take().expect(POSTED), offset as usize);
+        if let Some(tap) = &mut self.tap {
+            lease.with_bytes(start..start + len, |bytes| tap.sent(bytes));
+        }
+        self.gather.push_lease(lease, start, len);
+    }
+
+    #[inline]
+    fn crc(&mut self, _: Handle, offset: u64, len: usize, state: u32) -> u32 {
+        let (lease, start) = (self.lease.as_ref().expect(POSTED), offset as usize);
+        lease.with_bytes(start..start + len, |bytes| crc::update(state, bytes))
+    }
+}
+
+/// What is emitted as it is posted has one payload at most.
+const POSTED: &str = "the memory of what is posted comes with it";
+
+impl QueuePair {
+    /// Takes a work request, and gathers its message at once if it can be next. This and all on the way here is inlined into
+    /// who posts: there the kind of work is known, so that none of it is moved.
+    #[inline(always)]
+    pub(super) fn post(&mut self, gather: &mut Gather<'_>, request: SendRequest) -> Result<(), PostError> {
         let Some(engine) = &mut self.engine else { return Err(PostError::Ended(Box::new(request))) };
         if self.work.is_full() {
             return Err(PostError::Full(Box::new(request)));
+        }
+        if gather.fits(FPDU_HEAD_BYTES_MAX) && goes_now(engine, &request.work) {
+            self.post_now(gather, request);
+            return Ok(());
         }
         let work = describe(&request.work, self.work.slot_next());
         if let Err(error) = engine.post(request.id, work) {
@@ -79,13 +122,41 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Takes a work request of which [`goes_now`] holds, and gathers its message.
+    #[inline(always)]
+    fn post_now(&mut self, gather: &mut Gather<'_>, request: SendRequest) {
+        let Some(engine) = &mut self.engine else { return };
+        let SendRequest { id, work, signaled } = request;
+        let handle = Handle::Work(self.work.slot_next());
+        let local = |slice: &Slice| {
+            assert!(slice.end() <= slice.lease.len(), "a slice lies within its lease");
+            Local { handle, offset: u64::from(slice.offset), len: slice.length }
+        };
+        let tap = self.tap.as_deref_mut();
+        match work {
+            Work::Send { head, data, invalidate, solicited } => {
+                let payload = data.as_ref().map(local);
+                let send = SendNow { inline: head.as_slice(), payload, invalidate, solicited };
+                let lease = data.map(|slice| slice.lease);
+                engine.send_now(id, &send, &mut SinkNow { gather, lease, tap });
+            }
+            Work::Write { source, remote_key, remote_address } => {
+                let payload = local(&source);
+                let write = proto::WriteRequest { stag: remote_key, to: remote_address, payload };
+                engine.write_now(id, &write, &mut SinkNow { gather, lease: Some(source.lease), tap });
+            }
+            Work::Read { .. } => unreachable!("a READ waits for its turn"),
+        }
+        self.work.push(id, signaled);
+    }
+
     /// Gathers what there is to send; returns how many bytes are the engine's.
     #[inline]
-    pub(super) fn emit(&mut self, core: &Core, gather: &mut Gather<'_>, budget: usize) -> usize {
+    pub(super) fn emit(&mut self, core: &Core, gather: &mut Gather<'_>) -> usize {
         let tap = self.tap.as_deref_mut();
         let mut sink = Sink { gather, work: &self.work, memory: &core.regions.memory, tap };
         if let Some(engine) = &mut self.engine {
-            return engine.transmit(&core.regions.table, &mut sink, budget);
+            return engine.transmit(&core.regions.table, &mut sink);
         }
         if let Some(frame) = self.opening.as_mut().and_then(|opening| opening.take_frame()) {
             sink.bytes(&frame);
@@ -120,13 +191,25 @@ impl QueuePair {
     }
 }
 
+/// Whether the engine emits it as it is posted. The memory of a READ is not sent: it stays with the work request.
+#[inline(always)]
+fn goes_now(engine: &Engine<Handle>, work: &Work) -> bool {
+    match work {
+        Work::Send { head, data, .. } => {
+            let data_len = data.as_ref().map_or(0, |slice| slice.length);
+            engine.sends_now(head.as_slice().len() as u64 + u64::from(data_len))
+        }
+        Work::Write { source, remote_address, .. } => engine.writes_now(*remote_address, source.length),
+        Work::Read { .. } => false,
+    }
+}
+
 /// A work request in the engine's terms.
 #[inline(always)]
 fn describe(work: &Work, slot: u32) -> WorkRequest<Handle> {
     let local = |offset: u32, len: u32| Local { handle: Handle::Work(slot), offset: u64::from(offset), len };
     let range = |slice: &Slice| {
-        let end = slice.offset as usize + slice.length as usize;
-        assert!(end <= slice.lease.len(), "a slice lies within its lease");
+        assert!(slice.end() <= slice.lease.len(), "a slice lies within its lease");
         local(slice.offset, slice.length)
     };
     match work {

@@ -5,7 +5,7 @@ use ringfab_spec::iwarp::{RdmapOpcode, TaggedHeader};
 use super::super::messages::Wire;
 use super::super::region::{Access, RegionTable};
 use super::super::tx::{TxSink, emit_tagged, segment_len};
-use super::super::work::Local;
+use super::super::work::{Local, SendNow, WriteRequest};
 use super::Engine;
 
 /// What may be emitted next. Messages alternate, segments of two messages never mix.
@@ -13,6 +13,55 @@ use super::Engine;
 pub(super) enum Source {
     Work,
     Response,
+}
+
+/// Posting and emitting in one step. What is posted to a queue pair with nothing to emit goes to the sink of the next
+/// [`Engine::transmit`] without being described, stored and looked up.
+impl<H: Copy> Engine<H> {
+    /// Whether a Send of `len` bytes posted now may be emitted at once, by [`Self::send_now`]: it takes one FPDU, and nothing
+    /// comes before it.
+    #[must_use]
+    #[inline(always)]
+    pub fn sends_now(&self, len: u64) -> bool {
+        self.is_clear() && len <= u64::from(self.wire().untagged_payload_max())
+    }
+
+    /// Whether an RDMA Write of `len` bytes to `to` posted now may be emitted at once, by [`Self::write_now`].
+    #[must_use]
+    #[inline(always)]
+    pub fn writes_now(&self, to: u64, len: u32) -> bool {
+        self.is_clear() && len <= self.wire().tagged_payload_max() && to.checked_add(u64::from(len)).is_some()
+    }
+
+    fn is_clear(&self) -> bool {
+        let open = self.error.is_none() && !self.released && !self.awaiting_first;
+        open && self.responses.is_empty() && self.send_queue.is_clear()
+    }
+
+    /// Posts a Send and emits its FPDU to the sink of the next [`Self::transmit`]. Call only when [`Self::sends_now`] and
+    /// the sink has room. The payload's range must not wrap.
+    #[inline(always)]
+    pub fn send_now(&mut self, wr_id: u64, send: &SendNow<'_, H>, sink: &mut impl TxSink<H>) {
+        let wire = self.wire();
+        let fpdu_len = self.send_queue.send_now(wr_id, send, sink, wire, self.emitted);
+        self.count_now(fpdu_len);
+    }
+
+    /// Posts an RDMA Write and emits its FPDU, as [`Self::send_now`] does. Call only when [`Self::writes_now`].
+    #[inline(always)]
+    pub fn write_now(&mut self, wr_id: u64, write: &WriteRequest<H>, sink: &mut impl TxSink<H>) {
+        let wire = self.wire();
+        let fpdu_len = self.send_queue.write_now(wr_id, write, sink, wire, self.emitted);
+        self.count_now(fpdu_len);
+    }
+
+    #[inline(always)]
+    fn count_now(&mut self, fpdu_len: usize) {
+        self.emitted += fpdu_len as u64;
+        self.emitted_now += fpdu_len;
+        self.counts.emitted += 1;
+        self.turn = Source::Response;
+    }
 }
 
 impl<H: Copy> Engine<H> {

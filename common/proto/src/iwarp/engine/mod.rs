@@ -138,6 +138,8 @@ pub struct Engine<H> {
     awaiting_first: bool,
     ready_send_allowed: bool,
     turn: Source,
+    /// What was emitted by posting since [`Engine::transmit`], in bytes.
+    emitted_now: usize,
     /// Positions in the emitted stream.
     emitted: u64,
     transmitted: u64,
@@ -172,6 +174,7 @@ impl<H: Copy> Engine<H> {
             awaiting_first: responder,
             ready_send_allowed: responder && negotiated.ready == Some(ReadyToReceive::Send),
             turn: Source::Work,
+            emitted_now: 0,
             emitted: 0,
             transmitted: 0,
             counts: FpduCounts::default(),
@@ -234,14 +237,14 @@ impl<H: Copy> Engine<H> {
     #[must_use]
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        self.terminate.is_some() || self.next_source().is_some()
+        self.emitted_now > 0 || self.terminate.is_some() || self.next_source().is_some()
     }
 
-    /// Emits FPDUs until `budget` bytes are reached or exceeded by the last one, the sink is full, or nothing is left.
-    /// Returns the number of bytes emitted; report them with [`Self::transmitted`] when the transport has taken them.
-    pub fn transmit(&mut self, regions: &RegionTable<H>, sink: &mut impl TxSink<H>, budget: usize) -> usize {
-        let mut total = 0;
-        while total < budget && sink.has_room() {
+    /// Emits FPDUs until the sink is full, or nothing is left. Returns the number of bytes emitted, those that posting has
+    /// emitted since the last time among them; report them with [`Self::transmitted`] when the transport has taken them.
+    pub fn transmit(&mut self, regions: &RegionTable<H>, sink: &mut impl TxSink<H>) -> usize {
+        let mut total = std::mem::take(&mut self.emitted_now);
+        while sink.has_room() {
             let fpdu_len = self.emit_next(regions, sink);
             if fpdu_len == 0 {
                 break;
