@@ -35,9 +35,10 @@ use ringfab_reactor::{DetachedSocket, ListenerId, Reactor};
 
 use crate::table::Key;
 
+pub(crate) use copies::Copies;
 pub(crate) use listener::Listen;
 pub(crate) use receive::{Place, TURN_EVENTS, Want};
-pub(crate) use shared::{FRONTS_BYTES, Shared, StreamConfig};
+pub(crate) use shared::{Counters, FRONTS_BYTES, Shared, StreamConfig};
 pub(crate) use table::{Adopted, Streams};
 pub use teardown::DisconnectReason;
 pub(crate) use teardown::{End, Fault};

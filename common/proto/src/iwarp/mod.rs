@@ -4,15 +4,16 @@
 //! The life of a connection: [`mpa::Initiator`] or [`mpa::Responder`] turns the first bytes of a TCP stream into
 //! [`mpa::Negotiated`] parameters; from there on an [`Engine`] owns the protocol state of the queue pair. Its owner
 //! moves bytes: what [`Engine::transmit`] emits goes to the socket, what the socket delivers goes to
-//! [`Engine::receive`], which says where each piece of payload belongs. Memory is named by handles `H` that only the
+//! [`Engine::receive`], which tells a [`Receiver`] where each piece of payload belongs. Memory is named by handles `H` that only the
 //! owner can resolve.
 //!
 //! ```
 //! use ringfab_proto::iwarp::mpa::{Initiator, MpaConfig, Outcome, Responder};
 //! use ringfab_proto::iwarp::{
-//!     Engine, EngineConfig, Event, Inline, ProtectionDomain, QueuePairId, RegionTable, Requester, SendRequest, TxSink,
-//!     WorkRequest,
+//!     Engine, EngineConfig, Inline, Pause, Placement, ProtectionDomain, QueuePairId, Receiver, RegionTable, Requester,
+//!     SendRequest, SendSegment, TxSink, WorkRequest,
 //! };
+//! use std::ops::{ControlFlow, Range};
 //!
 //! struct Wire(Vec<u8>);
 //! impl TxSink<u32> for Wire {
@@ -22,6 +23,18 @@
 //!     fn payload(&mut self, _: u32, _: u64, _: usize) {}
 //!     fn crc(&mut self, _: u32, _: u64, _: usize, state: u32) -> u32 {
 //!         state
+//!     }
+//! }
+//!
+//! #[derive(Default)]
+//! struct Received(Vec<SendSegment>);
+//! impl Receiver<u32> for Received {
+//!     fn place(&mut self, _: Placement<u32>, _: Range<usize>) -> ControlFlow<()> {
+//!         ControlFlow::Continue(())
+//!     }
+//!     fn send_segment(&mut self, segment: SendSegment) -> ControlFlow<()> {
+//!         self.0.push(segment);
+//!         ControlFlow::Continue(())
 //!     }
 //! }
 //!
@@ -44,9 +57,11 @@
 //! one.transmitted(emitted);
 //! assert_eq!(one.poll_completion().map(|done| done.wr_id), Some(1));
 //!
-//! let step = other.receive(&wire.0, &mut regions)?;
-//! let Event::SendSegment { payload, last: true, .. } = step.event else { panic!("not a whole Send") };
-//! assert_eq!(&wire.0[payload], b"capsule");
+//! let mut received = Received::default();
+//! let (consumed, pause) = other.receive(&wire.0, &mut regions, &mut received)?;
+//! assert!(consumed == wire.0.len() && matches!(pause, Pause::NeedMore(_)));
+//! let [SendSegment { payload, last: true, .. }] = received.0.as_slice() else { panic!("not a whole Send") };
+//! assert_eq!(&wire.0[payload.clone()], b"capsule");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -67,7 +82,7 @@ mod terminate;
 mod tx;
 mod work;
 
-pub use engine::{Ahead, Engine, EngineConfig, Event, FpduCounts, Step};
+pub use engine::{Ahead, Engine, EngineConfig, FpduCounts, Pause, Receiver, SendSegment};
 pub use error::{EngineError, TerminateReceived, Violation};
 pub use region::{
     Access, Placement, ProtectionDomain, QueuePairId, Region, RegionError, RegionErrorKind, RegionTable,

@@ -1,7 +1,7 @@
 //! What a large message may go on with.
 
 use ringfab_proto::iwarp::mpa::Role;
-use ringfab_proto::iwarp::{Access, Ahead, Event, ReadRequest, WorkRequest, crc};
+use ringfab_proto::iwarp::{Access, Ahead, Pause, ReadRequest, WorkRequest, crc};
 
 use super::support::{Host, fpdu, local, negotiated, tagged};
 
@@ -22,12 +22,11 @@ fn segment(host: &mut Host, opcode: u8, last: bool, (stag, to): (u32, u64), len:
     let payload = vec![7; len];
     let bytes = fpdu(&tagged(opcode, last, stag, to, &payload));
     let (header, rest) = bytes.split_at(16);
-    let step = host.engine.receive(header, &mut host.regions).expect("a good header");
-    let Event::Direct { remaining, ahead, .. } = step.event else { panic!("{step:?}") };
-    assert_eq!((step.consumed, remaining), (16, len));
+    let (consumed, pause) = host.take(header);
+    let Pause::Direct { remaining, ahead, .. } = pause else { panic!("{pause:?}") };
+    assert_eq!((consumed, remaining), (16, len));
     host.engine.direct_received(len, |state| crc::update(state, &payload));
-    let step = host.engine.receive(&rest[len..], &mut host.regions).expect("a good trailer");
-    assert_eq!(step.consumed, rest.len() - len);
+    assert_eq!(host.take(&rest[len..]).0, rest.len() - len);
     ahead
 }
 

@@ -1,10 +1,12 @@
 //! An owner for the engine that keeps its memory in vectors, and hand-made FPDUs.
 
+use std::ops::{ControlFlow, Range};
+
 use ringfab_proto::iwarp::mpa::{Negotiated, ReadyToReceive, Revision, Role};
 use ringfab_proto::iwarp::{
-    Access, Ahead, Completion, Engine, EngineConfig, EngineError, Event, Inline, Local, Placement,
-    ProtectionDomain, QueuePairId, Region, RegionTable, Requester, SendRequest, TerminateCode, TxSink,
-    WorkRequest, crc,
+    Access, Ahead, Completion, Engine, EngineConfig, EngineError, Inline, Local, Pause, Placement,
+    ProtectionDomain, QueuePairId, Receiver, Region, RegionTable, Requester, SendRequest, SendSegment,
+    TerminateCode, TxSink, WorkRequest, crc,
 };
 
 pub(crate) const PD: ProtectionDomain = ProtectionDomain(7);
@@ -121,40 +123,38 @@ impl Host {
         }
     }
 
-    /// One step; whether the engine waits for input.
+    /// One call of the engine, with input that it takes.
+    pub(crate) fn take(&mut self, input: &[u8]) -> (usize, Pause<usize>) {
+        self.receive(input).expect("good input")
+    }
+
+    fn receive(&mut self, staging: &[u8]) -> Result<(usize, Pause<usize>), EngineError> {
+        let Self { engine, regions, memory, messages, solicited, invalidated, partial, .. } = self;
+        let mut acting = Acting { staging, memory, messages, solicited, invalidated, partial };
+        engine.receive(staging, regions, &mut acting)
+    }
+
+    /// One call of the engine with what is there; whether it waits for input.
     fn step(&mut self) -> Result<bool, EngineError> {
-        let step = self.engine.receive(&self.staging, &mut self.regions)?;
-        let waits = match step.event {
-            Event::NeedMore { want } => {
-                assert!(want > self.staging.len() - step.consumed, "asks for bytes that are there");
-                true
+        let staging = std::mem::take(&mut self.staging);
+        let (consumed, pause) = self.receive(&staging)?;
+        let memory = &self.memory;
+        match pause {
+            Pause::NeedMore(want) => {
+                assert!(want > staging.len() - consumed, "asks for bytes that are there");
             }
-            Event::Direct { to, remaining, ahead } => {
+            Pause::Direct { to, remaining, ahead } => {
                 assert!(remaining > 0, "a direct placement of nothing");
                 if let Some(Ahead { gap, step, total }) = ahead {
                     let end = to.offset as usize + remaining + total;
-                    assert!(end <= self.memory[to.handle].len(), "nothing goes on beyond the memory");
+                    assert!(end <= memory[to.handle].len(), "nothing goes on beyond the memory");
                     assert!(gap > 16 && step > 0 && total > 0, "{ahead:?}");
                 }
-                true
             }
-            Event::Place { to, payload } => {
-                put(&mut self.memory, to, &self.staging[payload]);
-                false
-            }
-            Event::SendSegment { mo, payload, last, solicited, invalidated } => {
-                assert_eq!(mo as usize, self.partial.len(), "segments arrive in order");
-                self.partial.extend_from_slice(&self.staging[payload]);
-                self.invalidated.extend(invalidated);
-                if last {
-                    self.messages.push(std::mem::take(&mut self.partial));
-                    self.solicited.push(solicited);
-                }
-                false
-            }
-        };
-        self.staging.drain(..step.consumed);
-        Ok(waits)
+            Pause::Stopped => {}
+        }
+        self.staging = staging[consumed..].to_vec();
+        Ok(pause != Pause::Stopped)
     }
 
     pub(crate) fn collect(&mut self) {
@@ -176,6 +176,35 @@ pub(crate) fn local(handle: usize, offset: u64, len: u32) -> Local<usize> {
 fn put(memory: &mut [Vec<u8>], to: Placement<usize>, bytes: &[u8]) {
     let start = usize::try_from(to.offset).expect("small offsets");
     memory[to.handle][start..start + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Acts on what is received. It has the engine stop behind each piece that is placed, and go on behind each of a Send.
+struct Acting<'a> {
+    staging: &'a [u8],
+    memory: &'a mut [Vec<u8>],
+    messages: &'a mut Vec<Vec<u8>>,
+    solicited: &'a mut Vec<bool>,
+    invalidated: &'a mut Vec<u32>,
+    partial: &'a mut Vec<u8>,
+}
+
+impl Receiver<usize> for Acting<'_> {
+    fn place(&mut self, to: Placement<usize>, payload: Range<usize>) -> ControlFlow<()> {
+        put(self.memory, to, &self.staging[payload]);
+        ControlFlow::Break(())
+    }
+
+    fn send_segment(&mut self, segment: SendSegment) -> ControlFlow<()> {
+        let SendSegment { mo, payload, last, solicited, invalidated } = segment;
+        assert_eq!(mo as usize, self.partial.len(), "segments arrive in order");
+        self.partial.extend_from_slice(&self.staging[payload]);
+        self.invalidated.extend(invalidated);
+        if last {
+            self.messages.push(std::mem::take(self.partial));
+            self.solicited.push(solicited);
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 struct Wire<'a> {

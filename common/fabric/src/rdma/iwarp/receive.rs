@@ -1,15 +1,94 @@
 //! What comes on a queue pair, and the memory for it.
 
-use std::ops::Range;
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
 
-use ringfab_proto::iwarp::{self as proto, Ahead, EngineError, Placement, TerminateCode};
+use ringfab_proto::iwarp::{Ahead, EngineError, Pause, Placement, Receiver, SendSegment, TerminateCode};
 use ringfab_reactor::Strides;
 
-use super::message::Segment;
+use super::message::{Message, Segment};
 use super::queue_pair::{Core, QueuePair, fault};
-use super::regions::Handle;
-use crate::rdma::{Event, ReceivedHead};
-use crate::stream::{Fault, Place, Shared, TURN_EVENTS, Want};
+use super::regions::{ExposedMemory, Handle, Regions};
+use super::work::WorkTable;
+use crate::rdma::{Event, QueuePairAttributes, QueuePairId, ReceivedHead};
+use crate::stream::{Copies, Counters, Fault, Place, Shared, TURN_EVENTS, Want};
+
+/// Acts on what the engine understands.
+struct Receiving<'a> {
+    queue_pair: QueuePairId,
+    /// What was received, and where in it the engine's input begins.
+    staging: &'a [u8],
+    base: usize,
+    work: &'a WorkTable,
+    memory: &'a ExposedMemory,
+    message: &'a mut Message,
+    /// The segment that waits for a buffer.
+    paused: &'a mut Option<Segment>,
+    attributes: &'a QueuePairAttributes,
+    events: &'a mut VecDeque<Event>,
+    copies: &'a mut Copies,
+    counters: &'a mut Counters,
+    /// With so many events it is the turn of others.
+    enough: usize,
+    /// An exposure ended between the header that named it and its payload.
+    region_gone: bool,
+}
+
+impl Receiver<Handle> for Receiving<'_> {
+    #[inline]
+    fn place(&mut self, to: Placement<Handle>, payload: Range<usize>) -> ControlFlow<()> {
+        let Some((lease, offset)) = self.memory.resolve(self.work, to.handle, to.offset) else {
+            self.region_gone = true;
+            return ControlFlow::Break(());
+        };
+        self.counters.received_copied_bytes += payload.len() as u64;
+        let payload = payload.start + self.base..payload.end + self.base;
+        self.copies.add(self.staging, lease, offset, payload);
+        ControlFlow::Continue(())
+    }
+
+    #[inline]
+    fn send_segment(&mut self, segment: SendSegment) -> ControlFlow<()> {
+        let SendSegment { mo, payload, last, invalidated, .. } = segment;
+        let payload = payload.start + self.base..payload.end + self.base;
+        self.take_segment(Segment { offset: mo as usize, payload, last, invalidated })
+    }
+}
+
+impl Receiving<'_> {
+    /// Takes a segment of a SEND in. It waits where there is no buffer for it.
+    #[inline]
+    fn take_segment(&mut self, segment: Segment) -> ControlFlow<()> {
+        if segment.is_short() {
+            // A capsule without data: what it is received into is the event.
+            let Segment { payload, invalidated, .. } = segment;
+            self.counters.received_copied_bytes += payload.len() as u64;
+            let (queue_pair, head) = (self.queue_pair, ReceivedHead::new(&self.staging[payload]));
+            self.events.push_back(Event::Received { queue_pair, head, data: None, invalidated });
+        } else if !self.take_long(segment) {
+            return ControlFlow::Break(());
+        }
+        if self.events.len() >= self.enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// The same for what needs a buffer, or comes in several segments. Whether there was a buffer.
+    fn take_long(&mut self, segment: Segment) -> bool {
+        let QueuePairAttributes { pool, receive_bytes_max, .. } = self.attributes;
+        if !self.message.reserve(&segment, pool, *receive_bytes_max) {
+            *self.paused = Some(segment);
+            return false;
+        }
+        let bytes = &self.staging[segment.payload];
+        self.counters.received_copied_bytes += bytes.len() as u64;
+        self.message.place(segment.offset, bytes);
+        if segment.last {
+            let length = segment.offset + bytes.len();
+            let event = self.message.finish(self.queue_pair, length, segment.invalidated);
+            self.events.push_back(event);
+        }
+        true
+    }
+}
 
 impl QueuePair {
     /// Feeds the engine until it wants more.
@@ -19,72 +98,46 @@ impl QueuePair {
         staging: &[u8],
         unread: &mut Range<usize>,
     ) -> Result<Want, Fault> {
-        if let Some(segment) = self.paused.take()
-            && !self.take_segment(shared, staging, segment)
-        {
-            return Ok(Want::Buffer);
-        }
-        let enough = shared.events.len() + TURN_EVENTS;
-        loop {
-            if shared.events.len() >= enough {
-                return Ok(Want::Turn);
+        let (queue_pair, waiting) = (self.id(), self.paused.take());
+        let Self { engine: Some(engine), work, message, paused, attributes, .. } = self else {
+            return Ok(Want::Staging { bytes_max: usize::MAX });
+        };
+        let Shared { core: Core { regions, .. }, events, counters, copies, .. } = shared;
+        let Regions { table, memory, .. } = regions;
+        let (base, enough) = (unread.start, events.len() + TURN_EVENTS);
+        let mut receiving = Receiving {
+            queue_pair,
+            staging,
+            base,
+            work,
+            memory,
+            message,
+            paused,
+            attributes,
+            events,
+            copies,
+            counters,
+            enough,
+            region_gone: false,
+        };
+        let flow = waiting.map_or(ControlFlow::Continue(()), |segment| receiving.take_segment(segment));
+        let pause = match flow {
+            ControlFlow::Break(()) => Pause::Stopped,
+            ControlFlow::Continue(()) => {
+                let (consumed, pause) =
+                    engine.receive(&staging[unread.clone()], table, &mut receiving).map_err(fault)?;
+                unread.start += consumed;
+                pause
             }
-            let Some(engine) = &mut self.engine else { return Ok(Want::Staging { bytes_max: usize::MAX }) };
-            let (input, base) = (&staging[unread.clone()], unread.start);
-            let step = engine.receive(input, &mut shared.core.regions.table).map_err(fault)?;
-            unread.start += step.consumed;
-            match step.event {
-                proto::Event::NeedMore { .. } => return Ok(Want::Staging { bytes_max: usize::MAX }),
-                proto::Event::Direct { to, remaining, ahead } => {
-                    return self.want(&shared.core, to, remaining, ahead);
-                }
-                proto::Event::Place { to, payload } => {
-                    let found = shared.core.regions.memory.resolve(&self.work, to.handle, to.offset);
-                    let Some((lease, offset)) = found else { return Err(self.region_gone()) };
-                    shared.counters.received_copied_bytes += payload.len() as u64;
-                    let payload = payload.start + base..payload.end + base;
-                    shared.copies.add(staging, lease, offset, payload);
-                }
-                proto::Event::SendSegment { mo, payload, last, invalidated, .. } => {
-                    let payload = payload.start + base..payload.end + base;
-                    let segment = Segment { offset: mo as usize, payload, last, invalidated };
-                    if !self.take_segment(shared, staging, segment) {
-                        return Ok(Want::Buffer);
-                    }
-                }
-            }
+        };
+        let gone = receiving.region_gone;
+        match pause {
+            Pause::NeedMore(_) => Ok(Want::Staging { bytes_max: usize::MAX }),
+            Pause::Direct { to, remaining, ahead } => self.want(&shared.core, to, remaining, ahead),
+            Pause::Stopped if gone => Err(self.region_gone()),
+            Pause::Stopped if self.paused.is_some() => Ok(Want::Buffer),
+            Pause::Stopped => Ok(Want::Turn),
         }
-    }
-
-    /// Takes a segment of a SEND in. Returns whether there was a buffer for it; it waits for one otherwise.
-    #[inline]
-    fn take_segment(&mut self, shared: &mut Shared<Self>, staging: &[u8], segment: Segment) -> bool {
-        if segment.is_short() {
-            // A capsule without data: what it is received into is the event.
-            let Segment { payload, invalidated, .. } = segment;
-            shared.counters.received_copied_bytes += payload.len() as u64;
-            let (queue_pair, head) = (self.id(), ReceivedHead::new(&staging[payload]));
-            shared.events.push_back(Event::Received { queue_pair, head, data: None, invalidated });
-            return true;
-        }
-        self.take_long(shared, staging, segment)
-    }
-
-    /// The same for what needs a buffer, or comes in several segments.
-    fn take_long(&mut self, shared: &mut Shared<Self>, staging: &[u8], segment: Segment) -> bool {
-        if !self.message.reserve(&segment, &self.attributes.pool, self.attributes.receive_bytes_max) {
-            self.paused = Some(segment);
-            return false;
-        }
-        let bytes = &staging[segment.payload];
-        shared.counters.received_copied_bytes += bytes.len() as u64;
-        self.message.place(segment.offset, bytes);
-        if segment.last {
-            let length = segment.offset + bytes.len();
-            let event = self.message.finish(self.id(), length, segment.invalidated);
-            shared.events.push_back(event);
-        }
-        true
     }
 
     fn want(

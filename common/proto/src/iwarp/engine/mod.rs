@@ -3,12 +3,12 @@
 mod emit;
 mod receive;
 
-use core::ops::Range;
+use core::ops::{ControlFlow, Range};
 
 use ringfab_spec::iwarp::{FPDU_CRC_SIZE, TerminateCode};
 
 use self::emit::Source;
-use self::receive::{Body, Progress};
+use self::receive::{Body, Progress, Rest};
 use super::error::{EngineError, Violation};
 use super::inbound::{RecvQueue, ResponseQueue};
 use super::mpa::{Negotiated, ReadyToReceive, Role};
@@ -31,7 +31,7 @@ pub struct EngineConfig {
     pub recv_queue_depth: usize,
     /// The largest ULPDU to emit, in bytes: [`ULPDU_LEN_MAX`], or less for a peer that wants FPDUs to fit its segments.
     pub ulpdu_len_max: u16,
-    /// A tagged FPDU that still misses this many bytes of payload is offered as [`Event::Direct`].
+    /// A tagged FPDU that still misses this many bytes of payload is offered as [`Pause::Direct`].
     pub direct_min: usize,
 }
 
@@ -50,21 +50,35 @@ impl EngineConfig {
     }
 }
 
-/// What the owner has to do with received bytes.
+/// Acts on received bytes as they are understood. Whether the engine goes on to the next is the answer.
+pub trait Receiver<H> {
+    /// A piece of the input, as a range of it, is to be copied to its place.
+    fn place(&mut self, to: Placement<H>, payload: Range<usize>) -> ControlFlow<()>;
+
+    /// A piece of a Send belongs into the first posted receive buffer.
+    fn send_segment(&mut self, segment: SendSegment) -> ControlFlow<()>;
+}
+
+/// A piece of a Send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event<H> {
-    /// Nothing more can be done until the input holds `want` bytes, counted from the first one not consumed.
-    NeedMore {
-        /// The number of bytes.
-        want: usize,
-    },
-    /// Copy a piece of the input to its place.
-    Place {
-        /// Where it goes.
-        to: Placement<H>,
-        /// The piece, as a range of the input.
-        payload: Range<usize>,
-    },
+pub struct SendSegment {
+    /// The offset in the buffer.
+    pub mo: u32,
+    /// The piece, as a range of the input; it may be empty.
+    pub payload: Range<usize>,
+    /// With the last segment of the message the buffer is used up.
+    pub last: bool,
+    /// Whether the peer asked for a solicited event; meaningful with the last segment.
+    pub solicited: bool,
+    /// The STag that this message invalidated, with the last segment.
+    pub invalidated: Option<u32>,
+}
+
+/// Why [`Engine::receive`] does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause<H> {
+    /// Nothing more can be done until the input holds so many bytes, counted from the first one not consumed.
+    NeedMore(usize),
     /// The next `remaining` bytes of the stream belong here: receive them straight into place and call
     /// [`Engine::direct_received`], or receive them as input as usual.
     Direct {
@@ -75,24 +89,13 @@ pub enum Event<H> {
         /// How the message may go on behind them.
         ahead: Option<Ahead>,
     },
-    /// Copy a piece of a Send into the first posted receive buffer.
-    SendSegment {
-        /// The offset in the buffer.
-        mo: u32,
-        /// The piece, as a range of the input; it may be empty.
-        payload: Range<usize>,
-        /// With the last segment of the message the buffer is used up.
-        last: bool,
-        /// Whether the peer asked for a solicited event; meaningful with the last segment.
-        solicited: bool,
-        /// The STag that this message invalidated, with the last segment.
-        invalidated: Option<u32>,
-    },
+    /// The receiver has stopped it.
+    Stopped,
 }
 
-/// How a message may go on behind the place of [`Event::Direct`]: `gap` bytes of input, `step` bytes that belong right behind the
+/// How a message may go on behind the place of [`Pause::Direct`]: `gap` bytes of input, `step` bytes that belong right behind the
 /// place, a gap again, and so on, until `total` bytes of steps are there; the last step may be shorter. Nothing that a peer has
-/// sent lies there yet, and it may send nothing of the kind: what was received there counts when [`Event::Direct`] names it, and
+/// sent lies there yet, and it may send nothing of the kind: what was received there counts when [`Pause::Direct`] names it, and
 /// is input otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
@@ -102,15 +105,6 @@ pub struct Ahead {
     pub step: usize,
     /// Bytes of all of them.
     pub total: usize,
-}
-
-/// One step of [`Engine::receive`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step<H> {
-    /// How many bytes from the front of the input are done with, once the event has been acted on.
-    pub consumed: usize,
-    /// What to do.
-    pub event: Event<H>,
 }
 
 /// FPDUs of one queue pair since it was created.
@@ -269,37 +263,45 @@ impl<H: Copy> Engine<H> {
         self.send_queue.pop_completion(self.transmitted, self.released)
     }
 
-    /// Takes bytes from the front of the stream, up to the next event. Call again with the input behind
-    /// [`Step::consumed`] until [`Event::NeedMore`] or [`Event::Direct`]. With CRCs in use, everything but the pieces
-    /// of an FPDU that is larger than the input is reported after its CRC was found right. The buffer behind `input`
-    /// must be able to hold [`FPDU_LEN_MAX`](super::FPDU_LEN_MAX) bytes, or a large FPDU may never fit.
+    /// Takes bytes from the front of the stream and has `receiver` act on them, until there are no more, or it stops. Returns how
+    /// many it is done with, and why it does not go on; call again with the input behind them. With CRCs in use, everything
+    /// but the pieces of an FPDU that is larger than the input is reported after its CRC was found right. The buffer behind
+    /// `input` must be able to hold [`FPDU_LEN_MAX`](super::FPDU_LEN_MAX) bytes, or a large FPDU may never fit.
     ///
     /// # Errors
     /// The connection is over. When the peer broke a rule, a Terminate is ready to be transmitted.
     #[inline]
-    pub fn receive(&mut self, input: &[u8], regions: &mut RegionTable<H>) -> Result<Step<H>, EngineError> {
+    pub fn receive(
+        &mut self,
+        input: &[u8],
+        regions: &mut RegionTable<H>,
+        receiver: &mut impl Receiver<H>,
+    ) -> Result<(usize, Pause<H>), EngineError> {
         if let Some(error) = self.error {
             return Err(error);
         }
         let mut at = 0;
         loop {
-            let rest = &input[at..];
+            let rest = Rest { input, at };
             let progress = match self.body {
-                Some(body) => self.continue_body(body, rest),
-                None => self.next_fpdu(rest, regions),
+                Some(body) => self.continue_body(body, rest, receiver),
+                None => self.next_fpdu(rest, regions, receiver),
             };
             match progress {
-                Ok(Progress::Silent(consumed)) => at += consumed,
-                Ok(Progress::Step(step)) => return Ok(step.shifted(at)),
+                Ok(Progress::Consumed(count, ControlFlow::Continue(()))) => at += count,
+                Ok(Progress::Consumed(count, ControlFlow::Break(()))) => {
+                    return Ok((at + count, Pause::Stopped));
+                }
+                Ok(Progress::Pause(pause)) => return Ok((at, pause)),
                 Ok(Progress::Terminated(terminate)) => {
                     return Err(self.end(EngineError::Terminated(terminate)));
                 }
-                Err(violation) => return Err(self.fail(violation, rest)),
+                Err(violation) => return Err(self.fail(violation, &input[at..])),
             }
         }
     }
 
-    /// The owner received `count` bytes straight into the place that [`Event::Direct`] named. `update` maps the CRC
+    /// The owner received `count` bytes straight into the place that [`Pause::Direct`] named. `update` maps the CRC
     /// register over these bytes; it is called only when CRCs are in use.
     pub fn direct_received(&mut self, count: usize, update: impl FnOnce(u32) -> u32) {
         let crc_used = self.config.negotiated.crc;
@@ -382,18 +384,5 @@ impl<H: Copy> Engine<H> {
     fn end(&mut self, error: EngineError) -> EngineError {
         self.responses.clear();
         *self.error.get_or_insert(error)
-    }
-}
-
-impl<H> Step<H> {
-    /// Moves the step behind `at` bytes of input that were consumed silently.
-    #[inline]
-    fn shifted(mut self, at: usize) -> Self {
-        self.consumed += at;
-        if let Event::Place { payload, .. } | Event::SendSegment { payload, .. } = &mut self.event {
-            payload.start += at;
-            payload.end += at;
-        }
-        self
     }
 }

@@ -1,6 +1,6 @@
 //! The receiving half of a queue pair: from FPDUs to events.
 
-use core::ops::Range;
+use core::ops::{ControlFlow, Range};
 
 use ringfab_spec::iwarp::{
     FPDU_CRC_SIZE, FPDU_LENGTH_SIZE, QueueNumber, RdmapOpcode, TaggedHeader, UntaggedHeader,
@@ -13,7 +13,7 @@ use super::super::region::{Placement, RegionTable};
 use super::super::rx::{
     Framed, Tagged, TaggedKind, Untagged, frame, is_tagged, parse_tagged, parse_untagged, verify,
 };
-use super::{Ahead, Engine, Event, Step};
+use super::{Ahead, Engine, Pause, Receiver, SendSegment};
 
 /// A tagged FPDU whose front has been consumed.
 #[derive(Clone, Copy, Debug)]
@@ -37,29 +37,59 @@ struct Destination<H> {
 
 /// What one FPDU, or one piece of a large one, came to.
 pub(super) enum Progress<H> {
-    Silent(usize),
-    Step(Step<H>),
+    /// So many bytes are done with.
+    Consumed(usize, ControlFlow<()>),
+    Pause(Pause<H>),
     Terminated(TerminateReceived),
+}
+
+/// The input that is not done with.
+#[derive(Clone, Copy)]
+pub(super) struct Rest<'a> {
+    pub(super) input: &'a [u8],
+    /// Where it begins.
+    pub(super) at: usize,
+}
+
+impl<'a> Rest<'a> {
+    #[inline]
+    fn bytes(self) -> &'a [u8] {
+        &self.input[self.at..]
+    }
+
+    /// A range of it, as one of all input.
+    #[inline]
+    fn of_input(self, range: Range<usize>) -> Range<usize> {
+        range.start + self.at..range.end + self.at
+    }
 }
 
 impl<H: Copy> Engine<H> {
     #[inline]
     pub(super) fn next_fpdu(
         &mut self,
-        input: &[u8],
+        rest: Rest<'_>,
         regions: &mut RegionTable<H>,
+        receiver: &mut impl Receiver<H>,
     ) -> Result<Progress<H>, Violation> {
+        let input = rest.bytes();
         match frame(input, self.config.negotiated.crc, self.config.direct_min)? {
             Framed::NeedMore(want) => Ok(Progress::need(want)),
             Framed::Whole { ulpdu_end, fpdu_len } => {
                 let ulpdu = &input[FPDU_LENGTH_SIZE..ulpdu_end];
                 if is_tagged(ulpdu)? {
                     let payload = FPDU_LENGTH_SIZE + TaggedHeader::SIZE..ulpdu_end;
-                    self.whole_tagged(parse_tagged(ulpdu)?, payload, fpdu_len, regions)
+                    let flow =
+                        self.whole_tagged(parse_tagged(ulpdu)?, rest.of_input(payload), regions, receiver)?;
+                    Ok(Progress::Consumed(fpdu_len, flow))
                 } else {
                     let header = parse_untagged(ulpdu)?;
                     let payload = FPDU_LENGTH_SIZE + UntaggedHeader::SIZE..ulpdu_end;
-                    self.whole_untagged(header, input, payload, fpdu_len, regions)
+                    if header.qn == QueueNumber::SEND {
+                        let flow = self.receive_send(header, rest.of_input(payload), regions, receiver)?;
+                        return Ok(Progress::Consumed(fpdu_len, flow));
+                    }
+                    self.receive_control(header, &input[payload], fpdu_len, regions)
                 }
             }
             Framed::Front { header, payload, payload_len, pad } => {
@@ -92,7 +122,7 @@ impl<H: Copy> Engine<H> {
     }
 
     /// How a message goes on behind a segment of `len` bytes that is not its last, if its segments are of one length and fill
-    /// the memory to its end. No step is so short that it would not be [`Event::Direct`].
+    /// the memory to its end. No step is so short that it would not be [`Pause::Direct`].
     fn ahead(&self, len: u32, pad: usize, fresh: u64) -> Option<Ahead> {
         let (step, direct_min) = (len as usize, self.config.direct_min.max(1));
         let total = usize::try_from(fresh).unwrap_or(usize::MAX);
@@ -116,17 +146,15 @@ impl<H: Copy> Engine<H> {
         &mut self,
         header: Tagged,
         payload: Range<usize>,
-        fpdu_len: usize,
         regions: &mut RegionTable<H>,
-    ) -> Result<Progress<H>, Violation> {
+        receiver: &mut impl Receiver<H>,
+    ) -> Result<ControlFlow<()>, Violation> {
         let len = word(payload.len());
         let place = self.place(header, len, regions)?;
         self.tagged_delivered(header.kind, len, header.last);
         match place {
-            Some(Destination { to, .. }) if len > 0 => {
-                Ok(Progress::step(fpdu_len, Event::Place { to, payload }))
-            }
-            _ => Ok(Progress::Silent(fpdu_len)),
+            Some(Destination { to, .. }) if len > 0 => Ok(receiver.place(to, payload)),
+            _ => Ok(ControlFlow::Continue(())),
         }
     }
 
@@ -147,20 +175,22 @@ impl<H: Copy> Engine<H> {
             let ahead = fresh.filter(|_| !last).and_then(|fresh| self.ahead(len, pad, fresh));
             self.body = Some(Body { to, remaining: payload_len, pad, crc, kind, last, len, ahead });
         }
-        Ok(Progress::Silent(front.len()))
+        Ok(Progress::consumed(front.len()))
     }
 
     pub(super) fn continue_body(
         &mut self,
         mut body: Body<H>,
-        input: &[u8],
+        rest: Rest<'_>,
+        receiver: &mut impl Receiver<H>,
     ) -> Result<Progress<H>, Violation> {
+        let input = rest.bytes();
         if body.remaining == 0 {
             return self.finish_body(body, input);
         }
         if input.is_empty() {
             let (to, remaining, ahead) = (body.to, body.remaining, body.ahead);
-            return Ok(Progress::step(0, Event::Direct { to, remaining, ahead }));
+            return Ok(Progress::Pause(Pause::Direct { to, remaining, ahead }));
         }
         let (to, count) = (body.to, body.remaining.min(input.len()));
         if self.config.negotiated.crc {
@@ -168,7 +198,7 @@ impl<H: Copy> Engine<H> {
         }
         body.advance(count);
         self.body = Some(body);
-        Ok(Progress::step(count, Event::Place { to, payload: 0..count }))
+        Ok(Progress::Consumed(count, receiver.place(to, rest.of_input(0..count))))
     }
 
     fn finish_body(&mut self, body: Body<H>, input: &[u8]) -> Result<Progress<H>, Violation> {
@@ -180,25 +210,24 @@ impl<H: Copy> Engine<H> {
         }
         self.body = None;
         self.tagged_delivered(body.kind, body.len, body.last);
-        Ok(Progress::Silent(trailer_len))
+        Ok(Progress::consumed(trailer_len))
     }
 
-    fn whole_untagged(
+    /// An untagged segment of RDMAP's own.
+    fn receive_control(
         &mut self,
         header: Untagged,
-        input: &[u8],
-        payload: Range<usize>,
+        payload: &[u8],
         fpdu_len: usize,
         regions: &mut RegionTable<H>,
     ) -> Result<Progress<H>, Violation> {
         match header.qn {
-            QueueNumber::SEND => self.receive_send(header, payload, fpdu_len, regions),
             QueueNumber::READ_REQUEST => {
-                self.responses.accept(header, &input[payload], regions, self.config.requester)?;
+                self.responses.accept(header, payload, regions, self.config.requester)?;
                 self.fpdu_accepted();
-                Ok(Progress::Silent(fpdu_len))
+                Ok(Progress::consumed(fpdu_len))
             }
-            QueueNumber::TERMINATE => receive_terminate(header, &input[payload]).map(Progress::Terminated),
+            QueueNumber::TERMINATE => receive_terminate(header, payload).map(Progress::Terminated),
             qn => Err(Violation::QueueNumber { qn }),
         }
     }
@@ -208,12 +237,12 @@ impl<H: Copy> Engine<H> {
         &mut self,
         header: Untagged,
         payload: Range<usize>,
-        fpdu_len: usize,
         regions: &mut RegionTable<H>,
-    ) -> Result<Progress<H>, Violation> {
+        receiver: &mut impl Receiver<H>,
+    ) -> Result<ControlFlow<()>, Violation> {
         if self.ready_send_allowed && self.recv_queue.accept_ready(header, payload.len()) {
             self.fpdu_accepted();
-            return Ok(Progress::Silent(fpdu_len));
+            return Ok(ControlFlow::Continue(()));
         }
         self.recv_queue.accept(header, payload.len())?;
         self.fpdu_accepted();
@@ -222,7 +251,7 @@ impl<H: Copy> Engine<H> {
             regions.invalidate(stag, self.config.requester).ok_or(Violation::CannotInvalidate { stag })?;
         }
         let (mo, last, solicited) = (header.mo, header.last, header.opcode.is_solicited());
-        Ok(Progress::step(fpdu_len, Event::SendSegment { mo, payload, last, solicited, invalidated }))
+        Ok(receiver.send_segment(SendSegment { mo, payload, last, solicited, invalidated }))
     }
 
     #[inline]
@@ -242,13 +271,13 @@ impl<H> Body<H> {
 
 impl<H> Progress<H> {
     #[inline]
-    fn step(consumed: usize, event: Event<H>) -> Self {
-        Self::Step(Step { consumed, event })
+    fn consumed(count: usize) -> Self {
+        Self::Consumed(count, ControlFlow::Continue(()))
     }
 
     #[inline]
     fn need(want: usize) -> Self {
-        Self::step(0, Event::NeedMore { want })
+        Self::Pause(Pause::NeedMore(want))
     }
 }
 
