@@ -77,7 +77,7 @@ fn host(used: (bool, bool)) -> End {
         CommandData::ToController(memory(3)),
     ];
     for (cid, data) in (0..).zip(data) {
-        end.engine.submit(SubmissionEntry::flush(cid, 1), data).expect("room");
+        end.submit(SubmissionEntry::flush(cid, 1), data).expect("room");
     }
     end.output();
     end

@@ -126,7 +126,8 @@ impl Protocol for Connection {
 
     #[inline]
     fn transmit(&mut self, _: &mut Shared<Self>, _: &Reactor, gather: &mut Gather<'_>) -> usize {
-        self.engine.transmit(gather)
+        self.engine.transmit(gather);
+        0
     }
 
     #[inline]

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::CopiedBytes;
 use crate::rdma::Slice;
-use crate::stream::{Adopted, Listen, StreamConfig, Streams};
+use crate::stream::{Adopted, Gather, Listen, StreamConfig, Streams};
 use crate::table::Key;
 
 /// R2Ts that a controller may have outstanding for a command.
@@ -140,7 +140,7 @@ impl TcpStack {
         sqe: SubmissionEntry,
         data: SubmitData,
     ) -> Result<(), Ended> {
-        self.give(connection, |connection| connection.submit(sqe, data))
+        self.give(connection, |connection, gather| connection.submit(gather, sqe, data))
     }
 
     /// Asks for all `length` bytes of a command's data, into pieces of one size, of which the last may be shorter.
@@ -155,7 +155,7 @@ impl TcpStack {
         (cid, length): (u16, u32),
         pieces: impl Iterator<Item = (u64, Buffer)>,
     ) -> Result<(), Ended> {
-        self.give(connection, |connection| connection.request_data((cid, length), pieces))
+        self.give(connection, |connection, _| connection.request_data((cid, length), pieces))
     }
 
     /// Sends data of a command, in the order of their offsets. `last` says that they are the end. With `success`, a response
@@ -173,8 +173,8 @@ impl TcpStack {
         last: bool,
         success: Option<u64>,
     ) -> Result<(), Ended> {
-        self.give(connection, |connection| {
-            connection.engine.send_data(cid, offset, source(data), last, success);
+        self.give(connection, |connection, gather| {
+            connection.engine.send_data((cid, offset), source(data), last, success, gather);
             Ok(())
         })
     }
@@ -185,8 +185,8 @@ impl TcpStack {
     /// When the connection has ended.
     #[inline(always)]
     pub fn respond(&mut self, connection: ConnectionId, cqe: CompletionEntry, id: u64) -> Result<(), Ended> {
-        self.give(connection, |connection| {
-            connection.engine.respond(cqe, id);
+        self.give(connection, |connection, gather| {
+            connection.engine.respond(cqe, id, gather);
             Ok(())
         })
     }
@@ -234,10 +234,10 @@ impl TcpStack {
     fn give(
         &mut self,
         connection: ConnectionId,
-        act: impl FnOnce(&mut Connection) -> Result<(), Ended>,
+        act: impl FnOnce(&mut Connection, &mut Gather<'_>) -> Result<(), Ended>,
     ) -> Result<(), Ended> {
         match self.streams.giving(connection.into()) {
-            Some((connection, _)) => act(connection),
+            Some((connection, mut gather)) => act(connection, &mut gather),
             None => Err(Ended),
         }
     }

@@ -38,8 +38,8 @@ impl TxSink<Lease> for Gather<'_> {
     }
 
     #[inline]
-    fn payload(&mut self, lease: &Lease, offset: u32, length: u32) {
-        self.push_lease(lease.clone(), offset as usize, length as usize);
+    fn payload(&mut self, lease: Lease, offset: u32, length: u32) {
+        self.push_lease(lease, offset as usize, length as usize);
     }
 
     #[inline]
@@ -51,14 +51,19 @@ impl TxSink<Lease> for Gather<'_> {
 
 impl Connection {
     #[inline(always)]
-    pub(super) fn submit(&mut self, sqe: SubmissionEntry, data: SubmitData) -> Result<(), Ended> {
+    pub(super) fn submit(
+        &mut self,
+        gather: &mut Gather<'_>,
+        sqe: SubmissionEntry,
+        data: SubmitData,
+    ) -> Result<(), Ended> {
         let data = match data {
             SubmitData::None => CommandData::None,
             SubmitData::Capsule(slice) => CommandData::Capsule(source(slice)),
             SubmitData::ToController(slice) => CommandData::ToController(source(slice)),
             SubmitData::ToHost(slice) => CommandData::ToHost(source(slice)),
         };
-        self.engine.submit(sqe, data).map_err(|_| Ended)
+        self.engine.submit(sqe, data, gather).map_err(|_| Ended)
     }
 
     pub(super) fn request_data(
@@ -74,7 +79,7 @@ impl Connection {
 
 #[inline]
 pub(super) fn source(slice: Slice) -> Source<Lease> {
+    assert!(slice.end() <= slice.lease.len(), "a slice lies within its lease");
     let Slice { lease, offset, length } = slice;
-    assert!(offset as usize + length as usize <= lease.len(), "a slice lies within its lease");
     Source { handle: lease, offset, length }
 }

@@ -124,6 +124,9 @@ enum Role<H> {
 }
 
 /// One end of a connection.
+///
+/// What it is given to send it emits at once where nothing waits before it: the sink that comes with it is the one of the next
+/// [`Engine::transmit`].
 #[derive(Debug)]
 pub struct Engine<H> {
     receiver: Receiver,
@@ -237,15 +240,22 @@ impl<H: Clone> Engine<H> {
     /// Sends data of a command, in the order of their offsets. With `last` they are the end; with `success`, which asks for
     /// `last`, no response follows (only for queues without flow control), and the number is reported when it was sent.
     #[inline(always)]
-    pub fn send_data(&mut self, cid: u16, offset: u32, source: Source<H>, last: bool, success: Option<u64>) {
+    pub fn send_data(
+        &mut self,
+        (cid, offset): (u16, u32),
+        source: Source<H>,
+        last: bool,
+        success: Option<u64>,
+        sink: &mut impl TxSink<H>,
+    ) {
         assert!(last || success.is_none(), "success is said with the last data");
-        self.outbox.push(Pdu::C2hData { cid, offset, source, last, success });
+        self.outbox.give(Pdu::C2hData { cid, offset, source, last, success }, sink);
     }
 
     /// Answers a command; the number is reported when it was sent.
     #[inline(always)]
-    pub fn respond(&mut self, cqe: CompletionEntry, id: u64) {
-        self.outbox.push(Pdu::Response { cqe, id });
+    pub fn respond(&mut self, cqe: CompletionEntry, id: u64, sink: &mut impl TxSink<H>) {
+        self.outbox.give(Pdu::Response { cqe, id }, sink);
     }
 
     /// Sends a command.
@@ -253,35 +263,39 @@ impl<H: Clone> Engine<H> {
     /// # Errors
     /// It was not taken.
     #[inline(always)]
-    pub fn submit(&mut self, sqe: SubmissionEntry, data: CommandData<H>) -> Result<(), SubmitError> {
+    pub fn submit(
+        &mut self,
+        sqe: SubmissionEntry,
+        data: CommandData<H>,
+        sink: &mut impl TxSink<H>,
+    ) -> Result<(), SubmitError> {
         let Role::Host { commands, .. } = &mut self.role else { return Err(SubmitError::Ended) };
         if self.ended {
             return Err(SubmitError::Ended);
         }
         commands.begin(sqe.cid.get(), &data)?;
         let data = if let CommandData::Capsule(source) = data { Some(source) } else { None };
-        self.outbox.push(Pdu::Command { sqe, data });
+        self.outbox.give(Pdu::Command { sqe, data }, sink);
         Ok(())
     }
 
-    /// Whether there is something to send.
+    /// Whether there is something to send, be it emitted already.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Emits PDUs until there are none or the sink is full. Returns how many bytes.
-    pub fn transmit(&mut self, sink: &mut impl TxSink<H>) -> usize {
-        let bytes = self.outbox.transmit(sink);
+    /// Emits PDUs until there are none or the sink is full, behind what was emitted as it was given.
+    pub fn transmit(&mut self, sink: &mut impl TxSink<H>) {
+        self.outbox.transmit(sink);
         while let Some(cid) = self.outbox.served.pop_front() {
             if let Role::Host { commands, .. } = &mut self.role {
                 commands.served(cid);
             }
         }
-        bytes
     }
 
-    /// Everything emitted has been sent: the numbers of the responses in it.
+    /// Everything emitted up to the last [`Engine::transmit`] has been sent: the numbers of the responses in it.
     pub fn transmitted(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.outbox.transmitted()
     }

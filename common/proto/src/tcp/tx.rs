@@ -40,7 +40,7 @@ pub trait TxSink<H> {
     fn bytes(&mut self, bytes: &[u8]);
 
     /// Data in the owner's memory: `length` bytes at `offset` of `handle`, which the sink keeps as long as it needs.
-    fn payload(&mut self, handle: &H, offset: u32, length: u32);
+    fn payload(&mut self, handle: H, offset: u32, length: u32);
 
     /// The CRC register after these bytes of data, from the register before them; see [`crc::update`]. Called only when
     /// the connection uses data digests.
@@ -105,6 +105,10 @@ pub(super) struct Outbox<H> {
     pub(super) h2c_bytes_max: u32,
     /// Responses among what was emitted since the last [`Outbox::transmitted`].
     emitted: VecDeque<u64>,
+    /// Those of them that were there at the last [`Outbox::transmit`], and with it went out.
+    sending: usize,
+    /// Whether something was emitted since then.
+    emitted_now: bool,
     /// Commands of R2Ts whose last data were emitted.
     pub(super) served: VecDeque<u16>,
     /// As many PDUs as wait at most.
@@ -122,6 +126,8 @@ impl<H> Outbox<H> {
             alignment: 4,
             h2c_bytes_max: DATA_BYTES_MAX,
             emitted: VecDeque::new(),
+            sending: 0,
+            emitted_now: false,
             served: VecDeque::new(),
             capacity,
             pushed: FirstUses::default(),
@@ -156,23 +162,45 @@ impl<H> Outbox<H> {
         self.queue.clear();
     }
 
+    /// Whether nothing is to be sent, be it emitted already.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
+        !self.emitted_now && self.is_clear()
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    fn is_clear(&self) -> bool {
         self.first.is_none() && self.queue.is_empty()
     }
 
-    /// What was emitted has been sent: the responses in it.
+    /// What was emitted up to the last [`Outbox::transmit`] has been sent: the responses in it.
     pub(super) fn transmitted(&mut self) -> impl Iterator<Item = u64> + '_ {
-        self.emitted.drain(..)
+        self.emitted.drain(..std::mem::take(&mut self.sending))
+    }
+}
+
+impl<H: Clone> Outbox<H> {
+    /// Emits a PDU at once, to the sink of the next [`Outbox::transmit`], if there is room and nothing waits before it.
+    #[inline(always)]
+    pub(super) fn give(&mut self, pdu: Pdu<H>, sink: &mut impl TxSink<H>) {
+        if self.is_clear() && sink.has_room() {
+            if self.pushed.now_in_earnest() {
+                self.make_room();
+            }
+            self.emitted_now = true;
+            self.emit(pdu, sink);
+        } else {
+            self.push(pdu);
+        }
     }
 
     /// Emits PDUs until there are none or the sink is full.
-    pub(super) fn transmit(&mut self, sink: &mut impl TxSink<H>) -> usize {
-        let mut bytes = 0;
+    pub(super) fn transmit(&mut self, sink: &mut impl TxSink<H>) {
+        self.emitted_now = false;
         while sink.has_room() {
             if let Some(first) = self.first.take() {
                 sink.bytes(&first);
-                bytes += first.len();
                 continue;
             }
             let Some(pdu) = self.queue.pop_front() else {
@@ -180,31 +208,33 @@ impl<H> Outbox<H> {
                 self.queue.clear();
                 break;
             };
-            bytes += self.emit(pdu, sink);
+            self.emit(pdu, sink);
         }
-        bytes
+        self.sending = self.emitted.len();
     }
 
-    fn emit(&mut self, pdu: Pdu<H>, sink: &mut impl TxSink<H>) -> usize {
+    #[inline(always)]
+    fn emit(&mut self, pdu: Pdu<H>, sink: &mut impl TxSink<H>) {
         let none = PduFlags::default();
         match pdu {
             Pdu::Command { sqe, data } => {
                 let header = |ch| CapsuleCmd { ch, sqe };
-                self.put(sink, (PduType::CAPSULE_CMD, none), header, data.as_ref())
+                self.put(sink, (PduType::CAPSULE_CMD, none), header, data);
             }
             Pdu::Response { cqe, id } => {
                 self.emitted.push_back(id);
-                self.put(sink, (PduType::CAPSULE_RESP, none), |ch| CapsuleResp { ch, cqe }, None)
+                self.put(sink, (PduType::CAPSULE_RESP, none), |ch| CapsuleResp { ch, cqe }, None);
             }
             Pdu::R2t { cid, ttag, offset, length } => {
                 let header = |ch| ReadyToTransfer::new(ch, cid, ttag, offset, length);
-                self.put(sink, (PduType::R2T, none), header, None)
+                self.put(sink, (PduType::R2T, none), header, None);
             }
             Pdu::C2hData { cid, offset, source, last, success } => {
                 self.emitted.extend(success);
                 let flags = none.with_last(last).with_success(success.is_some());
-                let header = |ch| DataHeader::new(ch, cid, 0, offset, source.length);
-                self.put(sink, (PduType::C2H_DATA, flags), header, Some(&source))
+                let length = source.length;
+                let header = |ch| DataHeader::new(ch, cid, 0, offset, length);
+                self.put(sink, (PduType::C2H_DATA, flags), header, Some(source));
             }
             Pdu::H2cData { cid, ttag, offset, source } => self.emit_h2c(sink, (cid, ttag, offset), source),
         }
@@ -214,39 +244,37 @@ impl<H> Outbox<H> {
         &mut self,
         sink: &mut impl TxSink<H>,
         (cid, ttag, offset): (u16, u16, u32),
-        mut source: Source<H>,
-    ) -> usize {
-        let left = source.length;
-        source.length = left.min(self.h2c_bytes_max).min(DATA_BYTES_MAX);
-        let last = source.length == left;
-        let header = |ch| DataHeader::new(ch, cid, ttag, offset, source.length);
-        let flags = PduFlags::default().with_last(last);
-        let bytes = self.put(sink, (PduType::H2C_DATA, flags), header, Some(&source));
-        if last {
+        source: Source<H>,
+    ) {
+        let length = source.length.min(self.h2c_bytes_max).min(DATA_BYTES_MAX);
+        let left = source.length - length;
+        let header = |ch| DataHeader::new(ch, cid, ttag, offset, length);
+        let flags = PduFlags::default().with_last(left == 0);
+        if left == 0 {
             self.served.push_back(cid);
         } else {
-            let sent = source.length;
-            let source = Source { handle: source.handle, offset: source.offset + sent, length: left - sent };
-            self.queue.push_front(Pdu::H2cData { cid, ttag, offset: offset + sent, source });
+            let source =
+                Source { handle: source.handle.clone(), offset: source.offset + length, length: left };
+            self.queue.push_front(Pdu::H2cData { cid, ttag, offset: offset + length, source });
         }
-        bytes
+        self.put(sink, (PduType::H2C_DATA, flags), header, Some(Source { length, ..source }));
     }
 
     /// Emits one PDU, with the digests that were agreed on.
-    #[inline]
+    #[inline(always)]
     fn put<T: IntoBytes + ringfab_spec::zerocopy::Immutable>(
         &self,
         sink: &mut impl TxSink<H>,
         (pdu_type, flags): (PduType, PduFlags),
         header: impl FnOnce(CommonHeader) -> T,
-        data: Option<&Source<H>>,
-    ) -> usize {
+        data: Option<Source<H>>,
+    ) {
         let hlen = size_of::<T>();
         let header_digest = self.digests.header();
         let data_digest = self.digests.data() && data.is_some();
         let base = hlen + if header_digest { DIGEST_SIZE } else { 0 };
         let pdo = if data.is_some() { base.next_multiple_of(self.alignment) } else { 0 };
-        let length = data.map_or(0, |data| data.length);
+        let length = data.as_ref().map_or(0, |data| data.length);
         let plen = base.max(pdo) + length as usize + if data_digest { DIGEST_SIZE } else { 0 };
         let flags = flags.with_hdgst(header_digest).with_ddgst(data_digest);
         let header = header(CommonHeader::new(pdu_type, flags, hlen as u8, pdo as u8, plen as u32));
@@ -258,13 +286,12 @@ impl<H> Outbox<H> {
             sink.bytes(&PADDING[..pdo - base]);
         }
         if let Some(data) = data {
-            sink.payload(&data.handle, data.offset, length);
-            if data_digest {
-                let state = sink.crc(&data.handle, data.offset, length, crc::START);
+            let state = data_digest.then(|| sink.crc(&data.handle, data.offset, length, crc::START));
+            sink.payload(data.handle, data.offset, length);
+            if let Some(state) = state {
                 sink.bytes(&crc::finish(state));
             }
         }
-        plen
     }
 }
 

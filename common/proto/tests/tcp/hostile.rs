@@ -119,7 +119,7 @@ fn the_first_pdu_is_the_one_that_initializes() {
 fn a_wrong_header_digest_ends_the_connection_with_what_was_received() {
     let config = HostConfig { digests: digests(true, false), ..host_config() };
     let (mut host, mut controller) = pair(config, controller_config());
-    host.engine.submit(SubmissionEntry::flush(1, 1), CommandData::None).expect("room");
+    host.submit(SubmissionEntry::flush(1, 1), CommandData::None).expect("room");
     let mut wire = host.output();
     wire[72..].copy_from_slice(&[1, 2, 3, 4]);
     let wrong = (FatalError::HEADER_DIGEST_ERROR, 0x0403_0201);
@@ -178,7 +178,7 @@ fn host() -> End {
     let commands =
         [CommandData::ToController(memory(6000)), CommandData::ToHost(memory(600)), CommandData::None];
     for (cid, data) in (1..).zip(commands) {
-        host.engine.submit(SubmissionEntry::flush(cid, 1), data).expect("room");
+        host.submit(SubmissionEntry::flush(cid, 1), data).expect("room");
     }
     host.output();
     host
@@ -331,7 +331,7 @@ fn waiting_host(config: HostConfig) -> End {
     host.memory.extend([(1, vec![0; 600]), (3, vec![0x5a; 600])]);
     let memory = |handle| Source { handle, offset: 0, length: 600 };
     for (cid, data) in [(0, CommandData::ToHost(memory(1))), (1, CommandData::ToController(memory(3)))] {
-        host.engine.submit(SubmissionEntry::flush(cid, 1), data).expect("room");
+        host.submit(SubmissionEntry::flush(cid, 1), data).expect("room");
     }
     host
 }

@@ -19,7 +19,7 @@ fn a_write_is_fetched_with_one_r2t_in_pdus_of_maxh2cdata() {
     let (mut host, mut controller) = pair(host_config(), controller_config());
     host.memory.insert(1, bytes(20_000));
     let source = Source { handle: 1, offset: 1000, length: 10_000 };
-    host.engine.submit(command(3), CommandData::ToController(source)).expect("room");
+    host.submit(command(3), CommandData::ToController(source)).expect("room");
     controller.input(&host.output()).expect("a command");
     assert!(matches!(controller.take_events()[..], [Event::Command { data_bytes: 0, .. }]));
     let tag = controller.engine.request(3, 0, 10_000).expect("a tag");
@@ -30,7 +30,7 @@ fn a_write_is_fetched_with_one_r2t_in_pdus_of_maxh2cdata() {
     controller.input(&data).expect("the data");
     assert_eq!(controller.take_events(), [Event::TransferEnd { tag, intact: true }]);
     assert_eq!(controller.transfers[&tag], bytes(20_000)[1000..11_000]);
-    controller.engine.respond(CompletionEntry::success(3, 1), 77);
+    controller.respond(CompletionEntry::success(3, 1), 77);
     host.input(&controller.output()).expect("the response");
     assert_eq!(controller.engine.transmitted().collect::<Vec<_>>(), [77]);
     let cqe = CompletionEntry::success(3, 1);
@@ -42,18 +42,18 @@ fn success_with_the_last_data_stands_for_the_response() {
     let (mut host, mut controller) = pair(host_config(), controller_config());
     host.memory.insert(1, vec![0; 5000]);
     let sink = Source { handle: 1, offset: 0, length: 5000 };
-    host.engine.submit(command(9), CommandData::ToHost(sink)).expect("room");
+    host.submit(command(9), CommandData::ToHost(sink)).expect("room");
     controller.input(&host.output()).expect("a command");
     controller.memory.insert(1, bytes(5000));
-    controller.engine.send_data(9, 0, Source { handle: 1, offset: 0, length: 4096 }, false, None);
-    controller.engine.send_data(9, 4096, Source { handle: 1, offset: 4096, length: 904 }, true, Some(5));
+    controller.send_data((9, 0), Source { handle: 1, offset: 0, length: 4096 }, false, None);
+    controller.send_data((9, 4096), Source { handle: 1, offset: 4096, length: 904 }, true, Some(5));
     host.input(&controller.output()).expect("the data");
     assert_eq!(controller.engine.transmitted().collect::<Vec<_>>(), [5]);
     let cqe = CompletionEntry::success(9, u16::MAX);
     assert_eq!(host.take_events(), [Event::Response { cqe, intact: true }]);
     assert_eq!(host.memory[&1], bytes(5000));
     // The slot is free again, and its former identifier names nothing.
-    host.engine.submit(command(9 + 8), CommandData::None).expect("the same slot");
+    host.submit(command(9 + 8), CommandData::None).expect("the same slot");
 }
 
 #[test]
@@ -63,14 +63,14 @@ fn digests_are_used_as_the_host_asks_and_a_wrong_one_of_data_spoils_its_command_
         let (mut host, mut controller) = pair(config, controller_config());
         host.memory.insert(1, bytes(600));
         let source = Source { handle: 1, offset: 0, length: 600 };
-        host.engine.submit(command(1), CommandData::Capsule(source)).expect("room");
+        host.submit(command(1), CommandData::Capsule(source)).expect("room");
         let mut wire = host.output();
         assert_eq!(wire.len(), 72 + 600 + 4 * usize::from(header) + 4 * usize::from(data));
         wire[200] ^= 1;
         controller.input(&wire).expect("the data digest ends nothing");
         let events = controller.take_events();
         assert_eq!(events[1], Event::CommandEnd { intact: !data });
-        host.engine.submit(command(2), CommandData::None).expect("room");
+        host.submit(command(2), CommandData::None).expect("room");
         controller.input(&host.output()).expect("it goes on");
     }
 }
@@ -88,7 +88,7 @@ fn data_start_where_each_end_wants_them() {
         let (mut host, mut controller) = pair(host, controller);
         host.memory.insert(1, bytes(512));
         let source = Source { handle: 1, offset: 0, length: 512 };
-        host.engine.submit(command(1), CommandData::Capsule(source)).expect("room");
+        host.submit(command(1), CommandData::Capsule(source)).expect("room");
         let wire = host.output();
         let pdo = usize::from(wire[3]);
         assert_eq!((pdo % (usize::from(dwords) * 4), wire[pdo..pdo + 512] == bytes(512)), (0, true));
@@ -96,10 +96,10 @@ fn data_start_where_each_end_wants_them() {
         assert_eq!(controller.capsule, bytes(512));
         host.memory.insert(2, vec![0; 512]);
         let sink = Source { handle: 2, offset: 0, length: 512 };
-        host.engine.submit(command(2), CommandData::ToHost(sink)).expect("room");
+        host.submit(command(2), CommandData::ToHost(sink)).expect("room");
         controller.input(&host.output()).expect("a command");
         controller.memory.insert(1, bytes(512));
-        controller.engine.send_data(2, 0, source, true, Some(0));
+        controller.send_data((2, 0), source, true, Some(0));
         host.input(&controller.output()).expect("aligned as wanted");
         assert_eq!(host.memory[&2], bytes(512));
     }
@@ -113,7 +113,7 @@ fn a_connection_that_was_handed_over_goes_on() {
     let mut controller = End::new(Engine::resume(controller_config(), agreed));
     host.memory.insert(1, bytes(100));
     let source = Source { handle: 1, offset: 0, length: 100 };
-    host.engine.submit(command(1), CommandData::Capsule(source)).expect("room");
+    host.submit(command(1), CommandData::Capsule(source)).expect("room");
     controller.input(&host.output()).expect("a command");
     assert_eq!(controller.capsule, bytes(100));
 }
@@ -125,7 +125,7 @@ fn data_that_are_received_in_place_count_in_their_digest() {
     controller.direct = true;
     host.memory.insert(1, vec![0; 4096]);
     let source = Source { handle: 1, offset: 0, length: 4096 };
-    host.engine.submit(command(1), CommandData::Capsule(source)).expect("room");
+    host.submit(command(1), CommandData::Capsule(source)).expect("room");
     let wire = host.output();
     let front = 76 + 100;
     controller.input(&wire[..front]).expect("the header and a part of the data");
@@ -140,9 +140,9 @@ fn conversation(header: bool, data: bool) -> (Vec<u8>, End) {
     let (mut host, mut controller) = pair(config, controller_config());
     host.memory.insert(1, bytes(9000));
     let source = |offset, length| Source { handle: 1, offset, length };
-    host.engine.submit(command(1), CommandData::Capsule(source(0, 700))).expect("room");
-    host.engine.submit(command(2), CommandData::ToController(source(5, 8995))).expect("room");
-    host.engine.submit(command(3), CommandData::None).expect("room");
+    host.submit(command(1), CommandData::Capsule(source(0, 700))).expect("room");
+    host.submit(command(2), CommandData::ToController(source(5, 8995))).expect("room");
+    host.submit(command(3), CommandData::None).expect("room");
     let mut wire = host.output();
     let agreed = controller.engine.agreed().expect("initialized");
     controller.input(&wire).expect("commands");

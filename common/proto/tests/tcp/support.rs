@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use ringfab_proto::tcp::{
-    ControllerConfig, Digests, Engine, EngineError, Event, HostConfig, Place, Source, TxSink, crc,
+    CommandData, ControllerConfig, Digests, Engine, EngineError, Event, HostConfig, Place, Source,
+    SubmitError, TxSink, crc,
 };
+use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 /// An end with its memory.
 pub(crate) struct End {
@@ -16,6 +18,8 @@ pub(crate) struct End {
     /// Received bytes that the engine has not consumed.
     pub(crate) unread: Vec<u8>,
     pub(crate) events: Vec<Event>,
+    /// What the engine emitted as it was given.
+    emitted: Vec<u8>,
     /// Whether large data are told as received directly.
     pub(crate) direct: bool,
 }
@@ -30,9 +34,9 @@ impl TxSink<u32> for Wire<'_> {
         self.bytes.extend_from_slice(bytes);
     }
 
-    fn payload(&mut self, handle: &u32, offset: u32, length: u32) {
+    fn payload(&mut self, handle: u32, offset: u32, length: u32) {
         let range = offset as usize..(offset + length) as usize;
-        self.bytes.extend_from_slice(&self.memory[handle][range]);
+        self.bytes.extend_from_slice(&self.memory[&handle][range]);
     }
 
     fn crc(&mut self, handle: &u32, offset: u32, length: u32, state: u32) -> u32 {
@@ -74,13 +78,39 @@ impl End {
             capsule: Vec::new(),
             unread: Vec::new(),
             events: Vec::new(),
+            emitted: Vec::new(),
             direct: false,
         }
     }
 
+    pub(crate) fn submit(&mut self, sqe: SubmissionEntry, data: CommandData<u32>) -> Result<(), SubmitError> {
+        self.give(|engine, wire| engine.submit(sqe, data, wire))
+    }
+
+    pub(crate) fn respond(&mut self, cqe: CompletionEntry, id: u64) {
+        self.give(|engine, wire| engine.respond(cqe, id, wire));
+    }
+
+    pub(crate) fn send_data(
+        &mut self,
+        at: (u16, u32),
+        source: Source<u32>,
+        last: bool,
+        success: Option<u64>,
+    ) {
+        self.give(|engine, wire| engine.send_data(at, source, last, success, wire));
+    }
+
+    fn give<R>(&mut self, act: impl FnOnce(&mut Engine<u32>, &mut Wire<'_>) -> R) -> R {
+        let mut wire = Wire { bytes: std::mem::take(&mut self.emitted), memory: &self.memory };
+        let result = act(&mut self.engine, &mut wire);
+        self.emitted = wire.bytes;
+        result
+    }
+
     /// Everything that it wants to send.
     pub(crate) fn output(&mut self) -> Vec<u8> {
-        let mut wire = Wire { bytes: Vec::new(), memory: &self.memory };
+        let mut wire = Wire { bytes: std::mem::take(&mut self.emitted), memory: &self.memory };
         while self.engine.wants_transmit() {
             self.engine.transmit(&mut wire);
         }
