@@ -4,6 +4,7 @@ mod ahead;
 mod golden;
 mod hostile;
 mod mpa;
+mod now;
 mod pair;
 mod regions;
 mod support;

@@ -388,7 +388,7 @@ fn post(op: &Op, id: u64, own: &mut Host, peer: &mut Host, side: bool, expected:
             read(stag, u64::from(u32::MAX), sink, len)
         }
     };
-    own.engine.post(id, work).unwrap();
+    own.post_now(id, work).unwrap();
 }
 
 proptest! {

@@ -4,9 +4,9 @@ use std::ops::{ControlFlow, Range};
 
 use ringfab_proto::iwarp::mpa::{Negotiated, ReadyToReceive, Revision, Role};
 use ringfab_proto::iwarp::{
-    Access, Ahead, Completion, Engine, EngineConfig, EngineError, Inline, Local, Pause, Placement,
-    ProtectionDomain, QueuePairId, Receiver, Region, RegionTable, Requester, SendRequest, SendSegment,
-    TerminateCode, TxSink, WorkRequest, crc,
+    Access, Ahead, Completion, Engine, EngineConfig, EngineError, Inline, Local, Pause, Placement, PostError,
+    ProtectionDomain, QueuePairId, Receiver, Region, RegionTable, Requester, SendNow, SendRequest,
+    SendSegment, TerminateCode, TxSink, WorkRequest, crc,
 };
 
 pub(crate) const PD: ProtectionDomain = ProtectionDomain(7);
@@ -32,6 +32,8 @@ pub(crate) struct Host {
     pub(crate) use_direct: bool,
     pub(crate) direct_bytes: usize,
     partial: Vec<u8>,
+    /// What the engine emitted as it was posted.
+    emitted_now: Vec<u8>,
     random: u32,
 }
 
@@ -53,6 +55,7 @@ impl Host {
             use_direct: true,
             direct_bytes: 0,
             partial: Vec::new(),
+            emitted_now: Vec::new(),
             random: 0x1234_5678,
         }
     }
@@ -86,9 +89,42 @@ impl Host {
         self.engine.post(wr_id, WorkRequest::Send(send_inline(bytes))).expect("the queue has room");
     }
 
+    /// Posts, and has the message emitted at once if it may be. Returns whether it was.
+    pub(crate) fn post_now(&mut self, wr_id: u64, work: WorkRequest<usize>) -> Result<bool, PostError> {
+        let bytes = std::mem::take(&mut self.emitted_now);
+        let mut sink = Wire { bytes, memory: &self.memory, budget: usize::MAX };
+        let now = match &work {
+            WorkRequest::Send(SendRequest { inline, payload, invalidate, solicited }) => {
+                let inline = inline.as_slice();
+                let len = inline.len() as u64 + payload.map_or(0, |local| u64::from(local.len));
+                let (payload, invalidate, solicited) = (*payload, *invalidate, *solicited);
+                let now = self.engine.sends_now(len);
+                if now {
+                    let send = SendNow { inline, payload, invalidate, solicited };
+                    self.engine.send_now(wr_id, &send, &mut sink);
+                }
+                now
+            }
+            WorkRequest::Write(write) => {
+                let now = self.engine.writes_now(write.to, write.payload.len);
+                if now {
+                    self.engine.write_now(wr_id, write, &mut sink);
+                }
+                now
+            }
+            WorkRequest::Read(_) => false,
+        };
+        self.emitted_now = sink.bytes;
+        if !now {
+            self.engine.post(wr_id, work)?;
+        }
+        Ok(now)
+    }
+
     /// Everything that can be emitted within `budget`, and then transmitted at once.
     pub(crate) fn emit(&mut self, budget: usize) -> Vec<u8> {
-        let mut sink = Wire { bytes: Vec::new(), memory: &self.memory, budget };
+        let bytes = std::mem::take(&mut self.emitted_now);
+        let mut sink = Wire { bytes, memory: &self.memory, budget };
         let emitted = self.engine.transmit(&self.regions, &mut sink);
         let bytes = sink.bytes;
         assert_eq!(bytes.len(), emitted, "the engine counts what it emits");

@@ -14,6 +14,16 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + index / 251) as u8).collect()
 }
 
+impl End {
+    fn respond(&mut self, cqe: CompletionEntry, id: u64) {
+        self.give(|engine, wire| engine.respond(cqe, id, wire));
+    }
+
+    fn send_data(&mut self, at: (u16, u32), source: Source<u32>, last: bool, success: Option<u64>) {
+        self.give(|engine, wire| engine.send_data(at, source, last, success, wire));
+    }
+}
+
 #[test]
 fn a_write_is_fetched_with_one_r2t_in_pdus_of_maxh2cdata() {
     let (mut host, mut controller) = pair(host_config(), controller_config());
@@ -54,6 +64,32 @@ fn success_with_the_last_data_stands_for_the_response() {
     assert_eq!(host.memory[&1], bytes(5000));
     // The slot is free again, and its former identifier names nothing.
     host.submit(command(9 + 8), CommandData::None).expect("the same slot");
+}
+
+#[test]
+fn what_is_given_goes_out_in_order_whether_or_not_there_was_room_for_it() {
+    let (mut host, mut controller) = pair(host_config(), controller_config());
+    for cid in 0..4 {
+        host.submit(command(cid), CommandData::None).expect("room");
+    }
+    controller.input(&host.output()).expect("commands");
+    let answer = |cid: u16| CompletionEntry::success(cid, cid);
+    controller.respond(answer(0), 10);
+    assert!(controller.engine.wants_transmit(), "it is emitted, but not transmitted");
+    assert_eq!(controller.engine.transmitted().count(), 0);
+    controller.full = true;
+    controller.respond(answer(1), 11);
+    controller.full = false;
+    controller.respond(answer(2), 12);
+    host.input(&controller.output()).expect("responses");
+    assert!(!controller.engine.wants_transmit());
+    // Given while the others are on their way.
+    controller.respond(answer(3), 13);
+    assert_eq!(controller.engine.transmitted().collect::<Vec<_>>(), [10, 11, 12]);
+    host.input(&controller.output()).expect("the last response");
+    assert_eq!(controller.engine.transmitted().collect::<Vec<_>>(), [13]);
+    let expected: Vec<_> = (0..4).map(|cid| Event::Response { cqe: answer(cid), intact: true }).collect();
+    assert_eq!(host.take_events(), expected);
 }
 
 #[test]

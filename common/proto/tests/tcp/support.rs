@@ -6,7 +6,7 @@ use ringfab_proto::tcp::{
     CommandData, ControllerConfig, Digests, Engine, EngineError, Event, HostConfig, Place, Source,
     SubmitError, TxSink, crc,
 };
-use ringfab_spec::{CompletionEntry, SubmissionEntry};
+use ringfab_spec::SubmissionEntry;
 
 /// An end with its memory.
 pub(crate) struct End {
@@ -20,16 +20,23 @@ pub(crate) struct End {
     pub(crate) events: Vec<Event>,
     /// What the engine emitted as it was given.
     emitted: Vec<u8>,
+    /// Whether there is no room for what is given.
+    pub(crate) full: bool,
     /// Whether large data are told as received directly.
     pub(crate) direct: bool,
 }
 
-struct Wire<'a> {
+pub(crate) struct Wire<'a> {
     bytes: Vec<u8>,
+    full: bool,
     memory: &'a BTreeMap<u32, Vec<u8>>,
 }
 
 impl TxSink<u32> for Wire<'_> {
+    fn has_room(&self) -> bool {
+        !self.full
+    }
+
     fn bytes(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -79,6 +86,7 @@ impl End {
             unread: Vec::new(),
             events: Vec::new(),
             emitted: Vec::new(),
+            full: false,
             direct: false,
         }
     }
@@ -87,22 +95,10 @@ impl End {
         self.give(|engine, wire| engine.submit(sqe, data, wire))
     }
 
-    pub(crate) fn respond(&mut self, cqe: CompletionEntry, id: u64) {
-        self.give(|engine, wire| engine.respond(cqe, id, wire));
-    }
-
-    pub(crate) fn send_data(
-        &mut self,
-        at: (u16, u32),
-        source: Source<u32>,
-        last: bool,
-        success: Option<u64>,
-    ) {
-        self.give(|engine, wire| engine.send_data(at, source, last, success, wire));
-    }
-
-    fn give<R>(&mut self, act: impl FnOnce(&mut Engine<u32>, &mut Wire<'_>) -> R) -> R {
-        let mut wire = Wire { bytes: std::mem::take(&mut self.emitted), memory: &self.memory };
+    /// Gives the engine something to send.
+    pub(crate) fn give<R>(&mut self, act: impl FnOnce(&mut Engine<u32>, &mut Wire<'_>) -> R) -> R {
+        let mut wire =
+            Wire { bytes: std::mem::take(&mut self.emitted), full: self.full, memory: &self.memory };
         let result = act(&mut self.engine, &mut wire);
         self.emitted = wire.bytes;
         result
@@ -110,7 +106,8 @@ impl End {
 
     /// Everything that it wants to send.
     pub(crate) fn output(&mut self) -> Vec<u8> {
-        let mut wire = Wire { bytes: std::mem::take(&mut self.emitted), memory: &self.memory };
+        let mut wire =
+            Wire { bytes: std::mem::take(&mut self.emitted), full: self.full, memory: &self.memory };
         while self.engine.wants_transmit() {
             self.engine.transmit(&mut wire);
         }
