@@ -73,7 +73,14 @@ impl<P: Protocol> Stream<P> {
     pub(super) fn transmit(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
         self.dirty = false;
         let Some(socket) = self.socket else { return };
-        if self.sending || self.send_failed.is_some() || !self.protocol.wants_transmit() {
+        if self.sending || self.send_failed.is_some() {
+            return;
+        }
+        if !self.protocol.wants_transmit() {
+            // It took nothing of what it was given: no idle stream keeps a batch.
+            if let Some(batch) = self.batch.take() {
+                shared.give_batch(batch);
+            }
             return;
         }
         let mut batch = self.batch.take().unwrap_or_else(|| shared.take_batch());
