@@ -114,8 +114,8 @@ release: ## The programs as they are installed
 bench: ## Every figure beside what it is held against, in .build/bench (under 20 minutes)
 	@tests/scripts/install.sh build
 	@tests/scripts/install.sh bench || echo "What is missing is not measured."
-	cargo build --locked --release -p ringfab-target -p ringfab-initiator -p ringfab-bench --bins
-	cargo build --locked --release -p ringfab-block --example disk_rate
+	cargo build --locked --release -p ringfab-target -p ringfab-initiator -p ringfab-bench -p ringfab-block \
+	    --bins --example disk_rate
 	$(CARGO_TARGET_DIR)/release/ringfab-bench run $(if $(QUICK),--quick) \
 	    --out $(CARGO_TARGET_DIR)/bench --scratch $(CARGO_TARGET_DIR)
 

@@ -66,6 +66,24 @@ fn thousands_of_pieces_of_random_sizes_arrive_unchanged_and_in_order() {
 }
 
 #[test]
+fn a_batch_has_room_for_as_many_pieces_as_it_says() {
+    let pool = pool(64, 1);
+    let lease = pool.take(64).expect("a buffer").share();
+    let mut batch = SendBatch::new(16, 2);
+    assert!(batch.is_empty() && batch.has_room(16, 2) && !batch.has_room(17, 2) && !batch.has_room(16, 3));
+    batch.push_bytes(b"four");
+    batch.push_bytes(b"more");
+    assert!(batch.has_room(8, 1), "what was copied is one piece");
+    assert!(!batch.has_room(8, 2) && !batch.has_room(9, 1));
+    batch.push_lease(lease.clone(), 10, 20);
+    assert_eq!((batch.bytes(), batch.copied_bytes()), (28, 8));
+    assert!(batch.has_room(8, 0) && !batch.has_room(1, 1));
+    batch.clear();
+    assert!(batch.is_empty() && batch.has_room(16, 2));
+    assert!(lease.is_unique(), "it holds nothing any more");
+}
+
+#[test]
 fn a_payload_lands_in_its_place_and_the_rest_in_the_staging() {
     let mut reactor = reactor();
     let (near, far) = connected_pair(&mut reactor);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ringfab_fabric::rdma::{Access, ConnectParameters, ProviderChoice, Work};
+use ringfab_fabric::rdma::{
+    Access, ConnectParameters, DisconnectReason, ProviderChoice, QueuePairAttributes, Work,
+};
 use ringfab_reactor::SocketOptions;
 
 use crate::support::{End, Pair, config, pattern, send_work, slice};
@@ -110,4 +112,40 @@ fn private_data_beyond_the_frame_is_a_mistake_at_the_start() {
         };
         assert_eq!(pair.host.rnic.connect(&mut pair.host.reactor, &parameters).is_ok(), fits, "{length}");
     }
+}
+
+#[test]
+fn a_peer_that_sends_much_at_once_does_not_get_more_than_its_turn() {
+    const COUNT: u64 = 400;
+    let mut pair = Pair::over_loopback((config(), config()));
+    let host = QueuePairAttributes { send_depth: COUNT as u32, ..pair.host.attributes() };
+    let target = QueuePairAttributes { receive_depth: COUNT as u32, ..pair.target.attributes() };
+    let (here, _) = pair.connected_with(host, &target);
+    for id in 0..COUNT {
+        pair.host.send(here, id, b"one of many");
+    }
+    let (mut all, mut most) = (0, 0);
+    pair.until("all of them", |pair| {
+        most = most.max(pair.target.events.len());
+        all += pair.target.events.drain(..).count() as u64;
+        (all == COUNT).then_some(())
+    });
+    // As they come, and as they go on at the end of the same turn.
+    assert!(most <= 2 * 64, "{most} events in one turn");
+}
+
+#[test]
+fn what_was_posted_and_never_sent_comes_back() {
+    let mut pair = Pair::over_loopback((config(), config()));
+    let (here, there) = pair.connected();
+    let data = pair.host.lease(&[7; 4096]);
+    for id in 0..3 {
+        pair.host.post(here, id, send_work(b"with data", Some(slice(&data))));
+    }
+    pair.host.rnic.abort(&mut pair.host.reactor, here);
+    let (reason, flushed) = pair.disconnected(End::Host, here);
+    assert_eq!((reason, flushed), (DisconnectReason::Local, vec![0, 1, 2]));
+    data.into_unique().expect("nothing holds it any more");
+    pair.disconnected(End::Target, there);
+    assert!(pair.target.events.is_empty(), "nothing was sent");
 }
