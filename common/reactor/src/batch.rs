@@ -77,16 +77,16 @@ impl SendBatch {
     pub fn push_lease(&mut self, lease: Lease, offset: usize, length: usize) {
         let start = lease.io_pointer(offset, length);
         if length > 0 {
-            self.close_head();
+            self.seal();
             self.push_vector(start, length);
             self.payload_bytes += length;
             self.leases.push(lease);
         }
     }
 
-    /// What was copied last is a piece, and what is copied next another one.
+    /// Makes a piece of what was copied last; what is copied next is another one. Called before it is sent.
     #[inline]
-    fn close_head(&mut self) {
+    pub(crate) fn seal(&mut self) {
         let length = self.head_used - self.head_open;
         if length > 0 {
             // SAFETY: it begins within the head.
@@ -131,11 +131,6 @@ impl SendBatch {
         self.bytes() - self.sent
     }
 
-    /// Ends what is pushed: from here it is sent.
-    pub(crate) fn seal(&mut self) {
-        self.close_head();
-    }
-
     /// Where they are, once it is sealed.
     pub(crate) fn unsent(&self) -> &[libc::iovec] {
         &self.vectors[self.unsent_first..]
@@ -167,7 +162,7 @@ impl SendBatch {
         let end = target.len() + length;
         for vector in self.unsent() {
             let wanted = vector.iov_len.min(end - target.len());
-            // SAFETY: the vector is a piece of the head, or of memory that its lease keeps; nobody writes to what is leased.
+            // SAFETY: the vector is a piece of the head, or of memory that its lease keeps; nothing writes there meanwhile.
             target.extend_from_slice(unsafe { slice::from_raw_parts(vector.iov_base.cast(), wanted) });
         }
     }

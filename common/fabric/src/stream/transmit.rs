@@ -51,10 +51,7 @@ impl<P: Protocol> Stream<P> {
     /// The protocol, which is about to be given something, and the batch that is sent next.
     #[inline]
     pub(super) fn giving(&mut self, shared: &mut Shared<P>) -> (&mut P, Gather<'_>) {
-        if !self.dirty && !self.sending {
-            self.dirty = true;
-            shared.dirty.push_back(self.key);
-        }
+        self.enlist(shared);
         let batch = self.batch.get_or_insert_with(|| shared.take_batch());
         (&mut self.protocol, Gather(batch))
     }
@@ -62,7 +59,15 @@ impl<P: Protocol> Stream<P> {
     /// Puts the stream on the list that the next flush visits, if a flush could do something for it.
     #[inline]
     pub(super) fn mark_dirty(&mut self, shared: &mut Shared<P>) {
-        if self.protocol.wants_transmit() && !self.dirty && !self.sending && self.socket.is_some() {
+        if self.protocol.wants_transmit() && self.socket.is_some() {
+            self.enlist(shared);
+        }
+    }
+
+    /// Has the next flush visit it, unless what is in flight brings that about.
+    #[inline]
+    fn enlist(&mut self, shared: &mut Shared<P>) {
+        if !self.dirty && !self.sending {
             self.dirty = true;
             shared.dirty.push_back(self.key);
         }

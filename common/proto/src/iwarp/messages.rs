@@ -5,7 +5,7 @@ use ringfab_spec::iwarp::{self, QueueNumber, RdmapOpcode, TaggedHeader, Untagged
 
 use super::mpa::ReadyToReceive;
 use super::tx::{TxSink, emit_tagged, emit_untagged, segment_len};
-use super::work::{Local, ReadRequest, SendNow, WriteRequest};
+use super::work::{Local, ReadRequest, SendRef, WriteRequest};
 
 /// What the emitting side needs to know about the connection.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl Emitter {
         &mut self,
         sink: &mut impl TxSink<H>,
         wire: Wire,
-        send: &SendNow<'_, H>,
+        send: &SendRef<'_, H>,
     ) -> Emitted {
         let segment = self.next_segment(send.message_len(), wire.untagged_payload_max());
         self.send_segment(sink, wire, send, segment)
@@ -82,7 +82,7 @@ impl Emitter {
         &mut self,
         sink: &mut impl TxSink<H>,
         wire: Wire,
-        send: &SendNow<'_, H>,
+        send: &SendRef<'_, H>,
     ) -> Emitted {
         self.send_segment(sink, wire, send, Segment::whole(send.message_len()))
     }
@@ -92,7 +92,7 @@ impl Emitter {
         &mut self,
         sink: &mut impl TxSink<H>,
         wire: Wire,
-        send: &SendNow<'_, H>,
+        send: &SendRef<'_, H>,
         segment: Segment,
     ) -> Emitted {
         let (inline, inline_len) = (send.inline, send.inline.len() as u64);
@@ -205,7 +205,7 @@ fn write_segment<H: Copy>(
     Emitted { fpdu_len, last: segment.last }
 }
 
-fn send_opcode<H>(send: &SendNow<'_, H>) -> RdmapOpcode {
+fn send_opcode<H>(send: &SendRef<'_, H>) -> RdmapOpcode {
     match (send.solicited, send.invalidate.is_some()) {
         (false, false) => RdmapOpcode::SEND,
         (false, true) => RdmapOpcode::SEND_INVALIDATE,

@@ -92,6 +92,6 @@ pub use ringfab_spec::iwarp::{RdmapOpcode, TerminateCode};
 pub use rx::FPDU_LEN_MAX;
 pub use tx::{TxSink, ULPDU_LEN_MAX};
 pub use work::{
-    Completion, Inline, Local, PostError, ReadRequest, RecvFull, SendNow, SendRequest, WorkKind, WorkRequest,
+    Completion, Inline, Local, PostError, ReadRequest, RecvFull, SendRef, SendRequest, WorkKind, WorkRequest,
     WorkStatus, WriteRequest,
 };

@@ -16,7 +16,7 @@ use super::mpa::ReadyToReceive;
 use super::region::Placement;
 use super::rx::Tagged;
 use super::tx::TxSink;
-use super::work::{Completion, Local, PostError, SendNow, WorkKind, WorkRequest, WorkStatus, WriteRequest};
+use super::work::{Completion, Local, PostError, SendRef, WorkKind, WorkRequest, WorkStatus, WriteRequest};
 use crate::first_uses::FirstUses;
 
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl<H: Copy> SendQueue<H> {
     pub(crate) fn send_now(
         &mut self,
         wr_id: u64,
-        send: &SendNow<'_, H>,
+        send: &SendRef<'_, H>,
         sink: &mut impl TxSink<H>,
         wire: Wire,
         position: u64,
@@ -138,6 +138,7 @@ impl<H: Copy> SendQueue<H> {
 
     #[inline(always)]
     fn emitted_now(&mut self, wr_id: u64, work: Work<H>, end: u64) {
+        debug_assert!(self.is_clear(), "nothing waits before what is emitted as it is posted");
         self.push(Slot { wr_id, work, state: State::Emitted(end) });
         self.emit_seq += 1;
     }

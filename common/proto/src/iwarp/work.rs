@@ -63,9 +63,9 @@ pub struct SendRequest<H> {
     pub solicited: bool,
 }
 
-/// The same, with inline bytes that are not copied before the message is emitted.
+/// The same, with inline bytes that stay where they are until the message is emitted.
 #[derive(Clone, Copy, Debug)]
-pub struct SendNow<'a, H> {
+pub struct SendRef<'a, H> {
     /// The first bytes of the message, no more than [`Inline::LEN_MAX`].
     pub inline: &'a [u8],
     /// The rest of the message.
@@ -76,7 +76,7 @@ pub struct SendNow<'a, H> {
     pub solicited: bool,
 }
 
-impl<H: Copy> SendNow<'_, H> {
+impl<H: Copy> SendRef<'_, H> {
     /// The length of the message in bytes.
     #[inline]
     pub(crate) fn message_len(&self) -> u64 {
@@ -86,9 +86,9 @@ impl<H: Copy> SendNow<'_, H> {
 
 impl<H: Copy> SendRequest<H> {
     #[inline]
-    pub(crate) fn borrowed(&self) -> SendNow<'_, H> {
+    pub(crate) fn borrowed(&self) -> SendRef<'_, H> {
         let &Self { ref inline, payload, invalidate, solicited } = self;
-        SendNow { inline: inline.as_slice(), payload, invalidate, solicited }
+        SendRef { inline: inline.as_slice(), payload, invalidate, solicited }
     }
 }
 

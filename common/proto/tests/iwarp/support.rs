@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use ringfab_proto::iwarp::mpa::{Negotiated, ReadyToReceive, Revision, Role};
 use ringfab_proto::iwarp::{
     Access, Ahead, Completion, Engine, EngineConfig, EngineError, Inline, Local, Pause, Placement, PostError,
-    ProtectionDomain, QueuePairId, Receiver, Region, RegionTable, Requester, SendNow, SendRequest,
+    ProtectionDomain, QueuePairId, Receiver, Region, RegionTable, Requester, SendRef, SendRequest,
     SendSegment, TerminateCode, TxSink, WorkRequest, crc,
 };
 
@@ -100,7 +100,7 @@ impl Host {
                 let (payload, invalidate, solicited) = (*payload, *invalidate, *solicited);
                 let now = self.engine.sends_now(len);
                 if now {
-                    let send = SendNow { inline, payload, invalidate, solicited };
+                    let send = SendRef { inline, payload, invalidate, solicited };
                     self.engine.send_now(wr_id, &send, &mut sink);
                 }
                 now

@@ -2,7 +2,7 @@
 
 use ringfab_memory::Lease;
 use ringfab_proto::iwarp::{
-    self as proto, Engine, Local, SendNow, TxSink, WorkKind, WorkRequest, WorkStatus, crc,
+    self as proto, Engine, Local, SendRef, TxSink, WorkKind, WorkRequest, WorkStatus, crc,
 };
 
 use super::capture::Tap;
@@ -127,21 +127,17 @@ impl QueuePair {
     fn post_now(&mut self, gather: &mut Gather<'_>, request: SendRequest) {
         let Some(engine) = &mut self.engine else { return };
         let SendRequest { id, work, signaled } = request;
-        let handle = Handle::Work(self.work.slot_next());
-        let local = |slice: &Slice| {
-            assert!(slice.end() <= slice.lease.len(), "a slice lies within its lease");
-            Local { handle, offset: u64::from(slice.offset), len: slice.length }
-        };
+        let slot = self.work.slot_next();
         let tap = self.tap.as_deref_mut();
         match work {
             Work::Send { head, data, invalidate, solicited } => {
-                let payload = data.as_ref().map(local);
-                let send = SendNow { inline: head.as_slice(), payload, invalidate, solicited };
+                let payload = data.as_ref().map(|slice| local(slot, slice));
+                let send = SendRef { inline: head.as_slice(), payload, invalidate, solicited };
                 let lease = data.map(|slice| slice.lease);
                 engine.send_now(id, &send, &mut SinkNow { gather, lease, tap });
             }
             Work::Write { source, remote_key, remote_address } => {
-                let payload = local(&source);
+                let payload = local(slot, &source);
                 let write = proto::WriteRequest { stag: remote_key, to: remote_address, payload };
                 engine.write_now(id, &write, &mut SinkNow { gather, lease: Some(source.lease), tap });
             }
@@ -204,25 +200,27 @@ fn goes_now(engine: &Engine<Handle>, work: &Work) -> bool {
     }
 }
 
+/// The memory of the work request in a slot, in the engine's terms.
+#[inline(always)]
+fn local(slot: u32, slice: &Slice) -> Local<Handle> {
+    assert!(slice.end() <= slice.lease.len(), "a slice lies within its lease");
+    Local { handle: Handle::Work(slot), offset: u64::from(slice.offset), len: slice.length }
+}
+
 /// A work request in the engine's terms.
 #[inline(always)]
 fn describe(work: &Work, slot: u32) -> WorkRequest<Handle> {
-    let local = |offset: u32, len: u32| Local { handle: Handle::Work(slot), offset: u64::from(offset), len };
-    let range = |slice: &Slice| {
-        assert!(slice.end() <= slice.lease.len(), "a slice lies within its lease");
-        local(slice.offset, slice.length)
-    };
     match work {
         Work::Send { head, data, invalidate, solicited } => WorkRequest::Send(proto::SendRequest {
             inline: *head,
-            payload: data.as_ref().map(range),
+            payload: data.as_ref().map(|slice| local(slot, slice)),
             invalidate: *invalidate,
             solicited: *solicited,
         }),
         Work::Write { source, remote_key, remote_address } => WorkRequest::Write(proto::WriteRequest {
             stag: *remote_key,
             to: *remote_address,
-            payload: range(source),
+            payload: local(slot, source),
         }),
         Work::Read { sink, length, remote_key, remote_address } => {
             assert!(*length as usize <= sink.len(), "a sink holds what is read into it");
@@ -233,7 +231,7 @@ fn describe(work: &Work, slot: u32) -> WorkRequest<Handle> {
                 // and a peer that writes to it by other means is refused.
                 sink_stag: slot + 1,
                 sink_to: 0,
-                sink: local(0, *length),
+                sink: Local { handle: Handle::Work(slot), offset: 0, len: *length },
             })
         }
     }

@@ -5,7 +5,7 @@ use ringfab_spec::iwarp::{RdmapOpcode, TaggedHeader};
 use super::super::messages::Wire;
 use super::super::region::{Access, RegionTable};
 use super::super::tx::{TxSink, emit_tagged, segment_len};
-use super::super::work::{Local, SendNow, WriteRequest};
+use super::super::work::{Local, SendRef, WriteRequest};
 use super::Engine;
 
 /// What may be emitted next. Messages alternate, segments of two messages never mix.
@@ -41,7 +41,7 @@ impl<H: Copy> Engine<H> {
     /// Posts a Send and emits its FPDU to the sink of the next [`Self::transmit`]. Call only when [`Self::sends_now`] and
     /// the sink has room. The payload's range must not wrap.
     #[inline(always)]
-    pub fn send_now(&mut self, wr_id: u64, send: &SendNow<'_, H>, sink: &mut impl TxSink<H>) {
+    pub fn send_now(&mut self, wr_id: u64, send: &SendRef<'_, H>, sink: &mut impl TxSink<H>) {
         let wire = self.wire();
         let fpdu_len = self.send_queue.send_now(wr_id, send, sink, wire, self.emitted);
         self.count_now(fpdu_len);
