@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfab_fabric::rdma::{
-    Access, ConnectParameters, DisconnectReason, ProviderChoice, QueuePairAttributes, Work,
+    Access, ConnectParameters, DisconnectReason, ProviderChoice, QueuePairAttributes, Slice, Work,
 };
 use ringfab_reactor::SocketOptions;
 
@@ -148,4 +148,20 @@ fn what_was_posted_and_never_sent_comes_back() {
     data.into_unique().expect("nothing holds it any more");
     pair.disconnected(End::Target, there);
     assert!(pair.target.events.is_empty(), "nothing was sent");
+}
+
+#[test]
+fn a_slice_of_a_lease_goes_with_its_own_checksum_copied_or_by_reference() {
+    let mut pair = Pair::over_loopback((config(), config()));
+    let (here, there) = pair.connected();
+    let bytes = pattern(4096, 5);
+    let lease = pair.host.lease(&bytes);
+    for (offset, length) in [(1, 512), (1001, 2000)] {
+        let part = Slice { lease: lease.clone(), offset, length };
+        let expected = &bytes[offset as usize..(offset + length) as usize];
+        pair.host.post(here, 1, send_work(&[0; 64], Some(part)));
+        let data = pair.received(End::Target).data.expect("what is behind the head");
+        assert!(data[..] == *expected, "{length} bytes at {offset}");
+        pair.target.rnic.post_receive(there, 1);
+    }
 }
