@@ -71,7 +71,7 @@ scripts: ## The shell scripts (needs shellcheck)
 .PHONY: workspace-tests
 workspace-tests: ## Every test of every crate
 	cargo build --locked --workspace --bins --tests
-	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug timeout --foreground $(MINUTES_MAX)m cargo test --locked --workspace
+	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug timeout --foreground $(MINUTES_MAX)m tests/scripts/tests.sh
 
 .PHONY: end-to-end
 end-to-end: ## fio, libnbd, QEMU and the demonstration with the programs
@@ -82,7 +82,7 @@ end-to-end: ## fio, libnbd, QEMU and the demonstration with the programs
 .PHONY: kernel-test
 kernel-test: ## Both ends against a stock Linux kernel in a virtual machine (about 15 minutes)
 	@tests/scripts/install.sh build kernel
-	cargo build --locked --workspace --bins --tests --examples
+	cargo build --locked --workspace --bins --tests --example rdma_reach --example rdma_exchange
 	@RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug tests/kernel/run.sh || [ $$? -eq 77 ]
 
 .PHONY: kernel-ratio

@@ -26,7 +26,7 @@ impl SubmissionRing {
     /// Adds an entry; only when there is room.
     pub(crate) fn push(&mut self) {
         debug_assert!(self.has_room(), "checked by the caller");
-        self.tail = (self.tail + 1) % self.size;
+        self.tail = if self.tail + 1 == self.size { 0 } else { self.tail + 1 };
     }
 
     /// Takes the head that a response reports (SQHD), with `outstanding` commands left without a response. Responses

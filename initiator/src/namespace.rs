@@ -50,6 +50,16 @@ impl Namespace {
     }
 }
 
+/// The namespace with an identifier, in a list that ascends by them: every I/O asks for one. Where they are numbered from one on
+/// without gaps, as mostly, it is found at once.
+pub(crate) fn find(namespaces: &[Namespace], nsid: u32) -> Option<&Namespace> {
+    let likely = namespaces.get((nsid as usize).wrapping_sub(1));
+    likely.filter(|namespace| namespace.nsid == nsid).or_else(|| {
+        let index = namespaces.binary_search_by_key(&nsid, |namespace| namespace.nsid).ok()?;
+        namespaces.get(index)
+    })
+}
+
 /// The globally unique identifiers of a namespace; those that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NamespaceIdentity {
@@ -100,4 +110,38 @@ pub struct ControllerInfo {
     pub queue_size: u16,
     /// Keep-alive timeout agreed on; `None` when off.
     pub keep_alive: Option<std::time::Duration>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespaces(nsids: &[u32]) -> Vec<Namespace> {
+        let identity = NamespaceIdentity::default();
+        let plain = |nsid: &u32| Namespace {
+            nsid: *nsid,
+            blocks: 8,
+            block_bytes: 4096,
+            identity,
+            read_only: false,
+            transfer_blocks_max: 1,
+            write_zeroes_blocks_max: 0,
+            verify_blocks_max: 0,
+            discard_blocks_max: 0,
+            discard_ranges_max: 1,
+            preferred_write_blocks: 1,
+        };
+        nsids.iter().map(plain).collect()
+    }
+
+    #[test]
+    fn a_namespace_is_found_with_and_without_gaps_before_it_and_none_that_is_not_there() {
+        for there in [&[][..], &[1, 2, 3], &[2, 3, 7, 0xffff_fffe], &[1, 3, 4]] {
+            let list = namespaces(there);
+            for nsid in [0, 1, 2, 3, 4, 5, 7, 8, 0xffff_fffe, 0xffff_ffff] {
+                let found = find(&list, nsid).map(|namespace| namespace.nsid);
+                assert_eq!(found, there.contains(&nsid).then_some(nsid), "{nsid} in {there:?}");
+            }
+        }
+    }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub use cancel::CancelToken;
 
 use crate::error::ConnectError;
-use crate::namespace::{ControllerInfo, Namespace};
+use crate::namespace::{self, ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use engine::Engine;
 
@@ -62,7 +62,7 @@ impl Controller {
 
     /// One of them.
     pub fn namespace(&self, nsid: u32) -> Option<Namespace> {
-        self.engine.view().namespaces.iter().find(|namespace| namespace.nsid == nsid).cloned()
+        namespace::find(&self.engine.view().namespaces, nsid).cloned()
     }
 
     /// Detaches in an orderly way and waits for it; other clones fail from now on.

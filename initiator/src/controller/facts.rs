@@ -4,7 +4,7 @@ use ringfab_reactor::Time;
 
 use super::Controller;
 use crate::error::Cause;
-use crate::namespace::{ControllerInfo, Namespace};
+use crate::namespace::{self, ControllerInfo, Namespace};
 use crate::wire::answers;
 
 /// Collected while the sequence runs.
@@ -93,7 +93,7 @@ impl Facts {
     pub(super) fn check_same(&self, known: &[Namespace], needed: impl Fn(u32) -> bool) -> Result<(), Cause> {
         for old in known {
             let changed = |what: String| Err(Cause::Changed { nsid: old.nsid, what });
-            let Some(new) = self.namespaces.iter().find(|new| new.nsid == old.nsid) else {
+            let Some(new) = namespace::find(&self.namespaces, old.nsid) else {
                 if needed(old.nsid) {
                     return Err(Cause::Missing { nsid: old.nsid });
                 }

@@ -10,7 +10,8 @@ use super::{ADMIN_WAITING_MAX, Controller, Phase};
 use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
 use crate::error::{Cause, IoError, Step};
-use crate::namespace::Namespace;
+use crate::namespace::{self, Namespace};
+use crate::queue::Queue;
 use crate::request::{AdminRequest, IoOperation, IoRequest, Refused, SubmitError};
 use crate::transport::NotSent;
 use crate::wire::{self, answers};
@@ -80,8 +81,7 @@ impl Controller {
             return Err(SubmitError::Full);
         }
         let nsid = request.nsid;
-        let namespace = self.namespaces.iter().find(|namespace| namespace.nsid == nsid);
-        let namespace = namespace.ok_or(SubmitError::NoNamespace(nsid))?;
+        let namespace = namespace::find(&self.namespaces, nsid).ok_or(SubmitError::NoNamespace(nsid))?;
         check_operation(namespace, &request.operation).map(|()| namespace.block_bytes)
     }
 
@@ -100,11 +100,13 @@ impl Controller {
             return;
         }
         let deadline = core.now() + self.options.timeouts.io;
-        while let Some(index) = self.queue_with_room() {
+        while !self.waiting.is_empty()
+            && let Some(index) = self.queue_with_room()
+        {
             let Some(mut command) = self.waiting.pop_front() else { break };
             (command.deadline, command.aborted) = (deadline, false);
             match self.queues[index].send(&mut core.transports, command) {
-                Ok(_) => self.queue_next = index + 1,
+                Ok(_) => self.queue_next = if index + 1 < self.queues.len() { index + 1 } else { 0 },
                 Err((command, NotSent::Busy)) if self.queues.iter().all(|queue| queue.outstanding() == 0) => {
                     // Nothing will come free: the RNIC cannot do it at all.
                     core.done(self.id, command, Err(IoError::Status(Status::DATA_TRANSFER_ERROR)));
@@ -123,6 +125,9 @@ impl Controller {
 
     /// The next queue in turn that can take a command.
     fn queue_with_room(&self) -> Option<usize> {
+        if self.queues.get(self.queue_next).is_some_and(Queue::has_room) {
+            return Some(self.queue_next);
+        }
         let next = self.queue_next.min(self.queues.len());
         let mut indices = (next..self.queues.len()).chain(0..next);
         indices.find(|index| self.queues[*index].has_room())

@@ -251,9 +251,12 @@ impl Controller {
         if let Some(last) = list.last().filter(more) {
             return Ok(Some(Task::List(*last)));
         }
-        if list.is_empty() {
+        if self.facts.list.is_empty() {
             self.namespaces_known(core).map(|()| None)
         } else {
+            // They ascend (Base 2.0, section 5.17.2.2), unless somebody is wrong; searching relies on it.
+            self.facts.list.sort_unstable();
+            self.facts.list.dedup();
             Ok(Some(Task::Namespace(0)))
         }
     }
