@@ -14,7 +14,7 @@ set -euo pipefail
 # More than the processors are, since these wait.
 AT_ONCE=4
 # Those that take longest begin first.
-FIRST=(replay tcp)
+FIRST=(replay tcp slow)
 # What measures how long something takes, or what of a processor it takes, runs by itself.
 ALONE=(idle waiting watchdog)
 

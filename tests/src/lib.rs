@@ -1,5 +1,6 @@
 //! Everything that needs both ends: a target in this process for tests to attach to.
 
+pub mod busy;
 pub mod player;
 mod port;
 mod program;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use ringfab_tests::busy::alone;
 use ringfab_tests::player::{self, await_threads, play_session, stream_of, threads};
 use ringfab_tests::recording::{From, Recorder, Recording, fpdus, mpa_bytes};
 use ringfab_tests::{NQN, TestTarget};
@@ -26,7 +27,7 @@ fn recorded() -> Vec<Recording> {
 
 #[expect(clippy::print_stderr, reason = "what was tried is part of the result")]
 fn replay(which: usize, streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
-    let _alone = crate::alone();
+    let _alone = alone();
     let recordings = recorded();
     let before = threads();
     let begun = Instant::now();

@@ -7,11 +7,10 @@ use std::time::Instant;
 use ringfab_proto::crc;
 use ringfab_spec::FromBytes;
 use ringfab_spec::tcp::{CommonHeader, PduType};
+use ringfab_tests::busy::alone;
 use ringfab_tests::player::{self, await_threads, flipped, play_session, stream_of, threads};
 use ringfab_tests::recording::{From, Recorder, Recording};
 use ringfab_tests::{NQN, TestTarget};
-
-use crate::alone;
 
 const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"1MiB\"\nblock_bytes = 512\n";
 

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::Access;
 use ringfab_spec::SubmissionEntry;
+use ringfab_tests::busy::Busy;
 use ringfab_tests::player::ends;
 use ringfab_tests::raw_host::RawHost;
 
-use crate::target::Busy;
-
 #[test]
 fn a_peer_that_says_a_byte_a_second_is_given_up() {
-    let busy = Busy::new();
+    let busy = Busy::start();
     let mut stream = TcpStream::connect(busy.target.address()).expect("connected");
     let begun = Instant::now();
     for byte in b"MPA ID Req Frame" {
@@ -32,7 +31,7 @@ fn a_peer_that_says_a_byte_a_second_is_given_up() {
 
 #[test]
 fn three_hundred_connections_that_say_nothing_do_not_keep_others_out_for_long() {
-    let busy = Busy::new();
+    let busy = Busy::start();
     let mut idle: Vec<TcpStream> =
         (0..300).map(|_| TcpStream::connect(busy.target.address()).expect("connected")).collect();
     for stream in &mut idle {
@@ -44,7 +43,7 @@ fn three_hundred_connections_that_say_nothing_do_not_keep_others_out_for_long() 
 
 #[test]
 fn a_thousand_connections_that_leave_at_once_leave_nothing() {
-    let busy = Busy::new();
+    let busy = Busy::start();
     for index in 0..1000 {
         let mut stream = TcpStream::connect(busy.target.address()).expect("connected");
         if index % 2 == 0 {
@@ -56,7 +55,7 @@ fn a_thousand_connections_that_leave_at_once_leave_nothing() {
 
 /// Has more data on its way than the target has buffers, and then does nothing: the others go on after a while.
 fn stops_in_the_middle(access: Access, entry: impl Fn(u16) -> SubmissionEntry) {
-    let busy = Busy::new();
+    let busy = Busy::start();
     let mut host = RawHost::new(busy.target.address());
     let association = host.attach();
     let io = host.attach_io(association, 1, 128);
