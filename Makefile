@@ -70,8 +70,7 @@ scripts: ## The shell scripts (needs shellcheck)
 # for what they share and build all of it again.
 .PHONY: workspace-tests
 workspace-tests: ## Every test of every crate
-	cargo build --locked --workspace --bins --tests
-	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug timeout --foreground $(MINUTES_MAX)m tests/scripts/tests.sh
+	timeout --foreground $(MINUTES_MAX)m tests/scripts/tests.sh
 
 .PHONY: end-to-end
 end-to-end: ## fio, libnbd, QEMU and the demonstration with the programs

@@ -5,8 +5,6 @@
 #
 # `cargo test` does the same one program after the other, which takes more than twice as long. What a program says is said
 # when it is over.
-#
-#   RINGFAB_BIN_DIR   a folder with ringfab-target and ringfab, instead of building them
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -20,6 +18,9 @@ ALONE=(idle waiting watchdog)
 
 main() {
     begin
+    # What tests start, and where they look for it.
+    cargo build --locked --workspace --bins --tests --example rdma_reach
+    export RINGFAB_BIN_DIR="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}/debug"
     list_programs
     local name
     for name in "${FIRST[@]}" $(names_of_the_others); do

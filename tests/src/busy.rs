@@ -97,4 +97,3 @@ fn work(controller: &Controller, stop: &AtomicBool) {
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc").count()
 }
-
