@@ -6,7 +6,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use ringfab_initiator::{Cause, ConnectOptions, ControllerId, Host, HostEvent, IoError};
+use ringfab_initiator::{
+    Cause, ConnectOptions, ControllerId, Host, HostEvent, IoError, IoRequest, SubmitError,
+};
 use ringfab_reactor::Wait;
 use ringfab_spec::Status;
 use ringfab_spec::log::{AsyncEvent, SmartInfo};
@@ -156,7 +158,8 @@ fn leave(disconnects: Disconnects) -> Vec<u16> {
         HostEvent::Detached { trouble, .. } => assert!(trouble.is_none(), "{disconnects:?}: {trouble:?}"),
         event => panic!("{event:?}"),
     }
-    assert!(peer.flushed_before_shutdown && peer.shut_down);
+    assert!(peer.shut_down);
+    assert_eq!(peer.flushed, [1]);
     assert_eq!(host.rnic_counters().queue_pairs, 0);
     peer.disconnected
 }
@@ -171,6 +174,30 @@ fn whoever_leaves_in_order_disconnects_each_io_queue_where_the_controller_can() 
 fn a_disconnect_that_is_refused_or_not_answered_does_not_keep_a_host_from_leaving_in_order() {
     assert_eq!(leave(Disconnects::Answer(Status::INVALID_OPCODE.with_dnr())), [1, 2]);
     assert_eq!(leave(Disconnects::Close), [1, 2]);
+}
+
+#[test]
+fn whoever_leaves_flushes_what_it_wrote_to_though_the_controller_listed_it_out_of_order() {
+    let list = |peer: &mut Peer| peer.nsids = vec![5, 1, 3, 5, 2];
+    let (mut host, mut peer, controller) = attached_with(list, |_| {});
+    let known: Vec<u32> = host.namespaces(controller).iter().map(|namespace| namespace.nsid).collect();
+    assert_eq!(known, [1, 2, 3, 5]);
+    for nsid in [5, 2, 5] {
+        let request = IoRequest { nsid, ..write(&host, nsid.into(), 0, 1, 1) };
+        host.submit(controller, request).expect("taken");
+        assert_eq!(done(&mut host, &mut peer).result, Ok(()));
+    }
+    let request = IoRequest { nsid: 3, ..read(&host, 3, 0, 1) };
+    host.submit(controller, request).expect("taken");
+    assert_eq!(done(&mut host, &mut peer).result, Ok(()));
+    let refused = host.submit(controller, IoRequest { nsid: 4, ..write(&host, 4, 0, 1, 1) });
+    assert_eq!(refused.expect_err("there is none").reason, SubmitError::NoNamespace(4));
+    host.detach(controller);
+    match next_event(&mut host, &mut peer) {
+        HostEvent::Detached { trouble, .. } => assert!(trouble.is_none(), "{trouble:?}"),
+        event => panic!("{event:?}"),
+    }
+    assert_eq!(peer.flushed, [2, 5]);
 }
 
 /// Writes and leaves while the namespace is being removed; what was wrong with that, if anything.

@@ -2,7 +2,6 @@
 
 use ringfab_reactor::Time;
 
-use super::task::Task;
 use super::timers::KeepAlive;
 use super::{Controller, Ending, Phase};
 use crate::core::Core;
@@ -181,8 +180,7 @@ impl Controller {
         }
         self.phase = Phase::Shutdown;
         let cached = self.info.as_ref().is_some_and(|info| info.volatile_write_cache);
-        let flush = cached && self.wrote && !self.namespaces.is_empty();
-        let first = if flush { Task::Flush(0) } else { self.after_queue(0) };
+        let first = if cached { self.after_flush(0) } else { self.after_queue(0) };
         self.run(core, first);
     }
 

@@ -28,7 +28,11 @@ impl Controller {
             Ok(block_bytes) => block_bytes,
             Err(reason) => return Err(Refused { reason, request }),
         };
-        self.wrote |= !matches!(request.operation, IoOperation::Read { .. } | IoOperation::Flush);
+        if let IoOperation::Write { .. } | IoOperation::WriteZeroes { .. } | IoOperation::Discard { .. } =
+            request.operation
+        {
+            self.written.note(request.nsid);
+        }
         let mut command = Command::from_io(request, block_bytes, &mut core.spare);
         command.order = self.order;
         self.order += 1;

@@ -18,6 +18,7 @@ mod live;
 mod sequence;
 mod task;
 mod timers;
+mod written;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -40,6 +41,7 @@ use crate::url::Transport;
 use facts::Facts;
 use task::Task;
 use timers::{KeepAlive, Timers};
+use written::Written;
 
 /// A controller of a host.
 pub(crate) struct Controller {
@@ -78,8 +80,8 @@ pub(crate) struct Controller {
     ending: Option<Ending>,
     /// Whether I/O fails instead of waiting.
     failing: bool,
-    /// Whether something was written since it was attached.
-    wrote: bool,
+    /// What was written to since it was attached.
+    written: Written,
     /// Whether namespaces changed while they were being looked at.
     refresh_again: bool,
     timers: Timers,
@@ -147,7 +149,7 @@ impl Controller {
             last_error: None,
             ending: None,
             failing: false,
-            wrote: false,
+            written: Written::default(),
             refresh_again: false,
             timers: Timers::default(),
             keep_alive: KeepAlive::default(),

@@ -12,6 +12,7 @@ use super::{Controller, Phase};
 use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
 use crate::error::{Cause, Step};
+use crate::namespace;
 use crate::request::HostEvent;
 use crate::url::Transport;
 use crate::wire::{self, answers};
@@ -31,10 +32,7 @@ impl Controller {
             Task::QueueEstablish(qid) => return self.establish(core, qid),
             Task::Connect => return self.send_connect(core, 0),
             Task::QueueConnect(qid) => return self.send_connect(core, qid),
-            Task::Flush(index) => {
-                let command = plain(wire::flush(self.namespaces[index].nsid));
-                return self.send_sequence(core, 1, command);
-            }
+            Task::Flush(nsid) => return self.send_sequence(core, 1, plain(wire::flush(nsid))),
             Task::Disconnect(qid) => return self.send_sequence(core, qid, plain(wire::disconnect())),
             _ => {}
         }
@@ -222,8 +220,7 @@ impl Controller {
                 if active { Task::Descriptors(index) } else { return self.after_namespace(core, index) }
             }
             Task::Descriptors(index) => return self.after_namespace(core, index),
-            Task::Flush(index) if index + 1 < self.namespaces.len() => Task::Flush(index + 1),
-            Task::Flush(_) => self.after_queue(0),
+            Task::Flush(nsid) => self.after_flush(nsid),
             Task::Disconnect(qid) => self.after_queue(qid),
             Task::ShutdownSet => Task::ShutdownStatus,
             Task::ShutdownStatus => return self.after_shutdown(core),
@@ -314,7 +311,13 @@ impl Controller {
         Ok(None)
     }
 
-    /// An orderly shutdown ends the I/O queues one by one, where the controller can, and then the controller.
+    /// An orderly shutdown first flushes what was written to and is still there, one after the other.
+    pub(super) fn after_flush(&self, nsid: u32) -> Task {
+        let is_there = |nsid: &u32| namespace::find(&self.namespaces, *nsid).is_some();
+        self.written.after(nsid).find(is_there).map_or_else(|| self.after_queue(0), Task::Flush)
+    }
+
+    /// It ends the I/O queues one by one, where the controller can, and then the controller.
     pub(super) fn after_queue(&self, qid: u16) -> Task {
         let next = self.queues.iter().find(|queue| queue.is_alive() && queue.qid() > qid);
         let next = next.filter(|_| self.facts.controller.disconnect);

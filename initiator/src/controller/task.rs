@@ -35,8 +35,8 @@ pub(super) enum Task {
     Descriptors(usize),
     /// Get Log Page, changed namespaces, which also lets the next event of this kind come.
     ChangedLog,
-    /// Flush of the namespace at this index.
-    Flush(usize),
+    /// Flush of this namespace.
+    Flush(u32),
     /// Fabrics Disconnect of an I/O queue; a controller need not have it.
     Disconnect(u16),
     /// Property Set of CC, normal shutdown.

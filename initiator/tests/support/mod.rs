@@ -73,7 +73,8 @@ pub(crate) struct Peer {
     /// Opcodes of the I/O commands that it executed, in order.
     pub(crate) executed: Vec<u8>,
     pub(crate) shut_down: bool,
-    pub(crate) flushed_before_shutdown: bool,
+    /// The namespaces that were flushed before the shutdown, in order.
+    pub(crate) flushed: Vec<u32>,
     pub(crate) disconnects: Disconnects,
     /// The I/O queues that were disconnected, in order.
     pub(crate) disconnected: Vec<u16>,
@@ -81,6 +82,8 @@ pub(crate) struct Peer {
     pub(crate) traffic_based_keep_alive: bool,
     /// Keep Alive commands so far.
     pub(crate) keep_alives: u32,
+    /// Its namespaces as it lists them; all have the same blocks.
+    pub(crate) nsids: Vec<u32>,
     /// Blocks of its namespace.
     pub(crate) blocks: u64,
     /// Identify commands so far, by what they asked for.
@@ -121,7 +124,8 @@ impl Peer {
             memory: vec![0; BLOCK * BLOCKS],
             executed: Vec::new(),
             shut_down: false,
-            flushed_before_shutdown: false,
+            flushed: Vec::new(),
+            nsids: vec![1],
             disconnects: Disconnects::default(),
             disconnected: Vec::new(),
             traffic_based_keep_alive: false,
@@ -261,7 +265,10 @@ impl Peer {
         let mut status = Status::SUCCESS;
         match entry.opcode {
             0 if self.faults.namespace_removed => status = Status::INVALID_NAMESPACE.with_dnr(),
-            0 => self.flushed_before_shutdown = !self.shut_down,
+            0 => {
+                assert!(!self.shut_down, "a Flush after the shutdown");
+                self.flushed.push(entry.nsid.get());
+            }
             2 => {
                 let data = self.memory[start..start + length].to_vec();
                 self.write_data(queue_pair, entry, &data);
@@ -378,7 +385,11 @@ impl Peer {
                 data[1792..1796].copy_from_slice(&516_u32.to_le_bytes());
                 data[1804] = u8::from(self.disconnects != Disconnects::Unknown);
             }
-            2 => data[0] = 1,
+            2 => {
+                for (place, nsid) in data.chunks_exact_mut(4).zip(&self.nsids) {
+                    place.copy_from_slice(&nsid.to_le_bytes());
+                }
+            }
             _ => {}
         }
         data

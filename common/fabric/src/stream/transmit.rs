@@ -130,3 +130,26 @@ impl<P: Protocol> Stream<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ringfab_memory::{ClassLayout, Pool};
+
+    use super::*;
+
+    #[test]
+    fn a_batch_takes_messages_up_to_the_one_that_reaches_its_limit() {
+        const BUFFER_BYTES: usize = 128 << 10;
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: BUFFER_BYTES, count: 1 }]).expect("a pool");
+        let lease = pool.take(BUFFER_BYTES).expect("a buffer").share();
+        let mut batch = SendBatch::new(8192, 64);
+        let mut gather = Gather(&mut batch);
+        for _ in 1..BATCH_BYTES / BUFFER_BYTES {
+            gather.push_lease(lease.clone(), 0, BUFFER_BYTES);
+        }
+        gather.push_lease(lease.clone(), 0, BUFFER_BYTES - 1);
+        assert!(gather.fits(24));
+        gather.push(&[0]);
+        assert!(!gather.fits(24));
+    }
+}
