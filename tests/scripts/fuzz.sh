@@ -23,8 +23,8 @@ targets=("$@")
 # The program of a target.
 program_of() { echo "fuzz-${1//_/-}"; }
 
-# With all of the workspace, so that the features of what others have made is the same as for its tests, and only our own
-# crates are built once more.
+# As parts of the workspace, so that what others have made has the same features as for the tests, and only our own crates
+# are built once more.
 say "Building the fuzz targets"
 programs=()
 for target in "${targets[@]}"; do programs+=(--example "$(program_of "$target")"); done

@@ -59,7 +59,8 @@ names_of_the_others() {
 run_program() {
     local name program folder running='' started
     read -r name program folder < <(grep "^$1 " "$TMP/programs")
-    trap 'kill "$running" 2>/dev/null; exit 143' TERM
+    # What did not end in time shows how far it came.
+    trap 'kill "$running" 2>/dev/null; tail -v "$TMP/$name.said" >&2; exit 143' TERM
     started=$SECONDS
     cd "$folder"
     "$program" >"$TMP/$name.said" 2>&1 </dev/null &

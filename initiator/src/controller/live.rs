@@ -127,7 +127,7 @@ impl Controller {
         }
     }
 
-    /// The next queue in turn that can take a command.
+    /// The next queue in turn that can take a command: most often the one whose turn it is.
     fn queue_with_room(&self) -> Option<usize> {
         if self.queues.get(self.queue_next).is_some_and(Queue::has_room) {
             return Some(self.queue_next);

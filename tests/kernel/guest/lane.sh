@@ -100,7 +100,8 @@ what_was_said() {
         good=false
     fi
     if [[ $said =~ $trouble ]]; then
-        grep -E "$trouble" <<<"$said"
+        # With what it says of the page, lock or task that is wrong, which the end of its words has not.
+        grep -E -m 1 -A 12 "$trouble" <<<"$said"
         echo "the kernel is in trouble"
         good=false
     fi
