@@ -66,12 +66,12 @@ scripts: ## The shell scripts (needs shellcheck)
 	shellcheck -x tests/scripts/*.sh tests/kernel/*.sh tests/kernel/guest/*.sh .ci/run; \
 	else tests/scripts/not-run.sh "the check of the scripts: shellcheck is not installed"; fi
 
-# One selection of packages and targets for programs and tests alike: with another one, Cargo would choose other features
-# for what they share and build all of it again.
 .PHONY: workspace-tests
 workspace-tests: ## Every test of every crate
 	timeout --foreground $(MINUTES_MAX)m tests/scripts/tests.sh
 
+# The packages and kinds of targets of tests.sh, here and below: with others, Cargo would choose other features for what they
+# share and build all of it again.
 .PHONY: end-to-end
 end-to-end: ## fio, libnbd, QEMU and the demonstration with the programs
 	cargo build --locked --workspace --bins --tests

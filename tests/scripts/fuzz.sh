@@ -24,7 +24,7 @@ targets=("$@")
 program_of() { echo "fuzz-${1//_/-}"; }
 
 # As parts of the workspace, so that what others have made has the same features as for the tests, and only our own crates
-# are built once more.
+# are built once more; without the bindings of RDMA devices, since what builds libFuzzer gives those other features.
 say "Building the fuzz targets"
 programs=()
 for target in "${targets[@]}"; do programs+=(--example "$(program_of "$target")"); done
