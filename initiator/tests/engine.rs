@@ -10,7 +10,7 @@ use ringfab_initiator::{
     Step, SubmitError,
 };
 use ringfab_spec::Status;
-use support::host::{attached_with, done, filled, host, next_event, options, read, write};
+use support::host::{attached_with, done, filled, host, next_event, options, read, until, write};
 use support::{BLOCK, BLOCKS, Peer};
 
 fn attached() -> (Host, Peer, ControllerId) {
@@ -74,6 +74,17 @@ fn requests_beyond_the_depth_wait_and_all_are_answered() {
     tags.sort_unstable();
     assert!(tags.into_iter().eq(0..100));
     assert!((0..100).all(|lba| peer.memory[lba * BLOCK] == lba as u8));
+}
+
+#[test]
+fn commands_take_the_queues_in_turn() {
+    let (mut host, mut peer, controller) = attached_with(|peer| peer.faults.mute = true, |_| {});
+    for tag in 0..9 {
+        let request = read(&host, tag, tag, 1);
+        host.submit(controller, request).expect("taken");
+    }
+    until(&mut host, &mut peer, |peer| peer.withheld.len() == 9);
+    assert_eq!((peer.withheld_by(1), peer.withheld_by(2)), (5, 4));
 }
 
 #[test]

@@ -9,23 +9,12 @@ use std::time::{Duration, Instant};
 use ringfab_initiator::{
     Cause, ConnectOptions, ControllerId, Host, HostEvent, IoError, IoRequest, SubmitError,
 };
-use ringfab_reactor::Wait;
 use ringfab_spec::Status;
 use ringfab_spec::log::{AsyncEvent, SmartInfo};
-use support::host::{attached_with, done, next_event, nothing_for, read, write};
+use support::host::{attached_with, done, next_event, nothing_for, read, until, write};
 use support::{BLOCKS, Disconnects, Peer};
 
 const MOMENT: Duration = Duration::from_millis(100);
-
-/// Turns both ends until something is so.
-fn until(host: &mut Host, peer: &mut Peer, mut so: impl FnMut(&Peer) -> bool) {
-    let start = Instant::now();
-    while !so(peer) {
-        host.turn(Wait::No).expect("a turn");
-        peer.turn();
-        assert!(start.elapsed() < Duration::from_secs(10), "never");
-    }
-}
 
 #[test]
 fn a_namespace_that_grows_while_attached_is_noticed_each_time() {
@@ -198,6 +187,27 @@ fn whoever_leaves_flushes_what_it_wrote_to_though_the_controller_listed_it_out_o
         event => panic!("{event:?}"),
     }
     assert_eq!(peer.flushed, [2, 5]);
+}
+
+#[test]
+fn what_was_written_to_a_namespace_that_has_gone_is_not_flushed() {
+    let (mut host, mut peer, controller) = attached_with(|peer| peer.nsids = vec![1, 2, 3], |_| {});
+    for nsid in 1..=3 {
+        let request = IoRequest { nsid, ..write(&host, nsid.into(), 0, 1, 1) };
+        host.submit(controller, request).expect("taken");
+        assert_eq!(done(&mut host, &mut peer).result, Ok(()));
+    }
+    until(&mut host, &mut peer, |peer| peer.event_request.is_some());
+    peer.nsids = vec![1, 3];
+    peer.notify(AsyncEvent::namespace_attribute_changed());
+    let event = next_event(&mut host, &mut peer);
+    assert!(matches!(event, HostEvent::NamespacesChanged { .. }), "{event:?}");
+    host.detach(controller);
+    match next_event(&mut host, &mut peer) {
+        HostEvent::Detached { trouble, .. } => assert!(trouble.is_none(), "{trouble:?}"),
+        event => panic!("{event:?}"),
+    }
+    assert_eq!(peer.flushed, [1, 3]);
 }
 
 /// Writes and leaves while the namespace is being removed; what was wrong with that, if anything.

@@ -75,7 +75,7 @@ impl End {
     fn accept(address: SocketAddr, provider: ProviderChoice) -> Result<Self, Failure> {
         let mut node = Node::new(2, LAYOUT).map_err(|error| error.to_string())?;
         let parameters = ListenParameters { provider, ..ListenParameters::new(address) };
-        node.rnic.listen(&mut node.reactor, &parameters).map_err(|error| error.to_string())?;
+        node.listen(&parameters)?;
         println!("listening on {address}");
         let request = node.until("a connection request", |event| match event {
             Event::ConnectRequest(request) => Some(request),
@@ -362,11 +362,11 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Some(Ok(())) => ExitCode::SUCCESS,
         Some(Err(why)) => {
-            println!("failed: {why}");
+            eprintln!("failed: {why}");
             ExitCode::FAILURE
         }
         None => {
-            println!(
+            eprintln!(
                 "usage: rdma_exchange serve|connect|rping-serve|rping-connect ADDRESS:PORT [PROVIDER [COUNT [BYTES]]]"
             );
             ExitCode::from(2)

@@ -58,6 +58,16 @@ pub(crate) fn nothing_for(host: &mut Host, peer: &mut Peer, time: Duration) {
     }
 }
 
+/// Turns both ends until something is so.
+pub(crate) fn until(host: &mut Host, peer: &mut Peer, mut so: impl FnMut(&Peer) -> bool) {
+    let start = Instant::now();
+    while !so(peer) {
+        host.turn(Wait::No).expect("a turn");
+        peer.turn();
+        assert!(start.elapsed() < DEADLINE, "never");
+    }
+}
+
 /// Turns both ends until the host has an event.
 pub(crate) fn next_event(host: &mut Host, peer: &mut Peer) -> HostEvent {
     let start = Instant::now();

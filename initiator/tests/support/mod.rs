@@ -339,6 +339,11 @@ impl Peer {
         }
     }
 
+    /// How many of the I/O commands that were withheld came by a queue.
+    pub(crate) fn withheld_by(&self, qid: u16) -> usize {
+        self.withheld.iter().filter(|(queue_pair, _)| self.queues[queue_pair].qid == qid).count()
+    }
+
     fn abort(&mut self, entry: SubmissionEntry) -> bool {
         self.abort_asked = Some((entry.abort_sqid(), entry.abort_cid()));
         if self.aborts {

@@ -2,16 +2,20 @@
 #![allow(dead_code, reason = "no example uses all of it")]
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::{
-    Event, ProtectionDomain, QueuePairAttributes, QueuePairId, Rnic, RnicConfig, SendRequest, Work,
+    Event, ListenParameters, ProtectionDomain, QueuePairAttributes, QueuePairId, Rnic, RnicConfig,
+    SendRequest, Work,
 };
 use ringfab_memory::{Buffer, ClassLayout, Pool};
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an address that is in use is tried again.
+const BIND_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) type Failure = String;
 
@@ -59,6 +63,20 @@ impl Node {
             pool: self.pool.clone(),
             initiator_depth: 4,
             responder_resources: 4,
+        }
+    }
+
+    /// Listens, if need be after some tries: the ring of whoever had the address may keep it for some time after its end.
+    pub(crate) fn listen(&mut self, parameters: &ListenParameters) -> Result<(), Failure> {
+        let started = Instant::now();
+        loop {
+            match self.rnic.listen(&mut self.reactor, parameters) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::AddrInUse && started.elapsed() < BIND_PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Err(error) => return Err(error.to_string()),
+            }
         }
     }
 
