@@ -7,8 +7,9 @@
 //!
 //! PROVIDER is `verbs` (the default) or `iwarp`; the two ends may differ. `connect` is the peer of `serve`, and says how
 //! fast each kind of transfer was at each size. The other two are one side of what the program `rping` of librdmacm does,
-//! and have that as their peer. Each ends by itself, with 1 when something was not as it should be.
-#![allow(clippy::print_stdout, reason = "what it finds is its output")]
+//! and have that as their peer. Each ends by itself, with 1 when something was not as it should be, and says what on its
+//! standard error.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what it finds is its output")]
 
 mod node;
 

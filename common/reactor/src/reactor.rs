@@ -109,6 +109,11 @@ impl Reactor {
         dispatch!(mut self.turn(wait))
     }
 
+    /// Submits what was queued now instead of with the next turn, for a device that has little else to do: a system call more.
+    pub fn submit_now(&mut self) {
+        dispatch!(mut self.submit_now());
+    }
+
     /// The next completion collected by the last turn.
     pub fn next_completion(&mut self) -> Option<Completion> {
         dispatch!(mut self.next_completion())

@@ -11,6 +11,7 @@ use super::claims::Claims;
 use super::hosts::{Hosts, SharedPool};
 use super::message::{AbortRequest, Asker, CoreMessage};
 use super::namespaces::{Disks, Namespaces};
+use super::operations::DiskOperations;
 use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::controller::Controller;
 use crate::queue::{Slot, TRANSFER_BYTES_MAX};
@@ -30,7 +31,7 @@ pub(crate) struct Env {
     /// By index of the namespace; none where the backing could not be opened.
     pub(crate) disks: Disks,
     /// Operations that these have under way.
-    pub(crate) disk_operations: usize,
+    pub(crate) disk_operations: DiskOperations,
     /// Commands of I/O queues that came in this turn.
     pub(crate) commands: u32,
     /// Disks of removed namespaces that are still to be closed.
@@ -104,7 +105,7 @@ impl Env {
             target,
             namespaces,
             disks,
-            disk_operations: 0,
+            disk_operations: DiskOperations::default(),
             commands: 0,
             closing: Vec::new(),
             zeroes,

@@ -7,6 +7,7 @@ mod hosts;
 mod listen;
 mod message;
 mod namespaces;
+mod operations;
 mod start;
 mod usage;
 
@@ -103,10 +104,11 @@ impl Core {
         let may_sleep = !resumed && self.env.transports.may_sleep(&mut self.env.reactor);
         let wait = match wait {
             _ if !may_sleep => Wait::No,
-            Wait::Event if self.env.disk_operations > 0 => Wait::Answer,
+            Wait::Event if self.env.disk_operations.any() => Wait::Answer,
             wait => wait,
         };
         self.env.reactor.turn(wait)?;
+        self.env.disk_operations.submitted();
         while let Some(completion) = self.env.reactor.next_completion() {
             self.dispatch(completion);
         }
@@ -185,7 +187,7 @@ impl Core {
         let Some(disk) = queue.disk_of(slot, generation, kind) else { return };
         let Some(open) = self.env.disks.get_mut(disk).and_then(Option::as_mut) else { return };
         if let Some(finished) = open.disk.on_completion(&mut self.env.reactor, completion) {
-            self.env.disk_operations -= 1;
+            self.env.disk_operations.end();
             queue.on_disk(&mut self.env, finished);
             self.reap(number as u16);
         }
@@ -238,7 +240,7 @@ impl Core {
         let mut queue = entry.take().expect("looked at above");
         self.env.hosts.leave(queue.host());
         let none_left = self.queues.iter().all(Option::is_none);
-        debug_assert!(!none_left || self.env.disk_operations == 0, "each operation of a disk ends once");
+        debug_assert!(!none_left || !self.env.disk_operations.any(), "each operation of a disk ends once");
         let controller = queue.controller().cloned();
         queue.detach();
         let Some(controller) = controller else { return };

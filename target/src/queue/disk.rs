@@ -125,7 +125,12 @@ impl Queue {
         request.pending += 1;
         match open.disk.start(&mut env.reactor, operation, tag) {
             Started::Finished(finished) => self.settle(slot, finished),
-            Started::Pending => env.disk_operations += 1,
+            Started::Pending => {
+                if env.disk_operations.start() {
+                    env.reactor.submit_now();
+                    env.disk_operations.submitted();
+                }
+            }
         }
     }
 
