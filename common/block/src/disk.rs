@@ -243,6 +243,18 @@ impl Disk {
         }
     }
 
+    /// Has the processor fetch what an operation will touch first, where the disk is memory. Returns whether it does, which
+    /// takes as long as one or two commands: who starts the operation a little later does not wait for it.
+    #[inline]
+    pub fn prefetch(&self, operation: &Operation) -> bool {
+        match &self.kind {
+            Kind::Memory(disk) => {
+                self.faults.is_none() && self.check(operation).is_ok() && disk.prefetch(operation)
+            }
+            Kind::File(_) | Kind::Null(_) => false,
+        }
+    }
+
     /// Starts an operation. What cannot be done (out of range, misaligned, read only) is finished at once with
     /// its error.
     pub fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {

@@ -31,6 +31,17 @@ impl MemoryDisk {
         self.copied_bytes
     }
 
+    /// Ranges were checked before.
+    pub(crate) fn prefetch(&self, operation: &Operation) -> bool {
+        let (Operation::Read { .. } | Operation::Write { .. }, Some((offset, length))) =
+            (operation, operation.range())
+        else {
+            return false;
+        };
+        self.memory.prefetch(offset as usize, length as usize);
+        true
+    }
+
     pub(crate) fn run(&mut self, mut operation: Operation, tag: Tag) -> Finished {
         let memory = Arc::as_ref(&self.memory);
         match &mut operation {

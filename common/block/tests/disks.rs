@@ -135,6 +135,24 @@ fn what_is_copied_from_and_to_memory_is_counted_and_nothing_else() {
 }
 
 #[test]
+fn only_what_is_read_from_or_written_to_memory_can_be_prefetched_and_only_where_it_is() {
+    let mut bench = Bench::new();
+    let memory = Backing::Memory(Arc::new(SharedMemory::new(8192).expect("memory")));
+    let disk = bench.open(&memory).expect("a disk");
+    let buffer = || bench.pool.take(4096).expect("a buffer");
+    let read = |offset| Operation::Read { offset, buffer: buffer() };
+    let write =
+        |length| Operation::Write { offset: 4096, source: buffer().share(), at: 0, length, durable: true };
+    assert!(disk.prefetch(&read(4096)) && disk.prefetch(&write(4096)) && disk.prefetch(&write(1)));
+    for operation in [read(4097), read(u64::MAX), write(4097), Operation::Flush] {
+        assert!(!disk.prefetch(&operation), "{operation:?}");
+    }
+    assert!(!disk.prefetch(&Operation::Discard { offset: 0, length: 4096 }));
+    let null = bench.open(&Backing::Null { bytes: 8192 }).expect("a disk");
+    assert!(!null.prefetch(&Operation::Read { offset: 0, buffer: bench.pool.take(4096).expect("a buffer") }));
+}
+
+#[test]
 fn a_null_disk_shows_zeroes_without_any_copy() {
     let mut bench = Bench::new();
     let mut disk = bench.open(&Backing::Null { bytes: DISK_BYTES }).expect("a disk");

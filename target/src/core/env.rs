@@ -1,5 +1,6 @@
 //! What the queues of a core share.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ringfab_block::Zeroes;
@@ -11,7 +12,7 @@ use super::claims::Claims;
 use super::hosts::{Hosts, SharedPool};
 use super::message::{AbortRequest, Asker, CoreMessage};
 use super::namespaces::{Disks, Namespaces};
-use super::operations::DiskOperations;
+use super::operations::{DEFERRED_MAX, Deferred, DiskOperations};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::controller::Controller;
 use crate::queue::{Slot, TRANSFER_BYTES_MAX};
@@ -32,6 +33,8 @@ pub(crate) struct Env {
     pub(crate) disks: Disks,
     /// Operations that these have under way.
     pub(crate) disk_operations: DiskOperations,
+    /// Operations whose memory is on its way to the processor. None is left at the end of a turn.
+    pub(crate) deferred: VecDeque<Deferred>,
     /// Commands of I/O queues that came in this turn.
     pub(crate) commands: u32,
     /// Disks of removed namespaces that are still to be closed.
@@ -106,6 +109,7 @@ impl Env {
             namespaces,
             disks,
             disk_operations: DiskOperations::default(),
+            deferred: VecDeque::with_capacity(2 * DEFERRED_MAX),
             commands: 0,
             closing: Vec::new(),
             zeroes,

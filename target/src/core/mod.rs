@@ -24,12 +24,14 @@ use ringfab_spec::SubmissionEntry;
 use crate::controller::Controller;
 use crate::queue::Queue;
 use crate::transport::{self, Arrival, Endpoint, Hears, WorkId};
+use operations::DEFERRED_MAX;
 
 pub(crate) use claims::ClaimId;
 pub(crate) use env::Env;
 pub(crate) use hosts::{HostId, Line, Waiter};
 pub(crate) use message::CoreMessage;
 pub(crate) use namespaces::{NamespaceMessage, OpenDisk};
+pub(crate) use operations::Deferred;
 pub use start::{CoreParts, Cores, Running, build, start};
 pub use usage::{Buffers, CoreUsage};
 
@@ -134,13 +136,38 @@ impl Core {
             done = true;
             while let Some(event) = self.env.transports.rnic.next_event() {
                 transport::rdma::tell(event, self);
+                self.start_deferred(DEFERRED_MAX);
                 done = false;
             }
             while let Some(event) = self.env.transports.tcp.next_event() {
                 transport::tcp::tell(event, self);
+                self.start_deferred(DEFERRED_MAX);
                 done = false;
             }
+            done &= self.env.deferred.is_empty();
+            self.start_deferred(0);
         }
+    }
+
+    /// Starts operations that were deferred, the oldest first, until so many are left.
+    #[inline]
+    fn start_deferred(&mut self, left: usize) {
+        while self.env.deferred.len() > left {
+            self.start_first_deferred();
+        }
+    }
+
+    fn start_first_deferred(&mut self) {
+        let Some(Deferred { disk, operation, tag }) = self.env.deferred.pop_front() else { return };
+        let number = tag.index >> 16;
+        let queue =
+            self.queues[number as usize].as_mut().expect("a queue stays while its requests wait for disks");
+        let open = self.env.disks[disk].as_mut().expect("a disk stays open while requests refer to it");
+        let Started::Finished(finished) = open.disk.start(&mut self.env.reactor, operation, tag) else {
+            unreachable!("only disks in memory are deferred, and these are done at once")
+        };
+        queue.on_disk(&mut self.env, finished);
+        self.reap(number as u16);
     }
 
     /// What its RNIC has done.

@@ -1,5 +1,19 @@
 //! Operations of a core's disks, and when the kernel is to hear of them.
 
+use ringfab_block::{Operation, Tag};
+
+/// So many commands are looked at while the memory of an operation comes nearer.
+pub(crate) const DEFERRED_MAX: usize = 2;
+
+/// An operation of a disk in memory, to be started once the processor has what it touches.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    /// Position of the disk.
+    pub(crate) disk: usize,
+    pub(crate) operation: Operation,
+    pub(crate) tag: Tag,
+}
+
 /// How many operations are under way, and how many of them the kernel has not heard of yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiskOperations {

@@ -8,7 +8,7 @@ use super::parse::{COPY_PIECE_BYTES, Extent, Transfer, Work};
 use super::request::Held;
 use super::steps::disk_of_round;
 use super::{Phase, Queue, Slot, State};
-use crate::core::Env;
+use crate::core::{Deferred, Env};
 use crate::failure::Failure;
 
 impl Queue {
@@ -123,6 +123,9 @@ impl Queue {
         let index = u32::from(self.number) << 16 | u32::from(slot.number());
         let tag = Tag { kind, generation: request.generation, index };
         request.pending += 1;
+        if open.disk.prefetch(&operation) {
+            return env.deferred.push_back(Deferred { disk, operation, tag });
+        }
         match open.disk.start(&mut env.reactor, operation, tag) {
             Started::Finished(finished) => self.settle(slot, finished),
             Started::Pending => {
