@@ -6,31 +6,53 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use crate::pool::Inner;
+use crate::pool::{Inner, Slot};
 
-/// A slot of a pool that is out; the part that buffers and leases have in common.
+/// A slot of a pool that is out; the part that buffers and leases have in common. It is two words, which are passed in
+/// registers: handles go through many hands. What else there is to know of the slot stands in the pool.
 pub(crate) struct Raw {
-    pub(crate) inner: Rc<Inner>,
-    pub(crate) base: NonNull<u8>,
-    pub(crate) slot: u32,
-    pub(crate) length: u32,
-    pub(crate) capacity: u32,
+    inner: Rc<Inner>,
+    /// The number of the slot, and above it the length in bytes.
+    place: u64,
 }
 
 impl Raw {
+    #[inline]
+    pub(crate) fn new(inner: Rc<Inner>, slot: u32, length: u32) -> Self {
+        Self { inner, place: u64::from(length) << 32 | u64::from(slot) }
+    }
+
+    #[inline]
+    fn number(&self) -> u32 {
+        self.place as u32
+    }
+
+    #[inline]
+    fn length(&self) -> usize {
+        (self.place >> 32) as usize
+    }
+
+    /// What the pool knows of it.
+    #[inline]
+    fn slot(&self) -> &Slot {
+        self.inner.slot(self.number())
+    }
+
+    #[inline]
     fn pointer(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.length as usize), "range beyond the buffer");
+        assert!(end.is_some_and(|end| end <= self.length()), "range beyond the buffer");
         // SAFETY: the offset is within the slot by the assertion, and `inner` keeps the mapping alive.
-        unsafe { self.base.as_ptr().add(offset) }
+        unsafe { self.slot().base.as_ptr().add(offset) }
     }
 
     fn give_back(&self) {
-        self.inner.give_back(self.slot);
+        self.inner.give_back(self.number());
     }
 
     fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(name).field("slot", &self.slot).field("length", &self.length).finish_non_exhaustive()
+        let mut shown = f.debug_struct(name);
+        shown.field("slot", &self.number()).field("length", &self.length()).finish_non_exhaustive()
     }
 }
 
@@ -41,19 +63,19 @@ impl Buffer {
     /// Makes the bytes shareable: from now on they are only copied in and out.
     pub fn share(self) -> Lease {
         let raw = self.into_raw();
-        raw.inner.leases(raw.slot).set(1);
+        raw.slot().leases.set(1);
         Lease(raw)
     }
 
     /// Changes the length, within the capacity of the slot. Bytes beyond the old length are unspecified.
     pub fn set_len(&mut self, length: usize) {
         assert!(length <= self.capacity(), "longer than the slot");
-        self.0.length = length as u32;
+        self.0.place = (length as u64) << 32 | u64::from(self.0.number());
     }
 
     /// The most bytes that this buffer can hold.
     pub fn capacity(&self) -> usize {
-        self.0.capacity as usize
+        self.0.slot().capacity as usize
     }
 
     /// Address of `length` bytes at `offset`, for a device or the kernel. Obtaining it is safe; whoever lets
@@ -86,14 +108,14 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         // SAFETY: the buffer is the only handle of its slot, the mapping is initialized (zeroed by the kernel)
         // and kept alive by `inner`; whoever hands it to the kernel gives the buffer away with it.
-        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), self.0.length as usize) }
+        unsafe { std::slice::from_raw_parts(self.0.slot().base.as_ptr(), self.0.length()) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `deref`, and `&mut self` excludes any other slice of it.
-        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), self.0.length as usize) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.slot().base.as_ptr(), self.0.length()) }
     }
 }
 
@@ -111,7 +133,7 @@ impl Lease {
     /// Length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
     pub fn len(&self) -> usize {
-        self.0.length as usize
+        self.0.length()
     }
 
     /// Copies `bytes` to `offset`. A range beyond the end is a caller's error and panics.
@@ -144,7 +166,8 @@ impl Lease {
 
     /// First byte and size of the whole slot, for registering it with a device by itself.
     pub fn slot(&self) -> (NonNull<u8>, usize) {
-        (self.0.base, self.0.capacity as usize)
+        let slot = self.0.slot();
+        (slot.base, slot.capacity as usize)
     }
 
     /// Becomes the only handle again.
@@ -178,11 +201,11 @@ impl Lease {
     }
 
     fn count(&self) -> &Cell<u32> {
-        self.0.inner.leases(self.0.slot)
+        &self.0.slot().leases
     }
 
     fn borrows(&self) -> &Cell<u32> {
-        self.0.inner.borrows(self.0.slot)
+        &self.0.slot().borrows
     }
 }
 
@@ -190,9 +213,7 @@ impl Clone for Lease {
     fn clone(&self) -> Self {
         let count = self.count().get().checked_add(1).expect("fewer leases than a counter can hold");
         self.count().set(count);
-        let raw = &self.0;
-        let inner = Rc::clone(&raw.inner);
-        Lease(Raw { inner, base: raw.base, slot: raw.slot, length: raw.length, capacity: raw.capacity })
+        Lease(Raw { inner: Rc::clone(&self.0.inner), place: self.0.place })
     }
 }
 

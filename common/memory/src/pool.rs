@@ -51,12 +51,7 @@ struct Share {
 pub(crate) struct Inner {
     mapping: Mapping,
     classes: Vec<Class>,
-    /// Per slot: how many leases hold it (zero while it is free or unique).
-    leases: Vec<Cell<u32>>,
-    /// Per slot: how many borrows of [`crate::Lease::with_bytes`] run.
-    borrows: Vec<Cell<u32>>,
-    /// Per slot: whose share it counts in while it is out.
-    shares: Vec<Cell<Option<Rc<Share>>>>,
+    slots: Vec<Slot>,
     registration: Cell<Option<u16>>,
     taken: Cell<usize>,
     taken_max: Cell<usize>,
@@ -64,10 +59,24 @@ pub(crate) struct Inner {
 
 struct Class {
     bytes: usize,
-    offset: usize,
-    slot_first: u32,
     count: usize,
     free: RefCell<Vec<u32>>,
+}
+
+/// What there is to know of a slot, in half a line of the cache.
+pub(crate) struct Slot {
+    /// Its first byte.
+    pub(crate) base: NonNull<u8>,
+    /// Its size.
+    pub(crate) capacity: u32,
+    /// Index of its class.
+    class: u32,
+    /// How many leases hold it (zero while it is free or unique).
+    pub(crate) leases: Cell<u32>,
+    /// How many borrows of [`crate::Lease::with_bytes`] run.
+    pub(crate) borrows: Cell<u32>,
+    /// Whose share it counts in while it is out.
+    share: Cell<Option<Rc<Share>>>,
 }
 
 impl Pool {
@@ -79,22 +88,19 @@ impl Pool {
         let mut sorted: Vec<ClassLayout> = layout.iter().copied().filter(|class| class.count > 0).collect();
         sorted.sort_by_key(|class| class.buffer_bytes);
         let mut classes = Vec::with_capacity(sorted.len());
+        let mut places = Vec::with_capacity(sorted.len());
         let (mut offset, mut slots) = (0_usize, 0_u32);
         for class in sorted {
             let align = if class.buffer_bytes >= PAGE_BYTES { PAGE_BYTES } else { 64 };
             let bytes = class.buffer_bytes.max(1).next_multiple_of(align);
-            u32::try_from(bytes).map_err(|_| MemoryError::Layout("a buffer of 4 GiB or more"))?;
+            let capacity =
+                u32::try_from(bytes).map_err(|_| MemoryError::Layout("a buffer of 4 GiB or more"))?;
             let count = u32::try_from(class.count).map_err(|_| MemoryError::Layout("too many buffers"))?;
             offset = offset.next_multiple_of(PAGE_BYTES);
             // Slots are stacked so that the first taken is the first in memory.
             let free = (slots..slots + count).rev().collect();
-            classes.push(Class {
-                bytes,
-                offset,
-                slot_first: slots,
-                count: class.count,
-                free: RefCell::new(free),
-            });
+            classes.push(Class { bytes, count: class.count, free: RefCell::new(free) });
+            places.push((offset, capacity, count));
             let size = bytes.checked_mul(class.count).and_then(|size| offset.checked_add(size));
             offset = size.ok_or(MemoryError::Layout("larger than the address space"))?;
             slots = slots.checked_add(count).ok_or(MemoryError::Layout("too many buffers"))?;
@@ -102,13 +108,23 @@ impl Pool {
         if slots == 0 {
             return Err(MemoryError::Layout("it holds no buffer"));
         }
-        let cells = || (0..slots).map(|_| Cell::new(0)).collect();
+        let mapping = Mapping::new(offset)?;
+        let first = mapping.base();
+        let slots = places.iter().zip(0..).flat_map(|(&(offset, capacity, count), class)| {
+            (0..count as usize).map(move |index| Slot {
+                // SAFETY: the mapping is as large as all slots of all classes together.
+                base: unsafe { first.add(offset + index * capacity as usize) },
+                capacity,
+                class,
+                leases: Cell::new(0),
+                borrows: Cell::new(0),
+                share: Cell::new(None),
+            })
+        });
         let inner = Rc::new(Inner {
-            mapping: Mapping::new(offset)?,
+            slots: slots.collect(),
+            mapping,
             classes,
-            leases: cells(),
-            borrows: cells(),
-            shares: (0..slots).map(|_| Cell::new(None)).collect(),
             registration: Cell::new(None),
             taken: Cell::new(0),
             taken_max: Cell::new(0),
@@ -139,22 +155,12 @@ impl Pool {
             let Some(slot) = free.pop() else { continue };
             if let Some(share) = share {
                 share.held[index].update(|held| held + 1);
-                inner.shares[slot as usize].set(Some(Rc::clone(share)));
+                inner.slot(slot).share.set(Some(Rc::clone(share)));
             }
-            let offset = class.offset + (slot - class.slot_first) as usize * class.bytes;
             let taken = inner.taken.get() + 1;
             inner.taken.set(taken);
             inner.taken_max.set(inner.taken_max.get().max(taken));
-            // SAFETY: the offset of a slot lies within the mapping by construction of the classes.
-            let base = unsafe { inner.mapping.base().add(offset) };
-            let raw = Raw {
-                inner: Rc::clone(inner),
-                base,
-                slot,
-                length: length as u32,
-                capacity: class.bytes as u32,
-            };
-            return Some(Buffer(raw));
+            return Some(Buffer(Raw::new(Rc::clone(inner), slot, length as u32)));
         }
         None
     }
@@ -195,24 +201,19 @@ impl Share {
 
 impl Inner {
     /// Puts a slot back on its class's stack.
-    pub(crate) fn give_back(&self, slot: u32) {
-        let index = self.classes.iter().rposition(|class| class.slot_first <= slot);
-        let index = index.expect("every slot belongs to a class");
-        self.classes[index].free.borrow_mut().push(slot);
-        if let Some(share) = self.shares[slot as usize].take() {
-            share.held[index].update(|held| held - 1);
+    pub(crate) fn give_back(&self, number: u32) {
+        let slot = self.slot(number);
+        let class = slot.class as usize;
+        self.classes[class].free.borrow_mut().push(number);
+        if let Some(share) = slot.share.take() {
+            share.held[class].update(|held| held - 1);
         }
         self.taken.set(self.taken.get() - 1);
     }
 
-    /// How many leases hold a slot.
-    pub(crate) fn leases(&self, slot: u32) -> &Cell<u32> {
-        &self.leases[slot as usize]
-    }
-
-    /// How many borrows of a slot run.
-    pub(crate) fn borrows(&self, slot: u32) -> &Cell<u32> {
-        &self.borrows[slot as usize]
+    #[inline]
+    pub(crate) fn slot(&self, number: u32) -> &Slot {
+        &self.slots[number as usize]
     }
 
     /// The index under which the core's ring knows the memory, if it was registered.
