@@ -1,10 +1,11 @@
 //! What all controllers of a host share: the core's ring, transports and buffers, and the way back to the caller.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use ringfab_fabric::Events;
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor, Time, Token};
+use ringfab_spec::CompletionEntry;
 
 use crate::command::{Command, Direction, Owner, Spare};
 use crate::error::IoError;
@@ -17,7 +18,7 @@ pub(crate) struct Core {
     pub(crate) reactor: Reactor,
     pub(crate) transports: Transports,
     pub(crate) pool: Pool,
-    pub(crate) events: VecDeque<HostEvent>,
+    pub(crate) events: Events<HostEvent>,
     /// I/O commands that were taken and have not ended.
     pub(crate) io_outstanding: usize,
     pub(crate) routes: Routes,
@@ -53,23 +54,28 @@ impl Core {
         &mut self,
         controller: ControllerId,
         mut command: Box<Command>,
-        result: Result<ringfab_spec::CompletionEntry, IoError>,
+        result: Result<&CompletionEntry, IoError>,
     ) {
         let (buffer, source) = match (command.direction, command.memory.take()) {
             // The transport lets go of it before it reports the response, or the end of the connection.
             (Direction::ToHost, Some(lease)) => (lease.into_unique().ok(), None),
             (_, memory) => (None, memory),
         };
-        let event = match command.owner {
+        match command.owner {
             Owner::Io(tag) => {
                 self.io_outstanding -= 1;
                 self.spare.keep(command);
-                HostEvent::IoDone(IoDone { controller, tag, result: result.map(drop), buffer, source })
+                let result = result.map(drop);
+                let done = move || IoDone { controller, tag, result, buffer, source };
+                self.events.push_with(move || HostEvent::IoDone(done()));
             }
-            Owner::Admin(tag) => HostEvent::AdminDone(AdminDone { controller, tag, result, buffer }),
-            Owner::Sequence | Owner::KeepAlive | Owner::AsyncEvent | Owner::Abort => return,
-        };
-        self.events.push_back(event);
+            Owner::Admin(tag) => {
+                let result = result.copied();
+                let done = move || AdminDone { controller, tag, result, buffer };
+                self.events.push_with(move || HostEvent::AdminDone(done()));
+            }
+            Owner::Sequence | Owner::KeepAlive | Owner::AsyncEvent | Owner::Abort => {}
+        }
     }
 }
 

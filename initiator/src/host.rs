@@ -1,11 +1,10 @@
 //! The engine of one core.
 
-use std::collections::VecDeque;
 use std::io;
 
-use ringfab_fabric::CopiedBytes;
 use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
 use ringfab_fabric::tcp::{TcpConfig, TcpStack};
+use ringfab_fabric::{CopiedBytes, Events};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
 use ringfab_spec::CompletionEntry;
@@ -63,7 +62,7 @@ impl Host {
             reactor,
             transports: Transports { rnic, tcp: TcpStack::new(TcpConfig::new(OWNER_TCP)) },
             pool,
-            events: VecDeque::with_capacity(EVENTS_MIN),
+            events: Events::with_capacity(EVENTS_MIN),
             io_outstanding: 0,
             routes: Routes::default(),
             spare: Spare::default(),
@@ -204,12 +203,10 @@ impl Host {
     /// The next event, in order.
     pub fn next_event(&mut self) -> Option<HostEvent> {
         // Asked before it is taken, so that an event is not moved past what is done without one.
-        if self.core.events.is_empty() {
-            // From here the next ones go to its front again, which is in the cache.
-            self.core.events.clear();
+        if self.core.events.rewind() {
             return None;
         }
-        self.core.events.pop_front()
+        self.core.events.take()
     }
 
     /// Hands out what the transports have to say; whether it was anything.
@@ -246,7 +243,7 @@ impl Host {
                     self.remove_gone(index);
                 }
             }
-            _ => self.core.events.push_back(HostEvent::Foreign(completion)),
+            _ => self.core.events.push_with(|| HostEvent::Foreign(completion)),
         }
     }
 

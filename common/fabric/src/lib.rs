@@ -5,10 +5,12 @@
 //! [`tcp`] has the connections of NVMe/TCP, which carry capsules and data themselves. What these two have in common, the
 //! life of a connection over TCP, is in `stream`.
 
+mod events;
 pub mod rdma;
 mod stream;
 mod table;
 pub mod tcp;
 mod transports;
 
+pub use events::Events;
 pub use transports::{CopiedBytes, Endpoint, Transports};

@@ -4,6 +4,7 @@
 
 mod first_uses;
 pub mod iwarp;
+mod ring;
 pub mod tcp;
 
 pub use ringfab_crc as crc;

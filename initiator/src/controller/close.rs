@@ -21,7 +21,7 @@ impl Controller {
             Phase::Draining | Phase::Shutdown => Ending::Detach(Some(error)),
             Phase::Live => {
                 self.loss = Some(Loss::new(self.options.reconnect, core.now()));
-                core.events.push_back(HostEvent::Lost { controller: self.id, error: error.clone() });
+                core.events.push_with(|| HostEvent::Lost { controller: self.id, error: error.clone() });
                 Ending::Reconnect(error)
             }
             _ if self.loss.is_some() && error.cause.is_transient() => Ending::Reconnect(error),
@@ -95,7 +95,7 @@ impl Controller {
         let (attempt, delay) = loss.next_attempt(&mut core.random);
         self.last_error = Some(last);
         self.timers.phase = now + delay;
-        core.events.push_back(HostEvent::Reconnecting { controller: self.id, attempt, delay });
+        core.events.push_with(|| HostEvent::Reconnecting { controller: self.id, attempt, delay });
     }
 
     /// Applies the policy's limits while the controller is lost.
@@ -144,7 +144,7 @@ impl Controller {
         self.phase = Phase::Gone;
         self.loss = None;
         self.timers.phase = Time::MAX;
-        core.events.push_back(event(self.id));
+        core.events.push_with(|| event(self.id));
     }
 
     /// Starts an orderly detach.

@@ -192,7 +192,7 @@ impl Controller {
             }
             Owner::Admin(_) => {
                 if let Some(command) = self.whole(core, command) {
-                    let result = if status.is_success() { Ok(*entry) } else { Err(IoError::Status(status)) };
+                    let result = if status.is_success() { Ok(entry) } else { Err(IoError::Status(status)) };
                     core.done(self.id, command, result);
                 }
                 self.admin_room(core);
@@ -211,7 +211,7 @@ impl Controller {
         let Some(mut command) = self.whole(core, command) else { return };
         let status = entry.status();
         if status.is_success() {
-            return core.done(self.id, command, Ok(*entry));
+            return core.done(self.id, command, Ok(entry));
         }
         if command.aborted && status.code() == Status::ABORT_REQUESTED {
             return core.done(self.id, command, Err(IoError::TimedOut));

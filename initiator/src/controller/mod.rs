@@ -366,7 +366,7 @@ impl Controller {
         let reconnected = self.loss.take().is_some();
         self.phase = Phase::Live;
         self.failing = false;
-        core.events.push_back(HostEvent::Ready { controller: self.id, reconnected });
+        core.events.push_with(|| HostEvent::Ready { controller: self.id, reconnected });
         self.watch_events(core);
         self.dispatch(core);
     }

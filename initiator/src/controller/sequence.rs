@@ -269,7 +269,7 @@ impl Controller {
     fn namespaces_known(&mut self, core: &mut Core) -> Result<(), Cause> {
         if self.phase != Phase::Setup {
             self.namespaces = std::mem::take(&mut self.facts.namespaces);
-            core.events.push_back(HostEvent::NamespacesChanged { controller: self.id });
+            core.events.push_with(|| HostEvent::NamespacesChanged { controller: self.id });
             if std::mem::take(&mut self.refresh_again) {
                 self.run(core, Task::ChangedLog);
             }

@@ -15,7 +15,7 @@ pub struct ReceivedHead {
     /// The bytes; only the first `length` count.
     pub bytes: [u8; ReceivedHead::LENGTH_MAX],
     /// At most [`ReceivedHead::LENGTH_MAX`].
-    pub length: u8,
+    pub length: u64,
 }
 
 impl ReceivedHead {
@@ -25,21 +25,22 @@ impl ReceivedHead {
     /// A copy of `bytes`, of which there are no more than [`ReceivedHead::LENGTH_MAX`]; more panic.
     #[inline]
     pub(crate) fn new(bytes: &[u8]) -> Self {
-        let mut head = Self { bytes: [0; Self::LENGTH_MAX], length: bytes.len() as u8 };
-        // Commands and responses as copies of a known length.
-        if let Ok(command) = <&[u8; 64]>::try_from(bytes) {
-            head.bytes = *command;
-        } else if let Ok(response) = <&[u8; 16]>::try_from(bytes) {
-            head.bytes[..16].copy_from_slice(response);
-        } else {
-            head.bytes[..bytes.len()].copy_from_slice(bytes);
-        }
+        let mut head = Self { bytes: [0; Self::LENGTH_MAX], length: bytes.len() as u64 };
+        head.bytes[..bytes.len()].copy_from_slice(bytes);
+        head
+    }
+
+    /// The same of what has a length that is known: of a command or a response.
+    #[inline(always)]
+    pub(crate) fn whole<const N: usize>(bytes: &[u8; N]) -> Self {
+        let mut head = Self { bytes: [0; Self::LENGTH_MAX], length: N as u64 };
+        head.bytes[..N].copy_from_slice(bytes);
         head
     }
 
     /// The bytes that arrived.
     pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
+        &self.bytes[..self.length as usize]
     }
 }
 

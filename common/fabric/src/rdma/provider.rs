@@ -113,6 +113,8 @@ impl Providers {
         }
     }
 
+    /// Inlined into who exposes, so that neither what it is told nor what it says is moved.
+    #[inline(always)]
     pub(super) fn expose(
         &mut self,
         scope: Scope,

@@ -171,6 +171,7 @@ impl Rnic {
     /// Lets peers reach `length` bytes of `lease` at `offset`. `None` when a table is full, or the send queue on which the
     /// exposure has to be posted. What of it a peer may write to, but has not written yet, may hold anything from now on: large
     /// messages are received further than their segments are known.
+    #[inline]
     pub fn expose(
         &mut self,
         scope: impl Into<Scope>,

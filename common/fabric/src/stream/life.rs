@@ -214,7 +214,9 @@ impl<P: Protocol> Stream<P> {
         let socket: DetachedSocket = reactor.detach_socket(socket);
         let unread = &receive.staging()[self.unread];
         let event = self.protocol.hand_out(Arrival { listener, socket, addresses, unread });
-        shared.events.extend(event);
+        if let Some(event) = event {
+            shared.events.push_with(|| event);
+        }
         shared.give_receive(receive);
     }
 

@@ -8,6 +8,7 @@ use ringfab_reactor::{ReceiveOp, SendBatch, Token};
 use super::Protocol;
 use super::copies::Copies;
 use crate::CopiedBytes;
+use crate::events::Events;
 use crate::table::Key;
 
 /// Copied bytes of a batch: headers, trailers, capsules and small payloads, of a whole turn of these.
@@ -65,7 +66,7 @@ impl Counters {
 pub(crate) struct Shared<P: Protocol> {
     /// The protocol's part.
     pub(crate) core: P::Core,
-    pub(crate) events: VecDeque<P::Event>,
+    pub(crate) events: Events<P::Event>,
     pub(crate) counters: Counters,
     /// Of what is being taken in; [`Protocol::receive`] leaves none.
     pub(crate) copies: Copies,
@@ -88,7 +89,7 @@ impl<P: Protocol> Shared<P> {
     pub(super) fn new(config: StreamConfig, core: P::Core) -> Self {
         Self {
             core,
-            events: VecDeque::with_capacity(256),
+            events: Events::with_capacity(256),
             counters: Counters::default(),
             copies: Copies::new(),
             config,

@@ -191,13 +191,11 @@ impl<P: Protocol> Streams<P> {
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<P::Event> {
         // Asked before it is taken, so that an event is not moved past what is done without one.
-        if self.shared.events.is_empty() {
-            // From here the next ones go to its front again, which is in the cache.
-            self.shared.events.clear();
+        if self.shared.events.rewind() {
             self.streams.reuse();
             return None;
         }
-        self.shared.events.pop_front()
+        self.shared.events.take()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -133,7 +133,9 @@ impl Protocol for Connection {
     #[inline]
     fn transmitted(&mut self, shared: &mut Shared<Self>, _: usize) {
         let connection = self.id;
-        shared.events.extend(self.engine.transmitted().map(|id| Event::Sent { connection, id }));
+        for id in self.engine.transmitted() {
+            shared.events.push_with(|| Event::Sent { connection, id });
+        }
     }
 
     fn finish(&mut self, shared: &mut Shared<Self>, _: &Reactor, end: End) {
@@ -144,10 +146,10 @@ impl Protocol for Connection {
             return;
         }
         let connection = self.id;
-        let pieces = self.transfers.end_all();
-        let given_back = pieces.map(|(id, _)| Event::Data { connection, id, sink: None, intact: false });
-        shared.events.extend(given_back);
-        shared.events.push_back(last_event(connection, end));
+        for (id, _) in self.transfers.end_all() {
+            shared.events.push_with(|| Event::Data { connection, id, sink: None, intact: false });
+        }
+        shared.events.push_with(|| last_event(connection, end));
     }
 }
 

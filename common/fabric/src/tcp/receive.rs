@@ -47,12 +47,12 @@ impl Connection {
                 }
                 proto::Event::Initialized if self.arriving => {}
                 proto::Event::Initialized => {
-                    shared.events.push_back(Event::Established { connection: self.id });
+                    shared.events.push_with(|| Event::Established { connection: self.id });
                 }
                 proto::Event::Command { sqe, data_bytes: 0 } => {
                     let connection = self.id;
                     shared.counters.received_copied_bytes += SubmissionEntry::SIZE as u64;
-                    shared.events.push_back(Event::Command { connection, sqe, data: None, intact: true });
+                    shared.events.push_with(|| Event::Command { connection, sqe, data: None, intact: true });
                 }
                 proto::Event::Command { sqe, data_bytes } => {
                     shared.counters.received_copied_bytes += SubmissionEntry::SIZE as u64;
@@ -71,7 +71,7 @@ impl Connection {
                 }
                 proto::Event::Response { cqe, intact } => {
                     shared.counters.received_copied_bytes += CompletionEntry::SIZE as u64;
-                    shared.events.push_back(Event::Response { connection: self.id, cqe, intact });
+                    shared.events.push_with(|| Event::Response { connection: self.id, cqe, intact });
                 }
             }
         }
@@ -88,14 +88,14 @@ impl Connection {
     fn on_capsule(&mut self, shared: &mut Shared<Self>, intact: bool) {
         let Some(Capsule { sqe, data, .. }) = self.capsule.take() else { return };
         let data = data.map(unique);
-        shared.events.push_back(Event::Command { connection: self.id, sqe, data, intact });
+        shared.events.push_with(|| Event::Command { connection: self.id, sqe, data, intact });
     }
 
     fn on_transfer(&mut self, shared: &mut Shared<Self>, tag: u16, intact: bool) {
         let connection = self.id;
         for (id, lease) in self.transfers.end(tag) {
             let sink = Some(unique(lease));
-            shared.events.push_back(Event::Data { connection, id, sink, intact });
+            shared.events.push_with(|| Event::Data { connection, id, sink, intact });
         }
     }
 

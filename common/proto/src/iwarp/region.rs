@@ -220,7 +220,7 @@ impl<H: Copy> RegionTable<H> {
 
     /// Like [`Self::check`] for a write, which is noted. Returns with the place how many bytes of the region lie behind it,
     /// if no peer has written among them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_write(
         &mut self,
         stag: u32,

@@ -18,10 +18,11 @@ use super::rx::Tagged;
 use super::tx::TxSink;
 use super::work::{Completion, Local, PostError, SendRef, WorkKind, WorkRequest, WorkStatus, WriteRequest};
 use crate::first_uses::FirstUses;
+use crate::ring::Ring;
 
 #[derive(Debug)]
 pub(crate) struct SendQueue<H> {
-    slots: VecDeque<Slot<H>>,
+    slots: Ring<Slot<H>>,
     posted: FirstUses,
     depth: usize,
     /// The sequence number of the first slot; a work request keeps its number while slots before it leave.
@@ -35,11 +36,18 @@ pub(crate) struct SendQueue<H> {
     read_len: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Slot<H> {
     wr_id: u64,
     work: Work<H>,
     state: State,
+}
+
+/// What a slot that is not used is filled with.
+impl<H> Default for Slot<H> {
+    fn default() -> Self {
+        Self { wr_id: 0, work: Work::Ready(ReadyToReceive::Write), state: State::Waiting }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +71,7 @@ enum State {
 impl<H: Copy> SendQueue<H> {
     pub(crate) fn new(depth: usize, ord: usize) -> Self {
         Self {
-            slots: VecDeque::new(),
+            slots: Ring::new(),
             posted: FirstUses::default(),
             depth,
             first_seq: 0,
@@ -94,9 +102,9 @@ impl<H: Copy> SendQueue<H> {
     fn push(&mut self, slot: Slot<H>) {
         if self.posted.now_in_earnest() {
             // One more for the ready-to-receive message.
-            self.slots.reserve_exact(self.depth + 1 - self.slots.len());
+            self.slots.reserve(self.depth + 1);
         }
-        self.slots.push_back(slot);
+        self.slots.push(slot);
     }
 
     /// Whether what is posted now may be emitted at once: there is room for it, and nothing waits before it.
@@ -145,7 +153,7 @@ impl<H: Copy> SendQueue<H> {
 
     /// Appends a message of the engine's own, which completes in silence.
     pub(crate) fn post_ready(&mut self, ready: ReadyToReceive) {
-        self.slots.push_back(Slot { wr_id: 0, work: Work::Ready(ready), state: State::Waiting });
+        self.slots.push(Slot { wr_id: 0, work: Work::Ready(ready), state: State::Waiting });
     }
 
     /// Free slots.
@@ -243,7 +251,7 @@ impl<H: Copy> SendQueue<H> {
     pub(crate) fn pop_completion(&mut self, transmitted: u64, flush: bool) -> Option<Completion<H>> {
         loop {
             // Looked at where it lies: it is larger than its completion.
-            let slot = self.slots.front()?;
+            let slot = self.slots.get(0)?;
             let status = match slot.state {
                 State::Emitted(position) if position <= transmitted => WorkStatus::Done,
                 State::Read => WorkStatus::Done,
@@ -256,12 +264,8 @@ impl<H: Copy> SendQueue<H> {
                 Work::Now(kind, local) => Some((*kind, *local)),
                 Work::Ready(_) => None,
             };
-            self.slots.pop_front();
+            self.slots.remove_first();
             self.first_seq += 1;
-            if self.slots.is_empty() {
-                // From here the next ones go to its front again, which is in the cache.
-                self.slots.clear();
-            }
             if let Some((kind, local)) = work {
                 return Some(Completion { wr_id, kind, local, status });
             }

@@ -47,6 +47,7 @@ impl Device {
         self.core().regions.deallocate_domain(domain);
     }
 
+    #[inline]
     pub(crate) fn expose(
         &mut self,
         scope: Scope,

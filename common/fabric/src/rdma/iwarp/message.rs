@@ -62,7 +62,7 @@ impl Message {
         let (head, rest) = bytes.split_at(to_head);
         if !head.is_empty() {
             self.head.bytes[offset..offset + to_head].copy_from_slice(head);
-            self.head.length = (offset + to_head) as u8;
+            self.head.length = (offset + to_head) as u64;
         }
         if let (Some(data), false) = (&mut self.data, rest.is_empty()) {
             let start = offset + to_head - HEAD_BYTES;

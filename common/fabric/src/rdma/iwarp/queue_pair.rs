@@ -109,7 +109,7 @@ impl QueuePair {
         if let Some(tap) = &mut self.tap {
             tap.start_framing();
         }
-        shared.events.push_back(Event::Established { queue_pair: self.id(), private_data });
+        shared.events.push_with(|| Event::Established { queue_pair: self.id(), private_data });
     }
 
     fn engine_config(&self, config: &RnicConfig, negotiated: Negotiated) -> EngineConfig {
@@ -320,7 +320,7 @@ impl Protocol for QueuePair {
         shared.core.fpdus.received += counts.received;
         shared.core.fpdus.emitted += counts.emitted;
         let event = self.last_event(end);
-        shared.events.push_back(event);
+        shared.events.push_with(|| event);
     }
 }
 

@@ -1,6 +1,5 @@
 //! What comes on a queue pair, and the memory for it.
 
-use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
 use ringfab_proto::iwarp::{Ahead, EngineError, Pause, Placement, Receiver, SendSegment, TerminateCode};
@@ -10,6 +9,7 @@ use super::message::{Message, Segment};
 use super::queue_pair::{Core, QueuePair, fault};
 use super::regions::{ExposedMemory, Handle, Regions};
 use super::work::WorkTable;
+use crate::events::Events;
 use crate::rdma::{Event, QueuePairAttributes, QueuePairId, ReceivedHead};
 use crate::stream::{Copies, Counters, Fault, Place, Shared, TURN_EVENTS, Want};
 
@@ -25,7 +25,7 @@ struct Receiving<'a> {
     /// The segment that waits for a buffer.
     paused: &'a mut Option<Segment>,
     attributes: &'a QueuePairAttributes,
-    events: &'a mut VecDeque<Event>,
+    events: &'a mut Events<Event>,
     copies: &'a mut Copies,
     counters: &'a mut Counters,
     /// With so many events it is the turn of others.
@@ -63,8 +63,16 @@ impl Receiving<'_> {
             // A capsule without data: what it is received into is the event.
             let Segment { payload, invalidated, .. } = segment;
             self.counters.received_copied_bytes += payload.len() as u64;
-            let (queue_pair, head) = (self.queue_pair, ReceivedHead::new(&self.staging[payload]));
-            self.events.push_back(Event::Received { queue_pair, head, data: None, invalidated });
+            let (queue_pair, bytes) = (self.queue_pair, &self.staging[payload]);
+            let event = |head| Event::Received { queue_pair, head, data: None, invalidated };
+            // Commands and responses are copied in a known length, straight into the event.
+            if let Ok(command) = <&[u8; 64]>::try_from(bytes) {
+                self.events.push_with(|| event(ReceivedHead::whole(command)));
+            } else if let Ok(response) = <&[u8; 16]>::try_from(bytes) {
+                self.events.push_with(|| event(ReceivedHead::whole(response)));
+            } else {
+                self.events.push_with(|| event(ReceivedHead::new(bytes)));
+            }
         } else if !self.take_long(segment) {
             return ControlFlow::Break(());
         }
@@ -84,7 +92,7 @@ impl Receiving<'_> {
         if segment.last {
             let length = segment.offset + bytes.len();
             let event = self.message.finish(self.queue_pair, length, segment.invalidated);
-            self.events.push_back(event);
+            self.events.push_with(|| event);
         }
         true
     }

@@ -80,6 +80,7 @@ impl Regions {
         }
     }
 
+    #[inline]
     pub(super) fn expose(
         &mut self,
         domain: ProtectionDomain,

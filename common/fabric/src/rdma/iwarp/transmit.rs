@@ -173,14 +173,14 @@ impl QueuePair {
             // Each kind is pushed on its own: one value for all of them would be as large as the largest, and moved.
             match (completion.status, sink) {
                 (WorkStatus::Done, Some(sink)) => {
-                    shared.events.push_back(Event::Read { queue_pair, id, sink });
+                    shared.events.push_with(|| Event::Read { queue_pair, id, sink });
                 }
                 (WorkStatus::Done, None) if signaled => {
-                    shared.events.push_back(Event::Sent { queue_pair, id });
+                    shared.events.push_with(|| Event::Sent { queue_pair, id });
                 }
                 (WorkStatus::Done, None) => {}
                 (WorkStatus::Flushed, sink) => {
-                    shared.events.push_back(Event::Flushed { queue_pair, id, sink });
+                    shared.events.push_with(|| Event::Flushed { queue_pair, id, sink });
                 }
             }
         }

@@ -15,6 +15,7 @@ use super::posted::{Chained, Held, Outcome, Owed, Posted, bind};
 use super::sys::{
     Chain, CmId, DeviceLimits, Operation, Piece, QueuePair, Region, Rights, WorkCompletion, WorkRequest,
 };
+use crate::events::Events;
 use crate::rdma::{
     ConnectError, DisconnectReason, Event, Inline, PostError, QueuePairAttributes, QueuePairId,
 };
@@ -327,7 +328,7 @@ impl Connection {
         &mut self,
         count: u32,
         completion: &WorkCompletion,
-        events: &mut VecDeque<Event>,
+        events: &mut Events<Event>,
     ) -> Owed {
         let mut paid = Owed::default();
         // An unknown number is of a request that was given up.
@@ -357,7 +358,7 @@ impl Connection {
     }
 
     /// Gives back everything that is outstanding. The device must have let go of it.
-    pub(super) fn flush_all(&mut self, events: &mut VecDeque<Event>) {
+    pub(super) fn flush_all(&mut self, events: &mut Events<Event>) {
         let id = self.id();
         self.chain.clear();
         while let Some(posted) = self.pop() {

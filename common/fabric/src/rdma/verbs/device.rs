@@ -1,6 +1,6 @@
 //! One core's provider over verbs.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,6 +18,7 @@ use super::kind;
 use super::listener::{self, Listener, PendingAccept};
 use super::numbers::NumberHasher;
 use super::sys::{self, Chain, CmId, EventChannel};
+use crate::events::Events;
 use crate::rdma::{
     ConnectParameters, DisconnectReason, Event, ListenParameters, ListenerId, PostError, ProtectionDomain,
     QueuePairAttributes, QueuePairId, RnicConfig, RnicCounters, SendRequest,
@@ -41,7 +42,7 @@ pub(crate) struct Device {
     pub(super) adapters: Adapters,
     pub(super) listeners: Table<Listener>,
     pub(super) config: RnicConfig,
-    pub(super) events: VecDeque<Event>,
+    pub(super) events: Events<Event>,
     /// Queue pairs with something to post.
     pub(super) dirty: Vec<Key>,
     /// Queue pairs that have come to their end.
@@ -83,7 +84,7 @@ impl Device {
             domains: Vec::new(),
             adapters: Adapters::default(),
             listeners: Table::new(LISTENERS_MAX),
-            events: VecDeque::with_capacity(256),
+            events: Events::with_capacity(256),
             dirty: Vec::new(),
             finishing: Vec::new(),
             by_number: HashMap::default(),
@@ -357,18 +358,16 @@ impl Device {
     /// Whether there are events to take. When there are none, slots of queue pairs that are gone can be used again.
     #[inline]
     pub(crate) fn has_events(&mut self) -> bool {
-        let none = self.events.is_empty();
+        let none = self.events.rewind();
         if none {
             self.connections.reuse();
-            // The next ones go where the last ones were, so that a few lines of the cache do for all.
-            self.events.clear();
         }
         !none
     }
 
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.take()
     }
 
     pub(crate) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {

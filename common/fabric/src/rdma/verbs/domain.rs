@@ -220,7 +220,7 @@ impl Domain {
         bytes: usize,
     ) -> (ReceivedHead, Option<Buffer>) {
         let receives = &mut self.receives[index];
-        let mut head = ReceivedHead { bytes: [0; HEAD_BYTES], length: bytes.min(HEAD_BYTES) as u8 };
+        let mut head = ReceivedHead { bytes: [0; HEAD_BYTES], length: bytes.min(HEAD_BYTES) as u64 };
         let at = number as usize * HEAD_BYTES;
         receives.head_buffer.read_at(at, &mut head.bytes[..bytes.min(HEAD_BYTES)]);
         let mut data = receives.recycle(number);

@@ -1,6 +1,5 @@
 //! What devices and their connection managers report.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 
@@ -13,6 +12,7 @@ use super::exposure::Exposures;
 use super::listener::{self, PendingAccept};
 use super::posted::Owed;
 use super::sys::{self, CmEvent, CmEventKind, ConnectionParameters, WorkCompletion};
+use crate::events::Events;
 use crate::rdma::provider::Pending;
 use crate::rdma::{ConnectError, ConnectRequest, DisconnectReason, Event, ListenerId};
 use crate::table::Key;
@@ -111,14 +111,15 @@ impl Device {
         let Some((local, peer)) = cm.addresses() else { return };
         let local = if local.ip().is_unspecified() { bound } else { local };
         let initiator_depth = event.initiator_depth;
-        self.events.push_back(Event::ConnectRequest(ConnectRequest {
+        let request = ConnectRequest {
             listener: ListenerId::Verbs(index),
             local,
             peer,
             private_data: event.private_data,
             initiator_depth_max: Some(u16::from(initiator_depth)),
             pending: Box::new(Pending::Verbs(PendingAccept { cm, initiator_depth })),
-        }));
+        };
+        self.events.push_with(|| Event::ConnectRequest(request));
     }
 
     /// Sends the connection request.
@@ -148,7 +149,7 @@ impl Device {
             connection.addresses = addresses;
         }
         let queue_pair = connection.id();
-        self.events.push_back(Event::Established { queue_pair, private_data });
+        self.events.push_with(|| Event::Established { queue_pair, private_data });
     }
 
     pub(super) fn take_completions(&mut self, reactor: &mut Reactor) -> bool {
@@ -206,7 +207,7 @@ fn received(
     receive: ReceiveId,
     completion: &WorkCompletion,
     exposures: &mut Exposures,
-    events: &mut VecDeque<Event>,
+    events: &mut Events<Event>,
 ) -> Option<End> {
     let queue = usize::from(receive.queue);
     let Some(connection) = connection.filter(|_| completion.status == 0) else {
@@ -232,12 +233,12 @@ fn received(
         // The peer's confirmation is still on its way; that it speaks says as much.
         connection.phase = Phase::Established;
         let private_data = std::mem::take(&mut connection.private_data);
-        events.push_back(Event::Established { queue_pair, private_data });
+        events.push_with(|| Event::Established { queue_pair, private_data });
     }
     if let Some(key) = completion.invalidated {
         exposures.invalidated(connection.key, key);
     }
-    events.push_back(Event::Received { queue_pair, head, data, invalidated: completion.invalidated });
+    events.push_with(|| Event::Received { queue_pair, head, data, invalidated: completion.invalidated });
     None
 }
 

@@ -195,7 +195,7 @@ impl Device {
         let Some(mut connection) = self.release(reactor, key) else { return };
         connection.flush_all(&mut self.events);
         let queue_pair = connection.id();
-        self.events.push_back(match end {
+        self.events.push_with(|| match end {
             End::Disconnected(reason) => Event::Disconnected { queue_pair, reason },
             End::Rejected(private_data) => Event::Rejected { queue_pair, private_data },
             End::Failed(error) => Event::ConnectFailed { queue_pair, error },

@@ -1,12 +1,11 @@
 //! Requests of a send queue, from posting to completion.
 
-use std::collections::VecDeque;
-
 use ringfab_memory::{Buffer, Lease};
 
 use super::domain::Domain;
 use super::exposure::Exposures;
 use super::sys::{Operation, Piece, WorkRequest};
+use crate::events::Events;
 use crate::rdma::{Event, QueuePairId};
 use crate::table::Key;
 
@@ -99,21 +98,21 @@ impl Posted {
         Owed { completions: u32::from(self.signaled), reads, bytes }
     }
 
-    pub(super) fn succeed(self, queue_pair: QueuePairId, events: &mut VecDeque<Event>) {
+    pub(super) fn succeed(self, queue_pair: QueuePairId, events: &mut Events<Event>) {
         let Some(id) = self.id.filter(|_| self.reported) else { return };
-        events.push_back(match self.held {
+        events.push_with(|| match self.held {
             Held::Sink(sink) => Event::Read { queue_pair, id, sink },
             Held::Nothing | Held::Lease(..) => Event::Sent { queue_pair, id },
         });
     }
 
-    pub(super) fn flush(self, queue_pair: QueuePairId, events: &mut VecDeque<Event>) {
+    pub(super) fn flush(self, queue_pair: QueuePairId, events: &mut Events<Event>) {
         let Some(id) = self.id else { return };
         let sink = match self.held {
             Held::Sink(sink) => Some(sink),
             Held::Nothing | Held::Lease(..) => None,
         };
-        events.push_back(Event::Flushed { queue_pair, id, sink });
+        events.push_with(|| Event::Flushed { queue_pair, id, sink });
     }
 }
 
