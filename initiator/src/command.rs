@@ -86,6 +86,27 @@ impl Command {
         }
     }
 
+    /// Makes it what [`Command::plain`] makes, field by field where it lies.
+    #[inline(always)]
+    fn renew(&mut self, new_entry: SubmissionEntry, new_owner: Owner) {
+        let Self {
+            entry,
+            owner,
+            direction,
+            memory,
+            offset,
+            length,
+            exposed,
+            order,
+            deadline,
+            aborted,
+            retries,
+        } = self;
+        (*entry, *owner, *direction) = (new_entry, new_owner, Direction::None);
+        (*memory, *offset, *length, *exposed) = (None, 0, 0, None);
+        (*order, *deadline, *aborted, *retries) = (0, Time::MAX, false, 0);
+    }
+
     /// This command with data.
     pub(crate) fn with_data(
         mut self: Box<Self>,
@@ -163,10 +184,11 @@ impl Spare {
     }
 
     /// A command without data, in a box that was used before if there is one.
+    #[inline(always)]
     fn take(&mut self, entry: SubmissionEntry, owner: Owner) -> Box<Command> {
         match self.0.pop() {
             Some(mut command) => {
-                *command = Command::plain(entry, owner);
+                command.renew(entry, owner);
                 command
             }
             None => Command::new(entry, owner),
@@ -179,5 +201,32 @@ impl Spare {
         if self.0.len() < self.0.capacity() {
             self.0.push(command);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfab_fabric::rdma::RegionId;
+
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_command_is_left_in_its_box_for_the_next() {
+        let mut used = Command::new(SubmissionEntry::zeroed(), Owner::KeepAlive);
+        used.entry.nsid.set(7);
+        used.direction = Direction::ToController;
+        (used.offset, used.length, used.order, used.deadline) = (1, 2, 3, Time::ZERO);
+        used.exposed = Some(RemoteBuffer {
+            address: 1,
+            length: 2,
+            key: 3,
+            region: RegionId::Iwarp(3),
+            invalidate: true,
+        });
+        (used.aborted, used.retries) = (true, 4);
+        let mut spare = Spare(vec![used]);
+        let next = spare.take(wire::flush(9), Owner::Io(5));
+        assert_eq!(format!("{next:?}"), format!("{:?}", Command::plain(wire::flush(9), Owner::Io(5))));
+        assert!(spare.0.is_empty(), "it was used");
     }
 }

@@ -43,7 +43,7 @@ impl Queue {
                 request.held.clear();
                 return false;
             };
-            request.held.push(Held::Lease(lease));
+            request.hold(move || Held::Lease(lease));
         }
         self.requests.enter(slot, State::DataIn);
         self.requests.enter(slot, State::Execute);

@@ -261,11 +261,12 @@ impl NamespaceView {
     }
 }
 
+#[inline]
 fn read_or_compare(
     command: &SubmissionEntry,
     view: &NamespaceView,
-    work: fn(Extent) -> Work,
-    transfer: fn(u32) -> Transfer,
+    work: impl FnOnce(Extent) -> Work,
+    transfer: impl FnOnce(u32) -> Transfer,
 ) -> Result<(Work, Transfer), Failure> {
     let (extent, length) = data_extent(command, view)?;
     Ok((work(extent), transfer(length)))

@@ -126,6 +126,12 @@ impl Request {
         }
     }
 
+    /// Adds a piece, which is made in its place: moved there, it would be read before it is written.
+    #[inline(always)]
+    pub(crate) fn hold(&mut self, piece: impl FnOnce() -> Held) {
+        self.held.extend(std::iter::once_with(piece));
+    }
+
     /// Where it is in its life.
     pub(crate) fn state(&self) -> State {
         self.state
