@@ -56,6 +56,12 @@ impl<T: Copy + Default> Ring<T> {
         self.entries.get_mut(place?)
     }
 
+    /// The newest one.
+    #[inline(always)]
+    pub(crate) fn last_mut(&mut self) -> Option<&mut T> {
+        self.get_mut(self.len.wrapping_sub(1))
+    }
+
     /// Removes the oldest one, if there is one. When none is left, the next ones go to the front again, which is in the cache.
     #[inline]
     pub(crate) fn remove_first(&mut self) {
@@ -100,6 +106,7 @@ mod tests {
             if let (Some(mine), Some(other)) = (ring.get_mut(round % 3), queue.get_mut(round % 3)) {
                 (*mine, *other) = (*mine + 1000, *other + 1000);
             }
+            assert_eq!(ring.last_mut(), queue.back_mut());
             assert_eq!(ring.len(), queue.len());
             assert!(
                 (0..queue.len() + 2).all(|index| ring.get(index) == queue.get(index)),
@@ -113,5 +120,6 @@ mod tests {
         ring.remove_first();
         assert_eq!((ring.len(), ring.get(0)), (0, None));
         assert_eq!(ring.get_mut(0), None);
+        assert_eq!(ring.last_mut(), None);
     }
 }

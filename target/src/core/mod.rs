@@ -427,9 +427,9 @@ impl Hears for Core {
     }
 
     #[inline]
-    fn sent(&mut self, endpoint: Endpoint, id: WorkId) {
+    fn sent(&mut self, endpoint: Endpoint, count: u32) {
         if let Some((queue, env)) = self.queue(endpoint) {
-            queue.on_sent(env, id);
+            queue.on_sent(env, count);
         }
     }
 

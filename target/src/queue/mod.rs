@@ -179,7 +179,7 @@ impl Queue {
 
     /// A piece of the host's data is here; without its buffer the connection has ended.
     pub(crate) fn on_fetched(&mut self, env: &mut Env, id: WorkId, sink: Option<Buffer>, intact: bool) {
-        self.link.completed(id);
+        self.link.completed(1);
         self.progress = env.reactor.now();
         if let Some(slot) = self.requests.find(id.slot, id.generation) {
             self.data_arrived(env, slot, usize::from(id.piece), sink, intact);
@@ -187,9 +187,9 @@ impl Queue {
         self.unblock(env);
     }
 
-    /// A response was sent, with everything before it.
-    pub(crate) fn on_sent(&mut self, env: &mut Env, id: WorkId) {
-        self.link.completed(id);
+    /// So many responses and pieces of data have been sent.
+    pub(crate) fn on_sent(&mut self, env: &mut Env, count: u32) {
+        self.link.completed(count);
         self.progress = env.reactor.now();
         self.unblock(env);
     }

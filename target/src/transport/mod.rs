@@ -47,8 +47,8 @@ pub(crate) trait Hears {
     /// A piece of a host's data is here, or its memory is lost with the connection.
     fn fetched(&mut self, endpoint: Endpoint, id: WorkId, sink: Option<Buffer>, intact: bool);
 
-    /// A response was sent, with everything before it.
-    fn sent(&mut self, endpoint: Endpoint, id: WorkId);
+    /// So many of what was posted to answer commands, responses and pieces of data, have been sent.
+    fn sent(&mut self, endpoint: Endpoint, count: u32);
 
     /// A connection has ended, and nothing of it is in flight.
     fn gone(&mut self, endpoint: Endpoint, why: &str);
@@ -61,27 +61,25 @@ pub(crate) fn close_listener(transports: &mut Transports, reactor: &mut Reactor,
     }
 }
 
-/// Names what is in flight: which life of which request, which piece, and how much of the link's room ends with it.
+/// Names what is fetched: for which life of which request, and which piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkId {
     pub(crate) slot: u16,
     pub(crate) generation: u16,
     pub(crate) piece: u8,
-    /// How many things in flight, up to and including this one, its completion accounts for.
-    chain: u8,
 }
 
 impl WorkId {
     /// Unpacks what [`WorkId::to_bits`] packed.
     fn from_bits(bits: u64) -> Self {
-        let [s0, s1, g0, g1, piece, chain, ..] = bits.to_le_bytes();
+        let [s0, s1, g0, g1, piece, ..] = bits.to_le_bytes();
         let (slot, generation) = (u16::from_le_bytes([s0, s1]), u16::from_le_bytes([g0, g1]));
-        Self { slot, generation, piece, chain }
+        Self { slot, generation, piece }
     }
 
     fn to_bits(self) -> u64 {
         let ([s0, s1], [g0, g1]) = (self.slot.to_le_bytes(), self.generation.to_le_bytes());
-        u64::from_le_bytes([s0, s1, g0, g1, self.piece, self.chain, 0, 0])
+        u64::from_le_bytes([s0, s1, g0, g1, self.piece, 0, 0, 0])
     }
 }
 
@@ -99,8 +97,9 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    fn work(&self, piece: u8, chain: u8) -> u64 {
-        WorkId { slot: self.slot, generation: self.generation, piece, chain }.to_bits()
+    /// What a piece of it is called while it is fetched.
+    fn work(&self, piece: u8) -> u64 {
+        WorkId { slot: self.slot, generation: self.generation, piece }.to_bits()
     }
 }
 
@@ -169,9 +168,10 @@ impl Link {
         self.used == 0
     }
 
-    /// Something has ended: its room is free again.
-    pub(crate) fn completed(&mut self, id: WorkId) {
-        self.used = self.used.saturating_sub(u32::from(id.chain));
+    /// So many things in flight have ended: their room is free again.
+    pub(crate) fn completed(&mut self, count: u32) {
+        // Data whose response was refused are counted when they have been sent, and never were before.
+        self.used = self.used.saturating_sub(count);
     }
 
     /// Has the host's data moved into `sinks`. [`Event::Fetched`] follows for as many of them as are returned, beside what
@@ -190,7 +190,7 @@ impl Link {
         (posted, outcome)
     }
 
-    /// Sends data, if there are any, and the response behind them; [`Event::Sent`] accounts for `count` pieces and it.
+    /// Sends data, if there are any, and the response behind them, unless the last of `count` pieces says what it would.
     pub(crate) fn answer(
         &mut self,
         transports: &mut Transports,
@@ -198,20 +198,17 @@ impl Link {
         (count, data): (usize, impl Iterator<Item = Piece<Lease>>),
         entry: &CompletionEntry,
     ) -> Result<(), Refused> {
-        let chain = count as u8 + 1;
-        let id = transfer.work(0, chain);
-        let outcome = match self.endpoint {
+        let response = match self.endpoint {
             Endpoint::Rdma(queue_pair) => {
-                rdma::answer(&mut transports.rnic, queue_pair, transfer, data, (entry, id))
+                rdma::answer(&mut transports.rnic, queue_pair, transfer, data, entry)?;
+                true
             }
             Endpoint::Tcp(connection) => {
-                tcp::answer(&mut transports.tcp, connection, transfer, (count, data), (entry, id))
+                tcp::answer(&mut transports.tcp, connection, transfer, (count, data), entry)?
             }
         };
-        if outcome.is_ok() {
-            self.used += u32::from(chain);
-        }
-        outcome
+        self.used += count as u32 + u32::from(response);
+        Ok(())
     }
 
     /// Lets the host send another command.
@@ -228,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_work_identifier_survives_its_packing() {
-        let id = WorkId { slot: 1023, generation: 65_535, piece: 7, chain: 9 };
+        let id = WorkId { slot: 1023, generation: 65_535, piece: 7 };
         assert_eq!(WorkId::from_bits(id.to_bits()), id);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn tell(event: RnicEvent, to: &mut impl Hears) {
             let command = SubmissionEntry::read_from_bytes(head.as_slice()).ok();
             to.capsule(Endpoint::Rdma(queue_pair), command.as_ref(), data, true);
         }
-        RnicEvent::Sent { queue_pair, id } => to.sent(Endpoint::Rdma(queue_pair), WorkId::from_bits(id)),
+        RnicEvent::Sent { queue_pair, count, .. } => to.sent(Endpoint::Rdma(queue_pair), count),
         RnicEvent::Read { queue_pair, id, sink } => {
             to.fetched(Endpoint::Rdma(queue_pair), WorkId::from_bits(id), Some(sink), true);
         }
@@ -55,7 +55,7 @@ pub(super) fn fetch(
     let (mut posted, mut outcome) = (0, Ok(()));
     for Piece { index, offset, length, memory: sink } in sinks {
         let (remote_address, remote_key) = remote(transfer, offset);
-        let id = transfer.work(index, 1);
+        let id = transfer.work(index);
         let work = Work::Read { sink, length, remote_key, remote_address };
         match post(rnic, queue_pair, SendRequest { id, work, signaled: true }) {
             Ok(()) => posted += 1,
@@ -71,7 +71,7 @@ pub(super) fn answer(
     queue_pair: QueuePairId,
     transfer: &Transfer,
     data: impl Iterator<Item = Piece<Lease>>,
-    (entry, id): (&CompletionEntry, u64),
+    entry: &CompletionEntry,
 ) -> Result<(), Refused> {
     for Piece { offset, length, memory: lease, .. } in data {
         let (remote_address, remote_key) = remote(transfer, offset);
@@ -85,7 +85,7 @@ pub(super) fn answer(
     };
     let head = Inline::new(entry.as_bytes());
     let work = Work::Send { head, data: None, invalidate, solicited: false };
-    post(rnic, queue_pair, SendRequest { id, work, signaled: true })
+    post(rnic, queue_pair, SendRequest { id: 0, work, signaled: true })
 }
 
 #[inline(always)]

@@ -18,7 +18,7 @@ pub(crate) fn tell(event: TcpEvent, to: &mut impl Hears) {
         TcpEvent::Data { connection, id, sink, intact } => {
             to.fetched(Endpoint::Tcp(connection), WorkId::from_bits(id), sink, intact);
         }
-        TcpEvent::Sent { connection, id } => to.sent(Endpoint::Tcp(connection), WorkId::from_bits(id)),
+        TcpEvent::Sent { connection, count } => to.sent(Endpoint::Tcp(connection), count),
         TcpEvent::Incoming(incoming) => to.arrived(Arrival::Tcp(*incoming)),
         TcpEvent::ConnectFailed { connection, error } => {
             to.gone(Endpoint::Tcp(connection), &error.to_string());
@@ -41,7 +41,7 @@ pub(super) fn fetch(
     let mut count = 0;
     let pieces = sinks.map(|Piece { index, memory, .. }| {
         count += 1;
-        (transfer.work(index, 1), memory)
+        (transfer.work(index), memory)
     });
     match tcp.request_data(connection, (transfer.cid, transfer.length), pieces) {
         Ok(()) => (count, Ok(())),
@@ -49,26 +49,28 @@ pub(super) fn fetch(
     }
 }
 
-/// C2HData for each piece, and the response; or SUCCESS with the last piece in its place, where it would say nothing.
+/// C2HData for each piece, and the response; or SUCCESS with the last piece in its place, where it would say nothing. Whether
+/// there is a response.
 pub(super) fn answer(
     tcp: &mut TcpStack,
     connection: ConnectionId,
     transfer: &Transfer,
     (count, data): (usize, impl Iterator<Item = Piece<Lease>>),
-    (entry, id): (&CompletionEntry, u64),
-) -> Result<(), Refused> {
+    entry: &CompletionEntry,
+) -> Result<bool, Refused> {
     let says_nothing = *entry == CompletionEntry::new(entry.cid.get(), NO_HEAD, Status::SUCCESS);
     for Piece { index, offset, length, memory: lease } in data {
         let last = usize::from(index) + 1 == count;
-        let success = (last && says_nothing).then_some(id);
+        let success = last && says_nothing;
         let slice = Slice { lease, offset: 0, length };
         let sent = tcp.send_data(connection, (transfer.cid, offset), slice, last, success);
         sent.map_err(|_| Refused::Ended)?;
     }
     if says_nothing && count > 0 {
-        return Ok(());
+        return Ok(false);
     }
-    tcp.respond(connection, *entry, id).map_err(|_| Refused::Ended)
+    tcp.respond(connection, *entry).map_err(|_| Refused::Ended)?;
+    Ok(true)
 }
 
 /// SQHD of a queue without flow control: only there may a response be left out.

@@ -58,12 +58,15 @@ pub enum Event {
         /// The key of ours that it invalidated, if any. The memory has been revoked: see [`super::Rnic::revoke`].
         invalidated: Option<u32>,
     },
-    /// A signaled SEND or WRITE is complete: its memory is ours again (not that the peer has seen it).
+    /// A signaled SEND or WRITE is complete, and with it those before it: their memory is ours again (not that the peer has
+    /// seen it). Several that complete together may be told of once.
     Sent {
         /// On this queue pair.
         queue_pair: QueuePairId,
-        /// The poster's name for it.
+        /// The poster's name for the last one that is signaled.
         id: u64,
+        /// How many SENDs and WRITEs, signaled or not, have completed that no such event has counted.
+        count: u32,
     },
     /// A READ is complete; the bytes are in `sink`.
     Read {
@@ -74,11 +77,12 @@ pub enum Event {
         /// What was read.
         sink: Buffer,
     },
-    /// A work request ended without effect that could be relied on, because the queue pair ended.
+    /// A work request ended without effect that could be relied on, because the queue pair ended. SENDs and WRITEs that would
+    /// have completed together may be told of once.
     Flushed {
         /// On this queue pair.
         queue_pair: QueuePairId,
-        /// The poster's name for it.
+        /// The poster's name for it, of several that of the last one that is signaled, or that of the first.
         id: u64,
         /// The buffer of a READ.
         sink: Option<Buffer>,

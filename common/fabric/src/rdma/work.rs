@@ -137,7 +137,8 @@ pub struct SendRequest {
     pub id: u64,
     /// What it does.
     pub work: Work,
-    /// Whether its success is reported. Reads always are, and so is everything that is flushed.
+    /// Whether its success is reported, at the latest with that of the next one that is signaled. Reads always are, each on
+    /// its own.
     pub signaled: bool,
 }
 

@@ -133,8 +133,9 @@ impl Protocol for Connection {
     #[inline]
     fn transmitted(&mut self, shared: &mut Shared<Self>, _: usize) {
         let connection = self.id;
-        for id in self.engine.transmitted() {
-            shared.events.push_with(|| Event::Sent { connection, id });
+        let count = self.engine.transmitted();
+        if count > 0 {
+            shared.events.push_with(|| Event::Sent { connection, count });
         }
     }
 

@@ -38,12 +38,12 @@ pub enum Event {
         /// Whether the data digests of the transfer were right.
         intact: bool,
     },
-    /// To a controller: a response was sent, with everything before it.
+    /// To a controller: responses and data were sent.
     Sent {
         /// On this connection.
         connection: ConnectionId,
-        /// The sender's name for it.
-        id: u64,
+        /// How many, in the order in which they were given.
+        count: u32,
     },
     /// To a host: the controller has answered ICReq; commands can be sent.
     Established {

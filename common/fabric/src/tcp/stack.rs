@@ -160,7 +160,7 @@ impl TcpStack {
 
     /// Sends data of a command, in the order of their offsets. `last` says that they are the end. With `success`, a response
     /// is not needed: the host takes the command for done. That is for queues without flow control only, because it
-    /// carries no SQHD. [`Event::Sent`] follows then under that name.
+    /// carries no SQHD. [`Event::Sent`] counts it.
     ///
     /// # Errors
     /// When the connection has ended.
@@ -171,7 +171,7 @@ impl TcpStack {
         (cid, offset): (u16, u32),
         data: Slice,
         last: bool,
-        success: Option<u64>,
+        success: bool,
     ) -> Result<(), Ended> {
         self.give(connection, |connection, gather| {
             connection.engine.send_data((cid, offset), source(data), last, success, gather);
@@ -179,14 +179,14 @@ impl TcpStack {
         })
     }
 
-    /// Answers a command; [`Event::Sent`] follows under this name.
+    /// Answers a command; [`Event::Sent`] counts it.
     ///
     /// # Errors
     /// When the connection has ended.
     #[inline(always)]
-    pub fn respond(&mut self, connection: ConnectionId, cqe: CompletionEntry, id: u64) -> Result<(), Ended> {
+    pub fn respond(&mut self, connection: ConnectionId, cqe: CompletionEntry) -> Result<(), Ended> {
         self.give(connection, |connection, gather| {
-            connection.engine.respond(cqe, id, gather);
+            connection.engine.respond(cqe, gather);
             Ok(())
         })
     }

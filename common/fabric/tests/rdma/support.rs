@@ -307,13 +307,25 @@ impl Pair {
         })
     }
 
+    /// The name of a SEND or a WRITE, which completes with no others.
     pub(crate) fn sent(&mut self, end: End) -> u64 {
-        self.until("a send completes", |pair| {
-            pair.node(end).take(|event| match event {
-                Event::Sent { id, .. } => ControlFlow::Break(id),
-                other => ControlFlow::Continue(other),
-            })
-        })
+        self.sent_of(end, 1)
+    }
+
+    /// The name of the last of so many SENDs and WRITEs, which complete in events of their own or together.
+    pub(crate) fn sent_of(&mut self, end: End, mut count: u32) -> u64 {
+        loop {
+            let (id, counted) = self.until("a send completes", |pair| {
+                pair.node(end).take(|event| match event {
+                    Event::Sent { id, count, .. } => ControlFlow::Break((id, count)),
+                    other => ControlFlow::Continue(other),
+                })
+            });
+            count = count.checked_sub(counted).expect("no more completes than was posted");
+            if count == 0 {
+                return id;
+            }
+        }
     }
 
     pub(crate) fn read(&mut self, end: End) -> (u64, Buffer) {

@@ -26,7 +26,16 @@ impl Ledger {
     fn take(&mut self, event: Event, expected: &[u8]) {
         assert!(!self.ended, "nothing follows the last event: {event:?}");
         match event {
-            Event::Sent { id, .. } | Event::Flushed { id, .. } => self.settle(id),
+            Event::Sent { id, count, .. } => {
+                self.outstanding.drain(..count as usize - 1);
+                self.settle(id);
+            }
+            Event::Flushed { id, sink, .. } => {
+                while sink.is_none() && self.outstanding.front().is_some_and(|first| *first < id) {
+                    self.outstanding.pop_front();
+                }
+                self.settle(id);
+            }
             Event::Read { id, sink, .. } => {
                 assert!(sink[..] == expected[..sink.len()], "a read brought wrong bytes");
                 self.settle(id);

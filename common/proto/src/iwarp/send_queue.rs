@@ -7,6 +7,9 @@
 //! - `Read`: the last byte of the response is in place.
 //!
 //! Completions leave in the order of posting, so a finished Send behind an unfinished Read waits for it.
+//!
+//! Work requests that are emitted as they are posted, one after the other and into the same transmission, are one slot, a run:
+//! they are emitted when they come here, and the transport takes them together, so that they complete together.
 
 use std::collections::VecDeque;
 
@@ -23,9 +26,13 @@ use crate::ring::Ring;
 #[derive(Debug)]
 pub(crate) struct SendQueue<H> {
     slots: Ring<Slot<H>>,
+    /// Work requests in the slots.
+    outstanding: usize,
     posted: FirstUses,
     depth: usize,
-    /// The sequence number of the first slot; a work request keeps its number while slots before it leave.
+    /// Whether the last slot is a run that may have more.
+    run_open: bool,
+    /// The sequence number of the first slot; a slot keeps its number while those before it leave.
     first_seq: u64,
     /// The slot that is emitted next or partly emitted, and how far.
     emit_seq: u64,
@@ -38,23 +45,33 @@ pub(crate) struct SendQueue<H> {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot<H> {
+    /// Of the last work request, if it is a run.
     wr_id: u64,
     work: Work<H>,
     state: State,
+    /// Work requests: several in a run.
+    count: u32,
+}
+
+impl<H> Slot<H> {
+    /// Of a work request that waits.
+    fn waiting(wr_id: u64, work: Work<H>) -> Self {
+        Self { wr_id, work, state: State::Waiting, count: 1 }
+    }
 }
 
 /// What a slot that is not used is filled with.
 impl<H> Default for Slot<H> {
     fn default() -> Self {
-        Self { wr_id: 0, work: Work::Ready(ReadyToReceive::Write), state: State::Waiting }
+        Self::waiting(0, Work::Ready(ReadyToReceive::Write))
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Work<H> {
     Posted(WorkRequest<H>),
-    /// A Send or a Write that was emitted as it was posted.
-    Now(WorkKind, Option<Local<H>>),
+    /// A run of Sends and Writes that were emitted as they were posted, and the kind of the last one.
+    Now(WorkKind),
     /// The engine's own first message in peer-to-peer mode, of which the owner hears nothing.
     Ready(ReadyToReceive),
 }
@@ -72,8 +89,10 @@ impl<H: Copy> SendQueue<H> {
     pub(crate) fn new(depth: usize, ord: usize) -> Self {
         Self {
             slots: Ring::new(),
+            outstanding: 0,
             posted: FirstUses::default(),
             depth,
+            run_open: false,
             first_seq: 0,
             emit_seq: 0,
             emitter: Emitter::default(),
@@ -85,7 +104,7 @@ impl<H: Copy> SendQueue<H> {
 
     #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, work: WorkRequest<H>) -> Result<(), PostError> {
-        if self.slots.len() >= self.depth {
+        if self.outstanding >= self.depth {
             return Err(PostError::Full(self.depth));
         }
         if matches!(work, WorkRequest::Read(_)) && self.ord == 0 {
@@ -94,7 +113,7 @@ impl<H: Copy> SendQueue<H> {
         if !ranges_fit(&work) {
             return Err(PostError::Range);
         }
-        self.push(Slot { wr_id, work: Work::Posted(work), state: State::Waiting });
+        self.push(Slot::waiting(wr_id, Work::Posted(work)));
         Ok(())
     }
 
@@ -104,17 +123,23 @@ impl<H: Copy> SendQueue<H> {
             // One more for the ready-to-receive message.
             self.slots.reserve(self.depth + 1);
         }
+        self.append(slot);
+    }
+
+    #[inline(always)]
+    fn append(&mut self, slot: Slot<H>) {
         self.slots.push(slot);
+        self.outstanding += 1;
+        self.run_open = false;
     }
 
     /// Whether what is posted now may be emitted at once: there is room for it, and nothing waits before it.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
-        self.slots.len() < self.depth && place(self.first_seq, self.emit_seq) == Some(self.slots.len())
+        self.outstanding < self.depth && place(self.first_seq, self.emit_seq) == Some(self.slots.len())
     }
 
-    /// Posts a Send and emits it, at stream position `position`. Returns the length of its only FPDU in bytes. Call only when
-    /// [`Self::is_clear`].
+    /// Posts a Send and emits it, at stream position `position`. Call only when [`Self::is_clear`].
     #[inline(always)]
     pub(crate) fn send_now(
         &mut self,
@@ -123,10 +148,9 @@ impl<H: Copy> SendQueue<H> {
         sink: &mut impl TxSink<H>,
         wire: Wire,
         position: u64,
-    ) -> usize {
+    ) -> EmittedNow {
         let Emitted { fpdu_len, .. } = self.emitter.send_whole(sink, wire, send);
-        self.emitted_now(wr_id, Work::Now(WorkKind::Send, send.payload), position + fpdu_len as u64);
-        fpdu_len
+        self.emitted_now(wr_id, WorkKind::Send, position, fpdu_len)
     }
 
     /// The same for a Write.
@@ -138,27 +162,46 @@ impl<H: Copy> SendQueue<H> {
         sink: &mut impl TxSink<H>,
         wire: Wire,
         position: u64,
-    ) -> usize {
+    ) -> EmittedNow {
         let Emitted { fpdu_len, .. } = Emitter::write_whole(sink, wire, write);
-        self.emitted_now(wr_id, Work::Now(WorkKind::Write, Some(write.payload)), position + fpdu_len as u64);
-        fpdu_len
+        self.emitted_now(wr_id, WorkKind::Write, position, fpdu_len)
     }
 
     #[inline(always)]
-    fn emitted_now(&mut self, wr_id: u64, work: Work<H>, end: u64) {
+    fn emitted_now(&mut self, wr_id: u64, kind: WorkKind, position: u64, fpdu_len: usize) -> EmittedNow {
         debug_assert!(self.is_clear(), "nothing waits before what is emitted as it is posted");
-        self.push(Slot { wr_id, work, state: State::Emitted(end) });
-        self.emit_seq += 1;
+        let (work, state) = (Work::Now(kind), State::Emitted(position + fpdu_len as u64));
+        let joined = match self.slots.last_mut() {
+            Some(run) if self.run_open => {
+                (run.wr_id, run.work, run.state) = (wr_id, work, state);
+                run.count += 1;
+                self.outstanding += 1;
+                true
+            }
+            _ => {
+                self.push(Slot { wr_id, work, state, count: 1 });
+                self.emit_seq += 1;
+                self.run_open = true;
+                false
+            }
+        };
+        EmittedNow { fpdu_len, joined }
+    }
+
+    /// The transport is given what was emitted: what comes from here on is not taken with it.
+    #[inline]
+    pub(crate) fn end_run(&mut self) {
+        self.run_open = false;
     }
 
     /// Appends a message of the engine's own, which completes in silence.
     pub(crate) fn post_ready(&mut self, ready: ReadyToReceive) {
-        self.slots.push(Slot { wr_id: 0, work: Work::Ready(ready), state: State::Waiting });
+        self.append(Slot::waiting(0, Work::Ready(ready)));
     }
 
-    /// Free slots.
+    /// How many work requests can be posted.
     pub(crate) fn room(&self) -> usize {
-        self.depth.saturating_sub(self.slots.len())
+        self.depth.saturating_sub(self.outstanding)
     }
 
     /// Whether [`Self::emit`] would emit something.
@@ -258,16 +301,17 @@ impl<H: Copy> SendQueue<H> {
                 _ if flush => WorkStatus::Flushed,
                 _ => return None,
             };
-            let wr_id = slot.wr_id;
+            let (wr_id, count) = (slot.wr_id, slot.count);
             let work = match &slot.work {
                 Work::Posted(work) => Some((work.kind(), work.local())),
-                Work::Now(kind, local) => Some((*kind, *local)),
+                Work::Now(kind) => Some((*kind, None)),
                 Work::Ready(_) => None,
             };
             self.slots.remove_first();
             self.first_seq += 1;
+            self.outstanding -= count as usize;
             if let Some((kind, local)) = work {
-                return Some(Completion { wr_id, kind, local, status });
+                return Some(Completion { wr_id, count, kind, local, status });
             }
         }
     }
@@ -292,6 +336,15 @@ impl<H: Copy> SendQueue<H> {
     fn slot_mut(&mut self, seq: u64) -> Option<&mut Slot<H>> {
         self.slots.get_mut(place(self.first_seq, seq)?)
     }
+}
+
+/// A work request that was emitted as it was posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EmittedNow {
+    /// Its only FPDU, in bytes.
+    pub(crate) fpdu_len: usize,
+    /// Whether it is of one run with the work request before it.
+    pub(crate) joined: bool,
 }
 
 /// Where the slot of a sequence number is; `None` when it has left.

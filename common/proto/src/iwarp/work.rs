@@ -180,14 +180,16 @@ pub enum WorkStatus {
     Flushed,
 }
 
-/// A work request that ended, and the memory that is the owner's again.
+/// A work request that ended, and the memory that is the owner's again; or several that ended together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion<H> {
-    /// The owner's number for the work request.
+    /// The owner's number for the work request, the last one of several.
     pub wr_id: u64,
-    /// What kind of work it was.
+    /// How many work requests.
+    pub count: u32,
+    /// What kind of work it was, the last one of several.
     pub kind: WorkKind,
-    /// The memory it used.
+    /// The memory it used; none of what was emitted as it was posted, for which the sink took it.
     pub local: Option<Local<H>>,
     /// How it ended.
     pub status: WorkStatus,

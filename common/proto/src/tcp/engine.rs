@@ -238,24 +238,24 @@ impl<H: Clone> Engine<H> {
     }
 
     /// Sends data of a command, in the order of their offsets. With `last` they are the end; with `success`, which asks for
-    /// `last`, no response follows (only for queues without flow control), and the number is reported when it was sent.
+    /// `last`, no response follows (only for queues without flow control). Counted when it was sent.
     #[inline(always)]
     pub fn send_data(
         &mut self,
         (cid, offset): (u16, u32),
         source: Source<H>,
         last: bool,
-        success: Option<u64>,
+        success: bool,
         sink: &mut impl TxSink<H>,
     ) {
-        assert!(last || success.is_none(), "success is said with the last data");
+        assert!(last || !success, "success is said with the last data");
         self.outbox.give(Pdu::C2hData { cid, offset, source, last, success }, sink);
     }
 
-    /// Answers a command; the number is reported when it was sent.
+    /// Answers a command. Counted when it was sent.
     #[inline(always)]
-    pub fn respond(&mut self, cqe: CompletionEntry, id: u64, sink: &mut impl TxSink<H>) {
-        self.outbox.give(Pdu::Response { cqe, id }, sink);
+    pub fn respond(&mut self, cqe: CompletionEntry, sink: &mut impl TxSink<H>) {
+        self.outbox.give(Pdu::Response { cqe }, sink);
     }
 
     /// Sends a command.
@@ -295,8 +295,9 @@ impl<H: Clone> Engine<H> {
         }
     }
 
-    /// Everything emitted up to the last [`Engine::transmit`] has been sent: the numbers of the responses in it.
-    pub fn transmitted(&mut self) -> impl Iterator<Item = u64> + '_ {
+    /// Everything emitted up to the last [`Engine::transmit`] has been sent: how many [responses](Engine::respond) and
+    /// [data](Engine::send_data) it was.
+    pub fn transmitted(&mut self) -> u32 {
         self.outbox.transmitted()
     }
 

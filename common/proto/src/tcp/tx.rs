@@ -67,7 +67,6 @@ pub(super) enum Pdu<H> {
     },
     Response {
         cqe: CompletionEntry,
-        id: u64,
     },
     R2t {
         cid: u16,
@@ -82,13 +81,13 @@ pub(super) enum Pdu<H> {
         offset: u32,
         source: Source<H>,
     },
-    /// `id` with SUCCESS, which stands for the response.
+    /// With `success`, it stands for the response.
     C2hData {
         cid: u16,
         offset: u32,
         source: Source<H>,
         last: bool,
-        success: Option<u64>,
+        success: bool,
     },
 }
 
@@ -103,10 +102,10 @@ pub(super) struct Outbox<H> {
     pub(super) alignment: usize,
     /// The most data of an H2CData PDU.
     pub(super) h2c_bytes_max: u32,
-    /// Responses among what was emitted since the last [`Outbox::transmitted`].
-    emitted: VecDeque<u64>,
+    /// Responses and data to a host that were emitted and not [transmitted](Outbox::transmitted).
+    emitted: u32,
     /// Those of them that were there at the last [`Outbox::transmit`], and with it went out.
-    sending: usize,
+    sending: u32,
     /// Whether something was emitted since then.
     emitted_now: bool,
     /// Commands of R2Ts whose last data were emitted.
@@ -125,7 +124,7 @@ impl<H> Outbox<H> {
             digests: Digests::default(),
             alignment: 4,
             h2c_bytes_max: DATA_BYTES_MAX,
-            emitted: VecDeque::new(),
+            emitted: 0,
             sending: 0,
             emitted_now: false,
             served: VecDeque::new(),
@@ -149,7 +148,6 @@ impl<H> Outbox<H> {
     #[cold]
     fn make_room(&mut self) {
         self.queue.reserve_exact(self.capacity.saturating_sub(self.queue.len()));
-        self.emitted.reserve_exact(self.capacity.saturating_sub(self.emitted.len()));
         self.served.reserve_exact(self.capacity.saturating_sub(self.served.len()));
     }
 
@@ -174,9 +172,11 @@ impl<H> Outbox<H> {
         self.first.is_none() && self.queue.is_empty()
     }
 
-    /// What was emitted up to the last [`Outbox::transmit`] has been sent: the responses in it.
-    pub(super) fn transmitted(&mut self) -> impl Iterator<Item = u64> + '_ {
-        self.emitted.drain(..std::mem::take(&mut self.sending))
+    /// What was emitted up to the last [`Outbox::transmit`] has been sent: how many responses and data to a host.
+    pub(super) fn transmitted(&mut self) -> u32 {
+        let sent = std::mem::take(&mut self.sending);
+        self.emitted -= sent;
+        sent
     }
 }
 
@@ -210,7 +210,7 @@ impl<H: Clone> Outbox<H> {
             };
             self.emit(pdu, sink);
         }
-        self.sending = self.emitted.len();
+        self.sending = self.emitted;
     }
 
     #[inline(always)]
@@ -221,8 +221,8 @@ impl<H: Clone> Outbox<H> {
                 let header = |ch| CapsuleCmd { ch, sqe };
                 self.put(sink, (PduType::CAPSULE_CMD, none), header, data);
             }
-            Pdu::Response { cqe, id } => {
-                self.emitted.push_back(id);
+            Pdu::Response { cqe } => {
+                self.emitted += 1;
                 self.put(sink, (PduType::CAPSULE_RESP, none), |ch| CapsuleResp { ch, cqe }, None);
             }
             Pdu::R2t { cid, ttag, offset, length } => {
@@ -230,8 +230,8 @@ impl<H: Clone> Outbox<H> {
                 self.put(sink, (PduType::R2T, none), header, None);
             }
             Pdu::C2hData { cid, offset, source, last, success } => {
-                self.emitted.extend(success);
-                let flags = none.with_last(last).with_success(success.is_some());
+                self.emitted += 1;
+                let flags = none.with_last(last).with_success(success);
                 let length = source.length;
                 let header = |ch| DataHeader::new(ch, cid, 0, offset, length);
                 self.put(sink, (PduType::C2H_DATA, flags), header, Some(source));

@@ -34,6 +34,8 @@ pub(crate) struct Host {
     partial: Vec<u8>,
     /// What the engine emitted as it was posted.
     emitted_now: Vec<u8>,
+    /// Whether what was emitted so last shares its completion with what came before it.
+    pub(crate) joined: bool,
     random: u32,
 }
 
@@ -56,6 +58,7 @@ impl Host {
             direct_bytes: 0,
             partial: Vec::new(),
             emitted_now: Vec::new(),
+            joined: false,
             random: 0x1234_5678,
         }
     }
@@ -101,14 +104,14 @@ impl Host {
                 let now = self.engine.sends_now(len);
                 if now {
                     let send = SendRef { inline, payload, invalidate, solicited };
-                    self.engine.send_now(wr_id, &send, &mut sink);
+                    self.joined = self.engine.send_now(wr_id, &send, &mut sink);
                 }
                 now
             }
             WorkRequest::Write(write) => {
                 let now = self.engine.writes_now(write.to, write.payload.len);
                 if now {
-                    self.engine.write_now(wr_id, write, &mut sink);
+                    self.joined = self.engine.write_now(wr_id, write, &mut sink);
                 }
                 now
             }
@@ -123,13 +126,19 @@ impl Host {
 
     /// Everything that can be emitted within `budget`, and then transmitted at once.
     pub(crate) fn emit(&mut self, budget: usize) -> Vec<u8> {
+        let bytes = self.transmit(budget);
+        self.engine.transmitted(bytes.len());
+        self.collect();
+        bytes
+    }
+
+    /// The same, but it is still on its way.
+    pub(crate) fn transmit(&mut self, budget: usize) -> Vec<u8> {
         let bytes = std::mem::take(&mut self.emitted_now);
         let mut sink = Wire { bytes, memory: &self.memory, budget };
         let emitted = self.engine.transmit(&self.regions, &mut sink);
         let bytes = sink.bytes;
         assert_eq!(bytes.len(), emitted, "the engine counts what it emits");
-        self.engine.transmitted(emitted);
-        self.collect();
         bytes
     }
 

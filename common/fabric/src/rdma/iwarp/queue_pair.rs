@@ -61,6 +61,8 @@ pub(super) struct QueuePair {
     /// None before that.
     pub(super) engine: Option<Engine<Handle>>,
     pub(super) work: WorkTable,
+    /// SENDs and WRITEs that have completed since the last event that told of one.
+    pub(super) untold: u32,
     pub(super) message: Message,
     /// The segment that waits for a buffer.
     pub(super) paused: Option<Segment>,
@@ -77,6 +79,7 @@ impl QueuePair {
             key,
             peer,
             work: WorkTable::new(attributes.send_depth),
+            untold: 0,
             attributes,
             active: opening.is_active(),
             opening: Some(Box::new(opening)),

@@ -1,5 +1,7 @@
 //! What is sent on a queue pair, and what comes of it.
 
+use std::mem;
+
 use ringfab_memory::Lease;
 use ringfab_proto::iwarp::{
     self as proto, Engine, Local, SendRef, TxSink, WorkKind, WorkRequest, WorkStatus, crc,
@@ -129,21 +131,25 @@ impl QueuePair {
         let SendRequest { id, work, signaled } = request;
         let slot = self.work.slot_next();
         let tap = self.tap.as_deref_mut();
-        match work {
+        let joined = match work {
             Work::Send { head, data, invalidate, solicited } => {
                 let payload = data.as_ref().map(|slice| local(slot, slice));
                 let send = SendRef { inline: head.as_slice(), payload, invalidate, solicited };
                 let lease = data.map(|slice| slice.lease);
-                engine.send_now(id, &send, &mut SinkNow { gather, lease, tap });
+                engine.send_now(id, &send, &mut SinkNow { gather, lease, tap })
             }
             Work::Write { source, remote_key, remote_address } => {
                 let payload = local(slot, &source);
                 let write = proto::WriteRequest { stag: remote_key, to: remote_address, payload };
-                engine.write_now(id, &write, &mut SinkNow { gather, lease: Some(source.lease), tap });
+                engine.write_now(id, &write, &mut SinkNow { gather, lease: Some(source.lease), tap })
             }
             Work::Read { .. } => unreachable!("a READ waits for its turn"),
+        };
+        if joined {
+            self.work.join(id, signaled);
+        } else {
+            self.work.push(id, signaled);
         }
-        self.work.push(id, signaled);
     }
 
     /// Gathers what there is to send; returns how many bytes are the engine's.
@@ -166,7 +172,7 @@ impl QueuePair {
         let queue_pair = self.id();
         let Some(engine) = &mut self.engine else { return };
         while let Some(completion) = engine.poll_completion() {
-            let Entry { id, signaled, lease } = self.work.pop();
+            let Entry { id, signaled, count, lease } = self.work.pop();
             let sink = lease.filter(|_| completion.kind == WorkKind::Read).map(|lease| {
                 lease.into_unique().expect("no receive into the sink of an ended READ is in flight")
             });
@@ -175,10 +181,13 @@ impl QueuePair {
                 (WorkStatus::Done, Some(sink)) => {
                     shared.events.push_with(|| Event::Read { queue_pair, id, sink });
                 }
-                (WorkStatus::Done, None) if signaled => {
-                    shared.events.push_with(|| Event::Sent { queue_pair, id });
+                (WorkStatus::Done, None) => {
+                    self.untold += count;
+                    if signaled {
+                        let count = mem::take(&mut self.untold);
+                        shared.events.push_with(|| Event::Sent { queue_pair, id, count });
+                    }
                 }
-                (WorkStatus::Done, None) => {}
                 (WorkStatus::Flushed, sink) => {
                     shared.events.push_with(|| Event::Flushed { queue_pair, id, sink });
                 }

@@ -13,12 +13,13 @@ pub(super) struct WorkTable {
     outstanding: u32,
 }
 
-/// One of them.
+/// One of them, or several that complete together.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// The poster's name.
+    /// The poster's name, of several that of the last one that is signaled.
     pub(super) id: u64,
     pub(super) signaled: bool,
+    pub(super) count: u32,
     pub(super) lease: Option<Lease>,
 }
 
@@ -50,8 +51,21 @@ impl WorkTable {
         self.next = self.after(self.next);
         self.outstanding += 1;
         let entry = &mut self.entries[slot];
-        (entry.id, entry.signaled) = (id, signaled);
+        (entry.id, entry.signaled, entry.count) = (id, signaled, 1);
         &mut entry.lease
+    }
+
+    /// Takes one in that completes together with the last one. Neither has memory here.
+    #[inline]
+    pub(super) fn join(&mut self, id: u64, signaled: bool) {
+        assert!(!self.is_full() && !self.is_empty(), "there is room, and one that it can join");
+        let last = if self.next == 0 { self.entries.len() - 1 } else { self.next as usize - 1 };
+        let entry = &mut self.entries[last];
+        if signaled {
+            (entry.id, entry.signaled) = (id, true);
+        }
+        entry.count += 1;
+        self.outstanding += 1;
     }
 
     /// Takes the oldest one.
@@ -59,9 +73,10 @@ impl WorkTable {
     pub(super) fn pop(&mut self) -> Entry {
         assert!(self.outstanding > 0, "work completes in the order of posting");
         let entry = &mut self.entries[self.oldest as usize];
-        let taken = Entry { id: entry.id, signaled: entry.signaled, lease: entry.lease.take() };
+        let Entry { id, signaled, count, .. } = *entry;
+        let taken = Entry { id, signaled, count, lease: entry.lease.take() };
         self.oldest = self.after(self.oldest);
-        self.outstanding -= 1;
+        self.outstanding -= count;
         taken
     }
 
@@ -94,5 +109,21 @@ mod tests {
         }
         assert_eq!(work.pop().id, 109);
         assert!(work.is_empty());
+    }
+
+    #[test]
+    fn those_that_complete_together_leave_together_and_fill_it_one_by_one() {
+        let mut work = WorkTable::new(4);
+        for round in 0..5 {
+            work.push(round, true);
+            work.push(round + 10, false);
+            work.join(round + 20, true);
+            work.join(round + 30, false);
+            assert!(work.is_full());
+            let [first, others] = [work.pop(), work.pop()];
+            assert_eq!((first.id, first.signaled, first.count), (round, true, 1));
+            assert_eq!((others.id, others.signaled, others.count), (round + 20, true, 3));
+            assert!(work.is_empty());
+        }
     }
 }

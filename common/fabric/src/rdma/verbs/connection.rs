@@ -64,6 +64,8 @@ pub(super) struct Connection {
     oldest: u32,
     /// Requests since the last whose completion will be reported.
     unsignaled: u32,
+    /// SENDs and WRITEs that have completed since the last event that told of one.
+    untold: u32,
     heads: Option<Heads>,
     timer: Option<(TimerId, Time)>,
 }
@@ -133,6 +135,7 @@ impl Connection {
             posted: VecDeque::new(),
             oldest: 0,
             unsignaled: 0,
+            untold: 0,
             heads: None,
             timer: None,
         }
@@ -343,7 +346,7 @@ impl Connection {
             let Some(posted) = self.pop() else { break };
             paid.add(posted.owed());
             match outcome {
-                Outcome::Done => posted.succeed(id, events),
+                Outcome::Done => posted.succeed(id, &mut self.untold, events),
                 Outcome::Failed => posted.flush(id, events),
             }
         }

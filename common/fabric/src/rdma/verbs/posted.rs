@@ -1,5 +1,7 @@
 //! Requests of a send queue, from posting to completion.
 
+use std::mem;
+
 use ringfab_memory::{Buffer, Lease};
 
 use super::domain::Domain;
@@ -98,12 +100,19 @@ impl Posted {
         Owed { completions: u32::from(self.signaled), reads, bytes }
     }
 
-    pub(super) fn succeed(self, queue_pair: QueuePairId, events: &mut Events<Event>) {
-        let Some(id) = self.id.filter(|_| self.reported) else { return };
-        events.push_with(|| match self.held {
-            Held::Sink(sink) => Event::Read { queue_pair, id, sink },
-            Held::Nothing | Held::Lease(..) => Event::Sent { queue_pair, id },
-        });
+    /// `untold` counts the SENDs and WRITEs before it of which no event has told.
+    pub(super) fn succeed(self, queue_pair: QueuePairId, untold: &mut u32, events: &mut Events<Event>) {
+        let Some(id) = self.id else { return };
+        match self.held {
+            Held::Sink(sink) => events.push_with(|| Event::Read { queue_pair, id, sink }),
+            Held::Nothing | Held::Lease(..) => {
+                *untold += 1;
+                if self.reported {
+                    let count = mem::take(untold);
+                    events.push_with(|| Event::Sent { queue_pair, id, count });
+                }
+            }
+        }
     }
 
     pub(super) fn flush(self, queue_pair: QueuePairId, events: &mut Events<Event>) {

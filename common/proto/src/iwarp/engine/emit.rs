@@ -4,6 +4,7 @@ use ringfab_spec::iwarp::{RdmapOpcode, TaggedHeader};
 
 use super::super::messages::Wire;
 use super::super::region::{Access, RegionTable};
+use super::super::send_queue::EmittedNow;
 use super::super::tx::{TxSink, emit_tagged, segment_len};
 use super::super::work::{Local, SendRef, WriteRequest};
 use super::Engine;
@@ -39,28 +40,30 @@ impl<H: Copy> Engine<H> {
     }
 
     /// Posts a Send and emits its FPDU to the sink of the next [`Self::transmit`]. Call only when [`Self::sends_now`] and
-    /// the sink has room. The payload's range must not wrap.
+    /// the sink has room. The payload's range must not wrap. Returns whether it shares the completion of the work request
+    /// before it, which then bears this number.
     #[inline(always)]
-    pub fn send_now(&mut self, wr_id: u64, send: &SendRef<'_, H>, sink: &mut impl TxSink<H>) {
+    pub fn send_now(&mut self, wr_id: u64, send: &SendRef<'_, H>, sink: &mut impl TxSink<H>) -> bool {
         let wire = self.wire();
-        let fpdu_len = self.send_queue.send_now(wr_id, send, sink, wire, self.emitted);
-        self.count_now(fpdu_len);
+        let emitted = self.send_queue.send_now(wr_id, send, sink, wire, self.emitted);
+        self.count_now(emitted)
     }
 
     /// Posts an RDMA Write and emits its FPDU, as [`Self::send_now`] does. Call only when [`Self::writes_now`].
     #[inline(always)]
-    pub fn write_now(&mut self, wr_id: u64, write: &WriteRequest<H>, sink: &mut impl TxSink<H>) {
+    pub fn write_now(&mut self, wr_id: u64, write: &WriteRequest<H>, sink: &mut impl TxSink<H>) -> bool {
         let wire = self.wire();
-        let fpdu_len = self.send_queue.write_now(wr_id, write, sink, wire, self.emitted);
-        self.count_now(fpdu_len);
+        let emitted = self.send_queue.write_now(wr_id, write, sink, wire, self.emitted);
+        self.count_now(emitted)
     }
 
     #[inline(always)]
-    fn count_now(&mut self, fpdu_len: usize) {
+    fn count_now(&mut self, EmittedNow { fpdu_len, joined }: EmittedNow) -> bool {
         self.emitted += fpdu_len as u64;
         self.emitted_now += fpdu_len;
         self.counts.emitted += 1;
         self.turn = Source::Response;
+        joined
     }
 }
 

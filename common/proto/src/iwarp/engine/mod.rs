@@ -238,6 +238,7 @@ impl<H: Copy> Engine<H> {
     /// emitted since the last time among them; report them with [`Self::transmitted`] when the transport has taken them.
     pub fn transmit(&mut self, regions: &RegionTable<H>, sink: &mut impl TxSink<H>) -> usize {
         let mut total = std::mem::take(&mut self.emitted_now);
+        self.send_queue.end_run();
         while sink.has_room() {
             let fpdu_len = self.emit_next(regions, sink);
             if fpdu_len == 0 {
@@ -257,7 +258,8 @@ impl<H: Copy> Engine<H> {
         assert!(self.transmitted <= self.emitted, "more bytes were transmitted than emitted");
     }
 
-    /// The next completion of the send queue, in the order of posting.
+    /// The next completion of the send queue, in the order of posting. Work requests that were emitted as they were posted may
+    /// share one.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion<H>> {
         self.send_queue.pop_completion(self.transmitted, self.released)
