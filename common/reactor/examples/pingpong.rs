@@ -121,7 +121,7 @@ impl Peer {
         }
         let mut batch = self.batch.take().expect("it came back");
         batch.clear();
-        batch.push_with(length, |room| room.fill(1));
+        batch.push_room(length).fill(1);
         self.reactor.send(self.socket, batch, SENT);
     }
 

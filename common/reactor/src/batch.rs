@@ -58,18 +58,28 @@ impl SendBatch {
     /// Copies `bytes` to the end. Without room (see [`SendBatch::has_room`]) it panics.
     #[inline(always)]
     pub fn push_bytes(&mut self, bytes: &[u8]) {
-        self.push_with(bytes.len(), |room| room.copy_from_slice(bytes));
+        self.push_room(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Appends `length` bytes that `write` fills in. Without room it panics.
+    /// Appends `length` bytes, to be filled in at once: they are what was there before. Without room it panics.
     #[inline(always)]
-    pub fn push_with(&mut self, length: usize, write: impl FnOnce(&mut [u8])) {
+    pub fn push_room(&mut self, length: usize) -> &mut [u8] {
         assert!(length <= self.head.len() - self.head_used, "no room for what is copied");
         // SAFETY: the range lies within the head, as was just seen.
         let start = unsafe { self.head.cast::<u8>().add(self.head_used) };
-        // SAFETY: the head is ours and initialized, and nobody reads or writes what lies behind the part that is in use.
-        write(unsafe { slice::from_raw_parts_mut(start.as_ptr(), length) });
         self.head_used += length;
+        // SAFETY: the head is ours and initialized, and nobody else reads or writes what is not sealed, which it is not while this
+        // is borrowed.
+        unsafe { slice::from_raw_parts_mut(start.as_ptr(), length) }
+    }
+
+    /// The last `length` bytes that were copied. It panics when there are less that could still become one piece.
+    pub fn copied_last(&self, length: usize) -> &[u8] {
+        assert!(length <= self.head_used - self.head_open, "no more than is not sealed");
+        // SAFETY: the range lies within the part of the head that is in use.
+        let start = unsafe { self.head.cast::<u8>().add(self.head_used - length) };
+        // SAFETY: it is initialized, and not written while this is borrowed.
+        unsafe { slice::from_raw_parts(start.as_ptr(), length) }
     }
 
     /// Appends a range of `lease` by reference. Without room, or for a range beyond its end, it panics.

@@ -24,7 +24,7 @@ fn thousands_of_pieces_of_random_sizes_arrive_unchanged_and_in_order() {
         batch.clear();
         while *written < TOTAL && batch.has_room(256, 2) && batch.bytes() < 200_000 {
             let header = 1 + random.below(255);
-            batch.push_with(header, |room| pattern(room, *written));
+            pattern(batch.push_room(header), *written);
             *written += header;
             let Some(mut buffer) = pool.take(1 + random.below(65536)) else { break };
             let start = random.below(buffer.len());
@@ -91,7 +91,7 @@ fn a_payload_lands_in_its_place_and_the_rest_in_the_staging() {
     let mut operation = ReceiveOp::new(4096);
     operation.aim(Some((pool.take(8192).expect("buffer").share(), 100, 5000)), 10, 4000);
     let mut batch = SendBatch::new(6000, 4);
-    batch.push_with(6000, |room| pattern(room, 0));
+    pattern(batch.push_room(6000), 0);
     // All bytes are there before the receive starts, so that one receive takes them.
     reactor.send(near, batch, token(1));
     expect(&mut reactor, token(1));
@@ -116,7 +116,7 @@ fn strides_land_behind_the_place_and_their_gaps_in_the_staging() {
         operation.aim(Some((lease.clone(), 100, 1000)), 5, 1200);
         operation.add_strides(Strides { gap: 10, step: 750, total: 1000 });
         let mut batch = SendBatch::new(6000, 4);
-        batch.push_with(length.max(1), |room| pattern(room, 0));
+        pattern(batch.push_room(length.max(1)), 0);
         reactor.send(near, batch, token(1));
         expect(&mut reactor, token(1));
         reactor.receive(far, operation, token(2));
@@ -150,7 +150,7 @@ fn strides_that_do_not_fit_are_left_out() {
     operation.aim(Some((lease, 0, 100)), 0, 25);
     operation.add_strides(Strides { gap: 10, step: 100, total: 5000 });
     let mut batch = SendBatch::new(6000, 4);
-    batch.push_with(1000, |room| pattern(room, 0));
+    pattern(batch.push_room(1000), 0);
     reactor.send(near, batch, token(1));
     expect(&mut reactor, token(1));
     reactor.receive(far, operation, token(2));

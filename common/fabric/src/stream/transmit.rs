@@ -36,11 +36,22 @@ impl Gather<'_> {
         self.0.push_bytes(bytes);
     }
 
+    /// Room for a header or a trailer, to be filled in at once.
+    #[inline(always)]
+    pub(crate) fn room(&mut self, length: usize) -> &mut [u8] {
+        self.0.push_room(length)
+    }
+
+    /// The last bytes that were copied, behind the last payload that was not.
+    pub(crate) fn copied_last(&self, length: usize) -> &[u8] {
+        self.0.copied_last(length)
+    }
+
     /// Takes a payload from where it lies, or a copy of a small one.
     #[inline]
     pub(crate) fn push_lease(&mut self, lease: Lease, offset: usize, length: usize) {
         if length <= COPY_BYTES_MAX {
-            self.0.push_with(length, |room| lease.read_at(offset, room));
+            lease.read_at(offset, self.0.push_room(length));
         } else {
             self.0.push_lease(lease, offset, length);
         }

@@ -17,8 +17,10 @@
 //!
 //! struct Wire(Vec<u8>);
 //! impl TxSink<u32> for Wire {
-//!     fn bytes(&mut self, bytes: &[u8]) {
-//!         self.0.extend_from_slice(bytes);
+//!     fn room(&mut self, len: usize) -> &mut [u8] {
+//!         let start = self.0.len();
+//!         self.0.resize(start + len, 0);
+//!         &mut self.0[start..]
 //!     }
 //!     fn payload(&mut self, _: u32, _: u64, _: usize) {}
 //!     fn crc(&mut self, _: u32, _: u64, _: usize, state: u32) -> u32 {

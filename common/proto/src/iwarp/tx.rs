@@ -27,8 +27,14 @@ pub trait TxSink<H> {
         true
     }
 
-    /// Headers, inline payload and trailers, to be copied.
-    fn bytes(&mut self, bytes: &[u8]);
+    /// Room for headers, inline payload and trailers, `len` bytes, all of which are written before the next call, which is
+    /// [`TxSink::filled`].
+    fn room(&mut self, len: usize) -> &mut [u8];
+
+    /// The last `len` bytes of room, all that was asked for last, have been written.
+    fn filled(&mut self, len: usize) {
+        let _ = len;
+    }
 
     /// Payload in the owner's memory: `len` bytes at `offset` of `handle`.
     fn payload(&mut self, handle: H, offset: u64, len: usize);
@@ -63,13 +69,9 @@ pub(crate) fn emit_tagged<H: Copy>(
     payload: Option<Local<H>>,
     crc_used: bool,
 ) -> usize {
-    let rest = Rest::new(TaggedHeader::SIZE, payload);
     let words = [header.stag.get(), (header.to.get() >> 32) as u32, header.to.get() as u32];
-    let front = front(&rest, header.ddp, header.rdmap, words);
-    sink.bytes(&front[0]);
-    sink.bytes(&front[1]);
-    let crc = crc_used.then(|| crc::update(crc::START, front.as_flattened()));
-    rest.emit(sink, crc)
+    let front = Front { controls: (header.ddp, header.rdmap), words, mo: &[], inline: &[] };
+    emit(sink, &front, payload, crc_used)
 }
 
 /// Emits one FPDU with an untagged segment (RFC 5041, section 4.2) and returns its length in bytes: `inline`, then
@@ -82,68 +84,97 @@ pub(crate) fn emit_untagged<H: Copy>(
     payload: Option<Local<H>>,
     crc_used: bool,
 ) -> usize {
-    let rest = Rest::new(UntaggedHeader::SIZE + inline.len(), payload);
     let words = [header.invalidate_stag.get(), header.qn.get(), header.msn.get()];
-    let front = front(&rest, header.ddp, header.rdmap, words);
     let mo = header.mo.get().to_be_bytes();
-    sink.bytes(&front[0]);
-    sink.bytes(&front[1]);
-    sink.bytes(&mo);
-    sink.bytes(inline);
-    let crc = crc_used.then(|| [front.as_flattened(), &mo, inline].into_iter().fold(crc::START, crc::update));
-    rest.emit(sink, crc)
+    let front = Front { controls: (header.ddp, header.rdmap), words, mo: &mo, inline };
+    emit(sink, &front, payload, crc_used)
 }
 
-/// The length of an FPDU and the first 14 bytes of its header, as two values. Put together in memory, field by field, they could
-/// not be copied from there with larger loads before all of the stores are done, which takes longer than everything else
-/// about a header.
+/// What precedes the payload of an FPDU: its length, a header, and bytes that are sent inline.
+struct Front<'a> {
+    controls: (DdpControl, RdmapControl),
+    /// What follows the two control bytes, as far as both headers have it.
+    words: [u32; 3],
+    /// The last field of an untagged header.
+    mo: &'a [u8],
+    inline: &'a [u8],
+}
+
+/// The length field and what both headers have.
+const FRONT_SIZE: usize = FPDU_LENGTH_SIZE + TaggedHeader::SIZE;
+const _: () =
+    assert!(FRONT_SIZE == 16 && FPDU_LENGTH_SIZE + UntaggedHeader::SIZE == FRONT_SIZE + size_of::<u32>());
+
+impl Front<'_> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        FRONT_SIZE + self.mo.len() + self.inline.len()
+    }
+
+    /// Puts it where there is room for exactly it. The length and the header but for its last word go there as two values. Put
+    /// together in memory, field by field, they could not be copied from there with larger loads before all of the stores are
+    /// done, which takes longer than everything else about a header.
+    #[inline(always)]
+    fn put(&self, room: &mut [u8], ulpdu_len: u16) {
+        let ([ddp, rdmap], words) = ([self.controls.0.bits(), self.controls.1.bits()], self.words);
+        let first = u32::from(ulpdu_len) << 16 | u32::from(ddp) << 8 | u32::from(rdmap);
+        let pair = |high: u32, low: u32| (u64::from(high) << 32 | u64::from(low)).to_be_bytes();
+        let (header, room) = room.split_at_mut(FRONT_SIZE);
+        header[..8].copy_from_slice(&pair(first, words[0]));
+        header[8..].copy_from_slice(&pair(words[1], words[2]));
+        let (mo, inline) = room.split_at_mut(self.mo.len());
+        mo.copy_from_slice(self.mo);
+        inline.copy_from_slice(self.inline);
+    }
+}
+
+/// Emits one FPDU and returns its length in bytes. Around its payload there is as little to do as possible: one room for all
+/// that is copied in one piece.
 #[inline(always)]
-fn front<H>(rest: &Rest<H>, ddp: DdpControl, rdmap: RdmapControl, words: [u32; 3]) -> [[u8; 8]; 2] {
-    let [ddp, rdmap] = [ddp.bits(), rdmap.bits()].map(u32::from);
-    let first = u32::from(rest.ulpdu_len) << 16 | ddp << 8 | rdmap;
-    let pair = |high: u32, low: u32| (u64::from(high) << 32 | u64::from(low)).to_be_bytes();
-    [pair(first, words[0]), pair(words[1], words[2])]
-}
-
-/// The parts that the two headers have in common are where [`front`] puts them.
-const _: () = assert!(
-    FPDU_LENGTH_SIZE + TaggedHeader::SIZE == 16
-        && FPDU_LENGTH_SIZE + UntaggedHeader::SIZE == 16 + size_of::<u32>()
-);
-
-/// What follows the bytes that are copied to the front of an FPDU: payload, padding and CRC.
-struct Rest<H> {
-    ulpdu_len: u16,
+fn emit<H: Copy>(
+    sink: &mut impl TxSink<H>,
+    front: &Front<'_>,
     payload: Option<Local<H>>,
+    crc_used: bool,
+) -> usize {
+    let payload = payload.filter(|local| local.len > 0);
+    let len = front.len() - FPDU_LENGTH_SIZE + payload.map_or(0, |local| local.len as usize);
+    let ulpdu_len = u16::try_from(len).expect("a ULPDU fits its length field");
+    let pad = fpdu_padding(ulpdu_len);
+    let after = |state, bytes: &[u8]| if crc_used { crc::update(state, bytes) } else { state };
+    let end_len = pad + FPDU_CRC_SIZE;
+    if let Some(Local { handle, offset, len }) = payload {
+        let room = sink.room(front.len());
+        front.put(room, ulpdu_len);
+        let mut state = after(crc::START, room);
+        sink.filled(front.len());
+        if crc_used {
+            state = sink.crc(handle, offset, len as usize, state);
+        }
+        sink.payload(handle, offset, len as usize);
+        put_end(sink.room(end_len), pad, crc_used.then_some(state));
+        sink.filled(end_len);
+    } else {
+        let room = sink.room(front.len() + end_len);
+        let (start, end) = room.split_at_mut(front.len());
+        front.put(start, ulpdu_len);
+        let state = after(crc::START, start);
+        put_end(end, pad, crc_used.then_some(state));
+        sink.filled(front.len() + end_len);
+    }
+    FPDU_LENGTH_SIZE + usize::from(ulpdu_len) + end_len
 }
 
-impl<H: Copy> Rest<H> {
-    /// Behind `front_len` bytes of the ULPDU. The whole fits its length field.
-    #[inline(always)]
-    fn new(front_len: usize, payload: Option<Local<H>>) -> Self {
-        let payload = payload.filter(|local| local.len > 0);
-        let len = front_len + payload.map_or(0, |local| local.len as usize);
-        let ulpdu_len = u16::try_from(len).expect("a ULPDU fits its length field");
-        Self { ulpdu_len, payload }
+/// Puts padding and CRC where there is room for exactly them. `state` is the register after what precedes them, if the
+/// connection uses CRCs.
+#[inline(always)]
+fn put_end(room: &mut [u8], pad: usize, mut state: Option<u32>) {
+    let (padding, last) = room.split_at_mut(pad);
+    if pad > 0 {
+        padding.fill(0);
+        state = state.map(|state| crc::update(state, padding));
     }
-
-    /// Emits it and returns the length of the FPDU. `crc` is the register after the front, if the connection uses CRCs.
-    #[inline(always)]
-    fn emit(self, sink: &mut impl TxSink<H>, mut crc: Option<u32>) -> usize {
-        if let Some(local) = self.payload {
-            let len = local.len as usize;
-            crc = crc.map(|state| sink.crc(local.handle, local.offset, len, state));
-            sink.payload(local.handle, local.offset, len);
-        }
-        let pad = fpdu_padding(self.ulpdu_len);
-        if pad > 0 {
-            let padding = &[0; 3][..pad];
-            sink.bytes(padding);
-            crc = crc.map(|state| crc::update(state, padding));
-        }
-        sink.bytes(&crc.map_or([0; FPDU_CRC_SIZE], crc::finish));
-        FPDU_LENGTH_SIZE + usize::from(self.ulpdu_len) + pad + FPDU_CRC_SIZE
-    }
+    last.copy_from_slice(&state.map_or([0; FPDU_CRC_SIZE], crc::finish));
 }
 
 #[cfg(test)]

@@ -271,8 +271,10 @@ impl TxSink<usize> for Wire<'_> {
         self.bytes.len() < self.budget
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        let start = self.bytes.len();
+        self.bytes.resize(start + len, 0xee);
+        &mut self.bytes[start..]
     }
 
     fn payload(&mut self, handle: usize, offset: u64, len: usize) {

@@ -35,11 +35,15 @@ impl TxSink<Handle> for Sink<'_, '_> {
         self.gather.fits(FPDU_HEAD_BYTES_MAX)
     }
 
-    #[inline]
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.gather.push(bytes);
+    #[inline(always)]
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        self.gather.room(len)
+    }
+
+    #[inline(always)]
+    fn filled(&mut self, len: usize) {
         if let Some(tap) = &mut self.tap {
-            tap.sent(bytes);
+            tap.sent(self.gather.copied_last(len));
         }
     }
 
@@ -69,10 +73,14 @@ struct SinkNow<'a, 'b> {
 
 impl TxSink<Handle> for SinkNow<'_, '_> {
     #[inline(always)]
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.gather.push(bytes);
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        self.gather.room(len)
+    }
+
+    #[inline(always)]
+    fn filled(&mut self, len: usize) {
         if let Some(tap) = &mut self.tap {
-            tap.sent(bytes);
+            tap.sent(self.gather.copied_last(len));
         }
     }
 
@@ -161,7 +169,8 @@ impl QueuePair {
             return engine.transmit(&core.regions.table, &mut sink);
         }
         if let Some(frame) = self.opening.as_mut().and_then(|opening| opening.take_frame()) {
-            sink.bytes(&frame);
+            sink.room(frame.len()).copy_from_slice(&frame);
+            sink.filled(frame.len());
         }
         0
     }
