@@ -1,10 +1,11 @@
 //! The engine of one core.
 
 use std::io;
+use std::mem;
 
 use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
 use ringfab_fabric::tcp::{TcpConfig, TcpStack};
-use ringfab_fabric::{CopiedBytes, Events};
+use ringfab_fabric::{CopiedBytes, Events, Heard};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
 use ringfab_spec::CompletionEntry;
@@ -34,6 +35,8 @@ pub struct HostConfig {
 /// Per I/O it takes no lock and allocates nothing. All memory that a peer reaches comes from [`Host::pool`].
 pub struct Host {
     core: Core,
+    /// What the transports report, while it is acted on.
+    heard: Heard,
     controllers: Vec<Slot>,
     resolved: MailboxReceiver<Resolved>,
 }
@@ -69,7 +72,7 @@ impl Host {
             random: Random::new(config.seed),
             resolver,
         };
-        Ok(Self { core, controllers: Vec::new(), resolved })
+        Ok(Self { core, heard: Heard::default(), controllers: Vec::new(), resolved })
     }
 
     /// Buffers for I/O.
@@ -209,24 +212,35 @@ impl Host {
         self.core.events.take()
     }
 
+    /// The same for many, which are looked at where they lie: [`Events::exchange`] with the events that wait.
+    #[inline]
+    pub fn exchange_events(&mut self, taken: &mut Events<HostEvent>) -> bool {
+        self.core.events.exchange(taken)
+    }
+
     /// Hands out what the transports have to say; whether it was anything.
     fn take_events(&mut self) -> bool {
         let mut happened = false;
-        // One transport after the other, so that events are not moved once more on their way through a common place. What is
-        // done about some may bring about others.
+        // What is done about some may bring about others.
+        let mut heard = mem::take(&mut self.heard);
         let mut done = false;
         while !done {
             done = true;
-            while let Some(event) = self.core.transports.rnic.next_event() {
-                transport::rdma::tell(event, self);
+            while self.core.transports.rnic.exchange_events(&mut heard.rdma) {
+                while let Some(event) = heard.rdma.next_slot() {
+                    transport::rdma::tell(event, self);
+                }
                 done = false;
             }
-            while let Some(event) = self.core.transports.tcp.next_event() {
-                transport::tcp::tell(event, self);
+            while self.core.transports.tcp.exchange_events(&mut heard.tcp) {
+                while let Some(event) = heard.tcp.next_slot() {
+                    transport::tcp::tell(event, self);
+                }
                 done = false;
             }
             happened |= !done;
         }
+        self.heard = heard;
         happened
     }
 

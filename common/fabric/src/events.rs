@@ -11,6 +11,13 @@ pub struct Events<T> {
     next: usize,
 }
 
+impl<T> Default for Events<T> {
+    /// Without memory.
+    fn default() -> Self {
+        Self::with_capacity(0)
+    }
+}
+
 impl<T> Events<T> {
     /// With memory for so many, which grows when more wait.
     pub fn with_capacity(capacity: usize) -> Self {
@@ -65,6 +72,27 @@ impl<T> Events<T> {
         event
     }
 
+    /// The oldest event, where it lies until all that wait have been looked at: [`Events::exchange`] drops what is left of it.
+    #[inline]
+    pub fn next_slot(&mut self) -> Option<&mut Option<T>> {
+        let slot = self.slots.get_mut(self.next)?;
+        self.next += 1;
+        Some(slot)
+    }
+
+    /// Puts those that wait into `taken`, all of which have been taken or looked at, and may be dropped. Returns whether there are
+    /// any. Who looks at them there does not move them, and more may come here meanwhile; when none did, the memory comes
+    /// back, so that the next ones go where these were.
+    #[inline]
+    pub fn exchange(&mut self, taken: &mut Self) -> bool {
+        assert!(taken.is_empty(), "events would be lost");
+        if !self.is_empty() || !taken.slots.is_empty() {
+            taken.rewind();
+            mem::swap(self, taken);
+        }
+        !taken.is_empty()
+    }
+
     /// When all were taken, the next ones go where these were, so that a few lines of the cache do for all. Whether it is so.
     #[inline]
     pub fn rewind(&mut self) -> bool {
@@ -105,6 +133,51 @@ mod tests {
         assert!(queue.len() > 100, "it has grown");
         drop(events);
         assert_eq!(Rc::strong_count(&shared), 1);
+    }
+
+    #[test]
+    fn what_is_looked_at_elsewhere_comes_in_order_and_its_memory_comes_back() {
+        let (mut events, mut taken) = (Events::with_capacity(4), Events::default());
+        assert!(!events.exchange(&mut taken));
+        let memory = events.slots.as_ptr();
+        for round in 0..10 {
+            assert_eq!(events.slots.as_ptr(), memory);
+            events.push_with(|| round);
+            events.push_with(|| round + 1);
+            assert!(events.exchange(&mut taken));
+            assert_eq!(taken.next_slot(), Some(&mut Some(round)));
+            assert_eq!(taken.next_slot(), Some(&mut Some(round + 1)));
+            assert_eq!(taken.next_slot(), None);
+            assert!(!events.exchange(&mut taken));
+        }
+    }
+
+    #[test]
+    fn what_comes_while_others_are_looked_at_is_next_and_those_are_dropped_then() {
+        let shared = Rc::new(());
+        let (mut events, mut taken) = (Events::default(), Events::default());
+        let make = |number: u32| (number, Rc::clone(&shared));
+        events.push_with(|| make(0));
+        for number in 1..10 {
+            assert!(events.exchange(&mut taken));
+            assert_eq!(Rc::strong_count(&shared), 2, "the one before is gone");
+            events.push_with(|| make(number));
+            let looked = taken.next_slot().and_then(|slot| slot.as_ref());
+            assert_eq!(looked.map(|(number, _)| *number), Some(number - 1));
+        }
+        assert!(events.exchange(&mut taken));
+        assert_eq!(taken.take().map(|(number, _)| number), Some(9));
+        assert!(!events.exchange(&mut taken));
+        assert_eq!(Rc::strong_count(&shared), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "events would be lost")]
+    fn what_was_not_looked_at_is_not_dropped() {
+        let (mut events, mut taken) = (Events::default(), Events::default());
+        events.push_with(|| 1);
+        events.exchange(&mut taken);
+        events.exchange(&mut taken);
     }
 
     #[test]

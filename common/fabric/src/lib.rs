@@ -13,4 +13,4 @@ pub mod tcp;
 mod transports;
 
 pub use events::Events;
-pub use transports::{CopiedBytes, Endpoint, Transports};
+pub use transports::{CopiedBytes, Endpoint, Heard, Transports};

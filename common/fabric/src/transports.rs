@@ -2,8 +2,9 @@
 
 use ringfab_reactor::Reactor;
 
-use crate::rdma::{QueuePairId, Rnic};
-use crate::tcp::{ConnectionId, TcpStack};
+use crate::events::Events;
+use crate::rdma::{self, QueuePairId, Rnic};
+use crate::tcp::{self, ConnectionId, TcpStack};
 
 /// A connection of either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,15 @@ pub struct CopiedBytes {
     pub received: u64,
     /// Into what is sent.
     pub sent: u64,
+}
+
+/// Events of all transports, while they are looked at.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// Of NVMe/RDMA.
+    pub rdma: Events<rdma::Event>,
+    /// Of NVMe/TCP.
+    pub tcp: Events<tcp::Event>,
 }
 
 /// A core's end of all transports.

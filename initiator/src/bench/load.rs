@@ -1,12 +1,13 @@
 //! The loop that keeps I/Os outstanding.
 
+use std::mem;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
-use ringfab_fabric::CopiedBytes;
+use ringfab_fabric::{CopiedBytes, Events};
 use ringfab_initiator::{HostEvent, IoDone, IoOperation, IoRequest};
 use ringfab_memory::Buffer;
 use ringfab_reactor::{Time, Wait};
@@ -180,13 +181,16 @@ impl<'a> Load<'a> {
         let start = self.engine.host.reactor().clock();
         let end = start + time;
         let mut now = start;
+        let mut events = Events::with_capacity(self.slots.len());
         while now < end {
             self.interrupt.check()?;
             self.engine.host.turn(Wait::Event).context("the ring")?;
             now = self.engine.host.reactor().clock();
-            while let Some(event) = self.engine.host.next_event() {
-                if let Some(index) = self.on_event(event, now)? {
-                    self.issue(index, now)?;
+            while self.engine.host.exchange_events(&mut events) {
+                while let Some(event) = events.next_slot() {
+                    if let Some(index) = self.on_event(event, now)? {
+                        self.issue(index, now)?;
+                    }
                 }
             }
         }
@@ -200,19 +204,21 @@ impl<'a> Load<'a> {
             self.engine.host.turn(Wait::Event).context("the ring")?;
             let now = self.engine.host.reactor().clock();
             while let Some(event) = self.engine.host.next_event() {
-                self.on_event(event, now)?;
+                self.on_event(&mut Some(event), now)?;
             }
         }
         Ok(())
     }
 
-    /// The slot that came free, if the event was the end of an I/O.
+    /// The slot that came free, if the event was the end of an I/O, which is looked at where it lies.
     #[inline]
-    fn on_event(&mut self, event: HostEvent, now: Time) -> Result<Option<usize>> {
-        match event {
-            HostEvent::IoDone(done) => self.on_done(done, now).map(Some),
-            HostEvent::Failed { error, .. } => Err(error.into()),
-            HostEvent::Lost { error, .. } => {
+    fn on_event(&mut self, event: &mut Option<HostEvent>, now: Time) -> Result<Option<usize>> {
+        if let Some(HostEvent::IoDone(done)) = event {
+            return self.on_done(done, now).map(Some);
+        }
+        match event.take() {
+            Some(HostEvent::Failed { error, .. }) => Err(error.into()),
+            Some(HostEvent::Lost { error, .. }) => {
                 tracing::warn!(%error, "the connection was lost; the I/O waits as the policy says");
                 self.losses += 1;
                 Ok(None)
@@ -222,11 +228,13 @@ impl<'a> Load<'a> {
     }
 
     #[inline]
-    fn on_done(&mut self, done: IoDone, now: Time) -> Result<usize> {
+    fn on_done(&mut self, done: &mut IoDone, now: Time) -> Result<usize> {
         self.outstanding -= 1;
         let index = done.tag as usize;
         let slot = self.slots[index];
-        if let Err(error) = done.result {
+        if done.result.is_err()
+            && let Err(error) = mem::replace(&mut done.result, Ok(()))
+        {
             let what = if slot.is_read { "read" } else { "write" };
             return Err(anyhow!(error).context(format!("{what} at LBA {}", self.lba(slot.place))));
         }
@@ -240,7 +248,8 @@ impl<'a> Load<'a> {
             self.keep_books(slot, done.buffer.as_deref());
         }
         // A source that a send still holds goes back to the pool by itself.
-        let buffer = done.buffer.or_else(|| done.source.and_then(|source| source.into_unique().ok()));
+        let buffer = done.buffer.take();
+        let buffer = buffer.or_else(|| done.source.take().and_then(|source| source.into_unique().ok()));
         self.spare.extend(buffer);
         Ok(index)
     }
@@ -333,7 +342,7 @@ impl<'a> Load<'a> {
             self.engine.host.turn(Wait::Event).context("the ring")?;
             let now = self.engine.host.reactor().clock();
             while let Some(event) = self.engine.host.next_event() {
-                free.extend(self.on_event(event, now)?);
+                free.extend(self.on_event(&mut Some(event), now)?);
             }
         }
     }

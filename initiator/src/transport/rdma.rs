@@ -26,14 +26,19 @@ pub(crate) struct RdmaQueue {
     in_capsule_bytes_max: u32,
 }
 
-/// Tells what the RNIC has reported.
+/// Tells what the RNIC has reported. A response is looked at where it lies.
 #[inline]
-pub(crate) fn tell(event: RnicEvent, to: &mut impl Hears) {
+pub(crate) fn tell(event: &mut Option<RnicEvent>, to: &mut impl Hears) {
+    if let Some(RnicEvent::Received { queue_pair, head, data, invalidated }) = event {
+        let entry = CompletionEntry::ref_from_bytes(head.as_slice()).ok().filter(|_| data.is_none());
+        to.response(Endpoint::Rdma(*queue_pair), entry, *invalidated);
+    } else if let Some(event) = event.take() {
+        tell_rest(event, to);
+    }
+}
+
+fn tell_rest(event: RnicEvent, to: &mut impl Hears) {
     match event {
-        RnicEvent::Received { queue_pair, head, data, invalidated } => {
-            let entry = CompletionEntry::read_from_bytes(head.as_slice()).ok().filter(|_| data.is_none());
-            to.response(Endpoint::Rdma(queue_pair), entry.as_ref(), invalidated);
-        }
         RnicEvent::Established { queue_pair, private_data } => {
             let credits = answers::accept_queue_size(&private_data);
             to.happened(Endpoint::Rdma(queue_pair), Event::Established { credits });
@@ -47,8 +52,10 @@ pub(crate) fn tell(event: RnicEvent, to: &mut impl Hears) {
         RnicEvent::Disconnected { queue_pair, reason } => {
             to.happened(Endpoint::Rdma(queue_pair), Event::Disconnected(reason));
         }
-        // Capsules hold nothing that a flush would have to give back: commands keep their memory themselves.
-        RnicEvent::Sent { .. }
+        // Responses are told where they lie. Capsules hold nothing that a flush would have to give back: commands keep their
+        // memory themselves.
+        RnicEvent::Received { .. }
+        | RnicEvent::Sent { .. }
         | RnicEvent::Read { .. }
         | RnicEvent::Flushed { .. }
         | RnicEvent::ConnectRequest(_) => {}

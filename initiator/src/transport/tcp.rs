@@ -24,16 +24,22 @@ pub(crate) struct TcpQueue {
     in_capsule_bytes_max: u32,
 }
 
-/// Tells what NVMe/TCP has reported.
+/// Tells what NVMe/TCP has reported. A response is looked at where it lies.
 #[inline]
-pub(crate) fn tell(event: TcpEvent, to: &mut impl Hears) {
+pub(crate) fn tell(event: &mut Option<TcpEvent>, to: &mut impl Hears) {
     match event {
-        TcpEvent::Response { connection, cqe, intact: true } => {
-            to.response(Endpoint::Tcp(connection), Some(&cqe), None);
+        Some(TcpEvent::Response { connection, cqe, intact: true }) => {
+            to.response(Endpoint::Tcp(*connection), Some(cqe), None);
         }
-        TcpEvent::Response { connection, cqe, intact: false } => {
-            to.response(Endpoint::Tcp(connection), Some(&damaged(&cqe)), None);
+        Some(TcpEvent::Response { connection, cqe, intact: false }) => {
+            to.response(Endpoint::Tcp(*connection), Some(&damaged(cqe)), None);
         }
+        _ => event.take().into_iter().for_each(|event| tell_rest(event, to)),
+    }
+}
+
+fn tell_rest(event: TcpEvent, to: &mut impl Hears) {
+    match event {
         // Flow control is all there is.
         TcpEvent::Established { connection } => {
             to.happened(Endpoint::Tcp(connection), Event::Established { credits: Some(u16::MAX) });
@@ -44,8 +50,12 @@ pub(crate) fn tell(event: TcpEvent, to: &mut impl Hears) {
         TcpEvent::Disconnected { connection, reason } => {
             to.happened(Endpoint::Tcp(connection), Event::Disconnected(reason));
         }
-        // Those are for controllers.
-        TcpEvent::Incoming(_) | TcpEvent::Command { .. } | TcpEvent::Data { .. } | TcpEvent::Sent { .. } => {}
+        // Responses are told where they lie, and the others are for controllers.
+        TcpEvent::Response { .. }
+        | TcpEvent::Incoming(_)
+        | TcpEvent::Command { .. }
+        | TcpEvent::Data { .. }
+        | TcpEvent::Sent { .. } => {}
     }
 }
 

@@ -12,10 +12,12 @@ mod start;
 mod usage;
 
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::{Disk, Operation, Started, Tag};
+use ringfab_fabric::Heard;
 use ringfab_fabric::rdma::RnicCounters;
 use ringfab_memory::{Buffer, PoolUsage};
 use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
@@ -61,6 +63,8 @@ pub struct Core {
     queues: Vec<Option<Box<Queue>>>,
     /// Slot of the queue on each connection, by the connection's place.
     by_endpoint: [Vec<Option<u16>>; Endpoint::KINDS],
+    /// What the transports report, while it is acted on.
+    heard: Heard,
     inbox: MailboxReceiver<CoreMessage>,
     listeners: Vec<listen::Listener>,
     housekeeping: bool,
@@ -76,6 +80,7 @@ impl Core {
             env,
             queues: Vec::new(),
             by_endpoint: std::array::from_fn(|_| Vec::new()),
+            heard: Heard::default(),
             inbox,
             listeners: Vec::new(),
             housekeeping: false,
@@ -123,30 +128,35 @@ impl Core {
         self.handle_events();
         self.tell_held();
         self.tell_quiet();
-        self.env.reactor.worked(std::mem::take(&mut self.env.commands));
+        self.env.reactor.worked(mem::take(&mut self.env.commands));
         self.env.transports.flush(&mut self.env.reactor);
         Ok(())
     }
 
     fn handle_events(&mut self) {
-        // One transport after the other, so that events are not moved once more on their way through a common place. What is
-        // done about some may bring about others.
+        // What is done about some may bring about others.
+        let mut heard = mem::take(&mut self.heard);
         let mut done = false;
         while !done {
             done = true;
-            while let Some(event) = self.env.transports.rnic.next_event() {
-                transport::rdma::tell(event, self);
-                self.start_deferred(DEFERRED_MAX);
+            while self.env.transports.rnic.exchange_events(&mut heard.rdma) {
+                while let Some(event) = heard.rdma.next_slot() {
+                    transport::rdma::tell(event, self);
+                    self.start_deferred(DEFERRED_MAX);
+                }
                 done = false;
             }
-            while let Some(event) = self.env.transports.tcp.next_event() {
-                transport::tcp::tell(event, self);
-                self.start_deferred(DEFERRED_MAX);
+            while self.env.transports.tcp.exchange_events(&mut heard.tcp) {
+                while let Some(event) = heard.tcp.next_slot() {
+                    transport::tcp::tell(event, self);
+                    self.start_deferred(DEFERRED_MAX);
+                }
                 done = false;
             }
             done &= self.env.deferred.is_empty();
             self.start_deferred(0);
         }
+        self.heard = heard;
     }
 
     /// Starts operations that were deferred, the oldest first, until so many are left.

@@ -10,15 +10,21 @@ use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 use super::{Arrival, Endpoint, Hears, Piece, Refused, Transfer, WorkId};
 use crate::queue::HostMemory;
 
-/// Tells what the RNIC has reported.
+/// Tells what the RNIC has reported. What comes for each command is looked at where it lies.
 #[inline]
-pub(crate) fn tell(event: RnicEvent, to: &mut impl Hears) {
+pub(crate) fn tell(event: &mut Option<RnicEvent>, to: &mut impl Hears) {
     match event {
-        RnicEvent::Received { queue_pair, head, data, .. } => {
-            let command = SubmissionEntry::read_from_bytes(head.as_slice()).ok();
-            to.capsule(Endpoint::Rdma(queue_pair), command.as_ref(), data, true);
+        Some(RnicEvent::Received { queue_pair, head, data, .. }) => {
+            let command = SubmissionEntry::ref_from_bytes(head.as_slice()).ok();
+            to.capsule(Endpoint::Rdma(*queue_pair), command, data.take(), true);
         }
-        RnicEvent::Sent { queue_pair, count, .. } => to.sent(Endpoint::Rdma(queue_pair), count),
+        Some(RnicEvent::Sent { queue_pair, count, .. }) => to.sent(Endpoint::Rdma(*queue_pair), *count),
+        _ => event.take().into_iter().for_each(|event| tell_rest(event, to)),
+    }
+}
+
+fn tell_rest(event: RnicEvent, to: &mut impl Hears) {
+    match event {
         RnicEvent::Read { queue_pair, id, sink } => {
             to.fetched(Endpoint::Rdma(queue_pair), WorkId::from_bits(id), Some(sink), true);
         }
@@ -26,6 +32,7 @@ pub(crate) fn tell(event: RnicEvent, to: &mut impl Hears) {
             to.fetched(Endpoint::Rdma(queue_pair), WorkId::from_bits(id), None, true);
         }
         RnicEvent::Flushed { .. } | RnicEvent::Established { .. } => {}
+        RnicEvent::Received { .. } | RnicEvent::Sent { .. } => unreachable!("they are told where they lie"),
         RnicEvent::ConnectRequest(request) => to.arrived(Arrival::Rdma(request)),
         RnicEvent::Rejected { queue_pair, .. } => to.gone(Endpoint::Rdma(queue_pair), "rejected"),
         RnicEvent::ConnectFailed { queue_pair, error } => {

@@ -8,17 +8,23 @@ use ringfab_spec::{CompletionEntry, Status};
 
 use super::{Arrival, Endpoint, Hears, Piece, Refused, Transfer, WorkId};
 
-/// Tells what NVMe/TCP has reported.
+/// Tells what NVMe/TCP has reported. What comes for each command is looked at where it lies.
 #[inline]
-pub(crate) fn tell(event: TcpEvent, to: &mut impl Hears) {
+pub(crate) fn tell(event: &mut Option<TcpEvent>, to: &mut impl Hears) {
     match event {
-        TcpEvent::Command { connection, sqe, data, intact } => {
-            to.capsule(Endpoint::Tcp(connection), Some(&sqe), data, intact);
+        Some(TcpEvent::Command { connection, sqe, data, intact }) => {
+            to.capsule(Endpoint::Tcp(*connection), Some(sqe), data.take(), *intact);
         }
+        Some(TcpEvent::Sent { connection, count }) => to.sent(Endpoint::Tcp(*connection), *count),
+        _ => event.take().into_iter().for_each(|event| tell_rest(event, to)),
+    }
+}
+
+fn tell_rest(event: TcpEvent, to: &mut impl Hears) {
+    match event {
         TcpEvent::Data { connection, id, sink, intact } => {
             to.fetched(Endpoint::Tcp(connection), WorkId::from_bits(id), sink, intact);
         }
-        TcpEvent::Sent { connection, count } => to.sent(Endpoint::Tcp(connection), count),
         TcpEvent::Incoming(incoming) => to.arrived(Arrival::Tcp(*incoming)),
         TcpEvent::ConnectFailed { connection, error } => {
             to.gone(Endpoint::Tcp(connection), &error.to_string());
@@ -28,6 +34,7 @@ pub(crate) fn tell(event: TcpEvent, to: &mut impl Hears) {
         }
         // Those are for hosts.
         TcpEvent::Established { .. } | TcpEvent::Response { .. } => {}
+        TcpEvent::Command { .. } | TcpEvent::Sent { .. } => unreachable!("they are told where they lie"),
     }
 }
 

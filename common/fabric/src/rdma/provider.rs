@@ -15,6 +15,7 @@ use super::{
     QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
     iwarp,
 };
+use crate::Events;
 
 /// The provider that a listener or a connection shall have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -288,6 +289,17 @@ impl Providers {
             return verbs.next_event();
         }
         self.iwarp.next_event()
+    }
+
+    #[inline]
+    pub(super) fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = &mut self.verbs
+            && verbs.exchange_events(taken)
+        {
+            return true;
+        }
+        self.iwarp.exchange_events(taken)
     }
 
     pub(super) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {

@@ -13,7 +13,7 @@ use super::{
     Access, ConnectRequest, Event, ListenerId, PostError, ProtectionDomain, ProviderChoice, QueuePairId,
     RegionId, RemoteBuffer, Scope, SendRequest,
 };
-use crate::CopiedBytes;
+use crate::{CopiedBytes, Events};
 
 /// How an RNIC is built.
 #[derive(Clone, Debug)]
@@ -305,6 +305,13 @@ impl Rnic {
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
         self.providers.next_event()
+    }
+
+    /// The same for many, which are looked at where they lie: [`Events::exchange`] with the events that wait. What was taken
+    /// before is done with; slots of queue pairs that have ended are used again when nothing waits.
+    #[inline]
+    pub fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+        self.providers.exchange_events(taken)
     }
 
     /// The two ends of a connection (local, peer).

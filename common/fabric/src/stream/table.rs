@@ -10,6 +10,7 @@ use super::life::{Phase, Stream};
 use super::listener::{Accepted, Listen, Listeners};
 use super::shared::Counters;
 use super::{Gather, Protocol, Shared, StreamConfig, kind};
+use crate::events::Events;
 use crate::table::{Key, Table};
 
 /// A socket that came from a listener, with nothing in flight.
@@ -196,6 +197,16 @@ impl<P: Protocol> Streams<P> {
             return None;
         }
         self.shared.events.take()
+    }
+
+    /// See [`Events::exchange`].
+    #[inline]
+    pub(crate) fn exchange_events(&mut self, taken: &mut Events<P::Event>) -> bool {
+        let any = self.shared.events.exchange(taken);
+        if !any {
+            self.streams.reuse();
+        }
+        any
     }
 
     pub(crate) fn len(&self) -> usize {

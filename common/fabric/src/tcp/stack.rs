@@ -13,10 +13,10 @@ use super::transmit::source;
 use super::{
     AcceptParameters, ConnectParameters, Ended, Event, Incoming, ListenParameters, SubmitData, TcpConfig,
 };
-use crate::CopiedBytes;
 use crate::rdma::Slice;
 use crate::stream::{Adopted, Gather, Listen, StreamConfig, Streams};
 use crate::table::Key;
+use crate::{CopiedBytes, Events};
 
 /// R2Ts that a controller may have outstanding for a command.
 const R2TS_MAX: u32 = 16;
@@ -215,6 +215,12 @@ impl TcpStack {
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
         self.streams.next_event()
+    }
+
+    /// The same for many, which are looked at where they lie: [`Events::exchange`] with the events that wait.
+    #[inline]
+    pub fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+        self.streams.exchange_events(taken)
     }
 
     /// What it has done.

@@ -12,6 +12,7 @@ use super::arrival::{Arrival, PendingAccept};
 use super::message::Message;
 use super::opening::{Accept, Opening, revision};
 use super::queue_pair::{Core, QueuePair};
+use crate::events::Events;
 use crate::rdma::{
     Access, ConnectParameters, Event, ListenParameters, PostError, ProtectionDomain, QueuePairAttributes,
     QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
@@ -178,6 +179,17 @@ impl Device {
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.queue_pairs.next_event().or_else(|| self.arrivals.next_event())
+    }
+
+    #[inline]
+    pub(crate) fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+        if self.queue_pairs.exchange_events(taken) {
+            return true;
+        }
+        while let Some(event) = self.arrivals.next_event() {
+            taken.push_with(|| event);
+        }
+        !taken.is_empty()
     }
 
     pub(crate) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {

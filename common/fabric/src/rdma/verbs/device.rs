@@ -357,6 +357,14 @@ impl Device {
 
     /// Whether there are events to take. When there are none, slots of queue pairs that are gone can be used again.
     #[inline]
+    pub(crate) fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+        let any = self.events.exchange(taken);
+        if !any {
+            self.connections.reuse();
+        }
+        any
+    }
+
     pub(crate) fn has_events(&mut self) -> bool {
         let none = self.events.rewind();
         if none {
