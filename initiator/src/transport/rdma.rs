@@ -7,8 +7,8 @@
 use std::io;
 
 use ringfab_fabric::rdma::{
-    Access, ConnectError, ConnectParameters, Event as RnicEvent, Inline, PostError, QueuePairAttributes,
-    QueuePairId, Rnic, SendRequest, Slice, Work,
+    Access, Capsule, ConnectError, ConnectParameters, Event as RnicEvent, PostError, QueuePairAttributes,
+    QueuePairId, Rnic, Slice,
 };
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes};
@@ -119,10 +119,9 @@ impl RdmaQueue {
     pub(super) fn send(&self, rnic: &mut Rnic, command: &mut Command, cid: u16) -> Result<(), NotSent> {
         wire::set_identifier(&mut command.entry, cid);
         let data = self.attach_data(rnic, command)?;
-        let head = Inline::new(command.entry.as_bytes());
-        let work = Work::Send { head, data, invalidate: None, solicited: false };
-        let request = SendRequest { id: u64::from(cid), work, signaled: false };
-        rnic.post_send(self.queue_pair, request).map_err(|error| {
+        let (id, head) = (u64::from(cid), command.entry.as_bytes());
+        let capsule = Capsule { id, head, data, invalidate: None, signaled: false };
+        rnic.post_capsule(self.queue_pair, capsule).map_err(|error| {
             Self::withdraw(rnic, command);
             match error {
                 PostError::Full(_) => NotSent::Busy,

@@ -2,7 +2,7 @@
 //! RDMA WRITE, each queue on a queue pair of its own.
 
 use ringfab_fabric::rdma::{
-    Event as RnicEvent, Inline, PostError, QueuePairId, Rnic, SendRequest, Slice, Work,
+    Capsule, Event as RnicEvent, PostError, QueuePairId, Rnic, SendRequest, Slice, Work,
 };
 use ringfab_memory::{Buffer, Lease};
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
@@ -90,14 +90,18 @@ pub(super) fn answer(
         HostMemory::Registered { key, invalidate: true, .. } => Some(key),
         _ => None,
     };
-    let head = Inline::new(entry.as_bytes());
-    let work = Work::Send { head, data: None, invalidate, solicited: false };
-    post(rnic, queue_pair, SendRequest { id: 0, work, signaled: true })
+    let capsule = Capsule { id: 0, head: entry.as_bytes(), data: None, invalidate, signaled: true };
+    outcome(rnic.post_capsule(queue_pair, capsule))
 }
 
 #[inline(always)]
 fn post(rnic: &mut Rnic, queue_pair: QueuePairId, request: SendRequest) -> Result<(), Refused> {
-    match rnic.post_send(queue_pair, request) {
+    outcome(rnic.post_send(queue_pair, request))
+}
+
+#[inline(always)]
+fn outcome(posted: Result<(), PostError>) -> Result<(), Refused> {
+    match posted {
         Ok(()) => Ok(()),
         // The room was checked before.
         Err(PostError::Full(_)) => unreachable!("the send queue is as deep as its room was counted"),

@@ -25,6 +25,6 @@ pub use event::{ConnectError, ConnectRequest, Event, ReceivedHead};
 pub use provider::{ListenerId, ProviderChoice};
 pub use rnic::{ConnectParameters, ListenParameters, QueuePairAttributes, Rnic, RnicConfig, RnicCounters};
 pub use work::{
-    Access, Inline, PostError, ProtectionDomain, QueuePairId, RegionId, RemoteBuffer, Scope, SendRequest,
-    Slice, Work,
+    Access, Capsule, Inline, PostError, ProtectionDomain, QueuePairId, RegionId, RemoteBuffer, Scope,
+    SendRequest, Slice, Work,
 };

@@ -11,7 +11,7 @@ use ringfab_reactor::{Completion, Reactor};
 #[cfg(feature = "verbs")]
 use super::verbs;
 use super::{
-    Access, ConnectParameters, ConnectRequest, Event, ListenParameters, PostError, ProtectionDomain,
+    Access, Capsule, ConnectParameters, ConnectRequest, Event, ListenParameters, PostError, ProtectionDomain,
     QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
     iwarp,
 };
@@ -233,6 +233,19 @@ impl Providers {
             return verbs.post_send(queue_pair, request);
         }
         self.iwarp.post_send(queue_pair, request)
+    }
+
+    #[inline(always)]
+    pub(super) fn post_capsule(
+        &mut self,
+        queue_pair: QueuePairId,
+        capsule: Capsule<'_>,
+    ) -> Result<(), PostError> {
+        #[cfg(feature = "verbs")]
+        if let Some(verbs) = self.verbs_of(queue_pair) {
+            return verbs.post_send(queue_pair, capsule.into());
+        }
+        self.iwarp.post_capsule(queue_pair, capsule)
     }
 
     #[inline]

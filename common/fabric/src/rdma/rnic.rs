@@ -10,8 +10,8 @@ use ringfab_reactor::{Completion, Reactor, SPIN_DEFAULT, SocketOptions, Wait};
 
 use super::provider::Providers;
 use super::{
-    Access, ConnectRequest, Event, ListenerId, PostError, ProtectionDomain, ProviderChoice, QueuePairId,
-    RegionId, RemoteBuffer, Scope, SendRequest,
+    Access, Capsule, ConnectRequest, Event, ListenerId, PostError, ProtectionDomain, ProviderChoice,
+    QueuePairId, RegionId, RemoteBuffer, Scope, SendRequest,
 };
 use crate::{CopiedBytes, Events};
 
@@ -256,6 +256,15 @@ impl Rnic {
     #[inline(always)]
     pub fn post_send(&mut self, queue_pair: QueuePairId, request: SendRequest) -> Result<(), PostError> {
         self.providers.post_send(queue_pair, request)
+    }
+
+    /// The same for a capsule.
+    ///
+    /// # Errors
+    /// As for [`Rnic::post_send`].
+    #[inline(always)]
+    pub fn post_capsule(&mut self, queue_pair: QueuePairId, capsule: Capsule<'_>) -> Result<(), PostError> {
+        self.providers.post_capsule(queue_pair, capsule)
     }
 
     /// Gives the peer `count` more receive credits.

@@ -142,6 +142,30 @@ pub struct SendRequest {
     pub signaled: bool,
 }
 
+/// A SEND of a message that is small and lies somewhere. It is read as it is posted, and mostly goes from there to where it is sent
+/// from without a copy in between.
+#[derive(Debug)]
+pub struct Capsule<'a> {
+    /// The poster's name for it.
+    pub id: u64,
+    /// The capsule, of no more than [`Inline::LEN_MAX`] bytes.
+    pub head: &'a [u8],
+    /// In-capsule data, which follow it.
+    pub data: Option<Slice>,
+    /// Key that the peer's RNIC invalidates on delivery (Send with Invalidate).
+    pub invalidate: Option<u32>,
+    /// As in [`SendRequest`].
+    pub signaled: bool,
+}
+
+impl From<Capsule<'_>> for SendRequest {
+    fn from(capsule: Capsule<'_>) -> Self {
+        let Capsule { id, head, data, invalidate, signaled } = capsule;
+        let work = Work::Send { head: Inline::new(head), data, invalidate, solicited: false };
+        Self { id, work, signaled }
+    }
+}
+
 /// Why a work request was not taken. It comes back in the error.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {

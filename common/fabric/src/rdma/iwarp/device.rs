@@ -14,8 +14,8 @@ use super::opening::{Accept, Opening, revision};
 use super::queue_pair::{Core, QueuePair};
 use crate::events::Events;
 use crate::rdma::{
-    Access, ConnectParameters, Event, ListenParameters, PostError, ProtectionDomain, QueuePairAttributes,
-    QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
+    Access, Capsule, ConnectParameters, Event, ListenParameters, PostError, ProtectionDomain,
+    QueuePairAttributes, QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
 };
 use crate::stream::{self, Adopted, Listen, StreamConfig, Streams};
 use crate::table::Key;
@@ -145,6 +145,18 @@ impl Device {
         match self.queue_pairs.giving(key(queue_pair)) {
             Some((queue_pair, mut gather)) => queue_pair.post(&mut gather, request),
             None => Err(PostError::Ended(Box::new(request))),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn post_capsule(
+        &mut self,
+        queue_pair: QueuePairId,
+        capsule: Capsule<'_>,
+    ) -> Result<(), PostError> {
+        match self.queue_pairs.giving(key(queue_pair)) {
+            Some((queue_pair, mut gather)) => queue_pair.post_capsule(&mut gather, capsule),
+            None => Err(PostError::Ended(Box::new(capsule.into()))),
         }
     }
 

@@ -11,7 +11,7 @@ use super::capture::Tap;
 use super::queue_pair::{Core, QueuePair};
 use super::regions::{ExposedMemory, Handle};
 use super::work::{Entry, WorkTable};
-use crate::rdma::{Event, PostError, SendRequest, Slice, Work};
+use crate::rdma::{Capsule, Event, Inline, PostError, SendRequest, Slice, Work};
 use crate::stream::{Gather, Shared};
 
 /// What an FPDU may have around its payload, front and trailer. The front is a header and an inline capsule, or a Terminate
@@ -132,32 +132,66 @@ impl QueuePair {
         Ok(())
     }
 
+    /// The same for a capsule, which is not moved at all if it can be next.
+    #[inline(always)]
+    pub(super) fn post_capsule(
+        &mut self,
+        gather: &mut Gather<'_>,
+        capsule: Capsule<'_>,
+    ) -> Result<(), PostError> {
+        assert!(capsule.head.len() <= Inline::LEN_MAX, "a capsule's head is small");
+        let data_len = capsule.data.as_ref().map_or(0, |slice| slice.length);
+        let len = capsule.head.len() as u64 + u64::from(data_len);
+        let possible = self.engine.as_ref().is_some_and(|engine| engine.sends_now(len));
+        if !possible || self.work.is_full() || !gather.fits(FPDU_HEAD_BYTES_MAX) {
+            return self.post_copied(gather, capsule);
+        }
+        let Capsule { id, head, data, invalidate, signaled } = capsule;
+        self.send_now(gather, (id, signaled), (head, data), (invalidate, false));
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_copied(&mut self, gather: &mut Gather<'_>, capsule: Capsule<'_>) -> Result<(), PostError> {
+        self.post(gather, capsule.into())
+    }
+
     /// Takes a work request of which [`goes_now`] holds, and gathers its message.
     #[inline(always)]
     fn post_now(&mut self, gather: &mut Gather<'_>, request: SendRequest) {
-        let Some(engine) = &mut self.engine else { return };
         let SendRequest { id, work, signaled } = request;
-        let slot = self.work.slot_next();
-        let tap = self.tap.as_deref_mut();
-        let joined = match work {
+        match work {
             Work::Send { head, data, invalidate, solicited } => {
-                let payload = data.as_ref().map(|slice| local(slot, slice));
-                let send = SendRef { inline: head.as_slice(), payload, invalidate, solicited };
-                let lease = data.map(|slice| slice.lease);
-                engine.send_now(id, &send, &mut SinkNow { gather, lease, tap })
+                self.send_now(gather, (id, signaled), (head.as_slice(), data), (invalidate, solicited));
             }
             Work::Write { source, remote_key, remote_address } => {
-                let payload = local(slot, &source);
+                let Some(engine) = &mut self.engine else { return };
+                let payload = local(self.work.slot_next(), &source);
                 let write = proto::WriteRequest { stag: remote_key, to: remote_address, payload };
-                engine.write_now(id, &write, &mut SinkNow { gather, lease: Some(source.lease), tap })
+                let (lease, tap) = (Some(source.lease), self.tap.as_deref_mut());
+                let joined = engine.write_now(id, &write, &mut SinkNow { gather, lease, tap });
+                self.work.add(id, signaled, joined);
             }
             Work::Read { .. } => unreachable!("a READ waits for its turn"),
-        };
-        if joined {
-            self.work.join(id, signaled);
-        } else {
-            self.work.push(id, signaled);
         }
+    }
+
+    /// Gathers a SEND that can be next.
+    #[inline(always)]
+    fn send_now(
+        &mut self,
+        gather: &mut Gather<'_>,
+        (id, signaled): (u64, bool),
+        (inline, data): (&[u8], Option<Slice>),
+        (invalidate, solicited): (Option<u32>, bool),
+    ) {
+        let Some(engine) = &mut self.engine else { return };
+        let payload = data.as_ref().map(|slice| local(self.work.slot_next(), slice));
+        let send = SendRef { inline, payload, invalidate, solicited };
+        let (lease, tap) = (data.map(|slice| slice.lease), self.tap.as_deref_mut());
+        let joined = engine.send_now(id, &send, &mut SinkNow { gather, lease, tap });
+        self.work.add(id, signaled, joined);
     }
 
     /// Gathers what there is to send; returns how many bytes are the engine's.

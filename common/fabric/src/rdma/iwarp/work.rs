@@ -55,9 +55,18 @@ impl WorkTable {
         &mut entry.lease
     }
 
-    /// Takes one in that completes together with the last one. Neither has memory here.
+    /// Takes one in that has no memory here and, if it has `joined` the last one, completes together with it.
     #[inline]
-    pub(super) fn join(&mut self, id: u64, signaled: bool) {
+    pub(super) fn add(&mut self, id: u64, signaled: bool, joined: bool) {
+        if joined {
+            self.join(id, signaled);
+        } else {
+            self.push(id, signaled);
+        }
+    }
+
+    #[inline]
+    fn join(&mut self, id: u64, signaled: bool) {
         assert!(!self.is_full() && !self.is_empty(), "there is room, and one that it can join");
         let last = if self.next == 0 { self.entries.len() - 1 } else { self.next as usize - 1 };
         let entry = &mut self.entries[last];
