@@ -91,23 +91,21 @@ pub(super) fn answer(
         _ => None,
     };
     let capsule = Capsule { id: 0, head: entry.as_bytes(), data: None, invalidate, signaled: true };
-    outcome(rnic.post_capsule(queue_pair, capsule))
+    rnic.post_capsule(queue_pair, capsule).map_err(refusal)
 }
 
 #[inline(always)]
 fn post(rnic: &mut Rnic, queue_pair: QueuePairId, request: SendRequest) -> Result<(), Refused> {
-    outcome(rnic.post_send(queue_pair, request))
+    rnic.post_send(queue_pair, request).map_err(refusal)
 }
 
-#[inline(always)]
-fn outcome(posted: Result<(), PostError>) -> Result<(), Refused> {
-    match posted {
-        Ok(()) => Ok(()),
+#[cold]
+#[expect(clippy::needless_pass_by_value, reason = "what was refused ends here")]
+fn refusal(error: PostError) -> Refused {
+    match error {
         // The room was checked before.
-        Err(PostError::Full(_)) => unreachable!("the send queue is as deep as its room was counted"),
-        Err(PostError::Ended(_)) => Err(Refused::Ended),
-        Err(PostError::NoReads(_) | PostError::Range(_) | PostError::Unregistered(_)) => {
-            Err(Refused::Unusable)
-        }
+        PostError::Full(_) => unreachable!("the send queue is as deep as its room was counted"),
+        PostError::Ended(_) => Refused::Ended,
+        PostError::NoReads(_) | PostError::Range(_) | PostError::Unregistered(_) => Refused::Unusable,
     }
 }
