@@ -7,6 +7,9 @@ use crate::MemoryError;
 /// Granularity of mappings and the alignment of every buffer of a page or more.
 pub const PAGE_BYTES: usize = 4096;
 
+/// What one entry of the page tables' second level covers.
+pub(crate) const HUGE_BYTES: usize = 2 << 20;
+
 /// A private anonymous mapping: zeroed, page aligned, resident only where it was touched.
 #[derive(Debug)]
 pub struct Mapping {
@@ -60,7 +63,25 @@ impl Mapping {
             unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), bytes, libc::MADV_DONTNEED) };
         assert_eq!(result, 0, "madvise of our own mapping: {}", std::io::Error::last_os_error());
     }
+
+    /// Puts the pages of a range together into huge ones; no byte of it changes. `offset` and `bytes` must be multiples of
+    /// [`PAGE_BYTES`] within the mapping.
+    ///
+    /// # Errors
+    /// The kernel has no huge page left, or cannot do this (before Linux 6.1).
+    pub(crate) fn collapse(&self, offset: usize, bytes: usize) -> std::io::Result<()> {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "range beyond the mapping");
+        // SAFETY: the range lies in this mapping, which `self` keeps alive; what is read there stays the same.
+        let result =
+            unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), bytes, libc::MADV_COLLAPSE) };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
 }
+
+// SAFETY: a mapping is a number of addresses; who reaches for the bytes behind them argues that for itself.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; what the kernel does to its pages it does for all threads.
+unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {

@@ -1,8 +1,10 @@
 //! Memory that several cores read and write, like a disk.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use crate::dense::Dense;
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::{Buffer, Lease, MemoryError};
 
@@ -20,7 +22,8 @@ const SPINS: u32 = 1000;
 /// That makes a logical block of at most a page what AWUN promises (NVM Command Set 1.0, section 2.1.4).
 #[derive(Debug)]
 pub struct SharedMemory {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
+    dense: Dense,
     bytes: usize,
     lanes: Box<[Lane]>,
 }
@@ -104,13 +107,14 @@ fn wait(spins: &mut u32) {
 }
 
 impl SharedMemory {
-    /// Reserves `bytes` of zeroes; pages become resident when they are first written.
+    /// Reserves `bytes` of zeroes; pages become resident when they are first written, and huge where all were.
     ///
     /// # Errors
     /// [`MemoryError::Map`] when the kernel refuses.
     pub fn new(bytes: usize) -> Result<Self, MemoryError> {
         let lanes = (0..LANES).map(|_| Lane::default()).collect();
-        Ok(Self { mapping: Mapping::new(bytes)?, bytes, lanes })
+        let mapping = Arc::new(Mapping::new(bytes)?);
+        Ok(Self { dense: Dense::new(&mapping)?, mapping, bytes, lanes })
     }
 
     /// Size in bytes.
@@ -157,6 +161,7 @@ impl SharedMemory {
             // SAFETY: both ranges were checked against their owners, which outlive the call, the part is within them, and
             // they belong to different mappings.
             unsafe { std::ptr::copy_nonoverlapping(source.add(start), target.add(start), part.len()) };
+            self.dense.written(part.start);
             lane.release();
         }
     }
@@ -183,6 +188,7 @@ impl SharedMemory {
         let lanes = || (0..LANES).filter(|lane| (lane + LANES - first % LANES) % LANES < count);
         lanes().for_each(|lane| self.lanes[lane].take());
         self.mapping.release(range.start, range.len());
+        self.dense.released(range);
         lanes().for_each(|lane| self.lanes[lane].release());
     }
 

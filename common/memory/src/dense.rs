@@ -1,0 +1,228 @@
+//! Huge pages for memory that is written all over.
+//!
+//! An access to one of many pages, which the processor has not seen for a while, waits for a walk through the page tables as
+//! long as for a line of its cache. A huge page makes that rare, but takes all of its memory at once. So memory begins with small
+//! pages, and where all of those that a huge page would replace have been written, so that it costs nothing, they are put
+//! together: on a thread of its own, since the kernel copies them. Who reaches for that memory meanwhile waits for it.
+
+use std::fs;
+use std::ops::Range;
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
+
+use crate::MemoryError;
+use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES};
+
+/// Small pages in a huge one.
+const PAGES: usize = HUGE_BYTES / PAGE_BYTES;
+
+/// What is known of a place for a huge page: a bit for each page that was written, and behind them their number.
+const WORDS: usize = PAGES / 64 + 1;
+
+/// Which pages of a mapping have been written. Who notes what happens to a page keeps others from writing and releasing it.
+#[derive(Debug)]
+pub(crate) struct Dense {
+    mapping: Arc<Mapping>,
+    /// Bytes from where a huge page could begin to the begin of the mapping.
+    lead: usize,
+    /// [`WORDS`] for each place, zeroed and hardly resident; none where the mapping has no place for a huge page.
+    places: Option<Mapping>,
+}
+
+impl Dense {
+    /// Of a mapping in which nothing was written.
+    ///
+    /// # Errors
+    /// [`MemoryError::Map`] when the kernel refuses the memory for it.
+    pub(crate) fn new(mapping: &Arc<Mapping>) -> Result<Self, MemoryError> {
+        let lead = mapping.base().addr().get() % HUGE_BYTES;
+        let end = lead + mapping.bytes();
+        let first_whole = lead.next_multiple_of(HUGE_BYTES);
+        let places = (end >= first_whole + HUGE_BYTES)
+            .then(|| Mapping::new(end.div_ceil(HUGE_BYTES) * WORDS * size_of::<AtomicU64>()))
+            .transpose()?;
+        Ok(Self { mapping: Arc::clone(mapping), lead, places })
+    }
+
+    /// The page at an offset has been written.
+    #[inline]
+    pub(crate) fn written(&self, offset: usize) {
+        let Some((place, page)) = self.find(offset) else { return };
+        if place[WORDS - 1].load(Ordering::Relaxed) != PAGES as u64 {
+            self.note(place, page, offset);
+        }
+    }
+
+    #[inline(never)]
+    fn note(&self, place: &[AtomicU64], page: usize, offset: usize) {
+        let (word, bit) = (&place[page / 64], 1 << (page % 64));
+        let new = word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0;
+        if new && place[WORDS - 1].fetch_add(1, Ordering::Relaxed) + 1 == PAGES as u64 {
+            // The place has as many pages as a huge one, so that it begins within the mapping.
+            put_together(&self.mapping, (self.lead + offset) / HUGE_BYTES * HUGE_BYTES - self.lead);
+        }
+    }
+
+    /// Whole pages were given back to the kernel.
+    pub(crate) fn released(&self, range: Range<usize>) {
+        for offset in range.step_by(PAGE_BYTES) {
+            let Some((place, page)) = self.find(offset) else { return };
+            let (word, bit) = (&place[page / 64], 1 << (page % 64));
+            if word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
+                place[WORDS - 1].fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What is known of the place of an offset, and which of its pages that is.
+    #[inline]
+    fn find(&self, offset: usize) -> Option<(&[AtomicU64], usize)> {
+        let words = self.places.as_ref()?;
+        let at = self.lead + offset;
+        // SAFETY: the memory is zeroed and page aligned, and nothing else is ever made of it.
+        let words = unsafe {
+            slice::from_raw_parts(
+                words.base().cast::<AtomicU64>().as_ptr(),
+                words.bytes() / size_of::<AtomicU64>(),
+            )
+        };
+        let first = at / HUGE_BYTES * WORDS;
+        Some((&words[first..first + WORDS], at % HUGE_BYTES / PAGE_BYTES))
+    }
+}
+
+/// A place of a mapping, if that is still there when its turn comes.
+type Job = (Weak<Mapping>, usize);
+
+/// Has the pages at an offset replaced by a huge one, some time.
+#[cold]
+fn put_together(mapping: &Arc<Mapping>, offset: usize) {
+    static WORKER: OnceLock<Option<Sender<Job>>> = OnceLock::new();
+    if let Some(worker) = WORKER.get_or_init(start_worker) {
+        // Without a worker everything stays as it is.
+        let _ = worker.send((Arc::downgrade(mapping), offset));
+    }
+}
+
+/// None where huge pages are not wanted, or there is no thread to be had.
+fn start_worker() -> Option<Sender<Job>> {
+    if !huge_pages_wanted() {
+        return None;
+    }
+    let (sender, jobs) = channel();
+    let worker = thread::Builder::new().name("ringfab-memory".to_owned());
+    worker.spawn(move || work(&jobs)).ok().map(|_| sender)
+}
+
+/// Whether the administrator lets processes have huge pages.
+fn huge_pages_wanted() -> bool {
+    let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    setting.is_ok_and(|setting| !setting.contains("[never]"))
+}
+
+fn work(jobs: &Receiver<Job>) {
+    run_where_the_process_may();
+    for (mapping, offset) in jobs {
+        if let Some(mapping) = mapping.upgrade() {
+            // Where the kernel has no huge page left, or does not know this, everything stays as it is.
+            let _ = mapping.collapse(offset, HUGE_BYTES);
+        }
+    }
+}
+
+/// Undoes what the thread has inherited from the one that started it, which may be bound to a processor.
+fn run_where_the_process_may() {
+    // SAFETY: the all-zero bit pattern is a valid, empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the first thread has the number of the process, and the set is as large as is said.
+    unsafe {
+        if libc::sched_getaffinity(libc::getpid(), size_of_val(&set), &raw mut set) == 0 {
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Bytes of huge pages in a mapping.
+    fn huge_bytes(mapping: &Mapping) -> usize {
+        let start = format!("{:x}-", mapping.base().addr());
+        let maps = fs::read_to_string("/proc/self/smaps").expect("smaps");
+        let own = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let line = own.skip(1).find(|line| line.starts_with("AnonHugePages:")).expect("the mapping");
+        let kib: usize = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number");
+        kib << 10
+    }
+
+    fn mapping(bytes: usize) -> (Arc<Mapping>, Dense) {
+        let mapping = Arc::new(Mapping::new(bytes).expect("memory"));
+        let dense = Dense::new(&mapping).expect("memory");
+        (mapping, dense)
+    }
+
+    fn write(mapping: &Mapping, dense: &Dense, offset: usize) {
+        // SAFETY: within the mapping, of which only this thread knows.
+        unsafe { mapping.base().add(offset).cast::<u64>().write(offset as u64) };
+        dense.written(offset);
+    }
+
+    #[test]
+    fn what_is_written_all_over_gets_huge_pages_and_keeps_its_bytes() {
+        let (mapping, dense) = mapping(3 * HUGE_BYTES);
+        let whole = (dense.lead + mapping.bytes()) / HUGE_BYTES - dense.lead.div_ceil(HUGE_BYTES);
+        let pages = || (0..mapping.bytes()).step_by(PAGE_BYTES);
+        let missing = dense.lead.next_multiple_of(HUGE_BYTES) - dense.lead + 77 * PAGE_BYTES;
+        pages().filter(|offset| *offset != missing).for_each(|offset| write(&mapping, &dense, offset));
+        let wait_for = |bytes| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while huge_bytes(&mapping) != bytes && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(10));
+            }
+            assert_eq!(huge_bytes(&mapping), if huge_pages_wanted() { bytes } else { 0 });
+        };
+        if huge_pages_wanted() {
+            wait_for((whole - 1) * HUGE_BYTES);
+        }
+        write(&mapping, &dense, missing);
+        wait_for(whole * HUGE_BYTES);
+        for offset in pages() {
+            // SAFETY: as above.
+            assert_eq!(unsafe { mapping.base().add(offset).cast::<u64>().read() }, offset as u64);
+        }
+        mapping.release(missing, PAGE_BYTES);
+        dense.released(missing..missing + PAGE_BYTES);
+        assert!(huge_bytes(&mapping) < whole * HUGE_BYTES || !huge_pages_wanted());
+        write(&mapping, &dense, missing);
+        wait_for(whole * HUGE_BYTES);
+    }
+
+    #[test]
+    fn pages_are_counted_once_and_no_longer_when_they_are_released() {
+        let (mapping, dense) = mapping(2 * HUGE_BYTES);
+        let count = |offset| dense.find(offset).expect("a place").0[WORDS - 1].load(Ordering::Relaxed);
+        for offset in [0, 100, 0, 4095, 4096, 4096] {
+            dense.written(offset);
+        }
+        assert_eq!(count(0), 2);
+        dense.released(0..mapping.bytes());
+        assert_eq!(count(0), 0);
+        dense.released(0..PAGE_BYTES);
+        dense.written(4096);
+        assert_eq!(count(0), 1);
+    }
+
+    #[test]
+    fn small_memory_is_not_looked_after() {
+        let (mapping, dense) = mapping(HUGE_BYTES - PAGE_BYTES);
+        dense.written(0);
+        dense.released(0..mapping.bytes());
+        assert!(dense.places.is_none());
+    }
+}
