@@ -2,18 +2,16 @@
 //!
 //! An access to one of many pages, which the processor has not seen for a while, waits for a walk through the page tables as
 //! long as for a line of its cache. A huge page makes that rare, but takes all of its memory at once. So memory begins with small
-//! pages, and where all of those that a huge page would replace have been written, so that it costs nothing, they are put
-//! together: on a thread of its own, since the kernel copies them. Who reaches for that memory meanwhile waits for it.
+//! pages, and where all of those that a huge page would replace have been written, so that it costs nothing, they are
+//! [put together](crate::collapse).
 
-use std::fs;
 use std::ops::Range;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread;
 
 use crate::MemoryError;
+use crate::collapse::put_together;
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES};
 
 /// Small pages in a huge one.
@@ -94,62 +92,13 @@ impl Dense {
     }
 }
 
-/// A place of a mapping, if that is still there when its turn comes.
-type Job = (Weak<Mapping>, usize);
-
-/// Has the pages at an offset replaced by a huge one, some time.
-#[cold]
-fn put_together(mapping: &Arc<Mapping>, offset: usize) {
-    static WORKER: OnceLock<Option<Sender<Job>>> = OnceLock::new();
-    if let Some(worker) = WORKER.get_or_init(start_worker) {
-        // Without a worker everything stays as it is.
-        let _ = worker.send((Arc::downgrade(mapping), offset));
-    }
-}
-
-/// None where huge pages are not wanted, or there is no thread to be had.
-fn start_worker() -> Option<Sender<Job>> {
-    if !huge_pages_wanted() {
-        return None;
-    }
-    let (sender, jobs) = channel();
-    let worker = thread::Builder::new().name("ringfab-memory".to_owned());
-    worker.spawn(move || work(&jobs)).ok().map(|_| sender)
-}
-
-/// Whether the administrator lets processes have huge pages.
-fn huge_pages_wanted() -> bool {
-    let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    setting.is_ok_and(|setting| !setting.contains("[never]"))
-}
-
-fn work(jobs: &Receiver<Job>) {
-    run_where_the_process_may();
-    for (mapping, offset) in jobs {
-        if let Some(mapping) = mapping.upgrade() {
-            // Where the kernel has no huge page left, or does not know this, everything stays as it is.
-            let _ = mapping.collapse(offset, HUGE_BYTES);
-        }
-    }
-}
-
-/// Undoes what the thread has inherited from the one that started it, which may be bound to a processor.
-fn run_where_the_process_may() {
-    // SAFETY: the all-zero bit pattern is a valid, empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the first thread has the number of the process, and the set is as large as is said.
-    unsafe {
-        if libc::sched_getaffinity(libc::getpid(), size_of_val(&set), &raw mut set) == 0 {
-            libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
+    use std::{fs, thread};
 
     use super::*;
+    use crate::collapse::huge_pages_wanted;
 
     /// Bytes of huge pages in a mapping.
     fn huge_bytes(mapping: &Mapping) -> usize {

@@ -10,6 +10,7 @@
 #![allow(unsafe_code, reason = "this crate owns the raw memory; every block is argued")]
 
 mod budget;
+mod collapse;
 mod dense;
 mod handle;
 mod mapping;
