@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 fn main() {
-    for length in [16_u32, 72, 256, 1024, 4096, 16_384, 65_536] {
+    for length in [16_u32, 36, 72, 96, 128, 256, 1024, 4096, 16_384, 65_536] {
         let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
         let times = (1 << 24) / length.max(64);
         let rounds = (0..9).map(|_| {

@@ -5,9 +5,10 @@
 //! what Linux siw and Wireshark expect.
 //!
 //! A library does the work where it has code for the widest instructions that there are. For processors that multiply
-//! polynomials by 256 bits but have no AVX-512 it has none; the module `wide` is for these.
+//! polynomials by 256 bits but have no AVX-512 it has none; the module `wide` is for these. It also does what is short, which the
+//! library takes as long to begin as it then takes.
 
-#![allow(unsafe_code, reason = "one call, of code for instructions that not every processor has")]
+#![allow(unsafe_code, reason = "calls of code for instructions that not every processor has")]
 
 #[cfg(target_arch = "x86_64")]
 mod wide;
@@ -43,6 +44,10 @@ pub fn of(bytes: &[u8]) -> [u8; 4] {
 /// The register by our own code, where that is better than the library's.
 #[cfg(target_arch = "x86_64")]
 fn preferred(state: u32, bytes: &[u8]) -> Option<u32> {
+    if bytes.len() <= wide::SHORT_MAX && *wide::SHORT_POSSIBLE {
+        // SAFETY: the processor has the instruction for which that function is compiled.
+        return Some(unsafe { wide::short(state, bytes) });
+    }
     // SAFETY: `PREFERRED` is set only on processors with all the instructions for which that function is compiled.
     (*wide::PREFERRED).then(|| unsafe { wide::update(state, bytes) })
 }

@@ -7,7 +7,7 @@
 //! Using PCLMULQDQ Instruction", 2009; the bits are mirrored here, as the CRC32 instruction has them.
 
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi64_si128,
+    __m128i, __m256i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128,
     _mm_cvtsi128_si64, _mm_extract_epi64, _mm_set_epi64x, _mm_xor_si128, _mm256_castsi256_si128,
     _mm256_clmulepi64_epi128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_set_epi64x,
     _mm256_setzero_si256, _mm256_xor_si256,
@@ -48,12 +48,30 @@ pub(crate) fn update(mut state: u32, mut bytes: &[u8]) -> u32 {
     while let Some((front, rest)) = bytes.split_at_checked(2 * FOLDED) {
         (state, bytes) = (block::<1>(state, front), rest);
     }
+    short(state, bytes)
+}
+
+/// The most bytes for which [`short`] is the best way: of a header, or of a capsule.
+pub(crate) const SHORT_MAX: usize = 96;
+
+/// Whether the processor has what [`short`] needs.
+pub(crate) static SHORT_POSSIBLE: LazyLock<bool> = LazyLock::new(|| is_x86_feature_detected!("sse4.2"));
+
+/// The register after a few bytes, one after the other: anything else takes longer to begin. Call only where this is
+/// [possible](SHORT_POSSIBLE).
+#[inline]
+#[target_feature(enable = "sse4.2")]
+pub(crate) fn short(state: u32, bytes: &[u8]) -> u32 {
     let mut state = u64::from(state);
-    let (words, rest) = bytes.as_chunks();
+    let (words, mut rest) = bytes.as_chunks();
     for word in words {
         state = _mm_crc32_u64(state, u64::from_le_bytes(*word));
     }
-    rest.iter().fold(state as u32, |state, byte| _mm_crc32_u8(state, *byte))
+    let mut state = state as u32;
+    if let Some((half, last)) = rest.split_first_chunk() {
+        (state, rest) = (_mm_crc32_u32(state, u32::from_le_bytes(*half)), last);
+    }
+    rest.iter().fold(state, |state, byte| _mm_crc32_u8(state, *byte))
 }
 
 /// The register after a block of `STEPS` steps.
