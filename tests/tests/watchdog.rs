@@ -19,7 +19,7 @@ const WATCHDOG_USEC: &str = "1000000";
 /// How long a turn of a core may take before it is said to hang, and a little more.
 const HANGS_AFTER: Duration = Duration::from_secs(6);
 
-/// A target that tells a socket of ours how it is. It spins for so long that it never sleeps under load.
+/// A target that tells a socket of ours how it is. It spins for so long that it seldom sleeps under load.
 fn serve(socket: &Path) -> Service {
     let arguments = |folder: &Path| {
         let config = folder.join("target.toml");
@@ -46,6 +46,37 @@ fn load(url: &Url, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
             controller.read_at(1, 0, &mut [0; 4096]).expect("read, if late");
         }
     })
+}
+
+/// A thread of another process that this one has stopped. It goes on when this is dropped: without its tracer its process
+/// could not even be ended.
+struct Stopped(Pid);
+
+impl Stopped {
+    /// Takes hold of a thread and stops it where it is not asleep in its ring: there it may be for ever.
+    fn while_awake(thread: Pid) -> nix::Result<Self> {
+        ptrace::seize(thread, ptrace::Options::empty())?;
+        let (stopped, begin) = (Self(thread), Instant::now());
+        for pause in (0..1000).cycle().map(Duration::from_micros) {
+            ptrace::interrupt(thread).expect("stopped");
+            waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it has stopped");
+            // The call that it is in comes first.
+            let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).expect("a call or none");
+            if !call.starts_with(&format!("{} ", nix::libc::SYS_io_uring_enter)) {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(10), "it is asleep all the time");
+            ptrace::cont(thread, None).expect("it goes on");
+            std::thread::sleep(pause);
+        }
+        Ok(stopped)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = ptrace::detach(self.0, None);
+    }
 }
 
 /// The thread of the first core.
@@ -86,20 +117,17 @@ fn the_watchdog_is_fed_except_while_a_core_hangs() {
     assert!(hears(&socket, "WATCHDOG=1", 5 * second));
 
     // Only this thread of it stops.
-    let core = core_of(&service);
-    if ptrace::seize(core, ptrace::Options::empty()).is_err() {
+    let Ok(stopped) = Stopped::while_awake(core_of(&service)) else {
         stop.store(true, Ordering::Relaxed);
         load.join().expect("the host works on");
         return not_run("this system does not let a process stop a thread of its child");
-    }
-    ptrace::interrupt(core).expect("stopped");
-    waitpid(core, Some(WaitPidFlag::__WALL)).expect("it has stopped");
+    };
     assert!(hears(&socket, "WATCHDOG=1", 2 * second), "not yet");
     hears(&socket, "nothing in particular", HANGS_AFTER);
     assert!(!hears(&socket, "WATCHDOG=1", 2 * second), "it hangs");
     assert!(service.log().contains("a core hangs"), "{}", service.log());
 
-    ptrace::detach(core, None).expect("it goes on");
+    drop(stopped);
     assert!(hears(&socket, "WATCHDOG=1", 2 * second), "it does not hang any more");
     stop.store(true, Ordering::Relaxed);
     load.join().expect("the host works on");

@@ -102,6 +102,8 @@ pub struct ReactorCounters {
     pub enters: u64,
     /// Times it slept.
     pub sleeps: u64,
+    /// Times it found that others want its processor, so that it sleeps for a while where it would spin.
+    pub shared: u64,
     /// Operations submitted.
     pub submitted: u64,
     /// Completions handed out.

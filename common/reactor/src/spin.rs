@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Wait;
+use crate::{Time, Wait};
 
 /// The most that a loop spins unless somebody knows better: more than it takes to wake the peer's core. With less than that,
 /// one sleep of either end makes a wait in which the other falls asleep, too, and so on for as long as the load lasts.
@@ -119,6 +119,11 @@ impl Spins {
         self.event.time().max(self.savings.min(longer(self.event.most, SAVED_TIMES)))
     }
 
+    /// Whether the wait at hand is for an answer.
+    pub(crate) const fn is_for_answer(&self) -> bool {
+        self.for_answer
+    }
+
     /// See [`Spin::waited`].
     pub(crate) fn waited(&mut self, waited: Duration) {
         if self.for_answer {
@@ -138,10 +143,20 @@ fn longer(most: Duration, times: u32) -> Duration {
 
 /// When a loop that spins offers its processor to others: it may share it with the very ones that it waits for. An offer is a
 /// system call of no use where there are none, so that it is made seldom once many were not taken.
+///
+/// Where others take one after the other, an offer is not enough. The scheduler sees a thread that runs all the time and gives
+/// it its equal part, which those whose work it waits for do not get. So the processor counts as shared for a while then, and
+/// a loop had better sleep than spin on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Offers {
     /// How many were not taken since the last that was.
     refused: u32,
+    /// [`Self::TAKEN_WEIGHT`] for each that was taken, less one for each that was not.
+    score: u32,
+    /// The processor counts as shared until then.
+    shared_until: Time,
+    /// How many times it was found to be.
+    times_shared: u64,
 }
 
 impl Offers {
@@ -155,14 +170,46 @@ impl Offers {
     /// An offer that takes longer was taken.
     const TAKEN: Duration = Duration::from_micros(3);
 
+    /// One offer that is taken counts as much as so many that are not: interrupts and the threads of the kernel take one now
+    /// and then.
+    const TAKEN_WEIGHT: u32 = 8;
+
+    /// The score from which on the processor counts as shared. Two offers make it, taken shortly after one another, and a
+    /// single one afterwards.
+    const SHARED_SCORE: u32 = 2 * Self::TAKEN_WEIGHT;
+
+    /// How long the processor counts as shared: a thousand turns of a busy loop. A new try costs what a spin may cost.
+    const SHARED_TIME: Duration = Duration::from_millis(50);
+
     /// How long to spin before the next.
     pub(crate) const fn pause(self) -> Duration {
         if self.refused < Self::REFUSED_MOST { Self::OFTEN } else { Self::SELDOM }
     }
 
-    /// One has been made, and this thread runs again after so long.
-    pub(crate) fn made(&mut self, took: Duration) {
-        self.refused = if took > Self::TAKEN { 0 } else { self.refused.saturating_add(1) };
+    /// One has been made, and this thread runs again at `now` after so long.
+    pub(crate) fn made(&mut self, now: Time, took: Duration) {
+        if took <= Self::TAKEN {
+            self.refused = self.refused.saturating_add(1);
+            self.score = self.score.saturating_sub(1);
+            return;
+        }
+        self.refused = 0;
+        self.score += Self::TAKEN_WEIGHT;
+        if self.score >= Self::SHARED_SCORE {
+            self.score = Self::SHARED_SCORE - Self::TAKEN_WEIGHT;
+            self.shared_until = now + Self::SHARED_TIME;
+            self.times_shared += 1;
+        }
+    }
+
+    /// Whether others want this processor so often that a spin takes it from them.
+    pub(crate) fn is_shared(&self, now: Time) -> bool {
+        now < self.shared_until
+    }
+
+    /// How many times that was found.
+    pub(crate) const fn times_shared(&self) -> u64 {
+        self.times_shared
     }
 }
 
@@ -170,16 +217,40 @@ impl Offers {
 mod tests {
     use super::*;
 
+    const NOW: Time = Time::from_nanos(1_000_000_000);
+    const TAKEN: Duration = Offers::TAKEN.saturating_add(Duration::from_nanos(1));
+
     #[test]
     fn offers_become_rare_when_nobody_takes_them_and_frequent_when_somebody_does() {
         let mut offers = Offers::default();
         for _ in 0..Offers::REFUSED_MOST {
             assert_eq!(offers.pause(), Offers::OFTEN);
-            offers.made(Offers::TAKEN);
+            offers.made(NOW, Offers::TAKEN);
         }
         assert_eq!(offers.pause(), Offers::SELDOM);
-        offers.made(Offers::TAKEN + Duration::from_nanos(1));
+        offers.made(NOW, TAKEN);
         assert_eq!(offers.pause(), Offers::OFTEN);
+    }
+
+    #[test]
+    fn a_processor_is_shared_for_a_while_when_offers_are_taken_shortly_after_one_another() {
+        let mut offers = Offers::default();
+        for _ in 0..100 {
+            offers.made(NOW, TAKEN);
+            (0..Offers::TAKEN_WEIGHT).for_each(|_| offers.made(NOW, Offers::TAKEN));
+            assert!(!offers.is_shared(NOW), "one is taken now and then");
+        }
+        offers.made(NOW, TAKEN);
+        assert!(!offers.is_shared(NOW));
+        offers.made(NOW, TAKEN);
+        let end = NOW + Offers::SHARED_TIME;
+        assert!(offers.is_shared(Time::from_nanos(end.as_nanos() - 1)) && !offers.is_shared(end));
+        offers.made(end, TAKEN);
+        assert!(offers.is_shared(end), "one is enough while nothing says otherwise");
+        let later = end + Offers::SHARED_TIME;
+        (0..Offers::TAKEN_WEIGHT).for_each(|_| offers.made(later, Offers::TAKEN));
+        offers.made(later, TAKEN);
+        assert!(!offers.is_shared(later));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfab_reactor::{Payload, Reactor, ReactorConfig, ReceiveOp, SendBatch, Wait, mailbox};
+use ringfab_reactor::{
+    Payload, Reactor, ReactorConfig, ReceiveOp, SendBatch, Wait, mailbox, pin_current_thread,
+};
 use support::*;
 
 #[test]
@@ -155,20 +157,65 @@ fn a_reactor_whose_waits_are_long_stops_spinning() {
 fn a_reactor_that_has_worked_spins_through_a_long_wait() {
     let most = Duration::from_millis(4);
     let mut reactor = reactor_with(most);
-    for work in [20, 0, 20] {
-        // Nothing is left of what was saved before, nor of the usual spin.
-        for _ in 0..20 {
+    let mut sleeps_after = |work| {
+        for _ in 0..100 {
+            // Nothing is left of what was saved before, nor of the usual spin.
+            for _ in 0..20 {
+                let timer = reactor.clock() + most * 2;
+                reactor.set_timer(timer, token(1));
+                expect(&mut reactor, token(1));
+            }
+            let before = reactor.counters();
+            reactor.worked(work);
             let timer = reactor.clock() + most * 2;
-            reactor.set_timer(timer, token(1));
-            expect(&mut reactor, token(1));
+            reactor.set_timer(timer, token(2));
+            expect(&mut reactor, token(2));
+            let after = reactor.counters();
+            // Who shares the processor sleeps in any case.
+            if after.shared == before.shared {
+                return after.sleeps > before.sleeps;
+            }
         }
-        let before = reactor.counters();
-        reactor.worked(work);
-        let timer = reactor.clock() + most * 2;
-        reactor.set_timer(timer, token(2));
-        expect(&mut reactor, token(2));
-        assert_eq!(reactor.counters().sleeps > before.sleeps, work == 0, "after {work} pieces of work");
+        panic!("others want this processor all the time");
+    };
+    for (work, sleeps) in [(20, false), (0, true), (20, false)] {
+        assert_eq!(sleeps_after(work), sleeps, "after {work} pieces of work");
     }
+}
+
+#[test]
+fn a_reactor_whose_processor_others_want_sleeps_where_it_would_spin() {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (say, said) = std::sync::mpsc::channel();
+        let done = &done;
+        let busy = scope.spawn(move || {
+            let processor = nix::sched::sched_getcpu().expect("this thread's processor");
+            pin_current_thread(processor).expect("pinned");
+            say.send(processor).expect("the test waits");
+            while !done.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+        });
+        let processor = said.recv().expect("a processor");
+        let loops = scope.spawn(move || {
+            pin_current_thread(processor).expect("pinned");
+            let mut reactor = reactor_with(Duration::from_secs(100));
+            reactor.set_timer(reactor.clock() + Duration::from_millis(500), token(1));
+            expect(&mut reactor, token(1));
+            let shared = reactor.counters();
+            reactor.set_timer(reactor.clock() + Duration::from_millis(50), token(2));
+            while reactor.next_completion().is_none() {
+                reactor.turn(Wait::Answer).expect("a turn");
+            }
+            (shared, reactor.counters())
+        });
+        let (shared, answered) = loops.join().expect("the loop");
+        done.store(true, Ordering::Release);
+        busy.join().expect("the busy thread");
+        assert!(shared.shared > 0 && shared.sleeps > 0, "{shared:?}");
+        assert_eq!(answered.sleeps, shared.sleeps, "who waits for an answer spins all the same");
+    });
 }
 
 #[test]
@@ -197,11 +244,13 @@ fn a_spinning_reactor_sees_data_and_connections_without_system_calls_of_its_own(
         stream.write_all(b"data").expect("written");
         stream
     });
-    let Payload::Accepted(socket, _) = expect(&mut reactor, token(0)).payload else { panic!("not accepted") };
+    let Payload::Accepted(socket, _) = next_by(&mut reactor, Wait::Answer).payload else {
+        panic!("not accepted")
+    };
     let mut operation = ReceiveOp::new(16);
     operation.aim(None, 0, 16);
     reactor.receive(socket, operation, token(1));
-    assert_eq!(expect(&mut reactor, token(1)).result.expect("received"), 4);
+    assert_eq!(next_by(&mut reactor, Wait::Answer).result.expect("received"), 4);
     let counters = reactor.counters();
     assert_eq!(counters.sleeps, 0);
     assert!(counters.enters < 12, "{counters:?}");

@@ -197,6 +197,7 @@ impl Ring {
             turns: self.turns,
             enters: self.queues.enters,
             sleeps: self.sleeps,
+            shared: self.offers.times_shared(),
             submitted: self.queues.submitted,
             completed: self.completed,
             spun: self.wake.spun(),

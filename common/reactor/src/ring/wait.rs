@@ -65,7 +65,16 @@ impl Ring {
             return false;
         }
         self.now = clock();
-        self.now >= self.last_event + self.spin.time() && self.now < self.timers.next()
+        self.now >= self.spin_end() && self.now < self.timers.next()
+    }
+
+    /// Until when to spin for what comes next. Who waits for an answer spins on a shared processor, too, and offers it: if all
+    /// sleep that share it, each answer takes a wake-up at either end.
+    fn spin_end(&self) -> Time {
+        if self.offers.is_shared(self.now) && !self.spin.is_for_answer() {
+            return self.last_event;
+        }
+        self.last_event + self.spin.time()
     }
 
     /// Submits what is queued, lets the kernel run its deferred work, and takes all completions and due timers.
@@ -105,9 +114,8 @@ impl Ring {
         if self.queues.has_submissions() {
             return Ok(());
         }
-        let spin_end = self.last_event + self.spin.time();
-        if self.now < spin_end {
-            self.spin_until(spin_end);
+        if self.now < self.spin_end() {
+            self.spin_for_a_while();
             return Ok(());
         }
         self.sleep()
@@ -115,10 +123,10 @@ impl Ring {
 
     /// Looks at shared memory and at busy sockets until there is something to collect, a wake-up, a due timer or the end of
     /// the spin.
-    fn spin_until(&mut self, spin_end: Time) {
+    fn spin_for_a_while(&mut self) {
         let start = self.now;
         let mut offered = start;
-        let end = spin_end.min(self.timers.next());
+        let mut end = self.spin_end().min(self.timers.next());
         let looks = if self.receives.is_empty() { SPINS_PER_CLOCK } else { TRIES_PER_CLOCK };
         'spin: while self.now < end {
             for _ in 0..looks {
@@ -133,8 +141,9 @@ impl Ring {
             if self.now - offered >= self.offers.pause() {
                 std::thread::yield_now();
                 offered = clock();
-                self.offers.made(offered - self.now);
+                self.offers.made(offered, offered - self.now);
                 self.now = offered;
+                end = end.min(self.spin_end());
             }
         }
         self.wake.add_spun(self.now - start);

@@ -29,6 +29,11 @@ pub(crate) fn pool(buffer_bytes: usize, count: usize) -> Pool {
 
 /// The next completion, whatever it is.
 pub(crate) fn next(reactor: &mut Reactor) -> Completion {
+    next_by(reactor, Wait::Event)
+}
+
+/// The same, waiting in that way.
+pub(crate) fn next_by(reactor: &mut Reactor, wait: Wait) -> Completion {
     let deadline = Instant::now() + PATIENCE;
     let guard = reactor.set_timer(reactor.clock() + PATIENCE, Token::new(255, 0, 0, 0));
     loop {
@@ -38,7 +43,7 @@ pub(crate) fn next(reactor: &mut Reactor) -> Completion {
             return completion;
         }
         assert!(Instant::now() < deadline + PATIENCE, "nothing happened");
-        reactor.turn(Wait::Event).expect("a turn");
+        reactor.turn(wait).expect("a turn");
     }
 }
 
