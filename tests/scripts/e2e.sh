@@ -15,7 +15,13 @@ main() {
     start_target "$TMP/one.img" "$TMP/two.img"
     nbd_serves_what_fio_verifies
     nbd_serves_libnbd_and_qemu
-    fuse_serves_what_fio_verifies
+    fuse_serves_what_fio_verifies never
+    if fuse_uring_on; then
+        fuse_serves_what_fio_verifies always
+        fuse_uring_as_before
+    else
+        not_run "FUSE over io_uring: this kernel does not have it, or does not let us switch it on"
+    fi
     stop_cleanly "the target" "$TARGET"
     say "Sockets that take little at once"
     tests/scripts/narrow.sh || fail "both ends over narrow sockets"
@@ -33,9 +39,10 @@ nbd_serves_what_fio_verifies() {
     stop_cleanly "ringfab nbd" "$NBD"
 }
 
+# fuse_serves_what_fio_verifies WHEN: with or without io_uring.
 fuse_serves_what_fio_verifies() {
-    say "fio with verify over FUSE"
-    start_fuse "$TMP/fuse"
+    say "fio with verify over FUSE, io_uring $1"
+    start_fuse "$TMP/fuse" '' --io-uring "$1"
     FILE="$(fuse_file "$TMP/fuse" 1)" fio --minimal configs/fio/fuse-verify.fio >"$TMP/fio.log" 2>&1 || fail "fio over FUSE"
     jobs_ran "$TMP/fio.log" 3
     [ "$(stat -c %s "$(fuse_file "$TMP/fuse" 2)")" -eq $((64 << 20)) ] || fail "the second namespace has the wrong size"

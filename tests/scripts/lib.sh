@@ -37,6 +37,9 @@ now_ms() {
 TMP=''
 MOUNTS=()
 PIDS=()
+# The kernel's switch for FUSE over io_uring, and whether it was off before.
+FUSE_SWITCH=/sys/module/fuse/parameters/enable_uring
+FUSE_SWITCHED=''
 
 # Makes TMP and arranges that everything is undone on every way out, a signal included.
 begin() {
@@ -60,6 +63,7 @@ clean_up() {
 # Undoes in the reverse order: mounts before the processes that back them, the folder last. May be called twice.
 undo() {
     local i
+    fuse_uring_as_before
     for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do unmount_now "${MOUNTS[i]}"; done
     for ((i = ${#PIDS[@]} - 1; i >= 0; i--)); do stop "${PIDS[i]}" 5; done
     if [ -n "$TMP" ] && ! grep -qF " $TMP/" /proc/self/mounts; then rm -rf --one-file-system "$TMP"; fi
@@ -236,14 +240,29 @@ start_nbd() {
 
 nbd_answers() { nbdinfo --size "$1" >/dev/null; }
 
-# Presents a namespace, or all of them with no number, as files under DIR; the pid is in FUSE.
+# start_fuse DIR [NSID] [OPTION...]: presents a namespace, or all of them with no number, as files under DIR; the pid is in
+# FUSE.
 start_fuse() {
     local dir=$1 url="$URL?provider=iwarp"
     [ -z "${2:-}" ] || url=$(namespace_url "$2")
     will_mount "$dir"
-    start fuse ringfab fuse "$url" "$dir"
+    start fuse ringfab fuse "$url" "$dir" "${@:3}"
     FUSE=$STARTED
     wait_for "the FUSE mount" "$FUSE" 15 has_files "$dir"
+}
+
+# What is mounted from now on may come over io_uring, where the kernel can do that and lets us.
+fuse_uring_on() {
+    [ -e "$FUSE_SWITCH" ] || return 1
+    [ "$(<"$FUSE_SWITCH")" = N ] || return 0
+    { echo Y >"$FUSE_SWITCH"; } 2>/dev/null || return 1
+    FUSE_SWITCHED=yes
+}
+
+fuse_uring_as_before() {
+    [ -n "$FUSE_SWITCHED" ] || return 0
+    echo N >"$FUSE_SWITCH"
+    FUSE_SWITCHED=''
 }
 
 has_files() { is_mounted "$1" && [ -n "$(ls "$1")" ]; }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in the order of the arrows: each may depend on these of ours, and on no others.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("common/spec", &[]),
     ("common/crc", &[]),
     ("common/proto", &["spec", "crc"]),
@@ -13,8 +13,9 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("common/reactor", &["memory"]),
     ("common/fabric", &["spec", "proto", "memory", "reactor"]),
     ("common/block", &["memory", "reactor"]),
+    ("common/fuse", &["memory"]),
     ("target", &["spec", "proto", "memory", "reactor", "fabric", "block"]),
-    ("initiator", &["spec", "proto", "memory", "reactor", "fabric", "block"]),
+    ("initiator", &["spec", "proto", "memory", "reactor", "fabric", "block", "fuse"]),
     ("tests", &["spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its status,
     // and starts it with more threads than there are processors.
@@ -22,10 +23,11 @@ const ARROWS: [(&str, &[&str]); 11] = [
 ];
 
 /// Where `unsafe` may stand, and why.
-const UNSAFE: [(&str, &str); 5] = [
+const UNSAFE: [(&str, &str); 6] = [
     ("common/crc/", "calls code for instructions that not every processor has"),
     ("common/memory/", "owns the raw memory"),
     ("common/reactor/", "hands memory to the kernel"),
+    ("common/fuse/", "hands memory to the kernel"),
     ("common/fabric/src/rdma/verbs/", "calls libibverbs and librdmacm"),
     ("tests/tests/allocations", "counts the calls of an allocator"),
 ];

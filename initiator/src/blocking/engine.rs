@@ -12,6 +12,7 @@ use ringfab_reactor::{
     MailboxReceiver, MailboxSender, Reactor, ReactorConfig, Wait, mailbox, pin_current_thread,
 };
 
+use super::guest::{Guest, TAG_FIRST, Turn};
 use super::message::{Answer, CANCEL_POLL, Job, Message, Permits, Reply, Work};
 use super::{CancelToken, EngineOptions};
 use crate::error::{Cause, ConnectError, IoError, Step};
@@ -117,6 +118,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Tells the thread something.
+    pub(super) fn send(&self, message: Message) -> Result<(), IoError> {
+        self.sender.0.send(message).map_err(|_| IoError::NoPath)
+    }
+
     /// Waits for an answer, or for the cancellation.
     pub(super) fn wait(&self, replies: &Receiver<Reply>) -> Result<Reply, IoError> {
         loop {
@@ -143,6 +149,10 @@ impl Engine {
     pub(super) fn detach(&self) -> Result<(), ConnectError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
+        if thread.thread().id() == std::thread::current().id() {
+            // A guest had the last handle; the thread is ending already.
+            return Ok(());
+        }
         if self.sender.0.send(Message::Leave { orderly: true }).is_err() {
             tracing::debug!("the engine has ended already");
         }
@@ -196,13 +206,26 @@ fn run(
     tell(Started::Mailbox(sender));
     let controller = host.attach(options);
     let jobs = (0..JOBS_MAX).map(|_| None).collect();
-    let mut worker = Worker { host, controller, receiver, jobs, backlog: VecDeque::new(), view: None };
+    let mut worker = Worker {
+        guest: None,
+        invited: false,
+        host,
+        controller,
+        receiver,
+        jobs,
+        backlog: VecDeque::new(),
+        view: None,
+        end: None,
+        leaving: false,
+    };
     loop {
-        if let Some(end) = worker.take_events(tell) {
-            return Ok(end);
-        }
+        worker.take_events(tell);
         worker.take_messages();
-        worker.host.turn(Wait::Event)?;
+        let wait = worker.turn_guest();
+        if worker.end.is_some() && (worker.guest.is_none() || worker.leaving) {
+            return Ok(worker.end.take().unwrap_or(Ok(())));
+        }
+        worker.host.turn(wait)?;
     }
 }
 
@@ -216,16 +239,21 @@ fn new_host(options: &ConnectOptions, engine: &EngineOptions) -> io::Result<Host
     let mut rnic = RnicConfig::new(0, seed);
     rnic.capture.clone_from(&engine.capture);
     rnic.crc = options.url.crc.unwrap_or(rnic.crc);
-    let pool = vec![
+    let mut pool = vec![
         ClassLayout { buffer_bytes: 4096, count: JOBS_MAX },
         ClassLayout { buffer_bytes: 64 * 1024, count: 64 },
         ClassLayout { buffer_bytes: CHUNK_BYTES_MAX, count: 64 },
     ];
+    pool.extend(&engine.guest_buffers);
     Host::new(reactor, HostConfig { pool, rnic, seed: u64::from_le_bytes(jitter) })
 }
 
 /// The thread's state.
 struct Worker {
+    /// Declared before the host, and so dropped before it: the host's ring may be watching what the guest has.
+    guest: Option<Box<dyn Guest>>,
+    /// Whether there was one.
+    invited: bool,
     host: Host,
     controller: ControllerId,
     receiver: MailboxReceiver<Message>,
@@ -234,6 +262,10 @@ struct Worker {
     /// Jobs that wait for a buffer or a place.
     backlog: VecDeque<Job>,
     view: Option<Arc<RwLock<View>>>,
+    /// How it ended, when the controller is given up or detached. A guest may still have to answer others then.
+    end: Option<Result<(), ConnectError>>,
+    /// Whether it was asked to leave.
+    leaving: bool,
 }
 
 impl Worker {
@@ -241,8 +273,20 @@ impl Worker {
         while let Some(message) = self.receiver.try_receive() {
             match message {
                 Message::Run(job) => self.backlog.push_back(job),
-                Message::Leave { orderly: true } => self.host.detach(self.controller),
-                Message::Leave { orderly: false } => self.host.cancel(self.controller),
+                Message::Leave { orderly } => {
+                    self.leaving = true;
+                    if orderly {
+                        self.host.detach(self.controller);
+                    } else {
+                        self.host.cancel(self.controller);
+                    }
+                }
+                Message::Invite(make) => {
+                    // Another one might be told of what the one before has started.
+                    if !std::mem::replace(&mut self.invited, true) {
+                        self.guest = make(&mut self.host);
+                    }
+                }
             }
         }
         while let Some(job) = self.backlog.pop_front() {
@@ -252,10 +296,28 @@ impl Worker {
         }
     }
 
+    /// Lets the guest go on, and says how to wait afterwards.
+    fn turn_guest(&mut self) -> Wait {
+        let Some(guest) = &mut self.guest else { return Wait::Event };
+        match guest.turn(&mut self.host, self.controller) {
+            Ok(Turn::Busy) => return Wait::No,
+            Ok(Turn::Idle) => return Wait::Event,
+            Ok(Turn::Over) => {}
+            Err(error) => tracing::error!(%error, "a guest of the engine cannot go on"),
+        }
+        self.guest = None;
+        Wait::No
+    }
+
     /// Handles what has happened; the last event brings the end.
-    fn take_events(&mut self, tell: &dyn Fn(Started) -> bool) -> Option<Result<(), ConnectError>> {
+    fn take_events(&mut self, tell: &dyn Fn(Started) -> bool) {
         while let Some(event) = self.host.next_event() {
             match event {
+                HostEvent::IoDone(done) if done.tag >= TAG_FIRST => {
+                    if let Some(guest) = &mut self.guest {
+                        guest.on_io_done(done, &mut self.host, self.controller);
+                    }
+                }
                 HostEvent::IoDone(done) => {
                     let data = done.buffer.as_deref();
                     self.finish(done.tag, done.result.map(|()| None), data);
@@ -272,12 +334,15 @@ impl Worker {
                 HostEvent::Reconnecting { attempt, delay, .. } => {
                     tracing::info!(attempt, ?delay, "reconnecting");
                 }
-                HostEvent::Failed { error, .. } => return Some(Err(error)),
-                HostEvent::Detached { trouble, .. } => return Some(trouble.map_or(Ok(()), Err)),
-                HostEvent::Foreign(_) => {}
+                HostEvent::Failed { error, .. } => self.end = Some(Err(error)),
+                HostEvent::Detached { trouble, .. } => self.end = Some(trouble.map_or(Ok(()), Err)),
+                HostEvent::Foreign(completion) => {
+                    if let Some(guest) = &mut self.guest {
+                        guest.on_completion(completion);
+                    }
+                }
             }
         }
-        None
     }
 
     fn update_view(&mut self, tell: &dyn Fn(Started) -> bool) {

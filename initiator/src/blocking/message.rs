@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::CancelToken;
+use super::guest::Invitation;
 use crate::error::IoError;
 use crate::namespace::BlockRange;
 
@@ -19,6 +20,8 @@ pub(super) enum Message {
         /// Whether there is time for the orderly way.
         orderly: bool,
     },
+    /// Make a guest.
+    Invite(Invitation),
 }
 
 /// A command to run. Dropping it answers it: its caller never waits for a job that an engine has left behind.

@@ -7,6 +7,7 @@
 mod admin;
 mod cancel;
 mod engine;
+mod guest;
 mod io;
 mod message;
 
@@ -15,6 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use cancel::CancelToken;
+pub use guest::{Guest, TAG_FIRST, Turn};
+use ringfab_memory::ClassLayout;
 
 use crate::error::ConnectError;
 use crate::namespace::{self, ControllerInfo, Namespace};
@@ -32,6 +35,8 @@ pub struct EngineOptions {
     pub capture: Option<PathBuf>,
     /// Ends waits, also that for the connection.
     pub cancel: CancelToken,
+    /// Buffers for a [`Guest`], beside the engine's own.
+    pub guest_buffers: Vec<ClassLayout>,
 }
 
 /// An attached controller. Clones are the same controller; it is detached in an orderly way when the last one

@@ -110,7 +110,13 @@ impl ConnectArgs {
     /// What the blocking handle's thread is like.
     pub(crate) fn engine_options(&self, cancel: CancelToken) -> EngineOptions {
         let tuning = &self.tuning;
-        EngineOptions { core: tuning.core, spin: tuning.spin.0, capture: tuning.capture.clone(), cancel }
+        EngineOptions {
+            core: tuning.core,
+            spin: tuning.spin.0,
+            capture: tuning.capture.clone(),
+            cancel,
+            guest_buffers: Vec::new(),
+        }
     }
 
     /// Whether we ask for MPA CRCs.

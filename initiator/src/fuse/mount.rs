@@ -1,6 +1,7 @@
 //! Mounting, waiting for the end, and unmounting within a bound.
 
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -13,7 +14,7 @@ use nix::mount::{MntFlags, umount2};
 use ringfab_initiator::blocking::CancelToken;
 
 use super::FuseArgs;
-use super::filesystem::Files;
+use super::device::Device;
 use crate::cli::Usage;
 use crate::cli::interrupt::Interrupt;
 
@@ -74,12 +75,18 @@ pub(crate) fn config(args: &FuseArgs) -> Result<Config> {
 }
 
 impl Mounted {
-    /// Mounts, and starts the threads.
-    pub(crate) fn new(files: Files, directory: &Path, config: &Config) -> Result<Self> {
+    /// Mounts, and starts the threads. In between, `mounted` is given `/dev/fuse`; its error unmounts.
+    pub(crate) fn new(
+        files: Device,
+        directory: &Path,
+        config: &Config,
+        mounted: impl FnOnce(OwnedFd) -> Result<()>,
+    ) -> Result<Self> {
         let directory = directory.canonicalize().with_context(|| format!("find {}", directory.display()))?;
         let session = Session::new(files, &directory, config).with_context(|| {
             format!("mount on {} (it needs /dev/fuse, and root or fusermount3)", directory.display())
         })?;
+        mounted(session.as_fd().try_clone_to_owned().context("the descriptor of /dev/fuse")?)?;
         let (told, news) = sync_channel(2);
         let ended = told.clone();
         let started = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {

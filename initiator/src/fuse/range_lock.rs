@@ -4,7 +4,7 @@
 //! block in between would be lost, so writes that touch a common block wait for each other.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The ranges that are being written.
 #[derive(Debug, Default)]
@@ -14,8 +14,8 @@ pub(crate) struct RangeLock {
 }
 
 /// A range that is being written; dropping it lets others in.
-pub(crate) struct RangeGuard<'a> {
-    lock: &'a RangeLock,
+pub(crate) struct RangeGuard {
+    lock: Arc<RangeLock>,
     nsid: u32,
     range: Range<u64>,
 }
@@ -23,13 +23,23 @@ pub(crate) struct RangeGuard<'a> {
 impl RangeLock {
     /// Waits until no other writer has a byte of `range` of that namespace, and keeps others out. The wait is as long as the
     /// I/O of the others.
-    pub(crate) fn lock(&self, nsid: u32, range: Range<u64>) -> RangeGuard<'_> {
+    pub(crate) fn lock(self: &Arc<Self>, nsid: u32, range: Range<u64>) -> RangeGuard {
         let mut held = self.held();
-        while held.iter().any(|(other, taken)| *other == nsid && overlap(taken, &range)) {
+        while is_taken(&held, nsid, &range) {
             held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
+        self.take(&mut held, nsid, range)
+    }
+
+    /// The same without waiting: `None` when another writer has a byte of it.
+    pub(crate) fn try_lock(self: &Arc<Self>, nsid: u32, range: Range<u64>) -> Option<RangeGuard> {
+        let mut held = self.held();
+        (!is_taken(&held, nsid, &range)).then(|| self.take(&mut held, nsid, range))
+    }
+
+    fn take(self: &Arc<Self>, held: &mut Vec<(u32, Range<u64>)>, nsid: u32, range: Range<u64>) -> RangeGuard {
         held.push((nsid, range.clone()));
-        RangeGuard { lock: self, nsid, range }
+        RangeGuard { lock: Arc::clone(self), nsid, range }
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<(u32, Range<u64>)>> {
@@ -37,7 +47,7 @@ impl RangeLock {
     }
 }
 
-impl Drop for RangeGuard<'_> {
+impl Drop for RangeGuard {
     fn drop(&mut self) {
         let mut held = self.lock.held();
         // Ranges that are held do not overlap, so there is exactly one like this.
@@ -48,6 +58,10 @@ impl Drop for RangeGuard<'_> {
         drop(held);
         self.lock.freed.notify_all();
     }
+}
+
+fn is_taken(held: &[(u32, Range<u64>)], nsid: u32, range: &Range<u64>) -> bool {
+    held.iter().any(|(other, taken)| *other == nsid && overlap(taken, range))
 }
 
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
@@ -81,7 +95,7 @@ mod tests {
 
     #[test]
     fn writers_of_a_common_block_exclude_each_other() {
-        let lock = RangeLock::default();
+        let lock = Arc::new(RangeLock::default());
         // Each writer does what is wrong without the lock: it reads, waits and writes.
         let blocks: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
         std::thread::scope(|scope| {
@@ -107,10 +121,20 @@ mod tests {
 
     #[test]
     fn other_ranges_and_other_namespaces_do_not_wait() {
-        let lock = RangeLock::default();
+        let lock = Arc::new(RangeLock::default());
         let _one = lock.lock(1, 0..512);
         let _next = lock.lock(1, 512..1024);
         let _other = lock.lock(2, 0..512);
+    }
+
+    #[test]
+    fn who_does_not_wait_gets_what_is_free_and_nothing_else() {
+        let lock = Arc::new(RangeLock::default());
+        let held = lock.try_lock(1, 512..1024);
+        assert!(held.is_some() && lock.try_lock(1, 0..513).is_none());
+        assert!(lock.try_lock(1, 0..512).is_some());
+        drop(held);
+        assert!(lock.try_lock(1, 0..513).is_some());
     }
 
     proptest! {

@@ -1,0 +1,362 @@
+//! The directory and its files: what there is, and what may be done with it. Requests come here by either way.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{Errno, FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, SessionACL};
+use nix::fcntl::OFlag;
+use nix::unistd::{getegid, geteuid};
+use ringfab_initiator::blocking::Controller;
+use ringfab_initiator::{IoError, Namespace};
+use ringfab_spec::Status;
+
+use super::range_lock::{RangeGuard, RangeLock, cut, touched};
+
+/// How long the kernel may believe a size.
+pub(super) const TTL: Duration = Duration::from_secs(1);
+/// Preferred size of I/O, as `stat` tells it.
+pub(super) const PREFERRED_BYTES: u32 = 4096;
+
+/// Operations of fallocate(2).
+mod falloc {
+    pub(super) const KEEP_SIZE: i32 = 1;
+    pub(super) const PUNCH_HOLE: i32 = 2;
+    pub(super) const ZERO_RANGE: i32 = 16;
+}
+
+/// Whence of lseek(2) for holes.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+/// The files of one controller's namespaces.
+pub(crate) struct Files {
+    controller: Controller,
+    read_only: bool,
+    acl: SessionACL,
+    writers: Arc<RangeLock>,
+    mounted_at: SystemTime,
+    owner: (u32, u32),
+}
+
+/// Whole blocks that one command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Blocks {
+    pub(super) lba: u64,
+    pub(super) nlb: u32,
+}
+
+/// One name of the directory.
+pub(super) struct Entry {
+    pub(super) ino: INodeNo,
+    /// Where to go on after it.
+    pub(super) next: u64,
+    pub(super) kind: FileType,
+    pub(super) name: String,
+}
+
+/// What the file system as a whole holds.
+pub(super) struct Totals {
+    /// Blocks of [`PREFERRED_BYTES`].
+    pub(super) blocks: u64,
+    pub(super) files: u64,
+}
+
+/// The name of a namespace's file.
+pub(crate) fn file_name(nsid: u32) -> String {
+    format!("ns{nsid}")
+}
+
+/// The namespace of a file's name, as [`file_name`] writes it and in no other way.
+fn nsid_of(name: &OsStr) -> Option<u32> {
+    let digits = name.to_str()?.strip_prefix("ns")?;
+    let nsid = digits.parse().ok()?;
+    (file_name(nsid) == format!("ns{digits}")).then_some(nsid)
+}
+
+/// Files' inodes follow the root's.
+fn inode(nsid: u32) -> INodeNo {
+    INodeNo(u64::from(nsid) + 1)
+}
+
+/// The namespace identifier that belongs to a file's inode.
+pub(super) fn nsid_of_inode(ino: INodeNo) -> Result<u32, Errno> {
+    let nsid = u64::from(ino).checked_sub(1).and_then(|nsid| u32::try_from(nsid).ok());
+    nsid.filter(|nsid| *nsid > 0).ok_or(Errno::EISDIR)
+}
+
+impl Files {
+    pub(crate) fn new(controller: Controller, read_only: bool, acl: SessionACL) -> Self {
+        let owner = (geteuid().as_raw(), getegid().as_raw());
+        Self { controller, read_only, acl, writers: Arc::default(), mounted_at: SystemTime::now(), owner }
+    }
+
+    /// Whether a user may ask for more than reading and writing what is open. The kernel lets nobody else in without
+    /// `allow_other`; that root may enter with the user, and nobody else, is the server's affair.
+    pub(super) fn admits(&self, uid: u32) -> bool {
+        match self.acl {
+            SessionACL::All => true,
+            SessionACL::RootAndOwner => uid == 0 || uid == self.owner.0,
+            SessionACL::Owner => uid == self.owner.0,
+        }
+    }
+
+    /// The namespace of a file.
+    pub(super) fn namespace(&self, ino: INodeNo) -> Result<Namespace, Errno> {
+        self.controller.namespace(nsid_of_inode(ino)?).ok_or(Errno::ENOENT)
+    }
+
+    /// The attributes of what has a name.
+    pub(super) fn look_up(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
+        let nsid = nsid_of(name).filter(|_| parent == INodeNo::ROOT).ok_or(Errno::ENOENT)?;
+        self.attributes(inode(nsid))
+    }
+
+    pub(super) fn is_read_only(&self, namespace: &Namespace) -> bool {
+        self.read_only || namespace.read_only
+    }
+
+    pub(super) fn attributes(&self, ino: INodeNo) -> Result<FileAttr, Errno> {
+        if ino == INodeNo::ROOT {
+            return Ok(self.attribute(ino, FileType::Directory, 0, 0o755));
+        }
+        let namespace = self.namespace(ino)?;
+        let mode = if self.is_read_only(&namespace) { 0o400 } else { 0o600 };
+        Ok(self.attribute(ino, FileType::RegularFile, namespace.bytes(), mode))
+    }
+
+    fn attribute(&self, ino: INodeNo, kind: FileType, size: u64, perm: u16) -> FileAttr {
+        FileAttr {
+            ino,
+            size,
+            blocks: size / 512,
+            atime: self.mounted_at,
+            mtime: self.mounted_at,
+            ctime: self.mounted_at,
+            crtime: self.mounted_at,
+            kind,
+            perm,
+            nlink: if kind == FileType::Directory { 2 } else { 1 },
+            uid: self.owner.0,
+            gid: self.owner.1,
+            rdev: 0,
+            blksize: PREFERRED_BYTES,
+            flags: 0,
+        }
+    }
+
+    /// Times are accepted and forgotten; the size is what it is.
+    pub(super) fn set_attributes(
+        &self,
+        ino: INodeNo,
+        size: Option<u64>,
+        of_owner: bool,
+    ) -> Result<FileAttr, Errno> {
+        let attributes = self.attributes(ino)?;
+        if of_owner || size.is_some_and(|size| size != attributes.size) {
+            return Err(Errno::EPERM);
+        }
+        Ok(attributes)
+    }
+
+    /// Reads up to the end of the namespace.
+    pub(super) fn read_into(
+        &self,
+        ino: INodeNo,
+        offset: u64,
+        size: u32,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let namespace = self.namespace(ino)?;
+        let length = namespace.bytes().saturating_sub(offset).min(u64::from(size)) as usize;
+        scratch.resize(length, 0);
+        if length == 0 {
+            return Ok(());
+        }
+        self.controller.read_at(namespace.nsid, offset, scratch).map_err(errno)
+    }
+
+    /// Writes up to the end of the namespace, and says how much.
+    pub(super) fn write_from(
+        &self,
+        ino: INodeNo,
+        offset: u64,
+        data: &[u8],
+        flags: OpenFlags,
+    ) -> Result<u32, Errno> {
+        let namespace = self.namespace(ino)?;
+        let length = self.writable(&namespace, offset, data.len())?;
+        let blocks = touched(offset, length as u64, u64::from(namespace.block_bytes));
+        let _guard = self.writers.lock(namespace.nsid, blocks);
+        let data = &data[..length];
+        self.controller.write_at(namespace.nsid, offset, data, is_durable(flags)).map_err(errno)?;
+        Ok(length as u32)
+    }
+
+    /// How much of a write the namespace takes.
+    pub(super) fn writable(&self, namespace: &Namespace, offset: u64, length: usize) -> Result<usize, Errno> {
+        if self.is_read_only(namespace) {
+            return Err(Errno::EROFS);
+        }
+        let rest = namespace.bytes().saturating_sub(offset);
+        if rest == 0 && length > 0 {
+            return Err(Errno::ENOSPC);
+        }
+        Ok(length.min(usize::try_from(rest).unwrap_or(usize::MAX)))
+    }
+
+    /// Keeps other writers out of whole blocks, unless one is there already.
+    pub(super) fn try_lock(&self, namespace: &Namespace, blocks: Blocks) -> Option<RangeGuard> {
+        let block = u64::from(namespace.block_bytes);
+        let start = blocks.lba * block;
+        self.writers.try_lock(namespace.nsid, start..start + u64::from(blocks.nlb) * block)
+    }
+
+    /// Makes what was written to a file durable.
+    pub(super) fn flush(&self, ino: INodeNo) -> Result<(), Errno> {
+        self.controller.flush(self.namespace(ino)?.nsid).map_err(errno)
+    }
+
+    pub(super) fn allocate(&self, ino: INodeNo, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
+        let namespace = self.namespace(ino)?;
+        if self.is_read_only(&namespace) {
+            return Err(Errno::EROFS);
+        }
+        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+        let deallocate = match mode & !falloc::KEEP_SIZE {
+            // All of a namespace is there from the start.
+            0 if end <= namespace.bytes() => return Ok(()),
+            0 => return Err(Errno::ENOSPC),
+            falloc::PUNCH_HOLE if mode & falloc::KEEP_SIZE != 0 => true,
+            falloc::ZERO_RANGE if end <= namespace.bytes() || mode & falloc::KEEP_SIZE != 0 => false,
+            falloc::ZERO_RANGE => return Err(Errno::ENOSPC),
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        let end = end.min(namespace.bytes());
+        if offset >= end {
+            return Ok(());
+        }
+        self.zero(&namespace, offset, end - offset, deallocate)
+    }
+
+    /// Makes a range read as zeroes: whole blocks by Write Zeroes, what is left of others by writing.
+    fn zero(&self, namespace: &Namespace, offset: u64, length: u64, deallocate: bool) -> Result<(), Errno> {
+        if namespace.write_zeroes_blocks_max == 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
+        let _guard = self.writers.lock(nsid, touched(offset, length, block));
+        let [head, body, tail] = cut(offset, length, block);
+        if !body.is_empty() {
+            let result = self.controller.write_zeroes(nsid, body.start, body.end - body.start, deallocate);
+            result.map_err(errno)?;
+        }
+        for part in [head, tail].into_iter().filter(|part| !part.is_empty()) {
+            let zeroes = vec![0; (part.end - part.start) as usize];
+            self.controller.write_at(nsid, part.start, &zeroes, false).map_err(errno)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn open_file(&self, ino: INodeNo, flags: OpenFlags) -> Result<FopenFlags, Errno> {
+        let namespace = self.namespace(ino)?;
+        if self.is_read_only(&namespace) && flags.acc_mode() != OpenAccMode::O_RDONLY {
+            return Err(Errno::EROFS);
+        }
+        // Writes of different blocks need not wait for each other; those of the same do so here.
+        Ok(FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH)
+    }
+
+    /// All of a namespace counts as data.
+    pub(super) fn seek(&self, ino: INodeNo, offset: i64, whence: i32) -> Result<i64, Errno> {
+        seek(self.namespace(ino)?.bytes(), offset, whence)
+    }
+
+    /// The names of the directory from a place on, which is zero or that of an [`Entry`].
+    pub(super) fn entries(&self, ino: INodeNo, from: u64) -> Result<impl Iterator<Item = Entry>, Errno> {
+        if ino != INodeNo::ROOT {
+            return Err(Errno::ENOTDIR);
+        }
+        let special = [".", ".."].map(|name| (INodeNo::ROOT, FileType::Directory, name.to_owned()));
+        let files = self
+            .controller
+            .namespaces()
+            .into_iter()
+            .map(|namespace| (inode(namespace.nsid), FileType::RegularFile, file_name(namespace.nsid)));
+        let entries = special.into_iter().chain(files).zip(1..);
+        let entries = entries.map(|((ino, kind, name), next)| Entry { ino, next, kind, name });
+        Ok(entries.skip(usize::try_from(from).unwrap_or(usize::MAX)))
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        let namespaces = self.controller.namespaces();
+        let bytes: u64 = namespaces.iter().map(Namespace::bytes).sum();
+        Totals { blocks: bytes / u64::from(PREFERRED_BYTES), files: namespaces.len() as u64 }
+    }
+}
+
+impl Blocks {
+    /// A range of bytes of a namespace, if it is whole blocks within it and no more than one command takes.
+    pub(super) fn of(namespace: &Namespace, offset: u64, length: usize) -> Option<Self> {
+        let block = u64::from(namespace.block_bytes);
+        let whole = offset.is_multiple_of(block) && (length as u64).is_multiple_of(block) && length > 0;
+        let nlb = u32::try_from(length as u64 / block).ok()?;
+        let (lba, end) = (offset / block, (offset / block).checked_add(u64::from(nlb))?);
+        (whole && nlb <= namespace.transfer_blocks_max && end <= namespace.blocks)
+            .then_some(Self { lba, nlb })
+    }
+}
+
+/// Whether a write by such an open file is durable when it has ended.
+pub(super) fn is_durable(flags: OpenFlags) -> bool {
+    flags.0 & (OFlag::O_DSYNC | OFlag::O_SYNC).bits() != 0
+}
+
+fn seek(bytes: u64, offset: i64, whence: i32) -> Result<i64, Errno> {
+    let position = u64::try_from(offset).ok().filter(|offset| *offset < bytes).ok_or(Errno::ENXIO)?;
+    match whence {
+        SEEK_DATA => Ok(position as i64),
+        SEEK_HOLE => Ok(bytes as i64),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// What a program is told when a command fails.
+pub(super) fn errno(error: IoError) -> Errno {
+    let status = match error {
+        IoError::Status(status) => status.code(),
+        IoError::TimedOut => return Errno::ETIMEDOUT,
+        IoError::NoPath | IoError::Cancelled => return Errno::EIO,
+        IoError::Refused(_) => return Errno::EINVAL,
+    };
+    match status {
+        Status::LBA_OUT_OF_RANGE | Status::INVALID_FIELD => Errno::EINVAL,
+        Status::CAPACITY_EXCEEDED => Errno::ENOSPC,
+        Status::NAMESPACE_WRITE_PROTECTED => Errno::EROFS,
+        Status::INVALID_OPCODE => Errno::EOPNOTSUPP,
+        _ => Errno::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_for_a_namespace_only_as_it_is_written() {
+        assert_eq!(nsid_of(OsStr::new("ns1")), Some(1));
+        assert_eq!(nsid_of(OsStr::new("ns4294967294")), Some(4_294_967_294));
+        for name in ["ns", "ns01", "ns+1", "ns4294967296", "NS1", "1", "ns1 "] {
+            assert_eq!(nsid_of(OsStr::new(name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn all_of_a_file_is_data_and_its_only_hole_is_its_end() {
+        assert_eq!(seek(4096, 100, SEEK_DATA).ok(), Some(100));
+        assert_eq!(seek(4096, 100, SEEK_HOLE).ok(), Some(4096));
+        for (offset, whence) in [(4096, SEEK_DATA), (-1, SEEK_HOLE), (0, 0)] {
+            assert!(seek(4096, offset, whence).is_err());
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The server: what each entry is at.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use fuser::{Errno, INodeNo, OpenFlags};
+use nix::libc;
+use ringfab_fuse::abi::{FallocateIn, ReadIn, WriteIn, WriteOut, opcode};
+use ringfab_fuse::{Channel, EntryId, Event, Request};
+use ringfab_initiator::blocking::{Guest, TAG_FIRST, Turn};
+use ringfab_initiator::{
+    ControllerId, Host, IoDone, IoError, IoOperation, IoRequest, Namespace, SubmitError,
+};
+use ringfab_memory::Lease;
+use ringfab_reactor::{Completion, MailboxReceiver, Token, mailbox};
+use zerocopy::IntoBytes;
+
+use super::answer::answer;
+use super::helpers::Helpers;
+use super::{Handle, Note, PAYLOAD_BYTES, Size};
+use crate::fuse::files::{Blocks, Files, errno, is_durable};
+use crate::fuse::range_lock::RangeGuard;
+
+/// The reactor's watch over the channel.
+const WATCH: Token = Token::new(Host::OWNER_FOREIGN_FIRST, 0, 0, 0);
+
+/// Serves a channel.
+pub(super) struct Server {
+    files: Arc<Files>,
+    channel: Channel,
+    /// What each entry is at, by its number.
+    tasks: Vec<Task>,
+    /// Commands that the host had no place for.
+    backlog: VecDeque<IoRequest>,
+    notes: MailboxReceiver<Note>,
+    helpers: Helpers,
+    state: State,
+    /// Whether the reactor watches the channel.
+    watched: bool,
+    /// Whether it was told that the kernel refused an entry.
+    refused: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing is registered.
+    New,
+    Serving,
+    Dismissed,
+}
+
+/// What an entry is at.
+#[derive(Default)]
+enum Task {
+    /// It waits for a request.
+    #[default]
+    None,
+    /// A Read of so many bytes; not into the payload when something else still had a handle of it.
+    Read { length: u32, payload: Option<Lease> },
+    /// A Write of so many bytes.
+    Write { length: u32, guard: RangeGuard },
+    /// A Flush.
+    Flush(Lease),
+    /// A helper's affair.
+    Helped(Lease),
+}
+
+/// What commands go to.
+struct Engine<'a> {
+    host: &'a mut Host,
+    controller: ControllerId,
+}
+
+impl Server {
+    pub(super) fn new(
+        host: &mut Host,
+        files: Arc<Files>,
+        size: Size,
+        helpers_max: usize,
+    ) -> io::Result<(Self, Handle)> {
+        let take = || host.pool().take(PAYLOAD_BYTES).map(|buffer| buffer.share());
+        let payloads = (0..size.entries()).map(|_| take()).collect::<Option<Vec<Lease>>>();
+        let payloads = payloads.ok_or_else(|| io::Error::other("too few buffers for the channel"))?;
+        let channel = Channel::new(size.queues, payloads)?;
+        let (sender, notes) = mailbox(host.reactor().waker());
+        let server = Self {
+            helpers: Helpers::new(files.clone(), helpers_max, sender.clone()),
+            files,
+            channel,
+            tasks: (0..size.entries()).map(|_| Task::None).collect(),
+            backlog: VecDeque::new(),
+            notes,
+            state: State::New,
+            watched: false,
+            refused: false,
+        };
+        Ok((server, Handle(sender)))
+    }
+
+    fn take_notes(&mut self) -> io::Result<()> {
+        while let Some(note) = self.notes.try_receive() {
+            match note {
+                Note::Serve(device) => {
+                    self.state = State::Serving;
+                    self.channel.register(device)?;
+                }
+                Note::Dismiss => self.state = State::Dismissed,
+                Note::Helped(entry, answer) => match mem::take(&mut self.tasks[entry.index()]) {
+                    Task::Helped(payload) => self.finish(entry, payload, answer),
+                    _ => unreachable!("an entry has one request at a time"),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: Event, engine: &mut Engine<'_>) {
+        match event {
+            Event::Request(request) => self.on_request(&request, engine),
+            Event::Ended { error, .. } => {
+                let unmounted = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV];
+                let unmounted = error.raw_os_error().is_some_and(|code| unmounted.contains(&code));
+                if !unmounted && !mem::replace(&mut self.refused, true) {
+                    tracing::warn!(%error, "the kernel refuses the io_uring channel; requests go by /dev/fuse");
+                }
+            }
+        }
+    }
+
+    fn on_request(&mut self, request: &Request, engine: &mut Engine<'_>) {
+        let entry = request.entry;
+        let payload = self.channel.lend(entry);
+        let ino = INodeNo(request.header.nodeid);
+        match request.header.opcode {
+            opcode::READ => self.read(entry, ino, request.argument(), payload, engine),
+            opcode::WRITE => {
+                let what = WriteIn { size: request.payload_bytes, ..request.argument() };
+                self.write(entry, ino, what, payload, engine);
+            }
+            opcode::FSYNC => match self.files.namespace(ino) {
+                Ok(namespace) => {
+                    self.tasks[entry.index()] = Task::Flush(payload);
+                    self.submit(entry, namespace.nsid, IoOperation::Flush, engine);
+                }
+                Err(error) => self.fail(entry, payload, error),
+            },
+            opcode::FALLOCATE => {
+                let what: FallocateIn = request.argument();
+                self.help(entry, payload, move |files| {
+                    files.allocate(ino, what.offset, what.length, what.mode as i32).map(|()| Vec::new())
+                });
+            }
+            _ => {
+                let answer = answer(&self.files, request, &payload);
+                self.finish(entry, payload, answer);
+            }
+        }
+    }
+
+    fn read(&mut self, entry: EntryId, ino: INodeNo, what: ReadIn, payload: Lease, engine: &mut Engine<'_>) {
+        let namespace = match self.files.namespace(ino) {
+            Ok(namespace) => namespace,
+            Err(error) => return self.fail(entry, payload, error),
+        };
+        let rest = namespace.bytes().saturating_sub(what.offset);
+        let length = rest.min(u64::from(what.size)).min(payload.len() as u64) as usize;
+        if length == 0 {
+            return self.channel.answer(entry, payload, 0, 0);
+        }
+        let help = |server: &mut Self, payload| {
+            server.help(entry, payload, move |files| {
+                let mut bytes = Vec::new();
+                files.read_into(ino, what.offset, length as u32, &mut bytes).map(|()| bytes)
+            });
+        };
+        let Some(Blocks { lba, nlb }) = Blocks::of(&namespace, what.offset, length) else {
+            return help(self, payload);
+        };
+        let (buffer, payload) = match payload.into_unique() {
+            Ok(buffer) => (buffer, None),
+            // The send of a write's data may not have been reported yet, though the target has them.
+            Err(payload) => match engine.host.pool().take(length) {
+                Some(buffer) => (buffer, Some(payload)),
+                None => return help(self, payload),
+            },
+        };
+        self.tasks[entry.index()] = Task::Read { length: length as u32, payload };
+        self.submit(entry, namespace.nsid, IoOperation::Read { lba, nlb, buffer }, engine);
+    }
+
+    fn write(
+        &mut self,
+        entry: EntryId,
+        ino: INodeNo,
+        what: WriteIn,
+        payload: Lease,
+        engine: &mut Engine<'_>,
+    ) {
+        let flags = OpenFlags(what.flags as i32);
+        let asked = (what.size as usize).min(payload.len());
+        let found = self.files.namespace(ino).and_then(|namespace| {
+            let length = self.files.writable(&namespace, what.offset, asked)?;
+            Ok((namespace, length))
+        });
+        let (namespace, length) = match found {
+            Ok(found) => found,
+            Err(error) => return self.fail(entry, payload, error),
+        };
+        if length == 0 {
+            return self.give(entry, payload, written(0).as_bytes());
+        }
+        let Some((Blocks { lba, nlb }, guard)) = self.alone(&namespace, what.offset, length) else {
+            let mut data = vec![0; length];
+            payload.read_at(0, &mut data);
+            return self.help(entry, payload, move |files| {
+                let length = files.write_from(ino, what.offset, &data, flags)?;
+                Ok(written(length).as_bytes().to_vec())
+            });
+        };
+        self.tasks[entry.index()] = Task::Write { length: length as u32, guard };
+        let operation = IoOperation::Write { lba, nlb, source: payload, offset: 0, fua: is_durable(flags) };
+        self.submit(entry, namespace.nsid, operation, engine);
+    }
+
+    /// The blocks of a write that one command can do now: no other writer has any of them.
+    fn alone(&self, namespace: &Namespace, offset: u64, length: usize) -> Option<(Blocks, RangeGuard)> {
+        let blocks = Blocks::of(namespace, offset, length)?;
+        Some((blocks, self.files.try_lock(namespace, blocks)?))
+    }
+
+    /// Starts the command of an entry.
+    fn submit(&mut self, entry: EntryId, nsid: u32, operation: IoOperation, engine: &mut Engine<'_>) {
+        let request = IoRequest { nsid, tag: TAG_FIRST + entry.index() as u64, operation };
+        if let Some(request) = self.try_submit(request, engine) {
+            self.backlog.push_back(request);
+        }
+    }
+
+    /// The same; gives the command back when the host has no place for it now.
+    fn try_submit(&mut self, request: IoRequest, engine: &mut Engine<'_>) -> Option<IoRequest> {
+        let refused = engine.host.submit(engine.controller, request).err()?;
+        if refused.reason == SubmitError::Full {
+            return Some(refused.request);
+        }
+        let IoRequest { tag, operation, .. } = refused.request;
+        let payload = match operation {
+            IoOperation::Read { buffer, .. } => Some(buffer.share()),
+            IoOperation::Write { source, .. } => Some(source),
+            _ => None,
+        };
+        self.conclude(tag, Err(refused.reason.into()), payload);
+        None
+    }
+
+    /// Answers the request of a command that has ended. `memory` is what the command had.
+    fn conclude(&mut self, tag: u64, result: Result<(), IoError>, memory: Option<Lease>) {
+        let entry = self.channel.entry((tag - TAG_FIRST) as usize);
+        let result = result.map_err(errno);
+        match (mem::take(&mut self.tasks[entry.index()]), memory) {
+            (Task::Read { length, payload: None }, Some(payload)) => match result {
+                Ok(()) => self.channel.answer(entry, payload, 0, length),
+                Err(error) => self.fail(entry, payload, error),
+            },
+            (Task::Read { length, payload: Some(payload) }, Some(read)) => {
+                let bytes = result.map(|()| read.with_bytes(0..length as usize, <[u8]>::to_vec));
+                self.finish(entry, payload, bytes);
+            }
+            (Task::Write { length, guard }, Some(payload)) => {
+                drop(guard);
+                match result {
+                    Ok(()) => self.give(entry, payload, written(length).as_bytes()),
+                    Err(error) => self.fail(entry, payload, error),
+                }
+            }
+            (Task::Flush(payload), _) => self.finish(entry, payload, result.map(|()| Vec::new())),
+            _ => unreachable!("a command ends once, and gives back what it had"),
+        }
+    }
+
+    /// Has a helper do what takes several commands.
+    fn help(
+        &mut self,
+        entry: EntryId,
+        payload: Lease,
+        work: impl FnOnce(&Files) -> Result<Vec<u8>, Errno> + Send + 'static,
+    ) {
+        match self.helpers.start(entry, Box::new(work)) {
+            Ok(()) => self.tasks[entry.index()] = Task::Helped(payload),
+            Err(error) => {
+                tracing::warn!(%error, "no thread for a request");
+                self.fail(entry, payload, Errno::EAGAIN);
+            }
+        }
+    }
+
+    /// Answers with some bytes or an error.
+    fn finish(&mut self, entry: EntryId, payload: Lease, answer: Result<Vec<u8>, Errno>) {
+        match answer {
+            Ok(bytes) => self.give(entry, payload, &bytes),
+            Err(error) => self.fail(entry, payload, error),
+        }
+    }
+
+    fn give(&mut self, entry: EntryId, payload: Lease, bytes: &[u8]) {
+        payload.write_at(0, bytes);
+        self.channel.answer(entry, payload, 0, bytes.len() as u32);
+    }
+
+    fn fail(&mut self, entry: EntryId, payload: Lease, error: Errno) {
+        self.channel.answer(entry, payload, error.code(), 0);
+    }
+}
+
+impl Guest for Server {
+    fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
+        self.take_notes()?;
+        let engine = &mut Engine { host, controller };
+        while let Some(request) = self.backlog.pop_front() {
+            if let Some(request) = self.try_submit(request, engine) {
+                self.backlog.push_front(request);
+                break;
+            }
+        }
+        let mut busy = false;
+        while let Some(event) = self.channel.next_event() {
+            busy = true;
+            self.on_event(event, engine);
+        }
+        busy |= self.channel.has_unsubmitted();
+        self.channel.submit()?;
+        let descriptor = self.channel.descriptor();
+        if self.state == State::Dismissed || self.state == State::Serving && self.channel.is_over() {
+            if self.watched {
+                engine.host.reactor().stop_polling(descriptor);
+            }
+            return Ok(Turn::Over);
+        }
+        if busy {
+            return Ok(Turn::Busy);
+        }
+        if self.state == State::Serving && !self.watched {
+            engine.host.reactor().poll_readable(descriptor, WATCH);
+            self.watched = true;
+        }
+        Ok(Turn::Idle)
+    }
+
+    fn on_io_done(&mut self, done: IoDone, _host: &mut Host, _controller: ControllerId) {
+        let memory = done.buffer.map(|buffer| buffer.share()).or(done.source);
+        self.conclude(done.tag, done.result, memory);
+    }
+
+    fn on_completion(&mut self, completion: Completion) {
+        if completion.token == WATCH {
+            self.watched = false;
+        }
+    }
+}
+
+/// The answer to a write of so many bytes.
+fn written(length: u32) -> WriteOut {
+    WriteOut { size: length, padding: 0 }
+}
