@@ -71,7 +71,11 @@ pub(crate) fn bars() -> Vec<Bar> {
 }
 
 fn shims() -> impl Iterator<Item = Bar> {
-    let pairs = [("NBD", Server::Nbd, Server::Nbdkit, 1.0), ("FUSE", Server::Fuse, Server::Bindfs, 0.8)];
+    let pairs = [
+        ("NBD", Server::Nbd, Server::Nbdkit, 1.0),
+        ("FUSE", Server::Fuse, Server::Bindfs, 0.8),
+        ("FUSE over io_uring", Server::FuseUring, Server::Bindfs, 0.8),
+    ];
     pairs.into_iter().flat_map(|(name, ours, other, limit)| {
         [("read", Rw::RandRead), ("write", Rw::RandWrite)].map(|(what, rw)| {
             let case = |server| (Case::Shim(Shim { server, rw }), Metric::Iops);

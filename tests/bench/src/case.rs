@@ -111,8 +111,10 @@ pub(crate) enum Server {
     Nbdkit,
     /// qemu-nbd, with a file on tmpfs.
     QemuNbd,
-    /// `ringfab fuse`.
+    /// `ringfab fuse`, asked by way of `/dev/fuse`.
     Fuse,
+    /// `ringfab fuse`, asked over io_uring.
+    FuseUring,
     /// bindfs, which passes everything on to a file on tmpfs.
     Bindfs,
 }
@@ -298,6 +300,7 @@ impl fmt::Display for Shim {
             Server::Nbdkit => "nbd nbdkit",
             Server::QemuNbd => "nbd qemu-nbd",
             Server::Fuse => "fuse ringfab",
+            Server::FuseUring => "fuse ringfab io_uring",
             Server::Bindfs => "fuse bindfs",
         };
         write!(f, "shim {server} {} 4k depth 32", self.rw.name())

@@ -56,7 +56,11 @@ fn in_order(run: &Run) -> Chart {
 }
 
 fn shims(run: &Run) -> Chart {
-    let servers = [("NBD", Server::Nbdkit, Server::Nbd), ("FUSE", Server::Bindfs, Server::Fuse)];
+    let servers = [
+        ("NBD", Server::Nbdkit, Server::Nbd),
+        ("FUSE", Server::Bindfs, Server::Fuse),
+        ("FUSE, io_uring", Server::Bindfs, Server::FuseUring),
+    ];
     let groups = servers.into_iter().flat_map(|(name, other, ours)| {
         [Rw::RandRead, Rw::RandWrite].map(|rw| {
             let bar = |server| spread(run, Case::Shim(Shim { server, rw }), Metric::Iops);

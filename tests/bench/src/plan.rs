@@ -81,7 +81,8 @@ const SHAPES: &[Shape] = &[
 ];
 
 /// Ours before what it is held against.
-const SERVERS: &[Server] = &[Server::Nbd, Server::Nbdkit, Server::QemuNbd, Server::Fuse, Server::Bindfs];
+const SERVERS: &[Server] =
+    &[Server::Nbd, Server::Nbdkit, Server::QemuNbd, Server::Fuse, Server::FuseUring, Server::Bindfs];
 /// Connections of the idle cases.
 const IDLE: &[usize] = &[1, 100, 1000];
 /// Rounds that have the cases without work: they take long and vary little.

@@ -57,7 +57,12 @@ impl Running {
     fn start(setup: &Setup, target: &Target, server: Server) -> Result<Self> {
         let folder = tempfile::tempdir_in(MEMORY_FOLDER).context("a folder in memory")?;
         match server {
-            Server::Fuse | Server::Bindfs => Self::start_fuse(setup, target, server, folder),
+            Server::Fuse => Self::start_fuse(setup, target, Some("never"), folder),
+            Server::FuseUring => {
+                let _switch = UringSwitch::on()?;
+                Self::start_fuse(setup, target, Some("always"), folder)
+            }
+            Server::Bindfs => Self::start_fuse(setup, target, None, folder),
             Server::Nbd | Server::Nbdkit | Server::QemuNbd => Self::start_nbd(setup, target, server, folder),
         }
     }
@@ -93,13 +98,14 @@ impl Running {
         })
     }
 
-    fn start_fuse(setup: &Setup, target: &Target, server: Server, folder: TempDir) -> Result<Self> {
+    /// Ours, with or without io_uring, or else the other one.
+    fn start_fuse(setup: &Setup, target: &Target, ours: Option<&str>, folder: TempDir) -> Result<Self> {
         let (source, mount) = (folder.path().join("source"), folder.path().join("mount"));
         fs::create_dir(&source)?;
         fs::create_dir(&mount)?;
-        let command = if server == Server::Fuse {
+        let command = if let Some(io_uring) = ours {
             let mut command = setup.program("ringfab");
-            command.args(["fuse", &url(setup, target)]).arg(&mount);
+            command.args(["fuse", &url(setup, target), "--io-uring", io_uring]).arg(&mount);
             command
         } else {
             file_in(&source)?;
@@ -126,6 +132,32 @@ impl Drop for Running {
         if let Some(mount) = &self.mount {
             let mut command = Command::new("fusermount3");
             let _gone = command.arg("-u").arg(mount).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+/// The kernel's switch for FUSE over io_uring, on while something is mounted. What is mounted does not need it any more.
+struct UringSwitch {
+    was_off: bool,
+}
+
+impl UringSwitch {
+    const PATH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+    fn on() -> Result<Self> {
+        let value = fs::read_to_string(Self::PATH).context("the kernel has no FUSE over io_uring")?;
+        let was_off = value.trim() == "N";
+        if was_off {
+            fs::write(Self::PATH, "Y").context("FUSE over io_uring is switched off, and so it stays")?;
+        }
+        Ok(Self { was_off })
+    }
+}
+
+impl Drop for UringSwitch {
+    fn drop(&mut self) {
+        if self.was_off {
+            let _same_as_before = fs::write(Self::PATH, "N");
         }
     }
 }
