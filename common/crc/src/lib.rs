@@ -4,14 +4,19 @@
 //! [`finish`]. The four bytes on the wire are the finished value in little-endian order, which is what iSCSI does and
 //! what Linux siw and Wireshark expect.
 //!
-//! A library does the work where it has code for the widest instructions that there are. For processors that multiply
-//! polynomials by 256 bits but have no AVX-512 it has none; the module `wide` is for these. It also does what is short, which the
-//! library takes as long to begin as it then takes.
+//! On processors that multiply polynomials by 256 or 512 bits, our own code does the work: `wide` or `widest`, which keep both
+//! kinds of instructions busy that can. It also does what is short. On all others a library does it.
 
 #![allow(unsafe_code, reason = "calls of code for instructions that not every processor has")]
 
 #[cfg(target_arch = "x86_64")]
+mod polynomial;
+#[cfg(target_arch = "x86_64")]
+mod short;
+#[cfg(target_arch = "x86_64")]
 mod wide;
+#[cfg(target_arch = "x86_64")]
+mod widest;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -44,13 +49,23 @@ pub fn of(bytes: &[u8]) -> [u8; 4] {
 /// The register by our own code, where that is better than the library's.
 #[cfg(target_arch = "x86_64")]
 fn preferred(state: u32, bytes: &[u8]) -> Option<u32> {
-    if bytes.len() <= wide::SHORT_MAX && *wide::SHORT_POSSIBLE {
+    if bytes.len() <= short::LENGTH_MAX && *short::POSSIBLE {
         // SAFETY: the processor has the instruction for which that function is compiled.
-        return Some(unsafe { wide::short(state, bytes) });
+        return Some(unsafe { short::short(state, bytes) });
     }
-    // SAFETY: `PREFERRED` is set only on processors with all the instructions for which that function is compiled.
-    (*wide::PREFERRED).then(|| unsafe { wide::update(state, bytes) })
+    match *WIDEST {
+        // SAFETY: the processor has all the instructions for which that function is compiled.
+        Some(512) => Some(unsafe { widest::update(state, bytes) }),
+        // SAFETY: as above.
+        Some(_) => Some(unsafe { wide::update(state, bytes) }),
+        None => None,
+    }
 }
+
+/// By how many bits the processor multiplies at most, if they are 256 or 512.
+#[cfg(target_arch = "x86_64")]
+static WIDEST: std::sync::LazyLock<Option<u16>> =
+    std::sync::LazyLock::new(|| if widest::possible() { Some(512) } else { wide::possible().then_some(256) });
 
 #[cfg(not(target_arch = "x86_64"))]
 fn preferred(_: u32, _: &[u8]) -> Option<u32> {
@@ -114,10 +129,16 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn our_own_code_gives_it_too_on_every_processor_that_can_run_it() {
-        for piece in pieces(&bytes(20_000)).filter(|_| wide::possible()) {
-            // SAFETY: it was asked just now whether it is possible.
-            let found = unsafe { wide::update(7, piece) };
-            assert_eq!(found, by_definition(7, piece), "{} bytes", piece.len());
+        for piece in pieces(&bytes(20_000)) {
+            let expected = by_definition(7, piece);
+            if wide::possible() {
+                // SAFETY: it was asked just now whether it is possible.
+                assert_eq!(unsafe { wide::update(7, piece) }, expected, "{} bytes", piece.len());
+            }
+            if widest::possible() {
+                // SAFETY: as above.
+                assert_eq!(unsafe { widest::update(7, piece) }, expected, "{} bytes", piece.len());
+            }
         }
     }
 }
