@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfab_block::{Backing, Disk, Finished, Operation, Started, Tag, Zeroes};
+use ringfab_block::{Backing, Disk, Finished, Operation, Shared, Started, Tag};
 use ringfab_memory::{Buffer, ClassLayout, Pool};
 use ringfab_reactor::{Reactor, ReactorConfig, Time, Wait, pin_current_thread};
 
@@ -82,9 +82,9 @@ impl Load {
         let config = ReactorConfig { entries: 512, spin: SPIN, descriptors_max: 64 };
         let mut reactor = Reactor::new(&config).expect("a ring");
         assert!(reactor.register_pool(&pool), "the ring takes the buffers");
-        let zeroes = Zeroes::new(&pool).expect("zeroes");
+        let shared = Shared::new(&pool).expect("zeroes");
         let backing = Backing::File { path: plan.path.clone(), direct: true, read_only: plan.is_read };
-        let disk = Disk::open(&backing, &mut reactor, &zeroes, OWNER).expect("the file");
+        let disk = Disk::open(&backing, &mut reactor, &shared, OWNER).expect("the file");
         let buffers = (0..count).map(|_| pool.take(bytes).expect("a buffer")).collect();
         let started = vec![Time::ZERO; count];
         (Self { plan, reactor, disk, random: 1, started, latencies_ns: Vec::with_capacity(1 << 22) }, buffers)
@@ -94,7 +94,7 @@ impl Load {
         let length = self.plan.block_bytes;
         let offset = self.place() * u64::from(length);
         let operation = if self.plan.is_read {
-            Operation::Read { offset, buffer }
+            Operation::Read { offset, buffer, lend: false }
         } else {
             Operation::Write { offset, source: buffer.share(), at: 0, length, durable: false }
         };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfab_memory::{Buffer, Lease, SharedMemory};
+use ringfab_memory::{Buffer, Lease, Loans, Pool, SharedMemory};
 use ringfab_reactor::{Completion, Reactor, Token};
 
 use crate::faults::{FaultInjector, Faults};
@@ -90,6 +90,8 @@ pub enum Operation {
         offset: u64,
         /// Where the bytes go; given back.
         buffer: Buffer,
+        /// Whether it may become a lease of bytes that a disk in memory [lends](Loans). Other disks fill it.
+        lend: bool,
     },
     /// Write `length` bytes of `source` at `at` to `offset` of the disk.
     Write {
@@ -135,7 +137,7 @@ impl Operation {
     /// The range of the disk that it concerns: offset and length in bytes. A flush has none.
     pub fn range(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Read { offset, buffer } => Some((*offset, buffer.len() as u64)),
+            Self::Read { offset, buffer, .. } => Some((*offset, buffer.len() as u64)),
             Self::Write { offset, length, .. } => Some((*offset, u64::from(*length))),
             Self::WriteZeroes { offset, length, .. } | Self::Discard { offset, length } => {
                 Some((*offset, *length))
@@ -162,9 +164,9 @@ pub struct Finished {
     pub tag: Tag,
     /// How it went.
     pub result: Result<(), BlockError>,
-    /// The buffer of a read, also when it failed.
+    /// The buffer of a read, also when it failed, unless bytes were lent to it.
     pub buffer: Option<Buffer>,
-    /// The source of a write.
+    /// The source of a write, or what was lent to a read.
     pub source: Option<Lease>,
 }
 
@@ -175,6 +177,26 @@ pub enum Started {
     Pending,
     /// It is done already.
     Finished(Finished),
+}
+
+/// What all disks of a core share.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// What a null disk shows and what zeroing writes where it must.
+    pub(crate) zeroes: Zeroes,
+    pub(crate) loans: Loans,
+}
+
+impl Shared {
+    /// With zeroes from a pool: its largest buffer, but no more than 128 KiB. `None` when none is left.
+    pub fn new(pool: &Pool) -> Option<Self> {
+        Some(Self { zeroes: Zeroes::new(pool)?, loans: Loans::default() })
+    }
+
+    /// What disks in memory have lent. It is to be settled before the core waits for anything.
+    pub fn loans(&self) -> &Loans {
+        &self.loans
+    }
 }
 
 /// One core's handle of a disk.
@@ -194,24 +216,23 @@ enum Kind {
 impl Disk {
     /// Opens `backing` on the core of `reactor`. The tokens of its reactor operations are `owner` and the three
     /// parts of the caller's [`Tag`], so that the caller finds the disk of a completion through its own request.
-    /// `zeroes`, which all disks of a core share, are what a null disk shows and what zeroing writes where it must.
     ///
     /// # Errors
     /// [`OpenError`] says which file and why.
     pub fn open(
         backing: &Backing,
         reactor: &mut Reactor,
-        zeroes: &Zeroes,
+        shared: &Shared,
         owner: u8,
     ) -> Result<Self, OpenError> {
         let kind = match backing {
             Backing::File { path, direct, read_only } => {
-                Kind::File(FileDisk::open(path, *direct, *read_only, reactor, zeroes, owner)?)
+                Kind::File(FileDisk::open(path, *direct, *read_only, reactor, &shared.zeroes, owner)?)
             }
-            Backing::Memory(memory) => Kind::Memory(MemoryDisk::new(Arc::clone(memory))),
-            Backing::Null { bytes } => Kind::Null(NullDisk::new(*bytes, zeroes)),
+            Backing::Memory(memory) => Kind::Memory(MemoryDisk::new(Arc::clone(memory), &shared.loans)),
+            Backing::Null { bytes } => Kind::Null(NullDisk::new(*bytes, &shared.zeroes)),
             Backing::Faulty { inner, faults } => {
-                let disk = Self::open(inner, reactor, zeroes, owner)?;
+                let disk = Self::open(inner, reactor, shared, owner)?;
                 return Ok(Self { kind: disk.kind, faults: Some(FaultInjector::new(*faults)) });
             }
         };
@@ -264,7 +285,10 @@ impl Disk {
         }
         match &mut self.kind {
             Kind::File(disk) => disk.start(reactor, operation, tag),
-            Kind::Memory(disk) => Started::Finished(disk.run(operation, tag)),
+            Kind::Memory(disk) => Started::Finished(match operation {
+                Operation::Read { offset, buffer, lend: true } => disk.lend(offset, buffer, tag),
+                operation => disk.run(operation, tag),
+            }),
             Kind::Null(_) => Started::Finished(NullDisk::run(operation, tag)),
         }
     }

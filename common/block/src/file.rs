@@ -81,7 +81,7 @@ impl FileDisk {
     pub(crate) fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
         let token = tag.token(self.owner);
         match operation {
-            Operation::Read { offset, buffer } => {
+            Operation::Read { offset, buffer, .. } => {
                 let length = buffer.len();
                 reactor.read_file(self.file, offset, buffer, 0, length, token);
             }

@@ -11,7 +11,6 @@ mod file;
 mod memory;
 mod null;
 
-pub use disk::{Backing, Disk, DiskProperties, Finished, Memory, Operation, Started, Tag};
+pub use disk::{Backing, Disk, DiskProperties, Finished, Memory, Operation, Shared, Started, Tag};
 pub use error::{BlockError, OpenError};
 pub use faults::Faults;
-pub use null::Zeroes;

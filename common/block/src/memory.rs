@@ -1,19 +1,22 @@
 //! A disk in this process's memory.
 
-use std::sync::Arc;
+use std::rc::Rc;
+
+use ringfab_memory::{Buffer, CoreMemory, Loans};
 
 use crate::disk::{DiskProperties, Finished, Memory, Operation, Tag};
 
-/// One core's handle of shared memory. Its operations are copies, done at once; ranges were checked before.
+/// One core's handle of shared memory. Its operations are copies or loans, done at once; ranges were checked before.
 #[derive(Debug)]
 pub(crate) struct MemoryDisk {
-    memory: Memory,
+    memory: Rc<CoreMemory>,
+    loans: Loans,
     copied_bytes: u64,
 }
 
 impl MemoryDisk {
-    pub(crate) fn new(memory: Memory) -> Self {
-        Self { memory, copied_bytes: 0 }
+    pub(crate) fn new(memory: Memory, loans: &Loans) -> Self {
+        Self { memory: CoreMemory::new(memory), loans: loans.clone(), copied_bytes: 0 }
     }
 
     pub(crate) fn properties(&self) -> DiskProperties {
@@ -43,22 +46,31 @@ impl MemoryDisk {
     }
 
     pub(crate) fn run(&mut self, mut operation: Operation, tag: Tag) -> Finished {
-        let memory = Arc::as_ref(&self.memory);
+        let (memory, loans) = (&self.memory, &self.loans);
         match &mut operation {
-            Operation::Read { offset, buffer } => {
+            Operation::Read { offset, buffer, .. } => {
                 let length = buffer.len();
                 self.copied_bytes += length as u64;
-                memory.read(*offset as usize, buffer, 0, length);
+                memory.read(loans, *offset as usize, buffer, 0, length);
             }
             Operation::Write { offset, source, at, length, .. } => {
                 self.copied_bytes += u64::from(*length);
-                memory.write(*offset as usize, source, *at as usize, *length as usize);
+                memory.write(loans, *offset as usize, source, *at as usize, *length as usize);
             }
             Operation::WriteZeroes { offset, length, .. } | Operation::Discard { offset, length } => {
-                memory.zero(*offset as usize, *length as usize);
+                memory.zero(loans, *offset as usize, *length as usize);
             }
             Operation::Flush => {}
         }
         operation.finish(tag, Ok(()))
+    }
+
+    /// A read whose bytes are lent to its buffer, or copied into it while somebody writes there.
+    #[inline]
+    pub(crate) fn lend(&mut self, offset: u64, buffer: Buffer, tag: Tag) -> Finished {
+        match self.memory.lend(&self.loans, offset as usize, buffer) {
+            Ok(lease) => Finished { tag, result: Ok(()), buffer: None, source: Some(lease) },
+            Err(buffer) => self.run(Operation::Read { offset, buffer, lend: false }, tag),
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::{
-    Backing, BlockError, Disk, Faults, Finished, OpenError, Operation, Started, Tag, Zeroes,
+    Backing, BlockError, Disk, Faults, Finished, OpenError, Operation, Shared, Started, Tag,
 };
 use ringfab_memory::{ClassLayout, Pool, SharedMemory};
 use ringfab_reactor::{Reactor, ReactorConfig, Time, Token, Wait};
@@ -15,7 +15,7 @@ const DISK_BYTES: u64 = 1 << 20;
 struct Bench {
     reactor: Reactor,
     pool: Pool,
-    zeroes: Zeroes,
+    shared: Shared,
 }
 
 impl Bench {
@@ -26,12 +26,12 @@ impl Bench {
             [ClassLayout { buffer_bytes: 4096, count: 8 }, ClassLayout { buffer_bytes: 65_536, count: 8 }];
         let pool = Pool::new(&layout).expect("a pool");
         reactor.register_pool(&pool);
-        let zeroes = Zeroes::new(&pool).expect("zeroes");
-        Self { reactor, pool, zeroes }
+        let shared = Shared::new(&pool).expect("zeroes");
+        Self { reactor, pool, shared }
     }
 
     fn open(&mut self, backing: &Backing) -> Result<Disk, OpenError> {
-        Disk::open(backing, &mut self.reactor, &self.zeroes, 7)
+        Disk::open(backing, &mut self.reactor, &self.shared, 7)
     }
 
     fn run(&mut self, disk: &mut Disk, operation: Operation) -> Finished {
@@ -62,7 +62,7 @@ impl Bench {
 
     fn read(&mut self, disk: &mut Disk, offset: u64, length: usize) -> (Result<(), BlockError>, Vec<u8>) {
         let buffer = self.pool.take(length).expect("a buffer");
-        let finished = self.run(disk, Operation::Read { offset, buffer });
+        let finished = self.run(disk, Operation::Read { offset, buffer, lend: false });
         (finished.result, finished.buffer.expect("a read gives its buffer back").to_vec())
     }
 }
@@ -135,12 +135,40 @@ fn what_is_copied_from_and_to_memory_is_counted_and_nothing_else() {
 }
 
 #[test]
+fn memory_lends_what_may_be_lent_until_it_is_settled_and_other_disks_fill_the_buffer() {
+    let mut bench = Bench::new();
+    let memory = Arc::new(SharedMemory::new(DISK_BYTES as usize).expect("memory"));
+    let mut disk = bench.open(&Backing::Memory(Arc::clone(&memory))).expect("it opens");
+    bench.write(&mut disk, 4096, 7, 4096, false);
+    let lend = |bench: &mut Bench, disk: &mut Disk| {
+        let buffer = bench.pool.take(4096).expect("a buffer");
+        bench.run(disk, Operation::Read { offset: 4096, buffer, lend: true })
+    };
+    let finished = lend(&mut bench, &mut disk);
+    assert!(finished.result.is_ok() && finished.buffer.is_none());
+    let lease = finished.source.expect("what was lent");
+    assert!(lease.is_lent() && !bench.shared.loans().is_empty());
+    assert_eq!(disk.copied_bytes(), 4096, "written, and not copied when it was read");
+    bench.write(&mut disk, 4096, 8, 4096, false);
+    assert!(!lease.is_lent() && bench.shared.loans().is_empty());
+    assert_eq!(bench.shared.loans().copied_bytes(), 4096);
+    lease.with_bytes(0..4096, |bytes| assert!(bytes.iter().all(|byte| *byte == 7)));
+    let (_file, backing) = file(DISK_BYTES);
+    for backing in [backing, Backing::Null { bytes: DISK_BYTES }] {
+        let mut disk = bench.open(&backing).expect("it opens");
+        assert!(
+            lend(&mut bench, &mut disk).buffer.is_some_and(|buffer| buffer.iter().all(|byte| *byte == 0))
+        );
+    }
+}
+
+#[test]
 fn only_what_is_read_from_or_written_to_memory_can_be_prefetched_and_only_where_it_is() {
     let mut bench = Bench::new();
     let memory = Backing::Memory(Arc::new(SharedMemory::new(8192).expect("memory")));
     let disk = bench.open(&memory).expect("a disk");
     let buffer = || bench.pool.take(4096).expect("a buffer");
-    let read = |offset| Operation::Read { offset, buffer: buffer() };
+    let read = |offset| Operation::Read { offset, buffer: buffer(), lend: false };
     let write =
         |length| Operation::Write { offset: 4096, source: buffer().share(), at: 0, length, durable: true };
     assert!(disk.prefetch(&read(4096)) && disk.prefetch(&write(4096)) && disk.prefetch(&write(1)));
@@ -149,7 +177,11 @@ fn only_what_is_read_from_or_written_to_memory_can_be_prefetched_and_only_where_
     }
     assert!(!disk.prefetch(&Operation::Discard { offset: 0, length: 4096 }));
     let null = bench.open(&Backing::Null { bytes: 8192 }).expect("a disk");
-    assert!(!null.prefetch(&Operation::Read { offset: 0, buffer: bench.pool.take(4096).expect("a buffer") }));
+    assert!(!null.prefetch(&Operation::Read {
+        offset: 0,
+        buffer: bench.pool.take(4096).expect("a buffer"),
+        lend: true
+    }));
 }
 
 #[test]

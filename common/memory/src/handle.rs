@@ -42,8 +42,9 @@ impl Raw {
     fn pointer(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.length()), "range beyond the buffer");
-        // SAFETY: the offset is within the slot by the assertion, and `inner` keeps the mapping alive.
-        unsafe { self.slot().base.as_ptr().add(offset) }
+        // SAFETY: the offset is within the slot by the assertion, or within what was lent to it, which is as long, and `inner`
+        // keeps the mapping alive, or the loan the other one.
+        unsafe { self.slot().base.get().as_ptr().add(offset) }
     }
 
     fn give_back(&self) {
@@ -89,6 +90,18 @@ impl Buffer {
         self.0.inner.registration()
     }
 
+    /// Makes it a lease of as many bytes at `base`, which are only read.
+    ///
+    /// # Safety
+    /// The bytes stay where and what they are until [`Lease::come_home`], or until the last lease is gone.
+    pub(crate) unsafe fn lend(self, base: NonNull<u8>) -> Lease {
+        let lease = self.share();
+        let slot = lease.0.slot();
+        slot.base.set(base);
+        slot.is_lent.set(true);
+        lease
+    }
+
     fn into_raw(self) -> Raw {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so the value is moved out exactly once.
@@ -108,14 +121,14 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         // SAFETY: the buffer is the only handle of its slot, the mapping is initialized (zeroed by the kernel)
         // and kept alive by `inner`; whoever hands it to the kernel gives the buffer away with it.
-        unsafe { std::slice::from_raw_parts(self.0.slot().base.as_ptr(), self.0.length()) }
+        unsafe { std::slice::from_raw_parts(self.0.slot().base.get().as_ptr(), self.0.length()) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `deref`, and `&mut self` excludes any other slice of it.
-        unsafe { std::slice::from_raw_parts_mut(self.0.slot().base.as_ptr(), self.0.length()) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.slot().base.get().as_ptr(), self.0.length()) }
     }
 }
 
@@ -127,6 +140,9 @@ impl fmt::Debug for Buffer {
 
 /// One of several handles of the same bytes. It only copies, so that a device may read or write them meanwhile.
 /// Dropping the last one returns the memory to the pool.
+///
+/// The bytes may be [lent](crate::Loans): then they lie in shared memory, are not written, and move into the lease's own memory
+/// when the loan ends.
 pub struct Lease(Raw);
 
 impl Lease {
@@ -136,9 +152,10 @@ impl Lease {
         self.0.length()
     }
 
-    /// Copies `bytes` to `offset`. A range beyond the end is a caller's error and panics.
+    /// Copies `bytes` to `offset`. A range beyond the end is a caller's error and panics, and so are bytes that are lent.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) {
         let target = self.0.pointer(offset, bytes.len());
+        assert!(!self.is_lent(), "written to what is lent");
         assert_eq!(self.borrows().get(), 0, "written while a reader looks");
         // SAFETY: the range was checked; no reference into the slot exists, since leases make them only inside
         // `with_bytes`, whose borrow was just excluded, so source and target cannot overlap either.
@@ -164,18 +181,35 @@ impl Lease {
         look(unsafe { std::slice::from_raw_parts(pointer, length) })
     }
 
-    /// First byte and size of the whole slot, for registering it with a device by itself.
+    /// First byte and size of the whole slot, for registering it with a device by itself. Bytes that are lent panic.
     pub fn slot(&self) -> (NonNull<u8>, usize) {
+        assert!(!self.is_lent(), "a device is not shown what is lent");
         let slot = self.0.slot();
-        (slot.base, slot.capacity as usize)
+        (slot.base.get(), slot.capacity as usize)
+    }
+
+    /// Whether its bytes lie in shared memory until the loan ends.
+    #[inline]
+    pub fn is_lent(&self) -> bool {
+        self.0.slot().is_lent.get()
+    }
+
+    /// Copies bytes that are lent into its own memory, where they are from then on.
+    pub(crate) fn come_home(&self) {
+        assert_eq!(self.borrows().get(), 0, "moved while a reader looks");
+        let lent = self.0.inner.come_home(self.0.number());
+        let own = self.0.slot().base.get();
+        // SAFETY: both have so many bytes, by [`Buffer::lend`]. Nobody else has the slot's own, which lie in a pool's mapping,
+        // where no bytes are lent from.
+        unsafe { std::ptr::copy_nonoverlapping(lent.as_ptr(), own.as_ptr(), self.len()) };
     }
 
     /// Becomes the only handle again.
     ///
     /// # Errors
-    /// Gives the lease back when others exist.
+    /// Gives the lease back when others exist, or its bytes are lent.
     pub fn into_unique(self) -> Result<Buffer, Lease> {
-        if self.count().get() != 1 {
+        if self.count().get() != 1 || self.is_lent() {
             return Err(self);
         }
         self.count().set(0);
@@ -190,7 +224,8 @@ impl Lease {
     }
 
     /// Address of `length` bytes at `offset`, for a device or the kernel. Obtaining it is safe; whoever lets
-    /// something read or write there must hold this lease until that has ended.
+    /// something read or write there must hold this lease until that has ended, and where the bytes are lent, end it
+    /// before the loan ends, and write nothing.
     pub fn io_pointer(&self, offset: usize, length: usize) -> *mut u8 {
         self.0.pointer(offset, length)
     }

@@ -13,15 +13,18 @@ mod budget;
 mod collapse;
 mod dense;
 mod handle;
+mod loan;
 mod mapping;
+mod pages;
 mod pool;
 mod shared;
 
 pub use budget::{Budget, Reservation};
 pub use handle::{Buffer, Lease};
+pub use loan::Loans;
 pub use mapping::{Mapping, PAGE_BYTES};
 pub use pool::{ClassLayout, Pool, PoolUsage};
-pub use shared::SharedMemory;
+pub use shared::{CoreMemory, SharedMemory};
 
 /// Errors of reserving memory.
 #[derive(Debug, thiserror::Error)]

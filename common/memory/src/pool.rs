@@ -60,17 +60,22 @@ pub(crate) struct Inner {
 struct Class {
     bytes: usize,
     count: usize,
+    /// Its first slot, and where that lies in the mapping.
+    slot_first: u32,
+    offset: usize,
     free: RefCell<Vec<u32>>,
 }
 
 /// What there is to know of a slot, in half a line of the cache.
 pub(crate) struct Slot {
-    /// Its first byte.
-    pub(crate) base: NonNull<u8>,
+    /// The first of its bytes: its own, or those of shared memory that were lent to it.
+    pub(crate) base: Cell<NonNull<u8>>,
     /// Its size.
     pub(crate) capacity: u32,
     /// Index of its class.
-    class: u32,
+    class: u16,
+    /// Whether its bytes are lent.
+    pub(crate) is_lent: Cell<bool>,
     /// How many leases hold it (zero while it is free or unique).
     pub(crate) leases: Cell<u32>,
     /// How many borrows of [`crate::Lease::with_bytes`] run.
@@ -87,6 +92,9 @@ impl Pool {
     pub fn new(layout: &[ClassLayout]) -> Result<Self, MemoryError> {
         let mut sorted: Vec<ClassLayout> = layout.iter().copied().filter(|class| class.count > 0).collect();
         sorted.sort_by_key(|class| class.buffer_bytes);
+        if sorted.len() > usize::from(u16::MAX) {
+            return Err(MemoryError::Layout("too many classes"));
+        }
         let mut classes = Vec::with_capacity(sorted.len());
         let mut places = Vec::with_capacity(sorted.len());
         let (mut offset, mut slots) = (0_usize, 0_u32);
@@ -99,7 +107,8 @@ impl Pool {
             offset = offset.next_multiple_of(PAGE_BYTES);
             // Slots are stacked so that the first taken is the first in memory.
             let free = (slots..slots + count).rev().collect();
-            classes.push(Class { bytes, count: class.count, free: RefCell::new(free) });
+            let free = RefCell::new(free);
+            classes.push(Class { bytes, count: class.count, slot_first: slots, offset, free });
             places.push((offset, capacity, count));
             let size = bytes.checked_mul(class.count).and_then(|size| offset.checked_add(size));
             offset = size.ok_or(MemoryError::Layout("larger than the address space"))?;
@@ -110,12 +119,13 @@ impl Pool {
         }
         let mapping = Mapping::new(offset)?;
         let first = mapping.base();
-        let slots = places.iter().zip(0..).flat_map(|(&(offset, capacity, count), class)| {
+        let slots = places.iter().zip(0_u16..).flat_map(|(&(offset, capacity, count), class)| {
             (0..count as usize).map(move |index| Slot {
                 // SAFETY: the mapping is as large as all slots of all classes together.
-                base: unsafe { first.add(offset + index * capacity as usize) },
+                base: Cell::new(unsafe { first.add(offset + index * capacity as usize) }),
                 capacity,
                 class,
+                is_lent: Cell::new(false),
                 leases: Cell::new(0),
                 borrows: Cell::new(0),
                 share: Cell::new(None),
@@ -203,12 +213,26 @@ impl Inner {
     /// Puts a slot back on its class's stack.
     pub(crate) fn give_back(&self, number: u32) {
         let slot = self.slot(number);
-        let class = slot.class as usize;
+        if slot.is_lent.get() {
+            self.come_home(number);
+        }
+        let class = usize::from(slot.class);
         self.classes[class].free.borrow_mut().push(number);
         if let Some(share) = slot.share.take() {
             share.held[class].update(|held| held - 1);
         }
         self.taken.set(self.taken.get() - 1);
+    }
+
+    /// A slot has its own bytes again, whatever they are. Returns the first of those that it had before.
+    pub(crate) fn come_home(&self, number: u32) -> NonNull<u8> {
+        let slot = self.slot(number);
+        let class = &self.classes[usize::from(slot.class)];
+        let place = class.offset + (number - class.slot_first) as usize * class.bytes;
+        // SAFETY: the mapping is as large as all slots of all classes together.
+        let own = unsafe { self.mapping.base().add(place) };
+        slot.is_lent.set(false);
+        slot.base.replace(own)
     }
 
     #[inline]

@@ -1,37 +1,39 @@
 //! Memory that several cores read and write, like a disk.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::dense::Dense;
+use crate::loan::{Loan, Loans};
 use crate::mapping::{Mapping, PAGE_BYTES};
+use crate::pages::Pages;
 use crate::{Buffer, Lease, MemoryError};
 
-/// How many pages can be written at once. Pages that are so many apart wait for each other.
-const LANES: usize = 256;
+/// How many pages are given back to the kernel at once.
+const RELEASED_PAGES_MAX: usize = 256;
 
 /// A line of the cache, or half of one.
 const LINE_BYTES: usize = 64;
 
-/// Turns that a page is waited for before the processor is given to others: its writer may have been interrupted.
-const SPINS: u32 = 1000;
-
 /// The bytes of a memory namespace. Like a disk's, they may be read and written by several cores at once. Each page is read
 /// as one write left it, and never as parts of two; an access of several pages has no order among those that overlap it.
 /// That makes a logical block of at most a page what AWUN promises (NVM Command Set 1.0, section 2.1.4).
+///
+/// An access that has to wait for a page first settles the loans of its core, so that it has none of its own to wait for.
 #[derive(Debug)]
 pub struct SharedMemory {
     mapping: Arc<Mapping>,
     dense: Dense,
+    pages: Pages,
     bytes: usize,
-    lanes: Box<[Lane]>,
 }
 
-// SAFETY: the mapping is reached only by the copies below, through raw pointers. No reference into it is ever
-// made, so no two threads can hold aliasing references; the bytes themselves have no invariants.
+// SAFETY: the mapping is reached only by the copies below, through raw pointers, and by who was lent a part of it. A page that
+// has a reader is not written, and one that has a writer is neither read nor lent; the bytes themselves have no invariants.
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above; what a read copied while a write went on is thrown away and copied again.
+// SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
 
 /// Asks for a cache line, in the second level of the caches.
@@ -52,69 +54,14 @@ fn prefetch_line(pointer: *const u8) {
     let _ = pointer;
 }
 
-/// Guards pages: odd while one is written, and another even number afterwards. Readers change nothing, so that they do not
-/// wait for each other.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Lane(AtomicU32);
-
-impl Lane {
-    /// Runs `copy` until no write has come in between.
-    fn read(&self, mut copy: impl FnMut()) {
-        let mut spins = 0;
-        loop {
-            let before = self.0.load(Ordering::Acquire);
-            if before.is_multiple_of(2) {
-                copy();
-                fence(Ordering::Acquire);
-                if self.0.load(Ordering::Relaxed) == before {
-                    return;
-                }
-            }
-            wait(&mut spins);
-        }
-    }
-
-    /// Makes it the caller's, until [`Lane::release`].
-    fn take(&self) {
-        let mut spins = 0;
-        loop {
-            let version = self.0.load(Ordering::Relaxed);
-            let taken = version.wrapping_add(1);
-            if version.is_multiple_of(2)
-                && self.0.compare_exchange(version, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                // What is written now is not seen before the odd number.
-                fence(Ordering::Release);
-                return;
-            }
-            wait(&mut spins);
-        }
-    }
-
-    fn release(&self) {
-        self.0.fetch_add(1, Ordering::Release);
-    }
-}
-
-fn wait(spins: &mut u32) {
-    *spins += 1;
-    if spins.is_multiple_of(SPINS) {
-        std::thread::yield_now();
-    } else {
-        std::hint::spin_loop();
-    }
-}
-
 impl SharedMemory {
     /// Reserves `bytes` of zeroes; pages become resident when they are first written, and huge where all were.
     ///
     /// # Errors
     /// [`MemoryError::Map`] when the kernel refuses.
     pub fn new(bytes: usize) -> Result<Self, MemoryError> {
-        let lanes = (0..LANES).map(|_| Lane::default()).collect();
         let mapping = Arc::new(Mapping::new(bytes)?);
-        Ok(Self { dense: Dense::new(&mapping)?, mapping, bytes, lanes })
+        Ok(Self { dense: Dense::new(&mapping)?, pages: Pages::new(bytes)?, mapping, bytes })
     }
 
     /// Size in bytes.
@@ -122,92 +69,107 @@ impl SharedMemory {
         self.bytes
     }
 
-    /// Has the processor fetch what comes first of `length` bytes at `offset`, a page at most, for a copy that follows a
+    /// Has the processor fetch what comes first of `length` bytes at `offset`, a page at most, for an access that follows a
     /// little later. It goes to the second level of the caches, where a processor has room for more lines on their way than
     /// in the first. Ranges beyond the end panic.
     pub fn prefetch(&self, offset: usize, length: usize) {
         let start = self.range(offset, length);
+        if length > 0 {
+            prefetch_line(self.pages.word(offset / PAGE_BYTES));
+        }
         let bytes = length.min(PAGE_BYTES);
         (0..bytes).step_by(LINE_BYTES).for_each(|at| prefetch_line(start.wrapping_add(at)));
     }
 
     /// Copies `length` bytes at `offset` into `buffer` at `at`. Ranges beyond either end are a caller's error and panic.
-    pub fn read(&self, offset: usize, buffer: &mut Buffer, at: usize, length: usize) {
+    pub fn read(&self, loans: &Loans, offset: usize, buffer: &mut Buffer, at: usize, length: usize) {
         let source = self.range(offset, length);
         let target = &mut buffer[at..at + length];
         for part in pages(offset, length) {
             self.prefetch(part.end, offset + length - part.end);
+            let page = part.start / PAGE_BYTES;
+            if !self.pages.try_read(page..page + 1) {
+                loans.settle();
+                self.pages.read(page);
+            }
             let bytes = part.len();
             let start = part.start - offset;
-            // SAFETY: `range` checked the source against the mapping, and the part is within the range.
-            let source = unsafe { source.add(start) };
             let target = &mut target[start..start + bytes];
-            // SAFETY: the source has so many bytes, the slice is the target's own length, and a buffer's memory belongs
-            // to a pool's mapping, never to this one.
-            let copy = || unsafe { std::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), bytes) };
-            self.lane(part.start).read(copy);
+            // SAFETY: `range` checked the source against the mapping, and the part is within the range. The slice is the
+            // target's own length, and a buffer's memory belongs to a pool's mapping, never to this one.
+            unsafe { std::ptr::copy_nonoverlapping(source.add(start), target.as_mut_ptr(), bytes) };
+            self.pages.end_read(page..page + 1);
         }
     }
 
+    /// What was lent has come home, or nobody needs it any more.
+    pub(crate) fn end_loan(&self, offset: usize, length: usize) {
+        self.pages.end_read(numbers(offset, length));
+    }
+
     /// Copies `length` bytes of `source` at `at` to `offset`. Ranges beyond either end panic.
-    pub fn write(&self, offset: usize, source: &Lease, at: usize, length: usize) {
+    pub fn write(&self, loans: &Loans, offset: usize, source: &Lease, at: usize, length: usize) {
         let target = self.range(offset, length);
-        let source = source.io_pointer(at, length);
         for part in pages(offset, length) {
             self.prefetch(part.end, offset + length - part.end);
             let start = part.start - offset;
-            let lane = self.lane(part.start);
-            lane.take();
-            // SAFETY: both ranges were checked against their owners, which outlive the call, the part is within them, and
-            // they belong to different mappings.
-            unsafe { std::ptr::copy_nonoverlapping(source.add(start), target.add(start), part.len()) };
-            self.dense.written(part.start);
-            lane.release();
+            self.writing(loans, part.start, || {
+                let source = source.io_pointer(at + start, part.len());
+                // SAFETY: both ranges were checked against their owners, which outlive the call, and the part is within
+                // them. They do not overlap: the source is memory of a pool's mapping, or was lent by pages that nobody
+                // writes meanwhile.
+                unsafe { std::ptr::copy_nonoverlapping(source, target.add(start), part.len()) };
+                self.dense.written(part.start);
+            });
         }
     }
 
     /// Makes a range read as zero; whole pages are given back to the kernel.
-    pub fn zero(&self, offset: usize, length: usize) {
+    pub fn zero(&self, loans: &Loans, offset: usize, length: usize) {
         self.range(offset, length);
         let first_page = offset.next_multiple_of(PAGE_BYTES);
         let last_page = (offset + length) / PAGE_BYTES * PAGE_BYTES;
         if first_page >= last_page {
-            return pages(offset, length).for_each(|part| self.zero_part(part));
+            return pages(offset, length).for_each(|part| self.zero_part(loans, part));
         }
-        self.zero_part(offset..first_page);
-        for start in (first_page..last_page).step_by(LANES * PAGE_BYTES) {
-            self.release_pages(start..last_page.min(start + LANES * PAGE_BYTES));
+        self.zero_part(loans, offset..first_page);
+        for start in (first_page..last_page).step_by(RELEASED_PAGES_MAX * PAGE_BYTES) {
+            self.release_pages(loans, start..last_page.min(start + RELEASED_PAGES_MAX * PAGE_BYTES));
         }
-        self.zero_part(last_page..offset + length);
+        self.zero_part(loans, last_page..offset + length);
     }
 
-    /// Gives at most [`LANES`] whole pages back to the kernel. Others wait that long, since no write may lose its first half.
-    fn release_pages(&self, range: Range<usize>) {
-        let (first, count) = (range.start / PAGE_BYTES, range.len() / PAGE_BYTES);
+    /// Gives whole pages back to the kernel. Others wait that long for each of them, since no write may lose its first half.
+    fn release_pages(&self, loans: &Loans, range: Range<usize>) {
+        loans.settle();
+        let numbers = || range.start / PAGE_BYTES..range.end / PAGE_BYTES;
         // Everybody who takes several takes them in the order of their numbers.
-        let lanes = || (0..LANES).filter(|lane| (lane + LANES - first % LANES) % LANES < count);
-        lanes().for_each(|lane| self.lanes[lane].take());
+        numbers().for_each(|page| self.pages.write(page));
         self.mapping.release(range.start, range.len());
-        self.dense.released(range);
-        lanes().for_each(|lane| self.lanes[lane].release());
+        self.dense.released(range.clone());
+        numbers().for_each(|page| self.pages.end_write(page));
     }
 
     /// A part of one page.
-    fn zero_part(&self, part: Range<usize>) {
+    fn zero_part(&self, loans: &Loans, part: Range<usize>) {
         if part.is_empty() {
             return;
         }
         let start = self.range(part.start, part.len());
-        let lane = self.lane(part.start);
-        lane.take();
         // SAFETY: `range` checked the bounds.
-        unsafe { std::ptr::write_bytes(start, 0, part.len()) };
-        lane.release();
+        self.writing(loans, part.start, || unsafe { std::ptr::write_bytes(start, 0, part.len()) });
     }
 
-    /// What guards the page of an offset.
-    fn lane(&self, offset: usize) -> &Lane {
-        &self.lanes[offset / PAGE_BYTES % LANES]
+    /// Writes to the page of an offset while nobody else uses it.
+    #[inline]
+    fn writing(&self, loans: &Loans, offset: usize, write: impl FnOnce()) {
+        let page = offset / PAGE_BYTES;
+        if !self.pages.try_write(page) {
+            loans.settle();
+            self.pages.write(page);
+        }
+        write();
+        self.pages.end_write(page);
     }
 
     fn range(&self, offset: usize, length: usize) -> *mut u8 {
@@ -215,6 +177,49 @@ impl SharedMemory {
         // SAFETY: the offset is within the mapping by the assertion above.
         unsafe { self.mapping.base().as_ptr().add(offset) }
     }
+}
+
+/// One core's handle of shared memory. Its loans count it, and not the memory's own handles, which cores would all write to.
+#[derive(Debug)]
+pub struct CoreMemory(Arc<SharedMemory>);
+
+impl CoreMemory {
+    /// Of memory that other cores may have, too.
+    pub fn new(memory: Arc<SharedMemory>) -> Rc<Self> {
+        Rc::new(Self(memory))
+    }
+
+    /// Lends the bytes at `offset` to `buffer`, as many as it has: the lease shows them without a copy, until the loan ends.
+    /// Ranges beyond the end panic.
+    ///
+    /// # Errors
+    /// Gives the buffer back when one of the pages is being written.
+    pub fn lend(self: &Rc<Self>, loans: &Loans, offset: usize, buffer: Buffer) -> Result<Lease, Buffer> {
+        let length = buffer.len();
+        let start = self.range(offset, length);
+        if !self.pages.try_read(numbers(offset, length)) {
+            return Err(buffer);
+        }
+        let start = NonNull::new(start).expect("a mapping does not begin at zero");
+        // SAFETY: the range lies within the mapping, which the loan keeps. Its pages have a reader, so that nobody writes them,
+        // until the loan ends: that has the lease come home first, unless it is the last one.
+        let lease = unsafe { buffer.lend(start) };
+        loans.add(Loan { lease: lease.clone(), memory: Rc::clone(self), offset });
+        Ok(lease)
+    }
+}
+
+impl Deref for CoreMemory {
+    type Target = SharedMemory;
+
+    fn deref(&self) -> &SharedMemory {
+        &self.0
+    }
+}
+
+/// The numbers of the pages that a range touches.
+fn numbers(offset: usize, length: usize) -> Range<usize> {
+    offset / PAGE_BYTES..(offset + length).div_ceil(PAGE_BYTES)
 }
 
 /// The parts of a range that lie in one page each.
@@ -232,21 +237,24 @@ fn pages(offset: usize, length: usize) -> impl Iterator<Item = Range<usize>> {
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    use super::{LANES, PAGE_BYTES, SharedMemory};
+    use super::*;
     use crate::{ClassLayout, Pool};
+
+    /// Pages of a range that is released in three steps.
+    const MANY: usize = 2 * RELEASED_PAGES_MAX + 3;
 
     #[test]
     fn zeroing_clears_exactly_its_range_with_and_without_whole_pages() {
         let pool = Pool::new(&[ClassLayout { buffer_bytes: 65536, count: 2 }]).expect("pool");
-        let memory = SharedMemory::new(65536).expect("memory");
+        let (memory, loans) = (SharedMemory::new(65536).expect("memory"), Loans::default());
         for (offset, length) in [(0, 65536), (1, 4094), (100, 9000), (4096, 4096), (4095, 4098), (0, 0)] {
             let mut full = pool.take(65536).expect("buffer");
             full.fill(0xab);
             let full = full.share();
-            memory.write(0, &full, 0, 65536);
-            memory.zero(offset, length);
+            memory.write(&loans, 0, &full, 0, 65536);
+            memory.zero(&loans, offset, length);
             let mut back = pool.take(65536).expect("buffer");
-            memory.read(0, &mut back, 0, 65536);
+            memory.read(&loans, 0, &mut back, 0, 65536);
             for (index, byte) in back.iter().enumerate() {
                 let inside = index >= offset && index < offset + length;
                 assert_eq!(*byte, if inside { 0 } else { 0xab }, "byte {index} of {offset}+{length}");
@@ -256,46 +264,46 @@ mod tests {
 
     #[test]
     fn a_long_range_is_zeroed_from_end_to_end_and_every_page_can_be_written_again() {
-        const BYTES: usize = (2 * LANES + 3) * PAGE_BYTES;
+        const BYTES: usize = MANY * PAGE_BYTES;
         let pool = Pool::new(&[ClassLayout { buffer_bytes: BYTES, count: 2 }]).expect("pool");
-        let memory = SharedMemory::new(BYTES).expect("memory");
+        let (memory, loans) = (SharedMemory::new(BYTES).expect("memory"), Loans::default());
         let mut full = pool.take(BYTES).expect("buffer");
         full.fill(0xab);
         let full = full.share();
         for (offset, length) in
             [(0, BYTES), (5 * PAGE_BYTES + 7, BYTES - 9 * PAGE_BYTES), (PAGE_BYTES, PAGE_BYTES)]
         {
-            memory.write(0, &full, 0, BYTES);
-            memory.zero(offset, length);
+            memory.write(&loans, 0, &full, 0, BYTES);
+            memory.zero(&loans, offset, length);
             let mut back = pool.take(BYTES).expect("buffer");
-            memory.read(0, &mut back, 0, BYTES);
+            memory.read(&loans, 0, &mut back, 0, BYTES);
             assert!(back[offset..offset + length].iter().all(|byte| *byte == 0));
             assert!(back[..offset].iter().chain(&back[offset + length..]).all(|byte| *byte == 0xab));
         }
     }
 
     #[test]
-    fn a_page_is_read_as_one_write_left_it() {
+    fn a_page_is_read_and_lent_as_one_write_left_it() {
         const BYTES: usize = 2 * PAGE_BYTES;
-        let memory = SharedMemory::new(BYTES).expect("memory");
+        let memory = &Arc::new(SharedMemory::new(BYTES).expect("memory"));
         let pool = || Pool::new(&[ClassLayout { buffer_bytes: BYTES, count: 1 }]).expect("pool");
         let (writing, ended) = (AtomicU32::new(0), AtomicBool::new(false));
         let writes = &|value: u8| {
             let mut full = pool().take(BYTES).expect("buffer");
             full.fill(value);
-            let full = full.share();
+            let (full, loans) = (full.share(), Loans::default());
             writing.fetch_add(1, Ordering::Relaxed);
             for round in 0.. {
                 match round % 16 {
                     _ if ended.load(Ordering::Relaxed) => break,
-                    0 => memory.zero(0, BYTES),
-                    1 => memory.zero(100, PAGE_BYTES),
-                    _ => memory.write(0, &full, 0, BYTES),
+                    0 => memory.zero(&loans, 0, BYTES),
+                    1 => memory.zero(&loans, 100, PAGE_BYTES),
+                    _ => memory.write(&loans, 0, &full, 0, BYTES),
                 }
             }
         };
         let reads = || {
-            let mut read = pool().take(BYTES).expect("buffer");
+            let (pool, loans, handle) = (pool(), Loans::default(), CoreMemory::new(Arc::clone(memory)));
             let whole = |read: &[u8]| {
                 // The second way to zero leaves the ends of both pages.
                 let parts = [&read[..100], &read[100..PAGE_BYTES], &read[PAGE_BYTES + 100..]];
@@ -304,10 +312,26 @@ mod tests {
             while writing.load(Ordering::Relaxed) < 2 {
                 std::thread::yield_now();
             }
-            (0..10_000).all(|_| {
-                memory.read(0, &mut read, 0, BYTES);
-                whole(&read)
-            })
+            let mut lent = 0;
+            let all_whole = (0..10_000).all(|_| {
+                let buffer = pool.take(BYTES).expect("buffer");
+                match handle.lend(&loans, 0, buffer) {
+                    Ok(lease) => {
+                        lent += 1;
+                        // Twice from where it lies, and once from where it comes home to.
+                        let all = |lease: &Lease| lease.with_bytes(0..BYTES, whole);
+                        let whole = all(&lease) && all(&lease);
+                        loans.settle();
+                        whole && all(&lease)
+                    }
+                    Err(mut buffer) => {
+                        memory.read(&loans, 0, &mut buffer, 0, BYTES);
+                        whole(&buffer)
+                    }
+                }
+            });
+            assert!(lent > 0, "pages are not written all of the time");
+            all_whole
         };
         std::thread::scope(|scope| {
             for value in [1, 2] {
@@ -319,9 +343,91 @@ mod tests {
         });
     }
 
+    /// Memory with a byte for each page, a pool, and the loans of a core.
+    fn lending() -> (Rc<CoreMemory>, Pool, Loans) {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 2 * PAGE_BYTES, count: 2 }]).expect("pool");
+        let (memory, loans) = (SharedMemory::new(4 * PAGE_BYTES).expect("memory"), Loans::default());
+        let mut page = pool.take(PAGE_BYTES).expect("buffer");
+        page.fill(1);
+        let page = page.share();
+        for (number, value) in [1, 2, 3, 4].into_iter().enumerate() {
+            page.write_at(0, &[value; PAGE_BYTES]);
+            memory.write(&loans, number * PAGE_BYTES, &page, 0, PAGE_BYTES);
+        }
+        drop(page);
+        (CoreMemory::new(Arc::new(memory)), pool, loans)
+    }
+
+    fn bytes(lease: &Lease) -> Vec<u8> {
+        lease.with_bytes(0..lease.len(), <[u8]>::to_vec)
+    }
+
+    #[test]
+    fn what_is_lent_is_seen_where_it_lies_and_copied_only_where_it_is_needed_after_the_loan() {
+        let (memory, pool, loans) = lending();
+        let lend = |offset, length| {
+            let buffer = pool.take(length).expect("buffer");
+            let own = buffer.io_pointer(0, 0);
+            (memory.lend(&loans, offset, buffer).expect("nobody writes"), own)
+        };
+        let ((kept, own), (dropped, _)) = (lend(PAGE_BYTES / 2, 2 * PAGE_BYTES), lend(0, PAGE_BYTES));
+        let expected = [[1; 2048].as_slice(), &[2; 4096], &[3; 2048]].concat();
+        assert_eq!(bytes(&kept), expected);
+        assert_eq!(kept.io_pointer(0, 0), memory.range(PAGE_BYTES / 2, 1));
+        let kept = kept.into_unique().expect_err("it is not its own");
+        drop(dropped);
+        assert_eq!((pool.usage().taken, loans.is_empty()), (2, false));
+        loans.settle();
+        assert_eq!((pool.usage().taken, loans.is_empty()), (1, true));
+        assert_eq!((bytes(&kept), kept.io_pointer(0, 0)), (expected, own));
+        assert_eq!(loans.copied_bytes(), 2 * PAGE_BYTES as u64);
+        let (again, own) = (kept.into_unique().expect("the last one"), own);
+        assert_eq!(again.io_pointer(0, 0), own);
+        let other = pool.take(PAGE_BYTES).expect("the one that was dropped");
+        assert!(other.io_pointer(0, 0) != memory.range(0, 1), "it has its own bytes again");
+    }
+
+    #[test]
+    fn who_has_lent_a_page_settles_before_it_waits_for_it() {
+        let (memory, pool, loans) = lending();
+        let buffer = || pool.take(PAGE_BYTES).expect("buffer");
+        let steps: [&dyn Fn(); 3] =
+            [&|| memory.zero(&loans, 100, 8), &|| memory.zero(&loans, 0, PAGE_BYTES), &|| {
+                let source = memory.lend(&loans, PAGE_BYTES, buffer()).expect("free");
+                memory.write(&loans, 0, &source, 0, PAGE_BYTES);
+            }];
+        for (step, seen) in steps.into_iter().zip([1, 1, 0]) {
+            let lease = memory.lend(&loans, 0, buffer()).expect("nobody writes");
+            step();
+            assert!(loans.is_empty());
+            assert_eq!((bytes(&lease)[0], bytes(&lease)[4095]), (seen, seen), "as it was before");
+        }
+        assert_eq!(bytes(&memory.lend(&loans, 0, buffer()).expect("free")), [2; 4096]);
+    }
+
+    #[test]
+    fn a_page_that_is_written_is_not_lent_and_no_page_beside_it_stays_taken() {
+        let (memory, pool, loans) = lending();
+        memory.pages.write(1);
+        let buffer = pool.take(2 * PAGE_BYTES).expect("buffer");
+        let buffer = memory.lend(&loans, 0, buffer).expect_err("the second page has a writer");
+        assert!(loans.is_empty() && memory.pages.try_write(0));
+        memory.pages.end_write(0);
+        memory.pages.end_write(1);
+        assert!(memory.lend(&loans, 0, buffer).is_ok());
+    }
+
+    #[test]
+    #[should_panic(expected = "written to what is lent")]
+    fn what_is_lent_is_not_written_by_its_lease() {
+        let (memory, pool, loans) = lending();
+        let buffer = pool.take(PAGE_BYTES).expect("buffer");
+        memory.lend(&loans, 0, buffer).expect("nobody writes").write_at(0, &[1]);
+    }
+
     #[test]
     #[should_panic(expected = "range beyond the memory")]
     fn an_access_beyond_the_end_is_a_callers_error() {
-        SharedMemory::new(4096).expect("memory").zero(4096, 1);
+        SharedMemory::new(4096).expect("memory").zero(&Loans::default(), 4096, 1);
     }
 }

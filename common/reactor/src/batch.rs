@@ -20,9 +20,20 @@ pub struct SendBatch {
     unsent_first: usize,
     /// What keeps payloads in place, and their bytes.
     leases: Vec<Lease>,
+    /// Those of them whose bytes were lent when they came.
+    lent: Vec<Lent>,
     payload_bytes: usize,
     sent: usize,
     message: libc::msghdr,
+}
+
+/// A piece whose bytes may move before it is sent: their loan ends.
+struct Lent {
+    vector: usize,
+    lease: usize,
+    /// Where it begins in the lease, and where that was when it was last looked at.
+    offset: usize,
+    start: *mut u8,
 }
 
 impl SendBatch {
@@ -41,6 +52,7 @@ impl SendBatch {
             vectors: Vec::with_capacity(pieces_max),
             unsent_first: 0,
             leases: Vec::with_capacity(pieces_max),
+            lent: Vec::with_capacity(pieces_max),
             payload_bytes: 0,
             sent: 0,
             message,
@@ -88,6 +100,9 @@ impl SendBatch {
         let start = lease.io_pointer(offset, length);
         if length > 0 {
             self.seal();
+            if lease.is_lent() {
+                self.lent.push(Lent { vector: self.vectors.len(), lease: self.leases.len(), offset, start });
+            }
             self.push_vector(start, length);
             self.payload_bytes += length;
             self.leases.push(lease);
@@ -131,9 +146,32 @@ impl SendBatch {
     /// Empties the batch and lets go of its leases.
     pub fn clear(&mut self) {
         self.vectors.clear();
-        self.leases.clear();
+        self.let_go();
         (self.head_used, self.head_open, self.payload_bytes) = (0, 0, 0);
         (self.unsent_first, self.sent) = (0, 0);
+    }
+
+    /// Whether it holds bytes that were lent.
+    pub(crate) fn holds_lent(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// Nobody looks at what its leases stand for any more.
+    fn let_go(&mut self) {
+        self.leases.clear();
+        self.lent.clear();
+    }
+
+    /// Has vectors follow bytes that have come home since.
+    fn follow(&mut self) {
+        for lent in &mut self.lent {
+            let start = self.leases[lent.lease].io_pointer(lent.offset, 0);
+            let vector = &mut self.vectors[lent.vector];
+            // What was sent of a piece is off its front.
+            let sent = vector.iov_base.addr() - lent.start.addr();
+            vector.iov_base = start.wrapping_byte_add(sent).cast();
+            lent.start = start;
+        }
     }
 
     /// Bytes that were not sent.
@@ -141,18 +179,18 @@ impl SendBatch {
         self.bytes() - self.sent
     }
 
-    /// Where they are, once it is sealed.
+    /// Where they are, once it is [prepared](Self::prepare).
     pub(crate) fn unsent(&self) -> &[libc::iovec] {
         &self.vectors[self.unsent_first..]
     }
 
-    /// Counts the next `count` bytes as sent.
+    /// Counts the next `count` bytes as sent. With the last of them it lets go of its leases.
     pub(crate) fn advance(&mut self, count: usize) {
         assert!(count <= self.unsent_bytes(), "no more is sent than there is");
         self.sent += count;
         if self.unsent_bytes() == 0 {
             self.unsent_first = self.vectors.len();
-            return;
+            return self.let_go();
         }
         let mut count = count;
         for vector in &mut self.vectors[self.unsent_first..] {
@@ -168,7 +206,8 @@ impl SendBatch {
     }
 
     /// Appends the next `length` bytes that were not sent to `target`, for the simulated backend.
-    pub(crate) fn copy_unsent(&self, length: usize, target: &mut Vec<u8>) {
+    pub(crate) fn copy_unsent(&mut self, length: usize, target: &mut Vec<u8>) {
+        self.follow();
         let end = target.len() + length;
         for vector in self.unsent() {
             let wanted = vector.iov_len.min(end - target.len());
@@ -178,8 +217,9 @@ impl SendBatch {
     }
 
     /// Points the message header at everything not yet sent and returns it. The caller keeps `self` in place,
-    /// on the heap, until the kernel is done.
+    /// on the heap, until the kernel is done, and ends no loans before that.
     pub(crate) fn prepare(&mut self) -> *mut libc::msghdr {
+        self.follow();
         let unsent = &mut self.vectors[self.unsent_first..];
         self.message.msg_iov = unsent.as_mut_ptr();
         self.message.msg_iovlen = unsent.len();

@@ -194,6 +194,12 @@ impl Reactor {
         dispatch!(mut self.send(socket, batch, token));
     }
 
+    /// Tries sends of bytes that are [lent](ringfab_memory::Loans) at once, without the ring: what is left of them, or has begun
+    /// with the next turn, must have come home by then.
+    pub fn send_lent(&mut self) {
+        dispatch!(mut self.send_lent());
+    }
+
     /// Sends what is queued in the kernel and then an end of stream to the peer; receiving goes on.
     pub fn shutdown_write(&mut self, socket: SocketId) {
         dispatch!(mut self.shutdown_write(socket));

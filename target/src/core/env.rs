@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ringfab_block::Zeroes;
+use ringfab_block::Shared;
 use ringfab_fabric::rdma::ProtectionDomain;
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor};
@@ -39,8 +39,8 @@ pub(crate) struct Env {
     pub(crate) commands: u32,
     /// Disks of removed namespaces that are still to be closed.
     pub(crate) closing: Vec<usize>,
-    /// What disks that are opened later show and write where they have nothing.
-    pub(crate) zeroes: Zeroes,
+    /// What the disks share, those that are opened later among them.
+    pub(crate) shared: Shared,
     /// Data of I/O commands.
     pub(crate) pool: Pool,
     /// Data of admin commands, apart, so that they never starve.
@@ -84,7 +84,7 @@ impl Env {
         mut transports: Transports,
         target: Arc<Target>,
         (namespaces, disks): (Namespaces, Disks),
-        zeroes: Zeroes,
+        shared: Shared,
         pool: Pool,
         admin_pool: Pool,
         compare_pool: Pool,
@@ -112,7 +112,7 @@ impl Env {
             deferred: VecDeque::with_capacity(2 * DEFERRED_MAX),
             commands: 0,
             closing: Vec::new(),
-            zeroes,
+            shared,
             pool,
             admin_pool,
             chunk_bytes,
@@ -121,6 +121,14 @@ impl Env {
             claims: Claims::default(),
             resetting: Vec::new(),
             cores,
+        }
+    }
+
+    /// Has what disks in memory have lent sent, as far as it can be at once, and copies the rest, before anybody waits.
+    pub(crate) fn end_loans(&mut self) {
+        if !self.shared.loans().is_empty() {
+            self.reactor.send_lent();
+            self.shared.loans().settle();
         }
     }
 

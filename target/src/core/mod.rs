@@ -128,6 +128,7 @@ impl Core {
         self.tell_quiet();
         self.env.reactor.worked(mem::take(&mut self.env.commands));
         self.env.transports.flush(&mut self.env.reactor);
+        self.env.end_loans();
         Ok(())
     }
 

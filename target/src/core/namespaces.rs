@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use ringfab_block::{Disk, Zeroes};
+use ringfab_block::{Disk, Shared};
 use ringfab_reactor::Reactor;
 
 use super::{Core, owner};
@@ -84,12 +84,12 @@ impl Namespaces {
 pub(crate) type Disks = Vec<Option<OpenDisk>>;
 
 /// Opens every namespace's backing on this core. One that is missing is reported as not ready; the rest is served.
-pub(super) fn open_all(target: &Target, reactor: &mut Reactor, zeroes: &Zeroes) -> (Namespaces, Disks) {
+pub(super) fn open_all(target: &Target, reactor: &mut Reactor, shared: &Shared) -> (Namespaces, Disks) {
     let (mut namespaces, mut disks) = (Namespaces::default(), Disks::new());
     for subsystem in target.subsystems() {
         for namespace in subsystem.namespaces() {
             namespaces.insert(subsystem.index(), &namespace);
-            match open(&namespace, reactor, zeroes) {
+            match open(&namespace, reactor, shared) {
                 Ok(disk) => put(&mut disks, subsystem.index(), &namespace, disk),
                 Err(error) => {
                     tracing::error!(nsid = namespace.nsid(), error, "namespace not ready");
@@ -102,8 +102,8 @@ pub(super) fn open_all(target: &Target, reactor: &mut Reactor, zeroes: &Zeroes) 
 }
 
 /// Opens a namespace's backing and reports its size.
-fn open(namespace: &Namespace, reactor: &mut Reactor, zeroes: &Zeroes) -> Result<Disk, String> {
-    let disk = Disk::open(namespace.backing(), reactor, zeroes, owner::DISK);
+fn open(namespace: &Namespace, reactor: &mut Reactor, shared: &Shared) -> Result<Disk, String> {
+    let disk = Disk::open(namespace.backing(), reactor, shared, owner::DISK);
     let disk = disk.map_err(|error| error.to_string())?;
     let properties = disk.properties();
     if properties.offset_align > namespace.block_bytes() {
@@ -151,7 +151,7 @@ impl Core {
         if env.disks.get(namespace.index()).is_some_and(Option::is_some) {
             return Ok(());
         }
-        let disk = open(namespace, &mut env.reactor, &env.zeroes)?;
+        let disk = open(namespace, &mut env.reactor, &env.shared)?;
         put(&mut env.disks, subsystem, namespace, disk);
         env.namespaces.insert(subsystem, namespace);
         Ok(())

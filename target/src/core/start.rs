@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringfab_block::Zeroes;
+use ringfab_block::Shared;
 use ringfab_fabric::rdma::{self, Rnic, RnicConfig};
 use ringfab_fabric::tcp::{self, TcpConfig, TcpStack};
 use ringfab_memory::{ClassLayout, Pool};
@@ -299,10 +299,10 @@ fn assemble(
     reactor.register_pool(&pool);
     let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), ..RnicConfig::new(owner::RNIC, seed) })?;
     let transports = Transports { rnic, tcp: TcpStack::new(TcpConfig::new(owner::TCP)) };
-    let zeroes = Zeroes::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
-    let served = namespaces::open_all(&target, &mut reactor, &zeroes);
+    let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
+    let served = namespaces::open_all(&target, &mut reactor, &shared);
     let env =
-        Env::new(reactor, transports, target, served, zeroes, pool, admin_pool, compare_pool, number, cores);
+        Env::new(reactor, transports, target, served, shared, pool, admin_pool, compare_pool, number, cores);
     Ok(Core::new(env, inbox))
 }
 

@@ -75,7 +75,8 @@ impl Core {
 
     fn copied(&self) -> Copied {
         let CopiedBytes { received, sent } = self.env.transports.copied_bytes();
-        let disks = self.env.disks.iter().flatten().map(|open| open.disk.copied_bytes()).sum();
+        let disks: u64 = self.env.disks.iter().flatten().map(|open| open.disk.copied_bytes()).sum();
+        let disks = disks + self.env.shared.loans().copied_bytes();
         Copied { received, sent, disks }
     }
 }

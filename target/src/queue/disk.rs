@@ -54,10 +54,13 @@ impl Queue {
     /// `Execute`: starts the operations of an I/O command.
     pub(super) fn run_disk(&mut self, env: &mut Env, slot: Slot) {
         match self.requests[slot].work {
-            Work::Read(extent) => self.start_reads(env, slot, extent, 0),
+            Work::Read(extent) => {
+                let lend = self.link.sends_from_anywhere();
+                self.start_reads(env, slot, extent, 0, lend);
+            }
             Work::Compare(extent) => {
                 let host_pieces = pieces(extent.length as u32, env.chunk_bytes).count();
-                self.start_reads(env, slot, extent, host_pieces);
+                self.start_reads(env, slot, extent, host_pieces, false);
             }
             Work::Write { extent, durable } => self.start_writes(env, slot, extent, durable),
             Work::WriteZeroes { extent, deallocate, durable } => {
@@ -95,13 +98,13 @@ impl Queue {
         }
     }
 
-    fn start_reads(&mut self, env: &mut Env, slot: Slot, extent: Extent, first_piece: usize) {
+    fn start_reads(&mut self, env: &mut Env, slot: Slot, extent: Extent, first_piece: usize, lend: bool) {
         for (index, (offset, _)) in pieces(extent.length as u32, env.chunk_bytes).enumerate() {
             let piece = first_piece + index;
             let Held::Buffer(buffer) = self.requests[slot].held[piece].take() else {
                 unreachable!("a read has a buffer for every piece")
             };
-            let operation = Operation::Read { offset: extent.offset + u64::from(offset), buffer };
+            let operation = Operation::Read { offset: extent.offset + u64::from(offset), buffer, lend };
             self.start(env, slot, extent.disk, piece as u8, operation);
         }
     }
@@ -145,7 +148,7 @@ impl Queue {
         if let Some(buffer) = finished.buffer {
             request.held[piece] = Held::Buffer(buffer);
         }
-        if let (Work::Copy(_), Some(source)) = (request.work, finished.source) {
+        if let (Work::Copy(_) | Work::Read(_), Some(source)) = (request.work, finished.source) {
             request.held[piece] = Held::Lease(source);
         }
         if let Err(error) = finished.result {

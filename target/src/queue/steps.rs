@@ -61,7 +61,7 @@ impl Queue {
             let length = u64::from(env.chunk_bytes).min(extent.length - *begun);
             *begun += length;
             buffer.set_len(length as usize);
-            self.start(env, slot, extent.disk, 0, Operation::Read { offset, buffer });
+            self.start(env, slot, extent.disk, 0, Operation::Read { offset, buffer, lend: false });
         }
     }
 
@@ -110,7 +110,7 @@ impl Queue {
         };
         copying.read = length as u32;
         buffer.set_len(length as usize);
-        Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer }))
+        Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer, lend: false }))
     }
 
     fn copy_write(&mut self, slot: Slot, copying: &mut Copying) -> Option<Operation> {

@@ -158,6 +158,14 @@ impl Link {
         }
     }
 
+    /// Whether data may be sent from wherever they lie. A device reaches what was registered with it, and nothing else.
+    pub(crate) fn sends_from_anywhere(&self) -> bool {
+        match self.endpoint {
+            Endpoint::Rdma(queue_pair) => !queue_pair.is_of_device(),
+            Endpoint::Tcp(_) => true,
+        }
+    }
+
     /// Whether so much can be posted now.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         self.depth - self.used >= count as u32

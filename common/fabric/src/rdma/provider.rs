@@ -126,7 +126,7 @@ impl Providers {
     ) -> Option<RemoteBuffer> {
         #[cfg(feature = "verbs")]
         if let Scope::QueuePair(queue_pair) = scope
-            && is_verbs(queue_pair)
+            && queue_pair.is_of_device()
         {
             return self.verbs.as_mut()?.expose(queue_pair, lease, offset, length, access);
         }
@@ -317,7 +317,7 @@ impl Providers {
 
     pub(super) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {
         #[cfg(feature = "verbs")]
-        if is_verbs(queue_pair) {
+        if queue_pair.is_of_device() {
             return self.verbs.as_ref()?.addresses(queue_pair);
         }
         self.iwarp.addresses(queue_pair)
@@ -353,14 +353,9 @@ impl Providers {
 }
 
 #[cfg(feature = "verbs")]
-fn is_verbs(queue_pair: QueuePairId) -> bool {
-    queue_pair.index & 1 == 1
-}
-
-#[cfg(feature = "verbs")]
 impl Providers {
     fn verbs_of(&mut self, queue_pair: QueuePairId) -> Option<&mut verbs::Device> {
-        self.verbs.as_deref_mut().filter(|_| is_verbs(queue_pair))
+        self.verbs.as_deref_mut().filter(|_| queue_pair.is_of_device())
     }
 
     /// The provider over verbs, which is made when it is first wanted.

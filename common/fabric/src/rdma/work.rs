@@ -12,6 +12,14 @@ pub struct QueuePairId {
     pub generation: u32,
 }
 
+impl QueuePairId {
+    /// Whether an RDMA device has it, and not the software RNIC, which sends from wherever a lease's bytes lie.
+    #[inline]
+    pub fn is_of_device(self) -> bool {
+        cfg!(feature = "verbs") && self.index & 1 == 1
+    }
+}
+
 /// Ties queue pairs and exposed memory together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProtectionDomain(pub(crate) u32);

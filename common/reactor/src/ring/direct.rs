@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use super::Ring;
-use super::operations::{Held, Outcome};
+use super::operations::{Held, Operation, Outcome};
 
 /// With more receives than this a round of tries takes longer than the ring does.
 const TRIED_MAX: usize = 4;
@@ -33,6 +33,43 @@ impl Ring {
         if !spins || self.receives.len() > TRIED_MAX {
             self.queue_receives();
         }
+    }
+
+    /// Makes the sends of bytes that are lent. The rest of one that a socket did not take as a whole waits for the next turn, when
+    /// it may go to the ring.
+    pub(crate) fn send_lent(&mut self) {
+        if self.draining {
+            return;
+        }
+        let mut index = 0;
+        while let Some(name) = self.sends.get(index).copied() {
+            match self.holds_lent(name).then(|| self.try_send(name)).flatten() {
+                Some(outcome) if self.takes_part(name, outcome) => index += 1,
+                Some(outcome) => {
+                    self.sends.remove(index);
+                    self.finish(name, outcome);
+                }
+                None => index += 1,
+            }
+        }
+    }
+
+    fn holds_lent(&self, name: u64) -> bool {
+        let operation = self.operations.get(name);
+        operation.is_some_and(|operation| matches!(&operation.held, Held::Send(batch) if batch.holds_lent()))
+    }
+
+    /// Counts what a send did, if that was not all of it.
+    fn takes_part(&mut self, name: u64, outcome: Outcome) -> bool {
+        let Some(Operation { held: Held::Send(batch), .. }) = self.operations.get_mut(name) else {
+            return false;
+        };
+        let Ok(sent) = usize::try_from(outcome.result) else { return false };
+        let part = sent > 0 && sent < batch.unsent_bytes();
+        if part {
+            batch.advance(sent);
+        }
+        part
     }
 
     /// Gives the sends that were started to the ring.

@@ -1,0 +1,74 @@
+//! Bytes of shared memory that leases stand for without a copy.
+//!
+//! What is read from a memory namespace is sent at the end of the same turn, most often at once and as a whole. So the memory is
+//! lent to the lease that is sent, and only what could not be sent by then is copied. Pages that are lent are not written.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use crate::{CoreMemory, Lease};
+
+/// All loans of a core. Cheap to clone; every clone is the same.
+///
+/// They end with the turn that began them ([`Loans::settle`]), or before it when their core waits for a page: who has lent pages
+/// waits for none, so that no two cores wait for each other, and no peer that does not take its data makes anybody wait.
+#[derive(Clone, Default)]
+pub struct Loans(Rc<Open>);
+
+#[derive(Default)]
+struct Open {
+    loans: RefCell<Vec<Loan>>,
+    copied_bytes: Cell<u64>,
+}
+
+/// A range of shared memory with a reader on each of its pages.
+pub(crate) struct Loan {
+    /// One of the leases that were lent the bytes. While it is here, the bytes stay.
+    pub(crate) lease: Lease,
+    /// The core's handle of the memory.
+    pub(crate) memory: Rc<CoreMemory>,
+    pub(crate) offset: usize,
+}
+
+impl Loans {
+    /// Whether nothing is lent.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.loans.borrow().is_empty()
+    }
+
+    /// Ends all loans: what somebody still needs is copied. Whoever looks at a lease's bytes meanwhile panics.
+    pub fn settle(&self) {
+        for loan in self.0.loans.borrow_mut().drain(..) {
+            if !loan.lease.is_unique() {
+                self.0.copied_bytes.update(|bytes| bytes + loan.lease.len() as u64);
+            }
+        }
+    }
+
+    /// Bytes that were copied, because they were still needed when their loan ended.
+    pub fn copied_bytes(&self) -> u64 {
+        self.0.copied_bytes.get()
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, loan: Loan) {
+        self.0.loans.borrow_mut().push(loan);
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if !self.lease.is_unique() {
+            self.lease.come_home();
+        }
+        self.memory.end_loan(self.offset, self.lease.len());
+    }
+}
+
+impl fmt::Debug for Loans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loans").field("open", &self.0.loans.borrow().len()).finish_non_exhaustive()
+    }
+}
