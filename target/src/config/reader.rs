@@ -146,6 +146,7 @@ impl<'a> Reader<'a> {
         for (key, _) in self.table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
             let mut names = known.clone();
             names.sort_unstable();
+            names.dedup();
             let message = format!("is not a known key; known here: {}", names.join(", "));
             errors.add(&key.span(), self.key(key.get_ref()), message);
         }

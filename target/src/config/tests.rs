@@ -65,6 +65,15 @@ fn a_listener_for_tcp_has_no_keys_of_rdma() {
 }
 
 #[test]
+fn an_unknown_key_is_told_with_each_known_one_once() {
+    let listener = "[[listener]]\naddress = \"::1\"\ntransport = \"tcp\"\ncolour = \"red\"\n";
+    let message = mistake(&format!("{MINIMAL}\n{listener}")).to_string();
+    let (_, known) = message.split_once("known here: ").expect("what is known");
+    let known: Vec<&str> = known.split(", ").collect();
+    assert!(known.is_sorted_by(|one, next| one < next), "{known:?}");
+}
+
+#[test]
 fn the_full_example_shows_the_defaults_it_claims() {
     let full = Config::parse(FULL, "full.toml").unwrap();
     let minimal = Config::parse(MINIMAL, "minimal.toml").unwrap();
