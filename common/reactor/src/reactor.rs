@@ -194,8 +194,8 @@ impl Reactor {
         dispatch!(mut self.send(socket, batch, token));
     }
 
-    /// Tries sends of bytes that are [lent](ringfab_memory::Loans) at once, without the ring: what is left of them, or has begun
-    /// with the next turn, must have come home by then.
+    /// Makes the sends of bytes that are [lent](ringfab_memory::Loans), as far as sockets take them at once. What is left goes to
+    /// the ring with the next turn, before which the loans must have ended.
     pub fn send_lent(&mut self) {
         dispatch!(mut self.send_lent());
     }
