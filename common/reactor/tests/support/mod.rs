@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{
-    Bind, Completion, ListenAddr, Payload, Reactor, ReactorConfig, SocketId, SocketOptions, Token, Wait,
+    Bind, Completion, ListenAddr, Payload, Reactor, ReactorConfig, ReceiveOp, SocketId, SocketOptions, Token,
+    Wait,
 };
 
 /// No wait of a test is longer.
@@ -96,4 +97,28 @@ impl Random {
         self.0 ^= self.0 << 17;
         (self.0 % bound as u64) as usize
     }
+}
+
+/// A receive of so many bytes into its staging memory.
+pub(crate) fn receive(bytes: usize) -> Box<ReceiveOp> {
+    let mut operation = ReceiveOp::new(bytes);
+    operation.aim(None, 0, bytes);
+    operation
+}
+
+/// Fills in what stands at a position of a stream.
+pub(crate) fn pattern(bytes: &mut [u8], position: usize) {
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = pattern_byte(position + index);
+    }
+}
+
+/// Panics unless it is what stands there.
+pub(crate) fn assert_pattern(bytes: &[u8], position: usize) {
+    let wrong = bytes.iter().enumerate().find(|(index, byte)| **byte != pattern_byte(position + index));
+    assert!(wrong.is_none(), "byte {:?} at {position}", wrong);
+}
+
+fn pattern_byte(position: usize) -> u8 {
+    (position ^ (position >> 8) ^ (position >> 16)) as u8
 }
