@@ -19,6 +19,7 @@ use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 use ringfab_target::config::Transport;
 use ringfab_target::control::Manager;
+use ringfab_target::core::CoreUsage;
 use ringfab_target::service::Running;
 use ringfab_target::{Config, Identity, Target};
 use tempfile::TempDir;
@@ -90,6 +91,15 @@ impl TestTarget {
     pub fn manager(&self) -> Manager {
         let cores = self.running.as_ref().expect("it runs").cores();
         Manager::new(Arc::clone(&self.target), cores, self.identity.clone(), &self.config)
+    }
+
+    /// What each of its cores has in use.
+    ///
+    /// # Panics
+    /// When a core does not say so in time.
+    pub fn usage(&self) -> Vec<CoreUsage> {
+        let running = self.running.as_ref().expect("it runs until it is dropped");
+        running.cores().usage().expect("every core answers")
     }
 
     /// Where it listens.

@@ -26,6 +26,27 @@ fn what_was_written_is_read_back_whatever_its_size() {
 }
 
 #[test]
+fn what_is_read_of_memory_is_sent_from_where_it_lies() {
+    const BYTES: usize = 16_384;
+    for listener in ["", "crc = false", "transport = \"tcp\""] {
+        let target = TestTarget::with_listener(listener, MEMORY);
+        let controller = target.attach();
+        let written: Vec<u8> = (0..BYTES).map(|byte| (byte / 7) as u8).collect();
+        controller.write_at(1, 0, &written, false).expect("written");
+        for (offset, bytes) in [(0, BYTES), (512, 4096), (1024, 512)] {
+            let mut read = vec![0; bytes];
+            controller.read_at(1, offset as u64, &mut read).expect("read");
+            assert!(read == written[offset..offset + bytes], "{bytes} bytes with {listener:?}");
+        }
+        // Each answer fits into an idle socket, so that nothing of it outlasts its turn.
+        let usage = target.usage();
+        let copied: u64 = usage.iter().map(|core| core.copied_bytes.disks).sum();
+        assert_eq!(copied, BYTES as u64, "what was written, and nothing that was read, with {listener:?}");
+        controller.detach().expect("detached");
+    }
+}
+
+#[test]
 fn zeroes_and_compare_do_what_they_say() {
     let target = TestTarget::start(MEMORY);
     let controller = target.attach();

@@ -91,7 +91,7 @@ impl Cores {
     ///
     /// # Errors
     /// When one does not answer.
-    pub(crate) fn usage(&self) -> Result<Vec<CoreUsage>, String> {
+    pub fn usage(&self) -> Result<Vec<CoreUsage>, String> {
         let (reply, replies) = mpsc::channel();
         for core in &self.0 {
             core.send(CoreMessage::Tell(reply.clone()));

@@ -9,7 +9,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use super::Ring;
-use super::operations::{Held, Operation, Outcome};
+use super::operations::{Held, Outcome};
+use crate::SendBatch;
 
 /// With more receives than this a round of tries takes longer than the ring does.
 const TRIED_MAX: usize = 4;
@@ -43,8 +44,9 @@ impl Ring {
         }
         let mut index = 0;
         while let Some(name) = self.sends.get(index).copied() {
-            match self.holds_lent(name).then(|| self.try_send(name)).flatten() {
-                Some(outcome) if self.takes_part(name, outcome) => index += 1,
+            let lent = self.batch(name).is_some_and(|batch| batch.holds_lent());
+            match lent.then(|| self.try_send(name)).flatten() {
+                Some(outcome) if self.count_part(name, outcome) => index += 1,
                 Some(outcome) => {
                     self.sends.remove(index);
                     self.finish(name, outcome);
@@ -54,17 +56,18 @@ impl Ring {
         }
     }
 
-    fn holds_lent(&self, name: u64) -> bool {
-        let operation = self.operations.get(name);
-        operation.is_some_and(|operation| matches!(&operation.held, Held::Send(batch) if batch.holds_lent()))
+    fn batch(&mut self, name: u64) -> Option<&mut SendBatch> {
+        match &mut self.operations.get_mut(name)?.held {
+            Held::Send(batch) => Some(batch),
+            _ => None,
+        }
     }
 
-    /// Counts what a send did, if that was not all of it.
-    fn takes_part(&mut self, name: u64, outcome: Outcome) -> bool {
-        let Some(Operation { held: Held::Send(batch), .. }) = self.operations.get_mut(name) else {
+    /// Counts what a send did, if that was not all of it. Returns whether something is left to send.
+    fn count_part(&mut self, name: u64, outcome: Outcome) -> bool {
+        let (Some(batch), Ok(sent)) = (self.batch(name), usize::try_from(outcome.result)) else {
             return false;
         };
-        let Ok(sent) = usize::try_from(outcome.result) else { return false };
         let part = sent > 0 && sent < batch.unsent_bytes();
         if part {
             batch.advance(sent);

@@ -239,11 +239,6 @@ impl Operations {
     }
 
     /// The operation of that name, if it is still in flight.
-    pub(super) fn get(&self, name: u64) -> Option<&Operation> {
-        let slot = self.slots.get(name as u32 as usize)?;
-        if slot.generation == (name >> 32) as u32 { slot.operation.as_ref() } else { None }
-    }
-
     pub(super) fn get_mut(&mut self, name: u64) -> Option<&mut Operation> {
         let slot = self.slots.get_mut(name as u32 as usize)?;
         if slot.generation == (name >> 32) as u32 { slot.operation.as_mut() } else { None }
