@@ -126,6 +126,19 @@ impl Namespace {
         &self.backing
     }
 
+    /// What stands behind it, for people: a file or device, `memory` or `null`.
+    pub fn source(&self) -> String {
+        fn of(backing: &Backing) -> String {
+            match backing {
+                Backing::File { path, .. } => path.display().to_string(),
+                Backing::Memory(_) => "memory".to_owned(),
+                Backing::Null { .. } => "null".to_owned(),
+                Backing::Faulty { inner, .. } => of(inner),
+            }
+        }
+        of(&self.backing)
+    }
+
     /// Whether writes are refused.
     pub fn read_only(&self) -> bool {
         self.read_only

@@ -1,7 +1,9 @@
 //! What is known of one queue outside the core that serves it.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A connected queue. The data path counts in it without a lock; the control plane reads.
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub struct QueueRecord {
     host_id: [u8; 16],
     traffic: AtomicBool,
     unfinished: AtomicBool,
+    /// Positions of the disks that still work for it after its connection has ended.
+    left_on: Mutex<BTreeSet<usize>>,
     commands_read: AtomicU64,
     commands_write: AtomicU64,
     commands_other: AtomicU64,
@@ -70,6 +74,7 @@ impl QueueRecord {
             host_id,
             traffic: AtomicBool::new(false),
             unfinished: AtomicBool::new(false),
+            left_on: Mutex::default(),
             commands_read: AtomicU64::new(0),
             commands_write: AtomicU64::new(0),
             commands_other: AtomicU64::new(0),
@@ -156,6 +161,17 @@ impl QueueRecord {
     /// Whether it is what a host with this identifier has left behind, with commands that still run.
     pub(crate) fn is_left_by(&self, host_id: &[u8; 16]) -> bool {
         self.unfinished.load(Ordering::Acquire) && self.host_id == *host_id
+    }
+
+    /// Its connection has ended, and these disks still work for it.
+    pub(crate) fn set_left_on(&self, disks: BTreeSet<usize>) {
+        *self.left_on.lock().unwrap_or_else(PoisonError::into_inner) = disks;
+    }
+
+    /// Whether a host with this identifier has left it behind with commands that a disk still works on.
+    pub(crate) fn is_left_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
+        self.is_left_by(host_id)
+            && self.left_on.lock().unwrap_or_else(PoisonError::into_inner).contains(&disk)
     }
 
     /// Whether a command came since the last look.

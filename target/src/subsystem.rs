@@ -154,6 +154,11 @@ impl Subsystem {
         self.queues().live.iter().any(|queue| queue.is_left_by(host_id))
     }
 
+    /// The same for the commands that one disk works on, by its position.
+    pub(crate) fn has_left_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
+        self.queues().live.iter().any(|queue| queue.is_left_on(host_id, disk))
+    }
+
     pub(crate) fn queue_ended(&self, queue: &Arc<QueueRecord>) {
         let mut queues = self.queues();
         if let Some(index) = queues.live.iter().position(|live| Arc::ptr_eq(live, queue)) {

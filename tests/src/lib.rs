@@ -8,6 +8,7 @@ pub mod raw_host;
 pub mod raw_tcp;
 pub mod recording;
 mod service;
+pub mod stuck_fs;
 pub mod tamper;
 pub mod world;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Path of `ringfab-target` or `ringfab`, built from the sources as they are, in the profile of this test. Where
+/// Path of `ringfab-target`, `ringfab`, or a program of the tests' own, built from the sources as they are, in the profile of this test. Where
 /// `RINGFAB_BIN_DIR` names a folder, whoever set it has built them there.
 ///
 /// # Panics
@@ -20,6 +20,7 @@ pub fn program(name: &str) -> PathBuf {
     let package = match name {
         "ringfab-target" => "ringfab-target",
         "ringfab" => "ringfab-initiator",
+        "ringfab-stuck-fs" => "ringfab-tests",
         other => panic!("{other} is not a program of this project"),
     };
     let folder = profile_folder();

@@ -43,9 +43,17 @@ pub struct Pool {
 /// What one user of a pool holds of it.
 struct Share {
     /// Buffers, by class.
-    held: Vec<Cell<usize>>,
+    classes: Vec<ClassShare>,
     /// What the user may hold of each class, however little that leaves.
     least: usize,
+}
+
+#[derive(Default)]
+struct ClassShare {
+    /// Buffers that the user holds.
+    held: Cell<usize>,
+    /// How many of them do not count: see [`Pool::forgive`].
+    forgiven: Cell<usize>,
 }
 
 pub(crate) struct Inner {
@@ -147,8 +155,16 @@ impl Pool {
     /// they can, there is something left for the next. A buffer counts until its last lease is gone.
     #[must_use]
     pub fn limited(&self, least: usize) -> Self {
-        let held = self.inner.classes.iter().map(|_| Cell::new(0)).collect();
-        Self { inner: Rc::clone(&self.inner), share: Some(Rc::new(Share { held, least })) }
+        let classes = self.inner.classes.iter().map(|_| ClassShare::default()).collect();
+        Self { inner: Rc::clone(&self.inner), share: Some(Rc::new(Share { classes, least })) }
+    }
+
+    /// What this handle and its clones hold now does not count against their limit any more: it is with somebody who may
+    /// never give it back. What they may take is measured against what is left free, as for a new user.
+    pub fn forgive(&self) {
+        for class in self.share.iter().flat_map(|share| &share.classes) {
+            class.forgiven.set(class.held.get());
+        }
     }
 
     /// Takes a buffer of `length` bytes, from the smallest class that fits and has one left. Its bytes are what
@@ -164,7 +180,7 @@ impl Pool {
             }
             let Some(slot) = free.pop() else { continue };
             if let Some(share) = share {
-                share.held[index].update(|held| held + 1);
+                share.classes[index].held.update(|held| held + 1);
                 inner.slot(slot).share.set(Some(Rc::clone(share)));
             }
             let taken = inner.taken.get() + 1;
@@ -204,7 +220,14 @@ impl Pool {
 impl Share {
     /// Whether its user may take one more of a class of which so many are free.
     fn may_take(&self, class: usize, free: usize) -> bool {
-        let held = self.held[class].get();
+        let ClassShare { held, forgiven } = &self.classes[class];
+        let held = held.get();
+        if forgiven.get() == 0 {
+            return held < self.least || held < free;
+        }
+        // What came back since then is forgiven no more.
+        forgiven.set(forgiven.get().min(held));
+        let held = held - forgiven.get();
         held < self.least || held < free
     }
 }
@@ -219,7 +242,7 @@ impl Inner {
         let class = usize::from(slot.class);
         self.classes[class].free.borrow_mut().push(number);
         if let Some(share) = slot.share.take() {
-            share.held[class].update(|held| held - 1);
+            share.classes[class].held.update(|held| held - 1);
         }
         self.taken.set(self.taken.get() - 1);
     }
@@ -348,6 +371,22 @@ mod tests {
         drop(copy);
         assert!(first.take(64).is_some());
         assert_eq!(takes_all(&pool).len(), 9, "the pool itself has no limit");
+    }
+
+    #[test]
+    fn what_a_limited_user_is_forgiven_does_not_count_until_it_comes_back() {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 64, count: 16 }]).expect("a small pool");
+        let user = pool.limited(1);
+        let takes_all = |user: &Pool| std::iter::from_fn(|| user.take(64)).collect::<Vec<_>>();
+        let lost = takes_all(&user);
+        assert_eq!((lost.len(), takes_all(&user).len()), (8, 0));
+        user.forgive();
+        let more = takes_all(&user);
+        assert_eq!(more.len(), 4, "half of the eight that are left");
+        drop((lost, more));
+        assert_eq!(takes_all(&user).len(), 8, "as before");
+        let held = takes_all(&user);
+        assert_eq!((held.len(), takes_all(&user).len()), (8, 0), "nothing is forgiven any more");
     }
 
     #[test]

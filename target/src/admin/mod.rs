@@ -18,9 +18,10 @@ use ringfab_spec::{AdminOpcode, AsciiField, Status, SubmissionEntry};
 use crate::command::Command;
 use crate::controller::{Controller, NOT_READY};
 use crate::failure::Failure;
+use crate::queue::TRANSFER_BYTES_MAX;
 
 /// The largest data of an admin command, in bytes.
-pub const ADMIN_DATA_BYTES_MAX: u32 = 128 << 10;
+pub const ADMIN_DATA_BYTES_MAX: u32 = TRANSFER_BYTES_MAX;
 
 /// The firmware revision that hosts see.
 pub(crate) const FIRMWARE: &str = env!("CARGO_PKG_VERSION");

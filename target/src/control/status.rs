@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use ringfab_block::Backing;
 use uuid::Uuid;
 
 use super::Manager;
@@ -47,19 +46,10 @@ impl NamespaceState {
             bytes: namespace.blocks() << namespace.block_shift(),
             block_bytes: namespace.block_bytes(),
             read_only: namespace.read_only(),
-            source: source(namespace.backing()),
+            source: namespace.source(),
             nguid: Uuid::from_bytes(*namespace.nguid()).simple().to_string(),
             uuid: namespace.uuid().to_string(),
         }
-    }
-}
-
-fn source(backing: &Backing) -> String {
-    match backing {
-        Backing::File { path, .. } => path.display().to_string(),
-        Backing::Memory(_) => "memory".to_owned(),
-        Backing::Null { .. } => "null".to_owned(),
-        Backing::Faulty { inner, .. } => source(inner),
     }
 }
 

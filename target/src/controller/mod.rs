@@ -11,8 +11,9 @@ mod registers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use ringfab_reactor::Time;
 use ringfab_spec::Status;
@@ -60,6 +61,23 @@ pub struct Host {
     pub id: [u8; 16],
 }
 
+/// What I/O commands of a controller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum IoAccess {
+    /// They end with Command Sequence Error.
+    Refused,
+    /// They run.
+    Allowed,
+    /// They run, except on disks that still work for earlier connections of the host. See
+    /// [`Controller::is_fenced`].
+    Fenced,
+}
+
+/// How long a controller waits for commands of its host's earlier connections, or of its own when it is reset, before it
+/// goes on without the disks that still work on them.
+pub(crate) const LEFT_BEHIND_PATIENCE: Duration = Duration::from_secs(2);
+
 /// One controller.
 pub struct Controller {
     id: u16,
@@ -67,7 +85,8 @@ pub struct Controller {
     target: Weak<Target>,
     host: Host,
     limits: ControllerLimits,
-    io_allowed: AtomicBool,
+    /// An [`IoAccess`].
+    io_access: AtomicU8,
     write_cache: AtomicBool,
     state: Mutex<State>,
     wake: Mutex<Option<Wake>>,
@@ -85,6 +104,8 @@ pub(crate) struct State {
     pub(crate) features: Features,
     pub(crate) changed_namespaces: BTreeSet<u32>,
     pub(crate) created: Time,
+    /// Until when a controller that was enabled waits for what its host has left behind.
+    held_until: Time,
     queues: BTreeMap<u16, Arc<QueueRecord>>,
 }
 
@@ -110,6 +131,7 @@ impl Controller {
             errors: ErrorLog::default(),
             features: Features::new(limits.io_queues_max, now),
             created: now,
+            held_until: now,
             changed_namespaces: BTreeSet::new(),
             queues: BTreeMap::new(),
         };
@@ -119,7 +141,7 @@ impl Controller {
             target,
             host,
             limits,
-            io_allowed: AtomicBool::new(false),
+            io_access: AtomicU8::new(IoAccess::Refused as u8),
             write_cache: AtomicBool::new(true),
             state: Mutex::new(state),
             wake: Mutex::new(None),
@@ -164,7 +186,38 @@ impl Controller {
     /// Whether I/O commands may run; otherwise they end with Command Sequence Error. For every I/O command: no lock.
     #[inline]
     pub fn io_allowed(&self) -> bool {
-        self.io_allowed.load(Ordering::Acquire)
+        self.io_access.load(Ordering::Acquire) != IoAccess::Refused as u8
+    }
+
+    /// Whether I/O commands may run, and all of them. For every I/O command: no lock.
+    #[inline]
+    pub(crate) fn io_access(&self) -> IoAccess {
+        match self.io_access.load(Ordering::Acquire) {
+            refused if refused == IoAccess::Refused as u8 => IoAccess::Refused,
+            allowed if allowed == IoAccess::Allowed as u8 => IoAccess::Allowed,
+            _ => IoAccess::Fenced,
+        }
+    }
+
+    /// Whether commands of earlier connections of this host still run on a disk, by its position. What they write could
+    /// come after what the host writes now, so that its commands for this disk have to wait. Ends the fence when nothing
+    /// is left behind any more.
+    pub(crate) fn is_fenced(&self, disk: usize) -> bool {
+        if self.subsystem.has_left_behind(&self.host.id) {
+            return self.subsystem.has_left_on(&self.host.id, disk);
+        }
+        let state = self.state();
+        self.set_io_access(state.registers.io_allowed(), false);
+        false
+    }
+
+    fn set_io_access(&self, allowed: bool, fenced: bool) {
+        let access = match (allowed, fenced) {
+            (false, _) => IoAccess::Refused,
+            (true, false) => IoAccess::Allowed,
+            (true, true) => IoAccess::Fenced,
+        };
+        self.io_access.store(access as u8, Ordering::Release);
     }
 
     /// Whether the host has the write cache on (feature 06h). While it is off, every write has to reach stable
@@ -197,11 +250,12 @@ impl Controller {
         let effect = state.registers.set(offset, size, value)?;
         if effect == PropertyEffect::Enabled && self.subsystem.has_left_behind(&self.host.id) {
             state.registers.hold_ready();
+            state.held_until = now + LEFT_BEHIND_PATIENCE;
         }
         if effect != PropertyEffect::None {
             let ready = state.registers.io_allowed();
             state.keep_alive.set_enabled(ready, now);
-            self.io_allowed.store(ready, Ordering::Release);
+            self.set_io_access(ready, false);
         }
         if effect == PropertyEffect::Disabled {
             self.reset(&mut state, now);
@@ -211,14 +265,36 @@ impl Controller {
 
     /// Before a host looks whether its controller is ready: it is not while commands still run that the host sent on
     /// connections which have ended. The host sends them again, and then others, which an old one that the disk takes
-    /// its time with would undo.
+    /// its time with would undo. A disk that takes too long is fenced, and the controller is ready for all others.
     pub fn refresh_ready(&self, now: Time) {
         let mut state = self.state();
-        if state.registers.is_held() && !self.subsystem.has_left_behind(&self.host.id) {
-            state.registers.release_ready();
-            state.keep_alive.set_enabled(true, now);
-            self.io_allowed.store(state.registers.io_allowed(), Ordering::Release);
+        if !state.registers.is_held() {
+            return;
         }
+        let left_behind = self.subsystem.has_left_behind(&self.host.id);
+        if left_behind && now < state.held_until {
+            return;
+        }
+        state.registers.release_ready();
+        state.keep_alive.set_enabled(true, now);
+        self.set_io_access(state.registers.io_allowed(), left_behind);
+        drop(state);
+        if left_behind {
+            self.warn_of_fence();
+        }
+    }
+
+    fn warn_of_fence(&self) {
+        let fenced = |one: &Arc<Namespace>| self.subsystem.has_left_on(&self.host.id, one.index());
+        let nsids: Vec<u32> =
+            self.namespaces().iter().filter(|one| fenced(one)).map(|one| one.nsid()).collect();
+        tracing::warn!(
+            controller = self.id,
+            host = self.host.nqn,
+            subsystem = self.subsystem.nqn(),
+            ?nsids,
+            "disks still work on commands of earlier connections: commands for these namespaces wait until that ends"
+        );
     }
 
     /// The I/O queues have ended after [`PropertyEffect::Disabled`]: the host sees CSTS.RDY become zero.
@@ -270,7 +346,7 @@ impl Controller {
 
     /// The host has been silent too long: the controller takes no further I/O, and its queues are to be ended.
     pub fn keep_alive_expired(&self) {
-        self.io_allowed.store(false, Ordering::Release);
+        self.set_io_access(false, false);
         self.state().keep_alive.expire();
     }
 
@@ -284,19 +360,18 @@ impl Controller {
         self.wake_if(deliverable);
     }
 
-    /// A queue has ended; its identifier is free again. The admin queue is ended by [`Controller::admin_ended`].
-    pub fn queue_ended(&self, queue_id: u16) {
-        if let Some(queue) = self.state().queues.remove(&queue_id) {
-            self.subsystem.queue_ended(&queue);
-        }
+    /// A queue has left the controller; its identifier is free again. Disks may still work for it: the subsystem counts it
+    /// until [`Subsystem::queue_ended`]. The admin queue is ended by [`Controller::admin_ended`].
+    pub fn queue_left(&self, queue_id: u16) {
+        self.state().queues.remove(&queue_id);
     }
 
     /// The admin queue has ended: the controller takes no further queue and its identifier is free. Its I/O queues
     /// are still to be ended by their cores.
     pub fn admin_ended(&self) {
-        self.io_allowed.store(false, Ordering::Release);
+        self.set_io_access(false, false);
         self.set_wake(None);
-        self.queue_ended(0);
+        self.queue_left(0);
         if let Some(target) = self.target.upgrade() {
             target.remove(self.id);
         }

@@ -13,6 +13,7 @@ use super::hosts::{Hosts, SharedPool};
 use super::message::{AbortRequest, Asker, CoreMessage};
 use super::namespaces::{Disks, Namespaces};
 use super::operations::{DEFERRED_MAX, Deferred, DiskOperations};
+use super::watch::HeldBackCommands;
 use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::controller::Controller;
 use crate::queue::{Slot, TRANSFER_BYTES_MAX};
@@ -52,6 +53,8 @@ pub(crate) struct Env {
     pub(crate) hosts: Hosts,
     /// Claims of fused operations to blocks.
     pub(crate) claims: Claims,
+    /// Commands that wait for disks that do not answer.
+    pub(crate) held_back: HeldBackCommands,
     /// Controllers that are being reset: their I/O queues are ending.
     pub(crate) resetting: Vec<Arc<Controller>>,
     /// All cores, this one included.
@@ -119,6 +122,7 @@ impl Env {
             core,
             hosts,
             claims: Claims::default(),
+            held_back: HeldBackCommands::default(),
             resetting: Vec::new(),
             cores,
         }

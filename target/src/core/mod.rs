@@ -11,6 +11,7 @@ mod namespaces;
 mod operations;
 mod start;
 mod usage;
+mod watch;
 
 use std::io;
 use std::mem;
@@ -37,6 +38,7 @@ pub(crate) use namespaces::{NamespaceMessage, OpenDisk};
 pub(crate) use operations::Deferred;
 pub use start::{CoreParts, Cores, Running, build, start};
 pub use usage::{Buffers, CoreUsage};
+pub use watch::SilentDisk;
 
 /// Owners of reactor tokens on a core.
 pub(crate) mod owner {
@@ -207,7 +209,11 @@ impl Core {
         let Some(open) = self.env.disks.get_mut(disk).and_then(Option::as_mut) else { return };
         if let Some(finished) = open.disk.on_completion(&mut self.env.reactor, completion) {
             self.env.disk_operations.end();
+            let was_silent = open.progress.end();
             queue.on_disk(&mut self.env, finished);
+            if was_silent {
+                self.disk_answers(disk);
+            }
             self.reap(number as u16);
         }
     }
@@ -250,22 +256,45 @@ impl Core {
         (queue.endpoint() == endpoint).then_some((&mut **queue, &mut self.env))
     }
 
-    /// Frees a queue of which nothing is in flight any more.
+    /// After something of a queue has ended: a queue whose connection is gone leaves its controller, and is freed when
+    /// nothing of it is in flight any more.
+    #[inline]
     fn reap(&mut self, number: u16) {
-        let entry = &mut self.queues[usize::from(number)];
-        if !entry.as_ref().is_some_and(|queue| queue.is_finished()) {
-            return;
+        if self.queues[usize::from(number)].as_ref().is_some_and(|queue| queue.is_gone()) {
+            self.reap_gone(number);
         }
-        let mut queue = entry.take().expect("looked at above");
-        self.env.hosts.leave(queue.host());
-        let none_left = self.queues.iter().all(Option::is_none);
-        debug_assert!(!none_left || !self.env.disk_operations.any(), "each operation of a disk ends once");
-        let controller = queue.controller().cloned();
-        queue.detach();
-        let Some(controller) = controller else { return };
-        if queue.id() == 0 {
+    }
+
+    #[cold]
+    fn reap_gone(&mut self, number: u16) {
+        let entry = &mut self.queues[usize::from(number)];
+        let Some(queue) = entry else { return };
+        let (id, left) = (queue.id(), queue.leave(self.env.reactor.now()));
+        if left.is_some() && !queue.is_finished() {
+            // What the disks hold for it may stay with them.
+            self.env.hosts.forgive(queue.host());
+        }
+        if queue.is_finished()
+            && let Some(queue) = entry.take()
+        {
+            self.env.hosts.leave(queue.host());
+            let none_left = self.queues.iter().all(Option::is_none);
+            debug_assert!(
+                !none_left || !self.env.disk_operations.any(),
+                "each operation of a disk ends once"
+            );
+            queue.finish();
+        }
+        if let Some(controller) = left {
+            self.queue_left(id, &controller);
+        }
+    }
+
+    /// A queue has left its controller.
+    fn queue_left(&mut self, id: u16, controller: &Arc<Controller>) {
+        if id == 0 {
             // Without its admin queue an association is over (NVMe over Fabrics: section 3.3.2.2 of Base 2.0).
-            self.env.end_queues(&controller, false);
+            self.env.end_queues(controller, false);
         } else if let Some(core) = controller.core_of_queue(0) {
             self.env.cores[core].send(CoreMessage::Look);
         }
@@ -274,7 +303,7 @@ impl Core {
     fn end_queues(&mut self, controller: &Arc<Controller>, admin: bool) {
         for queue in self.queues.iter_mut().flatten() {
             if queue.belongs_to(controller) && (admin || queue.id() != 0) {
-                queue.end(&mut self.env);
+                queue.abandon(&mut self.env);
             }
         }
         self.look();
@@ -337,6 +366,7 @@ impl Core {
                 self.reap(number as u16);
             }
         }
+        self.watch_disks();
         self.finish_resets();
         self.close_disks();
     }
@@ -386,8 +416,8 @@ impl Hears for Core {
     }
 
     fn gone(&mut self, endpoint: Endpoint, why: &str) {
-        let Some((queue, _)) = self.queue(endpoint) else { return };
-        queue.on_disconnected();
+        let Some((queue, env)) = self.queue(endpoint) else { return };
+        queue.on_disconnected(env.reactor.now());
         tracing::info!(queue = queue.id(), why, "a connection has ended");
         let (kind, index) = endpoint.place();
         let number = self.by_endpoint[kind][index].take().expect("the queue was just found");

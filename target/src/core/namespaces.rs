@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 use ringfab_block::{Disk, Shared};
 use ringfab_reactor::Reactor;
 
+use super::watch::Progress;
 use super::{Core, owner};
 use crate::namespace::Namespace;
 use crate::queue::NamespaceView;
@@ -33,6 +34,8 @@ pub(crate) type Reply = mpsc::Sender<Result<(), String>>;
 pub(crate) struct OpenDisk {
     pub(crate) disk: Disk,
     pub(crate) subsystem: usize,
+    /// What it has to do, and whether it does it.
+    pub(crate) progress: Progress,
     /// Its position stays taken as long as the disk is open.
     namespace: Arc<Namespace>,
     /// It serves what has begun, and is closed then.
@@ -43,6 +46,16 @@ impl OpenDisk {
     /// Its namespace, as it is now.
     pub(crate) fn view(&self) -> NamespaceView {
         NamespaceView::of(&self.namespace)
+    }
+
+    /// Identifier of its namespace.
+    pub(crate) fn nsid(&self) -> u32 {
+        self.namespace.nsid()
+    }
+
+    /// What stands behind it, for people.
+    pub(crate) fn source(&self) -> String {
+        self.namespace.source()
     }
 
     /// Whether it can be read and written.
@@ -120,7 +133,9 @@ fn put(disks: &mut Disks, subsystem: usize, namespace: &Arc<Namespace>, disk: Di
     if disks.len() <= index {
         disks.resize_with(index + 1, || None);
     }
-    disks[index] = Some(OpenDisk { disk, subsystem, namespace: Arc::clone(namespace), closing: false });
+    let progress = Progress::default();
+    disks[index] =
+        Some(OpenDisk { disk, subsystem, progress, namespace: Arc::clone(namespace), closing: false });
 }
 
 impl Core {
@@ -169,15 +184,17 @@ impl Core {
     /// Closes the disks of removed namespaces that no command needs any more. Those that run keep theirs until the
     /// housekeeping looks again.
     pub(super) fn close_disks(&mut self) {
-        let Self { env, queues, .. } = self;
-        let closing = std::mem::take(&mut env.closing);
+        let closing = std::mem::take(&mut self.env.closing);
         for index in closing {
-            let used = queues.iter().flatten().any(|queue| queue.uses_disk(index));
-            match env.disks[index].take() {
-                Some(open) if open.closing && !used => open.disk.close(&mut env.reactor),
+            let used = self.queues.iter().flatten().any(|queue| queue.uses_disk(index));
+            match self.env.disks[index].take() {
+                Some(open) if open.closing && !used => {
+                    self.forget_disk(open.progress);
+                    open.disk.close(&mut self.env.reactor);
+                }
                 open => {
-                    env.disks[index] = open;
-                    env.closing.push(index);
+                    self.env.disks[index] = open;
+                    self.env.closing.push(index);
                 }
             }
         }

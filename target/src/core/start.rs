@@ -36,11 +36,14 @@ const BIND_RETRY: Duration = Duration::from_millis(50);
 /// The most sockets and files of a core.
 const DESCRIPTORS_MAX: u32 = 8192;
 
-/// Buffers for admin commands, on each core: many small ones, and some for whole log pages.
+/// Buffers for admin commands, on each core: many small ones, and as many large ones as one log page of the largest size needs.
 const ADMIN_CLASSES: [ClassLayout; 2] = [
     ClassLayout { buffer_bytes: 8192, count: 64 },
-    ClassLayout { buffer_bytes: ADMIN_DATA_BYTES_MAX as usize, count: 4 },
+    ClassLayout { buffer_bytes: ADMIN_PIECE_BYTES, count: ADMIN_DATA_BYTES_MAX as usize / ADMIN_PIECE_BYTES },
 ];
+
+/// A piece of the largest data of an admin command.
+const ADMIN_PIECE_BYTES: usize = 128 << 10;
 
 /// Buffers for Compare and Copy commands with data in their capsules, one each, and for fused pairs, up to three each.
 const COMPARE_CLASSES: [ClassLayout; 1] =

@@ -4,7 +4,7 @@ use ringfab_fabric::CopiedBytes;
 use ringfab_memory::PoolUsage;
 use serde::Serialize;
 
-use super::{Core, Line};
+use super::{Core, Line, SilentDisk};
 
 /// Buffers of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,7 +29,7 @@ pub struct Copied {
 }
 
 /// What a core has in use now. Without hosts it has its disks, and a buffer of zeroes for them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreUsage {
     /// Queues, also those whose Connect has not come and those that are ending.
     pub queues: usize,
@@ -43,6 +43,8 @@ pub struct CoreUsage {
     pub regions: u64,
     /// Disks that are open.
     pub disks: usize,
+    /// Those of them that have not answered for a while, with what waits for them.
+    pub silent_disks: Vec<SilentDisk>,
     /// Buffers of I/O commands.
     pub io_buffers: Buffers,
     /// Buffers of admin commands.
@@ -66,6 +68,7 @@ impl Core {
             tcp_connections: env.transports.tcp.counters().connections,
             regions: rnic.regions,
             disks: env.disks.iter().flatten().count(),
+            silent_disks: self.silent_disks(),
             io_buffers: buffers(Line::Io),
             admin_buffers: buffers(Line::Admin),
             compare_buffers: buffers(Line::Compare),

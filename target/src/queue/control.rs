@@ -174,11 +174,15 @@ impl Queue {
     /// told it so by the status of the commands before.
     pub(super) fn shutdown_flushed(&mut self, slot: Slot) {
         let request = &mut self.requests[slot];
-        if self.id == 0 && request.command.is_fabrics() {
-            (request.status, request.location) = (Status::SUCCESS, None);
-            if let Some(controller) = self.controller() {
-                controller.shutdown_done();
-            }
+        if self.id != 0 || !request.command.is_fabrics() {
+            return;
+        }
+        (request.status, request.location) = (Status::SUCCESS, None);
+        // A reset may have come between this shutdown and another one.
+        let flushes = |other: Slot| matches!(self.requests[other].work, Work::FlushAll { .. });
+        let last = !self.requests.outstanding().any(|other| other != slot && flushes(other));
+        if let Some(controller) = self.controller().filter(|_| last) {
+            controller.shutdown_done();
         }
     }
 
@@ -267,10 +271,25 @@ impl Queue {
     fn drop_parked(&mut self, env: &mut Env) {
         let parked: Vec<Slot> = self.requests.outstanding().filter(|slot| self.is_parked(*slot)).collect();
         for slot in parked {
-            self.requests.release(slot);
-            self.next_submission_head();
-            self.link.replenish(&mut env.transports);
+            self.release_parked(env, slot);
         }
+    }
+
+    fn release_parked(&mut self, env: &mut Env, slot: Slot) {
+        self.requests.release(slot);
+        self.next_submission_head();
+        self.link.replenish(&mut env.transports);
+    }
+
+    /// A command has the identifier of an Asynchronous Event Request that waits: its host has forgotten the request, as some
+    /// do before they shut down. The command takes its place. Returns whether there was such a request.
+    #[cold]
+    pub(super) fn drop_parked_request(&mut self, env: &mut Env, command_id: u16) -> bool {
+        let parked = self.requests.find_cid(command_id).filter(|slot| self.is_parked(*slot));
+        let (Some(slot), Some(controller)) = (parked, self.controller()) else { return false };
+        controller.forget_event_request(command_id);
+        self.release_parked(env, slot);
+        true
     }
 
     /// Completes parked event requests for which something has happened.

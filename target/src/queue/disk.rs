@@ -83,6 +83,7 @@ impl Queue {
             if self.requests[slot].pending == 0 {
                 self.release_claim(env, slot);
                 self.requests.release(slot);
+                self.note_unfinished();
             }
             return;
         }
@@ -132,6 +133,7 @@ impl Queue {
         match open.disk.start(&mut env.reactor, operation, tag) {
             Started::Finished(finished) => self.settle(slot, finished),
             Started::Pending => {
+                open.progress.begin();
                 if env.disk_operations.start() {
                     env.reactor.submit_now();
                     env.disk_operations.submitted();

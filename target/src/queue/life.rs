@@ -6,6 +6,7 @@ use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 use super::parse::{self, HostMemory, NamespaceView, Transfer, Work};
 use super::request::{Held, NoSlot};
 use super::{Phase, Queue, Slot, State};
+use crate::controller::IoAccess;
 use crate::core::{Env, Line, Waiter};
 use crate::failure::Failure;
 use crate::transport::{Piece, Refused, Transfer as LinkTransfer};
@@ -22,6 +23,9 @@ impl Queue {
         let slot = match self.requests.allocate(command) {
             Ok(slot) => slot,
             Err(NoSlot::Full) => return self.violation(env, "more commands than the queue has entries"),
+            Err(NoSlot::IdentifierInUse) if self.drop_parked_request(env, command.cid.get()) => {
+                return self.begin(env, command, data, intact);
+            }
             Err(NoSlot::IdentifierInUse) => return self.refuse_identifier(env, command),
         };
         let capsule_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
@@ -43,16 +47,67 @@ impl Queue {
         if self.peek(env, slot) {
             return;
         }
+        if self.waits_for_disk(env, slot) {
+            let waiter = self.waiter(slot);
+            return env.held_back.push(waiter, env.reactor.now());
+        }
+        self.queue_for_buffers(env, slot);
+    }
+
+    /// Takes the buffers of a request, or has it wait for them in order.
+    fn queue_for_buffers(&mut self, env: &mut Env, slot: Slot) {
         let line = self.line_of(slot);
         // Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
         let pair = self.requests[slot].partner.is_some();
         let behind = env.hosts.first_waiting(self.host, line).is_some()
             && (pair || self.bytes_to_take(slot, env.chunk_bytes) != [0, 0]);
         if behind || !self.take_buffers(env, slot) {
-            let generation = self.requests[slot].generation;
-            let waiter = Waiter { queue: self.number, slot: slot.number(), generation };
+            let waiter = self.waiter(slot);
             env.hosts.wait(self.host, line, waiter);
         }
+    }
+
+    /// The name of a request among those of all queues of the core.
+    fn waiter(&self, slot: Slot) -> Waiter {
+        Waiter { queue: self.number, slot: slot.number(), generation: self.requests[slot].generation }
+    }
+
+    /// Whether a request has to wait, without buffers, because its disk is hung, or still works on what the host has left
+    /// behind.
+    #[inline]
+    fn waits_for_disk(&self, env: &Env, slot: Slot) -> bool {
+        let Some(attached) = self.attached.as_ref().filter(|_| self.id != 0) else { return false };
+        let fenced = attached.controller.io_access() == IoAccess::Fenced;
+        (fenced || env.held_back.any_disk_hung())
+            && self.requests[slot].work.disk().is_some_and(|disk| {
+                let hung =
+                    env.disks.get(disk).and_then(Option::as_ref).is_some_and(|open| open.progress.is_hung());
+                hung || (fenced && attached.controller.is_fenced(disk))
+            })
+    }
+
+    /// Looks again at a request that waits for its disk; `late` says that it has waited long enough. Returns whether it waits
+    /// on.
+    pub(crate) fn resume_held_back(
+        &mut self,
+        env: &mut Env,
+        number: u16,
+        generation: u16,
+        late: bool,
+    ) -> bool {
+        let Some(slot) = self.requests.find(number, generation) else { return false };
+        if self.requests[slot].state() != State::NeedBuffer {
+            return false;
+        }
+        if !self.waits_for_disk(env, slot) {
+            self.queue_for_buffers(env, slot);
+            return false;
+        }
+        if late {
+            self.requests[slot].fail(Failure::transient(Status::NAMESPACE_NOT_READY));
+            self.reply(env, slot);
+        }
+        !late
     }
 
     /// Parses the command into work, size and place of its data.
@@ -75,7 +130,7 @@ impl Queue {
         if self.id == 0 || command.is_fabrics() {
             return super::control::transfer_of(controller, command, self.id);
         }
-        if !controller.io_allowed() {
+        if controller.io_access() == IoAccess::Refused {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         let namespace = |nsid| {

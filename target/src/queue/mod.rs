@@ -17,6 +17,7 @@ mod parse;
 mod request;
 mod steps;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use ringfab_memory::Buffer;
 use ringfab_reactor::Time;
 use ringfab_spec::SubmissionEntry;
 
-use crate::controller::Controller;
+use crate::controller::{Controller, LEFT_BEHIND_PATIENCE};
 use crate::core::{Env, HostId};
 use crate::queue_record::QueueRecord;
 use crate::transport::{Endpoint, Link, WorkId};
@@ -72,6 +73,10 @@ pub(crate) struct Queue {
     progress: Time,
     submission_head: u16,
     phase: Phase,
+    /// When the connection was gone.
+    gone_at: Time,
+    /// Whether its controller knows that it is gone.
+    has_left: bool,
 }
 
 /// What a queue belongs to, once its Connect succeeded.
@@ -92,6 +97,32 @@ enum Phase {
     Disconnecting,
     /// The connection is gone; what the disks still hold is awaited.
     Gone,
+}
+
+/// What a disk works on, for people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtDisk {
+    /// The command.
+    pub(crate) name: &'static str,
+    /// Whether it moves blocks of a bounded size: a disk that works ends it soon.
+    pub(crate) is_transfer: bool,
+}
+
+impl AtDisk {
+    fn of(work: &Work) -> Self {
+        let (name, is_transfer) = match work {
+            Work::Read(_) => ("Read", true),
+            Work::Write { .. } => ("Write", true),
+            Work::Compare(_) => ("Compare", true),
+            Work::WriteZeroes { .. } => ("Write Zeroes", false),
+            Work::Flush { .. } | Work::FlushAll { .. } => ("Flush", false),
+            Work::Discard { .. } => ("Dataset Management", false),
+            Work::Verify { .. } => ("Verify", true),
+            Work::Copy(_) => ("Copy", true),
+            Work::Controller | Work::Nothing => ("an admin command", false),
+        };
+        Self { name, is_transfer }
+    }
 }
 
 /// What a connection brings with it.
@@ -127,6 +158,8 @@ impl Queue {
             progress: now,
             submission_head: 0,
             phase: Phase::Open,
+            gone_at: now,
+            has_left: false,
         }
     }
 
@@ -234,6 +267,15 @@ impl Queue {
         })
     }
 
+    /// What a disk works on for this queue.
+    pub(crate) fn at_disk(&self, disk: usize) -> impl Iterator<Item = AtDisk> {
+        let at_disk = move |slot: &Slot| {
+            let request = &self.requests[*slot];
+            request.state() == State::Execute && request.pending != 0 && request.work.disk() == Some(disk)
+        };
+        self.requests.outstanding().filter(at_disk).map(|slot| AtDisk::of(&self.requests[slot].work))
+    }
+
     /// Whether a disk works on these blocks for a request.
     pub(crate) fn is_working_on(&self, extent: &Extent) -> bool {
         self.requests.outstanding().map(|slot| &self.requests[slot]).any(|request| {
@@ -261,6 +303,33 @@ impl Queue {
         self.end_when_quiet(env);
     }
 
+    /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more, so that
+    /// what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
+    pub(crate) fn abandon(&mut self, env: &mut Env) {
+        if self.phase == Phase::Gone {
+            return;
+        }
+        self.phase = Phase::Disconnecting;
+        self.release_waiting();
+        self.note_unfinished();
+        let endpoint = self.link.endpoint();
+        if self.link.is_idle() {
+            env.transports.disconnect(&mut env.reactor, endpoint);
+        } else {
+            env.transports.abort(&mut env.reactor, endpoint);
+        }
+    }
+
+    /// Ends the requests that have not got buffers yet.
+    fn release_waiting(&mut self) {
+        self.first_half = FirstHalf::None;
+        let waits = |slot: &Slot| self.requests[*slot].state() == State::NeedBuffer;
+        let waiting: Vec<Slot> = self.requests.outstanding().filter(waits).collect();
+        for slot in waiting {
+            self.requests.release(slot);
+        }
+    }
+
     /// Ends the connection now, whatever is outstanding.
     pub(crate) fn disconnect(&mut self, env: &mut Env) {
         if matches!(self.phase, Phase::Open | Phase::Ending) {
@@ -271,8 +340,9 @@ impl Queue {
     }
 
     /// The connection is gone and its transport has given everything back.
-    pub(crate) fn on_disconnected(&mut self) {
+    pub(crate) fn on_disconnected(&mut self, now: Time) {
         self.phase = Phase::Gone;
+        self.gone_at = now;
         if !self.requests.is_idle() {
             let outstanding = self.requests.counts();
             tracing::debug!(peer = %self.peer, queue = self.id, ?outstanding, "requests end with their connection");
@@ -292,13 +362,32 @@ impl Queue {
         self.phase == Phase::Gone && self.requests.is_idle()
     }
 
-    /// Tells its controller that it is gone.
-    pub(crate) fn detach(&mut self) {
-        let Some(Attachment { controller, .. }) = self.attached.take() else { return };
+    /// Whether the connection is gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
+
+    /// Tells its controller, once, that it is gone, and returns that. An I/O queue waits for its disks first, but not for ever:
+    /// what they do not end in time is fenced (see [`Controller::is_fenced`]), and stays in its slot until they do.
+    pub(crate) fn leave(&mut self, now: Time) -> Option<Arc<Controller>> {
+        let unfinished = self.id != 0 && !self.requests.is_idle();
+        if self.has_left || (unfinished && now < self.gone_at + LEFT_BEHIND_PATIENCE) {
+            return None;
+        }
+        self.has_left = true;
+        let controller = Arc::clone(self.controller()?);
         if self.id == 0 {
             controller.admin_ended();
         } else {
-            controller.queue_ended(self.id);
+            controller.queue_left(self.id);
+        }
+        Some(controller)
+    }
+
+    /// Nothing of it is left: its counters go to the subsystem.
+    pub(crate) fn finish(self) {
+        if let Some(Attachment { controller, record }) = self.attached {
+            controller.subsystem().queue_ended(&record);
         }
     }
 
@@ -324,11 +413,14 @@ impl Queue {
         self.disconnect(env);
     }
 
-    /// It takes no more commands. While some still run, their host's next controller does not become ready.
+    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all disks.
     fn note_unfinished(&self) {
-        if let Some(Attachment { record, .. }) = self.attached.as_ref().filter(|_| self.id != 0) {
-            record.set_unfinished(!self.requests.is_idle());
+        let Some(Attachment { record, .. }) = self.attached.as_ref().filter(|_| self.id != 0) else { return };
+        if self.phase == Phase::Gone {
+            let disks = self.requests.outstanding().filter_map(|slot| self.requests[slot].work.disk());
+            record.set_left_on(disks.collect::<BTreeSet<usize>>());
         }
+        record.set_unfinished(!self.requests.is_idle());
     }
 
     fn end_when_quiet(&mut self, env: &mut Env) {

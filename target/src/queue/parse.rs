@@ -26,7 +26,8 @@ pub(crate) const COPY_BYTES_MAX: u32 = 16 << 20;
 /// Bytes that a Copy moves at a time.
 pub(crate) const COPY_PIECE_BYTES: u32 = FUSED_BYTES_MAX;
 
-/// Ranges of a Dataset Management command (DMRL, which cannot say 256), blocks of one (DMRSL) and of all (DMSL).
+/// Recommended ranges of a Dataset Management command (DMRL, which cannot say 256), blocks of one (DMRSL) and of all (DMSL).
+/// Hosts that do not look at them send more, Linux before 5.13 for one.
 pub(crate) const DSM_RANGES_MAX: u16 = 255;
 pub(crate) const DSM_RANGE_BLOCKS_MAX: u32 = 4 << 20;
 pub(crate) const DSM_BLOCKS_MAX: u64 = DSM_RANGES_MAX as u64 * DSM_RANGE_BLOCKS_MAX as u64;
@@ -73,8 +74,9 @@ pub(crate) enum Work {
     Flush { disk: usize },
     /// The same for every disk of the subsystem, in rounds; so many have begun.
     FlushAll { rounds: u16 },
-    /// Deallocate the ranges that the host's data lists; `next` is the first not yet begun.
-    Discard { disk: usize, ranges: u16, next: u16 },
+    /// Deallocate the ranges that the host's data lists, in pieces: `next` is the first range that is not all begun, and so
+    /// many bytes of it are.
+    Discard { disk: usize, ranges: u16, next: u16, begun: u64 },
     /// Read the range, of which so many bytes were begun, and forget it.
     Verify { extent: Extent, begun: u64 },
     /// Copy the ranges that the host's data lists.
@@ -319,13 +321,13 @@ fn dataset_management(command: &SubmissionEntry, view: &NamespaceView) -> Result
     let length = u32::from(ranges) * DsmRange::SIZE as u32;
     if !command.dsm_deallocate() {
         // The hints about access alone ask for nothing that we could do, but the ranges still travel.
-        return Ok((Work::Discard { disk: view.disk, ranges: 0, next: 0 }, Transfer::ToController(length)));
+        return Ok((
+            Work::Discard { disk: view.disk, ranges: 0, next: 0, begun: 0 },
+            Transfer::ToController(length),
+        ));
     }
     view.writable()?;
-    if ranges > DSM_RANGES_MAX {
-        return Err(Failure::at(Status::COMMAND_SIZE_LIMIT_EXCEEDED, at::CDW10));
-    }
-    Ok((Work::Discard { disk: view.disk, ranges, next: 0 }, Transfer::ToController(length)))
+    Ok((Work::Discard { disk: view.disk, ranges, next: 0, begun: 0 }, Transfer::ToController(length)))
 }
 
 /// The extent of a command that transfers its blocks, and their size in bytes.
@@ -356,9 +358,6 @@ fn no_directive(command: &SubmissionEntry) -> Result<(), Failure> {
 
 /// The blocks of a range of a Dataset Management command.
 pub(crate) fn discard_extent(view: &NamespaceView, lba: u64, blocks: u32) -> Result<Extent, Failure> {
-    if blocks > DSM_RANGE_BLOCKS_MAX {
-        return Err(Failure::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
-    }
     view.extent(lba, u64::from(blocks)).map_err(|failure| Failure { location: None, ..failure })
 }
 

@@ -10,6 +10,9 @@ use super::{Queue, Slot};
 use crate::core::{Env, OpenDisk};
 use crate::failure::Failure;
 
+/// What a disk deallocates at once. A file system locks a file meanwhile, so that a long range goes in pieces.
+const DISCARD_PIECE_BYTES: u64 = 1 << 30;
+
 /// Flushes of one command that run at once: as many as the kinds of a tag.
 const FLUSHES_PER_ROUND: usize = 1 << u8::BITS;
 
@@ -165,21 +168,23 @@ impl Queue {
         }
     }
 
-    /// One range of a Dataset Management command after the other.
+    /// One range of a Dataset Management command after the other, and of a long one one piece after the other.
     fn discard_next(&mut self, env: &mut Env, slot: Slot, disk: usize) {
         while self.is_between_steps(slot) {
-            let Work::Discard { ranges, next, .. } = &mut self.requests[slot].work else { return };
-            if *next == *ranges {
+            let Work::Discard { ranges, next, begun, .. } = self.requests[slot].work else { return };
+            if next == ranges {
                 return;
             }
-            let index = usize::from(*next);
-            *next += 1;
-            match self.discard_range(env, slot, index) {
-                Ok(Extent { length: 0, .. }) => {}
-                Ok(Extent { offset, length, .. }) => {
-                    self.start(env, slot, disk, 0, Operation::Discard { offset, length });
-                }
-                Err(failure) => self.requests[slot].fail(failure),
+            let Extent { offset, length, .. } = match self.discard_range(env, slot, usize::from(next)) {
+                Ok(extent) => extent,
+                Err(failure) => return self.requests[slot].fail(failure),
+            };
+            let piece = length.saturating_sub(begun).min(DISCARD_PIECE_BYTES);
+            let done = begun + piece >= length;
+            let (next, after) = if done { (next + 1, 0) } else { (next, begun + piece) };
+            self.requests[slot].work = Work::Discard { disk, ranges, next, begun: after };
+            if piece != 0 {
+                self.start(env, slot, disk, 0, Operation::Discard { offset: offset + begun, length: piece });
             }
         }
     }

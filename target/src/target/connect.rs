@@ -104,6 +104,10 @@ impl Target {
         let limits = self.limits(request.listener);
         let connect = Connect::parse(request, limits)?;
         let subsystem = self.find_subsystem(&connect)?;
+        if connect.host.nqn.is_empty() && connect.queue_id == 0 {
+            let (peer, subsystem) = (request.peer, subsystem.nqn());
+            tracing::warn!(%peer, subsystem, "a host without a name connects: its host NQN is empty, and any host is allowed");
+        }
         let queue = Arc::new(QueueRecord::new(QueueParameters {
             id: connect.queue_id,
             entries: connect.entries,
@@ -209,7 +213,7 @@ impl Connect {
             flow_control: cattr & DISABLE_SQ_FLOW_CONTROL == 0,
             keep_alive_ms: command.u32(field::KATO),
             controller_id: u16::from_le_bytes(bytes(request.data, data::CNTLID)),
-            host: Host { nqn: nqn(request.data, data::HOSTNQN)?, id: bytes(request.data, data::HOSTID) },
+            host: Host { nqn: host_nqn(request.data)?, id: bytes(request.data, data::HOSTID) },
             subsystem_nqn: nqn(request.data, data::SUBNQN)?,
         })
     }
@@ -222,6 +226,15 @@ fn entries(command: Command<'_>, entries_max: u32) -> Result<u32, Failure> {
         return Err(invalid_command_parameter(field::SQSIZE));
     }
     Ok(sqsize_z + 1)
+}
+
+/// The name of the host. Some hosts have none, the usual benchmark of user space among them: who they are only matters
+/// where not every host is allowed.
+fn host_nqn(data: &[u8]) -> Result<String, Failure> {
+    if data[usize::from(data::HOSTNQN)] == 0 {
+        return Ok(String::new());
+    }
+    nqn(data, data::HOSTNQN)
 }
 
 /// A name in the Connect data: at most 223 bytes of UTF-8 and a zero after them.

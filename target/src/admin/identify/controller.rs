@@ -22,6 +22,13 @@ const MDTS: u8 = 8;
 /// The longest that a controller needs to be ready again, in microseconds: what CAP.TO says.
 const READY_US_MAX: u32 = 15_000_000;
 
+/// The longest that a shutdown takes, which flushes every disk, in microseconds. A host may wait for no longer than this, and
+/// Linux for a minute at most.
+const SHUTDOWN_US_MAX: u32 = 60_000_000;
+
+/// Write Zeroes Size Limit: a power of two of 4 KiB pages; 256 MiB, which is all that the field of a command can say.
+const WZSL: u8 = 16;
+
 /// Bytes of the largest logical block that a namespace can have.
 const BLOCK_BYTES_MAX: u32 = 4096;
 
@@ -65,6 +72,7 @@ fn io(page: &mut IdentifyController) {
     page.cmic = MultiPath::default().with_ports(true).with_controllers(true);
     page.cntrltype = ControllerType::IO;
     page.rtd3r.set(READY_US_MAX);
+    page.rtd3e.set(SHUTDOWN_US_MAX);
     page.acl_z = 3;
     page.frmw = FirmwareUpdates::default().with_slot1_read_only(true).with_slots(1);
     let pages = LogPageAttributes::default().with_command_effects(true).with_extended_data(true);
@@ -88,10 +96,12 @@ fn io(page: &mut IdentifyController) {
         .with_flush_behavior(VolatileCacheAttributes::FLUSH_ALL_SUPPORTED);
 }
 
-/// The limits of commands that transfer nothing, or lists of ranges only. Write Zeroes has none beyond its field.
+/// The limits of commands that transfer nothing, or lists of ranges only. Those of Dataset Management are recommended: what is
+/// beyond them is done, too.
 pub(super) fn nvm() -> IdentifyNvmController {
     let mut page = IdentifyNvmController::zeroed();
     page.vsl = MDTS;
+    page.wzsl = WZSL;
     page.dmrl = u8::try_from(DSM_RANGES_MAX).expect("it fits its field");
     page.dmrsl.set(DSM_RANGE_BLOCKS_MAX);
     page.dmsl.set(DSM_BLOCKS_MAX);

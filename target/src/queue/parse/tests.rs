@@ -57,7 +57,7 @@ proptest! {
         discards: bool,
     ) {
         let transfer = if to_host { Transfer::ToHost(length) } else { Transfer::ToController(length) };
-        let work = if discards { Work::Discard { disk: 3, ranges: 1, next: 0 } } else { Work::Controller };
+        let work = if discards { Work::Discard { disk: 3, ranges: 1, next: 0, begun: 0 } } else { Work::Controller };
         match host_memory(&command, (work, transfer), capsule_bytes) {
             Ok(HostMemory::Capsule { offset }) => {
                 prop_assert!(!to_host && u64::from(offset) + u64::from(length) <= u64::from(capsule_bytes));
