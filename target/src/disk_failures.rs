@@ -85,7 +85,9 @@ impl DiskFailure {
     /// Whether the disk failed, and not who asked.
     fn is_of_disk(self) -> bool {
         match self.error {
-            BlockError::OutOfRange | BlockError::Cancelled | BlockError::NotSupported => false,
+            BlockError::OutOfRange | BlockError::Cancelled => false,
+            _ if self.what == DiskAction::Flush => true,
+            BlockError::NotSupported => false,
             BlockError::Misaligned | BlockError::ReadOnly => self.errno.is_some(),
             _ => true,
         }
@@ -95,17 +97,20 @@ impl DiskFailure {
     fn is_of_medium(self) -> bool {
         match self.error {
             BlockError::Read | BlockError::Write | BlockError::Shrunk | BlockError::Gone => true,
-            BlockError::NoSpace => self.what == DiskAction::Flush,
-            _ => false,
+            _ => self.what == DiskAction::Flush,
         }
     }
 
     /// Whether data of other commands may be lost with it, which the system says this once only. A full disk refuses a direct
     /// write before anything is lost; of one through the page cache nobody knows whether it was its own or an older one.
     fn loses_data(self, direct: bool) -> bool {
-        match self.what {
-            DiskAction::Flush => true,
-            DiskAction::DurableWrite => self.error != BlockError::NoSpace || !direct,
+        let refused = self.errno.is_none() && !matches!(self.error, BlockError::Read | BlockError::Write);
+        match (self.what, self.error) {
+            (_, BlockError::Cancelled) => false,
+            // Whatever a flush fails with may be what a write-back failed with.
+            (DiskAction::Flush, _) => !refused,
+            (DiskAction::DurableWrite, BlockError::NoSpace) => !direct,
+            (DiskAction::DurableWrite, BlockError::Write | BlockError::Gone) => true,
             _ => false,
         }
     }
@@ -205,7 +210,11 @@ mod tests {
     #[test]
     fn what_loses_the_data_of_others_is_told_from_what_does_not() {
         for direct in [false, true] {
-            assert!(failure(DiskAction::Flush, BlockError::NoSpace).loses_data(direct));
+            for error in [BlockError::NoSpace, BlockError::NotSupported, BlockError::Misaligned] {
+                let flush = failure(DiskAction::Flush, error);
+                assert!(flush.is_of_disk() && flush.is_of_medium() && flush.loses_data(direct));
+            }
+            assert!(!failure(DiskAction::Flush, BlockError::Cancelled).loses_data(direct));
             assert!(failure(DiskAction::DurableWrite, BlockError::Write).loses_data(direct));
             assert!(!failure(DiskAction::Write, BlockError::Write).loses_data(direct));
             assert!(!failure(DiskAction::Read, BlockError::Read).loses_data(direct));

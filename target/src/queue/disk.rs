@@ -175,7 +175,7 @@ impl Queue {
             let failure = DiskFailure { what: action_of(request.work, error), error, errno };
             open.note_failure(&env.target, env.reactor.now(), failure);
         }
-        request.fail(Failure::transient(status_of(error)));
+        request.fail(Failure::transient(status_of(request.work, error)));
     }
 
     fn reply_when_done(&mut self, env: &mut Env, slot: Slot) {
@@ -225,8 +225,11 @@ fn action_of(work: Work, error: BlockError) -> DiskAction {
 }
 
 /// The one place where a disk's error becomes a status.
-fn status_of(error: BlockError) -> Status {
+fn status_of(work: Work, error: BlockError) -> Status {
+    // A host that reads that there is no Flush, or that it was asked wrongly, takes its data to be safe without.
+    let flush = matches!(work, Work::Flush { .. } | Work::FlushAll { .. });
     match error {
+        _ if flush && error != BlockError::Cancelled => Status::WRITE_FAULT.with_dnr(),
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         BlockError::Misaligned => Status::INVALID_FIELD.with_dnr(),
         BlockError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
