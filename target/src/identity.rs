@@ -2,12 +2,21 @@
 //! namespaces are derived, so that they stay the same over restarts and differ between installations.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
+
+use crate::disks::helpers;
+
+/// How long the state directory may take to answer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Bytes that are looked at; an identity has far less.
+const BYTES_MAX: u64 = 4096;
 
 const FILE_NAME: &str = "identity";
 const HEADER: &str = "ringfab-identity 1";
@@ -57,6 +66,13 @@ impl Identity {
     /// # Errors
     /// When there is one that cannot be read or is damaged, or none and it cannot be written.
     pub fn load_or_create(state_dir: &Path) -> Result<Self, IdentityError> {
+        let (path, dir) = (state_dir.join(FILE_NAME), state_dir.to_owned());
+        let outcome = helpers::within("reading", &path, LIMIT, move || Self::load_or_create_here(&dir));
+        outcome.map_err(|error| IdentityError::Read { path, source: error.into() })?
+    }
+
+    /// The same, however long it takes.
+    fn load_or_create_here(state_dir: &Path) -> Result<Self, IdentityError> {
         let path = state_dir.join(FILE_NAME);
         if let Some(identity) = Self::load(&path)? {
             return Ok(identity);
@@ -110,7 +126,7 @@ impl Identity {
 
     /// The identity in a file; none when there is no file.
     fn load(path: &Path) -> Result<Option<Self>, IdentityError> {
-        let text = match fs::read(path) {
+        let text = match read_file(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(IdentityError::Read { path: path.to_owned(), source }),
@@ -178,6 +194,16 @@ impl std::fmt::Debug for Identity {
     }
 }
 
+/// Reads a regular file. To open something else may be to wait for somebody.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    let mut text = Vec::new();
+    File::open(path)?.take(BYTES_MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 fn checksum(seed: &str) -> String {
     hex(&first_16(&Sha256::digest(format!("{HEADER}\n{seed}"))))
 }
@@ -231,6 +257,14 @@ mod tests {
             assert!(Identity::load_or_create(directory.path()).is_err(), "cut at {index}");
         }
         assert_eq!(fs::read(&path).unwrap(), good[..good.len() - 1]);
+    }
+
+    #[test]
+    fn an_identity_that_is_no_file_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        nix::unistd::mkfifo(&directory.path().join(FILE_NAME), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = Identity::load_or_create(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("it is not a regular file"), "{error}");
     }
 
     #[test]

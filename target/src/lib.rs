@@ -21,6 +21,8 @@ pub mod config;
 pub mod control;
 pub mod controller;
 pub mod core;
+mod disk_failures;
+pub mod disks;
 pub mod failure;
 pub mod identity;
 pub mod namespace;

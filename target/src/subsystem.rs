@@ -1,6 +1,7 @@
 //! A subsystem: its name, who may use it, and its namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::namespace::Namespace;
@@ -34,6 +35,8 @@ pub struct Subsystem {
     discovery: bool,
     namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
     queues: Mutex<Queues>,
+    /// Errors of the disks of namespaces that were removed.
+    media_errors_before: AtomicU64,
 }
 
 /// The queues of a subsystem's controllers: those that run, and the sum of those that have ended.
@@ -63,6 +66,7 @@ impl Subsystem {
             discovery: false,
             namespaces: RwLock::new(namespaces),
             queues: Mutex::default(),
+            media_errors_before: AtomicU64::new(0),
         }
     }
 
@@ -77,6 +81,7 @@ impl Subsystem {
             discovery: true,
             namespaces: RwLock::default(),
             queues: Mutex::default(),
+            media_errors_before: AtomicU64::new(0),
         }
     }
 
@@ -132,7 +137,15 @@ impl Subsystem {
 
     /// A namespace is not active any more.
     pub(crate) fn remove(&self, nsid: u32) {
-        self.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&nsid);
+        let removed = self.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&nsid);
+        let errors = removed.map_or(0, |namespace| namespace.media_errors());
+        self.media_errors_before.fetch_add(errors, Ordering::Relaxed);
+    }
+
+    /// Errors of its disks since the start, also of those that are gone.
+    pub fn media_errors(&self) -> u64 {
+        let now: u64 = self.namespaces().iter().map(|namespace| namespace.media_errors()).sum();
+        self.media_errors_before.load(Ordering::Relaxed) + now
     }
 
     /// What all queues of all its controllers have done since the start.

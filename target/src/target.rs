@@ -231,6 +231,7 @@ fn make_namespace(
         block_bytes: config.block_bytes,
         backing: backing(nqn, config)?,
         read_only: config.read_only,
+        shared: config.shared,
         nguid: config.nguid.unwrap_or_else(|| identity.nguid(nqn, nsid)),
         uuid: config.uuid.unwrap_or_else(|| identity.uuid(nqn, nsid)),
     };

@@ -273,7 +273,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         (json!({ "path": "disk" }), "absolute"),
         (json!({ "path": "/nonexistent/disk" }), "/nonexistent/disk"),
         (file(folder.path(), "empty", 0), "is empty"),
-        (good, "is namespace 2 already"),
+        (good, "is namespace 2 of nqn.2026-11.org.ringfab:test already"),
     ] {
         let error = manager.add(None, table(wrong.clone())).expect_err("refused");
         assert!(error.contains(reason), "{wrong}: {error}");
@@ -313,7 +313,7 @@ fn a_file_that_grows_or_comes_back_is_noticed() {
     std::fs::remove_file(&path).expect("removed");
     file(folder.path(), "disk", 8 * MIB);
     manager.poll();
-    assert_eq!(state(&manager), ("ready", 2 * MIB));
+    assert_eq!(state(&manager), ("detached", 2 * MIB));
     assert!(manager.resize(None, 1, Some(16 * MIB)).expect_err("another file").contains("another file"));
 }
 

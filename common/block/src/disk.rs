@@ -1,10 +1,12 @@
 //! One core's handle of a disk.
 
+use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ringfab_memory::{Buffer, Lease, Loans, Pool, SharedMemory};
-use ringfab_reactor::{Completion, Reactor, Token};
+use ringfab_reactor::{Completion, FileInfo, Reactor, Token};
 
 use crate::faults::{FaultInjector, Faults};
 use crate::file::FileDisk;
@@ -153,7 +155,7 @@ impl Operation {
             Self::Write { source, .. } => (None, Some(source)),
             _ => (None, None),
         };
-        Finished { tag, result, buffer, source }
+        Finished { tag, result, errno: None, buffer, source }
     }
 }
 
@@ -164,6 +166,8 @@ pub struct Finished {
     pub tag: Tag,
     /// How it went.
     pub result: Result<(), BlockError>,
+    /// The system's own word for what went wrong, if it said any.
+    pub errno: Option<i32>,
     /// The buffer of a read, also when it failed, unless bytes were lent to it.
     pub buffer: Option<Buffer>,
     /// The source of a write, or what was lent to a read.
@@ -177,6 +181,17 @@ pub enum Started {
     Pending,
     /// It is done already.
     Finished(Finished),
+}
+
+/// A file or block device that was opened for a core.
+#[derive(Clone, Debug)]
+pub struct OpenedFile {
+    /// Its descriptor.
+    pub file: Arc<File>,
+    /// What [`ringfab_reactor::inspect_file`] said of it.
+    pub info: FileInfo,
+    /// Whether it was opened for reading only.
+    pub read_only: bool,
 }
 
 /// What all disks of a core share.
@@ -237,6 +252,40 @@ impl Disk {
             }
         };
         Ok(Self { kind, faults: None })
+    }
+
+    /// Serves a file or device that was opened elsewhere, because opening it may take as long as its server likes. The file is
+    /// given up when the disk is closed; who else has it decides when its descriptor is.
+    ///
+    /// # Errors
+    /// When the core has no room for it.
+    pub fn adopt(opened: &OpenedFile, reactor: &mut Reactor, shared: &Shared, owner: u8) -> io::Result<Self> {
+        let disk = FileDisk::adopt(opened, reactor, &shared.zeroes, owner)?;
+        Ok(Self { kind: Kind::File(disk), faults: None })
+    }
+
+    /// Goes on with the same file opened anew. What is in flight ends on the old one.
+    ///
+    /// # Errors
+    /// When the core has no room for it; the disk is as before then.
+    pub fn replace(&mut self, opened: &OpenedFile, reactor: &mut Reactor) -> io::Result<()> {
+        match &mut self.kind {
+            Kind::File(disk) => disk.replace(opened, reactor),
+            Kind::Memory(_) | Kind::Null(_) => Ok(()),
+        }
+    }
+
+    /// The same for a backing whose files this core opens itself.
+    ///
+    /// # Errors
+    /// As [`Disk::open`].
+    pub fn reopen(&mut self, backing: &Backing, reactor: &mut Reactor) -> Result<(), OpenError> {
+        match (&mut self.kind, backing) {
+            (Kind::File(disk), Backing::File { path, direct, read_only }) => {
+                disk.reopen(path, *direct, *read_only, reactor)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What it can do.

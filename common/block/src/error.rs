@@ -42,6 +42,9 @@ pub enum BlockError {
     /// The disk does not do this.
     #[error("not supported by the disk")]
     NotSupported,
+    /// The file has become shorter than the disk that it is.
+    #[error("the file has become shorter")]
+    Shrunk,
     /// The disk is gone.
     #[error("the disk is gone")]
     Gone,

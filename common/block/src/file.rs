@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, Payload, Reactor};
 
-use crate::disk::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::disk::{DiskProperties, Finished, OpenedFile, Operation, Started, Tag};
 use crate::null::Zeroes;
 use crate::{BlockError, OpenError};
 
@@ -20,6 +21,9 @@ pub(crate) struct FileDisk {
     zeroes: Zeroes,
     /// Operations of more than one step. They are rare, and there are few at once.
     composites: VecDeque<Composite>,
+    /// Writes up to the very end, while the file is asked whether it still reaches there: one that was cut off and then written
+    /// to at its end would look whole, with zeroes that nobody wrote.
+    at_end: Vec<(Tag, Operation)>,
 }
 
 /// An operation of several steps, of which one is in flight.
@@ -53,16 +57,48 @@ impl FileDisk {
         zeroes: &Zeroes,
         owner: u8,
     ) -> Result<Self, OpenError> {
-        let path = path.to_path_buf();
-        let opened = reactor.open_file(&path, FileOptions { direct, read_only });
-        let (file, info) = opened.map_err(|source| OpenError::Open { path: path.clone(), source })?;
-        let unsuitable =
-            |reason: &str| OpenError::Unsuitable { path: path.clone(), reason: reason.to_owned() };
-        if info.bytes == 0 {
-            reactor.close_file(file);
-            return Err(unsuitable("is empty: give it a size first, for instance with truncate"));
-        }
-        Ok(Self { file, info, read_only, owner, zeroes: zeroes.clone(), composites: VecDeque::new() })
+        let (file, info) = open(path, FileOptions { direct, read_only }, reactor)?;
+        Ok(Self::new(file, info, read_only, owner, zeroes))
+    }
+
+    pub(crate) fn adopt(
+        opened: &OpenedFile,
+        reactor: &mut Reactor,
+        zeroes: &Zeroes,
+        owner: u8,
+    ) -> io::Result<Self> {
+        let file = reactor.adopt_file(Arc::clone(&opened.file), &opened.info)?;
+        Ok(Self::new(file, opened.info, opened.read_only, owner, zeroes))
+    }
+
+    fn new(file: FileId, info: FileInfo, read_only: bool, owner: u8, zeroes: &Zeroes) -> Self {
+        let (composites, at_end) = (VecDeque::new(), Vec::new());
+        Self { file, info, read_only, owner, zeroes: zeroes.clone(), composites, at_end }
+    }
+
+    pub(crate) fn replace(&mut self, opened: &OpenedFile, reactor: &mut Reactor) -> io::Result<()> {
+        let file = reactor.adopt_file(Arc::clone(&opened.file), &opened.info)?;
+        self.exchange(file, opened.info, reactor);
+        Ok(())
+    }
+
+    pub(crate) fn reopen(
+        &mut self,
+        path: &Path,
+        direct: bool,
+        read_only: bool,
+        reactor: &mut Reactor,
+    ) -> Result<(), OpenError> {
+        let (file, info) = open(path, FileOptions { direct, read_only }, reactor)?;
+        self.exchange(file, info, reactor);
+        Ok(())
+    }
+
+    /// Operations of several steps go on with the new file.
+    fn exchange(&mut self, file: FileId, info: FileInfo, reactor: &mut Reactor) {
+        let old = std::mem::replace(&mut self.file, file);
+        self.info = info;
+        reactor.retire_file(old);
     }
 
     pub(crate) fn properties(&self) -> DiskProperties {
@@ -79,6 +115,23 @@ impl FileDisk {
 
     /// Starts an operation whose range and rights were checked.
     pub(crate) fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
+        if self.reaches_end(&operation) {
+            self.at_end.push((tag, operation));
+            reactor.file_bytes(self.file, tag.token(self.owner));
+            return Started::Pending;
+        }
+        self.go(reactor, operation, tag);
+        Started::Pending
+    }
+
+    /// Whether it would put the end of a file that was cut off back to where it was.
+    fn reaches_end(&self, operation: &Operation) -> bool {
+        !self.info.block_device
+            && operation.writes()
+            && operation.range().is_some_and(|(offset, length)| offset + length == self.info.bytes)
+    }
+
+    fn go(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) {
         let token = tag.token(self.owner);
         match operation {
             Operation::Read { offset, buffer, .. } => {
@@ -97,7 +150,6 @@ impl FileDisk {
                 self.start_composite(reactor, tag, Allocate::PunchHole, (offset, length), true, false);
             }
         }
-        Started::Pending
     }
 
     pub(crate) fn on_completion(
@@ -109,12 +161,37 @@ impl FileDisk {
         if let Some(index) = self.composites.iter().position(|composite| composite.tag == tag) {
             return self.advance(reactor, index, completion);
         }
+        if let Some(index) = self.at_end.iter().position(|(waiting, _)| *waiting == tag) {
+            let (_, operation) = self.at_end.swap_remove(index);
+            return self.looked(reactor, operation, tag, completion);
+        }
+        let errno = completion.result.as_ref().err().and_then(io::Error::raw_os_error);
         let (result, buffer, source) = match completion.payload {
             Payload::Buffer(buffer) => (read_result(completion.result, buffer.len()), Some(buffer), None),
             Payload::Lease(source) => (write_result(completion.result), None, Some(source)),
             _ => (write_result(completion.result), None, None),
         };
-        Some(Finished { tag, result, buffer, source })
+        Some(Finished { tag, result, errno, buffer, source })
+    }
+
+    /// The file has said how long it is.
+    fn looked(
+        &mut self,
+        reactor: &mut Reactor,
+        operation: Operation,
+        tag: Tag,
+        completion: Completion,
+    ) -> Option<Finished> {
+        let errno = completion.result.as_ref().err().and_then(io::Error::raw_os_error);
+        let error = match (completion.result, completion.payload) {
+            (Ok(_), Payload::FileBytes(bytes)) if bytes >= self.info.bytes => {
+                self.go(reactor, operation, tag);
+                return None;
+            }
+            (Ok(_), _) => BlockError::Shrunk,
+            (Err(error), _) => map_error(&error, BlockError::Write),
+        };
+        Some(Finished { errno, ..operation.finish(tag, Err(error)) })
     }
 
     pub(crate) fn resize(&mut self, bytes: u64) {
@@ -156,7 +233,7 @@ impl FileDisk {
                 let done = composite.position >= composite.end;
                 Ok(if !done { Some(Step::WriteZeroes) } else { composite.durable.then_some(Step::Sync) })
             }
-            (_, Err(error)) => Err(map_error(&error, BlockError::Write)),
+            (_, Err(error)) => Err((map_error(&error, BlockError::Write), error.raw_os_error())),
         };
         match next {
             Ok(Some(step)) => {
@@ -164,8 +241,8 @@ impl FileDisk {
                 self.run_step(reactor, index);
                 None
             }
-            Ok(None) => Some(self.end_composite(index, Ok(()))),
-            Err(error) => Some(self.end_composite(index, Err(error))),
+            Ok(None) => Some(self.end_composite(index, Ok(()), None)),
+            Err((error, errno)) => Some(self.end_composite(index, Err(error), errno)),
         }
     }
 
@@ -180,11 +257,28 @@ impl FileDisk {
         reactor.write_file(self.file, position, self.zeroes.0.clone(), 0, length, false, token);
     }
 
-    fn end_composite(&mut self, index: usize, result: Result<(), BlockError>) -> Finished {
+    fn end_composite(
+        &mut self,
+        index: usize,
+        result: Result<(), BlockError>,
+        errno: Option<i32>,
+    ) -> Finished {
         let tag = self.composites[index].tag;
         self.composites.swap_remove_back(index);
-        Finished { tag, result, buffer: None, source: None }
+        Finished { tag, result, errno, buffer: None, source: None }
     }
+}
+
+/// Opens a file through the core itself.
+fn open(path: &Path, options: FileOptions, reactor: &mut Reactor) -> Result<(FileId, FileInfo), OpenError> {
+    let opened = reactor.open_file(path, options);
+    let (file, info) = opened.map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
+    if info.bytes == 0 {
+        reactor.close_file(file);
+        let reason = "is empty: give it a size first, for instance with truncate".to_owned();
+        return Err(OpenError::Unsuitable { path: path.to_owned(), reason });
+    }
+    Ok((file, info))
 }
 
 /// The reactor goes on after a short read until the end of the file, so fewer bytes than were asked for mean
@@ -192,7 +286,7 @@ impl FileDisk {
 fn read_result(result: io::Result<u32>, expected: usize) -> Result<(), BlockError> {
     match result {
         Ok(read) if read as usize == expected => Ok(()),
-        Ok(_) => Err(BlockError::Read),
+        Ok(_) => Err(BlockError::Shrunk),
         Err(error) => Err(map_error(&error, BlockError::Read)),
     }
 }

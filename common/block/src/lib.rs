@@ -11,6 +11,8 @@ mod file;
 mod memory;
 mod null;
 
-pub use disk::{Backing, Disk, DiskProperties, Finished, Memory, Operation, Shared, Started, Tag};
+pub use disk::{
+    Backing, Disk, DiskProperties, Finished, Memory, OpenedFile, Operation, Shared, Started, Tag,
+};
 pub use error::{BlockError, OpenError};
 pub use faults::Faults;

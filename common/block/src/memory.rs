@@ -69,7 +69,7 @@ impl MemoryDisk {
     #[inline]
     pub(crate) fn lend(&mut self, offset: u64, buffer: Buffer, tag: Tag) -> Finished {
         match self.memory.lend(&self.loans, offset as usize, buffer) {
-            Ok(lease) => Finished { tag, result: Ok(()), buffer: None, source: Some(lease) },
+            Ok(lease) => Finished { tag, result: Ok(()), errno: None, buffer: None, source: Some(lease) },
             Err(buffer) => self.run(Operation::Read { offset, buffer, lend: false }, tag),
         }
     }

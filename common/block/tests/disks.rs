@@ -202,8 +202,12 @@ fn a_file_that_was_cut_off_fails_its_reads_instead_of_passing_for_short_ones() {
     let mut bench = Bench::new();
     let mut disk = bench.open(&backing).expect("a disk");
     file.as_file().set_len(4096).expect("cut off");
-    assert_eq!(bench.read(&mut disk, 0, 8192).0, Err(BlockError::Read));
+    assert_eq!(bench.read(&mut disk, 0, 8192).0, Err(BlockError::Shrunk));
     assert_eq!(bench.read(&mut disk, 0, 4096).0, Ok(()));
+    // A write to its end would make it look whole, with zeroes in between that nobody wrote.
+    let end = bench.write(&mut disk, DISK_BYTES - 4096, 0xab, 4096, false).result;
+    assert_eq!(end, Err(BlockError::Shrunk));
+    assert_eq!(file.as_file().metadata().expect("its size").len(), 4096, "it is as it was left");
     disk.resize(4096);
     assert_eq!(bench.read(&mut disk, 4096, 4096).0, Err(BlockError::OutOfRange));
 }

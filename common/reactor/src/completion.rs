@@ -72,6 +72,8 @@ pub struct Completion {
 pub enum Payload {
     /// Nothing: connect, sync, allocate, timer, poll.
     None,
+    /// The size of a file in bytes.
+    FileBytes(u64),
     /// The buffer of a file read.
     Buffer(Buffer),
     /// The source of a file write.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_memory::{Buffer, Lease, Pool};
@@ -242,6 +243,15 @@ impl Reactor {
         dispatch!(mut self.open_file(path, options))
     }
 
+    /// Adopts a file or block device that was opened elsewhere, with what [`inspect_file`](crate::inspect_file) said of it. The
+    /// reactor lets go of it when it is closed; who else has it decides when the descriptor itself is closed.
+    ///
+    /// # Errors
+    /// When the descriptor table is full, or in a simulation.
+    pub fn adopt_file(&mut self, file: Arc<File>, info: &FileInfo) -> io::Result<FileId> {
+        dispatch!(mut self.adopt_file(file, info))
+    }
+
     /// Adopts an open file (a pipe end, a character device) for reading and writing at offset `u64::MAX` (none). A read
     /// gives what there is, a write goes on until everything is written. Devices should be opened with `O_NONBLOCK`: their
     /// reads then wait in a poll, and otherwise each in a thread of the kernel.
@@ -255,6 +265,16 @@ impl Reactor {
     /// Closes a file after the operations in flight on it.
     pub fn close_file(&mut self, file: FileId) {
         dispatch!(mut self.close_file(file));
+    }
+
+    /// Takes no more operations on a file. Unlike [`Reactor::close_file`] it leaves those in flight to end by themselves.
+    pub fn retire_file(&mut self, file: FileId) {
+        dispatch!(mut self.retire_file(file));
+    }
+
+    /// Asks for the size of a file; completes with [`Payload::FileBytes`](crate::Payload::FileBytes).
+    pub fn file_bytes(&mut self, file: FileId, token: Token) {
+        dispatch!(mut self.file_bytes(file, token));
     }
 
     /// Reads `length` bytes at `offset` of the file into `buffer` at `at`; completes with the buffer. Fewer bytes than asked

@@ -275,7 +275,7 @@ fn opening_what_is_not_there_or_not_a_disk_or_writing_to_read_only_is_an_error()
     let missing = reactor.open_file(Path::new("/no/such/file"), options).expect_err("missing");
     assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
     let device = reactor.open_file(Path::new("/dev/null"), options).expect_err("not a disk");
-    assert!(device.to_string().contains("/dev/null"), "{device}");
+    assert!(device.to_string().contains("a character device"), "{device}");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("image");
     std::fs::write(&path, vec![1; 4096]).expect("a file");

@@ -393,7 +393,7 @@ fn the_error_log_has_real_entries_newest_first() {
     assert_eq!((u64_at(&page, 80), u32_at(&page, 88)), (0x1_0000_0001, 7));
     assert_eq!(u64_at(&page, 128), 0, "not used");
     let health = bytes(&controller, &log(0x02, 512));
-    assert_eq!((u64_at(&health, 160), u64_at(&health, 176)), (1, 2), "media errors, entries");
+    assert_eq!((u64_at(&health, 160), u64_at(&health, 176)), (0, 2), "media errors are the disks'; entries");
 }
 
 #[test]
@@ -402,7 +402,9 @@ fn health_counts_what_queues_have_done() {
     let queue = Connect::queue(1, controller.id(), DISK, FRIEND).send(&target).unwrap().queue;
     queue.note_read(512 * 1000);
     queue.note_write(512 * 1000 + 1);
+    controller.subsystem().namespaces()[0].count_media_error();
     let page = bytes(&controller, &log(0x02, 512));
+    assert_eq!(u64_at(&page, 160), 1, "media errors, also of before this controller");
     assert_eq!((page[0], page[3], page[4], page[5]), (0, 100, 10, 0));
     assert_eq!((u64_at(&page, 32), u64_at(&page, 48)), (1, 2));
     assert_eq!((u64_at(&page, 64), u64_at(&page, 80)), (1, 1));

@@ -5,18 +5,23 @@ mod process;
 mod subsystem;
 
 use std::ops::Range;
+use std::path::Path;
 
 use toml::de::DeTable;
 
 use super::error::{ConfigError, Errors};
 use super::reader::{At, Reader};
 use super::{Config, NamespaceConfig};
+use crate::disks::DiskIdentity;
+
+/// Finds out which disk a path leads to, where one may look.
+pub(super) type Look<'a> = &'a dyn Fn(&Path) -> Option<DiskIdentity>;
 
 /// Checks a whole document.
 ///
 /// # Errors
 /// All mistakes, in the order of the file; never an empty list.
-pub(super) fn check(text: &str) -> Result<Config, Vec<ConfigError>> {
+pub(super) fn check(text: &str, look: Look<'_>) -> Result<Config, Vec<ConfigError>> {
     let mut errors = Errors::new(text);
     let (document, syntax) = DeTable::parse_recoverable(text);
     for error in syntax {
@@ -31,7 +36,7 @@ pub(super) fn check(text: &str) -> Result<Config, Vec<ConfigError>> {
     let memory = process::memory(root.table("memory", &mut errors), &mut errors);
     let control = root.table("control", &mut errors).map(|reader| process::control(reader, &mut errors));
     let listeners = listener::listeners(&root, &mut errors);
-    let subsystems = subsystem::subsystems(&root, &mut errors);
+    let subsystems = subsystem::subsystems(&root, look, &mut errors);
     root.finish(&mut errors);
     let errors = errors.into_sorted();
     if errors.is_empty() {

@@ -2,6 +2,7 @@
 
 mod check;
 mod error;
+mod load;
 mod reader;
 mod resolved;
 mod size;
@@ -179,6 +180,8 @@ pub struct NamespaceConfig {
     pub block_bytes: u32,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether others may use the same disk.
+    pub shared: bool,
     /// Overrides the derived UUID; not zero.
     pub uuid: Option<Uuid>,
     /// Overrides the derived NGUID; not zero.
@@ -202,14 +205,12 @@ pub enum Source {
 }
 
 impl Config {
-    /// Reads and checks a file. Nothing that it names is opened.
+    /// Reads and checks a file. Nothing that it names is opened, but it is looked at, to find disks with two names.
     ///
     /// # Errors
     /// All mistakes at once.
     pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigErrors::Read { path: path.to_owned(), source })?;
-        Self::parse(&text, &path.display().to_string())
+        load::load(path)
     }
 
     /// Checks the text of a configuration; `file` is its name in messages.
@@ -217,7 +218,8 @@ impl Config {
     /// # Errors
     /// All mistakes at once.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigErrors> {
-        check::check(text).map_err(|errors| ConfigErrors::Invalid { file: file.to_owned(), errors })
+        check::check(text, &|_| None)
+            .map_err(|errors| ConfigErrors::Invalid { file: file.to_owned(), errors })
     }
 
     /// Checks the table of one more namespace, as it would stand in `[[subsystem.namespace]]`.

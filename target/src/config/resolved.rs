@@ -125,6 +125,8 @@ struct Namespace<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     allow_page_cache: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    shared: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     uuid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nguid: Option<String>,
@@ -178,6 +180,7 @@ fn namespace(config: &NamespaceConfig) -> Namespace<'_> {
             path: Some(path),
             direct: Some(*direct),
             allow_page_cache: (!direct).then_some(true),
+            shared: config.shared.then_some(true),
             ..common
         },
         Source::Memory(bytes) => Namespace { memory: Some(format_size(*bytes)), ..common },

@@ -36,6 +36,15 @@ pub enum NamespaceCommand {
         #[arg(long, value_name = "NQN")]
         subsystem: Option<String>,
     },
+    /// Open a namespace's file or device anew on every core. After a write-back that failed no Flush succeeds before that: the
+    /// system tells only once that data was lost, and this says that somebody has heard of it.
+    Reopen {
+        /// Its identifier.
+        nsid: u32,
+        /// NQN of its subsystem; not needed when there is only one.
+        #[arg(long, value_name = "NQN")]
+        subsystem: Option<String>,
+    },
     /// Look whether a file or device has another size, and tell the hosts. That also happens by itself after a while.
     Resize {
         /// Its identifier.
@@ -76,6 +85,9 @@ pub struct AddArguments {
     /// Put the page cache between.
     #[arg(long)]
     page_cache: bool,
+    /// Others may use the same disk, and know how to share it.
+    #[arg(long)]
+    shared: bool,
     /// Its UUID, instead of one that fits no other namespace.
     #[arg(long)]
     uuid: Option<String>,
@@ -103,6 +115,7 @@ impl AddArguments {
         set("nsid", self.nsid.map(Value::from));
         set("block_bytes", self.block_bytes.map(Value::from));
         set("read_only", self.read_only.then(|| Value::from(true)));
+        set("shared", self.shared.then(|| Value::from(true)));
         set("direct", self.page_cache.then(|| Value::from(false)));
         set("allow_page_cache", self.page_cache.then(|| Value::from(true)));
         set("uuid", self.uuid.map(Value::from));
@@ -117,6 +130,7 @@ impl NamespaceCommand {
             Self::List => Request::NamespaceList,
             Self::Add(arguments) => arguments.into_request()?,
             Self::Remove { nsid, subsystem } => Request::NamespaceRemove { subsystem, nsid },
+            Self::Reopen { nsid, subsystem } => Request::NamespaceReopen { subsystem, nsid },
             Self::Resize { nsid, subsystem, size } => {
                 Request::NamespaceResize { subsystem, nsid, bytes: size }
             }
@@ -161,6 +175,14 @@ fn namespace_lines(answer: &Value) -> String {
         if one["read_only"] == true {
             line.push_str(" read_only");
         }
+        for key in ["unused_bytes", "media_errors"] {
+            if let Some(count) = one[key].as_u64().filter(|count| *count > 0) {
+                line.push_str(&format!(" {key}={count}"));
+            }
+        }
+        if let Some(reason) = one["reason"].as_str() {
+            line.push_str(&format!(" reason={reason:?}"));
+        }
         line + "\n"
     };
     all.iter().map(line).collect()
@@ -184,6 +206,10 @@ fn status_lines(answer: &Value) -> String {
                 "  queue {id}: core {core}, {entries} entries, {peer}, commands {commands}, bytes {bytes}\n"
             ));
         }
+    }
+    for one in list(answer, "hanging") {
+        let [what, path, seconds] = ["what", "path", "seconds"].map(|key| text(one, key));
+        lines.push_str(&format!("{what} {path} has not returned for {seconds} s\n"));
     }
     lines + &namespace_lines(&answer["namespaces"])
 }
@@ -230,6 +256,12 @@ mod tests {
         assert_eq!(namespace_lines(&one), line);
         assert_eq!(namespace_lines(&json!([one, one])), line.repeat(2));
         assert_eq!(namespace_lines(&json!([])), "");
+        let mut ill = one.clone();
+        ill["unused_bytes"] = json!(511);
+        ill["media_errors"] = json!(2);
+        ill["reason"] = json!("a flush failed");
+        let more = " unused_bytes=511 media_errors=2 reason=\"a flush failed\"\n";
+        assert_eq!(namespace_lines(&ill), line.trim_end().to_owned() + more);
     }
 
     #[test]

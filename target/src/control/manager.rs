@@ -3,57 +3,58 @@
 //! A namespace is added on every core before any host is told of it, and is not told of any more before the cores take
 //! no more commands for it: whatever a host is told of, every queue of it can reach.
 
-use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
 
-use ringfab_block::Backing;
+use nix::fcntl::OFlag;
+use ringfab_block::{Backing, OpenedFile};
 use serde_json::{Map, Value};
 
-use super::status::NamespaceState;
+use super::status::{NamespaceState, Status, View};
 use crate::config::{Config, ConfigError, NamespaceConfig, Source, SubsystemConfig};
 use crate::core::{Cores, NamespaceMessage};
+use crate::disk_failures;
+use crate::disks::keeper::Seen;
+use crate::disks::open::Wanted;
+use crate::disks::{DiskIdentity, Keeper, Keepers, helpers};
 use crate::identity::Identity;
 use crate::namespace::Namespace;
 use crate::subsystem::{NSID_MAX, Subsystem};
 use crate::target::Target;
 
+/// How long a request waits for a file that hangs.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a look from time to time waits for it; the next look tries again.
+const POLL_LIMIT: Duration = Duration::from_secs(1);
+
 /// Manages the namespaces of a target that runs.
 #[derive(Debug)]
 pub struct Manager {
-    target: Arc<Target>,
-    cores: Cores,
+    view: View,
     identity: Identity,
     /// What the configuration said at the start.
     configured: Vec<SubsystemConfig>,
-    /// Files to look at for their sizes, by subsystem and namespace. The disks of the cores are no business of this thread.
-    files: BTreeMap<(usize, u32), File>,
-    /// Namespaces that were removed while commands ran, and their subsystems.
-    removed: Vec<(Arc<Subsystem>, Weak<Namespace>)>,
 }
 
 impl Manager {
     /// Manages a target whose cores run.
     pub fn new(target: Arc<Target>, cores: Cores, identity: Identity, config: &Config) -> Self {
-        let configured = config.subsystems.clone();
-        let (files, removed) = (BTreeMap::new(), Vec::new());
-        let mut manager = Self { target, cores, identity, configured, files, removed };
-        for subsystem in manager.target.subsystems().to_vec() {
-            for namespace in subsystem.namespaces().iter().filter(|one| one.is_ready()) {
-                // One that cannot be opened here is looked at again by the next poll.
-                let _unseen = manager.watch(&subsystem, namespace);
-            }
-        }
-        manager
+        Self { view: View::new(target, cores), identity, configured: config.subsystems.clone() }
+    }
+
+    /// What there is to see of it, also while it is busy.
+    pub fn view(&self) -> View {
+        self.view.clone()
     }
 
     /// Serves one more namespace, which `table` describes as `[[subsystem.namespace]]` does.
     ///
     /// # Errors
-    /// What is wrong with it, or why the cores cannot open it; nothing has changed then.
+    /// What is wrong with it, or why it cannot be opened; nothing has changed then.
     pub fn add(
         &mut self,
         subsystem: Option<&str>,
@@ -68,19 +69,14 @@ impl Manager {
         if subsystem.namespace(config.nsid).is_some() {
             return Err(format!("namespace {} is there already", config.nsid));
         }
-        if let Source::File { path, .. } = &config.source {
-            self.check_unused(path)?;
-        }
         self.identify(&subsystem, &mut config)?;
-        let namespace = self.target.make_namespace(subsystem.nqn(), &config, &self.identity);
+        let namespace = self.target().make_namespace(subsystem.nqn(), &config, &self.identity);
         let namespace = namespace.map_err(|error| error.to_string())?;
-        self.watch(&subsystem, &namespace)?;
-        if let Err(error) = self.open(&subsystem, &namespace) {
-            self.close(&subsystem, namespace.nsid())?;
-            return Err(error);
-        }
+        let keeper = self.wanted(&subsystem, &namespace).map(|wanted| wanted.open_patiently(REQUEST_LIMIT));
+        let keeper = keeper.transpose().map_err(|error| error.to_string())?;
+        self.open(&subsystem, &namespace, keeper)?;
         subsystem.add(&namespace);
-        self.target.namespace_changed(&subsystem, namespace.nsid());
+        self.target().namespace_changed(&subsystem, namespace.nsid());
         let state = NamespaceState::of(subsystem.nqn(), &namespace, false);
         tracing::info!(nqn = state.subsystem, nsid = state.nsid, source = state.source, "namespace added");
         Ok(state)
@@ -93,10 +89,10 @@ impl Manager {
     pub fn remove(&mut self, subsystem: Option<&str>, nsid: u32) -> Result<NamespaceState, String> {
         let (subsystem, namespace) = self.namespace(subsystem, nsid)?;
         subsystem.remove(nsid);
-        let closed = self.close(&subsystem, nsid);
-        self.target.namespace_changed(&subsystem, nsid);
+        let closed = self.close(&subsystem, &namespace);
+        self.target().namespace_changed(&subsystem, nsid);
         let state = NamespaceState::of(subsystem.nqn(), &namespace, true);
-        self.removed.push((subsystem, Arc::downgrade(&namespace)));
+        self.keepers().note_removed(&subsystem, &namespace);
         tracing::info!(nqn = state.subsystem, nsid, "namespace removed");
         closed.map(|()| state)
     }
@@ -123,10 +119,32 @@ impl Manager {
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
     }
 
+    /// Opens a namespace's disk anew on every core. What was lost is given up with that: Flush may succeed again.
+    ///
+    /// # Errors
+    /// When it cannot be opened or still fails, or is another disk by now than the one that hosts use.
+    pub fn reopen(&mut self, subsystem: Option<&str>, nsid: u32) -> Result<NamespaceState, String> {
+        let (subsystem, namespace) = self.namespace(subsystem, nsid)?;
+        let why = namespace.needs_reopen();
+        if let Some(mut wanted) = self.wanted(&subsystem, &namespace) {
+            wanted.hold = self.with_keeper(&subsystem, nsid, Keeper::hold);
+            let keeper = wanted.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+            self.exchange(&subsystem, &namespace, keeper)?;
+        }
+        namespace.reopened();
+        tracing::warn!(
+            subsystem = subsystem.nqn(),
+            nsid,
+            needed = why.unwrap_or_default(),
+            "namespace opened anew"
+        );
+        self.target().namespace_changed(&subsystem, nsid);
+        Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
+    }
+
     /// Looks at the sizes of all files and devices, and whether those that were missing are there now.
     pub fn poll(&mut self) {
-        self.removed.retain(|(_, namespace)| namespace.strong_count() != 0);
-        for subsystem in self.target.subsystems().to_vec() {
+        for subsystem in self.target().subsystems().to_vec() {
             for namespace in subsystem.namespaces() {
                 if let Err(error) = self.look(&subsystem, &namespace) {
                     tracing::debug!(nsid = namespace.nsid(), error, "cannot look at a namespace");
@@ -137,27 +155,39 @@ impl Manager {
 
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
-        let mut all = Vec::new();
-        for subsystem in self.target.subsystems() {
-            let states = subsystem.namespaces();
-            all.extend(states.iter().map(|one| NamespaceState::of(subsystem.nqn(), one, false)));
-        }
-        for (subsystem, namespace) in &self.removed {
-            all.extend(namespace.upgrade().map(|one| NamespaceState::of(subsystem.nqn(), &one, true)));
-        }
-        all
+        self.view.list()
     }
 
-    pub(super) fn target(&self) -> &Target {
-        &self.target
+    /// What the target is doing now.
+    ///
+    /// # Errors
+    /// When a core does not answer.
+    pub fn status(&self) -> Result<Status, String> {
+        self.view.status()
     }
 
-    pub(super) fn cores(&self) -> &Cores {
-        &self.cores
+    fn target(&self) -> &Target {
+        self.view.target()
+    }
+
+    fn cores(&self) -> &Cores {
+        self.view.cores()
+    }
+
+    fn keepers(&self) -> &Arc<Keepers> {
+        self.cores().keepers()
+    }
+
+    fn with_keeper<R>(&self, subsystem: &Subsystem, nsid: u32, act: impl FnOnce(&Keeper) -> R) -> Option<R> {
+        self.keepers().with((subsystem.index(), nsid), act)
+    }
+
+    fn wanted(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<Wanted> {
+        Wanted::of(namespace, subsystem.nqn(), self.cores().count())
     }
 
     fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<Subsystem>, String> {
-        match (nqn, self.target.subsystems()) {
+        match (nqn, self.target().subsystems()) {
             (None, [only]) => Ok(Arc::clone(only)),
             (None, _) => Err("there are several subsystems: name one".to_owned()),
             (Some(nqn), all) => {
@@ -173,19 +203,6 @@ impl Manager {
         let namespace =
             namespace.ok_or_else(|| format!("there is no namespace {nsid} in {}", subsystem.nqn()))?;
         Ok((subsystem, namespace))
-    }
-
-    /// Two namespaces with the same file would spoil each other, also while one is still closing.
-    fn check_unused(&self, path: &Path) -> Result<(), String> {
-        let closing = self.removed.iter().filter_map(|(_, namespace)| namespace.upgrade());
-        let uses = |namespace: &Arc<Namespace>| match namespace.backing() {
-            Backing::File { path: other, .. } => other.components().eq(path.components()),
-            _ => false,
-        };
-        match self.target.namespaces().into_iter().chain(closing).find(uses) {
-            Some(other) => Err(format!("{} is namespace {} already", path.display(), other.nsid())),
-            None => Ok(()),
-        }
     }
 
     /// Gives a namespace its identifiers: those that it had, if it comes from the configuration with the same file, and
@@ -214,29 +231,83 @@ impl Manager {
         Ok(())
     }
 
-    /// Opens a namespace's file, to see its size.
-    fn watch(&mut self, subsystem: &Subsystem, namespace: &Namespace) -> Result<(), String> {
-        if let Backing::File { path, .. } = namespace.backing() {
-            let file =
-                File::open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
-            self.files.insert((subsystem.index(), namespace.nsid()), file);
+    /// Has the cores serve a namespace; when one cannot, none does.
+    fn open(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        keeper: Option<Keeper>,
+    ) -> Result<(), String> {
+        let files = keeper.as_ref().map(Keeper::files).unwrap_or_default();
+        if let Some(keeper) = keeper {
+            self.keepers().serve(subsystem, namespace, keeper);
+        }
+        let opened = self.tell_all(&Arc::new(files), |files, reply| NamespaceMessage::Open {
+            subsystem: subsystem.index(),
+            namespace: Arc::clone(namespace),
+            files,
+            reply,
+        });
+        if let Err(error) = opened {
+            namespace.set_not_ready(error.as_str());
+            self.close(subsystem, namespace)?;
+            return Err(error);
         }
         Ok(())
     }
 
-    fn open(&self, subsystem: &Subsystem, namespace: &Arc<Namespace>) -> Result<(), String> {
-        let subsystem = subsystem.index();
-        self.cores.manage(|reply| NamespaceMessage::Open {
-            subsystem,
-            namespace: Arc::clone(namespace),
-            reply,
-        })
+    fn tell_all(
+        &self,
+        files: &Arc<Vec<OpenedFile>>,
+        message: impl Fn(Arc<Vec<OpenedFile>>, crate::core::Reply) -> NamespaceMessage,
+    ) -> Result<(), String> {
+        self.cores().manage(|reply| message(Arc::clone(files), reply))
     }
 
-    fn close(&mut self, subsystem: &Subsystem, nsid: u32) -> Result<(), String> {
-        let subsystem = subsystem.index();
-        self.files.remove(&(subsystem, nsid));
-        self.cores.manage(|reply| NamespaceMessage::Remove { subsystem, nsid, reply })
+    fn close(&self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) -> Result<(), String> {
+        let (index, nsid) = (subsystem.index(), namespace.nsid());
+        let closed = self.cores().manage(|reply| NamespaceMessage::Remove { subsystem: index, nsid, reply });
+        self.keepers().stop(subsystem, namespace);
+        closed
+    }
+
+    /// Has the cores go on with a disk that was opened anew.
+    fn exchange(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        keeper: Keeper,
+    ) -> Result<(), String> {
+        let served = self.with_keeper(subsystem, namespace.nsid(), Keeper::identity);
+        if namespace.is_ready() && served.is_some_and(|served| served != keeper.identity()) {
+            let path = keeper.path().display();
+            return Err(format!(
+                "{path} is another disk by now than the one that is served: put that back, or remove the namespace and add it"
+            ));
+        }
+        // What fails only now would be told once, too.
+        let synced = keeper.sync(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+        synced.map_err(|error| format!("{} still fails: {error}", keeper.path().display()))?;
+        keeper.drop_cache();
+        let files = Arc::new(keeper.files());
+        let (bytes, was_ready) = (keeper.bytes(), namespace.is_ready());
+        let told = self.tell_all(&files, |files, reply| NamespaceMessage::Reopen {
+            subsystem: subsystem.index(),
+            namespace: Arc::clone(namespace),
+            files,
+            reply,
+        });
+        drop(files);
+        if let Err(error) = told {
+            self.keepers().close_later(subsystem, namespace, keeper);
+            return Err(error);
+        }
+        self.keepers().serve(subsystem, namespace, keeper);
+        let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
+        if changed {
+            self.changed(subsystem, namespace);
+        }
+        Ok(())
     }
 
     /// Makes a regular file longer: the very one that is served, whatever its name is by now.
@@ -247,60 +318,127 @@ impl Manager {
         path: &Path,
         bytes: u64,
     ) -> Result<(), String> {
-        let served = self.files.get(&(subsystem.index(), namespace.nsid()));
-        let served =
-            served.ok_or("the namespace is not ready")?.metadata().map_err(|error| error.to_string())?;
-        let refused = |error: io::Error| format!("cannot resize {}: {error}", path.display());
-        let file = OpenOptions::new().write(true).open(path).map_err(refused)?;
-        let found = file.metadata().map_err(refused)?;
-        if !found.is_file() {
-            return Err(format!("{} is not a regular file: resize it yourself", path.display()));
-        }
-        if (found.dev(), found.ino()) != (served.dev(), served.ino()) {
-            return Err(format!("{} is another file than the one that is served", path.display()));
-        }
-        if bytes < found.len() {
-            return Err(format!("{bytes} bytes are less than the {} that there are", found.len()));
-        }
-        file.set_len(bytes).map_err(refused)
+        let served = self.with_keeper(subsystem, namespace.nsid(), Keeper::identity);
+        let served = served.ok_or("the namespace is not ready")?;
+        let at = path.to_owned();
+        let grown = helpers::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));
+        grown.map_err(|error| error.to_string())?
     }
 
     /// Looks at the size of a namespace's file, or whether it can be opened now.
-    fn look(&mut self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) -> Result<(), String> {
-        if !matches!(namespace.backing(), Backing::File { .. }) {
+    fn look(&self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) -> Result<(), String> {
+        let Some(wanted) = self.wanted(subsystem, namespace) else { return Ok(()) };
+        if !namespace.is_ready() {
+            return self.try_again(subsystem, namespace, &wanted);
+        }
+        let Some(look) = self.with_keeper(subsystem, namespace.nsid(), Keeper::look) else { return Ok(()) };
+        let seen = look().map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        self.note_name(subsystem, namespace, seen.detached.as_deref());
+        self.note_size(subsystem, namespace, &seen)
+    }
+
+    /// A disk that was missing may be there now. One that an administrator has to look after is not touched.
+    fn try_again(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        wanted: &Wanted,
+    ) -> Result<(), String> {
+        if let Some(why) = namespace.needs_reopen() {
+            return Err(why);
+        }
+        match wanted.open_within(POLL_LIMIT) {
+            Ok(keeper) => {
+                let files = Arc::new(keeper.files());
+                self.keepers().serve(subsystem, namespace, keeper);
+                self.tell_all(&files, |files, reply| NamespaceMessage::Open {
+                    subsystem: subsystem.index(),
+                    namespace: Arc::clone(namespace),
+                    files,
+                    reply,
+                })?;
+                self.changed(subsystem, namespace);
+                Ok(())
+            }
+            Err(error) => {
+                let error = error.to_string();
+                namespace.set_not_ready(error.as_str());
+                Err(error)
+            }
+        }
+    }
+
+    fn note_name(&self, subsystem: &Subsystem, namespace: &Namespace, detached: Option<&str>) {
+        if !namespace.set_detached(detached.map(str::to_owned)) {
+            return;
+        }
+        let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid());
+        match detached {
+            Some(what) => tracing::warn!(subsystem, nsid, what, "a disk has lost its name"),
+            None => tracing::info!(subsystem, nsid, "a disk has its name again"),
+        }
+    }
+
+    fn note_size(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        seen: &Seen,
+    ) -> Result<(), String> {
+        let (bytes, known) = (seen.bytes, namespace.disk_bytes());
+        if bytes == known {
             return Ok(());
         }
-        if !namespace.is_ready() {
-            self.watch(subsystem, namespace)?;
-            self.open(subsystem, namespace)?;
-            return self.changed(subsystem, namespace);
-        }
-        let key = (subsystem.index(), namespace.nsid());
-        let Some(mut file) = self.files.get(&key) else { return self.watch(subsystem, namespace) };
-        let bytes = file.seek(SeekFrom::End(0)).map_err(|error| error.to_string())?;
-        let blocks = bytes >> namespace.block_shift();
-        if blocks == namespace.blocks() {
+        if bytes < known && !seen.block_device {
+            let why = format!("its file was cut off, from {known} to {bytes} bytes");
+            disk_failures::fail_closed(namespace, subsystem.nqn(), &why);
+            self.target().namespace_changed(subsystem, namespace.nsid());
             return Ok(());
         }
         // No command may pass the check against the namespace's size and then not fit the disk.
-        let growing = blocks > namespace.blocks();
+        let growing = bytes > known;
         if !growing {
             namespace.set_ready(bytes, namespace.volatile_cache());
         }
         let index = namespace.index();
-        self.cores.manage(|reply| NamespaceMessage::Resize { index, bytes, reply })?;
+        self.cores().manage(|reply| NamespaceMessage::Resize { index, bytes, reply })?;
         if growing {
             namespace.set_ready(bytes, namespace.volatile_cache());
         }
-        self.changed(subsystem, namespace)
-    }
-
-    fn changed(&self, subsystem: &Arc<Subsystem>, namespace: &Namespace) -> Result<(), String> {
-        let (nsid, blocks) = (namespace.nsid(), namespace.blocks());
-        tracing::info!(nqn = subsystem.nqn(), nsid, blocks, "a namespace has another size");
-        self.target.namespace_changed(subsystem, nsid);
+        self.changed(subsystem, namespace);
         Ok(())
     }
+
+    fn changed(&self, subsystem: &Arc<Subsystem>, namespace: &Namespace) {
+        let (nsid, blocks) = (namespace.nsid(), namespace.blocks());
+        let unused_bytes = namespace.health().unused_bytes;
+        tracing::info!(nqn = subsystem.nqn(), nsid, blocks, unused_bytes, "a namespace has another size");
+        self.target().namespace_changed(subsystem, nsid);
+    }
+}
+
+/// Makes a file longer, if it is the one that is served.
+fn grow(path: &Path, served: DiskIdentity, bytes: u64) -> Result<(), String> {
+    let refused = |error: std::io::Error| format!("cannot resize {}: {error}", path.display());
+    let found = DiskIdentity::of_path(path).map_err(refused)?;
+    if found != served {
+        return Err(format!("{} is another file than the one that is served", path.display()));
+    }
+    if matches!(found, DiskIdentity::Device(_)) {
+        return Err(format!("{} is not a regular file: resize it yourself", path.display()));
+    }
+    let file =
+        OpenOptions::new().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).map_err(refused)?;
+    let metadata = file.metadata().map_err(refused)?;
+    if DiskIdentity::of(&metadata).map_err(refused)? != served {
+        return Err(format!("{} is another file than the one that is served", path.display()));
+    }
+    if bytes < metadata.len() {
+        return Err(format!("{bytes} bytes are less than the {} that there are", metadata.len()));
+    }
+    file.set_len(bytes).map_err(refused)?;
+    // A file system may tell only now that there is no room, and only this descriptor.
+    file.sync_all().map_err(refused)
 }
 
 /// The identifier after the largest one that is in use, as in a configuration, or else the smallest that is free.

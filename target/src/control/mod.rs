@@ -6,12 +6,13 @@
 //! | [`manager`] | does it: has the cores open and close disks, and tells hosts |
 //! | [`status`] | what there is, as it is shown |
 //! | [`socket`] | the socket's file: its place, its owner, its end |
-//! | [`server`] | the thread that listens, and looks from time to time whether disks have grown |
+//! | [`turns`] | changes, one after the other |
+//! | [`server`] | the threads that listen and answer, and the one that looks at the disks from time to time |
 //! | [`client`] | the other end |
 //! | [`command`] | the part of the command line that uses it |
 //!
 //! Who may connect may do everything: the permissions of the socket decide. Requests are bounded in size and time, and
-//! are served one after the other. Nothing is written into the configuration file.
+//! are served beside each other; only changes wait for each other. Nothing is written into the configuration file.
 
 pub mod client;
 pub mod command;
@@ -20,6 +21,7 @@ pub mod request;
 mod server;
 mod socket;
 pub mod status;
+mod turns;
 
 pub use manager::Manager;
 pub use request::Request;

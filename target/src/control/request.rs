@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Manager;
-use super::status;
+use super::status::View;
+use super::turns::Turns;
 
 /// Bytes of a request with its newline.
 pub const REQUEST_BYTES_MAX: usize = 16 << 10;
@@ -40,6 +41,14 @@ pub enum Request {
         #[serde(default)]
         bytes: Option<u64>,
     },
+    /// Open a namespace's disk anew on every core.
+    NamespaceReopen {
+        /// NQN of its subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// Its identifier.
+        nsid: u32,
+    },
     /// Which namespaces there are.
     NamespaceList,
     /// What the target is doing.
@@ -65,8 +74,28 @@ impl Request {
         line
     }
 
-    /// Does what is asked.
-    fn run(self, manager: &mut Manager) -> Result<Value, String> {
+    /// Does what is asked. Changes take turns; who only looks waits for none of them.
+    fn run(self, view: &View, turns: &Turns<Manager>) -> Result<Value, String> {
+        match self {
+            Self::NamespaceList => Ok(json!(view.list())),
+            Self::Status => view.status().map(|status| json!(status)),
+            change => turns.take(change.name(), |manager| change.apply(manager))?,
+        }
+    }
+
+    /// What is being done, for others who wait for their turn.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::NamespaceAdd { .. } => "namespace add",
+            Self::NamespaceRemove { .. } => "namespace remove",
+            Self::NamespaceResize { .. } => "namespace resize",
+            Self::NamespaceReopen { .. } => "namespace reopen",
+            Self::NamespaceList => "namespace list",
+            Self::Status => "status",
+        }
+    }
+
+    fn apply(self, manager: &mut Manager) -> Result<Value, String> {
         match self {
             Self::NamespaceAdd { subsystem, namespace } => {
                 manager.add(subsystem.as_deref(), namespace).map(|state| json!(state))
@@ -77,15 +106,18 @@ impl Request {
             Self::NamespaceResize { subsystem, nsid, bytes } => {
                 manager.resize(subsystem.as_deref(), nsid, bytes).map(|state| json!(state))
             }
+            Self::NamespaceReopen { subsystem, nsid } => {
+                manager.reopen(subsystem.as_deref(), nsid).map(|state| json!(state))
+            }
             Self::NamespaceList => Ok(json!(manager.list())),
-            Self::Status => status::status(manager).map(|status| json!(status)),
+            Self::Status => manager.status().map(|status| json!(status)),
         }
     }
 }
 
 /// The answer to a line: `{"ok": ...}` or `{"error": "why"}`, with a newline.
-pub(super) fn answer(line: &[u8], manager: &mut Manager) -> String {
-    let outcome = Request::parse(line).and_then(|request| request.run(manager));
+pub(super) fn answer(line: &[u8], view: &View, turns: &Turns<Manager>) -> String {
+    let outcome = Request::parse(line).and_then(|request| request.run(view, turns));
     let value = match outcome {
         Ok(value) => json!({ "ok": value }),
         Err(error) => {
@@ -141,6 +173,8 @@ mod tests {
         prop_oneof![
             (subsystem.clone(), any::<u32>())
                 .prop_map(|(subsystem, nsid)| Request::NamespaceRemove { subsystem, nsid }),
+            (subsystem.clone(), any::<u32>())
+                .prop_map(|(subsystem, nsid)| Request::NamespaceReopen { subsystem, nsid }),
             (subsystem.clone(), any::<u32>(), any::<Option<u64>>())
                 .prop_map(|(subsystem, nsid, bytes)| Request::NamespaceResize { subsystem, nsid, bytes }),
             (subsystem, "[a-z]{1,9}", ".{0,30}").prop_map(|(subsystem, key, value)| {

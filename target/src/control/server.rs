@@ -1,20 +1,35 @@
-//! The thread that serves the control socket, one connection after the other.
+//! The threads that serve the control socket: one that listens, one for each connection, and one that looks at the disks.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::request::{REQUEST_BYTES_MAX, answer};
+use super::status::View;
+use super::turns::Turns;
 use super::{ControlSocket, Manager};
 use crate::config::ControlConfig;
+use crate::disks::helpers;
 
 /// How long a client may take for a request, and for taking its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long binding the socket may take.
+const BIND_LIMIT: Duration = Duration::from_secs(5);
+
+/// Clients at a time. For one more, the one that has been silent for longest goes.
+const CLIENTS_MAX: usize = 32;
+
 /// How often files and devices are looked at.
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long nobody is listened to after the system refused a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +41,7 @@ pub struct ControlError {
     source: io::Error,
 }
 
-/// Starts the thread. Without a table `[control]` a socket that cannot be had is no error: its folder is the service
+/// Starts the threads. Without a table `[control]` a socket that cannot be had is no error: its folder is the service
 /// manager's to make.
 ///
 /// # Errors
@@ -36,7 +51,7 @@ pub fn start(
     manager: Manager,
 ) -> Result<Option<ControlSocket>, ControlError> {
     let (asked, config) = (config.is_some(), config.cloned().unwrap_or_default());
-    let bound = if config.enabled { ControlSocket::bind(&config, POLL_INTERVAL).map(Some) } else { Ok(None) };
+    let bound = if config.enabled { bind(&config).map(Some) } else { Ok(None) };
     let (socket, listener) = match bound {
         Ok(bound) => bound.unzip(),
         Err(source) if asked => return Err(ControlError { path: config.socket, source }),
@@ -45,56 +60,138 @@ pub fn start(
             (None, None)
         }
     };
-    let path = config.socket;
-    let run = move || Server { listener, manager, polled: Instant::now() }.run();
-    let spawned = thread::Builder::new().name("control".to_owned()).spawn(run);
-    spawned.map_err(|source| ControlError { path, source })?;
+    let failed = |source| ControlError { path: config.socket.clone(), source };
+    let view = manager.view();
+    let turns = Arc::new(Turns::new(manager));
+    let looked_at = Arc::clone(&turns);
+    spawn("disks", move || look_at_disks(&looked_at)).map_err(failed)?;
+    if let Some(listener) = listener {
+        let server = Arc::new(Server { view, turns, clients: Mutex::default() });
+        spawn("control", move || server.run(&listener)).map_err(failed)?;
+    }
     Ok(socket)
 }
 
+/// The place of the socket may be on a mount that hangs.
+fn bind(config: &ControlConfig) -> io::Result<(ControlSocket, UnixListener)> {
+    let config = config.clone();
+    let path = config.socket.clone();
+    helpers::within("binding", &path, BIND_LIMIT, move || ControlSocket::bind(&config))?
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}
+
+fn look_at_disks(turns: &Turns<Manager>) {
+    loop {
+        thread::sleep(POLL_INTERVAL);
+        if let Err(error) = turns.take("a look at the disks", Manager::poll) {
+            tracing::warn!(error, "the disks are not looked at");
+        }
+    }
+}
+
 struct Server {
-    /// Without one, only files and devices are looked at.
-    listener: Option<UnixListener>,
-    manager: Manager,
-    polled: Instant,
+    view: View,
+    turns: Arc<Turns<Manager>>,
+    clients: Mutex<Clients>,
+}
+
+/// Who is connected, by the order of coming.
+#[derive(Default)]
+struct Clients {
+    next: u64,
+    connected: BTreeMap<u64, Client>,
+}
+
+struct Client {
+    stream: UnixStream,
+    /// Since when it is waited for; none while its request is being answered.
+    silent_since: Option<Instant>,
 }
 
 impl Server {
-    fn run(mut self) {
+    fn run(self: Arc<Self>, listener: &UnixListener) {
         loop {
-            match self.listener.as_ref().map(UnixListener::accept) {
-                Some(Ok((stream, _))) => {
-                    if let Err(error) = self.serve(stream) {
-                        tracing::debug!(%error, "a control connection has ended");
-                    }
-                }
-                Some(Err(error))
-                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                Some(Err(error)) => {
+            let accepted = listener.accept().and_then(|(stream, _)| self.take_in(stream));
+            match accepted {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
                     tracing::warn!(%error, "no control connection");
-                    thread::sleep(POLL_INTERVAL);
+                    thread::sleep(ACCEPT_PAUSE);
                 }
-                None => thread::sleep(POLL_INTERVAL),
-            }
-            if self.polled.elapsed() >= POLL_INTERVAL {
-                self.manager.poll();
-                self.polled = Instant::now();
             }
         }
     }
 
+    /// Serves a client on a thread of its own.
+    fn take_in(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
+        let mut clients = self.clients();
+        if clients.connected.len() >= CLIENTS_MAX && !clients.drop_most_silent() {
+            tracing::warn!(
+                clients = CLIENTS_MAX,
+                "a control connection is refused: so many are being answered"
+            );
+            return Ok(());
+        }
+        let number = clients.next;
+        clients.next += 1;
+        let known = Client { stream: stream.try_clone()?, silent_since: Some(Instant::now()) };
+        clients.connected.insert(number, known);
+        drop(clients);
+        let this = Arc::clone(self);
+        let spawned = spawn("control-client", move || {
+            if let Err(error) = this.serve(number, stream) {
+                tracing::debug!(%error, "a control connection has ended");
+            }
+            this.clients().connected.remove(&number);
+        });
+        if spawned.is_err() {
+            self.clients().connected.remove(&number);
+        }
+        spawned
+    }
+
     /// Answers requests until the client ends, or takes too long.
-    fn serve(&mut self, mut stream: UnixStream) -> io::Result<()> {
+    fn serve(&self, number: u64, mut stream: UnixStream) -> io::Result<()> {
         stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
         let mut pending = Vec::new();
         while let Some(line) = next_line(&mut stream, &mut pending)? {
-            stream.write_all(answer(&line, &mut self.manager).as_bytes())?;
+            self.note(number, None);
+            let answer = answer(&line, &self.view, &self.turns);
+            self.note(number, Some(Instant::now()));
+            stream.write_all(answer.as_bytes())?;
             if line.len() > REQUEST_BYTES_MAX {
                 // Where the next request would begin, nobody knows.
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    fn note(&self, number: u64, silent_since: Option<Instant>) {
+        if let Some(client) = self.clients().connected.get_mut(&number) {
+            client.silent_since = silent_since;
+        }
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clients {
+    /// Makes room for one more. False when all are being answered.
+    fn drop_most_silent(&mut self) -> bool {
+        let silent = self.connected.iter().filter_map(|(number, one)| Some((one.silent_since?, *number)));
+        let Some((since, number)) = silent.min() else { return false };
+        let Some(client) = self.connected.remove(&number) else { return false };
+        tracing::warn!(silent_s = since.elapsed().as_secs(), "a control connection makes room for another");
+        // Its thread ends with the next read or write.
+        let _gone = client.stream.shutdown(Shutdown::Both);
+        true
     }
 }
 

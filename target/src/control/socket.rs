@@ -13,9 +13,13 @@ use nix::unistd::Group;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::config::ControlConfig;
+use crate::disks::helpers;
 
-/// Connections that wait for the one that is served.
-const BACKLOG: i32 = 16;
+/// Connections that wait to be taken in.
+const BACKLOG: i32 = 64;
+
+/// How long the end of the process waits for the socket to be removed.
+const REMOVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A bound control socket; its file goes with it.
 #[derive(Debug)]
@@ -24,11 +28,11 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Binds the socket of a configuration. Waiting for a connection ends after `patience`.
+    /// Binds the socket of a configuration.
     ///
     /// # Errors
     /// When another process listens there already, or the system refuses.
-    pub(super) fn bind(config: &ControlConfig, patience: Duration) -> io::Result<(Self, UnixListener)> {
+    pub(super) fn bind(config: &ControlConfig) -> io::Result<(Self, UnixListener)> {
         let path = &config.socket;
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -40,7 +44,6 @@ impl ControlSocket {
             chown(path, None, Some(group_id(group)?))?;
         }
         fs::set_permissions(path, Permissions::from_mode(config.mode))?;
-        socket.set_read_timeout(Some(patience))?;
         socket.listen(BACKLOG)?;
         Ok((this, UnixListener::from(OwnedFd::from(socket))))
     }
@@ -48,7 +51,9 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path) {
+        let path = self.path.clone();
+        let removed = helpers::within("removing", &self.path, REMOVE_LIMIT, move || fs::remove_file(path));
+        if let Err(error) = removed.map_err(io::Error::from).flatten() {
             tracing::debug!(%error, path = %self.path.display(), "the control socket cannot be removed");
         }
     }
@@ -87,7 +92,7 @@ mod tests {
         let path = folder.path().join("control.sock");
         for mode in [0o600, 0o660] {
             let config = ControlConfig { mode, ..config(path.clone()) };
-            let (socket, _listener) = ControlSocket::bind(&config, Duration::from_secs(1)).expect("bound");
+            let (socket, _listener) = ControlSocket::bind(&config).expect("bound");
             let metadata = fs::metadata(&path).expect("a file");
             assert_eq!(metadata.permissions().mode() & 0o777, mode);
             drop(socket);
@@ -99,15 +104,14 @@ mod tests {
     fn a_socket_that_somebody_listens_on_is_left_alone_and_a_stale_one_is_not() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("control.sock");
-        let (socket, listener) =
-            ControlSocket::bind(&config(path.clone()), Duration::from_secs(1)).expect("bound");
-        let again = ControlSocket::bind(&config(path.clone()), Duration::from_secs(1));
+        let (socket, listener) = ControlSocket::bind(&config(path.clone())).expect("bound");
+        let again = ControlSocket::bind(&config(path.clone()));
         assert_eq!(again.map(drop).map_err(|error| error.kind()), Err(io::ErrorKind::AddrInUse));
         assert!(path.exists());
         // As a process that is killed leaves it.
         drop(listener);
         std::mem::forget(socket);
-        assert!(ControlSocket::bind(&config(path), Duration::from_secs(1)).is_ok());
+        assert!(ControlSocket::bind(&config(path)).is_ok());
     }
 
     #[test]
@@ -115,7 +119,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("control.sock");
         fs::write(&path, "precious").expect("a file");
-        assert!(ControlSocket::bind(&config(path.clone()), Duration::from_secs(1)).is_err());
+        assert!(ControlSocket::bind(&config(path.clone())).is_err());
         assert_eq!(fs::read_to_string(path).expect("the file"), "precious");
     }
 
@@ -124,7 +128,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("control.sock");
         let config = ControlConfig { group: Some("no-such-group".to_owned()), ..config(path.clone()) };
-        let error = ControlSocket::bind(&config, Duration::from_secs(1)).expect_err("no group");
+        let error = ControlSocket::bind(&config).expect_err("no group");
         assert!(error.to_string().contains("no-such-group"));
         assert!(!path.exists());
     }

@@ -1,13 +1,16 @@
-//! What there is to see, in the form in which it is shown.
+//! What there is to see, in the form in which it is shown. Nobody who only looks waits for what is being changed.
+
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use uuid::Uuid;
 
-use super::Manager;
 use crate::controller::Controller;
-use crate::core::CoreUsage;
-use crate::namespace::Namespace;
+use crate::core::{CoreUsage, Cores};
+use crate::disks::{Hanging, helpers};
+use crate::namespace::{Health, Namespace};
+use crate::target::Target;
 
 /// A namespace.
 #[derive(Clone, Debug, Serialize)]
@@ -16,8 +19,15 @@ pub struct NamespaceState {
     pub subsystem: String,
     /// Its identifier.
     pub nsid: u32,
-    /// `ready`, `not ready`, or `closing` while commands still run after its removal.
+    /// `ready`; `not ready`; `needs reopen` when an administrator has to have its disk opened anew; `detached` when it is
+    /// served, but its name is gone or leads elsewhere; `closing` while commands still run after its removal.
     pub state: &'static str,
+    /// Why it is not simply ready.
+    pub reason: Option<String>,
+    /// Bytes of its disk behind the last whole block, which are not used.
+    pub unused_bytes: u64,
+    /// How often its disk has failed.
+    pub media_errors: u64,
     /// Size in bytes, whole blocks only.
     pub bytes: u64,
     /// Bytes of a logical block.
@@ -34,15 +44,15 @@ pub struct NamespaceState {
 
 impl NamespaceState {
     pub(super) fn of(subsystem: &str, namespace: &Namespace, closing: bool) -> Self {
-        let state = match (closing, namespace.is_ready()) {
-            (true, _) => "closing",
-            (false, true) => "ready",
-            (false, false) => "not ready",
-        };
+        let Health { state, reason, unused_bytes } = namespace.health();
+        let state = if closing { "closing" } else { state };
         Self {
             subsystem: subsystem.to_owned(),
             nsid: namespace.nsid(),
             state,
+            reason,
+            unused_bytes,
+            media_errors: namespace.media_errors(),
             bytes: namespace.blocks() << namespace.block_shift(),
             block_bytes: namespace.block_bytes(),
             read_only: namespace.read_only(),
@@ -96,16 +106,53 @@ pub struct Status {
     pub controllers: Vec<ControllerState>,
     /// What is served.
     pub namespaces: Vec<NamespaceState>,
+    /// Calls to files that have not returned for a while: what they are on does not answer.
+    pub hanging: Vec<Hanging>,
 }
 
-/// What a target is doing now.
-///
-/// # Errors
-/// When a core does not answer.
-pub(super) fn status(manager: &Manager) -> Result<Status, String> {
-    let cores = manager.cores().usage()?;
-    let controllers = manager.target().controllers().iter().map(|one| controller(one)).collect();
-    Ok(Status { open_files: open_files(), cores, controllers, namespaces: manager.list() })
+/// What there is to see of a target that runs.
+#[derive(Clone, Debug)]
+pub struct View {
+    target: Arc<Target>,
+    cores: Cores,
+}
+
+impl View {
+    pub(super) fn new(target: Arc<Target>, cores: Cores) -> Self {
+        Self { target, cores }
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(super) fn cores(&self) -> &Cores {
+        &self.cores
+    }
+
+    /// All namespaces, also those that were removed and are not closed yet.
+    pub fn list(&self) -> Vec<NamespaceState> {
+        let mut all = Vec::new();
+        for subsystem in self.target.subsystems() {
+            let states = subsystem.namespaces();
+            all.extend(states.iter().map(|one| NamespaceState::of(subsystem.nqn(), one, false)));
+        }
+        for (subsystem, namespace) in self.cores.keepers().removed() {
+            all.push(NamespaceState::of(subsystem.nqn(), &namespace, true));
+        }
+        all
+    }
+
+    /// What the target is doing now.
+    ///
+    /// # Errors
+    /// When a core does not answer.
+    pub fn status(&self) -> Result<Status, String> {
+        let cores = self.cores.usage()?;
+        let controllers = self.target.controllers().iter().map(|one| controller(one)).collect();
+        let (open_files, namespaces, hanging) = (open_files(), self.list(), helpers::hanging());
+        Ok(Status { open_files, cores, controllers, namespaces, hanging })
+    }
 }
 
 fn open_files() -> Option<usize> {

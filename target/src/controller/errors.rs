@@ -30,16 +30,12 @@ pub struct ErrorRecord {
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLog {
     count: u64,
-    media_errors: u64,
     newest_first: VecDeque<(u64, ErrorRecord)>,
 }
 
 impl ErrorLog {
     pub(crate) fn add(&mut self, record: ErrorRecord) {
         self.count += 1;
-        let status = record.status.code();
-        let media = status == Status::UNRECOVERED_READ_ERROR || status == Status::WRITE_FAULT;
-        self.media_errors += u64::from(media);
         self.newest_first.truncate(usize::from(ENTRIES_MAX_Z));
         self.newest_first.push_front((self.count, record));
     }
@@ -47,11 +43,6 @@ impl ErrorLog {
     /// How many errors there were.
     pub(crate) fn count(&self) -> u64 {
         self.count
-    }
-
-    /// How many of them were the medium's.
-    pub(crate) fn media_errors(&self) -> u64 {
-        self.media_errors
     }
 
     /// The entries with their error counts, newest first.

@@ -308,6 +308,11 @@ impl Controller {
         self.state().registers.shutdown_done();
     }
 
+    /// A disk could not be flushed after [`PropertyEffect::Shutdown`]: the host sees a fatal status, and no end of the shutdown.
+    pub fn shutdown_failed(&self) {
+        self.state().registers.shutdown_failed();
+    }
+
     /// A parked Asynchronous Event Request to complete, with dword 0 of its completion.
     pub fn next_event(&self) -> Option<(u16, u32)> {
         self.state().events.next()

@@ -170,6 +170,13 @@ impl Registers {
         }
     }
 
+    /// The flush of a shutdown failed: what the host wrote may not be safe, and it must not read that the shutdown is complete.
+    pub(crate) fn shutdown_failed(&mut self) {
+        if self.shutdown == Shutdown::Occurring {
+            self.fatal = true;
+        }
+    }
+
     /// Takes readiness back just after [`PropertyEffect::Enabled`], until [`Registers::release_ready`].
     pub(crate) fn hold_ready(&mut self) {
         (self.ready, self.held) = (false, true);

@@ -3,11 +3,15 @@
 use std::io;
 use std::time::Duration;
 
-use ringfab_block::{Disk, Operation, Started, Tag};
+use ringfab_block::{BlockError, Operation, Started, Tag};
 use ringfab_reactor::{Token, Wait};
 
 use super::{Core, CoreMessage, Env, owner};
+use crate::disk_failures::{DiskAction, DiskFailure};
 use crate::transport;
+
+/// The last flush of a disk: its kind and generation no request has at the same time.
+const LAST_FLUSH: (u8, u16) = (u8::MAX, u16::MAX);
 
 /// What a last flush of all disks gets at least, when a drain has used up its time.
 const FLUSH_TIME_MIN: Duration = Duration::from_secs(1);
@@ -46,28 +50,53 @@ impl Core {
     pub(super) fn close(mut self) -> io::Result<()> {
         let deadline = (self.env.reactor.now() + FLUSH_TIME_MIN).max(self.draining.unwrap_or_default());
         self.env.reactor.set_timer(deadline, Token::new(owner::CORE, 0, 0, 0));
-        let mut pending = self.start_flushes();
+        let (mut pending, mut unsafe_disks) = self.start_flushes();
         while pending > 0 && self.env.reactor.now() < deadline {
             self.env.reactor.turn(Wait::Event)?;
             while let Some(completion) = self.env.reactor.next_completion() {
-                pending -= usize::from(completion.token.owner == owner::DISK);
+                let Token { owner, kind, generation, index } = completion.token;
+                if owner == owner::DISK && (kind, generation) == LAST_FLUSH {
+                    pending -= 1;
+                    let errno = completion.result.err().map(|error| error.raw_os_error());
+                    unsafe_disks += usize::from(errno.is_some_and(|errno| self.flush_failed(index, errno)));
+                }
             }
         }
+        unsafe_disks += pending;
         let Env { mut reactor, disks, .. } = self.env;
         for open in disks.into_iter().flatten() {
             open.disk.close(&mut reactor);
         }
-        Ok(())
+        match unsafe_disks {
+            0 => Ok(()),
+            count => Err(io::Error::other(format!(
+                "{count} disks could not be flushed; what was written may be lost"
+            ))),
+        }
     }
 
-    fn start_flushes(&mut self) -> usize {
+    /// The last flush of a disk has failed. Returns whether that says anything of its data.
+    fn flush_failed(&self, disk: u32, errno: Option<i32>) -> bool {
+        let Some(Some(open)) = self.env.disks.get(disk as usize) else { return false };
+        let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
+        open.note_failure(&self.env.target, self.env.reactor.now(), failure);
+        true
+    }
+
+    /// How many flushes are under way, and how many disks are known not to be safe.
+    fn start_flushes(&mut self) -> (usize, usize) {
         let Env { reactor, disks, .. } = &mut self.env;
-        let mut pending = 0;
-        let volatile = |disk: &Disk| disk.properties().volatile_cache;
-        for disk in disks.iter_mut().flatten().map(|open| &mut open.disk).filter(|disk| volatile(disk)) {
-            let tag = Tag { kind: 0, generation: 0, index: u32::MAX };
-            pending += usize::from(matches!(disk.start(reactor, Operation::Flush, tag), Started::Pending));
+        let (mut pending, mut unsafe_disks) = (0, 0);
+        for (index, open) in disks.iter_mut().enumerate() {
+            let Some(open) = open.as_mut().filter(|open| open.disk.properties().volatile_cache) else {
+                continue;
+            };
+            let tag = Tag { kind: LAST_FLUSH.0, generation: LAST_FLUSH.1, index: index as u32 };
+            match open.disk.start(reactor, Operation::Flush, tag) {
+                Started::Pending => pending += 1,
+                Started::Finished(finished) => unsafe_disks += usize::from(finished.result.is_err()),
+            }
         }
-        pending
+        (pending, unsafe_disks)
     }
 }

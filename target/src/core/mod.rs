@@ -34,7 +34,7 @@ pub(crate) use claims::ClaimId;
 pub(crate) use env::Env;
 pub(crate) use hosts::{HostId, Line, Waiter};
 pub(crate) use message::CoreMessage;
-pub(crate) use namespaces::{NamespaceMessage, OpenDisk};
+pub(crate) use namespaces::{NamespaceMessage, OpenDisk, Reply};
 pub(crate) use operations::Deferred;
 pub use start::{CoreParts, Cores, Running, build, start};
 pub use usage::{Buffers, CoreUsage};

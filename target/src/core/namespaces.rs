@@ -5,11 +5,13 @@
 
 use std::sync::{Arc, mpsc};
 
-use ringfab_block::{Disk, Shared};
-use ringfab_reactor::Reactor;
+use ringfab_block::{Backing, Disk, OpenedFile, Shared};
+use ringfab_reactor::{Reactor, Time};
 
 use super::watch::Progress;
 use super::{Core, owner};
+use crate::disk_failures::{self, DiskFailure};
+use crate::disks::keepers::Opened;
 use crate::namespace::Namespace;
 use crate::queue::NamespaceView;
 use crate::subsystem::Subsystem;
@@ -18,8 +20,10 @@ use crate::target::Target;
 /// What a core does about a namespace, for the control side.
 #[derive(Debug)]
 pub(crate) enum NamespaceMessage {
-    /// Open it, and serve it from now on.
-    Open { subsystem: usize, namespace: Arc<Namespace>, reply: Reply },
+    /// Serve it from now on, with a descriptor for each core when it is a file.
+    Open { subsystem: usize, namespace: Arc<Namespace>, files: Arc<Vec<OpenedFile>>, reply: Reply },
+    /// Go on with the same disk opened anew. What has begun ends on the old one.
+    Reopen { subsystem: usize, namespace: Arc<Namespace>, files: Arc<Vec<OpenedFile>>, reply: Reply },
     /// Take no more commands for it. Its disk is closed when the last of those that run has ended.
     Remove { subsystem: usize, nsid: u32, reply: Reply },
     /// Its backing has another size in bytes.
@@ -62,6 +66,17 @@ impl OpenDisk {
     pub(crate) fn is_ready(&self) -> bool {
         self.namespace.is_ready()
     }
+
+    /// Whether what was written may be lost, so that nothing may be said to be safe.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.namespace.is_lost()
+    }
+
+    /// It has failed.
+    pub(crate) fn note_failure(&self, target: &Target, now: Time, failure: DiskFailure) {
+        let subsystem = target.subsystems().get(self.subsystem).map_or("", |subsystem| subsystem.nqn());
+        disk_failures::note(&self.namespace, subsystem, now, failure);
+    }
 }
 
 /// The active namespaces of a core: by subsystem, and then by identifier minus one.
@@ -96,17 +111,28 @@ impl Namespaces {
 /// The disks of a core, by position.
 pub(crate) type Disks = Vec<Option<OpenDisk>>;
 
-/// Opens every namespace's backing on this core. One that is missing is reported as not ready; the rest is served.
-pub(super) fn open_all(target: &Target, reactor: &mut Reactor, shared: &Shared) -> (Namespaces, Disks) {
+/// Opens every namespace's backing on this core; files were opened before, unless the core is alone and does it itself. One
+/// that is missing is reported as not ready; the rest is served.
+pub(super) fn open_all(
+    target: &Target,
+    reactor: &mut Reactor,
+    shared: &Shared,
+    opened: Option<&Opened>,
+) -> (Namespaces, Disks) {
     let (mut namespaces, mut disks) = (Namespaces::default(), Disks::new());
     for subsystem in target.subsystems() {
         for namespace in subsystem.namespaces() {
             namespaces.insert(subsystem.index(), &namespace);
-            match open(&namespace, reactor, shared) {
+            let file = opened.and_then(|opened| opened.get(&namespace.index()));
+            if opened.is_some() && file.is_none() && matches!(namespace.backing(), Backing::File { .. }) {
+                continue;
+            }
+            match open(&namespace, file, reactor, shared) {
                 Ok(disk) => put(&mut disks, subsystem.index(), &namespace, disk),
                 Err(error) => {
-                    tracing::error!(nsid = namespace.nsid(), error, "namespace not ready");
-                    namespace.set_not_ready();
+                    let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid());
+                    tracing::error!(subsystem, nsid, error, "namespace not ready");
+                    namespace.set_not_ready(error);
                 }
             }
         }
@@ -114,10 +140,19 @@ pub(super) fn open_all(target: &Target, reactor: &mut Reactor, shared: &Shared) 
     (namespaces, disks)
 }
 
-/// Opens a namespace's backing and reports its size.
-fn open(namespace: &Namespace, reactor: &mut Reactor, shared: &Shared) -> Result<Disk, String> {
-    let disk = Disk::open(namespace.backing(), reactor, shared, owner::DISK);
-    let disk = disk.map_err(|error| error.to_string())?;
+/// Opens a namespace's backing, or takes the file that was opened for it, and reports its size.
+fn open(
+    namespace: &Namespace,
+    file: Option<&OpenedFile>,
+    reactor: &mut Reactor,
+    shared: &Shared,
+) -> Result<Disk, String> {
+    let disk = match file {
+        Some(file) => Disk::adopt(file, reactor, shared, owner::DISK).map_err(|error| error.to_string()),
+        None => {
+            Disk::open(namespace.backing(), reactor, shared, owner::DISK).map_err(|error| error.to_string())
+        }
+    }?;
     let properties = disk.properties();
     if properties.offset_align > namespace.block_bytes() {
         disk.close(reactor);
@@ -141,8 +176,11 @@ fn put(disks: &mut Disks, subsystem: usize, namespace: &Arc<Namespace>, disk: Di
 impl Core {
     pub(super) fn on_namespace(&mut self, message: NamespaceMessage) {
         let (reply, outcome) = match message {
-            NamespaceMessage::Open { subsystem, namespace, reply } => {
-                (reply, self.open_namespace(subsystem, &namespace))
+            NamespaceMessage::Open { subsystem, namespace, files, reply } => {
+                (reply, self.open_namespace(subsystem, &namespace, &files))
+            }
+            NamespaceMessage::Reopen { subsystem, namespace, files, reply } => {
+                (reply, self.reopen_namespace(subsystem, &namespace, &files))
             }
             NamespaceMessage::Remove { subsystem, nsid, reply } => {
                 self.remove_namespace(subsystem, nsid);
@@ -160,15 +198,52 @@ impl Core {
         }
     }
 
-    fn open_namespace(&mut self, subsystem: usize, namespace: &Arc<Namespace>) -> Result<(), String> {
+    fn open_namespace(
+        &mut self,
+        subsystem: usize,
+        namespace: &Arc<Namespace>,
+        files: &[OpenedFile],
+    ) -> Result<(), String> {
         let env = &mut self.env;
         // When it was missing at the start, it may have been missing for other cores only.
         if env.disks.get(namespace.index()).is_some_and(Option::is_some) {
             return Ok(());
         }
-        let disk = open(namespace, &mut env.reactor, &env.shared)?;
+        let disk = open(namespace, files.get(env.core), &mut env.reactor, &env.shared)?;
         put(&mut env.disks, subsystem, namespace, disk);
         env.namespaces.insert(subsystem, namespace);
+        Ok(())
+    }
+
+    fn reopen_namespace(
+        &mut self,
+        subsystem: usize,
+        namespace: &Arc<Namespace>,
+        files: &[OpenedFile],
+    ) -> Result<(), String> {
+        let env = &mut self.env;
+        let Some(Some(open)) = env.disks.get_mut(namespace.index()) else {
+            return self.open_namespace(subsystem, namespace, files);
+        };
+        match files.get(env.core) {
+            Some(file) => open.disk.replace(file, &mut env.reactor).map_err(|error| error.to_string()),
+            None => {
+                let reopened = open.disk.reopen(namespace.backing(), &mut env.reactor);
+                reopened.map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// Opens the disk of a namespace anew, on a target of one core that opens its files itself; for simulations. What was
+    /// lost is given up.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or there is no such namespace.
+    pub fn reopen(&mut self, namespace: &Arc<Namespace>) -> Result<(), String> {
+        let found = self.env.disks.iter().flatten().find(|open| Arc::ptr_eq(&open.namespace, namespace));
+        let subsystem = found.ok_or("there is no such namespace")?.subsystem;
+        self.reopen_namespace(subsystem, namespace, &[])?;
+        namespace.reopened();
         Ok(())
     }
 

@@ -22,6 +22,8 @@ use super::usage::CoreUsage;
 use super::{Core, CoreMessage, Env, NamespaceMessage, namespaces, owner};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::config::{Config, IN_CAPSULE_BYTES_MAX, ListenerConfig, Transport};
+use crate::disks::Keepers;
+use crate::disks::keepers::Opened;
 use crate::service;
 use crate::target::Target;
 use crate::transport::{ListenerId, Transports};
@@ -62,13 +64,16 @@ pub struct CoreParts {
     pub seed: [u8; 32],
 }
 
+/// A core's own descriptors, when its files were opened for it.
+type OpenedForCore = Option<Opened>;
+
 /// A target of one core, in the caller's thread; for simulations and tests. Its listeners are bound at once.
 ///
 /// # Errors
 /// What the system refuses.
 pub fn build(parts: CoreParts, listeners: &[ListenerConfig]) -> io::Result<(Core, Vec<SocketAddr>)> {
     let (sender, inbox) = mailbox(parts.reactor.waker());
-    let mut core = assemble(parts, 0, vec![CoreSender(sender)], inbox)?;
+    let mut core = assemble(parts, None, 0, vec![CoreSender(sender)], inbox)?;
     let addresses = core.bind(listeners)?;
     Ok((core, addresses))
 }
@@ -77,14 +82,17 @@ pub fn build(parts: CoreParts, listeners: &[ListenerConfig]) -> io::Result<(Core
 #[derive(Debug)]
 pub struct Running {
     addresses: Vec<SocketAddr>,
-    cores: Vec<CoreSender>,
+    cores: Cores,
     monitors: Vec<Monitor>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 /// The way to all cores of a target, for who manages what they serve.
 #[derive(Clone, Debug, Default)]
-pub struct Cores(Vec<CoreSender>);
+pub struct Cores {
+    senders: Vec<CoreSender>,
+    keepers: Arc<Keepers>,
+}
 
 /// How long cores may take to answer; a turn of a loop takes far less.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,12 +104,12 @@ impl Cores {
     /// When one does not answer.
     pub fn usage(&self) -> Result<Vec<CoreUsage>, String> {
         let (reply, replies) = mpsc::channel();
-        for core in &self.0 {
+        for core in &self.senders {
             core.send(CoreMessage::Tell(reply.clone()));
         }
         drop(reply);
-        let mut usage = vec![CoreUsage::default(); self.0.len()];
-        for _ in &self.0 {
+        let mut usage = vec![CoreUsage::default(); self.senders.len()];
+        for _ in &self.senders {
             let answer = replies.recv_timeout(ANSWER_TIMEOUT);
             let (core, told) = answer.map_err(|_| "a core does not answer".to_owned())?;
             usage[core] = told;
@@ -115,16 +123,26 @@ impl Cores {
     /// What the first core says that cannot; the others may have done it.
     pub(crate) fn manage(&self, message: impl Fn(Reply) -> NamespaceMessage) -> Result<(), String> {
         let (reply, replies) = mpsc::channel();
-        for core in &self.0 {
+        for core in &self.senders {
             core.send(CoreMessage::Namespace(message(reply.clone())));
         }
         drop(reply);
         let mut outcome = Ok(());
-        for _ in &self.0 {
+        for _ in &self.senders {
             let answer = replies.recv_timeout(ANSWER_TIMEOUT);
             outcome = outcome.and(answer.unwrap_or_else(|_| Err("a core does not answer".to_owned())));
         }
         outcome
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// The disks that they serve.
+    pub(crate) fn keepers(&self) -> &Arc<Keepers> {
+        &self.keepers
     }
 }
 
@@ -138,11 +156,11 @@ impl service::Running for Running {
     }
 
     fn cores(&self) -> Cores {
-        Cores(self.cores.clone())
+        self.cores.clone()
     }
 
     fn drain(&self, limit: Duration) {
-        for core in &self.cores {
+        for core in &self.cores.senders {
             core.send(CoreMessage::Drain(limit));
         }
     }
@@ -169,6 +187,8 @@ impl service::Running for Running {
 /// # Errors
 /// What the system refuses: a ring, memory, an address. Threads that were started have ended then.
 pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
+    let keepers = Arc::<Keepers>::default();
+    let mut opened = keepers.open_at_start(target, config.target.cores.len()).into_iter();
     let (report, reports) = mpsc::channel();
     let mut threads = Vec::new();
     let mut starts = Vec::new();
@@ -182,6 +202,7 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
             classes: config.memory.classes().to_vec(),
             listeners: if number == 0 { config.listeners.clone() } else { Vec::new() },
             target: Arc::clone(target),
+            opened: opened.next(),
             report: report.clone(),
             started,
         };
@@ -204,7 +225,7 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
     for _ in 0..threads.len() {
         addresses.extend(reports.recv().map_err(ended)??.into_addresses());
     }
-    Ok(Running { addresses, cores, monitors, threads })
+    Ok(Running { addresses, cores: Cores { senders: cores, keepers }, monitors, threads })
 }
 
 fn ended(_: mpsc::RecvError) -> io::Error {
@@ -241,6 +262,7 @@ struct CoreThread {
     classes: Vec<ClassLayout>,
     listeners: Vec<ListenerConfig>,
     target: Arc<Target>,
+    opened: OpenedForCore,
     report: mpsc::Sender<io::Result<Report>>,
     started: mpsc::Receiver<Vec<CoreSender>>,
 }
@@ -275,7 +297,7 @@ impl CoreThread {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let parts = CoreParts { reactor, target: self.target, classes: self.classes, seed };
-        let mut core = assemble(parts, self.number, cores, inbox)?;
+        let mut core = assemble(parts, self.opened, self.number, cores, inbox)?;
         let addresses = core.bind(&self.listeners)?;
         let _gone = self.report.send(Ok(Report::Listening(addresses)));
         Ok(Some(core))
@@ -291,6 +313,7 @@ fn descriptors_max() -> u32 {
 
 fn assemble(
     parts: CoreParts,
+    opened: OpenedForCore,
     number: usize,
     cores: Vec<CoreSender>,
     inbox: MailboxReceiver<CoreMessage>,
@@ -303,7 +326,7 @@ fn assemble(
     let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), ..RnicConfig::new(owner::RNIC, seed) })?;
     let transports = Transports { rnic, tcp: TcpStack::new(TcpConfig::new(owner::TCP)) };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
-    let served = namespaces::open_all(&target, &mut reactor, &shared);
+    let served = namespaces::open_all(&target, &mut reactor, &shared, opened.as_ref());
     let env =
         Env::new(reactor, transports, target, served, shared, pool, admin_pool, compare_pool, number, cores);
     Ok(Core::new(env, inbox))

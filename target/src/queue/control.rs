@@ -170,19 +170,24 @@ impl Queue {
         }
     }
 
-    /// The flush that a shutdown asked for has ended. The host learns that from CSTS.SHST; a disk that failed has
-    /// told it so by the status of the commands before.
+    /// The flush that a shutdown asked for has ended. The host learns that from CSTS.SHST, and from CSTS.CFS if a disk failed.
     pub(super) fn shutdown_flushed(&mut self, slot: Slot) {
         let request = &mut self.requests[slot];
         if self.id != 0 || !request.command.is_fabrics() {
             return;
         }
+        let flushed = request.status.is_success();
         (request.status, request.location) = (Status::SUCCESS, None);
         // A reset may have come between this shutdown and another one.
         let flushes = |other: Slot| matches!(self.requests[other].work, Work::FlushAll { .. });
         let last = !self.requests.outstanding().any(|other| other != slot && flushes(other));
-        if let Some(controller) = self.controller().filter(|_| last) {
-            controller.shutdown_done();
+        match self.controller().filter(|_| last) {
+            Some(controller) if flushed => controller.shutdown_done(),
+            Some(controller) => {
+                tracing::error!(controller = controller.id(), "shutdown: a disk could not be flushed");
+                controller.shutdown_failed();
+            }
+            None => {}
         }
     }
 

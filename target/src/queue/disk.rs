@@ -8,7 +8,8 @@ use super::parse::{COPY_PIECE_BYTES, Extent, Transfer, Work};
 use super::request::Held;
 use super::steps::disk_of_round;
 use super::{Phase, Queue, Slot, State};
-use crate::core::{Deferred, Env};
+use crate::core::{Deferred, Env, OpenDisk};
+use crate::disk_failures::{DiskAction, DiskFailure};
 use crate::failure::Failure;
 
 impl Queue {
@@ -78,7 +79,7 @@ impl Queue {
 
     /// A disk has finished one operation of a request.
     pub(super) fn disk_finished(&mut self, env: &mut Env, slot: Slot, finished: Finished) {
-        self.settle(slot, finished);
+        self.settle(env, slot, finished);
         if self.phase == Phase::Gone {
             if self.requests[slot].pending == 0 {
                 self.release_claim(env, slot);
@@ -131,7 +132,7 @@ impl Queue {
             return env.deferred.push_back(Deferred { disk, operation, tag });
         }
         match open.disk.start(&mut env.reactor, operation, tag) {
-            Started::Finished(finished) => self.settle(slot, finished),
+            Started::Finished(finished) => self.settle(env, slot, finished),
             Started::Pending => {
                 open.progress.begin();
                 if env.disk_operations.start() {
@@ -143,7 +144,7 @@ impl Queue {
     }
 
     /// Takes back what an operation held and keeps its outcome.
-    fn settle(&mut self, slot: Slot, finished: Finished) {
+    fn settle(&mut self, env: &mut Env, slot: Slot, finished: Finished) {
         let request = &mut self.requests[slot];
         request.pending -= 1;
         let piece = usize::from(finished.tag.kind);
@@ -153,9 +154,30 @@ impl Queue {
         if let (Work::Copy(_) | Work::Read(_), Some(source)) = (request.work, finished.source) {
             request.held[piece] = Held::Lease(source);
         }
-        if let Err(error) = finished.result {
-            request.fail(Failure::transient(status_of(error)));
+        match finished.result {
+            Ok(()) if !request.work.is_promise() => {}
+            Ok(()) => self.check_promise(env, slot, finished.tag.kind),
+            Err(error) => self.disk_failed(env, slot, finished.tag.kind, (error, finished.errno)),
         }
+    }
+
+    /// What is to be said to be safe is not, if an earlier loss was told of: the system tells of each only once.
+    fn check_promise(&mut self, env: &Env, slot: Slot, kind: u8) {
+        let disk = self.request_disk(slot, kind).and_then(|disk| env.disks.get(disk));
+        if disk.and_then(Option::as_ref).is_some_and(OpenDisk::is_lost) {
+            self.requests[slot].fail(LOST);
+        }
+    }
+
+    #[cold]
+    fn disk_failed(&mut self, env: &Env, slot: Slot, kind: u8, (error, errno): (BlockError, Option<i32>)) {
+        let disk = self.request_disk(slot, kind).and_then(|disk| env.disks.get(disk));
+        let request = &mut self.requests[slot];
+        if let Some(open) = disk.and_then(Option::as_ref) {
+            let failure = DiskFailure { what: action_of(request.work, error), error, errno };
+            open.note_failure(&env.target, env.reactor.now(), failure);
+        }
+        request.fail(Failure::transient(status_of(request.work, error)));
     }
 
     fn reply_when_done(&mut self, env: &mut Env, slot: Slot) {
@@ -188,15 +210,34 @@ impl Queue {
     }
 }
 
+/// What was written may be lost, and nothing can be said to be safe.
+pub(super) const LOST: Failure = Failure::new(Status::WRITE_FAULT);
+
+/// What a disk was doing for a request.
+fn action_of(work: Work, error: BlockError) -> DiskAction {
+    match work {
+        _ if matches!(work, Work::Flush { .. } | Work::FlushAll { .. }) => DiskAction::Flush,
+        _ if error == BlockError::Read => DiskAction::Read,
+        _ if work.is_promise() => DiskAction::DurableWrite,
+        Work::Write { .. } | Work::Copy(_) => DiskAction::Write,
+        Work::WriteZeroes { .. } => DiskAction::WriteZeroes,
+        Work::Discard { .. } => DiskAction::Deallocate,
+        _ => DiskAction::Read,
+    }
+}
+
 /// The one place where a disk's error becomes a status.
-fn status_of(error: BlockError) -> Status {
+fn status_of(work: Work, error: BlockError) -> Status {
+    // A host that reads that there is no Flush, or that it was asked wrongly, takes its data to be safe without.
+    let flush = matches!(work, Work::Flush { .. } | Work::FlushAll { .. });
     match error {
+        _ if flush && error != BlockError::Cancelled => Status::WRITE_FAULT.with_dnr(),
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         BlockError::Misaligned => Status::INVALID_FIELD.with_dnr(),
         BlockError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
         BlockError::NoSpace => Status::CAPACITY_EXCEEDED.with_dnr(),
         BlockError::NotSupported => Status::INVALID_OPCODE.with_dnr(),
-        BlockError::Gone => Status::NAMESPACE_NOT_READY,
+        BlockError::Gone | BlockError::Shrunk => Status::NAMESPACE_NOT_READY,
         BlockError::Read => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         BlockError::Write => Status::WRITE_FAULT.with_dnr(),
         BlockError::Cancelled => Status::COMMAND_INTERRUPTED,

@@ -106,6 +106,17 @@ impl Work {
         }
     }
 
+    /// Whether its success says that data is on stable storage.
+    #[inline]
+    pub(crate) fn is_promise(&self) -> bool {
+        match *self {
+            Self::Flush { .. } | Self::FlushAll { .. } => true,
+            Self::Write { durable, .. } | Self::WriteZeroes { durable, .. } => durable,
+            Self::Copy(copying) => copying.durable,
+            _ => false,
+        }
+    }
+
     /// Which disk it works on; some of all when it flushes them.
     pub(crate) fn disk(&self) -> Option<usize> {
         match *self {

@@ -4,6 +4,7 @@ use ringfab_block::Operation;
 use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{FromBytes, Status};
 
+use super::disk::LOST;
 use super::parse::{self, COPY_PIECE_BYTES, Copying, Extent, NamespaceView, Work};
 use super::request::Held;
 use super::{Queue, Slot};
@@ -161,8 +162,12 @@ impl Queue {
             for kind in 0..=u8::MAX {
                 let disk = disk_of_round(round, kind);
                 let open = env.disks.get(disk).and_then(Option::as_ref);
-                if open.is_some_and(|open| open.subsystem == subsystem && open.is_ready()) {
+                let Some(open) = open.filter(|open| open.subsystem == subsystem) else { continue };
+                // One that was lost and cannot even be flushed is none that is safe.
+                if open.is_ready() {
                     self.start(env, slot, disk, kind, Operation::Flush);
+                } else if open.is_lost() {
+                    self.requests[slot].fail(LOST);
                 }
             }
         }

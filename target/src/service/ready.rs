@@ -4,8 +4,14 @@ use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::ServeError;
+use crate::disks::helpers;
+
+/// How long writing the file may take, and removing it at the end.
+const LIMIT: Duration = Duration::from_secs(5);
+const REMOVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A ready file; it is removed when the service ends.
 #[derive(Debug)]
@@ -17,14 +23,18 @@ impl ReadyFile {
     /// Writes one line per listener. Appears whole: it is written beside its place and renamed.
     pub(super) fn write(path: &Path, addresses: &[SocketAddr]) -> Result<Self, ServeError> {
         let failed = |source| ServeError::ReadyFile { path: path.to_owned(), source };
-        write(path, addresses).map_err(failed)?;
+        let (at, addresses) = (path.to_owned(), addresses.to_vec());
+        let written = helpers::within("writing", path, LIMIT, move || write(&at, &addresses));
+        written.map_err(io::Error::from).flatten().map_err(failed)?;
         Ok(Self { path: path.to_owned() })
     }
 }
 
 impl Drop for ReadyFile {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path) {
+        let path = self.path.clone();
+        let removed = helpers::within("removing", &self.path, REMOVE_LIMIT, move || fs::remove_file(path));
+        if let Err(error) = removed.map_err(io::Error::from).flatten() {
             tracing::debug!(%error, path = %self.path.display(), "the ready file cannot be removed");
         }
     }

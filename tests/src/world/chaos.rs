@@ -77,6 +77,9 @@ impl Chaos {
         if !server.is_running() {
             return None;
         }
+        if server.reopen_when_lost() {
+            return Some(("the disk is opened anew".to_owned(), Incident::Other));
+        }
         self.incidents += 1;
         if self.incidents == INCIDENTS_MAX {
             self.next = Time::MAX;
@@ -85,7 +88,7 @@ impl Chaos {
     }
 
     /// Ends everything that is wrong.
-    pub fn stop(&mut self, world: &World, scenario: &Scenario, server: &Server, hosts: &[HostId]) {
+    pub fn stop(&mut self, world: &World, scenario: &Scenario, server: &mut Server, hosts: &[HostId]) {
         self.next = Time::MAX;
         for (_, repair) in std::mem::take(&mut self.repairs) {
             self.repair(world, scenario, server.host, repair);

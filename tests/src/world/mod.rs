@@ -105,12 +105,14 @@ impl Simulation {
 
     /// Nothing goes wrong any more: everybody comes back.
     fn calm_down(&mut self) {
-        self.chaos.stop(&self.world, &self.scenario, &self.server, &self.hosts);
+        self.chaos.stop(&self.world, &self.scenario, &mut self.server, &self.hosts);
         let quiet = self.world.now() + CALM_MIN;
         self.run_until(CALM_MAX, "the return to calm", |this| {
             let back = |client: &Client| client.is_connected() && client.is_idle();
             this.world.now() >= quiet && this.server.is_running() && this.clients.iter().all(back)
         });
+        // Until here a flush may have failed; from now on none does.
+        self.server.reopen_when_lost();
         self.clients.iter_mut().for_each(Client::set_strict);
     }
 

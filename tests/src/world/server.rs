@@ -116,6 +116,17 @@ impl Server {
         }
     }
 
+    /// What an administrator does about a disk that has lost something: has it opened anew. Returns whether that was needed.
+    pub fn reopen_when_lost(&mut self) -> bool {
+        let Some(Instance { core, target, .. }) = &mut self.running else { return false };
+        let namespace = &target.namespaces()[0];
+        let lost = namespace.is_lost();
+        if lost {
+            core.reopen(namespace).expect("the disk is there");
+        }
+        lost
+    }
+
     /// What it still holds for hosts, in words; none when all have left.
     pub fn leftovers(&self) -> Option<String> {
         let Instance { core, target, kept } = self.running.as_ref()?;

@@ -1,9 +1,11 @@
 //! Sockets, listeners and files of a ring, and which of them the kernel still uses.
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use io_uring::Submitter;
 
@@ -29,8 +31,37 @@ struct Slot {
 
 /// An open descriptor.
 pub(super) struct Descriptor {
-    fd: OwnedFd,
+    fd: Owner,
     pub(super) role: Role,
+}
+
+/// Who closes a descriptor.
+pub(super) enum Owner {
+    /// The table.
+    Own(OwnedFd),
+    /// The last of several: closing some files takes as long as their server likes, which a core does not wait for.
+    Shared(Arc<File>),
+}
+
+impl AsFd for Owner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => fd.as_fd(),
+            Self::Shared(file) => file.as_fd(),
+        }
+    }
+}
+
+impl From<OwnedFd> for Owner {
+    fn from(fd: OwnedFd) -> Self {
+        Self::Own(fd)
+    }
+}
+
+impl From<Arc<File>> for Owner {
+    fn from(file: Arc<File>) -> Self {
+        Self::Shared(file)
+    }
 }
 
 /// What a descriptor is for.
@@ -107,13 +138,14 @@ impl Descriptors {
     pub(super) fn insert(
         &mut self,
         submitter: &Submitter<'_>,
-        fd: OwnedFd,
+        fd: impl Into<Owner>,
         role: Role,
     ) -> io::Result<(u32, u32)> {
+        let fd = fd.into();
         let full = || io::Error::new(io::ErrorKind::QuotaExceeded, "the reactor's descriptor table is full");
         let index = *self.free.last().ok_or_else(full)?;
         if self.registered {
-            submitter.register_files_update(index, &[fd.as_raw_fd()])?;
+            submitter.register_files_update(index, &[fd.as_fd().as_raw_fd()])?;
         }
         self.free.pop();
         let slot = &mut self.slots[index as usize];
@@ -132,7 +164,6 @@ impl Descriptors {
 
     /// The descriptor itself, for system calls on it.
     pub(super) fn fd(&self, index: u32) -> Option<BorrowedFd<'_>> {
-        use std::os::fd::AsFd;
         self.slots.get(index as usize)?.descriptor.as_ref().map(|descriptor| descriptor.fd.as_fd())
     }
 
@@ -149,7 +180,7 @@ impl Descriptors {
             return Target { number: index as i32, registered: self.registered };
         }
         let descriptor = self.slots[index as usize].descriptor.as_ref();
-        Target { number: descriptor.map_or(-1, |open| open.fd.as_raw_fd()), registered: false }
+        Target { number: descriptor.map_or(-1, |open| open.fd.as_fd().as_raw_fd()), registered: false }
     }
 
     /// One more operation is in flight.
@@ -225,7 +256,7 @@ impl Descriptors {
     }
 
     /// Takes the descriptor out of the table and out of the kernel's.
-    pub(super) fn release(&mut self, submitter: &Submitter<'_>, index: u32) -> Option<OwnedFd> {
+    pub(super) fn release(&mut self, submitter: &Submitter<'_>, index: u32) -> Option<Owner> {
         let slot = &mut self.slots[index as usize];
         if !slot.closing {
             slot.generation = slot.generation.wrapping_add(1);

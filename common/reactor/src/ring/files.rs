@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use ringfab_memory::{Buffer, Lease};
 
-use super::descriptors::{Kind, Role};
+use super::descriptors::{Kind, Owner, Role};
 use super::open::open;
 use super::operations::{Held, STREAM, Transfer};
 use super::{Progress, Ring};
@@ -15,23 +17,42 @@ use crate::{Allocate, FileId, FileInfo, FileOptions, Payload, Token};
 impl Ring {
     pub(crate) fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
         let (file, info) = open(path, options)?;
-        let id = self.insert_file(file, info.offset_align, false)?;
+        let id = self.insert_file(OwnedFd::from(file), info.offset_align, false)?;
         Ok((id, info))
     }
 
-    pub(crate) fn attach_file(&mut self, file: File) -> io::Result<FileId> {
-        self.insert_file(file, 1, true)
+    pub(crate) fn adopt_file(&mut self, file: Arc<File>, info: &FileInfo) -> io::Result<FileId> {
+        self.insert_file(file, info.offset_align, false)
     }
 
-    fn insert_file(&mut self, file: File, offset_align: u32, stream: bool) -> io::Result<FileId> {
+    pub(crate) fn attach_file(&mut self, file: File) -> io::Result<FileId> {
+        self.insert_file(OwnedFd::from(file), 1, true)
+    }
+
+    fn insert_file(&mut self, file: impl Into<Owner>, offset_align: u32, stream: bool) -> io::Result<FileId> {
         let role = Role::File { offset_align, stream };
-        let (index, generation) = self.descriptors.insert(self.queues.submitter(), file.into(), role)?;
+        let (index, generation) = self.descriptors.insert(self.queues.submitter(), file, role)?;
         Ok(FileId { index, generation })
     }
 
     pub(crate) fn close_file(&mut self, file: FileId) {
         if let Some(index) = self.find_file(file) {
             self.close(index);
+        }
+    }
+
+    pub(crate) fn retire_file(&mut self, file: FileId) {
+        if let Some(index) = self.find_file(file) {
+            // What is in flight ends by itself, and the last of it lets go of the file.
+            let _in_flight = self.descriptors.close(self.queues.submitter(), index);
+        }
+    }
+
+    pub(crate) fn file_bytes(&mut self, file: FileId, token: Token) {
+        let found = self.find_file(file);
+        match found.and_then(|index| Some((index, self.descriptors.fd(index)?.as_raw_fd()))) {
+            Some((index, fd)) => self.start(token, index, Held::size(fd)),
+            None => self.refuse(token, libc::ECANCELED, Payload::None),
         }
     }
 

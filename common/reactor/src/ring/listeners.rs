@@ -39,7 +39,8 @@ impl Ring {
             }
         };
         let role = Role::Listener { token, file };
-        let (index, generation) = self.descriptors.insert(self.queues.submitter(), socket.into(), role)?;
+        let (index, generation) =
+            self.descriptors.insert(self.queues.submitter(), OwnedFd::from(socket), role)?;
         self.start(token, index, Held::Accept);
         Ok(Bind { listener: ListenerId { index, generation }, address })
     }

@@ -13,6 +13,8 @@ mod timers;
 mod wait;
 mod wake;
 
+pub use self::open::{check_kind, inspect_file};
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;

@@ -1,6 +1,6 @@
 //! Opening files and block devices, and what direct I/O on them needs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -12,23 +12,48 @@ use crate::{FileInfo, FileOptions};
 
 /// Opens the file and finds out its size and alignment.
 pub(super) fn open(path: &Path, options: FileOptions) -> io::Result<(File, FileInfo)> {
+    // To open some things is to wait for somebody (a FIFO) or to set something off (a device).
+    check_kind(fs::metadata(path)?.file_type())?;
     let direct = if options.direct { libc::O_DIRECT } else { 0 };
-    let mut file = OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .write(!options.read_only)
         .custom_flags(direct | libc::O_CLOEXEC)
         .open(path)?;
+    let info = inspect_file(&file, options)?;
+    Ok((file, info))
+}
+
+/// Whether a file is of a kind that can be a disk. What cannot is better not opened.
+///
+/// # Errors
+/// Says what it is.
+pub fn check_kind(kind: FileType) -> io::Result<()> {
+    let what = match () {
+        () if kind.is_file() || kind.is_block_device() => return Ok(()),
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_dir() => "a directory",
+        () if kind.is_socket() => "a socket",
+        () if kind.is_char_device() => "a character device",
+        () => "something else",
+    };
+    let message = format!("it is {what}, neither a regular file nor a block device");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
+/// Finds out the size and alignment of a file or block device that was opened with these options. This may block.
+///
+/// # Errors
+/// What is neither, or the kernel's refusal; `EINVAL` for direct I/O that the file system does not do.
+pub fn inspect_file(mut file: &File, options: FileOptions) -> io::Result<FileInfo> {
     let kind = file.metadata()?.file_type();
-    if !kind.is_file() && !kind.is_block_device() {
-        let what = format!("{} is neither a regular file nor a block device", path.display());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    }
+    check_kind(kind)?;
     // The size that `stat` gives for a block device is zero; its end is where seeking leads.
     let bytes = file.seek(SeekFrom::End(0))?;
     let block_device = kind.is_block_device();
     let (offset_align, memory_align) =
-        if options.direct { direct_alignment(&file, block_device)? } else { (1, 1) };
-    Ok((file, FileInfo { bytes, block_device, offset_align, memory_align }))
+        if options.direct { direct_alignment(file, block_device)? } else { (1, 1) };
+    Ok(FileInfo { bytes, block_device, offset_align, memory_align })
 }
 
 /// Alignment of offsets and of memory for direct I/O: as the kernel says, or as can be found out.

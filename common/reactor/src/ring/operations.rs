@@ -51,6 +51,8 @@ pub(super) enum Held {
     Sync,
     /// An `fallocate` with this mode.
     Allocate { mode: i32, offset: u64, length: u64 },
+    /// A question for a file's size. The kernel takes no registered file for it.
+    Size(RawFd, Box<libc::statx>),
     /// Waiting for a foreign descriptor to become readable.
     Poll(RawFd),
     /// The end of that.
@@ -129,6 +131,7 @@ impl Operation {
             Held::Allocate { mode, offset, length } => {
                 opcode::Fallocate::new(fd, *length).offset(*offset).mode(*mode).build()
             }
+            Held::Size(file, status) => return size_entry(*file, status),
             Held::Poll(foreign) => return poll_entry(types::Fd(*foreign), libc::POLLIN),
             Held::Wake(eventfd, count) => {
                 return opcode::Read::new(types::Fd(*eventfd), count.as_mut_ptr(), 8).build();
@@ -150,8 +153,17 @@ impl Operation {
             Held::Send(batch) => Payload::Send(batch),
             Held::Read(transfer) => Payload::Buffer(transfer.memory),
             Held::Write { transfer, .. } => Payload::Lease(transfer.memory),
+            Held::Size(_, status) => Payload::FileBytes(status.stx_size),
             _ => Payload::None,
         }
+    }
+}
+
+impl Held {
+    /// The size of an open file.
+    pub(super) fn size(file: RawFd) -> Self {
+        // SAFETY: the all-zero bit pattern is a valid `statx`.
+        Self::Size(file, Box::new(unsafe { std::mem::zeroed() }))
     }
 }
 
@@ -201,6 +213,12 @@ fn write_entry(fd: types::Fd, transfer: &Transfer<Lease>, durable: bool) -> sque
         }
         None => opcode::Write::new(fd, pointer, length).offset(offset).rw_flags(flags).build(),
     }
+}
+
+fn size_entry(file: RawFd, status: &mut libc::statx) -> squeue::Entry {
+    let place = std::ptr::from_mut(status).cast();
+    let statx = opcode::Statx::new(types::Fd(file), c"".as_ptr(), place);
+    statx.flags(libc::AT_EMPTY_PATH).mask(libc::STATX_SIZE).build()
 }
 
 fn poll_entry(fd: types::Fd, events: libc::c_short) -> squeue::Entry {

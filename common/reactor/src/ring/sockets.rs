@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
-use super::descriptors::{Kind, Role, tcp_address};
+use super::descriptors::{Kind, Owner, Role, tcp_address};
 use super::operations::{Held, Operation};
 use super::{Progress, Ring};
 use crate::completion::Detached;
@@ -112,7 +112,8 @@ impl Ring {
         let index = self.find_socket(socket).expect("only a live socket can be detached");
         assert_eq!(self.descriptors.in_flight(index), 0, "a socket is detached with nothing in flight");
         let fd = self.descriptors.release(self.queues.submitter(), index);
-        DetachedSocket(Detached::Kernel(fd.expect("a live socket has a descriptor")))
+        let Some(Owner::Own(fd)) = fd else { unreachable!("a live socket has a descriptor of its own") };
+        DetachedSocket(Detached::Kernel(fd))
     }
 
     pub(crate) fn attach_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {

@@ -58,12 +58,25 @@ pub(super) struct Disk {
     cache: BTreeMap<u64, Vec<(u64, Sector)>>,
     /// Number of the last write that was applied.
     pub(super) version: u64,
+    /// How often write-back has failed, and how many of these failures some file has told of.
+    pub(super) write_back_failures: u64,
+    pub(super) failures_told: u64,
 }
 
 impl Disk {
     pub(super) fn new(host: HostId, path: std::path::PathBuf, bytes: u64, faults: DiskFaults) -> Self {
         let (stable, cache) = (BTreeMap::new(), BTreeMap::new());
-        Self { host, path, bytes, faults, stable, cache, version: 0 }
+        Self {
+            host,
+            path,
+            bytes,
+            faults,
+            stable,
+            cache,
+            version: 0,
+            write_back_failures: 0,
+            failures_told: 0,
+        }
     }
 
     /// What a reader sees of a sector.
@@ -137,6 +150,13 @@ impl Disk {
         } else {
             self.stable.insert(sector, bytes);
         }
+    }
+
+    /// What is in the cache cannot be written and is forgotten. As with the page cache of Linux, each file that is open now
+    /// tells of it once, with its next sync; one that is opened after another has told does not.
+    pub(super) fn fail_write_back(&mut self) {
+        self.cache.clear();
+        self.write_back_failures += 1;
     }
 
     /// The power goes: of the unsynced writes (or, when they tear, of their sectors) each survives or not.

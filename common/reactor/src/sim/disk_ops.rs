@@ -24,6 +24,8 @@ struct Operation {
     disk: usize,
     token: Token,
     kind: Kind,
+    /// It tells of a write-back that has failed before.
+    tells_failure: bool,
 }
 
 /// What an operation does, and what it holds until it completes.
@@ -109,7 +111,12 @@ impl State {
         let host = self.ports[port].host;
         let disk = self.disks.find(host, path).ok_or_else(|| errno(libc::ENOENT))?;
         let FileOptions { direct, read_only } = options;
-        let (index, generation) = self.ports[port].files.insert(OpenFile { disk, direct, read_only });
+        let (index, generation) = self.ports[port].files.insert(OpenFile {
+            disk,
+            direct,
+            read_only,
+            failures_told: self.disks.disks[disk].failures_told,
+        });
         let align = if direct { self.disks.disks[disk].faults.alignment } else { 1 };
         let info = FileInfo {
             bytes: self.disks.disks[disk].bytes,
@@ -122,8 +129,7 @@ impl State {
 
     /// Starts an operation, or refuses it as the kernel would; either way it completes.
     pub(super) fn start_on_disk(&mut self, port: PortKey, file: FileId, mut kind: Kind, token: Token) {
-        let file = self.ports[port].files.get(file.index, file.generation).copied();
-        let Some(open) = file else {
+        let Some(open) = self.ports[port].files.get(file.index, file.generation).copied() else {
             self.complete(port, token, Err(errno(libc::ECANCELED)), kind.into_payload());
             return;
         };
@@ -131,6 +137,7 @@ impl State {
             self.complete(port, token, Err(errno(error)), kind.into_payload());
             return;
         }
+        let tells_failure = self.tells_failure(port, file, &kind);
         let disk = &self.disks.disks[open.disk];
         let (delay_min, delay_max, torn) =
             (disk.faults.delay_min, disk.faults.delay_max, disk.faults.torn_writes);
@@ -144,7 +151,32 @@ impl State {
             self.core.schedule(part, Event::DiskPart { operation });
         }
         self.core.schedule(done, Event::DiskDone { operation });
-        self.disks.operations.insert(operation, Operation { port, disk: open.disk, token, kind });
+        self.disks
+            .operations
+            .insert(operation, Operation { port, disk: open.disk, token, kind, tells_failure });
+    }
+
+    /// Whether an operation is the one by which a file tells of a write-back that failed: it does so once.
+    fn tells_failure(&mut self, port: PortKey, file: FileId, kind: &Kind) -> bool {
+        if !matches!(kind, Kind::Sync | Kind::Write { durable: true, .. }) {
+            return false;
+        }
+        let Some(open) = self.ports[port].files.get_mut(file.index, file.generation) else { return false };
+        let disk = &mut self.disks.disks[open.disk];
+        let tells = open.failures_told < disk.write_back_failures;
+        if tells {
+            (open.failures_told, disk.failures_told) = (disk.write_back_failures, disk.write_back_failures);
+        }
+        tells
+    }
+
+    /// Completes the question for a file's size: a disk keeps its own.
+    pub(super) fn complete_file_bytes(&mut self, port: PortKey, file: FileId, token: Token) {
+        let (result, payload) = match self.ports[port].files.get(file.index, file.generation) {
+            Some(open) => (Ok(0), Payload::FileBytes(self.disks.disks[open.disk].bytes)),
+            None => (Err(errno(libc::ECANCELED)), Payload::None),
+        };
+        self.complete(port, token, result, payload);
     }
 
     fn refusal(&self, open: OpenFile, kind: &Kind) -> Option<i32> {
@@ -184,7 +216,9 @@ impl State {
         let disk = &mut self.disks.disks[found.disk];
         let (error_probability, full_probability) =
             (disk.faults.error_probability, disk.faults.full_probability);
-        let result = if self.core.chance(error_probability) {
+        let result = if found.tells_failure {
+            Err(errno(libc::EIO))
+        } else if self.core.chance(error_probability) {
             self.fail_part(&found);
             Err(errno(libc::EIO))
         } else if found.kind.changes() && self.core.chance(full_probability) {

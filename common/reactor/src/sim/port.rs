@@ -258,6 +258,23 @@ impl Port {
         Err(errno(libc::EOPNOTSUPP))
     }
 
+    /// A simulated host has no descriptors.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`, always.
+    pub(crate) fn adopt_file(&mut self, _file: Arc<File>, _info: &FileInfo) -> io::Result<FileId> {
+        Err(errno(libc::EOPNOTSUPP))
+    }
+
+    pub(crate) fn retire_file(&mut self, file: FileId) {
+        self.close_file(file);
+    }
+
+    pub(crate) fn file_bytes(&mut self, file: FileId, token: Token) {
+        let Some(mut state) = self.submit() else { return };
+        state.complete_file_bytes(self.key, file, token);
+    }
+
     pub(crate) fn close_file(&mut self, file: FileId) {
         self.state.borrow_mut().ports[self.key].files.remove(file.index, file.generation);
     }

@@ -54,6 +54,8 @@ pub(super) struct OpenFile {
     pub(super) disk: usize,
     pub(super) direct: bool,
     pub(super) read_only: bool,
+    /// Failures of write-back that it has told of, or that were told before it was opened.
+    pub(super) failures_told: u64,
 }
 
 /// A flag that the next turn takes down, and how many turns there were.

@@ -34,6 +34,11 @@ impl<T> Table<T> {
         slot.value.as_ref().filter(|_| slot.generation == generation)
     }
 
+    pub(super) fn get_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.value.as_mut().filter(|_| slot.generation == generation)
+    }
+
     pub(super) fn remove(&mut self, index: u32, generation: u32) -> Option<T> {
         let slot = self.slots.get_mut(index as usize)?;
         if slot.generation != generation {

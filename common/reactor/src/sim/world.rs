@@ -175,6 +175,12 @@ impl World {
         });
     }
 
+    /// What a disk was given and not told to sync cannot be written back, and is lost. Each file that is open there says so
+    /// once, with its next sync.
+    pub fn fail_write_back(&self, host: HostId, path: impl AsRef<Path>) {
+        self.with_disk(host, path.as_ref(), Disk::fail_write_back);
+    }
+
     /// The power of a host goes. Its ports are dead, with everything in flight on them; its peers are reset after
     /// a delay; of what its disks were given and not told to sync, every sector survives or does not.
     /// [`Reactor::simulated`](crate::Reactor::simulated) boots it again.

@@ -12,16 +12,20 @@ pub(super) fn page(controller: &Controller, context: &AdminContext) -> Page {
     let counters = subsystem.counters();
     let namespaces = subsystem.namespaces();
     let read_only = !namespaces.is_empty() && namespaces.iter().all(|one| one.read_only());
-    page.critical_warning = CriticalWarning::default().with_read_only(read_only);
+    let lost = namespaces.iter().any(|one| one.is_lost());
+    page.critical_warning =
+        CriticalWarning::default().with_read_only(read_only).with_reliability_degraded(lost);
     page.available_spare = 100;
     page.available_spare_threshold = 10;
     page.data_units_read.set(Smart::data_units(counters.bytes_read.into()));
     page.data_units_written.set(Smart::data_units(counters.bytes_written.into()));
     page.host_reads.set(counters.commands_read.into());
     page.host_writes.set(counters.commands_write.into());
+    // Of the disks, whichever host met them: a controller that came later is told of them, too.
+    let media_errors = subsystem.media_errors();
     let state = controller.state();
     page.power_on_hours.set((context.now.since(state.created).as_secs() / 3600).into());
-    page.media_errors.set(state.errors.media_errors().into());
+    page.media_errors.set(media_errors.into());
     page.error_log_entries.set(state.errors.count().into());
     drop(state);
     Page::of(&page)

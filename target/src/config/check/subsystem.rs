@@ -2,47 +2,82 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::process::absolute_path;
-use super::{Errors, Reader, Unique, or};
+use super::{Errors, Look, Reader, Unique, or};
 use crate::config::reader::At;
 use crate::config::{NamespaceConfig, Source, SubsystemConfig};
+use crate::disks::DiskIdentity;
+use crate::disks::in_use::Sharing;
 use crate::nqn::{check_host_nqn, check_nqn};
 use crate::subsystem::{Access, DISCOVERY_NQN, NSID_MAX};
 
 /// What may appear only once in the whole file.
-struct Once {
+struct Once<'a> {
     nqns: Unique<String>,
     serials: Unique<String>,
-    paths: Unique<PathBuf>,
+    disks: Vec<KnownDisk>,
     identifiers: Unique<[u8; 16]>,
+    look: Look<'a>,
 }
 
-impl Once {
-    const fn new() -> Self {
-        Self { nqns: Unique::new(), serials: Unique::new(), paths: Unique::new(), identifiers: Unique::new() }
+/// A file or device of the configuration.
+struct KnownDisk {
+    path: PathBuf,
+    /// None where nobody looked, or there is nothing to see.
+    identity: Option<DiskIdentity>,
+    sharing: Sharing,
+    span: Range<usize>,
+}
+
+impl<'a> Once<'a> {
+    fn new(look: Look<'a>) -> Self {
+        let (disks, identifiers) = (Vec::new(), Unique::new());
+        Self { nqns: Unique::new(), serials: Unique::new(), disks, identifiers, look }
+    }
+
+    /// Notes a disk; a second use of the same, by whatever name, is a mistake unless both say that they share it.
+    fn disk(&mut self, path: &Path, sharing: Sharing, at: (&Range<usize>, String), errors: &mut Errors<'_>) {
+        let (span, key) = at;
+        let path: PathBuf = path.components().collect();
+        let identity = (self.look)(&path);
+        let same = |known: &&KnownDisk| {
+            let is_same = known.path == path || (identity.is_some() && known.identity == identity);
+            is_same && !known.sharing.allows(sharing)
+        };
+        if let Some(first) = self.disks.iter().find(same) {
+            let line = errors.line(&first.span);
+            let what = match identity {
+                Some(identity) if first.path != path => {
+                    format!("is the same disk as in line {line} ({identity})")
+                }
+                _ => format!("is the same as in line {line}"),
+            };
+            errors.add(span, key, format!("{what}; write shared = true for both if that is meant"));
+        }
+        self.disks.push(KnownDisk { path, identity, sharing, span: span.clone() });
     }
 }
 
 /// One namespace that is in no file.
 pub(super) fn one_namespace(reader: Reader<'_>, errors: &mut Errors<'_>) -> Option<NamespaceConfig> {
-    namespace(reader, &[], &mut Unique::new(), &mut Once::new(), errors)
+    namespace(reader, &[], &mut Unique::new(), &mut Once::new(&|_| None), errors)
 }
 
-pub(super) fn subsystems(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<SubsystemConfig> {
+pub(super) fn subsystems(root: &Reader<'_>, look: Look<'_>, errors: &mut Errors<'_>) -> Vec<SubsystemConfig> {
     let readers = root.tables("subsystem", errors);
     if readers.is_empty() {
         root.missing("subsystem", "write at least one [[subsystem]] with an nqn", errors);
     }
-    let mut once = Once::new();
+    let mut once = Once::new(look);
     readers.into_iter().map(|reader| subsystem(reader, &mut once, errors)).collect()
 }
 
-fn subsystem(reader: Reader<'_>, once: &mut Once, errors: &mut Errors<'_>) -> SubsystemConfig {
+fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -> SubsystemConfig {
     let nqn = nqn(&reader, once, errors);
     let serial = serial(&reader, &nqn, once, errors);
     let model = text(&reader, "model", 40, errors).map_or_else(|| "Ringfab".to_owned(), |at| at.value);
@@ -60,7 +95,7 @@ fn subsystem(reader: Reader<'_>, once: &mut Once, errors: &mut Errors<'_>) -> Su
     SubsystemConfig { nqn, serial, model, access, namespaces }
 }
 
-fn nqn(reader: &Reader<'_>, once: &mut Once, errors: &mut Errors<'_>) -> String {
+fn nqn(reader: &Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -> String {
     let Some(nqn) = reader.string("nqn", errors) else {
         if reader.any("nqn").is_none() {
             reader.missing("nqn", "write a name such as \"nqn.2024-01.org.example:disk\"", errors);
@@ -77,7 +112,7 @@ fn nqn(reader: &Reader<'_>, once: &mut Once, errors: &mut Errors<'_>) -> String 
 }
 
 /// The serial number; a missing one is made from the name, so that it is stable and differs between subsystems.
-fn serial(reader: &Reader<'_>, nqn: &str, once: &mut Once, errors: &mut Errors<'_>) -> String {
+fn serial(reader: &Reader<'_>, nqn: &str, once: &mut Once<'_>, errors: &mut Errors<'_>) -> String {
     match text(reader, "serial", 20, errors) {
         Some(serial) => {
             once.serials.insert(serial.value.clone(), &serial.span, reader.key("serial"), errors);
@@ -148,7 +183,7 @@ fn namespace(
     reader: Reader<'_>,
     before: &[NamespaceConfig],
     nsids: &mut Unique<u64>,
-    once: &mut Once,
+    once: &mut Once<'_>,
     errors: &mut Errors<'_>,
 ) -> Option<NamespaceConfig> {
     let next = before.iter().map(|namespace| u64::from(namespace.nsid)).max().unwrap_or(0) + 1;
@@ -156,13 +191,15 @@ fn namespace(
     let nsid = nsid.unwrap_or(At { value: next, span: reader.span().clone() });
     nsids.insert(nsid.value, &nsid.span, reader.key("nsid"), errors);
     let block_bytes = block_bytes(&reader, errors);
-    let source = source(&reader, block_bytes, once, errors);
     let read_only = or(reader.boolean("read_only", errors), false);
+    let shared = reader.boolean("shared", errors);
+    let source = source(&reader, block_bytes, (read_only, shared.as_ref()), once, errors);
+    let shared = or(shared, false);
     let uuid = identifier(&reader, "uuid", once, errors).map(Uuid::from_bytes);
     let nguid = identifier(&reader, "nguid", once, errors);
     reader.finish(errors);
     let nsid = u32::try_from(nsid.value).ok()?;
-    Some(NamespaceConfig { nsid, source: source?, block_bytes, read_only, uuid, nguid })
+    Some(NamespaceConfig { nsid, source: source?, block_bytes, read_only, shared, uuid, nguid })
 }
 
 fn block_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {
@@ -177,7 +214,13 @@ fn block_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {
 }
 
 /// Exactly one of the three kinds.
-fn source(reader: &Reader<'_>, block: u32, once: &mut Once, errors: &mut Errors<'_>) -> Option<Source> {
+fn source(
+    reader: &Reader<'_>,
+    block: u32,
+    (read_only, shared): (bool, Option<&At<bool>>),
+    once: &mut Once<'_>,
+    errors: &mut Errors<'_>,
+) -> Option<Source> {
     let written = ["path", "memory", "null"].map(|key| reader.any(key).map(|value| (key, value.span())));
     let written: Vec<_> = written.into_iter().flatten().collect();
     let direct = direct(reader, errors);
@@ -186,10 +229,16 @@ fn source(reader: &Reader<'_>, block: u32, once: &mut Once, errors: &mut Errors<
             reader.missing("path", "write one of path, memory = \"1GiB\" or null = \"1TiB\"", errors);
             None
         }
-        [("path", _)] => file(reader, or(direct, true), once, errors),
+        [("path", _)] => {
+            let shared = shared.is_some_and(|shared| shared.value);
+            file(reader, or(direct, true), Sharing::new(read_only, shared), once, errors)
+        }
         [(key, _)] => {
             if let Some(direct) = direct {
                 errors.add(&direct.span, reader.key("direct"), format!("has no meaning with {key}"));
+            }
+            if let Some(shared) = shared {
+                errors.add(&shared.span, reader.key("shared"), format!("has no meaning with {key}"));
             }
             let bytes = whole_blocks(reader, key, block, errors)?;
             Some(if *key == "memory" { Source::Memory(bytes) } else { Source::Null(bytes) })
@@ -201,10 +250,16 @@ fn source(reader: &Reader<'_>, block: u32, once: &mut Once, errors: &mut Errors<
     }
 }
 
-fn file(reader: &Reader<'_>, direct: bool, once: &mut Once, errors: &mut Errors<'_>) -> Option<Source> {
+fn file(
+    reader: &Reader<'_>,
+    direct: bool,
+    sharing: Sharing,
+    once: &mut Once<'_>,
+    errors: &mut Errors<'_>,
+) -> Option<Source> {
     let path = absolute_path(reader, "path", errors)?;
     let span: Range<usize> = reader.any("path").map_or_else(|| reader.span().clone(), toml::Spanned::span);
-    once.paths.insert(path.components().collect(), &span, reader.key("path"), errors);
+    once.disk(&path, sharing, (&span, reader.key("path")), errors);
     Some(Source::File { path, direct })
 }
 
@@ -237,7 +292,7 @@ fn whole_blocks(reader: &Reader<'_>, key: &'static str, block: u32, errors: &mut
 fn identifier(
     reader: &Reader<'_>,
     key: &'static str,
-    once: &mut Once,
+    once: &mut Once<'_>,
     errors: &mut Errors<'_>,
 ) -> Option<[u8; 16]> {
     let text = reader.string(key, errors)?;

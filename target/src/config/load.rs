@@ -1,0 +1,110 @@
+//! Reading a configuration, from wherever it is: a file, a pipe, a mount that does not answer.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::check::check;
+use super::{Config, ConfigErrors};
+use crate::disks::{DiskIdentity, helpers};
+
+/// How long reading the file may take. Who writes it through a pipe is about to.
+const READ_LIMIT: Duration = Duration::from_secs(5);
+
+/// Bytes of a configuration; one for thousands of namespaces has far less.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// How long looks at the disks may take, all together; what is not seen then is looked at when it is opened.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+
+pub(super) fn load(path: &Path) -> Result<Config, ConfigErrors> {
+    let at = path.to_owned();
+    let text = helpers::within("reading", path, READ_LIMIT, move || read(&at)).map_err(io::Error::from);
+    let text = text.flatten().map_err(|source| ConfigErrors::Read { path: path.to_owned(), source })?;
+    let deadline = Instant::now() + LOOK_LIMIT;
+    let look = |disk: &Path| look(disk, deadline.saturating_duration_since(Instant::now()));
+    let checked = check(&text, &look);
+    checked.map_err(|errors| ConfigErrors::Invalid { file: path.display().to_string(), errors })
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let kind = fs::metadata(path)?.file_type();
+    let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}")));
+    match () {
+        () if kind.is_dir() => return refused("a directory"),
+        () if kind.is_socket() => return refused("a socket"),
+        () if kind.is_char_device() || kind.is_block_device() => return refused("a device"),
+        () => {}
+    }
+    let mut text = String::new();
+    File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > BYTES_MAX {
+        return refused(&format!("longer than {} MiB", BYTES_MAX >> 20));
+    }
+    Ok(text)
+}
+
+fn look(disk: &Path, limit: Duration) -> Option<DiskIdentity> {
+    let at = disk.to_owned();
+    helpers::within("looking at", disk, limit, move || DiskIdentity::of_path(&at)).ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn config(folder: &Path, namespaces: &str) -> Result<Config, ConfigErrors> {
+        let path = folder.join("target.toml");
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\n\
+             allow_any_host = true\n{namespaces}"
+        );
+        fs::write(&path, text).expect("a configuration");
+        load(&path)
+    }
+
+    #[test]
+    fn a_disk_with_two_names_is_named_unless_it_is_meant() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = folder.path().join("disk");
+        fs::write(&disk, [0; 512]).expect("a file");
+        let soft = folder.path().join("soft");
+        symlink(&disk, &soft).expect("a link");
+        let two = |more: &str| {
+            let table = |path: &Path| format!("[[subsystem.namespace]]\npath = {path:?}\n{more}");
+            config(folder.path(), &(table(&disk) + &table(&soft)))
+        };
+        let error = two("").expect_err("one disk").to_string();
+        assert!(
+            error.contains("subsystem[0].namespace[1].path: is the same disk as in line 7 (inode "),
+            "{error}"
+        );
+        assert!(error.contains("shared = true"), "{error}");
+        assert!(two("shared = true\n").is_ok());
+        assert!(two("read_only = true\n").is_ok());
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_read_is_no_reason_to_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let error = load(folder.path()).expect_err("a directory").to_string();
+        assert!(error.contains("it is a directory"), "{error}");
+        let error = load(Path::new("/dev/zero")).expect_err("a device").to_string();
+        assert!(error.contains("it is a device"), "{error}");
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+        let error = load(&fifo).expect_err("nobody writes").to_string();
+        assert!(error.contains("has not returned within 5 s"), "{error}");
+        // One that somebody writes to is a configuration as any other.
+        let second = folder.path().join("second");
+        nix::unistd::mkfifo(&second, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+        std::thread::scope(|scope| {
+            scope.spawn(|| fs::write(&second, "nonsense = true\n"));
+            assert!(load(&second).expect_err("nonsense").to_string().contains("nonsense"));
+        });
+    }
+}

@@ -1,0 +1,155 @@
+//! The open descriptors of a namespace's disk. They belong to the control side, and the cores have shares of them, so that
+//! none is closed by a core: to close a file may take as long as its server likes, and may tell of data that was lost.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_block::OpenedFile;
+
+use super::DiskIdentity;
+use super::helpers::{self, HelperError};
+use super::in_use::InUse;
+
+/// How long one look may take.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
+
+/// What keeps others away from a disk, as long as it is served.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) identity: DiskIdentity,
+    pub(crate) file: File,
+    pub(crate) _in_use: InUse,
+}
+
+/// A disk that was opened for all cores.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    path: PathBuf,
+    /// None once it is being closed.
+    hold: Option<Arc<Hold>>,
+    files: Vec<OpenedFile>,
+}
+
+/// What was seen of a disk that is served.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// Its size in bytes.
+    pub(crate) bytes: u64,
+    pub(crate) block_device: bool,
+    /// What has become of its name, when it does not lead to it any more.
+    pub(crate) detached: Option<String>,
+}
+
+impl Keeper {
+    pub(crate) fn new(path: PathBuf, hold: Arc<Hold>, files: Vec<OpenedFile>) -> Self {
+        Self { path, hold: Some(hold), files }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn identity(&self) -> DiskIdentity {
+        self.hold().identity
+    }
+
+    pub(crate) fn hold(&self) -> Arc<Hold> {
+        Arc::clone(self.hold.as_ref().expect("it is open until it is closed"))
+    }
+
+    /// What each core gets.
+    pub(crate) fn files(&self) -> Vec<OpenedFile> {
+        self.files.clone()
+    }
+
+    /// Its size in bytes when it was opened.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.first().map_or(0, |first| first.info.bytes)
+    }
+
+    /// Whether a core still has it.
+    pub(crate) fn in_use(&self) -> bool {
+        self.files.iter().any(|one| Arc::strong_count(&one.file) > 1)
+    }
+
+    /// How long it is by now, and whether its name still leads to it.
+    pub(crate) fn look(&self) -> impl FnOnce() -> Result<io::Result<Seen>, HelperError> + use<> {
+        let (path, at, hold) = (self.path.clone(), self.path.clone(), self.hold());
+        move || helpers::within("looking at", &at, LOOK_LIMIT, move || look(&path, &hold))
+    }
+
+    /// Writes back what the page cache holds of it. An error is one that no descriptor has told of since it was opened.
+    pub(crate) fn sync(&self, limit: Duration) -> Result<io::Result<()>, HelperError> {
+        let files = self.files();
+        let sync = move || files.first().map_or(Ok(()), |first| first.file.sync_data());
+        helpers::within("flushing", &self.path, limit, sync)
+    }
+
+    /// Forgets what the page cache holds of it and the disk may not have.
+    pub(crate) fn drop_cache(&self) {
+        use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+        let file = Arc::clone(&self.files[0].file);
+        let forget = move || posix_fadvise(&*file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+        match helpers::within("dropping the page cache of", &self.path, LOOK_LIMIT, forget) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the page cache stays"),
+            Err(error) => tracing::warn!(%error, "the page cache stays"),
+        }
+    }
+
+    /// Closes it, when no core has it any more. What the system tells then, it tells once.
+    pub(crate) fn close(mut self) -> Result<(), String> {
+        self.close_all()
+    }
+
+    fn close_all(&mut self) -> Result<(), String> {
+        let (files, hold) = (std::mem::take(&mut self.files), self.hold.take());
+        if hold.is_none() {
+            return Ok(());
+        }
+        match helpers::within("closing", &self.path, LOOK_LIMIT, move || close(files, hold)) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(format!("closing {} failed: {error}", self.path.display())),
+            Err(error) => {
+                tracing::warn!(%error, "a file is not closed yet");
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Err(error) = self.close_all() {
+            tracing::error!(error, "a disk was not closed in order");
+        }
+    }
+}
+
+/// Closes what nobody else has.
+fn close(files: Vec<OpenedFile>, hold: Option<Arc<Hold>>) -> io::Result<()> {
+    let mut outcome = Ok(());
+    let files = files.into_iter().filter_map(|one| Arc::into_inner(one.file));
+    let hold = hold.and_then(Arc::into_inner);
+    for file in files.chain(hold.map(|hold| hold.file)) {
+        let closed = nix::unistd::close(OwnedFd::from(file)).map_err(io::Error::from);
+        outcome = outcome.and(closed);
+    }
+    outcome
+}
+
+fn look(path: &Path, hold: &Hold) -> io::Result<Seen> {
+    let block_device = hold.file.metadata()?.file_type().is_block_device();
+    let bytes = (&hold.file).seek(SeekFrom::End(0))?;
+    let detached = match DiskIdentity::of_path(path) {
+        Ok(found) if found == hold.identity => None,
+        Ok(_) => Some(format!("it is served, but {} is another file by now", path.display())),
+        Err(error) => Some(format!("it is served, but its name leads nowhere: {}: {error}", path.display())),
+    };
+    Ok(Seen { bytes, block_device, detached })
+}

@@ -1,0 +1,209 @@
+//! The disks of all namespaces, and their opening at the start.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use ringfab_block::OpenedFile;
+
+use super::Keeper;
+use super::open::{Refusal, Wanted};
+use crate::disk_failures;
+use crate::namespace::Namespace;
+use crate::subsystem::Subsystem;
+use crate::target::Target;
+
+/// How long the start waits for disks that hang, all together. What is not open then is opened later.
+const START_LIMIT: Duration = Duration::from_secs(3);
+const OPEN_LIMIT: Duration = Duration::from_secs(1);
+const OPEN_LIMIT_LATE: Duration = Duration::from_millis(100);
+
+/// How often disks that are in use are tried again at the start.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether the cores have let go of a disk: they do when its last command has ended.
+const CLOSE_RETRY: Duration = Duration::from_millis(10);
+const CLOSE_RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// A subsystem and a namespace.
+pub(crate) type Key = (usize, u32);
+
+/// The disks that are open, and those that are to be closed.
+#[derive(Debug, Default)]
+pub(crate) struct Keepers {
+    serving: Mutex<BTreeMap<Key, Keeper>>,
+    closing: Mutex<ToClose>,
+    removed: Mutex<Vec<Removed>>,
+}
+
+/// What is to be closed, and whether a thread sees to it.
+#[derive(Debug, Default)]
+struct ToClose {
+    waiting: Vec<Closing>,
+    attended: bool,
+}
+
+/// A disk that is closed when no core has it any more.
+#[derive(Debug)]
+struct Closing {
+    keeper: Keeper,
+    subsystem: Arc<Subsystem>,
+    namespace: Weak<Namespace>,
+    nsid: u32,
+}
+
+/// A namespace that was removed while commands ran.
+pub(crate) type Removed = (Arc<Subsystem>, Weak<Namespace>);
+
+/// What a core begins with: its own descriptors, by the position of the namespace.
+pub(crate) type Opened = BTreeMap<usize, OpenedFile>;
+
+impl Keepers {
+    /// Opens the disks of a target that is about to start, for so many cores. What hangs or is missing is served later.
+    pub(crate) fn open_at_start(self: &Arc<Self>, target: &Target, cores: usize) -> Vec<Opened> {
+        let mut opened = vec![Opened::new(); cores];
+        let mut waiting = Vec::new();
+        for subsystem in target.subsystems() {
+            for namespace in subsystem.namespaces() {
+                let wanted = Wanted::of(&namespace, subsystem.nqn(), cores);
+                waiting.extend(wanted.map(|wanted| (wanted, Arc::clone(subsystem), namespace)));
+            }
+        }
+        let begun = Instant::now();
+        while !waiting.is_empty() {
+            waiting.retain(|(wanted, subsystem, namespace)| {
+                let limit = if begun.elapsed() < START_LIMIT { OPEN_LIMIT } else { OPEN_LIMIT_LATE };
+                match wanted.open_within(limit) {
+                    Ok(keeper) => {
+                        for (core, file) in keeper.files().into_iter().enumerate() {
+                            opened[core].insert(namespace.index(), file);
+                        }
+                        self.serve(subsystem, namespace, keeper);
+                    }
+                    Err(Refusal::Busy { holder, .. }) if holder.may_let_go(begun.elapsed()) => return true,
+                    Err(refusal) => {
+                        let (subsystem, nsid, error) =
+                            (subsystem.nqn(), namespace.nsid(), refusal.to_string());
+                        tracing::error!(subsystem, nsid, error, "namespace not ready");
+                        namespace.set_not_ready(error);
+                    }
+                }
+                false
+            });
+            if !waiting.is_empty() {
+                std::thread::sleep(RETRY);
+            }
+        }
+        opened
+    }
+
+    /// The cores serve this disk from now on. What they had before is closed when they have let go of it.
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        keeper: Keeper,
+    ) {
+        let unused = keeper.bytes() & u64::from(namespace.block_bytes() - 1);
+        if unused != 0 {
+            let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid());
+            tracing::warn!(
+                subsystem,
+                nsid,
+                unused_bytes = unused,
+                "the end of a disk is not used: it is no whole block"
+            );
+        }
+        let key = (subsystem.index(), namespace.nsid());
+        let old = self.serving().insert(key, keeper);
+        if let Some(keeper) = old {
+            self.close_later(subsystem, namespace, keeper);
+        }
+    }
+
+    /// What is done with a disk that is served, if it is.
+    pub(crate) fn with<R>(&self, key: Key, act: impl FnOnce(&Keeper) -> R) -> Option<R> {
+        self.serving().get(&key).map(act)
+    }
+
+    /// The disk of a namespace is not served any more.
+    pub(crate) fn stop(self: &Arc<Self>, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) {
+        let keeper = self.serving().remove(&(subsystem.index(), namespace.nsid()));
+        if let Some(keeper) = keeper {
+            self.close_later(subsystem, namespace, keeper);
+        }
+    }
+
+    /// Closes a disk when no core has it any more.
+    pub(crate) fn close_later(
+        self: &Arc<Self>,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        keeper: Keeper,
+    ) {
+        let closing = Closing {
+            keeper,
+            subsystem: Arc::clone(subsystem),
+            namespace: Arc::downgrade(namespace),
+            nsid: namespace.nsid(),
+        };
+        let mut to_close = lock(&self.closing);
+        to_close.waiting.push(closing);
+        if !std::mem::replace(&mut to_close.attended, true) {
+            let this = Arc::clone(self);
+            let attend = std::thread::Builder::new().name("closing".to_owned()).spawn(move || this.attend());
+            to_close.attended = attend.is_ok();
+        }
+    }
+
+    /// Sees to it that what is to be closed is, until nothing is left.
+    fn attend(&self) {
+        let mut pause = CLOSE_RETRY;
+        loop {
+            self.close_idle();
+            let mut to_close = lock(&self.closing);
+            if to_close.waiting.is_empty() {
+                to_close.attended = false;
+                return;
+            }
+            drop(to_close);
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(CLOSE_RETRY_MAX);
+        }
+    }
+
+    /// Closes the disks that no core has any more. If the system says then that data was lost, the namespace knows.
+    fn close_idle(&self) {
+        let idle = lock(&self.closing).waiting.extract_if(.., |one| !one.keeper.in_use()).collect::<Vec<_>>();
+        for Closing { keeper, subsystem, namespace, nsid } in idle {
+            let Err(error) = keeper.close() else { continue };
+            tracing::error!(subsystem = subsystem.nqn(), nsid, error, "a disk was not closed in order");
+            if let Some(namespace) = namespace.upgrade() {
+                disk_failures::lose(&namespace, subsystem.nqn(), &error);
+            }
+        }
+    }
+
+    /// A namespace is on no list any more, but its commands may run.
+    pub(crate) fn note_removed(&self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) {
+        lock(&self.removed).push((Arc::clone(subsystem), Arc::downgrade(namespace)));
+    }
+
+    /// Those whose commands still run.
+    pub(crate) fn removed(&self) -> Vec<(Arc<Subsystem>, Arc<Namespace>)> {
+        let mut removed = lock(&self.removed);
+        removed.retain(|(_, namespace)| namespace.strong_count() != 0);
+        let living = removed
+            .iter()
+            .filter_map(|(subsystem, namespace)| Some((Arc::clone(subsystem), namespace.upgrade()?)));
+        living.collect()
+    }
+
+    fn serving(&self) -> MutexGuard<'_, BTreeMap<Key, Keeper>> {
+        lock(&self.serving)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
