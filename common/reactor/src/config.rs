@@ -82,6 +82,9 @@ pub struct FileInfo {
     pub offset_align: u32,
     /// Alignment in bytes that direct I/O needs of memory; 1 without direct I/O.
     pub memory_align: u32,
+    /// Whether another process or machine serves the file system (FUSE, NFS, ...). The kernel may wait for that while it takes
+    /// an operation, so that threads of the kernel have to take them.
+    pub remote: bool,
 }
 
 /// What to do with a range of a file.

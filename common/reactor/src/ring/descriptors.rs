@@ -88,6 +88,8 @@ pub(super) enum Role {
         offset_align: u32,
         /// It has no offsets: a pipe or a character device.
         stream: bool,
+        /// Threads of the kernel take its reads and writes: see [`FileInfo::remote`](crate::FileInfo::remote).
+        remote: bool,
     },
 }
 

@@ -17,20 +17,19 @@ use crate::{Allocate, FileId, FileInfo, FileOptions, Payload, Token};
 impl Ring {
     pub(crate) fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
         let (file, info) = open(path, options)?;
-        let id = self.insert_file(OwnedFd::from(file), info.offset_align, false)?;
+        let id = self.insert_file(OwnedFd::from(file), disk(&info))?;
         Ok((id, info))
     }
 
     pub(crate) fn adopt_file(&mut self, file: Arc<File>, info: &FileInfo) -> io::Result<FileId> {
-        self.insert_file(file, info.offset_align, false)
+        self.insert_file(file, disk(info))
     }
 
     pub(crate) fn attach_file(&mut self, file: File) -> io::Result<FileId> {
-        self.insert_file(OwnedFd::from(file), 1, true)
+        self.insert_file(OwnedFd::from(file), Role::File { offset_align: 1, stream: true, remote: false })
     }
 
-    fn insert_file(&mut self, file: impl Into<Owner>, offset_align: u32, stream: bool) -> io::Result<FileId> {
-        let role = Role::File { offset_align, stream };
+    fn insert_file(&mut self, file: impl Into<Owner>, role: Role) -> io::Result<FileId> {
         let (index, generation) = self.descriptors.insert(self.queues.submitter(), file, role)?;
         Ok(FileId { index, generation })
     }
@@ -70,13 +69,15 @@ impl Ring {
             return self.refuse(token, libc::ECANCELED, Payload::Buffer(buffer));
         };
         let registration = self.buffer_slot(buffer.registration(), pointer, length);
+        let (offset, threaded) = self.manner(index, offset);
         let held = Held::Read(Transfer {
             memory: buffer,
-            offset: self.position(index, offset),
+            offset,
             at,
             length: length_u32(length),
             done: 0,
             registration,
+            threaded,
             polling: false,
         });
         self.start(token, index, held);
@@ -98,13 +99,15 @@ impl Ring {
             return self.refuse(token, libc::ECANCELED, Payload::Lease(source));
         };
         let registration = self.buffer_slot(source.registration(), pointer, length);
+        let (offset, threaded) = self.manner(index, offset);
         let transfer = Transfer {
             memory: source,
-            offset: self.position(index, offset),
+            offset,
             at,
             length: length_u32(length),
             done: 0,
             registration,
+            threaded,
             polling: false,
         };
         self.start(token, index, Held::Write { transfer, durable });
@@ -136,11 +139,14 @@ impl Ring {
         }
     }
 
-    /// An adopted pipe or device has no offsets, whatever the caller says.
-    fn position(&mut self, index: u32, offset: u64) -> u64 {
+    /// At which offset to read or write a file, and whether a thread of the kernel is to do it. An adopted pipe or device has
+    /// no offsets, whatever the caller says.
+    #[inline]
+    fn manner(&mut self, index: u32, offset: u64) -> (u64, bool) {
         match self.descriptors.role_mut(index) {
-            Some(Role::File { stream: true, .. }) => STREAM,
-            _ => offset,
+            Some(Role::File { stream: true, .. }) => (STREAM, false),
+            Some(Role::File { remote, .. }) => (offset, *remote),
+            _ => (offset, false),
         }
     }
 
@@ -213,4 +219,9 @@ fn poll_or_transfer<M>(
         Ok(_) if polled => Err(Progress::Done(Err(libc::ECANCELED))),
         Ok(taken) => Ok(taken),
     }
+}
+
+/// The role of a file or block device.
+fn disk(info: &FileInfo) -> Role {
+    Role::File { offset_align: info.offset_align, stream: false, remote: info.remote }
 }

@@ -76,6 +76,7 @@ impl Ring {
         let wake = WakeState::new()?;
         let queues = Queues::new(config.entries)?;
         let descriptors = Descriptors::new(config.descriptors_max, queues.submitter());
+        allow_threads(queues.submitter());
         let buffers_registered = queues.submitter().register_buffers_sparse(BUFFER_SLOTS).is_ok();
         let in_flight_usual = config.entries as usize * 4;
         let now = wait::clock();
@@ -350,5 +351,17 @@ impl fmt::Debug for Ring {
             .field("in_flight", &self.operations.len())
             .field("ready", &self.ready.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// Threads of the kernel that may work for a ring on what would block, at the most. As many as a hung file system has under
+/// way are missing for the others.
+const THREADS_MAX: u32 = 256;
+
+/// Lets the kernel use more threads than its own limit, four for each processor, where it agrees.
+fn allow_threads(submitter: &io_uring::Submitter<'_>) {
+    // The second number, of threads for what may wait without limit, stays as it is.
+    if let Err(error) = submitter.register_iowq_max_workers(&mut [THREADS_MAX, 0]) {
+        tracing::debug!(%error, "the kernel keeps its limit of threads for blocking file I/O");
     }
 }

@@ -53,7 +53,30 @@ pub fn inspect_file(mut file: &File, options: FileOptions) -> io::Result<FileInf
     let block_device = kind.is_block_device();
     let (offset_align, memory_align) =
         if options.direct { direct_alignment(file, block_device)? } else { (1, 1) };
-    Ok(FileInfo { bytes, block_device, offset_align, memory_align })
+    let remote = !block_device && is_remote(file)?;
+    Ok(FileInfo { bytes, block_device, offset_align, memory_align, remote })
+}
+
+/// File systems that somebody else serves: the magic numbers of `statfs` (linux/magic.h and the file systems' own).
+const REMOTE_FILE_SYSTEMS: [u32; 12] = [
+    0x6573_5546, // FUSE
+    0x6969,      // NFS
+    0x517b,      // SMB
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB2
+    0x0102_1997, // 9P
+    0x00c3_6400, // Ceph
+    0x5346_414f, // AFS
+    0x7375_7245, // Coda
+    0x0bd0_0bd0, // Lustre
+    0x0116_1970, // GFS2
+    0x7461_636f, // OCFS2
+];
+
+fn is_remote(file: &File) -> io::Result<bool> {
+    let status = nix::sys::statfs::fstatfs(file)?;
+    // The type is signed or unsigned, and has 32 or 64 bits, depending on the machine.
+    Ok(REMOTE_FILE_SYSTEMS.contains(&(status.filesystem_type().0 as u32)))
 }
 
 /// Alignment of offsets and of memory for direct I/O: as the kernel says, or as can be found out.

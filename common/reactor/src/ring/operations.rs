@@ -77,6 +77,8 @@ pub(super) struct Transfer<M> {
     pub(super) done: u32,
     /// Slot of the registered buffer that the memory lies in.
     pub(super) registration: Option<u16>,
+    /// A thread of the kernel takes the operation: see [`FileInfo::remote`](crate::FileInfo::remote).
+    pub(super) threaded: bool,
     /// The file said that it would block; the operation now waits until it does not.
     pub(super) polling: bool,
 }
@@ -85,6 +87,10 @@ pub(super) struct Transfer<M> {
 pub(super) const STREAM: u64 = u64::MAX;
 
 impl<M> Transfer<M> {
+    fn flags(&self) -> squeue::Flags {
+        if self.threaded { squeue::Flags::ASYNC } else { squeue::Flags::empty() }
+    }
+
     fn position(&self) -> u64 {
         if self.offset == STREAM { STREAM } else { self.offset + u64::from(self.done) }
     }
@@ -200,6 +206,7 @@ fn read_entry(fd: types::Fd, transfer: &Transfer<Buffer>) -> squeue::Entry {
         Some(slot) => opcode::ReadFixed::new(fd, pointer, length, slot).offset(offset).build(),
         None => opcode::Read::new(fd, pointer, length).offset(offset).build(),
     }
+    .flags(transfer.flags())
 }
 
 fn write_entry(fd: types::Fd, transfer: &Transfer<Lease>, durable: bool) -> squeue::Entry {
@@ -213,6 +220,7 @@ fn write_entry(fd: types::Fd, transfer: &Transfer<Lease>, durable: bool) -> sque
         }
         None => opcode::Write::new(fd, pointer, length).offset(offset).rw_flags(flags).build(),
     }
+    .flags(transfer.flags())
 }
 
 fn size_entry(file: RawFd, status: &mut libc::statx) -> squeue::Entry {

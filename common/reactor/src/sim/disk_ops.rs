@@ -123,6 +123,7 @@ impl State {
             block_device: true,
             offset_align: align,
             memory_align: align,
+            remote: false,
         };
         Ok((FileId { index, generation }, info))
     }
