@@ -77,6 +77,26 @@ fn stops_in_the_middle(access: Access, entry: impl Fn(u16) -> SubmissionEntry) {
 }
 
 #[test]
+fn a_host_that_closes_its_admin_connection_only_comes_back_without_waiting_for_its_io_connection() {
+    let busy = Busy::start();
+    let (mut admin, mut host) = (RawHost::new(busy.target.address()), RawHost::new(busy.target.address()));
+    let association = admin.attach();
+    let io = host.attach_io(association, 1, 128);
+    let memory = host.expose(&vec![7; 1 << 20], Access::RemoteRead);
+    let write = |cid| SubmissionEntry::write(cid, 1, 0, 2048, false).with_sgl(memory.sgl());
+    host.send_and_stop(io, &(0..100).map(write).collect::<Vec<_>>());
+    std::thread::sleep(Duration::from_millis(300));
+    drop(admin);
+    let begun = Instant::now();
+    let mut again = RawHost::new(busy.target.address());
+    let association = again.attach();
+    again.attach_io(association, 1, 32);
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    drop((host, again));
+    busy.finish();
+}
+
+#[test]
 fn a_peer_that_does_not_give_its_data_holds_up_the_others_for_a_bounded_time() {
     stops_in_the_middle(Access::RemoteRead, |cid| SubmissionEntry::write(cid, 1, 0, 2048, false));
 }

@@ -143,11 +143,23 @@ fn each_wrong_parameter_is_refused_with_its_place() {
     assert_eq!(parameter(bend(|c| c.data.cntlid.set(5))), 16 | IN_DATA);
     assert_eq!(parameter(bend(|c| c.data.cntlid.set(0xfffe))), 16 | IN_DATA);
     assert_eq!(parameter(bend(|c| c.data.subnqn = Default::default())), 256 | IN_DATA);
-    assert_eq!(parameter(bend(|c| c.data.hostnqn = Default::default())), 512 | IN_DATA);
     let unknown = Connect::admin("nqn.2024-01.org.example:other", FRIEND).send(&target);
     assert_eq!(parameter(unknown), 256 | IN_DATA);
     let format = bend(|c| c.command.recfmt.set(1)).unwrap_err();
     assert_eq!(format.status, Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr());
+}
+
+#[test]
+fn a_host_without_a_name_is_let_in_where_any_host_is_allowed_and_nowhere_else() {
+    let target = target();
+    let nameless = |subsystem| {
+        let mut connect = Connect::admin(subsystem, FRIEND);
+        connect.data.hostnqn = Default::default();
+        connect.send(&target)
+    };
+    assert!(nameless(DISK).is_ok());
+    assert!(nameless(DISCOVERY_NQN).is_ok());
+    assert_eq!(nameless(PRIVATE).unwrap_err().status, Status::CONNECT_INVALID_HOST.with_dnr());
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Verify, Copy and Dataset Management: commands whose limits Identify tells.
 
+use std::os::unix::fs::FileExt;
+
 use ringfab_spec::identify::{CommandSet, IdentifyController, IdentifyNamespace, IdentifyNvmController};
 use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SglDescriptor, Status, SubmissionEntry};
+use ringfab_tests::TestTarget;
+use ringfab_tests::raw_host::RawHost;
 
 use crate::bench::{Attached, BLOCKS, Bench};
 
@@ -121,26 +125,66 @@ fn what_copy_does_not_have_is_refused_with_its_place() {
 }
 
 #[test]
-fn dataset_management_keeps_to_its_limits() {
+fn dataset_management_takes_more_than_it_recommends() {
     let (mut bench, attached) = Bench::attached();
-    let entry = SubmissionEntry::deallocate(bench.host.next_cid(), 1, 256).with_sgl(SglDescriptor::keyed(
-        1 << 32,
-        4096,
-        1,
-        false,
-    ));
-    bench.io_refused(attached, &entry, (Status::COMMAND_SIZE_LIMIT_EXCEEDED, Some((40, 0))));
-    for (blocks, status) in
-        [((4 << 20) + 1, Status::COMMAND_SIZE_LIMIT_EXCEEDED), (4 << 20, Status::LBA_OUT_OF_RANGE)]
-    {
+    numbered(&mut bench, attached, 255);
+    // As many as the field can say, each of one block.
+    let ranges: Vec<u8> = (0..256).flat_map(|lba| DsmRange::new(lba, 1).as_bytes().to_vec()).collect();
+    let entry = SubmissionEntry::deallocate(bench.host.next_cid(), 1, 256);
+    let completion = bench.host.command_with(attached.io, &entry, &ranges);
+    assert_eq!(completion.status(), Status::SUCCESS);
+    assert_eq!(read(&mut bench, attached, 0, 255), [0; 255]);
+    // Whatever the length of a range, its end has to lie within the namespace.
+    for blocks in [4 << 20, (4 << 20) + 1, u32::MAX] {
         let entry = SubmissionEntry::deallocate(bench.host.next_cid(), 1, 1);
         let completion = bench.host.command_with(attached.io, &entry, DsmRange::new(0, blocks).as_bytes());
-        assert_eq!(completion.status(), status.with_dnr());
+        assert_eq!(completion.status(), Status::LBA_OUT_OF_RANGE.with_dnr());
     }
     let whole = DsmRange::new(0, BLOCKS as u32);
     let entry = SubmissionEntry::deallocate(bench.host.next_cid(), 1, 1);
     let completion = bench.host.command_with(attached.io, &entry, whole.as_bytes());
     assert_eq!(completion.status(), Status::SUCCESS);
+}
+
+#[test]
+fn a_range_of_more_than_two_gibibytes_of_a_file_is_deallocated_to_its_last_block() {
+    const BYTES: u64 = 5 << 30;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk");
+    let file = std::fs::File::create_new(&path).and_then(|file| file.set_len(BYTES));
+    let file = file.and_then(|()| std::fs::File::options().read(true).write(true).open(&path));
+    let file = file.expect("a sparse file");
+    // Around the ends of the pieces that it is done in.
+    let places = [0, (1 << 30) - 512, 1 << 30, (4 << 30) - 512, BYTES - 1024];
+    for place in places {
+        file.write_all_at(&[0xee; 512], place).expect("written");
+    }
+    file.write_all_at(&[0xdd; 512], BYTES - 512).expect("written");
+    let namespace = format!(
+        "[[subsystem.namespace]]\npath = {path:?}\nblock_bytes = 512\ndirect = false\nallow_page_cache = true\n"
+    );
+    let target = TestTarget::start(&namespace);
+    let mut host = RawHost::new(target.address());
+    let association = host.attach();
+    let io = host.attach_io(association, 1, 32);
+    let entry = SubmissionEntry::deallocate(host.next_cid(), 1, 1);
+    let range = DsmRange::new(0, (BYTES / 512 - 1) as u32);
+    assert_eq!(host.command_with(io, &entry, range.as_bytes()).status(), Status::SUCCESS);
+    let at = |place| {
+        let mut bytes = [0; 512];
+        file.read_exact_at(&mut bytes, place).map(|()| bytes).expect("read")
+    };
+    assert!(places.iter().all(|place| at(*place) == [0; 512]));
+    assert_eq!(at(BYTES - 512), [0xdd; 512], "what is behind the range stays");
+}
+
+#[test]
+fn write_zeroes_takes_as_many_blocks_as_its_field_can_say() {
+    let (mut bench, attached) = Bench::attached();
+    numbered(&mut bench, attached, 255);
+    let entry = SubmissionEntry::write_zeroes(bench.host.next_cid(), 1, 0, 65_536, true, false);
+    assert_eq!(bench.host.command(attached.io, &entry).status(), Status::SUCCESS);
+    assert_eq!(read(&mut bench, attached, 0, 255), [0; 255]);
 }
 
 #[test]
@@ -156,11 +200,12 @@ fn identify_tells_the_commands_and_their_limits() {
     let controller = IdentifyController::ref_from_bytes(&bytes).expect("a page");
     assert!(controller.oncs.verify() && controller.oncs.copy() && controller.oncs.compare());
     assert_eq!(controller.cdfs.get(), 1);
+    assert_eq!(controller.rtd3e.get(), 60_000_000, "a shutdown flushes every disk");
     let bytes = page(1, 0x00, CommandSet::NVM);
     let namespace = IdentifyNamespace::ref_from_bytes(&bytes).expect("a page");
     assert_eq!((namespace.mssrl.get(), namespace.mcl.get(), namespace.msrc_z), (2048, 32_768, 127));
     let bytes = page(0, 0x06, CommandSet::NVM);
     let nvm = IdentifyNvmController::ref_from_bytes(&bytes).expect("a page");
-    assert_eq!((nvm.vsl, nvm.wzsl, nvm.dmrl, nvm.dmrsl.get()), (8, 0, 255, 4 << 20));
+    assert_eq!((nvm.vsl, nvm.wzsl, nvm.dmrl, nvm.dmrsl.get()), (8, 16, 255, 4 << 20));
     assert_eq!(nvm.dmsl.get(), 255 * (4 << 20));
 }

@@ -5,6 +5,7 @@ mod commands;
 mod dissect;
 mod hostile;
 mod replay;
+mod reset;
 mod slow;
 mod tampered;
 
