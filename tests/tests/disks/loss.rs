@@ -98,10 +98,12 @@ fn a_file_that_was_cut_off_is_not_served_and_not_made_whole_again() {
     let file = std::fs::File::options().write(true).open(&path).expect("opened");
     file.set_len(MIB as u64 / 2).expect("cut off");
     // To write to its end would hide what has happened.
-    assert!(host.namespace(1).is_some());
+    let end = MIB as u64 - 4096;
+    assert!(host.write_at(1, end, &[3; 4096], false).is_err());
+    assert!(host.read_at(1, end, &mut [0; 4096]).is_err(), "there are no zeroes that nobody wrote");
     wait_until("it is noticed", || target.state() == "needs reopen");
     let reason = target.reason();
-    assert!(reason.contains("cut off, from 1048576 to 524288 bytes"), "{reason}");
+    assert!(reason.contains("its file has become shorter while it was served (write)"), "{reason}");
     assert_eq!(file.metadata().expect("its size").len(), MIB as u64 / 2, "nobody made it longer");
     let (done, said) = target.run(&["namespace", "resize", "1"]);
     assert!(!done && said.contains("needs") | said.contains("reopen"), "{said}");
@@ -115,4 +117,16 @@ fn a_file_that_was_cut_off_is_not_served_and_not_made_whole_again() {
     host.read_at(1, MIB as u64 - 4096, &mut read).expect("a read");
     assert_eq!(read, [0x22; 4096]);
     assert_eq!(target.service.log().matches("a namespace is not served any more").count(), 1);
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_noticed_also_when_nobody_uses_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = make_file(folder.path(), "disk", MIB);
+    let target = Target::start(&cached(&path));
+    std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(4096)).expect("cut off");
+    wait_until("it is noticed", || target.state() == "needs reopen");
+    let reason = target.reason();
+    assert!(reason.contains("its file was cut off, from 1048576 to 4096 bytes"), "{reason}");
+    assert!(target.service.log().contains("a namespace is not served any more"));
 }
