@@ -10,7 +10,7 @@ use ringfab_initiator::ReconnectPolicy;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 use ringfab_tests::world::content::Random;
 use ringfab_tests::world::scenario::{Incidents, Scenario};
-use ringfab_tests::world::{Outcome, run};
+use ringfab_tests::world::{Outcome, run, run_loss};
 
 /// Worlds that every run looks at.
 const FIXED_SEEDS: std::ops::Range<u64> = 0..60;
@@ -76,6 +76,14 @@ fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_late
             ..plain
         };
         run(scenario, number("SEED").is_some());
+    }
+}
+
+#[test]
+fn no_flush_succeeds_after_a_write_back_that_failed_until_the_disk_is_opened_anew() {
+    for seed in 0..10 {
+        let disk = DiskFaults::default();
+        run_loss(Scenario { commands: 0, link: LinkFaults::default(), disk, ..Scenario::new(seed) });
     }
 }
 

@@ -167,7 +167,10 @@ impl FileDisk {
         }
         let errno = completion.result.as_ref().err().and_then(io::Error::raw_os_error);
         let (result, buffer, source) = match completion.payload {
-            Payload::Buffer(buffer) => (read_result(completion.result, buffer.len()), Some(buffer), None),
+            Payload::Buffer(buffer) => {
+                let short = if self.info.block_device { BlockError::Read } else { BlockError::Shrunk };
+                (read_result(completion.result, buffer.len(), short), Some(buffer), None)
+            }
             Payload::Lease(source) => (write_result(completion.result), None, Some(source)),
             _ => (write_result(completion.result), None, None),
         };
@@ -233,6 +236,10 @@ impl FileDisk {
                 let done = composite.position >= composite.end;
                 Ok(if !done { Some(Step::WriteZeroes) } else { composite.durable.then_some(Step::Sync) })
             }
+            // Whatever a sync fails with, what was written before it may be lost.
+            (Step::Sync, Err(error)) if error.raw_os_error() != Some(libc::ECANCELED) => {
+                Err((BlockError::Write, error.raw_os_error()))
+            }
             (_, Err(error)) => Err((map_error(&error, BlockError::Write), error.raw_os_error())),
         };
         match next {
@@ -283,10 +290,10 @@ fn open(path: &Path, options: FileOptions, reactor: &mut Reactor) -> Result<(Fil
 
 /// The reactor goes on after a short read until the end of the file, so fewer bytes than were asked for mean
 /// that the file was cut off under us: an error, never a short read that passes for a whole one.
-fn read_result(result: io::Result<u32>, expected: usize) -> Result<(), BlockError> {
+fn read_result(result: io::Result<u32>, expected: usize, short: BlockError) -> Result<(), BlockError> {
     match result {
         Ok(read) if read as usize == expected => Ok(()),
-        Ok(_) => Err(BlockError::Shrunk),
+        Ok(_) => Err(short),
         Err(error) => Err(map_error(&error, BlockError::Read)),
     }
 }

@@ -287,3 +287,51 @@ fn opening_what_is_not_there_or_not_a_disk_or_writing_to_read_only_is_an_error()
     let completion = expect(&mut reactor, token(1));
     assert_eq!(completion.result.expect_err("read only").raw_os_error(), Some(libc::EBADF));
 }
+
+#[test]
+fn a_file_that_was_opened_elsewhere_works_as_any_and_is_closed_by_who_opened_it() {
+    let mut reactor = reactor();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("image");
+    std::fs::write(&path, vec![1; 4096]).expect("a file");
+    let file = std::fs::File::options().read(true).write(true).open(&path).expect("opened");
+    let options = FileOptions { direct: false, read_only: false };
+    let info = ringfab_reactor::inspect_file(&file, options).expect("a regular file");
+    assert_eq!((info.bytes, info.block_device), (4096, false));
+    let file = std::sync::Arc::new(file);
+    let id = reactor.adopt_file(std::sync::Arc::clone(&file), &info).expect("room");
+    assert_eq!(std::sync::Arc::strong_count(&file), 2);
+    let pool = pool(4096, 1);
+    let lease = pool.take(4096).expect("a buffer").share();
+    reactor.write_file(id, 0, lease, 0, 4096, false, token(1));
+    // What is in flight on a file that is given up ends as if it were not.
+    reactor.retire_file(id);
+    assert_eq!(expect(&mut reactor, token(1)).result.expect("written"), 4096);
+    assert_eq!(std::sync::Arc::strong_count(&file), 1, "the reactor has let go of it");
+    reactor.sync_file(id, token(2));
+    let refused = expect(&mut reactor, token(2)).result.expect_err("given up");
+    assert_eq!(refused.raw_os_error(), Some(libc::ECANCELED));
+}
+
+#[test]
+fn a_file_says_how_long_it_is_by_now() {
+    let mut reactor = reactor();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("image");
+    std::fs::write(&path, vec![1; 4096]).expect("a file");
+    let (file, _) = reactor.open_file(&path, FileOptions::default()).expect("open");
+    for bytes in [4096, 100, 0, 1 << 33] {
+        std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(bytes))
+            .expect("resized");
+        reactor.file_bytes(file, token(1));
+        let completion = expect(&mut reactor, token(1));
+        completion.result.expect("an answer");
+        assert!(matches!(completion.payload, ringfab_reactor::Payload::FileBytes(now) if now == bytes));
+    }
+    reactor.close_file(file);
+    reactor.file_bytes(file, token(2));
+    assert!(expect(&mut reactor, token(2)).result.is_err());
+}

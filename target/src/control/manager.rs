@@ -3,13 +3,10 @@
 //! A namespace is added on every core before any host is told of it, and is not told of any more before the cores take
 //! no more commands for it: whatever a host is told of, every queue of it can reach.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::fcntl::OFlag;
 use ringfab_block::{Backing, OpenedFile};
 use serde_json::{Map, Value};
 
@@ -17,9 +14,10 @@ use super::status::{NamespaceState, Status, View};
 use crate::config::{Config, ConfigError, NamespaceConfig, Source, SubsystemConfig};
 use crate::core::{Cores, NamespaceMessage};
 use crate::disk_failures;
+use crate::disks::grow::grow;
 use crate::disks::keeper::Seen;
 use crate::disks::open::Wanted;
-use crate::disks::{DiskIdentity, Keeper, Keepers, helpers};
+use crate::disks::{Keeper, Keepers, helpers};
 use crate::identity::Identity;
 use crate::namespace::Namespace;
 use crate::subsystem::{NSID_MAX, Subsystem};
@@ -415,30 +413,6 @@ impl Manager {
         tracing::info!(nqn = subsystem.nqn(), nsid, blocks, unused_bytes, "a namespace has another size");
         self.target().namespace_changed(subsystem, nsid);
     }
-}
-
-/// Makes a file longer, if it is the one that is served.
-fn grow(path: &Path, served: DiskIdentity, bytes: u64) -> Result<(), String> {
-    let refused = |error: std::io::Error| format!("cannot resize {}: {error}", path.display());
-    let found = DiskIdentity::of_path(path).map_err(refused)?;
-    if found != served {
-        return Err(format!("{} is another file than the one that is served", path.display()));
-    }
-    if matches!(found, DiskIdentity::Device(_)) {
-        return Err(format!("{} is not a regular file: resize it yourself", path.display()));
-    }
-    let file =
-        OpenOptions::new().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).map_err(refused)?;
-    let metadata = file.metadata().map_err(refused)?;
-    if DiskIdentity::of(&metadata).map_err(refused)? != served {
-        return Err(format!("{} is another file than the one that is served", path.display()));
-    }
-    if bytes < metadata.len() {
-        return Err(format!("{bytes} bytes are less than the {} that there are", metadata.len()));
-    }
-    file.set_len(bytes).map_err(refused)?;
-    // A file system may tell only now that there is no room, and only this descriptor.
-    file.sync_all().map_err(refused)
 }
 
 /// The identifier after the largest one that is in use, as in a configuration, or else the smallest that is free.

@@ -64,9 +64,6 @@ pub struct CoreParts {
     pub seed: [u8; 32],
 }
 
-/// A core's own descriptors, when its files were opened for it.
-type OpenedForCore = Option<Opened>;
-
 /// A target of one core, in the caller's thread; for simulations and tests. Its listeners are bound at once.
 ///
 /// # Errors
@@ -262,7 +259,8 @@ struct CoreThread {
     classes: Vec<ClassLayout>,
     listeners: Vec<ListenerConfig>,
     target: Arc<Target>,
-    opened: OpenedForCore,
+    /// Its own descriptors of the disks.
+    opened: Option<Opened>,
     report: mpsc::Sender<io::Result<Report>>,
     started: mpsc::Receiver<Vec<CoreSender>>,
 }
@@ -297,7 +295,7 @@ impl CoreThread {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let parts = CoreParts { reactor, target: self.target, classes: self.classes, seed };
-        let mut core = assemble(parts, self.opened, self.number, cores, inbox)?;
+        let mut core = assemble(parts, self.opened.as_ref(), self.number, cores, inbox)?;
         let addresses = core.bind(&self.listeners)?;
         let _gone = self.report.send(Ok(Report::Listening(addresses)));
         Ok(Some(core))
@@ -313,7 +311,7 @@ fn descriptors_max() -> u32 {
 
 fn assemble(
     parts: CoreParts,
-    opened: OpenedForCore,
+    opened: Option<&Opened>,
     number: usize,
     cores: Vec<CoreSender>,
     inbox: MailboxReceiver<CoreMessage>,
@@ -326,7 +324,7 @@ fn assemble(
     let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), ..RnicConfig::new(owner::RNIC, seed) })?;
     let transports = Transports { rnic, tcp: TcpStack::new(TcpConfig::new(owner::TCP)) };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
-    let served = namespaces::open_all(&target, &mut reactor, &shared, opened.as_ref());
+    let served = namespaces::open_all(&target, &mut reactor, &shared, opened);
     let env =
         Env::new(reactor, transports, target, served, shared, pool, admin_pool, compare_pool, number, cores);
     Ok(Core::new(env, inbox))

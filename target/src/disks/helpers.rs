@@ -128,6 +128,7 @@ pub fn within<T: Send + 'static>(
     }
     if let Some(call) = helpers().calls.get_mut(&number) {
         call.abandoned = true;
+        tracing::warn!(what, path = %path.display(), ?limit, "a file does not answer; nobody waits for it");
         return Err(HelperError::Hangs { what, path: path.to_owned(), limit });
     }
     // It came just now.

@@ -8,10 +8,12 @@
 //! | [`holder`] | who else holds a disk |
 //! | [`open`] | looks before it opens, locks, and opens once for each core |
 //! | [`keeper`] | the open descriptors of a namespace's disk |
+//! | [`grow`] | making a file longer |
 //! | [`keepers`] | all of them, and their opening at the start |
 //!
 //! No core opens, looks at or closes a path: each of these may take as long as a server far away likes.
 
+pub(crate) mod grow;
 pub mod helpers;
 pub(crate) mod holder;
 pub mod identity;

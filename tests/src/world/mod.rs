@@ -82,7 +82,36 @@ pub fn run(scenario: Scenario, print: bool) -> Outcome {
     simulation.outcome()
 }
 
+/// Runs a world in which nothing goes wrong but that the disk's write-back fails once, of which the disk tells once.
+///
+/// # Panics
+/// When a flush succeeds after that, before the disk was opened anew; or when it fails after that.
+pub fn run_loss(scenario: Scenario) {
+    let mut simulation = Simulation::new(scenario, false);
+    simulation.chaos.stop(&simulation.world, &simulation.scenario, &mut simulation.server, &simulation.hosts);
+    simulation.run_until(CALM_MAX, "attaching", |this| this.clients.iter().all(Client::is_connected));
+    assert_eq!(simulation.flush_all(), 0, "the disk is well");
+    simulation.world.fail_write_back(simulation.server.host, DISK);
+    let clients = simulation.clients.len() as u64;
+    for _ in 0..3 {
+        assert_eq!(simulation.flush_all(), clients, "the disk has said once that something was lost");
+    }
+    assert!(simulation.server.reopen_when_lost());
+    assert_eq!(simulation.flush_all(), 0, "the disk was opened anew");
+}
+
 impl Simulation {
+    /// Every client flushes: how many were told that it failed.
+    fn flush_all(&mut self) -> u64 {
+        let failures = |this: &Self| this.clients.iter().map(Client::failures).sum::<u64>();
+        let before = failures(self);
+        for client in &mut self.clients {
+            client.flush(&mut self.trace);
+        }
+        self.settle("flushes");
+        failures(self) - before
+    }
+
     fn new(scenario: Scenario, print: bool) -> Self {
         let world = World::new(scenario.seed);
         let target = world.add_host("target");

@@ -1,7 +1,10 @@
 //! Data that is lost: whoever is told of it, nobody is told that it is safe.
 
 use ringfab_initiator::IoError;
-use ringfab_spec::Status;
+use ringfab_spec::log::LogId;
+use ringfab_spec::{Status, SubmissionEntry};
+use ringfab_tests::raw_host::RawHost;
+use ringfab_tests::{PATIENCE, TestTarget};
 
 use super::filesystem::Mounted;
 use super::{MIB, Target, cached, make_file, wait_until};
@@ -82,7 +85,7 @@ fn a_shutdown_whose_last_flush_fails_says_so() {
     host.write_at(1, 0, &[1; 4096], false).expect("it is in the page cache");
     mounted.fail_writes(1000);
     target.service.signal("TERM");
-    let status = target.service.wait(super::PATIENCE);
+    let status = target.service.wait(PATIENCE);
     let log = target.service.log();
     assert_eq!(status.code(), Some(1), "{log}");
     assert!(log.contains("could not be flushed"), "{log}");
@@ -98,10 +101,12 @@ fn a_file_that_was_cut_off_is_not_served_and_not_made_whole_again() {
     let file = std::fs::File::options().write(true).open(&path).expect("opened");
     file.set_len(MIB as u64 / 2).expect("cut off");
     // To write to its end would hide what has happened.
-    assert!(host.namespace(1).is_some());
+    let end = MIB as u64 - 4096;
+    assert!(host.write_at(1, end, &[3; 4096], false).is_err());
+    assert!(host.read_at(1, end, &mut [0; 4096]).is_err(), "there are no zeroes that nobody wrote");
     wait_until("it is noticed", || target.state() == "needs reopen");
     let reason = target.reason();
-    assert!(reason.contains("cut off, from 1048576 to 524288 bytes"), "{reason}");
+    assert!(reason.contains("its file has become shorter while it was served (write)"), "{reason}");
     assert_eq!(file.metadata().expect("its size").len(), MIB as u64 / 2, "nobody made it longer");
     let (done, said) = target.run(&["namespace", "resize", "1"]);
     assert!(!done && said.contains("needs") | said.contains("reopen"), "{said}");
@@ -115,4 +120,47 @@ fn a_file_that_was_cut_off_is_not_served_and_not_made_whole_again() {
     host.read_at(1, MIB as u64 - 4096, &mut read).expect("a read");
     assert_eq!(read, [0x22; 4096]);
     assert_eq!(target.service.log().matches("a namespace is not served any more").count(), 1);
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_noticed_also_when_nobody_uses_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = make_file(folder.path(), "disk", MIB);
+    let target = Target::start(&cached(&path));
+    std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(4096)).expect("cut off");
+    wait_until("it is noticed", || target.state() == "needs reopen");
+    let reason = target.reason();
+    assert!(reason.contains("its file was cut off, from 1048576 to 4096 bytes"), "{reason}");
+    assert!(target.service.log().contains("a namespace is not served any more"));
+}
+
+#[test]
+fn a_host_that_shuts_down_after_a_loss_does_not_read_that_all_is_flushed() {
+    /// CSTS: Controller Fatal Status, and Shutdown Status as "complete".
+    const FATAL: u64 = 1 << 1;
+    const COMPLETE: u64 = 2 << 2;
+    let mounted = Mounted::new(MIB);
+    let target = TestTarget::with_target("cores = 2\nspin_us = 20", &cached(&mounted.path()));
+    let writer = target.attach();
+    writer.write_at(1, 0, &[1; 4096], false).expect("it is in the page cache");
+    mounted.fail_writes(1000);
+    assert!(is_write_fault(writer.flush(1)));
+    mounted.fail_writes(0);
+    let mut host = RawHost::new(target.address());
+    let association = host.attach();
+    let page = SubmissionEntry::get_log_page(host.next_cid(), LogId::SMART.0, u32::MAX, 0, 512, false);
+    let smart = host.fetch(association.admin, &page, 512).1;
+    assert_eq!(smart[0] & 1 << 2, 1 << 2, "reliability degraded");
+    assert!(smart[160..168] != [0; 8], "media errors, though this controller is new");
+    // CC: enabled, with the sizes of queue entries, and an ordinary shutdown (SHN).
+    host.set_configuration(association, 0x0046_4001);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(host.controller_status(association) & (FATAL | COMPLETE), FATAL);
+    target.manager().reopen(None, 1).expect("opened anew");
+    let association = host.attach();
+    host.set_configuration(association, 0x0046_4001);
+    let begun = std::time::Instant::now();
+    while host.controller_status(association) & (FATAL | COMPLETE) != COMPLETE {
+        assert!(begun.elapsed() < PATIENCE, "the shutdown never ends");
+    }
 }

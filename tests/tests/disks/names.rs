@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{MIB, Target, cached, config, make_file, serve, wait_until};
 
-fn table(path: &Path, more: Value) -> serde_json::Map<String, Value> {
+fn table(path: &Path, more: &Value) -> serde_json::Map<String, Value> {
     let mut table = json!({ "path": path, "direct": false, "allow_page_cache": true });
     for (key, value) in more.as_object().expect("a table") {
         table[key] = value.clone();
@@ -31,26 +31,26 @@ fn a_disk_is_served_under_one_name_only_unless_it_is_meant() {
     let mut manager = target.manager();
     for other in [&path, &soft, &hard, &dotted] {
         for more in [json!({}), json!({ "read_only": true }), json!({ "shared": true })] {
-            let error = manager.add(None, table(other, more)).expect_err("one disk");
+            let error = manager.add(None, table(other, &more)).expect_err("one disk");
             assert!(error.contains("is namespace 1 of") && error.contains("shared = true"), "{error}");
         }
     }
     manager.remove(None, 1).expect("it is there");
     let share = |manager: &mut ringfab_target::control::Manager, path, more| {
         // What was served a moment ago is being closed.
-        let mut outcome = manager.add(None, table(path, more));
+        let mut outcome = manager.add(None, table(path, &more));
         for _ in 0..100 {
             if outcome.is_ok() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(50));
-            outcome = manager.add(None, table(path, json!({ "shared": true })));
+            outcome = manager.add(None, table(path, &json!({ "shared": true })));
         }
         outcome.expect("it is shared")
     };
     share(&mut manager, &path, json!({ "shared": true }));
     share(&mut manager, &soft, json!({ "shared": true }));
-    assert!(manager.add(None, table(&hard, json!({}))).is_err(), "this one does not share");
+    assert!(manager.add(None, table(&hard, &json!({}))).is_err(), "this one does not share");
 }
 
 #[test]

@@ -314,3 +314,27 @@ fn a_disk_can_be_filled_and_looked_at_from_outside() {
     assert_eq!(machine.world.read_disk(machine.host, PATH, 511, 3), [9, 4, 4]);
     assert_eq!(machine.world.read_stable(machine.host, PATH, 511, 3), [9, 9, 9]);
 }
+
+#[test]
+fn a_write_back_that_fails_is_told_once_by_each_file_and_not_by_one_that_is_opened_later() {
+    let mut machine = Machine::new(1, DiskFaults::default());
+    let options = FileOptions { direct: true, read_only: false };
+    let other = machine.reactor.open_file(Path::new(PATH), options).expect("the disk").0;
+    machine.write(0, 1, 512, false).result.expect("in the cache");
+    machine.world.fail_write_back(machine.host, PATH);
+    assert_eq!(machine.sectors(0, 512), [0], "it is lost");
+    let mut sync = |file| {
+        machine.reactor.sync_file(file, SYNC);
+        only(&machine.world, &mut machine.reactor).result.map_err(|error| error.raw_os_error())
+    };
+    assert_eq!(sync(machine.file), Err(Some(libc::EIO)));
+    assert_eq!(sync(machine.file), Ok(0), "it was told");
+    assert_eq!(sync(other), Err(Some(libc::EIO)));
+    assert_eq!(sync(other), Ok(0));
+    let late = machine.reactor.open_file(Path::new(PATH), options).expect("the disk").0;
+    machine.reactor.sync_file(late, SYNC);
+    only(&machine.world, &mut machine.reactor).result.expect("it has heard of nothing");
+    machine.world.fail_write_back(machine.host, PATH);
+    let durable = machine.write(0, 2, 512, true).result.expect_err("a durable write tells, too");
+    assert_eq!(durable.raw_os_error(), Some(libc::EIO));
+}
