@@ -5,6 +5,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_memory::ClassLayout;
@@ -28,6 +29,9 @@ pub(super) const CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// Commands of all callers at the engine at once.
 const JOBS_MAX: usize = 256;
 
+/// What a detach has for leaving in order once its calls were cancelled.
+const HURRIED: Duration = Duration::from_millis(500);
+
 /// The handle of an engine's thread. Dropping it detaches in an orderly way.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -35,7 +39,15 @@ pub(super) struct Engine {
     view: Arc<RwLock<View>>,
     permits: Arc<Permits>,
     cancel: CancelToken,
-    thread: Mutex<Option<JoinHandle<Result<(), ConnectError>>>>,
+    thread: Mutex<Option<Thread>>,
+}
+
+/// The engine's thread.
+#[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<Result<(), ConnectError>>,
+    /// Its other end is dropped when the thread ends.
+    ended: Receiver<Started>,
 }
 
 /// The sender of a mailbox, which cannot be printed.
@@ -84,7 +96,7 @@ impl Engine {
                 view,
                 permits: Permits::new(JOBS_MAX),
                 cancel,
-                thread: Mutex::new(Some(thread)),
+                thread: Mutex::new(Some(Thread { handle: thread, ended: started })),
             }),
             Err(cancelled) => {
                 let result =
@@ -145,18 +157,34 @@ impl Engine {
         self.wait(&replies)?.result
     }
 
-    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout.
+    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout, and by less when cancelled.
     pub(super) fn detach(&self) -> Result<(), ConnectError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
-        if thread.thread().id() == std::thread::current().id() {
+        if thread.handle.thread().id() == std::thread::current().id() {
             // A guest had the last handle; the thread is ending already.
             return Ok(());
         }
         if self.sender.0.send(Message::Leave { orderly: true }).is_err() {
             tracing::debug!("the engine has ended already");
         }
-        thread.join().unwrap_or(Ok(()))
+        self.wait_left(&thread.ended);
+        thread.handle.join().unwrap_or(Ok(()))
+    }
+
+    /// Waits for the end of the thread. Once cancelled there is no time for more than a moment of the orderly way.
+    fn wait_left(&self, ended: &Receiver<Started>) {
+        let mut cancelled: Option<Instant> = None;
+        while let Err(RecvTimeoutError::Timeout) | Ok(_) = ended.recv_timeout(CANCEL_POLL) {
+            if !self.cancel.is_cancelled() {
+                continue;
+            }
+            if cancelled.get_or_insert_with(Instant::now).elapsed() >= HURRIED
+                && self.sender.0.send(Message::Leave { orderly: false }).is_err()
+            {
+                tracing::debug!("the engine has ended meanwhile");
+            }
+        }
     }
 }
 
@@ -330,7 +358,7 @@ impl Worker {
                     self.update_view(tell);
                 }
                 HostEvent::NamespacesChanged { .. } => self.update_view(tell),
-                HostEvent::Lost { error, .. } => tracing::warn!(%error, "connection lost"),
+                HostEvent::Lost { error, .. } => tracing::debug!(%error, "I/O waits"),
                 HostEvent::Reconnecting { attempt, delay, .. } => {
                     tracing::info!(attempt, ?delay, "reconnecting");
                 }
