@@ -88,6 +88,7 @@ impl Controller {
         match self.ending.take() {
             Some(Ending::Reconnect(error)) => self.try_again(core, error),
             Some(Ending::Fail(error)) => {
+                self.say_given_up(&error);
                 self.gone(core, IoError::NoPath, |controller| HostEvent::Failed { controller, error });
             }
             Some(Ending::Detach(trouble)) => {

@@ -98,6 +98,13 @@ impl Controller {
         }
     }
 
+    /// A controller that was in use is given up. Why it could not be attached at first is said by whoever wanted that.
+    pub(super) fn say_given_up(&self, error: &ConnectError) {
+        if self.info.is_some() {
+            tracing::warn!("I/O fails from now on: {error}");
+        }
+    }
+
     /// A controller that was lost is there again.
     pub(super) fn say_back(&self, now: Time) {
         if let Some(loss) = &self.loss {

@@ -33,6 +33,9 @@ const LAST_REQUESTS_HURRIED: Duration = Duration::from_millis(400);
 const CANCELLED: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(50);
 
+/// What the source of our mounts begins with, unless the user named another one. The kernel does not show the subtype of each.
+pub(super) const SOURCE: &str = "ringfab:";
+
 /// A mounted session whose threads run.
 pub(crate) struct Mounted {
     directory: PathBuf,
@@ -61,7 +64,8 @@ pub(crate) fn config(args: &FuseArgs) -> Result<Config> {
     if args.allow_other {
         config.acl = SessionACL::All;
     }
-    let mut name = MountOption::FSName(args.connect.url.peer().replace([' ', ','], "_"));
+    let peer = args.connect.url.peer().replace([' ', ','], "_");
+    let mut name = MountOption::FSName(format!("{SOURCE}{peer}"));
     for option in &args.options {
         match option.as_str() {
             "ro" => config.mount_options.push(MountOption::RO),

@@ -7,10 +7,12 @@ use nix::errno::Errno;
 use nix::mount::MntFlags;
 
 use super::holders::Mount;
-use super::mount::unmount;
+use super::mount::{SOURCE, unmount};
 
 /// How our mounts are called in `/proc/self/mountinfo`.
-const KIND: &str = "fuse.ringfab";
+fn is_ours(mount: &Mount) -> bool {
+    mount.kind == "fuse.ringfab" || mount.kind == "fuse" && mount.source.starts_with(SOURCE)
+}
 
 /// Makes sure that the directory is one to mount on. A mount of ours whose server has died is taken away; a living one, or
 /// somebody else's dead one, is an error that says what to do.
@@ -27,8 +29,9 @@ pub(super) fn prepare(directory: &Path) -> Result<()> {
     let found = found.with_context(|| format!("mount on {shown}"))?;
     ensure!(found.is_dir(), "{shown} is no directory");
     match Mount::at(&place) {
-        Some(mount) if mount.kind == KIND => {
-            bail!("{shown} is served already, with namespaces of {}; `umount {shown}` ends that", mount.source)
+        Some(mount) if is_ours(&mount) => {
+            let peer = mount.source.trim_start_matches(SOURCE);
+            bail!("{shown} is served already, with namespaces of {peer}; `umount {shown}` ends that")
         }
         _ => Ok(()),
     }
@@ -37,12 +40,12 @@ pub(super) fn prepare(directory: &Path) -> Result<()> {
 /// The kernel says that the server of a FUSE mount has gone.
 fn take_away(place: &Path) -> Result<()> {
     let shown = place.display();
-    let kind = Mount::at(place).map(|mount| mount.kind);
+    let mount = Mount::at(place);
     ensure!(
-        kind.as_deref() == Some(KIND),
+        mount.as_ref().is_some_and(is_ours),
         "a file system is mounted on {shown} whose server has died, and it is not ours ({}); take it away with `umount {shown}` \
          or `fusermount3 -u {shown}`",
-        kind.as_deref().unwrap_or("of an unknown kind")
+        mount.map_or_else(|| "of an unknown kind".to_owned(), |mount| mount.kind)
     );
     unmount(place, MntFlags::MNT_DETACH)
         .with_context(|| format!("the mount of a dead server on {shown}; take it away with `umount -l {shown}`"))?;

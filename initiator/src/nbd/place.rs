@@ -1,9 +1,11 @@
 //! The place of a Unix socket before we listen there.
 
+use std::fmt;
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
@@ -11,6 +13,10 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials,
 };
 use nix::unistd::geteuid;
+
+/// How long the kernel may hold the socket of a process that was killed, and how often to look.
+const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Takes an old socket away on which nobody listens, if it is ours. A living one, or another file, is an error that says what
 /// is there.
@@ -21,17 +27,14 @@ pub(super) fn prepare(path: &Path) -> Result<()> {
         found => found.with_context(|| format!("look at {shown}"))?,
     };
     ensure!(found.file_type().is_socket(), "{shown} is there and is no socket; choose another path");
-    // A listener whose queue is full must not hold us up; that answer means that it lives.
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let probe = socket(AddressFamily::Unix, SockType::Stream, flags, None).context("a socket")?;
-    let address = UnixAddr::new(path).with_context(|| format!("listen on {shown}"))?;
-    match connect(probe.as_raw_fd(), &address) {
-        Ok(()) | Err(Errno::EAGAIN) => {
-            let who = listener(&probe);
-            bail!("{who} listens on {shown}; end it first, or choose another path")
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match probe(path) {
+            Ok(Listener::Gone(_)) if Instant::now() < deadline => std::thread::sleep(RETRY),
+            Ok(listener) => bail!("{listener} listens on {shown}; end it first, or choose another path"),
+            Err(Errno::ECONNREFUSED) => break,
+            Err(error) => return Err(error).with_context(|| format!("who listens on {shown}")),
         }
-        Err(Errno::ECONNREFUSED) => {}
-        Err(error) => return Err(error).with_context(|| format!("who listens on {shown}")),
     }
     ensure!(
         found.uid() == geteuid().as_raw(),
@@ -43,14 +46,43 @@ pub(super) fn prepare(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The process at the other end, by its number and name.
-fn listener(socket: &impl AsFd) -> String {
-    let pid = getsockopt(socket, PeerCredentials).map_or(0, |peer| peer.pid());
-    if pid == 0 {
-        return "a process".to_owned();
+/// Who listens on a socket.
+enum Listener {
+    /// A process, by its number and name.
+    Process(i32, String),
+    /// One that has ended, but whose ring still holds the socket. The kernel lets go of it soon.
+    Gone(i32),
+    /// Somebody.
+    Unknown,
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listener::Process(pid, name) => write!(f, "process {pid} ({name})"),
+            Listener::Gone(pid) => write!(f, "somebody to whom process {pid} left it"),
+            Listener::Unknown => f.write_str("a process"),
+        }
     }
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("process {pid} ({})", name.trim_end())
+}
+
+/// Asks who listens; [`Errno::ECONNREFUSED`] when nobody does.
+fn probe(path: &Path) -> Result<Listener, Errno> {
+    // A listener whose queue is full must not hold us up; that answer means that it lives.
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let probe = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    match connect(probe.as_raw_fd(), &UnixAddr::new(path)?) {
+        Ok(()) => {}
+        Err(Errno::EAGAIN) => return Ok(Listener::Unknown),
+        Err(error) => return Err(error),
+    }
+    let pid = getsockopt(&probe, PeerCredentials).map_or(0, |peer| peer.pid());
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    Ok(match name {
+        _ if pid == 0 => Listener::Unknown,
+        Ok(name) => Listener::Process(pid, name.trim_end().to_owned()),
+        Err(_) => Listener::Gone(pid),
+    })
 }
 
 #[cfg(test)]
