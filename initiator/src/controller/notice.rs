@@ -154,7 +154,9 @@ impl Controller {
 /// A time as people read it.
 fn seconds(time: Duration) -> String {
     let ms = time.as_millis();
-    if ms < 10_000 && !ms.is_multiple_of(1000) {
+    if ms < 1000 {
+        format!("{ms} ms")
+    } else if ms < 10_000 && !ms.is_multiple_of(1000) {
         format!("{}.{} s", ms / 1000, ms % 1000 / 100)
     } else {
         format!("{} s", time.as_secs())
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn times_are_shown_as_exactly_as_matters() {
-        for (ms, text) in [(500, "0.5 s"), (2000, "2 s"), (2350, "2.3 s"), (60_499, "60 s")] {
+        for (ms, text) in [(42, "42 ms"), (2000, "2 s"), (2350, "2.3 s"), (60_499, "60 s")] {
             assert_eq!(seconds(Duration::from_millis(ms)), text);
         }
     }

@@ -170,6 +170,33 @@ fn ctrl_c_ends_each_command_whatever_the_target_does() {
 }
 
 #[test]
+fn ctrl_c_ends_a_copy_whose_other_end_is_silent() {
+    let target = FakeTarget::start(Fault::None);
+    let url = format!("nvme+tcp://{}/{NQN}?ns=1", target.address);
+    for (arguments, accepted) in [(["read", &url].as_slice(), 3), (&["write", &url, "--destroy-data", "1"], 5)] {
+        let mut copy = Command::new(program("ringfab"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        // Both pipes stay open, and nothing is read or written by us.
+        let _pipes = (copy.stdin.take(), copy.stdout.take());
+        let folder = tempfile::tempdir().expect("a folder");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while target.accepted() + 1 < accepted && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut running = Running { child: copy, folder };
+        assert!(running.end(Duration::from_millis(500)).is_none(), "{arguments:?} has something to wait for");
+        running.interrupt();
+        let status = running.end(PROMPT).expect("its end");
+        assert_eq!(status.code(), Some(130), "{arguments:?}");
+    }
+}
+
+#[test]
 fn each_command_ends_by_itself_and_says_why_whatever_the_target_does() {
     let io = [Verb::Read, Verb::Write, Verb::Bench];
     let mut cells = Vec::new();
