@@ -116,7 +116,9 @@ pub enum Cause {
         nsid: u32,
     },
     /// Reconnecting was given up.
-    #[error("given up {after:?} after the connection was lost; the last attempt failed at step {step}: {last}")]
+    #[error(
+        "given up {after:?} after the connection was lost; the last attempt failed at step {step}: {last}"
+    )]
     GaveUp {
         /// The controller-loss timeout.
         after: Duration,

@@ -154,8 +154,7 @@ impl Tries {
 
 /// How long a command waits for its path with such a status; `None` for as long as it takes.
 pub(crate) fn path_limit(status: Status, pace: &Pace, policy: &ReconnectPolicy) -> Option<Duration> {
-    let transition =
-        (status.code() == Status::ANA_TRANSITION).then(|| pace.anatt.unwrap_or(TRANSITION));
+    let transition = (status.code() == Status::ANA_TRANSITION).then(|| pace.anatt.unwrap_or(TRANSITION));
     [policy.fast_io_fail_timeout, policy.controller_loss_timeout, transition].into_iter().flatten().min()
 }
 
@@ -228,7 +227,8 @@ mod tests {
         let delays: Vec<_> = std::iter::from_fn(&mut next).collect();
         assert_eq!(delays, [100, 200, 400].map(Duration::from_millis));
         assert_eq!(tries.sent(), 4);
-        let none = Tries::default().next(Verdict::Retry, Status::INTERNAL_ERROR, &Pace::default(), &policy(0));
+        let none =
+            Tries::default().next(Verdict::Retry, Status::INTERNAL_ERROR, &Pace::default(), &policy(0));
         assert_eq!(none, None, "none is none");
     }
 

@@ -84,7 +84,9 @@ impl Engine {
                     HostEvent::Detached { trouble: Some(error), .. } | HostEvent::Failed { error, .. } => {
                         return Err(error).context("detach");
                     }
-                    HostEvent::Foreign(completion) if completion.token == WAKE => self.host.cancel(self.controller),
+                    HostEvent::Foreign(completion) if completion.token == WAKE => {
+                        self.host.cancel(self.controller);
+                    }
                     _ => {}
                 }
             }

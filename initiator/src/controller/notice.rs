@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use ringfab_spec::Status;
 
+use super::task::Task;
 use super::{Controller, Phase};
 use crate::command::Command;
 use crate::core::Core;
@@ -34,6 +35,18 @@ impl Controller {
         self.timers.attach.since(self.attempt_since)
     }
 
+    /// How long the step that runs may take.
+    fn step_limit(&self) -> Duration {
+        let timeouts = &self.options.timeouts;
+        let own = match (self.phase, self.task) {
+            (Phase::Resolving, _) => timeouts.resolve,
+            (Phase::Connecting, _) | (_, Some(Task::QueueEstablish(_))) => timeouts.connect,
+            (_, Some(Task::ReadyStatus)) => self.facts.capabilities.timeout,
+            _ => timeouts.admin,
+        };
+        own.min(self.attempt_limit())
+    }
+
     /// It is left.
     pub(super) fn begin_leaving(&mut self, now: Time) {
         self.timers.notice = now + FIRST;
@@ -45,16 +58,16 @@ impl Controller {
         if self.is_lost() {
             self.say_still_lost(now);
         } else if matches!(self.phase, Phase::Resolving | Phase::Connecting | Phase::Setup) {
-            let command = self.task.map_or("the connection", super::task::Task::command);
+            let command = self.task.map_or("the connection", Task::command);
             tracing::warn!(
-                "{}: {}: still waiting for {command}, {} after the start; given up after {}",
+                "{}: {}: still waiting for {command}, {} after the start; its limit is {}",
                 self.peer,
                 self.step(),
                 seconds(now.since(self.attempt_since)),
-                seconds(self.attempt_limit()),
+                seconds(self.step_limit()),
             );
         } else if matches!(self.phase, Phase::Draining | Phase::Shutdown) {
-            let waits = self.task.map_or("outstanding commands", super::task::Task::command);
+            let waits = self.task.map_or("outstanding commands", Task::command);
             tracing::warn!(
                 "{}: still leaving: waiting for {waits}; given up in {}",
                 self.peer,
@@ -156,7 +169,7 @@ fn seconds(time: Duration) -> String {
     let ms = time.as_millis();
     if ms < 1000 {
         format!("{ms} ms")
-    } else if ms < 10_000 && !ms.is_multiple_of(1000) {
+    } else if ms < 10_000 && ms % 1000 >= 100 {
         format!("{}.{} s", ms / 1000, ms % 1000 / 100)
     } else {
         format!("{} s", time.as_secs())
@@ -169,7 +182,7 @@ mod tests {
 
     #[test]
     fn times_are_shown_as_exactly_as_matters() {
-        for (ms, text) in [(42, "42 ms"), (2000, "2 s"), (2350, "2.3 s"), (60_499, "60 s")] {
+        for (ms, text) in [(42, "42 ms"), (2000, "2 s"), (2099, "2 s"), (2350, "2.3 s"), (60_499, "60 s")] {
             assert_eq!(seconds(Duration::from_millis(ms)), text);
         }
     }

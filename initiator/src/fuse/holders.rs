@@ -109,7 +109,7 @@ impl Mount {
     /// The mount that is on top at a path, if there is one.
     pub(crate) fn at(path: &Path) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        mounts.lines().filter_map(Self::parse).filter(|mount| mount.at == path).last()
+        mounts.lines().filter_map(Self::parse).rfind(|mount| mount.at == path)
     }
 }
 
@@ -155,7 +155,8 @@ mod tests {
         let path = folder.path().canonicalize().expect("a path");
         assert!(!find(&path).iter().any(|holder| matches!(holder, Holder::Loop { .. })));
         let file = fs::File::create(path.join("ns1")).expect("a file");
-        let mut child = std::process::Command::new("sleep").arg("60").stdin(file).spawn().expect("sleep runs");
+        let mut child =
+            std::process::Command::new("sleep").arg("60").stdin(file).spawn().expect("sleep runs");
         let found = describe(&path);
         child.kill().expect("killed");
         child.wait().expect("ended");

@@ -20,8 +20,8 @@ use ringfab_initiator::blocking::CancelToken;
 
 use super::device::Device;
 use super::{FuseArgs, holders};
-use crate::cli::{EXIT_CANCELLED, Usage};
 use crate::cli::interrupt::Interrupt;
+use crate::cli::{EXIT_CANCELLED, Usage};
 
 /// How long to try an ordinary unmount while files are open, after SIGTERM or when a service cannot serve.
 const BUSY: Duration = Duration::from_secs(3);

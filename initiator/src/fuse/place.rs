@@ -47,8 +47,9 @@ fn take_away(place: &Path) -> Result<()> {
          or `fusermount3 -u {shown}`",
         mount.map_or_else(|| "of an unknown kind".to_owned(), |mount| mount.kind)
     );
-    unmount(place, MntFlags::MNT_DETACH)
-        .with_context(|| format!("the mount of a dead server on {shown}; take it away with `umount -l {shown}`"))?;
+    unmount(place, MntFlags::MNT_DETACH).with_context(|| {
+        format!("the mount of a dead server on {shown}; take it away with `umount -l {shown}`")
+    })?;
     tracing::warn!("{shown}: took away a mount whose server had died");
     Ok(())
 }

@@ -173,7 +173,9 @@ fn ctrl_c_ends_each_command_whatever_the_target_does() {
 fn ctrl_c_ends_a_copy_whose_other_end_is_silent() {
     let target = FakeTarget::start(Fault::None);
     let url = format!("nvme+tcp://{}/{NQN}?ns=1", target.address);
-    for (arguments, accepted) in [(["read", &url].as_slice(), 3), (&["write", &url, "--destroy-data", "1"], 5)] {
+    for (arguments, accepted) in
+        [(["read", &url].as_slice(), 3), (&["write", &url, "--destroy-data", "1"], 5)]
+    {
         let mut copy = Command::new(program("ringfab"))
             .args(arguments)
             .stdin(Stdio::piped())

@@ -47,7 +47,9 @@ fn an_internal_error_that_passes_is_not_seen() {
 
 #[test]
 fn do_not_retry_and_a_wrong_command_fail_at_once() {
-    for status in [Status::INTERNAL_ERROR.with_dnr(), Status::ANA_INACCESSIBLE.with_dnr(), Status::INVALID_FIELD] {
+    for status in
+        [Status::INTERNAL_ERROR.with_dnr(), Status::ANA_INACCESSIBLE.with_dnr(), Status::INVALID_FIELD]
+    {
         let target = answering(&[status]);
         let controller = attach(&target, |_| {});
         let error = controller.read_at(1, 0, &mut [0; 4096]).expect_err("refused");
@@ -126,7 +128,10 @@ fn a_path_that_stays_closed_is_given_up_as_anatt_and_the_policy_say() {
         let controller = attach(&target, |options| options.reconnect.fast_io_fail_timeout = fast_fail);
         let start = Instant::now();
         let error = controller.read_at(1, 0, &mut [0; 4096]).expect_err("given up");
-        assert!(matches!(error, IoError::Exhausted { status: told, tries: 2.. } if told == status), "{error}");
+        assert!(
+            matches!(error, IoError::Exhausted { status: told, tries: 2.. } if told == status),
+            "{error}"
+        );
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     }
 }
