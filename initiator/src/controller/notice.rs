@@ -149,6 +149,16 @@ impl Controller {
         tracing::warn!("{}: namespace {}: {name}; commands are {until}", self.peer, command.entry.nsid.get());
     }
 
+    /// Some I/O commands had no answer in time.
+    pub(super) fn say_overdue(&self, count: usize) {
+        let limit = seconds(self.options.timeouts.io);
+        tracing::warn!(
+            "{}: no answer to {count} I/O commands for {limit}: aborting them; if that does not help within {limit}, the connection \
+             is given up",
+            self.peer
+        );
+    }
+
     /// Some I/O commands have no answer for longer than is usual.
     pub(super) fn say_slow(&mut self, now: Time, count: usize, longest: Duration) {
         if now < self.slow_told {

@@ -150,6 +150,7 @@ impl Controller {
             let (step, limit) = (self.step(), self.admin_limit(owner));
             return self.lose(core, step, Cause::TimedOut { what, limit });
         }
+        let mut overdue = 0;
         for index in 0..self.queues.len() {
             while let Some((cid, command)) = self.queues[index].overdue(now) {
                 if command.aborted || command.owner == Owner::Sequence {
@@ -163,14 +164,12 @@ impl Controller {
                 command.aborted = true;
                 command.deadline = now + self.options.timeouts.io;
                 let abort = Command::new(wire::abort(self.queues[index].qid(), cid), Owner::Abort);
-                tracing::warn!(
-                    peer = self.peer,
-                    qid = self.queues[index].qid(),
-                    cid,
-                    "command overdue, aborting it"
-                );
+                overdue += 1;
                 self.send_admin(core, abort);
             }
+        }
+        if overdue > 0 {
+            self.say_overdue(overdue);
         }
         let admin = self.admin.as_mut().map_or(Time::MAX, Queue::deadline);
         self.timers.scan = admin.min(self.look_for_slow(now));
