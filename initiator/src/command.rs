@@ -6,6 +6,7 @@ use ringfab_reactor::Time;
 use ringfab_spec::SubmissionEntry;
 
 use crate::request::{AdminData, AdminRequest, IoOperation, IoRequest};
+use crate::retry::Tries;
 use crate::wire;
 
 /// A command with everything it takes to send it, also a second time. It passes through many hands, so it is in a box, which
@@ -28,12 +29,12 @@ pub(crate) struct Command {
     pub(crate) exposed: Option<RemoteBuffer>,
     /// Number of its submission, counted over all queues: the order of a replay.
     pub(crate) order: u64,
-    /// When an answer is overdue.
+    /// When an answer is overdue; while it is held, when it is tried again.
     pub(crate) deadline: Time,
     /// Whether it was overdue before and its abort was asked for.
     pub(crate) aborted: bool,
-    /// How often it was answered with a status that asks for another try.
-    pub(crate) retries: u8,
+    /// What was tried before, of a command that was told to come again.
+    pub(crate) tries: Tries,
 }
 
 /// Who waits for a command's answer.
@@ -82,7 +83,7 @@ impl Command {
             order: 0,
             deadline: Time::MAX,
             aborted: false,
-            retries: 0,
+            tries: Tries::default(),
         }
     }
 
@@ -100,11 +101,11 @@ impl Command {
             order,
             deadline,
             aborted,
-            retries,
+            tries,
         } = self;
         (*entry, *owner, *direction) = (new_entry, new_owner, Direction::None);
         (*memory, *offset, *length, *exposed) = (None, 0, 0, None);
-        (*order, *deadline, *aborted, *retries) = (0, Time::MAX, false, 0);
+        (*order, *deadline, *aborted, *tries) = (0, Time::MAX, false, Tries::default());
     }
 
     /// This command with data.
@@ -207,8 +208,10 @@ impl Spare {
 #[cfg(test)]
 mod tests {
     use ringfab_fabric::rdma::RegionId;
+    use ringfab_spec::Status;
 
     use super::*;
+    use crate::retry::{Pace, Verdict};
 
     #[test]
     fn nothing_of_a_command_is_left_in_its_box_for_the_next() {
@@ -223,7 +226,9 @@ mod tests {
             region: RegionId::Iwarp(3),
             invalidate: true,
         });
-        (used.aborted, used.retries) = (true, 4);
+        used.aborted = true;
+        let policy = crate::ReconnectPolicy::default();
+        used.tries.next(Verdict::Retry, Status::INTERNAL_ERROR, &Pace::default(), &policy);
         let mut spare = Spare(vec![used]);
         let next = spare.take(wire::flush(9), Owner::Io(5));
         assert_eq!(format!("{next:?}"), format!("{:?}", Command::plain(wire::flush(9), Owner::Io(5))));

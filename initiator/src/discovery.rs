@@ -99,7 +99,9 @@ fn read_header(controller: &Controller) -> Result<DiscoveryLogHeader, Cause> {
 
 fn read_page(controller: &Controller, offset: u64, length: usize) -> Result<Vec<u8>, Cause> {
     controller.log_page(LogId::DISCOVERY.0, 0, offset, length).map_err(|error| match error {
-        IoError::Status(status) => Cause::Status { command: "Get Log Page (discovery)", status },
+        IoError::Status(status) | IoError::Exhausted { status, .. } => {
+            Cause::Status { command: "Get Log Page (discovery)", status }
+        }
         IoError::Cancelled => Cause::Cancelled,
         error => Cause::Local(error.to_string()),
     })

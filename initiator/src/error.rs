@@ -116,7 +116,9 @@ pub enum Cause {
         nsid: u32,
     },
     /// Reconnecting was given up.
-    #[error("given up after {} s without connection; the last attempt failed at step {step}: {last}", .after.as_secs())]
+    #[error(
+        "given up {after:?} after the connection was lost; the last attempt failed at step {step}: {last}"
+    )]
     GaveUp {
         /// The controller-loss timeout.
         after: Duration,
@@ -150,6 +152,14 @@ pub enum IoError {
     /// The controller's answer.
     #[error("{}", .0.name_in_nvm().map_or_else(|| .0.to_string(), str::to_owned))]
     Status(Status),
+    /// The controller's answer to the last of several tries.
+    #[error("{}, after {tries} tries", .status.name_in_nvm().map_or_else(|| .status.to_string(), str::to_owned))]
+    Exhausted {
+        /// What it answered.
+        status: Status,
+        /// How often the command was sent.
+        tries: u32,
+    },
     /// No connection to the controller, and the policy says not to wait (any longer).
     #[error("no connection to the controller")]
     NoPath,
@@ -169,7 +179,7 @@ impl From<IoError> for std::io::Error {
     fn from(error: IoError) -> Self {
         use std::io::ErrorKind;
         let kind = match error {
-            IoError::Status(status) => match status.code() {
+            IoError::Status(status) | IoError::Exhausted { status, .. } => match status.code() {
                 Status::LBA_OUT_OF_RANGE | Status::INVALID_FIELD => ErrorKind::InvalidInput,
                 Status::CAPACITY_EXCEEDED => ErrorKind::StorageFull,
                 Status::INVALID_OPCODE => ErrorKind::Unsupported,

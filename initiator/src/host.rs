@@ -147,6 +147,11 @@ impl Host {
         }
     }
 
+    /// Whether the controller is still there: one that has failed or is detached has told so, and is forgotten.
+    pub fn is_attached(&self, controller: ControllerId) -> bool {
+        self.controller(controller).is_some()
+    }
+
     /// Commands that were submitted and not answered yet, waiting ones included.
     pub fn outstanding(&self, controller: ControllerId) -> usize {
         self.controller(controller).map_or(0, Controller::outstanding)

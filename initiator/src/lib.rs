@@ -19,6 +19,7 @@ mod queue;
 mod reconnect;
 mod request;
 mod resolve;
+mod retry;
 mod slots;
 mod transport;
 mod url;

@@ -73,10 +73,13 @@ pub struct Timeouts {
     pub io: Duration,
     /// Orderly shutdown, all of it.
     pub shutdown: Duration,
+    /// Attaching, all of its steps, from the address to the last namespace. The controller's own time to become ready
+    /// (CAP.TO) comes on top, and a quarter of a second for each namespace.
+    pub attach: Duration,
 }
 
 impl Default for Timeouts {
-    /// Resolve 5 s, connect 5 s, admin 15 s, I/O 30 s, shutdown 10 s.
+    /// Resolve 5 s, connect 5 s, admin 15 s, I/O 30 s, shutdown 10 s, attach 60 s.
     fn default() -> Self {
         Self {
             resolve: Duration::from_secs(5),
@@ -84,11 +87,12 @@ impl Default for Timeouts {
             admin: Duration::from_secs(15),
             io: Duration::from_secs(30),
             shutdown: Duration::from_secs(10),
+            attach: Duration::from_secs(60),
         }
     }
 }
 
-/// What happens between the loss of a controller and its return.
+/// What happens between the loss of a controller and its return, and to commands that are told to come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconnectPolicy {
     /// Delay before the first attempt.
@@ -97,14 +101,17 @@ pub struct ReconnectPolicy {
     pub factor_percent: u32,
     /// No delay is longer.
     pub delay_max: Duration,
-    /// Give the controller up this long after its loss; `None` never does.
+    /// Give the controller up this long after its loss; `None` never does. A controller that comes back and answers no
+    /// command is still lost.
     pub controller_loss_timeout: Option<Duration>,
     /// Fail outstanding and new I/O this long after the loss, while reconnecting goes on; `None` lets it wait.
     pub fast_io_fail_timeout: Option<Duration>,
+    /// How often a command is tried again that was answered with a status that allows it.
+    pub retries: u8,
 }
 
 impl Default for ReconnectPolicy {
-    /// First after 0.5 s, then doubling up to 10 s, given up after 10 minutes; I/O waits.
+    /// First after 0.5 s, then doubling up to 10 s, given up after 10 minutes; I/O waits. Five retries.
     fn default() -> Self {
         Self {
             delay: Duration::from_millis(500),
@@ -112,6 +119,7 @@ impl Default for ReconnectPolicy {
             delay_max: Duration::from_secs(10),
             controller_loss_timeout: Some(Duration::from_secs(600)),
             fast_io_fail_timeout: None,
+            retries: 5,
         }
     }
 }

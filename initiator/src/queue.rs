@@ -72,6 +72,11 @@ impl Queue {
         self.slots.len()
     }
 
+    /// Those commands.
+    pub(crate) fn commands(&self) -> impl Iterator<Item = &Command> {
+        self.slots.iter().map(|command| &**command)
+    }
+
     /// Outstanding commands of a kind.
     pub(crate) fn count(&self, kind: impl Fn(&Command) -> bool) -> usize {
         self.slots.iter().filter(|command| kind(command)).count()

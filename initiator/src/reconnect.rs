@@ -49,6 +49,11 @@ impl Loss {
         (self.attempts, delay - Duration::from_nanos(less))
     }
 
+    /// When it began.
+    pub(crate) fn since(&self) -> Time {
+        self.since
+    }
+
     /// When the controller is given up; [`Time::MAX`] when never.
     pub(crate) fn give_up_at(&self) -> Time {
         self.policy.controller_loss_timeout.map_or(Time::MAX, |timeout| self.since + timeout)
@@ -88,6 +93,7 @@ mod tests {
             delay_max: Duration::from_secs(1),
             controller_loss_timeout: Some(Duration::from_secs(60)),
             fast_io_fail_timeout: None,
+            retries: 5,
         }
     }
 

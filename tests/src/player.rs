@@ -111,7 +111,14 @@ pub fn session(url: &str, length: usize) -> (Option<Vec<u8>>, bool) {
     let url: Url = url.parse().expect("a URL");
     let host = HostIdentity::for_url(&url).expect("an identity");
     let second = Duration::from_secs(1);
-    let timeouts = Timeouts { resolve: second, connect: second, admin: second, io: second, shutdown: second };
+    let timeouts = Timeouts {
+        resolve: second,
+        connect: second,
+        admin: second,
+        io: second,
+        shutdown: second,
+        attach: 5 * second,
+    };
     let reconnect = ReconnectPolicy {
         controller_loss_timeout: Some(Duration::ZERO),
         fast_io_fail_timeout: Some(Duration::ZERO),

@@ -180,6 +180,8 @@ impl<'a> Load<'a> {
     fn run(&mut self, time: Duration) -> Result<Duration> {
         let start = self.engine.host.reactor().clock();
         let end = start + time;
+        // The time ends though nothing is answered.
+        self.engine.wake_after(time);
         let mut now = start;
         let mut events = Events::with_capacity(self.slots.len());
         while now < end {
@@ -219,7 +221,7 @@ impl<'a> Load<'a> {
         match event.take() {
             Some(HostEvent::Failed { error, .. }) => Err(error.into()),
             Some(HostEvent::Lost { error, .. }) => {
-                tracing::warn!(%error, "the connection was lost; the I/O waits as the policy says");
+                tracing::debug!(%error, "lost");
                 self.losses += 1;
                 Ok(None)
             }

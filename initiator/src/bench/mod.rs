@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use ringfab_initiator::Namespace;
 use ringfab_memory::ClassLayout;
 
-use crate::cli::engine::{Engine, EngineSetup, random};
+use crate::cli::engine::{Engine, EngineSetup, HURRIED, random};
 use crate::cli::options::ConnectArgs;
 use crate::cli::quantity::{Bytes, Span};
 use crate::cli::{Context, Usage, confirm_overwriting, output};
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> Result<()> {
     let plan = plan(args, &namespace, outstanding)?;
     let info = engine.host.info(engine.controller).cloned();
     let result = load::measure(&mut engine, &plan, &context.interrupt);
-    let detached = engine.detach();
+    let detached = engine.detach(&context.interrupt, Some(HURRIED));
     let outcome = result?;
     output::either(
         context.json,

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_memory::ClassLayout;
@@ -14,19 +15,21 @@ use ringfab_reactor::{
 
 use super::guest::{Guest, TAG_FIRST, Turn};
 use super::message::{Answer, CANCEL_POLL, Job, Message, Permits, Reply, Work};
+use super::requests::{Request, request_of};
 use super::{CancelToken, EngineOptions};
 use crate::error::{Cause, ConnectError, IoError, Step};
 use crate::host::{Host, HostConfig};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
-use crate::request::{
-    AdminData, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoOperation, IoRequest, SubmitError,
-};
+use crate::request::{ControllerId, HostEvent, SubmitError};
 
 /// The most bytes of one command's data.
 pub(super) const CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// Commands of all callers at the engine at once.
 const JOBS_MAX: usize = 256;
+
+/// What a detach has for leaving in order once its calls were cancelled.
+const HURRIED: Duration = Duration::from_millis(500);
 
 /// The handle of an engine's thread. Dropping it detaches in an orderly way.
 #[derive(Debug)]
@@ -35,7 +38,15 @@ pub(super) struct Engine {
     view: Arc<RwLock<View>>,
     permits: Arc<Permits>,
     cancel: CancelToken,
-    thread: Mutex<Option<JoinHandle<Result<(), ConnectError>>>>,
+    thread: Mutex<Option<Thread>>,
+}
+
+/// The engine's thread.
+#[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<Result<(), ConnectError>>,
+    /// Its other end is dropped when the thread ends.
+    ended: Receiver<Started>,
 }
 
 /// The sender of a mailbox, which cannot be printed.
@@ -84,7 +95,7 @@ impl Engine {
                 view,
                 permits: Permits::new(JOBS_MAX),
                 cancel,
-                thread: Mutex::new(Some(thread)),
+                thread: Mutex::new(Some(Thread { handle: thread, ended: started })),
             }),
             Err(cancelled) => {
                 let result =
@@ -145,18 +156,34 @@ impl Engine {
         self.wait(&replies)?.result
     }
 
-    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout.
+    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout, and by less when cancelled.
     pub(super) fn detach(&self) -> Result<(), ConnectError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
-        if thread.thread().id() == std::thread::current().id() {
+        if thread.handle.thread().id() == std::thread::current().id() {
             // A guest had the last handle; the thread is ending already.
             return Ok(());
         }
         if self.sender.0.send(Message::Leave { orderly: true }).is_err() {
             tracing::debug!("the engine has ended already");
         }
-        thread.join().unwrap_or(Ok(()))
+        self.wait_left(&thread.ended);
+        thread.handle.join().unwrap_or(Ok(()))
+    }
+
+    /// Waits for the end of the thread. Once cancelled there is no time for more than a moment of the orderly way.
+    fn wait_left(&self, ended: &Receiver<Started>) {
+        let mut cancelled: Option<Instant> = None;
+        while let Err(RecvTimeoutError::Timeout) | Ok(_) = ended.recv_timeout(CANCEL_POLL) {
+            if !self.cancel.is_cancelled() {
+                continue;
+            }
+            if cancelled.get_or_insert_with(Instant::now).elapsed() >= HURRIED
+                && self.sender.0.send(Message::Leave { orderly: false }).is_err()
+            {
+                tracing::debug!("the engine has ended meanwhile");
+            }
+        }
     }
 }
 
@@ -330,7 +357,7 @@ impl Worker {
                     self.update_view(tell);
                 }
                 HostEvent::NamespacesChanged { .. } => self.update_view(tell),
-                HostEvent::Lost { error, .. } => tracing::warn!(%error, "connection lost"),
+                HostEvent::Lost { error, .. } => tracing::debug!(%error, "I/O waits"),
                 HostEvent::Reconnecting { attempt, delay, .. } => {
                     tracing::info!(attempt, ?delay, "reconnecting");
                 }
@@ -394,49 +421,4 @@ impl Worker {
         let data = data.filter(|_| result.is_ok()).map_or_else(Vec::new, <[u8]>::to_vec);
         job.answer(result.map(|entry| Answer { data, entry }));
     }
-}
-
-enum Request {
-    Io(IoRequest),
-    Admin(AdminRequest),
-}
-
-/// The request of a job, with its data copied into a buffer of the pool. `Err(None)` when no buffer is left.
-fn request_of(host: &Host, tag: u64, work: &Work) -> Result<Request, Option<SubmitError>> {
-    let take = |length: usize| match host.pool().take(length) {
-        Some(buffer) => Ok(buffer),
-        None if length > host.pool().buffer_bytes_max() => Err(Some(SubmitError::Length)),
-        None => Err(None),
-    };
-    let copy = |data: &[u8]| {
-        take(data.len()).map(|mut buffer| {
-            buffer.copy_from_slice(data);
-            buffer.share()
-        })
-    };
-    let io = |nsid, operation| Request::Io(IoRequest { nsid, tag, operation });
-    let admin = |entry, data| Request::Admin(AdminRequest { entry, data, tag });
-    Ok(match *work {
-        Work::Read { nsid, lba, nlb, length } => {
-            io(nsid, IoOperation::Read { lba, nlb, buffer: take(length)? })
-        }
-        Work::Write { nsid, lba, nlb, ref data, fua } => {
-            io(nsid, IoOperation::Write { lba, nlb, source: copy(data)?, offset: 0, fua })
-        }
-        Work::Compare { nsid, lba, nlb, ref data } => {
-            io(nsid, IoOperation::Compare { lba, nlb, source: copy(data)?, offset: 0 })
-        }
-        Work::Flush { nsid } => io(nsid, IoOperation::Flush),
-        Work::Verify { nsid, lba, nlb } => io(nsid, IoOperation::Verify { lba, nlb }),
-        Work::WriteZeroes { nsid, lba, nlb, deallocate } => {
-            io(nsid, IoOperation::WriteZeroes { lba, nlb, deallocate, fua: false })
-        }
-        Work::Discard { nsid, ref ranges } => {
-            let ranges = DiscardRanges::new(host.pool(), ranges).ok_or(None)?;
-            io(nsid, IoOperation::Discard { ranges })
-        }
-        Work::AdminRead { entry, length: 0 } => admin(entry, AdminData::None),
-        Work::AdminRead { entry, length } => admin(entry, AdminData::FromController(take(length)?)),
-        Work::AdminWrite { entry, ref data } => admin(entry, AdminData::ToController(copy(data)?)),
-    })
 }

@@ -10,6 +10,7 @@ mod engine;
 mod guest;
 mod io;
 mod message;
+mod requests;
 
 use std::path::PathBuf;
 use std::sync::Arc;

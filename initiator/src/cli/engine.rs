@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{ConnectOptions, ControllerId, Host, HostConfig, HostEvent, Namespace};
 use ringfab_memory::ClassLayout;
-use ringfab_reactor::{Reactor, ReactorConfig, Wait, pin_current_thread};
+use ringfab_reactor::{Reactor, ReactorConfig, Token, Wait, pin_current_thread};
 
 use super::interrupt::{Cancelled, Interrupt};
 use super::options::ConnectArgs;
@@ -44,6 +44,11 @@ pub(crate) struct Engine {
     pub(crate) controller: ControllerId,
 }
 
+/// The token of [`Engine::wake_after`].
+const WAKE: Token = Token::new(Host::OWNER_FOREIGN_FIRST, u8::MAX, 0, 0);
+/// What a command that a signal ended has for leaving in order. What is not flushed by then stays in the target's cache.
+pub(crate) const HURRIED: Duration = Duration::from_millis(600);
+
 /// Buffers for admin commands and lists of ranges.
 const ADMIN_BUFFERS: ClassLayout = ClassLayout { buffer_bytes: 4096, count: 64 };
 /// Entries of the ring; its completion queue has four times as many.
@@ -67,9 +72,11 @@ impl Engine {
         only_namespace(self.host.namespaces(self.controller))
     }
 
-    /// Detaches in an orderly way; the library bounds it.
-    pub(crate) fn detach(mut self) -> Result<()> {
+    /// Detaches in an orderly way; the library bounds it. A controller that failed is gone already. After a signal `hurried`
+    /// is all the time there is.
+    pub(crate) fn detach(mut self, interrupt: &Interrupt, hurried: Option<Duration>) -> Result<()> {
         self.host.detach(self.controller);
+        let mut hurried = hurried;
         loop {
             while let Some(event) = self.host.next_event() {
                 match event {
@@ -77,11 +84,30 @@ impl Engine {
                     HostEvent::Detached { trouble: Some(error), .. } | HostEvent::Failed { error, .. } => {
                         return Err(error).context("detach");
                     }
+                    HostEvent::Foreign(completion) if completion.token == WAKE => {
+                        self.host.cancel(self.controller);
+                    }
                     _ => {}
                 }
             }
+            // The event that told its end may have been taken before.
+            if !self.host.is_attached(self.controller) {
+                return Ok(());
+            }
+            if interrupt.came()
+                && let Some(limit) = hurried.take()
+            {
+                self.wake_after(limit);
+            }
             self.host.turn(Wait::Event).context("the ring")?;
         }
+    }
+
+    /// Ends a wait for events after a time.
+    pub(crate) fn wake_after(&mut self, time: Duration) {
+        let reactor = self.host.reactor();
+        let at = reactor.clock() + time;
+        reactor.set_timer(at, WAKE);
     }
 
     fn wait_ready(&mut self, interrupt: &Interrupt) -> Result<()> {

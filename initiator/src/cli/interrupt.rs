@@ -1,7 +1,12 @@
 //! SIGINT and SIGTERM: the first ends every wait, the second the process.
+//!
+//! A command that has not ended [`BACKSTOP`] after the first signal waits for something that cannot be cancelled, a pipe for
+//! instance; then the process ends without leaving in order. A service says by [`Interrupt::serve`] that it takes longer.
 
 use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
@@ -13,7 +18,16 @@ use ringfab_reactor::Waker;
 pub(crate) struct Interrupt {
     cancel: CancelToken,
     listeners: Arc<Mutex<Vec<Listener>>>,
+    /// Whether it is a service that ends in its own time.
+    serving: Arc<AtomicBool>,
+    /// Who is told of every signal, and decides what it means.
+    owner: Arc<Mutex<Option<Owner>>>,
 }
+
+type Owner = Box<dyn FnMut(Signal) + Send>;
+
+/// How long a command may take to end after a signal.
+const BACKSTOP: Duration = Duration::from_millis(900);
 
 /// Woken or called at the first signal.
 enum Listener {
@@ -47,7 +61,12 @@ impl Interrupt {
 
     /// One that no signal reaches.
     pub(crate) fn idle() -> Self {
-        Self { cancel: CancelToken::new(), listeners: Arc::default() }
+        Self {
+            cancel: CancelToken::new(),
+            listeners: Arc::default(),
+            serving: Arc::default(),
+            owner: Arc::default(),
+        }
     }
 
     /// Wakes this loop at the first signal.
@@ -58,6 +77,21 @@ impl Interrupt {
     /// Calls this at the first signal, from another thread.
     pub(crate) fn call(&self, call: impl FnOnce() + Send + 'static) {
         self.add(Listener::Call(Box::new(call)));
+    }
+
+    /// This is a service: it bounds its end itself.
+    pub(crate) fn serve(&self) {
+        self.serving.store(true, Ordering::Release);
+    }
+
+    /// This is a service that decides itself what each signal means, the second one, too.
+    pub(crate) fn own(&self, mut owner: impl FnMut(Signal) + Send + 'static) {
+        self.serve();
+        let mut place = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.came() {
+            owner(Signal::SIGINT);
+        }
+        *place = Some(Box::new(owner));
     }
 
     /// Whether a signal came.
@@ -85,14 +119,38 @@ impl Interrupt {
     fn listen(&self, signals: SigSet) {
         loop {
             match signals.wait() {
-                Ok(_) if self.came() => process::exit(i32::from(super::EXIT_CANCELLED)),
-                Ok(signal) => {
-                    tracing::info!(%signal, "ending; a second signal ends at once");
-                    self.cancel.cancel();
-                    self.tell();
-                }
+                Ok(signal) => self.heard(signal),
                 Err(error) => tracing::debug!(%error, "waiting for signals"),
             }
+        }
+    }
+
+    fn heard(&self, signal: Signal) {
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = !self.came();
+        if first {
+            self.cancel.cancel();
+            self.tell();
+            self.start_backstop();
+        }
+        match owner.as_mut() {
+            Some(owner) => owner(signal),
+            None if first => tracing::info!(%signal, "ending; a second signal ends at once"),
+            None => process::exit(i32::from(super::EXIT_CANCELLED)),
+        }
+    }
+
+    fn start_backstop(&self) {
+        let serving = self.serving.clone();
+        let started = std::thread::Builder::new().name("backstop".to_owned()).spawn(move || {
+            std::thread::sleep(BACKSTOP);
+            if !serving.load(Ordering::Acquire) {
+                tracing::warn!("cancelled; ended without leaving the target in order");
+                process::exit(i32::from(super::EXIT_CANCELLED));
+            }
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "no thread to bound the end; a second signal ends at once");
         }
     }
 

@@ -50,12 +50,16 @@ pub(crate) struct Tuning {
     /// Delay before the first attempt to reconnect; it doubles up to 10 s
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     reconnect_delay: Span,
-    /// Give up this long after a loss, or `never`
+    /// Give up this long after a loss, or `never`. It is over when a command has succeeded, not when a connection is made
     #[arg(long, value_name = "TIME", default_value = "600s", allow_hyphen_values = true)]
     ctrl_loss_timeout: Limit,
-    /// Fail I/O this long after a loss instead of letting it wait, or `never`
+    /// Fail I/O this long after a loss instead of letting it wait, or `never`. So long, too, I/O waits for a namespace that
+    /// is not accessible for now (ANA)
     #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
     fast_io_fail_timeout: Limit,
+    /// How often a command is tried again that the target answered with a status without Do Not Retry
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    retries: u8,
     /// Which RNIC moves the bytes: iwarp, the software RNIC; verbs, an RDMA device; auto, what reaches the host
     #[arg(long, value_name = "NAME")]
     provider: Option<Provider>,
@@ -102,6 +106,7 @@ impl ConnectArgs {
             delay: tuning.reconnect_delay.0,
             controller_loss_timeout: tuning.ctrl_loss_timeout.0,
             fast_io_fail_timeout: tuning.fast_io_fail_timeout.0,
+            retries: tuning.retries,
             ..ReconnectPolicy::default()
         };
         Ok(options)

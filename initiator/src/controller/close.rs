@@ -1,5 +1,7 @@
 //! Losing a controller, coming back to it, and leaving it.
 
+use std::time::Duration;
+
 use ringfab_reactor::Time;
 
 use super::timers::KeepAlive;
@@ -9,6 +11,9 @@ use crate::error::{Cause, ConnectError, IoError, Step};
 use crate::reconnect::Loss;
 use crate::request::HostEvent;
 
+/// An idle connection that stays for this long has come back.
+const STEADY: Duration = Duration::from_secs(10);
+
 impl Controller {
     /// The connection is of no further use.
     pub(super) fn lose(&mut self, core: &mut Core, step: Step, cause: Cause) {
@@ -16,11 +21,15 @@ impl Controller {
             return;
         }
         let error = self.error(step, cause);
-        tracing::info!(phase = ?self.phase, %error, "connection lost");
+        tracing::debug!(phase = ?self.phase, %error, "lost");
         let ending = match self.phase {
             Phase::Draining | Phase::Shutdown => Ending::Detach(Some(error)),
             Phase::Live => {
-                self.loss = Some(Loss::new(self.options.reconnect, core.now()));
+                let again = self.loss.is_some() && !self.has_worked(core.now());
+                if !again {
+                    self.loss = Some(Loss::new(self.options.reconnect, core.now()));
+                }
+                self.say_lost(core, &error, again);
                 core.events.push_with(|| HostEvent::Lost { controller: self.id, error: error.clone() });
                 Ending::Reconnect(error)
             }
@@ -40,6 +49,7 @@ impl Controller {
         self.refresh_again = false;
         self.keep_alive = KeepAlive::default();
         (self.timers.phase, self.timers.scan, self.timers.shutdown) = (Time::MAX, Time::MAX, Time::MAX);
+        self.timers.attach = Time::MAX;
         let mut queues = std::mem::take(&mut self.queues);
         for queue in self.admin.iter_mut().chain(&mut queues) {
             if orderly {
@@ -78,6 +88,7 @@ impl Controller {
         match self.ending.take() {
             Some(Ending::Reconnect(error)) => self.try_again(core, error),
             Some(Ending::Fail(error)) => {
+                self.say_given_up(&error);
                 self.gone(core, IoError::NoPath, |controller| HostEvent::Failed { controller, error });
             }
             Some(Ending::Detach(trouble)) => {
@@ -98,12 +109,25 @@ impl Controller {
         core.events.push_with(|| HostEvent::Reconnecting { controller: self.id, attempt, delay });
     }
 
+    /// Whether the limits of a loss run. They do not while it is in use, nor while queue pairs end: then there is nothing to
+    /// give up yet.
+    pub(super) fn is_lost(&self) -> bool {
+        let attempts = [Phase::Resolving, Phase::Connecting, Phase::Setup, Phase::Delay];
+        self.loss.is_some() && attempts.contains(&self.phase)
+    }
+
+    /// Whether the controller has done any work since it was ready: an attachment alone ends no loss, or one that answers
+    /// nothing else would be tried for ever. An idle one need only have stayed for a while.
+    fn has_worked(&self, now: Time) -> bool {
+        // The first answer of each queue is to its Connect.
+        let answered: u64 = self.queues.iter().map(|queue| queue.answered().saturating_sub(1)).sum();
+        let stayed = self.outstanding() == 0 && now.since(self.live_since) >= STEADY;
+        answered > self.put_off || self.admin_worked || stayed
+    }
+
     /// Applies the policy's limits while the controller is lost.
     pub(super) fn check_loss(&mut self, core: &mut Core, now: Time) {
-        if self.phase == Phase::Closing {
-            return;
-        }
-        let Some(loss) = self.loss.as_ref() else { return };
+        let Some(loss) = self.loss.as_ref().filter(|_| self.is_lost()) else { return };
         let (give_up, fail_io) = (now >= loss.give_up_at(), now >= loss.fail_io_at());
         if fail_io && !self.failing {
             self.failing = true;
@@ -143,7 +167,7 @@ impl Controller {
         core.transports.rnic.deallocate_domain(self.domain);
         self.phase = Phase::Gone;
         self.loss = None;
-        self.timers.phase = Time::MAX;
+        (self.timers.phase, self.timers.notice) = (Time::MAX, Time::MAX);
         core.events.push_with(|| event(self.id));
     }
 
@@ -153,8 +177,10 @@ impl Controller {
             Phase::Live => {
                 self.phase = Phase::Draining;
                 self.timers.shutdown = core.now() + self.options.timeouts.shutdown;
+                self.begin_leaving(core.now());
                 self.release_held();
                 self.dispatch(core);
+                self.admin_room(core);
                 self.check_drained(core);
             }
             Phase::Draining | Phase::Shutdown => {}

@@ -1,10 +1,8 @@
 //! I/O and admin commands of the caller, and the answers to everything.
 
-use std::time::Duration;
-
-use ringfab_reactor::Time;
 use ringfab_spec::{CompletionEntry, Status};
 
+use super::notice::SLOW_IO;
 use super::task::Task;
 use super::{ADMIN_WAITING_MAX, Controller, Phase};
 use crate::command::{Command, Direction, Owner};
@@ -15,11 +13,6 @@ use crate::queue::Queue;
 use crate::request::{AdminRequest, IoOperation, IoRequest, Refused, SubmitError};
 use crate::transport::NotSent;
 use crate::wire::{self, answers};
-
-/// How often a command is tried again when its status says that it may help.
-const RETRIES_MAX: u8 = 5;
-/// How long to wait before.
-const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl Controller {
     /// Starts an I/O command, or lets it wait.
@@ -121,8 +114,10 @@ impl Controller {
                 }
             }
         }
-        if deadline < self.timers.scan {
-            self.watch(deadline);
+        // The first look is early, to speak of what is slow.
+        let look = deadline.min(core.now() + SLOW_IO);
+        if look < self.timers.scan {
+            self.watch(look);
             self.arm(core);
         }
     }
@@ -140,7 +135,7 @@ impl Controller {
     /// Sends an admin command, or lets it wait for room.
     pub(super) fn send_admin(&mut self, core: &mut Core, mut command: Box<Command>) {
         if command.owner != Owner::AsyncEvent {
-            command.deadline = core.now() + self.options.timeouts.admin;
+            command.deadline = core.now() + self.admin_limit(command.owner);
             self.watch(command.deadline);
         }
         let Some(queue) = self.admin.as_mut() else { return self.admin_waiting.push_back(command) };
@@ -191,9 +186,11 @@ impl Controller {
                 self.dispatch(core);
             }
             Owner::Admin(_) => {
-                if let Some(command) = self.whole(core, command) {
-                    let result = if status.is_success() { Ok(entry) } else { Err(IoError::Status(status)) };
-                    core.done(self.id, command, result);
+                self.admin_worked = true;
+                match self.whole(core, command) {
+                    Some(command) if status.is_success() => core.done(self.id, command, Ok(entry)),
+                    Some(command) => self.failed(core, command, status),
+                    None => {}
                 }
                 self.admin_room(core);
             }
@@ -208,7 +205,7 @@ impl Controller {
     }
 
     fn io_answered(&mut self, core: &mut Core, command: Box<Command>, entry: &CompletionEntry) {
-        let Some(mut command) = self.whole(core, command) else { return };
+        let Some(command) = self.whole(core, command) else { return };
         let status = entry.status();
         if status.is_success() {
             return core.done(self.id, command, Ok(entry));
@@ -216,13 +213,7 @@ impl Controller {
         if command.aborted && status.code() == Status::ABORT_REQUESTED {
             return core.done(self.id, command, Err(IoError::TimedOut));
         }
-        if may_retry(status) && command.retries < RETRIES_MAX {
-            command.retries += 1;
-            self.held.push(command);
-            self.timers.retry = self.timers.retry.min(core.now() + RETRY_DELAY);
-            return;
-        }
-        core.done(self.id, command, Err(IoError::Status(status)));
+        self.failed(core, command, status);
     }
 
     /// The command, if its memory is whole again. A response that overtook its data would let the controller write into
@@ -249,17 +240,14 @@ impl Controller {
         }
     }
 
-    /// Commands that were told to try again go back into the order of the others.
-    pub(super) fn release_held(&mut self) {
-        self.waiting.extend(self.held.drain(..));
-        self.waiting.make_contiguous().sort_unstable_by_key(|command| command.order);
-        self.timers.retry = Time::MAX;
-    }
-
-    fn admin_room(&mut self, core: &mut Core) {
+    /// Sends the admin commands that wait, as far as there is room.
+    pub(super) fn admin_room(&mut self, core: &mut Core) {
+        let deadline = core.now() + self.options.timeouts.admin;
         let Some(queue) = self.admin.as_mut() else { return };
         while queue.has_room() {
-            let Some(command) = self.admin_waiting.pop_front() else { return };
+            let Some(mut command) = self.admin_waiting.pop_front() else { return };
+            command.deadline = deadline;
+            self.timers.scan = self.timers.scan.min(deadline);
             if let Err((command, _)) = queue.send(&mut core.transports, command) {
                 return self.admin_waiting.push_front(command);
             }
@@ -288,20 +276,6 @@ impl Controller {
 /// Whether a command is one of the caller's.
 fn is_admin(command: &Command) -> bool {
     matches!(command.owner, Owner::Admin(_))
-}
-
-/// Statuses that say that the same command may succeed a little later.
-fn may_retry(status: Status) -> bool {
-    let transient = [
-        Status::NAMESPACE_NOT_READY,
-        Status::COMMAND_INTERRUPTED,
-        Status::TRANSIENT_TRANSPORT_ERROR,
-        Status::ABORTED_SQ_DELETION,
-        Status::INTERNAL_PATH_ERROR,
-        Status::CONTROLLER_PATHING_ERROR,
-        Status::ANA_TRANSITION,
-    ];
-    !status.dnr() && transient.contains(&status.code())
 }
 
 fn check_operation(namespace: &Namespace, operation: &IoOperation) -> Result<(), SubmitError> {

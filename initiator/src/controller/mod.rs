@@ -14,7 +14,9 @@
 
 mod close;
 mod facts;
+mod held;
 mod live;
+mod notice;
 mod sequence;
 mod task;
 mod timers;
@@ -36,6 +38,7 @@ use crate::options::ConnectOptions;
 use crate::queue::Queue;
 use crate::reconnect::Loss;
 use crate::request::{ControllerId, HostEvent};
+use crate::retry::{Pace, Tries};
 use crate::transport::{Connect, Event};
 use crate::url::Transport;
 use facts::Facts;
@@ -73,7 +76,23 @@ pub(crate) struct Controller {
     namespaces: Vec<Namespace>,
     /// Submissions so far.
     order: u64,
+    /// The course of the last loss. It is over when the controller has worked since: see [`Controller::has_worked`].
     loss: Option<Loss>,
+    /// When it was ready last.
+    live_since: Time,
+    /// I/O commands since then that were answered with "try again".
+    put_off: u64,
+    /// Whether an admin command was answered since then, or a Keep Alive while nothing else waited.
+    admin_worked: bool,
+    /// When the attempt to attach began.
+    attempt_since: Time,
+    /// When commands that wait may be spoken of again: those that were told to come again, and those without an answer.
+    held_told: Time,
+    slow_told: Time,
+    /// What the controller says about trying again.
+    pace: Pace,
+    /// Of the command of the sequence that runs.
+    task_tries: Tries,
     /// Why the last attempt to reconnect failed.
     last_error: Option<ConnectError>,
     /// Why the phase Closing, and what comes after it.
@@ -146,6 +165,14 @@ impl Controller {
             namespaces: Vec::new(),
             order: 0,
             loss: None,
+            live_since: Time::ZERO,
+            put_off: 0,
+            admin_worked: false,
+            attempt_since: Time::ZERO,
+            held_told: Time::ZERO,
+            slow_told: Time::ZERO,
+            pace: Pace::default(),
+            task_tries: Tries::default(),
             last_error: None,
             ending: None,
             failing: false,
@@ -180,6 +207,7 @@ impl Controller {
         self.phase = Phase::Resolving;
         self.address_next = 0;
         self.question += 1;
+        self.begin_attempt(core.now());
         self.timers.phase = core.now() + self.options.timeouts.resolve;
         let url = &self.options.url;
         match crate::resolve::resolve(url, self.id, self.question, &core.resolver) {
@@ -363,8 +391,11 @@ impl Controller {
 
     /// The sequence has come to its end: I/O can run.
     fn ready(&mut self, core: &mut Core) {
-        let reconnected = self.loss.take().is_some();
+        let reconnected = self.loss.is_some();
+        self.say_back(core.now());
         self.phase = Phase::Live;
+        (self.live_since, self.put_off, self.admin_worked) = (core.now(), 0, false);
+        (self.timers.attach, self.timers.notice) = (Time::MAX, Time::MAX);
         self.failing = false;
         core.events.push_with(|| HostEvent::Ready { controller: self.id, reconnected });
         self.watch_events(core);

@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::error::{Cause, Step};
 use crate::namespace;
 use crate::request::HostEvent;
+use crate::retry::{Pace, Tries, Verdict, judge};
 use crate::url::Transport;
 use crate::wire::{self, answers};
 
@@ -21,6 +22,8 @@ use crate::wire::{self, answers};
 pub(super) const SCRATCH_BYTES: usize = 4096;
 /// Between two looks at CSTS.
 const POLL: Duration = Duration::from_millis(10);
+/// What each namespace adds to the time that attaching may take.
+const NAMESPACE_TIME: Duration = Duration::from_millis(250);
 
 impl Controller {
     /// Starts a command of the sequence.
@@ -42,6 +45,7 @@ impl Controller {
             Task::Enable => plain(wire::set_enabled()),
             Task::ReadyStatus | Task::ShutdownStatus => plain(wire::get_status()),
             Task::ShutdownSet => plain(wire::set_shutdown()),
+            Task::HostBehavior => return self.send_host_behavior(core),
             Task::QueueCount => plain(wire::set_queue_count(self.options.queues_wanted())),
             Task::EventConfig => plain(wire::set_event_config(&self.facts.controller)),
             Task::Identify => return self.send_identify(core, wire::identify_controller()),
@@ -89,6 +93,7 @@ impl Controller {
         if let Err(cause) = self.learn(core, task, entry) {
             return self.lose(core, task.step(), cause);
         }
+        self.task_tries = Tries::default();
         match self.next_task(core, task) {
             Ok(Some(next)) => self.run(core, next),
             Ok(None) => {}
@@ -108,6 +113,15 @@ impl Controller {
     }
 
     fn sequence_failed(&mut self, core: &mut Core, task: Task, status: Status) {
+        let (verdict, policy) = (judge(status), self.options.reconnect);
+        // Whoever attaches does not wait for a path: an attempt has its own bound and its own next one.
+        if task.may_repeat()
+            && verdict == Verdict::Retry
+            && let Some(delay) = self.task_tries.next(verdict, status, &self.pace, &policy)
+        {
+            tracing::debug!(peer = self.peer, %status, ?delay, command = task.command(), "tried again");
+            return self.later(core.now() + delay, task);
+        }
         let cause = Cause::Status { command: task.command(), status };
         if self.phase == Phase::Live || self.phase == Phase::Draining {
             tracing::warn!(peer = self.peer, %cause, "the namespaces could not be looked at again");
@@ -136,13 +150,18 @@ impl Controller {
             }
             Task::Capabilities => facts.capabilities = answers::parse_capabilities(entry.result()),
             Task::Version => facts.version = answers::parse_version(entry.result()),
-            Task::Enable => facts.ready_until = core.now() + facts.capabilities.timeout,
+            Task::Enable => {
+                facts.ready_until = core.now() + facts.capabilities.timeout;
+                self.timers.attach += facts.capabilities.timeout;
+            }
             Task::ReadyStatus | Task::ShutdownStatus => {
                 facts.last_status = answers::parse_status(entry.result());
             }
             Task::Identify => {
                 with(&mut |bytes| facts.controller = answers::parse_controller(bytes));
                 self.check_controller()?;
+                // Until it knows that we honour them, its delays are none.
+                self.pace = Pace { crdt: Default::default(), ..self.facts.controller.pace };
             }
             Task::Limits => {
                 facts.limits = answers::NvmLimits::default();
@@ -150,6 +169,7 @@ impl Controller {
                     with(&mut |bytes| facts.limits = answers::parse_nvm_limits(bytes));
                 }
             }
+            Task::HostBehavior if success => self.pace = facts.controller.pace,
             Task::QueueCount => {
                 let allowed = answers::parse_queue_count(entry);
                 facts.queues = allowed.min(self.options.queues_wanted());
@@ -207,7 +227,8 @@ impl Controller {
                 return Ok(None);
             }
             Task::Identify => Task::Limits,
-            Task::Limits => Task::QueueCount,
+            Task::Limits if !self.facts.controller.pace.crdt[0].is_zero() => Task::HostBehavior,
+            Task::Limits | Task::HostBehavior => Task::QueueCount,
             Task::QueueCount => Task::EventConfig,
             Task::EventConfig => Task::QueueEstablish(1),
             Task::QueueEstablish(qid) => Task::QueueConnect(qid),
@@ -254,6 +275,9 @@ impl Controller {
             // They ascend (Base 2.0, section 5.17.2.2), unless somebody is wrong; searching relies on it.
             self.facts.list.sort_unstable();
             self.facts.list.dedup();
+            if self.timers.attach != Time::MAX {
+                self.timers.attach += NAMESPACE_TIME * self.facts.list.len() as u32;
+            }
             Ok(Some(Task::Namespace(0)))
         }
     }
@@ -335,8 +359,12 @@ impl Controller {
     }
 
     fn poll_later(&mut self, now: Time, task: Task) {
+        self.later(now + POLL, task);
+    }
+
+    fn later(&mut self, at: Time, task: Task) {
         self.task = Some(task);
-        self.timers.phase = now + POLL;
+        self.timers.phase = at;
     }
 
     /// Lets the RNIC connect an I/O queue, with as many entries as both ends can have.
@@ -374,6 +402,15 @@ impl Controller {
         let command = Command::new(entry, Owner::Sequence);
         let command = command.with_data(Direction::ToController, lease, 0, data.as_bytes().len() as u32);
         self.send_sequence(core, qid, command);
+    }
+
+    fn send_host_behavior(&mut self, core: &mut Core) {
+        let Some(lease) = self.take_scratch(core) else { return };
+        let (entry, data) = wire::set_host_behavior();
+        lease.write_at(0, data.as_bytes());
+        let command = Command::new(entry, Owner::Sequence);
+        let command = command.with_data(Direction::ToController, lease, 0, data.as_bytes().len() as u32);
+        self.send_sequence(core, 0, command);
     }
 
     fn send_identify(&mut self, core: &mut Core, entry: ringfab_spec::SubmissionEntry) {

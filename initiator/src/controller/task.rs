@@ -19,6 +19,8 @@ pub(super) enum Task {
     Identify,
     /// Identify of the NVM Command Set's limits; old controllers have none.
     Limits,
+    /// Set Features, Host Behavior Support, where the controller has delays for another try.
+    HostBehavior,
     /// Set Features, Number of Queues.
     QueueCount,
     /// Set Features, Asynchronous Event Configuration.
@@ -64,6 +66,7 @@ impl Task {
             Task::Capabilities | Task::Version | Task::ReadyStatus | Task::ShutdownStatus => "Property Get",
             Task::Enable | Task::ShutdownSet => "Property Set",
             Task::Identify | Task::Limits => "Identify Controller",
+            Task::HostBehavior => "Set Features (Host Behavior Support)",
             Task::QueueCount => "Set Features (Number of Queues)",
             Task::EventConfig => "Set Features (Asynchronous Event Configuration)",
             Task::List(_) => "Identify (active namespaces)",
@@ -79,7 +82,17 @@ impl Task {
     pub(super) fn is_optional(self) -> bool {
         matches!(
             self,
-            Task::Limits | Task::EventConfig | Task::Descriptors(_) | Task::ChangedLog | Task::Disconnect(_)
+            Task::Limits
+                | Task::HostBehavior
+                | Task::EventConfig
+                | Task::Descriptors(_)
+                | Task::ChangedLog
+                | Task::Disconnect(_)
         )
+    }
+
+    /// Whether it may be tried again on the same connection. A Connect has a connection of its own.
+    pub(super) fn may_repeat(self) -> bool {
+        !matches!(self, Task::Connect | Task::QueueConnect(_) | Task::QueueEstablish(_) | Task::Disconnect(_))
     }
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 use ringfab_reactor::{Time, TimerId};
 use ringfab_spec::Status;
 
+use super::notice::SLOW_IO;
 use super::{Controller, Phase};
 use crate::command::{Command, Owner};
 use crate::core::{Core, timer_token};
 use crate::error::{Cause, Step};
+use crate::queue::Queue;
 use crate::wire;
 
 /// When the controller acts next. All share one timer of the reactor.
@@ -23,12 +25,24 @@ pub(super) struct Timers {
     pub(super) shutdown: Time,
     /// When to give commands that were answered with "try again" another try.
     pub(super) retry: Time,
+    /// End of an attempt to attach.
+    pub(super) attach: Time,
+    /// When to say what is waited for.
+    pub(super) notice: Time,
     armed: Option<(Time, TimerId)>,
 }
 
 impl Default for Timers {
     fn default() -> Self {
-        Self { phase: Time::MAX, scan: Time::MAX, shutdown: Time::MAX, retry: Time::MAX, armed: None }
+        Self {
+            phase: Time::MAX,
+            scan: Time::MAX,
+            shutdown: Time::MAX,
+            retry: Time::MAX,
+            attach: Time::MAX,
+            notice: Time::MAX,
+            armed: None,
+        }
     }
 }
 
@@ -73,16 +87,12 @@ impl Controller {
     }
 
     fn next_deadline(&self) -> Time {
-        let loss = self.loss.as_ref().map_or(Time::MAX, |loss| {
+        let loss = self.loss.as_ref().filter(|_| self.is_lost()).map_or(Time::MAX, |loss| {
             if self.failing { loss.give_up_at() } else { loss.give_up_at().min(loss.fail_io_at()) }
         });
-        // While queue pairs end there is nothing to give up yet.
-        let loss = if self.phase == Phase::Closing { Time::MAX } else { loss };
         let timers = &self.timers;
-        [timers.phase, timers.scan, timers.shutdown, timers.retry, self.keep_alive.next, loss]
-            .into_iter()
-            .min()
-            .unwrap_or(Time::MAX)
+        let own = [timers.phase, timers.scan, timers.shutdown, timers.retry, timers.attach, timers.notice];
+        own.into_iter().chain([self.keep_alive.next, loss]).min().unwrap_or(Time::MAX)
     }
 
     /// The timer has fired.
@@ -105,8 +115,16 @@ impl Controller {
             self.keep_alive(core, now);
         }
         if now >= self.timers.retry {
-            self.release_held();
-            self.dispatch(core);
+            self.release_due(core, now);
+        }
+        if now >= self.timers.attach {
+            let limit = self.attempt_limit();
+            self.timers.attach = Time::MAX;
+            let step = self.step();
+            self.lose(core, step, Cause::TimedOut { what: "all of attaching", limit });
+        }
+        if now >= self.timers.notice {
+            self.notice(now);
         }
         self.arm(core);
     }
@@ -118,7 +136,7 @@ impl Controller {
                 self.lose(core, Step::Resolve, cause);
             }
             Phase::Delay => self.resolve(core),
-            Phase::Setup | Phase::Shutdown => self.poll_again(core),
+            Phase::Setup | Phase::Shutdown | Phase::Live | Phase::Draining => self.poll_again(core),
             _ => {}
         }
     }
@@ -127,10 +145,12 @@ impl Controller {
     /// an overdue admin command means that the controller does not answer.
     fn scan(&mut self, core: &mut Core, now: Time) {
         if let Some((_, command)) = self.admin.as_mut().and_then(|queue| queue.overdue(now)) {
-            let what = if command.owner == Owner::KeepAlive { "Keep Alive" } else { "an admin command" };
-            let (step, limit) = (self.step(), self.options.timeouts.admin);
+            let owner = command.owner;
+            let what = if owner == Owner::KeepAlive { "Keep Alive" } else { "an admin command" };
+            let (step, limit) = (self.step(), self.admin_limit(owner));
             return self.lose(core, step, Cause::TimedOut { what, limit });
         }
+        let mut overdue = 0;
         for index in 0..self.queues.len() {
             while let Some((cid, command)) = self.queues[index].overdue(now) {
                 if command.aborted || command.owner == Owner::Sequence {
@@ -144,17 +164,45 @@ impl Controller {
                 command.aborted = true;
                 command.deadline = now + self.options.timeouts.io;
                 let abort = Command::new(wire::abort(self.queues[index].qid(), cid), Owner::Abort);
-                tracing::warn!(
-                    peer = self.peer,
-                    qid = self.queues[index].qid(),
-                    cid,
-                    "command overdue, aborting it"
-                );
+                overdue += 1;
                 self.send_admin(core, abort);
             }
         }
-        let queues = self.admin.iter_mut().chain(&mut self.queues);
-        self.timers.scan = queues.map(|queue| queue.deadline()).min().unwrap_or(Time::MAX);
+        if overdue > 0 {
+            self.say_overdue(overdue);
+        }
+        let admin = self.admin.as_mut().map_or(Time::MAX, Queue::deadline);
+        self.timers.scan = admin.min(self.look_for_slow(now));
+    }
+
+    /// Speaks of I/O commands without an answer, and says when to look again.
+    fn look_for_slow(&mut self, now: Time) -> Time {
+        let limit = self.options.timeouts.io;
+        let (mut slow, mut longest, mut next) = (0, Duration::ZERO, Time::MAX);
+        for command in self.queues.iter().flat_map(Queue::commands) {
+            // A deadline is that long after the command was sent, or its abort. `Time` does not go below zero.
+            let left = command.deadline.since(now);
+            let is_slow = left + SLOW_IO <= limit;
+            if is_slow || command.aborted {
+                (slow, longest) = (slow + 1, longest.max(limit.saturating_sub(left)));
+            }
+            let later = if is_slow { left } else { (left + SLOW_IO).saturating_sub(limit).min(left) };
+            next = next.min(now + later);
+        }
+        if slow > 0 && limit > SLOW_IO {
+            self.say_slow(now, slow, longest);
+        }
+        next
+    }
+
+    /// How long an admin command may take. A Keep Alive that is not answered within its timeout has failed: by then the
+    /// controller takes this host for dead.
+    pub(super) fn admin_limit(&self, owner: Owner) -> Duration {
+        let limit = self.options.timeouts.admin;
+        match self.keep_alive.interval {
+            Some(interval) if owner == Owner::KeepAlive => limit.min(interval * 2),
+            _ => limit,
+        }
     }
 
     /// Makes sure that an overdue answer is noticed.
@@ -191,6 +239,7 @@ impl Controller {
         self.keep_alive.outstanding = false;
         // It is no traffic of its own: an idle host sends the next one half a timeout later, not a whole one.
         self.keep_alive.answered += 1;
+        self.admin_worked |= self.outstanding() == 0;
         if status.code() == Status::INVALID_OPCODE {
             self.keep_alive = KeepAlive::default();
         } else if !status.is_success() {

@@ -324,7 +324,7 @@ fn seek(bytes: u64, offset: i64, whence: i32) -> Result<i64, Errno> {
 /// What a program is told when a command fails.
 pub(super) fn errno(error: IoError) -> Errno {
     let status = match error {
-        IoError::Status(status) => status.code(),
+        IoError::Status(status) | IoError::Exhausted { status, .. } => status.code(),
         IoError::TimedOut => return Errno::ETIMEDOUT,
         IoError::NoPath | IoError::Cancelled => return Errno::EIO,
         IoError::Refused(_) => return Errno::EINVAL,

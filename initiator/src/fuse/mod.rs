@@ -11,7 +11,9 @@
 //! | [`handshake`] | what the kernel and we agree on |
 //! | [`device`] | requests by `/dev/fuse` |
 //! | [`ring`] | requests over io_uring |
+//! | [`place`] | what is at the mount point before |
 //! | [`mount`] | the mount and its end |
+//! | [`holders`] | who keeps it busy |
 //!
 //! What it does not do: truncate (a namespace has a fixed size, and the file is refused another one), share memory
 //! mappings for writing, or keep times and modes.
@@ -19,7 +21,9 @@
 mod device;
 mod files;
 mod handshake;
+mod holders;
 mod mount;
+mod place;
 mod range_lock;
 mod ring;
 
@@ -81,8 +85,7 @@ pub(crate) fn run(args: &FuseArgs, context: &Context) -> Result<()> {
     let mut config = mount::config(args)?;
     let read_only = config.mount_options.contains(&fuser::MountOption::RO);
     let directory = &args.directory;
-    let found = directory.metadata().with_context(|| format!("mount on {}", directory.display()))?;
-    ensure!(found.is_dir(), "{} is no directory", directory.display());
+    place::prepare(directory)?;
     let cancel = CancelToken::new();
     let size = channel_size(args.io_uring)?;
     let controller = attach(args, context, size, &cancel)?;
@@ -95,7 +98,7 @@ pub(crate) fn run(args: &FuseArgs, context: &Context) -> Result<()> {
     let channel = size.map(|size| prepare_channel(args, &controller, &files, size)).transpose()?.flatten();
     let handshake = Arc::new(Handshake::new(channel.is_some()));
     let device = Device { files, handshake: handshake.clone() };
-    let mounted = mount::Mounted::new(device, directory, &config, |device| {
+    let mut mounted = mount::Mounted::new(device, directory, &config, |device| {
         match &channel {
             Some(channel) if handshake.channel_agreed() => channel.serve(device),
             Some(channel) => channel.dismiss(),
@@ -113,7 +116,7 @@ pub(crate) fn run(args: &FuseArgs, context: &Context) -> Result<()> {
     let served = Ready::announce(args.ready_file.as_deref(), &directory.display().to_string())
         .and_then(|ready| announce(&controller, args, context).map(|()| ready))
         .map(|ready| {
-            mounted.wait(&context.interrupt);
+            mounted.serve(&context.interrupt);
             drop(ready);
         });
     let unmounted = mounted.end(&cancel);

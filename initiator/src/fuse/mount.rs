@@ -1,4 +1,8 @@
 //! Mounting, waiting for the end, and unmounting within a bound.
+//!
+//! SIGINT asks: while somebody uses the mount, it says who, and serves on until it is free. A second one detaches the mount from
+//! the tree and ends. SIGTERM comes from who does not ask twice: it does the same as both after [`BUSY`]. Whichever it is, no
+//! mount stays behind without a server.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -11,26 +15,35 @@ use anyhow::{Context as _, Result, bail};
 use fuser::{Config, MountOption, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::Signal;
 use ringfab_initiator::blocking::CancelToken;
 
-use super::FuseArgs;
 use super::device::Device;
-use crate::cli::Usage;
+use super::{FuseArgs, holders};
 use crate::cli::interrupt::Interrupt;
+use crate::cli::{EXIT_CANCELLED, Usage};
 
-/// How long to try an ordinary unmount while files are open.
+/// How long to try an ordinary unmount while files are open, after SIGTERM or when a service cannot serve.
 const BUSY: Duration = Duration::from_secs(3);
 /// How long the kernel's last requests may take after that, before their I/O is cancelled.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
+/// The same when a second signal says that somebody is in a hurry.
+const LAST_REQUESTS_HURRIED: Duration = Duration::from_millis(400);
 /// How long they may take once it is cancelled.
 const CANCELLED: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(50);
+
+/// What the source of our mounts begins with, unless the user named another one. The kernel does not show the subtype of each.
+pub(super) const SOURCE: &str = "ringfab:";
 
 /// A mounted session whose threads run.
 pub(crate) struct Mounted {
     directory: PathBuf,
     told: SyncSender<Told>,
     news: Receiver<Told>,
+    /// Until when to try an ordinary unmount; `None` while nobody asked for a bound.
+    busy_until: Option<Instant>,
+    hurried: bool,
 }
 
 /// What the waiting thread is told.
@@ -38,7 +51,7 @@ enum Told {
     /// The session has ended.
     Ended(io::Result<()>),
     /// A signal came.
-    Signal,
+    Signal(Signal),
 }
 
 /// The mount options that the user gave.
@@ -51,7 +64,8 @@ pub(crate) fn config(args: &FuseArgs) -> Result<Config> {
     if args.allow_other {
         config.acl = SessionACL::All;
     }
-    let mut name = MountOption::FSName(args.connect.url.peer().replace([' ', ','], "_"));
+    let peer = args.connect.url.peer().replace([' ', ','], "_");
+    let mut name = MountOption::FSName(format!("{SOURCE}{peer}"));
     for option in &args.options {
         match option.as_str() {
             "ro" => config.mount_options.push(MountOption::RO),
@@ -87,42 +101,80 @@ impl Mounted {
             format!("mount on {} (it needs /dev/fuse, and root or fusermount3)", directory.display())
         })?;
         mounted(session.as_fd().try_clone_to_owned().context("the descriptor of /dev/fuse")?)?;
-        let (told, news) = sync_channel(2);
+        let (told, news) = sync_channel(8);
         let ended = told.clone();
         let started = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
             // The receiver may have given up waiting; then nobody wants to know.
             let _ = ended.send(Told::Ended(session.run()));
         });
         started.context("start the threads")?;
-        Ok(Self { directory, told, news })
+        Ok(Self { directory, told, news, busy_until: None, hurried: false })
     }
 
-    /// Waits for a signal or for the end of the session.
-    pub(crate) fn wait(&self, interrupt: &Interrupt) {
+    /// Serves until the session has ended, or should.
+    pub(crate) fn serve(&mut self, interrupt: &Interrupt) {
         let told = self.told.clone();
-        interrupt.call(move || {
-            // When the channel is full, the end was told already.
-            let _ = told.try_send(Told::Signal);
-        });
-        match self.news.recv() {
-            Ok(Told::Ended(result)) => {
-                // Kept for `end`; there is room, since it was just taken out.
-                let _ = self.told.try_send(Told::Ended(result));
+        let (mut signals, directory) = (0, self.directory.clone());
+        interrupt.own(move |signal| {
+            signals += 1;
+            // The waiting thread knows what to do with the first two.
+            if signals > 2 {
+                // It is detached already, or there is nothing else to try.
+                let _tried = unmount(&directory, MntFlags::MNT_DETACH);
+                std::process::exit(i32::from(EXIT_CANCELLED));
             }
-            Ok(Told::Signal) | Err(_) => {}
+            // When the channel is full, the end was told already.
+            let _ = told.try_send(Told::Signal(signal));
+        });
+        let mut asked = false;
+        loop {
+            let wait = if asked { RETRY } else { Duration::MAX };
+            match self.news.recv_timeout(wait) {
+                Ok(Told::Ended(result)) => {
+                    // Kept for `end`; there is room, since it was just taken out.
+                    let _ = self.told.try_send(Told::Ended(result));
+                    return;
+                }
+                Ok(Told::Signal(_)) if asked => {
+                    self.hurried = true;
+                    return;
+                }
+                Ok(Told::Signal(Signal::SIGTERM)) => self.busy_until = Some(Instant::now() + BUSY),
+                Ok(Told::Signal(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            match unmount(&self.directory, MntFlags::empty()) {
+                Err(Errno::EBUSY) if !asked => self.say_busy(),
+                Err(Errno::EBUSY) => {}
+                Ok(()) | Err(_) => return,
+            }
+            asked = true;
+            if self.busy_until.is_some_and(|until| Instant::now() >= until) {
+                return;
+            }
+        }
+    }
+
+    fn say_busy(&self) {
+        let (directory, who) = (self.directory.display(), holders::describe(&self.directory));
+        match self.busy_until {
+            Some(_) => tracing::warn!("{directory} is in use: {who}; it is detached in {} s", BUSY.as_secs()),
+            None => tracing::warn!(
+                "{directory} is in use: {who}; serving on until it is free; another ctrl-C detaches it"
+            ),
         }
     }
 
     /// Unmounts if it is still mounted, and waits for the last requests, all within a bound.
     pub(crate) fn end(self, cancel: &CancelToken) -> Result<()> {
-        let deadline = Instant::now() + BUSY;
+        let deadline = self.busy_until.unwrap_or_else(|| Instant::now() + BUSY);
         loop {
             if let Some(result) = self.ended(RETRY) {
                 return result.context("serve the kernel's requests");
             }
             match unmount(&self.directory, MntFlags::empty()) {
                 Ok(()) | Err(Errno::EINVAL) => break,
-                Err(Errno::EBUSY) if Instant::now() < deadline => {}
+                Err(Errno::EBUSY) if !self.hurried && Instant::now() < deadline => {}
                 Err(error) => {
                     tracing::warn!(%error, directory = %self.directory.display(), "in use: detached from the tree");
                     unmount(&self.directory, MntFlags::MNT_DETACH)
@@ -131,14 +183,14 @@ impl Mounted {
                 }
             }
         }
-        if let Some(result) = self.ended(LAST_REQUESTS) {
+        let last = if self.hurried { LAST_REQUESTS_HURRIED } else { LAST_REQUESTS };
+        if let Some(result) = self.ended(last) {
             return result.context("serve the kernel's requests");
         }
         cancel.cancel();
-        match self.ended(CANCELLED) {
-            Some(_) => bail!(
-                "requests were cancelled since they took longer than {LAST_REQUESTS:?} after unmounting"
-            ),
+        let cancelled = if self.hurried { LAST_REQUESTS_HURRIED } else { CANCELLED };
+        match self.ended(cancelled) {
+            Some(_) => bail!("requests were cancelled since they took longer than {last:?} after unmounting"),
             None => bail!("files were still open when it ended; their users get errors now"),
         }
     }
@@ -148,7 +200,7 @@ impl Mounted {
         loop {
             match self.news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Told::Ended(result)) => return Some(result),
-                Ok(Told::Signal) => {}
+                Ok(Told::Signal(_)) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
             }
         }
@@ -156,7 +208,7 @@ impl Mounted {
 }
 
 /// Unmounts; without the privilege through fusermount3, which has it.
-fn unmount(directory: &Path, flags: MntFlags) -> Result<(), Errno> {
+pub(super) fn unmount(directory: &Path, flags: MntFlags) -> Result<(), Errno> {
     match umount2(directory, flags) {
         Err(Errno::EPERM) => {}
         result => return result,

@@ -106,7 +106,7 @@ impl Export {
 /// How a failed command is told.
 pub(crate) fn errno(error: IoError) -> Errno {
     let status = match error {
-        IoError::Status(status) => status.code(),
+        IoError::Status(status) | IoError::Exhausted { status, .. } => status.code(),
         IoError::NoPath | IoError::TimedOut => return Errno::Io,
         IoError::Cancelled => return Errno::Shutdown,
         IoError::Refused(_) => return Errno::Inval,

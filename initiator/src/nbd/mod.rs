@@ -10,11 +10,13 @@
 //! | [`export`] | a namespace as clients see it; which requests are valid |
 //! | [`negotiation`] | the handshake |
 //! | [`connection`] | one client: its requests, what it sends and what it is sent |
+//! | [`place`] | what is at the socket's path before |
 //! | [`server`] | the loop |
 
 mod connection;
 mod export;
 mod negotiation;
+mod place;
 mod server;
 mod wire;
 
@@ -73,9 +75,14 @@ pub(crate) fn run(args: &NbdArgs, context: &Context) -> Result<()> {
     let connections = usize::from(args.connections_max);
     options.waiting_max = options.waiting_max.max(connections * COMMANDS_MAX);
     let mut setup = EngineSetup::new(&args.connect, buffers(connections));
+    // Before anything is attached: this is looked at again when it is listened on.
+    if let Some(path) = &args.place.socket {
+        place::prepare(path)?;
+    }
     // One more than are served, to turn a client away.
     setup.descriptors = u32::from(args.connections_max) + 8;
     let engine = Engine::attach(options, setup, &context.interrupt)?;
+    context.interrupt.serve();
     let exports = exports(args, engine.host.namespaces(engine.controller))?;
     let address = match (&args.place.socket, args.place.listen) {
         (Some(path), _) => ListenAddr::Unix(path.clone()),

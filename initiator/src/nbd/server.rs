@@ -17,8 +17,8 @@ use crate::cli::ready::Ready;
 
 /// How long a handshake, and the end of a connection, may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long clients have to take their replies after a signal.
-const SHUTDOWN: Duration = Duration::from_secs(5);
+/// How long clients have to take their replies after a signal. What is not answered by then was not promised.
+const SHUTDOWN: Duration = Duration::from_millis(700);
 /// Idle time after which a TCP client is asked whether it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
@@ -68,7 +68,7 @@ pub(crate) fn serve(
         tracing::warn!("ended while requests were waiting for the target");
         return Ok(());
     }
-    engine.detach()
+    engine.detach(interrupt, None)
 }
 
 struct Server<'a> {
@@ -117,13 +117,9 @@ impl Server<'_> {
                 });
             }
             HostEvent::Foreign(completion) => self.on_completion(completion),
-            HostEvent::Lost { error, .. } => tracing::warn!(%error, "the target is away; requests wait"),
+            HostEvent::Lost { error, .. } => tracing::debug!(%error, "requests wait"),
             HostEvent::Reconnecting { attempt, .. } => tracing::info!(attempt, "reconnecting"),
-            HostEvent::Ready { .. } => {
-                tracing::warn!("the target is back");
-                self.refresh();
-            }
-            HostEvent::NamespacesChanged { .. } => self.refresh(),
+            HostEvent::Ready { .. } | HostEvent::NamespacesChanged { .. } => self.refresh(),
             HostEvent::Failed { error, .. } => self.failed = Some(error.into()),
             HostEvent::Detached { .. } | HostEvent::AdminDone(_) => {}
         }

@@ -15,6 +15,7 @@ use ringfab_spec::{CompletionEntry, FromBytes, rdma_cm};
 use uuid::Uuid;
 
 use crate::namespace::NamespaceIdentity;
+use crate::retry::Pace;
 
 /// How many commands a controller that accepted can receive; `None` when what it said is not of NVMe/RDMA.
 pub(crate) fn accept_queue_size(private_data: &[u8]) -> Option<u16> {
@@ -99,6 +100,8 @@ pub(crate) struct ControllerFacts {
     pub(crate) discovery: bool,
     pub(crate) keep_alive: bool,
     pub(crate) maxcmd: u16,
+    /// What it says about trying commands again.
+    pub(crate) pace: Pace,
     pub(crate) write_zeroes: bool,
     pub(crate) discard: bool,
     pub(crate) verify: bool,
@@ -127,6 +130,10 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
         discovery: page.cntrltype == ControllerType::DISCOVERY,
         keep_alive: page.keep_alive_granularity_ms().is_some(),
         maxcmd: page.maxcmd.get(),
+        pace: Pace {
+            crdt: page.crdt.each_ref().map(|units| Duration::from_millis(100) * u32::from(units.get())),
+            anatt: (page.anatt > 0).then(|| Duration::from_secs(page.anatt.into())),
+        },
         discard: page.oncs.dataset_management(),
         write_zeroes: page.oncs.write_zeroes(),
         verify: page.oncs.verify(),

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use ringfab_fabric::rdma::RemoteBuffer;
-use ringfab_spec::features::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
+use ringfab_spec::features::{AsyncEventConfiguration, FeatureId, HostBehaviorSupport, NumberOfQueues};
 use ringfab_spec::identify::{Cns, NamespaceList};
 use ringfab_spec::log::LogId;
 use ringfab_spec::nqn::NqnError;
@@ -156,6 +156,14 @@ pub(crate) fn set_event_config(facts: &ControllerFacts) -> SubmissionEntry {
     let value = AsyncEventConfiguration::default()
         .with_namespace_attribute_notices(facts.namespace_attribute_notices);
     SubmissionEntry::set_features(NO_CID, FeatureId::ASYNC_EVENT_CONFIGURATION.0, false, value.bits())
+}
+
+/// Says that we honour the delays with which a controller asks for another try; `HostBehaviorSupport` goes with it.
+pub(crate) fn set_host_behavior() -> (SubmissionEntry, HostBehaviorSupport) {
+    let entry = SubmissionEntry::set_features(NO_CID, FeatureId::HOST_BEHAVIOR_SUPPORT.0, false, 0);
+    let mut behavior = HostBehaviorSupport::zeroed();
+    behavior.acre = 1;
+    (entry, behavior)
 }
 
 pub(crate) fn set_identifier(entry: &mut SubmissionEntry, cid: u16) {

@@ -335,9 +335,14 @@ impl Core {
     /// holds them. Whoever restarts a target at once must not find its own address taken.
     fn listen_patiently(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
         let deadline = Instant::now() + BIND_PATIENCE;
+        let mut told = false;
         loop {
             match self.listen(config) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                    if !std::mem::replace(&mut told, true) {
+                        let (address, seconds) = (config.address, BIND_PATIENCE.as_secs());
+                        tracing::warn!("{address} is in use by another program; tried again for {seconds} s");
+                    }
                     std::thread::sleep(BIND_RETRY);
                 }
                 outcome => return outcome,

@@ -126,5 +126,6 @@ fn reconnect(random: &mut Random) -> ReconnectPolicy {
         delay_max: Duration::from_millis(500),
         controller_loss_timeout: None,
         fast_io_fail_timeout: random.one_in(4).then_some(Duration::from_millis(300)),
+        retries: ReconnectPolicy::default().retries,
     }
 }

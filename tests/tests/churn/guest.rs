@@ -332,7 +332,7 @@ impl Guest {
 
 /// There is none of that number any more, or another one, which is shorter.
 fn is_of_another_namespace(error: IoError) -> bool {
-    let IoError::Status(status) = error else { return false };
+    let (IoError::Status(status) | IoError::Exhausted { status, .. }) = error else { return false };
     [Status::INVALID_NAMESPACE, Status::LBA_OUT_OF_RANGE].contains(&status.code())
 }
 

@@ -29,6 +29,7 @@ pub(crate) const PATIENT: ReconnectPolicy = ReconnectPolicy {
     delay_max: Duration::from_millis(200),
     controller_loss_timeout: None,
     fast_io_fail_timeout: None,
+    retries: 5,
 };
 
 /// Attaches to the target on a port.

@@ -83,6 +83,9 @@ pub(super) struct Providers {
     pub(super) iwarp: Box<iwarp::Device>,
     #[cfg(feature = "verbs")]
     verbs: Option<Box<verbs::Device>>,
+    /// What was said of a choice last: whoever tries again and again says it once.
+    #[cfg(feature = "verbs")]
+    told: Option<(SocketAddr, String)>,
     #[cfg(feature = "verbs")]
     config: RnicConfig,
 }
@@ -100,6 +103,8 @@ impl Providers {
         Ok(Self {
             #[cfg(feature = "verbs")]
             verbs: None,
+            #[cfg(feature = "verbs")]
+            told: None,
             #[cfg(feature = "verbs")]
             config: config.clone(),
             iwarp: Box::new(iwarp::Device::new(config)?),
@@ -392,7 +397,11 @@ impl Providers {
             },
         };
         let provider = if chosen == Chosen::Verbs { ProviderChoice::Verbs } else { ProviderChoice::Iwarp };
-        tracing::info!(%address, %provider, reason, "provider chosen");
+        let choice = (address, reason);
+        if self.told.as_ref() != Some(&choice) {
+            tracing::info!(%address, %provider, reason = choice.1, "provider chosen");
+            self.told = Some(choice);
+        }
         Ok(chosen)
     }
 

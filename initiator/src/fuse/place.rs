@@ -1,0 +1,67 @@
+//! What is at the mount point before we mount there.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::errno::Errno;
+use nix::mount::MntFlags;
+
+use super::holders::Mount;
+use super::mount::{SOURCE, unmount};
+
+/// How our mounts are called in `/proc/self/mountinfo`.
+fn is_ours(mount: &Mount) -> bool {
+    mount.kind == "fuse.ringfab" || mount.kind == "fuse" && mount.source.starts_with(SOURCE)
+}
+
+/// Makes sure that the directory is one to mount on. A mount of ours whose server has died is taken away; a living one, or
+/// somebody else's dead one, is an error that says what to do.
+pub(super) fn prepare(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    let place = absolute(directory)?;
+    let found = match directory.metadata() {
+        Err(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
+            take_away(&place)?;
+            directory.metadata()
+        }
+        found => found,
+    };
+    let found = found.with_context(|| format!("mount on {shown}"))?;
+    ensure!(found.is_dir(), "{shown} is no directory");
+    match Mount::at(&place) {
+        Some(mount) if is_ours(&mount) => {
+            let peer = mount.source.trim_start_matches(SOURCE);
+            bail!("{shown} is served already, with namespaces of {peer}; `umount {shown}` ends that")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The kernel says that the server of a FUSE mount has gone.
+fn take_away(place: &Path) -> Result<()> {
+    let shown = place.display();
+    let mount = Mount::at(place);
+    ensure!(
+        mount.as_ref().is_some_and(is_ours),
+        "a file system is mounted on {shown} whose server has died, and it is not ours ({}); take it away with `umount {shown}` \
+         or `fusermount3 -u {shown}`",
+        mount.map_or_else(|| "of an unknown kind".to_owned(), |mount| mount.kind)
+    );
+    unmount(place, MntFlags::MNT_DETACH).with_context(|| {
+        format!("the mount of a dead server on {shown}; take it away with `umount -l {shown}`")
+    })?;
+    tracing::warn!("{shown}: took away a mount whose server had died");
+    Ok(())
+}
+
+/// The path as the kernel lists it, without asking what is mounted there.
+fn absolute(directory: &Path) -> Result<PathBuf> {
+    let whole = std::path::absolute(directory).with_context(|| format!("find {}", directory.display()))?;
+    let found = match (whole.parent(), whole.file_name()) {
+        (Some(parent), Some(name)) => parent.canonicalize().map(|parent| parent.join(name)),
+        _ => whole.canonicalize(),
+    };
+    // A name that is itself a link is followed, unless what is there is dead.
+    let found = found.with_context(|| format!("find {}", directory.display()))?;
+    Ok(found.canonicalize().unwrap_or(found))
+}
