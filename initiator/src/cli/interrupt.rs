@@ -1,11 +1,13 @@
-//! SIGINT and SIGTERM: the first ends every wait, the second the process.
+//! SIGINT and SIGTERM: the first ends every wait, the second the process. SIGHUP ends what a terminal was used for, and no
+//! service.
 
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{SigSet, Signal};
 use ringfab_initiator::blocking::CancelToken;
+use ringfab_process::log;
+use ringfab_process::signals::{self, Heard};
 use ringfab_reactor::Waker;
 
 /// Tells all parts of a command that it should end.
@@ -21,27 +23,29 @@ enum Listener {
     Call(Box<dyn FnOnce() + Send>),
 }
 
+/// What a terminal that goes away does to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HangUp {
+    /// It ends, unless it was started by `nohup`.
+    End,
+    /// It goes on: others use what it serves.
+    Survive,
+}
+
 /// A command was ended by a signal.
 #[derive(Debug, thiserror::Error)]
 #[error("cancelled")]
 pub(crate) struct Cancelled;
 
 impl Interrupt {
-    /// Takes the signals over. It must come before any other thread starts, since they inherit the mask.
+    /// Takes the signals over.
     ///
     /// # Errors
     /// When the system has no thread left.
-    pub(crate) fn install() -> Result<Self> {
-        let mut signals = SigSet::empty();
-        signals.add(Signal::SIGINT);
-        signals.add(Signal::SIGTERM);
-        signals.thread_block().context("block signals")?;
+    pub(crate) fn install(hang_up: HangUp) -> Result<Self> {
         let this = Self::idle();
         let heard = this.clone();
-        std::thread::Builder::new()
-            .name("signals".to_owned())
-            .spawn(move || heard.listen(signals))
-            .context("start the thread for signals")?;
+        signals::listen(move |signal| heard.hear(signal, hang_up)).context("start the thread for signals")?;
         Ok(this)
     }
 
@@ -82,18 +86,21 @@ impl Interrupt {
         }
     }
 
-    fn listen(&self, signals: SigSet) {
-        loop {
-            match signals.wait() {
-                Ok(_) if self.came() => process::exit(i32::from(super::EXIT_CANCELLED)),
-                Ok(signal) => {
-                    tracing::info!(%signal, "ending; a second signal ends at once");
-                    self.cancel.cancel();
-                    self.tell();
-                }
-                Err(error) => tracing::debug!(%error, "waiting for signals"),
+    fn hear(&self, heard: Heard, hang_up: HangUp) {
+        let signal = match (heard, hang_up) {
+            (Heard::End(name), _) => name,
+            (Heard::HangUp, HangUp::End) => "SIGHUP",
+            (Heard::HangUp, HangUp::Survive) => {
+                return tracing::info!(signal = "SIGHUP", "the terminal has gone; still serving");
             }
+        };
+        if self.came() {
+            log::flush();
+            process::exit(i32::from(super::EXIT_CANCELLED));
         }
+        tracing::info!(signal, "ending; a second signal ends at once");
+        self.cancel.cancel();
+        self.tell();
     }
 
     fn tell(&self) {
