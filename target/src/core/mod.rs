@@ -25,8 +25,8 @@ use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use ringfab_spec::SubmissionEntry;
 
 use crate::controller::Controller;
-use crate::queue::Queue;
-use crate::transport::{self, Arrival, Endpoint, Hears, WorkId};
+use crate::queue::{Queue, tell_keep_alive_expired};
+use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
 use operations::DEFERRED_MAX;
 
 pub(crate) use claims::ClaimId;
@@ -329,8 +329,8 @@ impl Core {
                 if queue.id() == 0
                     && let Some(controller) = queue.controller().filter(|controller| controller.expired(now))
                 {
-                    tracing::warn!(controller = controller.id(), "keep-alive expired");
                     let controller = Arc::clone(controller);
+                    tell_keep_alive_expired(&controller);
                     controller.keep_alive_expired();
                     self.env.end_queues(&controller, true);
                 }
@@ -385,10 +385,10 @@ impl Hears for Core {
         }
     }
 
-    fn gone(&mut self, endpoint: Endpoint, why: &str) {
+    fn gone(&mut self, endpoint: Endpoint, gone: Gone<'_>) {
         let Some((queue, _)) = self.queue(endpoint) else { return };
         queue.on_disconnected();
-        tracing::info!(queue = queue.id(), why, "a connection has ended");
+        queue.tell_gone(gone);
         let (kind, index) = endpoint.place();
         let number = self.by_endpoint[kind][index].take().expect("the queue was just found");
         self.reap(number);

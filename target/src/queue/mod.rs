@@ -16,6 +16,7 @@ mod life;
 mod parse;
 mod request;
 mod steps;
+mod told;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub(crate) use parse::{
 };
 pub use request::State;
 pub(crate) use request::{Requests, Slot};
+pub(crate) use told::tell_keep_alive_expired;
 
 /// How long a host may take from the connection to its Connect command.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -320,7 +322,7 @@ impl Queue {
 
     /// The peer broke the protocol in a way that no status can tell it.
     fn violation(&mut self, env: &mut Env, what: &str) {
-        tracing::warn!(peer = %self.peer, queue = self.id, "protocol violation: {what}");
+        self.tell_violation(what);
         self.disconnect(env);
     }
 
