@@ -18,6 +18,7 @@ mod live;
 mod sequence;
 mod task;
 mod timers;
+mod told;
 mod written;
 
 use std::collections::VecDeque;

@@ -9,6 +9,7 @@ mod listen;
 mod message;
 mod namespaces;
 mod operations;
+mod report;
 mod start;
 mod usage;
 
