@@ -17,21 +17,32 @@ pub fn raise_descriptors() {
 
 /// A limit as people read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit(Option<u64>);
+pub enum Limit {
+    /// So many bytes.
+    Bytes(u64),
+    /// There is none.
+    Unlimited,
+    /// The system does not tell.
+    Unknown,
+}
 
 impl Limit {
     /// How much memory this process may lock (`ulimit -l`, `LimitMEMLOCK=`), in bytes.
     pub fn locked_memory() -> Self {
-        let limit = getrlimit(Resource::RLIMIT_MEMLOCK).ok();
-        Self(limit.map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY))
+        match getrlimit(Resource::RLIMIT_MEMLOCK) {
+            Ok((RLIM_INFINITY, _)) => Self::Unlimited,
+            Ok((soft, _)) => Self::Bytes(soft),
+            Err(_) => Self::Unknown,
+        }
     }
 }
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(bytes) => write!(f, "{} KiB", bytes >> 10),
-            None => f.write_str("unlimited"),
+        match self {
+            Self::Bytes(bytes) => write!(f, "{} KiB", bytes >> 10),
+            Self::Unlimited => f.write_str("unlimited"),
+            Self::Unknown => f.write_str("unknown"),
         }
     }
 }

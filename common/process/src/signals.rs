@@ -126,7 +126,13 @@ pub fn listen(mut heard: impl FnMut(Heard) + Send + 'static) -> io::Result<()> {
             }
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(listening).map(|_| ())
+    let started = thread::Builder::new().name("signals".to_owned()).spawn(listening);
+    started.map(|_| ()).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("the system has no thread for them (ulimit -u, TasksMax=): {error}"),
+        )
+    })
 }
 
 /// Whether a signal is ignored, as it was when the program began.

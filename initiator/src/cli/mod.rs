@@ -5,7 +5,7 @@
 //! | 0 | done |
 //! | 1 | it failed; one sentence on the standard error says why |
 //! | 2 | the command line is wrong |
-//! | 130 | cancelled by SIGINT or SIGTERM |
+//! | 130 | cancelled by SIGINT, SIGTERM or, where it serves nothing, SIGHUP |
 
 #[cfg(feature = "verbs")]
 mod devices;

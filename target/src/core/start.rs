@@ -185,7 +185,7 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
         };
         let named = std::thread::Builder::new().name(format!("core-{processor}"));
         let spawned = named.spawn(move || thread.run());
-        threads.push(spawned.map_err(at(format!("the thread of core {processor}")))?);
+        threads.push(spawned.map_err(at(format!("no thread for core {processor} (ulimit -u, TasksMax=)")))?);
     }
     drop(report);
     let mut ready = Vec::new();

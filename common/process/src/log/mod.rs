@@ -64,7 +64,7 @@ pub fn start(configured: &str, parts: Parts) -> io::Result<Log> {
     let style = Style::of_stderr(parts);
     let sink = match SINK.get_or_init(|| Sink::start(style).ok()) {
         Some(sink) => sink.clone(),
-        None => return Err(io::Error::other("the system has no thread for the log")),
+        None => return Err(io::Error::other("the system has no thread for it (ulimit -u, TasksMax=)")),
     };
     let asked = env::var(FILTER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
     let chosen = asked.as_deref().map(check_filter);

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Once;
 
 use io_uring::Submitter;
 
@@ -95,7 +96,16 @@ impl Descriptors {
         let registered = match submitter.register_files_sparse(count) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(%error, count, "files are not registered; each operation costs a little more");
+                // All rings of a process meet the same limit: once is enough.
+                static TOLD: Once = Once::new();
+                TOLD.call_once(|| {
+                    tracing::warn!(
+                        %error,
+                        count,
+                        "files are not registered, so each operation costs a little more: \
+                         let the process open more files (ulimit -n, LimitNOFILE=)"
+                    );
+                });
                 false
             }
         };
