@@ -8,5 +8,5 @@ mod nbd;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::main()
+    ringfab_process::stack::run(cli::main)
 }

@@ -3,5 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ringfab_target::service::cli::run(std::env::args_os(), ringfab_target::core::start)
+    ringfab_process::stack::run(|| {
+        ringfab_target::service::cli::run(std::env::args_os(), ringfab_target::core::start)
+    })
 }

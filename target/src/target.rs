@@ -1,6 +1,7 @@
 //! Everything that is served, and who is connected to it.
 
 mod connect;
+mod refusal;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -14,6 +15,7 @@ use ringfab_memory::SharedMemory;
 
 pub use connect::{Attached, ConnectRequest};
 pub(crate) use connect::{field, invalid_command_parameter};
+pub(crate) use refusal::Refusal;
 
 use crate::config::{Config, ListenerConfig, NamespaceConfig, Source, Transport};
 use crate::controller::{Controller, ControllerLimits};

@@ -39,18 +39,22 @@ impl Service {
         environment: &[(&str, &Path)],
     ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let ready = folder.path().join("ready");
+        let mut command = Command::new(program(name));
+        command.args(arguments(folder.path())).envs(environment.iter().copied());
         let log = fs::File::create(folder.path().join("log")).expect("a log");
-        let child = Command::new(program(name))
-            .args(arguments(folder.path()))
-            .arg("--ready-file")
-            .arg(&ready)
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the program starts");
+        Self::start_command(folder, command, log.into())
+    }
+
+    /// Starts a command, whose last argument says what the program shall do in this folder, with a standard error of the
+    /// caller's. Waits as [`Service::start`] does.
+    ///
+    /// # Panics
+    /// As [`Service::start`].
+    pub fn start_command(folder: TempDir, mut command: Command, log: Stdio) -> Self {
+        let ready = folder.path().join("ready");
+        let name = format!("{command:?}");
+        command.arg("--ready-file").arg(&ready).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().expect("the program starts");
         let mut this = Self { child, folder };
         let deadline = Instant::now() + PATIENCE;
         while !ready.exists() {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in the order of the arrows: each may depend on these of ours, and on no others.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("common/spec", &[]),
     ("common/crc", &[]),
     ("common/proto", &["spec", "crc"]),
@@ -14,8 +14,9 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("common/fabric", &["spec", "proto", "memory", "reactor"]),
     ("common/block", &["memory", "reactor"]),
     ("common/fuse", &["memory"]),
-    ("target", &["spec", "proto", "memory", "reactor", "fabric", "block"]),
-    ("initiator", &["spec", "proto", "memory", "reactor", "fabric", "block", "fuse"]),
+    ("common/process", &[]),
+    ("target", &["spec", "proto", "memory", "reactor", "fabric", "block", "process"]),
+    ("initiator", &["spec", "proto", "memory", "reactor", "fabric", "block", "fuse", "process"]),
     ("tests", &["spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its status,
     // and starts it with more threads than there are processors.

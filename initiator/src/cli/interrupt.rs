@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: the first ends every wait, the second the process.
+//! SIGINT and SIGTERM: the first ends every wait, the second the process. SIGHUP ends what a terminal was used for, and no
+//! service.
 //!
 //! A command that has not ended [`BACKSTOP`] after the first signal waits for something that cannot be cancelled, a pipe for
 //! instance; then the process ends without leaving in order. A service says by [`Interrupt::serve`] that it takes longer.
@@ -9,8 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
 use ringfab_initiator::blocking::CancelToken;
+use ringfab_process::log;
+use ringfab_process::signals::{self, Heard};
 use ringfab_reactor::Waker;
 
 /// Tells all parts of a command that it should end.
@@ -35,27 +38,29 @@ enum Listener {
     Call(Box<dyn FnOnce() + Send>),
 }
 
+/// What a terminal that goes away does to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HangUp {
+    /// It ends, unless it was started by `nohup`.
+    End,
+    /// It goes on: others use what it serves.
+    Survive,
+}
+
 /// A command was ended by a signal.
 #[derive(Debug, thiserror::Error)]
 #[error("cancelled")]
 pub(crate) struct Cancelled;
 
 impl Interrupt {
-    /// Takes the signals over. It must come before any other thread starts, since they inherit the mask.
+    /// Takes the signals over.
     ///
     /// # Errors
     /// When the system has no thread left.
-    pub(crate) fn install() -> Result<Self> {
-        let mut signals = SigSet::empty();
-        signals.add(Signal::SIGINT);
-        signals.add(Signal::SIGTERM);
-        signals.thread_block().context("block signals")?;
+    pub(crate) fn install(hang_up: HangUp) -> Result<Self> {
         let this = Self::idle();
         let heard = this.clone();
-        std::thread::Builder::new()
-            .name("signals".to_owned())
-            .spawn(move || heard.listen(signals))
-            .context("start the thread for signals")?;
+        signals::listen(move |signal| heard.hear(signal, hang_up)).context("start the thread for signals")?;
         Ok(this)
     }
 
@@ -116,11 +121,13 @@ impl Interrupt {
         }
     }
 
-    fn listen(&self, signals: SigSet) {
-        loop {
-            match signals.wait() {
-                Ok(signal) => self.heard(signal),
-                Err(error) => tracing::debug!(%error, "waiting for signals"),
+    fn hear(&self, heard: Heard, hang_up: HangUp) {
+        match (heard, hang_up) {
+            (Heard::End("SIGTERM"), _) => self.heard(Signal::SIGTERM),
+            (Heard::End(_), _) => self.heard(Signal::SIGINT),
+            (Heard::HangUp, HangUp::End) => self.heard(Signal::SIGHUP),
+            (Heard::HangUp, HangUp::Survive) => {
+                tracing::info!(signal = "SIGHUP", "the terminal has gone; still serving");
             }
         }
     }
@@ -136,7 +143,7 @@ impl Interrupt {
         match owner.as_mut() {
             Some(owner) => owner(signal),
             None if first => tracing::info!(%signal, "ending; a second signal ends at once"),
-            None => process::exit(i32::from(super::EXIT_CANCELLED)),
+            None => exit(),
         }
     }
 
@@ -146,7 +153,7 @@ impl Interrupt {
             std::thread::sleep(BACKSTOP);
             if !serving.load(Ordering::Acquire) {
                 tracing::warn!("cancelled; ended without leaving the target in order");
-                process::exit(i32::from(super::EXIT_CANCELLED));
+                exit();
             }
         });
         if let Err(error) = started {
@@ -163,6 +170,12 @@ impl Interrupt {
             }
         }
     }
+}
+
+/// Ends the process, once the log has been written as far as it can be.
+fn exit() -> ! {
+    log::flush();
+    process::exit(i32::from(super::EXIT_CANCELLED))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! | 0 | done |
 //! | 1 | it failed; one sentence on the standard error says why |
 //! | 2 | the command line is wrong |
-//! | 130 | cancelled by SIGINT or SIGTERM |
+//! | 130 | cancelled by SIGINT, SIGTERM or, where it serves nothing, SIGHUP |
 
 #[cfg(feature = "verbs")]
 mod devices;
@@ -14,7 +14,6 @@ pub(crate) mod engine;
 mod identify;
 pub(crate) mod interrupt;
 mod list;
-mod logging;
 pub(crate) mod options;
 pub(crate) mod output;
 pub(crate) mod quantity;
@@ -24,14 +23,15 @@ mod transfer;
 
 pub(crate) use transfer::confirm_overwriting;
 
-use std::io::Write;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use ringfab_initiator::blocking::Controller;
+use ringfab_process::{limits, log};
 
-use interrupt::{Cancelled, Interrupt};
+use interrupt::{Cancelled, HangUp, Interrupt};
 use options::ConnectArgs;
 
 const EXIT_FAILED: u8 = 1;
@@ -102,21 +102,51 @@ pub(crate) struct Context {
 
 /// Runs the command.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return answer(&error),
+    };
+    let code = match run(cli) {
+        Ok(()) => 0,
         Err(error) => {
-            let code = exit_code(&error);
             complain(&error);
-            ExitCode::from(code)
+            exit_code(&error)
         }
+    };
+    log::flush();
+    ExitCode::from(code)
+}
+
+/// What is said to a command line that is wrong, or asks for help.
+fn answer(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that has gone has seen enough.
+        let _unread = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render();
+    log::say(&if std::io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() });
+    log::flush();
+    ExitCode::from(EXIT_USAGE)
+}
+
+/// What is logged without `RUST_LOG`, by the number of `-v`.
+fn log_filter(verbose: u8) -> &'static str {
+    match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
     }
 }
 
 fn run(cli: Cli) -> Result<()> {
-    let context = Context { json: cli.global.json, interrupt: Interrupt::install()? };
-    logging::start(cli.global.verbose);
+    let _log = log::start(log_filter(cli.global.verbose), log::Parts::Unnamed).context("start the log")?;
+    limits::raise_descriptors();
     let service = matches!(cli.command, Command::Nbd(_) | Command::Fuse(_));
+    // What others have mounted or connected to does not end with the terminal that it was started from.
+    let hang_up = if service { HangUp::Survive } else { HangUp::End };
+    let context = Context { json: cli.global.json, interrupt: Interrupt::install(hang_up)? };
     let result = execute(cli.command, &context);
     match result {
         // Whatever a wait that was ended by a signal says, the signal is the reason. For a service it is the
@@ -158,8 +188,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 /// One sentence on the standard error.
 fn complain(error: &anyhow::Error) {
     let sentence = if error.is::<Cancelled>() { Cancelled.to_string() } else { sentence(error) };
-    // Without a standard error there is nobody left to tell; the exit code remains.
-    let _ = writeln!(std::io::stderr(), "ringfab: {sentence}");
+    log::say(&format!("ringfab: {sentence}"));
 }
 
 /// The chain of causes, each said once: many errors repeat their cause.

@@ -26,6 +26,14 @@ pub(crate) fn either(
     if as_json { json(&value()) } else { text(&lines()) }
 }
 
+/// As [`either`], for what a service says when it begins to serve. Who uses it need not be who started it, so it goes on when
+/// nobody takes that.
+pub(crate) fn announce(as_json: bool, value: impl FnOnce() -> Value, lines: impl FnOnce() -> String) {
+    if let Err(error) = either(as_json, value, lines) {
+        tracing::warn!("{error:#}");
+    }
+}
+
 /// Names in one column, values in the next.
 pub(crate) fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);

@@ -166,7 +166,12 @@ impl Controller {
         };
         let Some(queue) = self.queue_mut(qid) else { return };
         match queue.answer(&mut core.transports, entry, invalidated) {
-            Ok(command) => self.answered(core, command, entry),
+            Ok(command) => {
+                if !entry.status().is_success() {
+                    self.tell_failed(qid, &command, entry);
+                }
+                self.answered(core, command, entry);
+            }
             Err((command, violation)) => {
                 tracing::warn!(peer = self.peer, %id.index, qid, cid = entry.cid.get(), violation, "protocol violation");
                 self.keep(command);

@@ -20,6 +20,7 @@ mod notice;
 mod sequence;
 mod task;
 mod timers;
+mod told;
 mod written;
 
 use std::collections::VecDeque;

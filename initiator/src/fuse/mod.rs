@@ -113,12 +113,11 @@ pub(crate) fn run(args: &FuseArgs, context: &Context) -> Result<()> {
         );
         Ok(())
     })?;
-    let served = Ready::announce(args.ready_file.as_deref(), &directory.display().to_string())
-        .and_then(|ready| announce(&controller, args, context).map(|()| ready))
-        .map(|ready| {
-            mounted.serve(&context.interrupt);
-            drop(ready);
-        });
+    let served = Ready::announce(args.ready_file.as_deref(), &directory.display().to_string()).map(|ready| {
+        announce(&controller, args, context);
+        mounted.serve(&context.interrupt);
+        drop(ready);
+    });
     let unmounted = mounted.end(&cancel);
     let detached = controller.detach().context("detach");
     served?;
@@ -178,11 +177,11 @@ fn attach(
     Ok(controller?)
 }
 
-fn announce(controller: &Controller, args: &FuseArgs, context: &Context) -> Result<()> {
+fn announce(controller: &Controller, args: &FuseArgs, context: &Context) {
     let namespaces = controller.namespaces();
     let paths: Vec<String> = namespaces
         .iter()
         .map(|namespace| args.directory.join(file_name(namespace.nsid)).display().to_string())
         .collect();
-    output::either(context.json, || json!({ "files": paths }), || format!("serving {}", paths.join(", ")))
+    output::announce(context.json, || json!({ "files": paths }), || format!("serving {}", paths.join(", ")));
 }

@@ -32,6 +32,8 @@ const LAST_REQUESTS_HURRIED: Duration = Duration::from_millis(400);
 /// How long they may take once it is cancelled.
 const CANCELLED: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(50);
+/// Addresses that a thread takes: its buffer of 16 MiB and its stack of 2 MiB, with what lies around them.
+const THREAD_BYTES: usize = 20 << 20;
 
 /// What the source of our mounts begins with, unless the user named another one. The kernel does not show the subtype of each.
 pub(super) const SOURCE: &str = "ringfab:";
@@ -97,6 +99,7 @@ impl Mounted {
         mounted: impl FnOnce(OwnedFd) -> Result<()>,
     ) -> Result<Self> {
         let directory = directory.canonicalize().with_context(|| format!("find {}", directory.display()))?;
+        ensure_memory(config)?;
         let session = Session::new(files, &directory, config).with_context(|| {
             format!("mount on {} (it needs /dev/fuse, and root or fusermount3)", directory.display())
         })?;
@@ -205,6 +208,21 @@ impl Mounted {
             }
         }
     }
+}
+
+/// Each thread of a session has a buffer for the largest write, and a stack. A thread that cannot have them ends the process,
+/// and leaves a mount behind that answers nobody.
+fn ensure_memory(config: &Config) -> Result<()> {
+    let threads = config.n_threads.unwrap_or(1);
+    let bytes = threads * THREAD_BYTES;
+    // It is not touched, so it costs addresses and no memory.
+    let mut probe: Vec<u8> = Vec::new();
+    probe.try_reserve_exact(bytes).with_context(|| {
+        format!(
+            "{threads} threads need {} MiB of addresses (ulimit -v, LimitAS=); --threads sets their number",
+            bytes >> 20
+        )
+    })
 }
 
 /// Unmounts; without the privilege through fusermount3, which has it.

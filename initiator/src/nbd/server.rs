@@ -42,7 +42,7 @@ pub(crate) fn serve(
     let bind = bind.with_context(|| format!("listen on {}", place(&plan.address)))?;
     let uri = uri(&bind.address);
     let ready = Ready::announce(plan.ready_file.as_deref(), &uri)?;
-    announce(plan.json, &uri, &exports)?;
+    announce(plan.json, &uri, &exports);
     let mut server = Server {
         controller: engine.controller,
         host: &mut engine.host,
@@ -214,16 +214,16 @@ fn shared<'a>(host: &'a mut Host, controller: ControllerId, exports: &'a [Export
     Shared { host, controller, exports, patience: PATIENCE }
 }
 
-fn announce(as_json: bool, uri: &str, exports: &[Export]) -> Result<()> {
+fn announce(as_json: bool, uri: &str, exports: &[Export]) {
     let entry = |export: &Export| json!({ "name": export.name, "bytes": export.bytes(), "read_only": export.read_only });
-    output::either(
+    output::announce(
         as_json,
         || json!({ "uri": uri, "exports": exports.iter().map(entry).collect::<Vec<_>>() }),
         || {
             let names: Vec<&str> = exports.iter().map(|export| export.name.as_str()).collect();
             format!("serving {} at {uri}", names.join(", "))
         },
-    )
+    );
 }
 
 /// The address as clients take it (the NBD URI specification).

@@ -30,6 +30,21 @@ fn with_namespace(lines: &str) -> String {
 }
 
 #[test]
+fn a_log_filter_that_would_silence_everything_is_a_mistake() {
+    for (filter, message) in
+        [("loud", "names \"loud\", which is neither a level"), ("ringfab_target=loud", "is not a log filter")]
+    {
+        let error = mistake(&format!("[target]\nlog = \"{filter}\"\n{MINIMAL}"));
+        assert_eq!((error.line, error.key.as_str()), (2, "target.log"));
+        assert!(error.message.starts_with(message), "{}", error.message);
+    }
+    assert!(
+        Config::parse(&format!("[target]\nlog = \"warn,ringfab_fabric=off\"\n{MINIMAL}"), "test.toml")
+            .is_ok()
+    );
+}
+
+#[test]
 fn the_minimal_example_has_all_defaults() {
     let config = Config::parse(MINIMAL, "minimal.toml").unwrap();
     assert_eq!(config.listeners[0].address, "127.0.0.1:4420".parse::<SocketAddr>().unwrap());

@@ -91,6 +91,7 @@ pub(crate) struct State {
     /// Until when a controller that was enabled waits for what its host has left behind.
     held_until: Time,
     queues: BTreeMap<u16, Arc<QueueRecord>>,
+    io_queues_joined: u32,
 }
 
 /// What a controller is made from.
@@ -118,6 +119,7 @@ impl Controller {
             held_until: now,
             changed_namespaces: BTreeSet::new(),
             queues: BTreeMap::new(),
+            io_queues_joined: 0,
         };
         Self {
             id,
@@ -311,6 +313,11 @@ impl Controller {
         self.state().queues.keys().filter(|id| **id != 0).count()
     }
 
+    /// How many I/O queues have connected in its life.
+    pub fn io_queues_joined(&self) -> u32 {
+        self.state().io_queues_joined
+    }
+
     /// The core that serves a connected queue.
     pub fn core_of_queue(&self, queue_id: u16) -> Option<usize> {
         self.state().queues.get(&queue_id).map(|queue| queue.core())
@@ -344,6 +351,7 @@ impl Controller {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         state.queues.insert(queue.id(), Arc::clone(queue));
+        state.io_queues_joined += u32::from(queue.id() != 0);
         self.subsystem.queue_connected(Arc::clone(queue));
         Ok(())
     }

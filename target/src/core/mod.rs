@@ -9,6 +9,7 @@ mod listen;
 mod message;
 mod namespaces;
 mod operations;
+mod report;
 mod start;
 mod usage;
 mod watch;
@@ -26,8 +27,8 @@ use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use ringfab_spec::SubmissionEntry;
 
 use crate::controller::Controller;
-use crate::queue::Queue;
-use crate::transport::{self, Arrival, Endpoint, Hears, WorkId};
+use crate::queue::{Queue, tell_keep_alive_expired};
+use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
 use operations::DEFERRED_MAX;
 
 pub(crate) use claims::ClaimId;
@@ -358,8 +359,8 @@ impl Core {
                 if queue.id() == 0
                     && let Some(controller) = queue.controller().filter(|controller| controller.expired(now))
                 {
-                    tracing::warn!(controller = controller.id(), "keep-alive expired");
                     let controller = Arc::clone(controller);
+                    tell_keep_alive_expired(&controller);
                     controller.keep_alive_expired();
                     self.env.end_queues(&controller, true);
                 }
@@ -415,10 +416,10 @@ impl Hears for Core {
         }
     }
 
-    fn gone(&mut self, endpoint: Endpoint, why: &str) {
+    fn gone(&mut self, endpoint: Endpoint, gone: Gone<'_>) {
         let Some((queue, env)) = self.queue(endpoint) else { return };
         queue.on_disconnected(env.reactor.now());
-        tracing::info!(queue = queue.id(), why, "a connection has ended");
+        queue.tell_gone(gone);
         let (kind, index) = endpoint.place();
         let number = self.by_endpoint[kind][index].take().expect("the queue was just found");
         self.reap(number);

@@ -18,6 +18,7 @@ use ringfab_reactor::{
 use super::env::CoreSender;
 use super::listen::Listener;
 use super::namespaces::Reply;
+use super::report::{Listening, Ready, Registration, Report, at, tell_unpinned};
 use super::usage::CoreUsage;
 use super::{Core, CoreMessage, Env, NamespaceMessage, namespaces, owner};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
@@ -70,7 +71,7 @@ pub struct CoreParts {
 /// What the system refuses.
 pub fn build(parts: CoreParts, listeners: &[ListenerConfig]) -> io::Result<(Core, Vec<SocketAddr>)> {
     let (sender, inbox) = mailbox(parts.reactor.waker());
-    let mut core = assemble(parts, None, 0, vec![CoreSender(sender)], inbox)?;
+    let (mut core, _) = assemble(parts, None, 0, vec![CoreSender(sender)], inbox)?;
     let addresses = core.bind(listeners)?;
     Ok((core, addresses))
 }
@@ -204,51 +205,34 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
             started,
         };
         let named = std::thread::Builder::new().name(format!("core-{processor}"));
-        threads.push(named.spawn(move || thread.run())?);
+        let spawned = named.spawn(move || thread.run());
+        threads.push(spawned.map_err(at(format!("no thread for core {processor} (ulimit -u, TasksMax=)")))?);
     }
     drop(report);
-    let mut cores = Vec::new();
+    let mut ready = Vec::new();
     for _ in 0..threads.len() {
-        cores.push(reports.recv().map_err(ended)??.into_ready());
+        ready.push(reports.recv().map_err(ended)??.into_ready());
     }
-    cores.sort_by_key(|(number, ..)| *number);
+    ready.sort_by_key(|core| core.number);
+    tell_unpinned(&ready);
     let (cores, monitors): (Vec<CoreSender>, Vec<Monitor>) =
-        cores.into_iter().map(|(_, sender, monitor)| (sender, monitor)).unzip();
+        ready.into_iter().map(|core| (core.sender, core.monitor)).unzip();
     for start in &starts {
         // A thread that has ended has reported why, or will.
         let _ended = start.send(cores.clone());
     }
-    let mut addresses = Vec::new();
+    let (mut addresses, mut buffers) = (Vec::new(), Registration::default());
     for _ in 0..threads.len() {
-        addresses.extend(reports.recv().map_err(ended)??.into_addresses());
+        let listening = reports.recv().map_err(ended)??.into_listening();
+        addresses.extend(listening.addresses);
+        buffers.add(listening.buffers);
     }
+    buffers.tell_unregistered();
     Ok(Running { addresses, cores: Cores { senders: cores, keepers }, monitors, threads })
 }
 
 fn ended(_: mpsc::RecvError) -> io::Error {
     io::Error::other("a core's thread ended while it started")
-}
-
-/// What a starting thread tells the one that starts it.
-enum Report {
-    Ready(usize, CoreSender, Monitor),
-    Listening(Vec<SocketAddr>),
-}
-
-impl Report {
-    fn into_ready(self) -> (usize, CoreSender, Monitor) {
-        match self {
-            Self::Ready(number, sender, monitor) => (number, sender, monitor),
-            Self::Listening(_) => unreachable!("no core listens before all are ready"),
-        }
-    }
-
-    fn into_addresses(self) -> Vec<SocketAddr> {
-        match self {
-            Self::Listening(addresses) => addresses,
-            Self::Ready(..) => unreachable!("each core is ready once"),
-        }
-    }
 }
 
 /// One thread that becomes a core.
@@ -282,22 +266,21 @@ impl CoreThread {
     }
 
     fn become_core(self) -> io::Result<Option<Core>> {
-        if let Err(error) = pin_current_thread(self.processor) {
-            tracing::warn!(processor = self.processor, %error, "a core runs unpinned");
-        }
+        let unpinned = pin_current_thread(self.processor).err();
         let config =
             ReactorConfig { entries: RING_ENTRIES, spin: self.spin, descriptors_max: descriptors_max() };
-        let reactor = Reactor::new(&config)?;
+        let reactor = Reactor::new(&config).map_err(at("a ring of io_uring".to_owned()))?;
         let (sender, inbox) = mailbox(reactor.waker());
-        let ready = Report::Ready(self.number, CoreSender(sender), reactor.monitor());
-        let _gone = self.report.send(Ok(ready));
+        let (sender, monitor) = (CoreSender(sender), reactor.monitor());
+        let ready = Ready { number: self.number, processor: self.processor, sender, monitor, unpinned };
+        let _gone = self.report.send(Ok(Report::Ready(ready)));
         let Ok(cores) = self.started.recv() else { return Ok(None) };
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let parts = CoreParts { reactor, target: self.target, classes: self.classes, seed };
-        let mut core = assemble(parts, self.opened.as_ref(), self.number, cores, inbox)?;
+        let (mut core, buffers) = assemble(parts, self.opened.as_ref(), self.number, cores, inbox)?;
         let addresses = core.bind(&self.listeners)?;
-        let _gone = self.report.send(Ok(Report::Listening(addresses)));
+        let _gone = self.report.send(Ok(Report::Listening(Listening { addresses, buffers })));
         Ok(Some(core))
     }
 }
@@ -315,19 +298,19 @@ fn assemble(
     number: usize,
     cores: Vec<CoreSender>,
     inbox: MailboxReceiver<CoreMessage>,
-) -> io::Result<Core> {
+) -> io::Result<(Core, Registration)> {
     let CoreParts { mut reactor, target, classes, seed } = parts;
-    let pool = Pool::new(&classes).map_err(io::Error::other)?;
-    let admin_pool = Pool::new(&ADMIN_CLASSES).map_err(io::Error::other)?;
-    let compare_pool = Pool::new(&COMPARE_CLASSES).map_err(io::Error::other)?;
-    reactor.register_pool(&pool);
+    let make = |classes: &[ClassLayout]| Pool::new(classes).map_err(io::Error::other);
+    let pool = make(&classes).map_err(at("memory for the buffers of a core".to_owned()))?;
+    let (admin_pool, compare_pool) = (make(&ADMIN_CLASSES)?, make(&COMPARE_CLASSES)?);
+    let buffers = Registration::of(&pool, reactor.register_pool(&pool));
     let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), ..RnicConfig::new(owner::RNIC, seed) })?;
     let transports = Transports { rnic, tcp: TcpStack::new(TcpConfig::new(owner::TCP)) };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = namespaces::open_all(&target, &mut reactor, &shared, opened);
     let env =
         Env::new(reactor, transports, target, served, shared, pool, admin_pool, compare_pool, number, cores);
-    Ok(Core::new(env, inbox))
+    Ok((Core::new(env, inbox), buffers))
 }
 
 impl Core {

@@ -1,16 +1,15 @@
 //! Fabrics and admin commands: what the controller answers.
 
-use ringfab_spec::sqe::ConnectCommand;
 use ringfab_spec::{AdminOpcode, FabricsType, Status, SubmissionEntry};
 
 use super::parse::{TRANSFER_BYTES_MAX, Transfer, Work};
 use super::request::Held;
-use super::{Attachment, Phase, Queue, Slot, State};
+use super::{Attachment, Phase, Queue, Slot, State, told};
 use crate::admin::{AdminContext, AdminOutcome, Transfer as AdminTransfer};
 use crate::controller::{Controller, ErrorRecord, PropertyEffect};
 use crate::core::{CoreMessage, Env};
 use crate::failure::{ErrorLocation, Failure};
-use crate::target::ConnectRequest;
+use crate::target::{ConnectRequest, Refusal};
 
 /// Bytes of the data of a Connect command.
 const CONNECT_DATA_BYTES: u32 = 1024;
@@ -109,7 +108,6 @@ impl Queue {
         if self.attached.is_some() {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
-        let connect = ConnectCommand::of(command);
         let Some(Held::Buffer(data)) = self.requests[slot].held.first() else {
             unreachable!("the data of a Connect is here when it is executed")
         };
@@ -122,14 +120,11 @@ impl Queue {
             listener: self.listener,
             peer: self.peer,
         };
-        let attached = env.target.connect(&request, env.reactor.now())?;
-        tracing::info!(
-            peer = %self.peer,
-            queue = self.id,
-            controller = attached.controller.id(),
-            entries = connect.sqsize(),
-            "connected"
-        );
+        let attached = env
+            .target
+            .connect(&request, env.reactor.now())
+            .inspect_err(|failure| self.tell_refused(&request, &Refusal::new(&request, *failure)))?;
+        self.tell_connected(&attached.controller, attached.queue.entries());
         let id = attached.controller.id();
         if self.id == 0 {
             let core = env.cores[env.core].clone();
@@ -155,14 +150,14 @@ impl Queue {
         match controller.property_set(offset, size, command.property_value(), env.reactor.now())? {
             PropertyEffect::None | PropertyEffect::Enabled => Ok(Some(0)),
             PropertyEffect::Disabled => {
-                tracing::info!(controller = controller.id(), "reset: ending its I/O queues");
+                told::tell_controller(&controller, "reset: ending its I/O queues");
                 self.drop_parked(env);
                 env.end_queues(&controller, false);
                 env.resetting.push(controller);
                 Ok(Some(0))
             }
             PropertyEffect::Shutdown => {
-                tracing::info!(controller = controller.id(), "shutdown: flushing");
+                told::tell_controller(&controller, "shutdown: flushing");
                 self.requests[slot].work = Work::FlushAll { rounds: 0 };
                 self.run_disk(env, slot);
                 Ok(None)
@@ -321,6 +316,9 @@ impl Queue {
     /// Counts a command that is about to be answered, and logs its failure in the controller.
     pub(super) fn note_outcome(&self, slot: Slot) {
         let request = &self.requests[slot];
+        if !request.status.is_success() {
+            self.tell_failed(&request.command, request.status);
+        }
         let Some(Attachment { controller, record }) = &self.attached else { return };
         match request.work {
             _ if self.id == 0 => {}
@@ -331,7 +329,6 @@ impl Queue {
             _ => record.note_other(),
         }
         if !request.status.is_success() {
-            tracing::debug!(peer = %self.peer, queue = self.id, status = %request.status, "command failed");
             self.record_error(controller, &request.command, (request.status, request.location));
         }
     }
@@ -355,6 +352,7 @@ impl Queue {
 
     /// Logs a command that never had a slot.
     pub(super) fn note_refused(&self, command: &SubmissionEntry, status: Status) {
+        self.tell_failed(command, status);
         if let Some(controller) = self.controller() {
             self.record_error(controller, command, (status, None));
         }

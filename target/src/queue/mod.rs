@@ -16,6 +16,7 @@ mod life;
 mod parse;
 mod request;
 mod steps;
+mod told;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -39,6 +40,7 @@ pub(crate) use parse::{
 };
 pub use request::State;
 pub(crate) use request::{Requests, Slot};
+pub(crate) use told::tell_keep_alive_expired;
 
 /// How long a host may take from the connection to its Connect command.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -409,7 +411,7 @@ impl Queue {
 
     /// The peer broke the protocol in a way that no status can tell it.
     fn violation(&mut self, env: &mut Env, what: &str) {
-        tracing::warn!(peer = %self.peer, queue = self.id, "protocol violation: {what}");
+        self.tell_violation(what);
         self.disconnect(env);
     }
 

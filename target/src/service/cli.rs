@@ -1,12 +1,14 @@
 //! The command line of `ringfab-target`.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
+
+use ringfab_process::log;
 
 use super::{Running, ServeError, ServeOptions, serve};
 use crate::config::Config;
@@ -61,28 +63,58 @@ pub fn run<R: Running>(
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // A closed standard error leaves nobody to tell.
-            let _told = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            return answer(&error);
         }
     };
+    let mut output = UntilClosed(io::stdout());
     let outcome = match arguments.command {
         Command::Serve { config, ready_file } => serve(&ServeOptions { config, ready_file }, start),
-        Command::Check { config } => check(&config, &mut io::stdout().lock()),
+        Command::Check { config } => check(&config, &mut output),
         Command::Namespace { place, command } => {
-            command::namespace(&place, command, &mut io::stdout().lock()).map_err(ServeError::from)
+            command::namespace(&place, command, &mut output).map_err(ServeError::from)
         }
-        Command::Status { place } => {
-            command::status(&place, &mut io::stdout().lock()).map_err(ServeError::from)
-        }
+        Command::Status { place } => command::status(&place, &mut output).map_err(ServeError::from),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _told = writeln!(io::stderr(), "{error}");
+            log::say(&error.to_string());
+            log::flush();
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// An output whose reader may go away (`ringfab-target status | head -1`), which is no error.
+struct UntilClosed<W>(W);
+
+impl<W: Write> Write for UntilClosed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(bytes.len()),
+            result => result,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0.flush() {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            result => result,
+        }
+    }
+}
+
+/// What is said to a command line that is wrong, or asks for help.
+fn answer(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that has gone has seen enough.
+        let _unread = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render();
+    log::say(&if io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() });
+    log::flush();
+    ExitCode::from(2)
 }
 
 fn check(path: &std::path::Path, output: &mut impl Write) -> Result<(), ServeError> {

@@ -1,7 +1,6 @@
 //! The service: from a configuration file to a process that serves until it is told to stop.
 
 pub mod cli;
-mod logging;
 mod notify;
 mod pulse;
 mod ready;
@@ -15,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringfab_process::{limits, log};
 use ringfab_reactor::Monitor;
 
 use crate::config::{Config, ConfigErrors};
@@ -27,8 +27,6 @@ use notify::Notifier;
 use pulse::Pulses;
 use ready::ReadyFile;
 use signals::Signals;
-
-pub use logging::start_logging;
 
 /// How often the service looks after its cores.
 const TICK: Duration = Duration::from_millis(100);
@@ -101,6 +99,9 @@ pub enum ServeError {
     /// A target that runs does not do what it was asked.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// The log cannot be written.
+    #[error("cannot start the log: {0}")]
+    Log(io::Error),
     /// Signals cannot be caught.
     #[error("cannot catch signals: {0}")]
     Signals(io::Error),
@@ -137,8 +138,8 @@ pub fn serve<R: Running>(
     start: impl FnOnce(&Arc<Target>, &Config) -> io::Result<R>,
 ) -> Result<(), ServeError> {
     let config = Config::load(&options.config)?;
-    start_logging(&config.target.log);
-    // Before any thread exists, so that all of them leave signals to this one.
+    let _log = log::start(&config.target.log, log::Parts::Named).map_err(ServeError::Log)?;
+    limits::raise_descriptors();
     let signals = Signals::catch().map_err(ServeError::Signals)?;
     let identity = Identity::load_or_create(&config.target.state_dir)?;
     let target = Target::new(&config, &identity)?;

@@ -1,44 +1,43 @@
-//! SIGTERM and SIGINT as messages.
+//! Signals as messages.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal};
+use ringfab_process::signals::{self, Heard};
 
-/// Takes the signals that tell the service to stop.
+/// Takes the signals that mean something to the service.
 #[derive(Debug)]
 pub(super) struct Signals {
-    received: Receiver<Signal>,
+    heard: Receiver<Heard>,
 }
 
 impl Signals {
-    /// Blocks the signals in this thread, and so in all that it starts, and takes them in one of their own.
+    /// Takes them over from the system.
     pub(super) fn catch() -> io::Result<Self> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGTERM);
-        set.add(Signal::SIGINT);
-        set.thread_block()?;
-        let (sender, received) = mpsc::channel();
-        let take = move || {
-            while let Ok(signal) = set.wait() {
-                if sender.send(signal).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new().name("signals".to_owned()).spawn(take)?;
-        Ok(Self { received })
+        let (sender, heard) = mpsc::channel();
+        signals::listen(move |signal| {
+            // The service ends, and hears nothing any more.
+            let _ends = sender.send(signal);
+        })?;
+        Ok(Self { heard })
     }
 
-    /// The next signal's name, if one comes in time.
+    /// The name of the next signal that asks for the end, if one comes in time.
     pub(super) fn wait(&self, timeout: Duration) -> Option<&'static str> {
-        self.received.recv_timeout(timeout).ok().map(Signal::as_str)
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()? {
+                Heard::End(name) => return Some(name),
+                Heard::HangUp => {
+                    tracing::warn!(signal = "SIGHUP", "ignored: the configuration is read at the start only");
+                }
+            }
+        }
     }
 
     #[cfg(test)]
-    pub(super) fn from_channel(received: Receiver<Signal>) -> Self {
-        Self { received }
+    pub(super) fn from_channel(heard: Receiver<Heard>) -> Self {
+        Self { heard }
     }
 }

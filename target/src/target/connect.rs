@@ -53,12 +53,12 @@ pub(crate) mod field {
 }
 
 /// Offsets in the Connect data.
-mod data {
-    pub(super) const HOSTID: u16 = 0;
-    pub(super) const CNTLID: u16 = 16;
-    pub(super) const SUBNQN: u16 = 256;
-    pub(super) const HOSTNQN: u16 = 512;
-    pub(super) const BYTES: usize = 1024;
+pub(super) mod data {
+    pub(in crate::target) const HOSTID: u16 = 0;
+    pub(in crate::target) const CNTLID: u16 = 16;
+    pub(in crate::target) const SUBNQN: u16 = 256;
+    pub(in crate::target) const HOSTNQN: u16 = 512;
+    pub(in crate::target) const BYTES: usize = 1024;
 }
 
 /// The controller identifier that asks for any: ours are made when a host connects (the dynamic controller model).
@@ -238,7 +238,7 @@ fn host_nqn(data: &[u8]) -> Result<String, Failure> {
 }
 
 /// A name in the Connect data: at most 223 bytes of UTF-8 and a zero after them.
-fn nqn(all: &[u8], offset: u16) -> Result<String, Failure> {
+pub(super) fn nqn(all: &[u8], offset: u16) -> Result<String, Failure> {
     let field: [u8; 256] = bytes(all, offset);
     let length = field.iter().position(|byte| *byte == 0);
     let length = length.filter(|length| (1..=NQN_BYTES_MAX).contains(length));

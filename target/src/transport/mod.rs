@@ -7,6 +7,7 @@
 pub(crate) mod rdma;
 pub(crate) mod tcp;
 
+use ringfab_fabric::rdma::DisconnectReason;
 pub(crate) use ringfab_fabric::{Endpoint, Transports};
 use ringfab_memory::{Buffer, Lease};
 use ringfab_reactor::Reactor;
@@ -51,7 +52,31 @@ pub(crate) trait Hears {
     fn sent(&mut self, endpoint: Endpoint, count: u32);
 
     /// A connection has ended, and nothing of it is in flight.
-    fn gone(&mut self, endpoint: Endpoint, why: &str);
+    fn gone(&mut self, endpoint: Endpoint, gone: Gone<'_>);
+}
+
+/// How a connection has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone<'a> {
+    /// What is to be said about it.
+    pub(crate) why: &'a str,
+    /// Whether one end found the other to break the protocol.
+    pub(crate) broken: bool,
+}
+
+impl Gone<'_> {
+    /// Tells of a connection that was up.
+    pub(crate) fn tell(reason: &DisconnectReason, endpoint: Endpoint, to: &mut impl Hears) {
+        let broken = matches!(reason, DisconnectReason::Violation(_) | DisconnectReason::PeerTerminated(_));
+        to.gone(endpoint, Gone { why: &reason.to_string(), broken });
+    }
+}
+
+impl<'a> Gone<'a> {
+    /// A connection that never was up.
+    pub(crate) fn before(why: &'a str) -> Self {
+        Self { why, broken: false }
+    }
 }
 
 pub(crate) fn close_listener(transports: &mut Transports, reactor: &mut Reactor, listener: ListenerId) {

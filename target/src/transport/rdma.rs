@@ -7,7 +7,7 @@ use ringfab_fabric::rdma::{
 use ringfab_memory::{Buffer, Lease};
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 
-use super::{Arrival, Endpoint, Hears, Piece, Refused, Transfer, WorkId};
+use super::{Arrival, Endpoint, Gone, Hears, Piece, Refused, Transfer, WorkId};
 use crate::queue::HostMemory;
 
 /// Tells what the RNIC has reported. What comes for each command is looked at where it lies.
@@ -34,12 +34,14 @@ fn tell_rest(event: RnicEvent, to: &mut impl Hears) {
         RnicEvent::Flushed { .. } | RnicEvent::Established { .. } => {}
         RnicEvent::Received { .. } | RnicEvent::Sent { .. } => unreachable!("they are told where they lie"),
         RnicEvent::ConnectRequest(request) => to.arrived(Arrival::Rdma(request)),
-        RnicEvent::Rejected { queue_pair, .. } => to.gone(Endpoint::Rdma(queue_pair), "rejected"),
+        RnicEvent::Rejected { queue_pair, .. } => {
+            to.gone(Endpoint::Rdma(queue_pair), Gone::before("rejected"));
+        }
         RnicEvent::ConnectFailed { queue_pair, error } => {
-            to.gone(Endpoint::Rdma(queue_pair), &error.to_string());
+            to.gone(Endpoint::Rdma(queue_pair), Gone::before(&error.to_string()));
         }
         RnicEvent::Disconnected { queue_pair, reason } => {
-            to.gone(Endpoint::Rdma(queue_pair), &reason.to_string());
+            Gone::tell(&reason, Endpoint::Rdma(queue_pair), to);
         }
     }
 }

@@ -6,7 +6,7 @@ use ringfab_fabric::tcp::{ConnectionId, Event as TcpEvent, TcpStack};
 use ringfab_memory::{Buffer, Lease};
 use ringfab_spec::{CompletionEntry, Status};
 
-use super::{Arrival, Endpoint, Hears, Piece, Refused, Transfer, WorkId};
+use super::{Arrival, Endpoint, Gone, Hears, Piece, Refused, Transfer, WorkId};
 
 /// Tells what NVMe/TCP has reported. What comes for each command is looked at where it lies.
 #[inline]
@@ -27,10 +27,10 @@ fn tell_rest(event: TcpEvent, to: &mut impl Hears) {
         }
         TcpEvent::Incoming(incoming) => to.arrived(Arrival::Tcp(*incoming)),
         TcpEvent::ConnectFailed { connection, error } => {
-            to.gone(Endpoint::Tcp(connection), &error.to_string());
+            to.gone(Endpoint::Tcp(connection), Gone::before(&error.to_string()));
         }
         TcpEvent::Disconnected { connection, reason } => {
-            to.gone(Endpoint::Tcp(connection), &reason.to_string());
+            Gone::tell(&reason, Endpoint::Tcp(connection), to);
         }
         // Those are for hosts.
         TcpEvent::Established { .. } | TcpEvent::Response { .. } => {}

@@ -82,6 +82,11 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
         false
     }
 
+    /// Whether somebody outside hears how it ends: not for a listener's connection that was not handed out yet.
+    fn has_owner(&self) -> bool {
+        true
+    }
+
     /// Ends a listener's connection here and reports it, so that whoever hears of it adopts it.
     fn hand_out(self, _arrival: Arrival<'_>) -> Option<Self::Event> {
         None

@@ -106,7 +106,10 @@ impl<P: Protocol> Stream<P> {
         let peer = self.addresses.1;
         match fault {
             Fault::Violation(what) => {
-                tracing::warn!(%peer, %what, "the peer broke the protocol: connection ended");
+                // Of a connection that has an owner the owner tells, who knows more of the peer.
+                if !self.protocol.has_owner() {
+                    tracing::warn!(%peer, %what, "the peer broke the protocol: connection ended");
+                }
                 shared.counters.violations += 1;
                 let end = self.ended_by(DisconnectReason::Violation(what));
                 self.note_end(end);
@@ -116,7 +119,10 @@ impl<P: Protocol> Stream<P> {
                 self.check_drained(shared, reactor);
             }
             Fault::Ended(reason) => {
-                if let DisconnectReason::PeerTerminated(what) | DisconnectReason::Violation(what) = &reason {
+                if !self.protocol.has_owner()
+                    && let DisconnectReason::PeerTerminated(what) | DisconnectReason::Violation(what) =
+                        &reason
+                {
                     tracing::warn!(%peer, %what, "connection ended");
                 }
                 let end = self.ended_by(reason);

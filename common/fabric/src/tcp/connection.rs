@@ -139,6 +139,10 @@ impl Protocol for Connection {
         }
     }
 
+    fn has_owner(&self) -> bool {
+        !self.arriving
+    }
+
     fn finish(&mut self, shared: &mut Shared<Self>, _: &Reactor, end: End) {
         self.engine.close();
         self.capsule = None;

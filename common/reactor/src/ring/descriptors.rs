@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use io_uring::Submitter;
 
@@ -128,7 +128,16 @@ impl Descriptors {
         let registered = match submitter.register_files_sparse(count) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(%error, count, "files are not registered; each operation costs a little more");
+                // All rings of a process meet the same limit: once is enough.
+                static TOLD: Once = Once::new();
+                TOLD.call_once(|| {
+                    tracing::warn!(
+                        %error,
+                        count,
+                        "files are not registered, so each operation costs a little more: \
+                         let the process open more files (ulimit -n, LimitNOFILE=)"
+                    );
+                });
                 false
             }
         };

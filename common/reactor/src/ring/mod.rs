@@ -113,11 +113,8 @@ impl Ring {
             Ok(()) => true,
             Err(error) => {
                 let (_, bytes) = pool.extent();
-                tracing::warn!(
-                    %error,
-                    bytes,
-                    "a pool is not registered with the kernel (memory lock limit?); file I/O is somewhat slower"
-                );
+                // Its owner knows how much all rings need, and says that once.
+                tracing::debug!(%error, bytes, "a pool is not registered with the kernel");
                 false
             }
         }

@@ -192,9 +192,13 @@ fn build(entries: u32) -> io::Result<IoUring> {
         .setup_taskrun_flag()
         .build(entries)
         .map_err(|error| {
-            let what =
-                format!("cannot set up an io_uring of {entries} entries (Linux 6.1 or later): {error}");
-            io::Error::new(error.kind(), what)
+            let why = match error.kind() {
+                io::ErrorKind::OutOfMemory => {
+                    "the process may lock too little memory (ulimit -l, LimitMEMLOCK=) or have too little (ulimit -v)"
+                }
+                _ => "it takes Linux 6.1 or later",
+            };
+            io::Error::new(error.kind(), format!("cannot set up an io_uring of {entries} entries; {why}: {error}"))
         })
 }
 

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfab_process::log::check_filter;
 use ringfab_reactor::SPIN_DEFAULT;
 use toml::Spanned;
 use toml::de::DeValue;
-use tracing_subscriber::EnvFilter;
 
 use super::{Errors, Reader, or};
 use crate::config::reader::integer;
@@ -40,8 +40,8 @@ pub(super) fn target(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -> Tar
     let spin_us = reader.integer("spin_us", 0..=1_000_000, errors);
     config.spin = spin_us.map_or(SPIN_DEFAULT, |spin_us| Duration::from_micros(spin_us.value));
     if let Some(filter) = reader.string("log", errors) {
-        if let Err(error) = filter.value.parse::<EnvFilter>() {
-            errors.add(&filter.span, reader.key("log"), format!("is not a log filter: {error}"));
+        if let Err(error) = check_filter(&filter.value) {
+            errors.add(&filter.span, reader.key("log"), error.to_string());
         }
         config.log = filter.value;
     }

@@ -141,5 +141,9 @@ impl Protocol for Arrival {
     fn transmitted(&mut self, _: &mut Shared<Self>, _: usize) {}
 
     /// Nobody has heard of it, or nobody wants to hear more.
+    fn has_owner(&self) -> bool {
+        false
+    }
+
     fn finish(&mut self, _: &mut Shared<Self>, _: &Reactor, _: End) {}
 }

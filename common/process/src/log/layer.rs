@@ -1,0 +1,127 @@
+//! From an event to a line in the queue.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+use super::fold::{Folds, Verdict};
+use super::line;
+use super::sink::Sink;
+use super::style::Style;
+
+/// Takes the events that the filter lets through.
+#[derive(Debug)]
+pub(super) struct LogLayer {
+    style: Style,
+    sink: Sink,
+    folds: Arc<Folds>,
+}
+
+impl LogLayer {
+    pub(super) fn new(style: Style, sink: Sink) -> Self {
+        Self { style, folds: sink.folds(), sink }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for LogLayer {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        // Whoever asks for details wants each of them.
+        if *event.metadata().level() > Level::INFO {
+            return self.sink.push(self.style.event(event));
+        }
+        match self.folds.judge(event, Instant::now()) {
+            Verdict::Show => self.sink.push(self.style.event(event)),
+            Verdict::Fold => {}
+            Verdict::FoldFirst(place) => {
+                // Outside of the lock: the values of an event may do what they like when they are formatted.
+                self.folds.describe(place, line::text_of(event));
+                self.sink.wake();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use nix::errno::Errno;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+    use crate::log::Parts;
+    use crate::log::sink::Output;
+
+    struct Collects(Sender<String>);
+
+    impl Output for Collects {
+        fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+            self.0.send(String::from_utf8_lossy(bytes).into_owned()).expect("the test looks");
+            Ok(bytes.len())
+        }
+    }
+
+    /// What is logged while `logs` runs.
+    fn logged(logs: impl FnOnce()) -> Vec<String> {
+        let style = Style { journal: true, colour: false, parts: Parts::Unnamed };
+        let (sender, texts): (_, Receiver<String>) = channel();
+        let sink = Sink::with_output(style, Collects(sender)).expect("a thread");
+        let subscriber = tracing_subscriber::registry().with(LogLayer::new(style, sink.clone()));
+        tracing::subscriber::with_default(subscriber, logs);
+        sink.flush();
+        texts.try_iter().collect()
+    }
+
+    #[test]
+    fn an_event_is_one_line_with_message_and_fields() {
+        let lines = logged(|| tracing::warn!(peer = "a\nb", count = 3, "two\nlines"));
+        assert_eq!(lines, ["<4>two\\nlines peer=\"a\\nb\" count=3\n"]);
+    }
+
+    #[test]
+    fn events_that_repeat_are_folded_with_a_count() {
+        let lines = logged(|| {
+            for port in 0..1239 {
+                let peer = std::net::SocketAddr::from(([192, 0, 2, 1], port));
+                tracing::warn!(%peer, "refused");
+            }
+        });
+        assert_eq!(lines.len(), 6, "{lines:?}");
+        assert!(
+            lines[5].starts_with("<4>refused peer=192.0.2.1:5 … 1,234 more like this within "),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn a_loud_peer_hides_no_other_and_ever_new_peers_are_bounded() {
+        let refuse = |number: u32| {
+            let peer = std::net::SocketAddr::from((std::net::Ipv4Addr::from(number), 1));
+            tracing::warn!(%peer, host = "nqn", "refused");
+        };
+        let lines = logged(|| {
+            (0..1000).for_each(|_| refuse(1));
+            refuse(2);
+        });
+        assert_eq!(lines.len(), 7, "{lines:?}");
+        assert!(lines[5].contains("peer=0.0.0.2:1"), "{lines:?}");
+        let lines = logged(|| (0..100_000).for_each(refuse));
+        assert!(lines.len() < 40, "{}", lines.len());
+        assert!(lines.last().expect("one").contains(" more like this"), "{lines:?}");
+        // Events of another place are not hidden by that.
+        let lines = logged(|| {
+            (0..1000).for_each(refuse);
+            tracing::warn!("another");
+        });
+        assert!(lines.iter().any(|line| line == "<4>another\n"), "{lines:?}");
+    }
+
+    #[test]
+    fn details_are_never_folded() {
+        let lines = logged(|| (0..100).for_each(|_| tracing::debug!("detail")));
+        assert_eq!(lines.len(), 100);
+    }
+}

@@ -1,0 +1,117 @@
+//! The log: one line an event, on the standard error.
+//!
+//! Whoever logs formats a line and puts it into a queue. One thread takes lines from there and writes them. When the queue is
+//! full, because the reader of the standard error stalls, lines are dropped. When a write fails, because a disk is full or the
+//! reader has gone, its line is lost. Both are counted, and the count is told with the next line that can be written.
+//!
+//! Events that repeat are folded (see [`fold`]), so that a peer cannot fill a disk or hide what others do.
+//!
+//! Where the standard error is the journal of systemd, a line begins with its priority and has no time, since the journal
+//! keeps both.
+
+mod filter;
+mod fold;
+mod layer;
+mod line;
+mod sink;
+mod style;
+
+use std::env;
+use std::io;
+use std::panic::{self, PanicHookInfo};
+use std::sync::OnceLock;
+
+use tracing::Level;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+pub use filter::{FilterError, check_filter};
+use layer::LogLayer;
+use sink::{Sink, write_now};
+use style::Style;
+
+/// The environment variable that says what is logged.
+pub const FILTER_VARIABLE: &str = "RUST_LOG";
+
+/// The queue and the thread of this process. None when the system has no thread for it.
+static SINK: OnceLock<Option<Sink>> = OnceLock::new();
+
+/// The log while the program runs. Dropping it writes what is queued, within a bound.
+#[derive(Debug)]
+#[must_use = "the log's last lines are written when it is dropped"]
+pub struct Log(());
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        flush();
+    }
+}
+
+/// Whether lines name the part of the program that they come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// They do.
+    Named,
+    /// They do not.
+    Unnamed,
+}
+
+/// Starts the log. `RUST_LOG` goes before the filter `configured`; one that cannot be used is told and left out. In a process
+/// that has a log already, that one stays.
+///
+/// # Errors
+/// When the system has no thread left to write it.
+pub fn start(configured: &str, parts: Parts) -> io::Result<Log> {
+    let style = Style::of_stderr(parts);
+    let sink = match SINK.get_or_init(|| Sink::start(style).ok()) {
+        Some(sink) => sink.clone(),
+        None => return Err(io::Error::other("the system has no thread for it (ulimit -u, TasksMax=)")),
+    };
+    let asked = env::var(FILTER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    let chosen = asked.as_deref().map(check_filter);
+    let (filter, refused) = match chosen {
+        Some(Ok(filter)) => (Ok(filter), None),
+        Some(Err(error)) => (check_filter(configured), Some(error)),
+        None => (check_filter(configured), None),
+    };
+    let filter = filter.map_err(io::Error::other)?;
+    let layer = LogLayer::new(style, sink);
+    let subscriber = tracing_subscriber::registry().with(filter).with(layer);
+    if tracing::subscriber::set_global_default(subscriber).is_ok() {
+        panic::set_hook(Box::new(tell_panic));
+    }
+    if let Some(error) = refused {
+        tracing::warn!(instead = configured, "{FILTER_VARIABLE} {error}");
+    }
+    Ok(Log(()))
+}
+
+/// Says something to whoever started the program: text without time and level, on the standard error. It comes after all that
+/// was logged before, and blocks nobody. [`flush`] waits for it.
+pub fn say(text: &str) {
+    let style = Style::of_stderr(Parts::Unnamed);
+    let text = style.plain(Level::ERROR, text);
+    match SINK.get_or_init(|| Sink::start(style).ok()) {
+        Some(sink) => sink.push(text),
+        None => write_now(&text),
+    }
+}
+
+/// Waits until everything that was logged so far is written, within a bound: a reader that stalls is not waited for.
+pub fn flush() {
+    if let Some(Some(sink)) = SINK.get() {
+        sink.flush();
+    }
+}
+
+/// A panic is an event like any other, so its message blocks nobody. `RUST_BACKTRACE` adds where it came from.
+fn tell_panic(info: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref().map(String::as_str));
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    tracing::error!(thread = thread.name(), place, "panicked: {}", text.unwrap_or("without a message"));
+    let trace = std::backtrace::Backtrace::capture();
+    if trace.status() == std::backtrace::BacktraceStatus::Captured {
+        say(&trace.to_string());
+    }
+}

@@ -1,0 +1,116 @@
+//! What the log is told of a queue: each line says who the host is, what it uses, and from where.
+
+use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
+
+use super::{Attachment, Queue};
+use crate::controller::Controller;
+use crate::target::{ConnectRequest, Refusal};
+use crate::transport::Gone;
+
+impl Queue {
+    /// A host has a controller, or one more queue of it.
+    pub(super) fn tell_connected(&self, controller: &Controller, entries: u32) {
+        let (host, subsystem) = names(controller);
+        let (peer, controller) = (self.peer, controller.id());
+        if self.id == 0 {
+            tracing::info!(%peer, host, subsystem, controller, entries, "connected");
+        } else {
+            tracing::debug!(%peer, host, subsystem, controller, queue = self.id, entries, "I/O queue connected");
+        }
+    }
+
+    /// A Connect was refused.
+    pub(super) fn tell_refused(&self, request: &ConnectRequest<'_>, refusal: &Refusal<'_>) {
+        tracing::warn!(
+            peer = %request.peer,
+            host = refusal.host(),
+            subsystem = refusal.subsystem(),
+            queue = request.queue_id,
+            reason = %refusal,
+            "Connect refused"
+        );
+    }
+
+    /// A command has failed.
+    pub(super) fn tell_failed(&self, command: &SubmissionEntry, status: Status) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let (peer, queue, cid, nsid) = (self.peer, self.id, command.cid.get(), command.nsid.get());
+        let command = self.name_of(command);
+        match self.controller() {
+            Some(controller) => {
+                let (host, subsystem) = names(controller);
+                let controller = controller.id();
+                tracing::debug!(%peer, host, subsystem, controller, queue, command, cid, nsid, %status, "command failed");
+            }
+            None => tracing::debug!(%peer, queue, command, cid, %status, "command failed before Connect"),
+        }
+    }
+
+    /// The host broke the protocol in a way that no status can tell it.
+    pub(super) fn tell_violation(&self, what: &str) {
+        let (peer, queue) = (self.peer, self.id);
+        match self.controller() {
+            Some(controller) => {
+                let (host, subsystem) = names(controller);
+                tracing::warn!(%peer, host, subsystem, queue, "protocol violation: {what}");
+            }
+            None => tracing::warn!(%peer, queue, "protocol violation: {what}"),
+        }
+    }
+
+    /// Its connection has gone.
+    pub(crate) fn tell_gone(&self, gone: Gone<'_>) {
+        let (peer, queue, why) = (self.peer, self.id, gone.why);
+        let Some(Attachment { controller, .. }) = &self.attached else {
+            if gone.broken {
+                tracing::warn!(%peer, queue, why, "the connection has ended");
+            } else {
+                tracing::debug!(%peer, queue, why, "the connection has ended before Connect");
+            }
+            return;
+        };
+        let (host, subsystem) = names(controller);
+        let id = controller.id();
+        if gone.broken {
+            tracing::warn!(%peer, host, subsystem, controller = id, queue, why, "the connection has ended");
+        } else if queue == 0 {
+            let io_queues = controller.io_queues_joined();
+            tracing::info!(%peer, host, subsystem, controller = id, io_queues, why, "disconnected");
+        } else {
+            tracing::debug!(%peer, host, subsystem, controller = id, queue, why, "I/O queue disconnected");
+        }
+    }
+
+    fn name_of(&self, command: &SubmissionEntry) -> String {
+        match self.id {
+            _ if command.is_fabrics() => command.fabrics_type().to_string(),
+            0 => AdminOpcode(command.opcode).to_string(),
+            _ => IoOpcode(command.opcode).to_string(),
+        }
+    }
+}
+
+/// A host's controller has been silent for too long.
+pub(crate) fn tell_keep_alive_expired(controller: &Controller) {
+    let (host, subsystem) = names(controller);
+    let peer = controller.queues().first().map(|admin| admin.peer().to_string());
+    tracing::warn!(
+        peer,
+        host,
+        subsystem,
+        controller = controller.id(),
+        "keep-alive expired: the host is given up"
+    );
+}
+
+/// A host resets or shuts down its controller.
+pub(super) fn tell_controller(controller: &Controller, what: &'static str) {
+    let (host, subsystem) = names(controller);
+    tracing::info!(host, subsystem, controller = controller.id(), "{what}");
+}
+
+fn names(controller: &Controller) -> (&str, &str) {
+    (&controller.host().nqn, controller.subsystem().nqn())
+}
