@@ -36,6 +36,13 @@ const BIND_RETRY: Duration = Duration::from_millis(50);
 /// The most sockets and files of a core.
 const DESCRIPTORS_MAX: u32 = 8192;
 
+/// The most connections of a core for each transport, those in handshake included. Descriptors are the narrower bound.
+const CONNECTIONS_MAX: u32 = DESCRIPTORS_MAX;
+
+/// The most connections of a listener in handshake, and what part of the descriptors they may have.
+const HALF_OPEN_MAX: u32 = 512;
+const HALF_OPEN_PART: u32 = 16;
+
 /// Buffers for admin commands, on each core: many small ones, and some for whole log pages.
 const ADMIN_CLASSES: [ClassLayout; 2] = [
     ClassLayout { buffer_bytes: 8192, count: 64 },
@@ -65,7 +72,7 @@ pub struct CoreParts {
 /// What the system refuses.
 pub fn build(parts: CoreParts, listeners: &[ListenerConfig]) -> io::Result<(Core, Vec<SocketAddr>)> {
     let (sender, inbox) = mailbox(parts.reactor.waker());
-    let mut core = assemble(parts, 0, vec![CoreSender(sender)], inbox)?;
+    let mut core = assemble(parts, descriptors_max(1), 0, vec![CoreSender(sender)], inbox)?;
     let addresses = core.bind(listeners)?;
     Ok((core, addresses))
 }
@@ -176,6 +183,7 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
             number,
             processor,
             spin: config.target.spin,
+            descriptors: descriptors_max(config.target.cores.len()),
             classes: config.memory.classes().to_vec(),
             listeners: if number == 0 { config.listeners.clone() } else { Vec::new() },
             target: Arc::clone(target),
@@ -235,6 +243,7 @@ struct CoreThread {
     number: usize,
     processor: usize,
     spin: Duration,
+    descriptors: u32,
     classes: Vec<ClassLayout>,
     listeners: Vec<ListenerConfig>,
     target: Arc<Target>,
@@ -263,7 +272,7 @@ impl CoreThread {
             tracing::warn!(processor = self.processor, %error, "a core runs unpinned");
         }
         let config =
-            ReactorConfig { entries: RING_ENTRIES, spin: self.spin, descriptors_max: descriptors_max() };
+            ReactorConfig { entries: RING_ENTRIES, spin: self.spin, descriptors_max: self.descriptors };
         let reactor = Reactor::new(&config)?;
         let (sender, inbox) = mailbox(reactor.waker());
         let ready = Report::Ready(self.number, CoreSender(sender), reactor.monitor());
@@ -272,22 +281,24 @@ impl CoreThread {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let parts = CoreParts { reactor, target: self.target, classes: self.classes, seed };
-        let mut core = assemble(parts, self.number, cores, inbox)?;
+        let mut core = assemble(parts, self.descriptors, self.number, cores, inbox)?;
         let addresses = core.bind(&self.listeners)?;
         let _gone = self.report.send(Ok(Report::Listening(addresses)));
         Ok(Some(core))
     }
 }
 
-/// As many as a core may want, within half of what the process may open.
-fn descriptors_max() -> u32 {
+/// As many as each of so many cores may want, so that all of them leave the process an eighth of what it may open.
+fn descriptors_max(cores: usize) -> u32 {
     let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
     let (soft, _) = limit.unwrap_or((1024, 1024));
-    DESCRIPTORS_MAX.min(u32::try_from(soft / 2).unwrap_or(DESCRIPTORS_MAX)).max(64)
+    let each = soft / 8 * 7 / cores.max(1) as u64;
+    DESCRIPTORS_MAX.min(u32::try_from(each).unwrap_or(DESCRIPTORS_MAX)).max(64)
 }
 
 fn assemble(
     parts: CoreParts,
+    descriptors: u32,
     number: usize,
     cores: Vec<CoreSender>,
     inbox: MailboxReceiver<CoreMessage>,
@@ -297,13 +308,16 @@ fn assemble(
     let admin_pool = Pool::new(&ADMIN_CLASSES).map_err(io::Error::other)?;
     let compare_pool = Pool::new(&COMPARE_CLASSES).map_err(io::Error::other)?;
     reactor.register_pool(&pool);
-    let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), ..RnicConfig::new(owner::RNIC, seed) })?;
-    let transports = Transports { rnic, tcp: TcpStack::new(TcpConfig::new(owner::TCP)) };
+    let config = RnicConfig::new(owner::RNIC, seed);
+    let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), queue_pairs_max: CONNECTIONS_MAX, ..config })?;
+    let tcp = TcpStack::new(TcpConfig { connections_max: CONNECTIONS_MAX, ..TcpConfig::new(owner::TCP) });
+    let transports = Transports { rnic, tcp };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = namespaces::open_all(&target, &mut reactor, &shared);
     let env =
         Env::new(reactor, transports, target, served, shared, pool, admin_pool, compare_pool, number, cores);
-    Ok(Core::new(env, inbox))
+    let half_open = HALF_OPEN_MAX.min(descriptors / HALF_OPEN_PART);
+    Ok(Core::new(env, inbox, descriptors as usize, half_open as usize))
 }
 
 impl Core {
@@ -322,6 +336,7 @@ impl Core {
     }
 
     fn listen(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
+        let half_open_max = self.half_open as u32;
         let Env { transports, reactor, .. } = &mut self.env;
         let socket = SocketOptions {
             congestion: config.congestion.clone(),
@@ -336,6 +351,7 @@ impl Core {
                     provider: config.provider,
                     crc: config.crc,
                     mpa_revision: config.mpa_revision,
+                    half_open_max,
                     socket,
                     ..rdma::ListenParameters::new(config.address)
                 };
@@ -343,8 +359,8 @@ impl Core {
                 Ok((ListenerId::Rdma(id), address))
             }
             Transport::Tcp => {
-                let parameters =
-                    tcp::ListenParameters { socket, ..tcp::ListenParameters::new(config.address) };
+                let new = tcp::ListenParameters::new(config.address);
+                let parameters = tcp::ListenParameters { half_open_max, socket, ..new };
                 let (id, address) = transports.tcp.listen(reactor, &parameters)?;
                 Ok((ListenerId::Tcp(id), address))
             }

@@ -123,6 +123,10 @@ impl Queue {
             peer: self.peer,
         };
         let attached = env.target.connect(&request, env.reactor.now())?;
+        env.hosts.connected(self.host);
+        if let Some(evicted) = &attached.evicted {
+            env.evict(evicted, "its address has most controllers, and there is no room for another one");
+        }
         tracing::info!(
             peer = %self.peer,
             queue = self.id,

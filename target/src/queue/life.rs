@@ -22,6 +22,7 @@ impl Queue {
         let slot = match self.requests.allocate(command) {
             Ok(slot) => slot,
             Err(NoSlot::Full) => return self.violation(env, "more commands than the queue has entries"),
+            Err(NoSlot::NoMemory) => return self.evict(env, "the process may have no more memory"),
             Err(NoSlot::IdentifierInUse) => return self.refuse_identifier(env, command),
         };
         let capsule_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
