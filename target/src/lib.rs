@@ -27,6 +27,7 @@ pub mod failure;
 pub mod identity;
 pub mod namespace;
 pub mod nqn;
+mod placement;
 pub mod queue;
 pub mod queue_record;
 pub mod service;

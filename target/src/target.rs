@@ -1,11 +1,11 @@
 //! Everything that is served, and who is connected to it.
 
 mod connect;
+mod pools;
 mod refusal;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +21,9 @@ use crate::config::{Config, ListenerConfig, NamespaceConfig, Source, Transport};
 use crate::controller::{Controller, ControllerLimits};
 use crate::identity::Identity;
 use crate::namespace::{Index, Indexes, Namespace, NamespaceParameters};
+use crate::placement::Placement;
 use crate::subsystem::Subsystem;
-
-/// The most controllers at once, so that hosts cannot take all memory; each is a few kilobytes.
-const CONTROLLERS_MAX: usize = 1024;
-
-/// The largest controller identifier that is given out; those above are reserved (Base 2.0, section 3.1.3).
-const CONTROLLER_ID_MAX: u16 = 0xffef;
+use pools::Controllers;
 
 /// Everything that is served, and who is connected to it.
 #[derive(Debug)]
@@ -39,6 +35,7 @@ pub struct Target {
     generation: AtomicU64,
     controllers: Mutex<Controllers>,
     admin_core: AtomicUsize,
+    placement: Arc<Placement>,
 }
 
 /// A listener as hosts see it.
@@ -50,12 +47,6 @@ pub(crate) struct Listener {
     pub(crate) transport: Transport,
     /// What its controllers may use.
     pub(crate) limits: ControllerLimits,
-}
-
-#[derive(Debug, Default)]
-struct Controllers {
-    by_id: BTreeMap<u16, Arc<Controller>>,
-    last_id: u16,
 }
 
 /// Why a target cannot be made of a configuration.
@@ -106,6 +97,7 @@ impl Target {
             generation: AtomicU64::new(1),
             controllers: Mutex::default(),
             admin_core: AtomicUsize::new(0),
+            placement: Arc::default(),
         }))
     }
 
@@ -134,7 +126,7 @@ impl Target {
 
     /// The controllers that exist now, by identifier.
     pub fn controllers(&self) -> Vec<Arc<Controller>> {
-        self.table().by_id.values().cloned().collect()
+        self.table().all().cloned().collect()
     }
 
     /// The core for the next admin queue, of so many: they take turns.
@@ -171,10 +163,16 @@ impl Target {
         self.lock_listeners().clone()
     }
 
-    pub(crate) fn remove(&self, controller_id: u16) {
+    /// Forgets a controller, if it is not forgotten already.
+    pub(crate) fn remove(&self, controller: &Controller) {
         // The controller is dropped after the lock: its drop takes the subsystem's.
-        let removed = self.table().by_id.remove(&controller_id);
+        let removed = self.table().remove(controller);
         drop(removed);
+    }
+
+    /// Which cores serve which I/O queues.
+    pub(crate) fn placement(&self) -> &Arc<Placement> {
+        &self.placement
     }
 
     fn table(&self) -> MutexGuard<'_, Controllers> {
@@ -183,22 +181,6 @@ impl Target {
 
     fn lock_listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Controllers {
-    /// An identifier that is not in use; the one used last comes again last, so that a late command of an old
-    /// association does not meet a new controller.
-    fn next_id(&mut self) -> Option<u16> {
-        if self.by_id.len() >= CONTROLLERS_MAX {
-            return None;
-        }
-        loop {
-            self.last_id = if self.last_id >= CONTROLLER_ID_MAX { 1 } else { self.last_id + 1 };
-            if !self.by_id.contains_key(&self.last_id) {
-                return Some(self.last_id);
-            }
-        }
     }
 }
 

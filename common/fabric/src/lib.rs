@@ -6,6 +6,7 @@
 //! life of a connection over TCP, is in `stream`.
 
 mod events;
+mod peers;
 pub mod rdma;
 mod stream;
 mod table;
@@ -13,4 +14,5 @@ pub mod tcp;
 mod transports;
 
 pub use events::Events;
+pub use peers::{Shares, network_of};
 pub use transports::{CopiedBytes, Endpoint, Heard, Transports};

@@ -6,6 +6,9 @@ use crate::events::Events;
 use crate::rdma::{self, QueuePairId, Rnic};
 use crate::tcp::{self, ConnectionId, TcpStack};
 
+/// Receives that rest at once. Each takes some microseconds, which nobody should notice.
+const RESTS_MAX: usize = 64;
+
 /// A connection of either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
@@ -70,6 +73,14 @@ impl Transports {
     /// Whether the core may sleep in its ring.
     pub fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
         self.rnic.may_sleep(reactor) && self.tcp.may_sleep()
+    }
+
+    /// Some times a second: gives back memory that has not been used for some time. What a core keeps for the next
+    /// connections, and for those that receive, is bounded; most pages of those that are idle go.
+    pub fn rest(&mut self, reactor: &mut Reactor) {
+        self.rnic.rest();
+        self.tcp.rest();
+        reactor.rest_receives(RESTS_MAX);
     }
 
     /// What was copied, over both.

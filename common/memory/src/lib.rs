@@ -18,6 +18,8 @@ mod mapping;
 mod pages;
 mod pool;
 mod shared;
+mod spare;
+mod staging;
 
 pub use budget::{Budget, Reservation};
 pub use handle::{Buffer, Lease};
@@ -25,6 +27,8 @@ pub use loan::Loans;
 pub use mapping::{Mapping, PAGE_BYTES};
 pub use pool::{ClassLayout, Pool, PoolUsage};
 pub use shared::{CoreMemory, SharedMemory};
+pub use spare::{is_there_room, trim_heap};
+pub use staging::Staging;
 
 /// Errors of reserving memory.
 #[derive(Debug, thiserror::Error)]

@@ -189,6 +189,12 @@ impl Reactor {
         dispatch!(mut self.receive(socket, operation, token));
     }
 
+    /// Once in a while: receives that have waited for data since several of these calls give the pages of their staging memory
+    /// back, at most so many of them.
+    pub fn rest_receives(&mut self, count_max: usize) {
+        dispatch!(mut self.rest_receives(count_max));
+    }
+
     /// Sends the whole batch. One send per socket may be in flight: the next waits for its completion.
     pub fn send(&mut self, socket: SocketId, mut batch: Box<SendBatch>, token: Token) {
         batch.seal();

@@ -1,9 +1,10 @@
 //! Receiving from a socket, into a staging area or straight into the final place.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
 
-use ringfab_memory::Lease;
+use ringfab_memory::{Lease, Staging};
 
 /// How many strides one receive takes at most.
 pub const STRIDES_MAX: usize = 3;
@@ -23,6 +24,9 @@ pub struct Strides {
     pub total: usize,
 }
 
+/// Calls of [`ReceiveOp::rest`] that a receive may be unused without losing its pages.
+const LOOKS: u8 = 3;
+
 /// A part of what a receive takes: bytes for the lease, then bytes for the staging memory, either of which may be none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
@@ -36,10 +40,12 @@ pub struct Part {
 /// window of its own staging memory. It is boxed and moves into the reactor while it is in flight.
 pub struct ReceiveOp {
     direct: Option<Direct>,
-    staging: Box<[u8]>,
+    staging: Staging,
     window_start: usize,
     window_end: usize,
     received: usize,
+    /// Looks that have found it unused since it was last aimed.
+    looks: u8,
     pub(crate) vectors: [libc::iovec; 2 * PARTS_MAX],
     pub(crate) message: libc::msghdr,
 }
@@ -53,19 +59,32 @@ struct Direct {
 
 impl ReceiveOp {
     /// A receive with `staging_bytes` of staging memory, which becomes resident only as far as it is used.
+    ///
+    /// # Panics
+    /// When there is no memory. Where a peer can bring that about, use [`ReceiveOp::try_new`].
     pub fn new(staging_bytes: usize) -> Box<Self> {
+        Self::try_new(staging_bytes).expect("staging memory")
+    }
+
+    /// The same, where it may fail.
+    ///
+    /// # Errors
+    /// The kernel has no memory for it, or the process may have no more.
+    pub fn try_new(staging_bytes: usize) -> io::Result<Box<Self>> {
         // SAFETY: the all-zero bit pattern is a valid, empty `iovec` and `msghdr`.
         let (vectors, message) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        let staging = vec![0; staging_bytes].into_boxed_slice();
-        Box::new(Self {
+        let staging =
+            Staging::new(staging_bytes).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+        Ok(Box::new(Self {
             direct: None,
             staging,
             window_start: 0,
             window_end: 0,
             received: 0,
+            looks: 0,
             vectors,
             message,
-        })
+        }))
     }
 
     /// Sets where the next receive goes: into `length` bytes of `direct` at an offset first, then into
@@ -77,6 +96,28 @@ impl ReceiveOp {
             Direct { lease, offset, length, strides: Strides::default() }
         });
         (self.window_start, self.window_end, self.received) = (window_start, window_end, 0);
+        self.looks = 0;
+    }
+
+    /// Once in a while: has the pages of its window given back when it was not aimed anew for some of these calls. Nobody may
+    /// be filling the window. Returns whether any went.
+    pub fn rest(&mut self) -> bool {
+        if self.looks > LOOKS {
+            return false;
+        }
+        self.looks += 1;
+        if self.looks <= LOOKS {
+            return false;
+        }
+        self.staging.release(self.window_start..self.staging.len());
+        true
+    }
+
+    /// It goes to whoever needs one next: nothing in its staging memory is of use any more.
+    pub fn retire(&mut self) {
+        self.direct = None;
+        (self.window_start, self.window_end, self.received) = (0, 0, 0);
+        self.looks = 0;
     }
 
     /// Has a receive that is aimed at a direct range go on by strides behind it, as many as fit the window with their gaps, and

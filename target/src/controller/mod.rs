@@ -12,6 +12,7 @@ mod registers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -68,6 +69,8 @@ pub struct Controller {
     subsystem: Arc<Subsystem>,
     target: Weak<Target>,
     host: Host,
+    address: IpAddr,
+    created: Time,
     limits: ControllerLimits,
     /// An [`IoAccess`].
     io_access: AtomicU8,
@@ -100,6 +103,8 @@ pub(crate) struct ControllerParameters {
     pub(crate) subsystem: Arc<Subsystem>,
     pub(crate) target: Weak<Target>,
     pub(crate) host: Host,
+    /// Where its host is.
+    pub(crate) address: IpAddr,
     pub(crate) limits: ControllerLimits,
     pub(crate) keep_alive_ms: u32,
     pub(crate) now: Time,
@@ -107,7 +112,8 @@ pub(crate) struct ControllerParameters {
 
 impl Controller {
     pub(crate) fn new(parameters: ControllerParameters) -> Self {
-        let ControllerParameters { id, subsystem, target, host, limits, keep_alive_ms, now } = parameters;
+        let ControllerParameters { id, subsystem, target, host, address, limits, keep_alive_ms, now } =
+            parameters;
         let discovery = subsystem.is_discovery();
         let state = State {
             registers: Registers::new(limits.queue_entries_max, discovery),
@@ -126,6 +132,8 @@ impl Controller {
             subsystem,
             target,
             host,
+            address,
+            created: now,
             limits,
             io_access: AtomicU8::new(IoAccess::Refused as u8),
             write_cache: AtomicBool::new(true),
@@ -147,6 +155,16 @@ impl Controller {
     /// Who connected.
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// Where its host is.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// When its host connected.
+    pub(crate) fn created(&self) -> Time {
+        self.created
     }
 
     /// What it may use.
@@ -299,7 +317,7 @@ impl Controller {
         self.set_wake(None);
         self.queue_left(0);
         if let Some(target) = self.target.upgrade() {
-            target.remove(self.id);
+            target.remove(self);
         }
     }
 

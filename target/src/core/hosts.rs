@@ -4,8 +4,9 @@
 //! the others go on meanwhile, each host may hold no more of a pool than it leaves free.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
+use ringfab_fabric::network_of;
 use ringfab_memory::{Pool, PoolUsage};
 
 /// What requests wait for: each pool has a line of its own for each host.
@@ -51,14 +52,19 @@ pub(crate) struct Hosts {
     hosts: Vec<Option<Host>>,
     /// Hosts of which requests wait, each once: a turn costs nothing for all others.
     in_line: VecDeque<HostId>,
+    /// Queues of all, and those of them that have no Connect.
+    queues: usize,
+    opening: usize,
 }
 
 /// Hosts are told apart by their addresses, since a name can be claimed by anyone and is not known before Connect.
 #[derive(Debug)]
-struct Host {
+pub(super) struct Host {
     address: IpAddr,
     /// Connections that it has on this core.
-    queues: usize,
+    pub(super) queues: usize,
+    /// Those of them that have no Connect.
+    pub(super) opening: usize,
     /// Its share of each pool, by [`Line`].
     pools: [Pool; Line::ALL.len()],
     waiting: [VecDeque<Waiter>; Line::ALL.len()],
@@ -69,23 +75,55 @@ struct Host {
 impl Hosts {
     /// No host yet. The pools are in the order of [`Line`].
     pub(crate) fn new(pools: [SharedPool; Line::ALL.len()]) -> Self {
-        Self { pools, hosts: Vec::new(), in_line: VecDeque::new() }
+        Self { pools, hosts: Vec::new(), in_line: VecDeque::new(), queues: 0, opening: 0 }
     }
 
     /// A connection of the host at an address has come.
     pub(crate) fn enter(&mut self, address: IpAddr) -> HostId {
-        let address = host_of(address);
+        let address = network_of(address);
         let known =
             self.hosts.iter().position(|host| host.as_ref().is_some_and(|host| host.address == address));
         let index = known.unwrap_or_else(|| self.add(address));
-        self.host_mut(HostId(index)).queues += 1;
+        let host = self.host_mut(HostId(index));
+        host.queues += 1;
+        host.opening += 1;
+        self.queues += 1;
+        self.opening += 1;
         HostId(index)
     }
 
-    /// A connection has gone, with everything that it held.
-    pub(crate) fn leave(&mut self, id: HostId) {
+    /// The Connect of a connection was taken.
+    pub(crate) fn connected(&mut self, id: HostId) {
+        self.host_mut(id).opening -= 1;
+        self.opening -= 1;
+    }
+
+    /// All connections.
+    pub(super) fn queues(&self) -> usize {
+        self.queues
+    }
+
+    /// All connections without a Connect.
+    pub(super) fn opening(&self) -> usize {
+        self.opening
+    }
+
+    /// The host that has most of something, if it has more than the host at a newcomer's address would.
+    pub(super) fn gives_way(&self, newcomer: IpAddr, held: impl Fn(&Host) -> usize) -> Option<HostId> {
+        let newcomer = network_of(newcomer);
+        let all = self.hosts.iter().enumerate().filter_map(|(index, host)| Some((index, host.as_ref()?)));
+        let own = all.clone().find(|(_, host)| host.address == newcomer).map_or(0, |(_, host)| held(host));
+        let (index, most) = all.max_by_key(|(_, host)| held(host))?;
+        (held(most) > own + 1).then_some(HostId(index))
+    }
+
+    /// A connection has gone, with everything that it held. `opening` says that it had no Connect.
+    pub(crate) fn leave(&mut self, id: HostId, opening: bool) {
+        self.queues -= 1;
+        self.opening -= usize::from(opening);
         let host = self.host_mut(id);
         host.queues -= 1;
+        host.opening -= usize::from(opening);
         if host.queues == 0 {
             self.hosts[id.0] = None;
             self.in_line.retain(|other| *other != id);
@@ -164,7 +202,7 @@ impl Hosts {
             pool.limited(*least)
         });
         let waiting = Line::ALL.map(|_| VecDeque::new());
-        self.hosts[index] = Some(Host { address, queues: 0, pools, waiting, in_line: false });
+        self.hosts[index] = Some(Host { address, queues: 0, opening: 0, pools, waiting, in_line: false });
         // So that nobody has to allocate who gets in line.
         self.in_line.reserve(self.hosts.len());
         index
@@ -176,14 +214,6 @@ impl Hosts {
 
     fn host_mut(&mut self, id: HostId) -> &mut Host {
         self.hosts[id.0].as_mut().expect("a host stays as long as its queues")
-    }
-}
-
-/// The address that stands for a host: one with IPv6 has a whole /64 network to itself.
-fn host_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -227,8 +257,25 @@ mod tests {
         assert_eq!((held.len(), take_all(&hosts, other).len()), (4, 2));
         // To leave and to come again does not help while it is held.
         hosts.enter(address("10.0.0.1"));
-        hosts.leave(greedy);
+        hosts.leave(greedy, true);
         assert_eq!(take_all(&hosts, greedy).len(), 0);
+    }
+
+    #[test]
+    fn the_host_that_has_most_gives_way_unless_the_newcomer_would_have_as_much() {
+        let mut hosts = hosts();
+        let greedy = hosts.enter(address("10.0.0.1"));
+        hosts.enter(address("10.0.0.1"));
+        let other = hosts.enter(address("10.0.0.2"));
+        let most = |hosts: &Hosts, newcomer| hosts.gives_way(address(newcomer), |host| host.queues);
+        assert_eq!(most(&hosts, "10.0.0.3"), Some(greedy));
+        assert_eq!(most(&hosts, "10.0.0.2"), None);
+        assert_eq!(most(&hosts, "10.0.0.1"), None);
+        assert_eq!((hosts.queues(), hosts.opening()), (3, 3));
+        hosts.connected(other);
+        hosts.leave(other, false);
+        hosts.leave(greedy, true);
+        assert_eq!((hosts.queues(), hosts.opening()), (1, 1));
     }
 
     /// Serves everybody in line, and nobody gets anything.
@@ -254,7 +301,7 @@ mod tests {
         assert_eq!([serve_all(&mut hosts), serve_all(&mut hosts)], [[two, one], [one, two]]);
         hosts.drop_waiting(one, Line::Io);
         assert_eq!(hosts.first_waiting(one, Line::Io), Some(waiter(2)));
-        hosts.leave(one);
+        hosts.leave(one, true);
         assert_eq!(hosts.first_waiting(one, Line::Io), None);
         assert_eq!(hosts.begin_round(), 1, "who has left is not in line");
         assert_eq!(hosts.call_next(), Some(two));

@@ -10,6 +10,7 @@ use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{FabricsType, IntoBytes, SubmissionEntry, rdma_cm};
 
 use super::{Core, CoreMessage, HostId, Line};
+use crate::placement::Place;
 use crate::queue::{Queue, QueueParameters};
 use crate::transport::{Arrival, Endpoint, Link, ListenerId};
 
@@ -34,6 +35,8 @@ pub(crate) struct Wanted {
     entries: u16,
     /// Bytes of in-capsule data that the listener allows.
     in_capsule_bytes: u32,
+    /// The controller that an I/O queue is for, if the host has said so.
+    controller_id: Option<u16>,
 }
 
 impl Core {
@@ -45,31 +48,40 @@ impl Core {
         };
         let wanted = match &arrival {
             Arrival::Rdma(request) => wanted_queue(&request.private_data, &listener),
-            Arrival::Tcp(incoming) => Ok(connecting_queue(&incoming.first, &listener)),
+            Arrival::Tcp(incoming) => Ok(connecting_queue(incoming, &listener)),
         };
         match wanted {
             Ok(wanted) => {
-                let core = self.core_for(wanted.id);
-                let message = CoreMessage::Accept { arrival: Box::new(arrival), wanted };
+                let place = self.place_for(&arrival, wanted);
+                let cores = self.env.cores.len();
+                let core = match &place {
+                    Some(place) => place.core(),
+                    // Admin queues do little and take turns.
+                    None => self.env.target.next_admin_core(cores),
+                };
+                let message = CoreMessage::Accept { arrival: Box::new(arrival), wanted, place };
                 self.env.cores[core].send(message);
             }
-            Err(status) => self.reject(arrival, status),
+            Err(status) => self.reject(arrival, status, &status.to_string()),
         }
     }
 
-    /// I/O queues spread over the cores by their identifier, so that the queues of one host use all of them.
-    /// Admin queues do little and take turns.
-    fn core_for(&mut self, queue_id: u16) -> usize {
+    /// The place of an I/O queue.
+    fn place_for(&self, arrival: &Arrival, wanted: Wanted) -> Option<Place> {
+        let (peer, _) = arrival.addresses();
         let cores = self.env.cores.len();
-        if queue_id == 0 { self.env.target.next_admin_core(cores) } else { usize::from(queue_id - 1) % cores }
+        (wanted.id != 0).then(|| self.env.target.placement().place(peer.ip(), wanted.controller_id, cores))
     }
 
     /// Serves a connection on this core.
-    pub(super) fn accept(&mut self, arrival: Arrival, wanted: Wanted) {
-        let Some(number) = self.free_number().filter(|_| self.draining.is_none()) else {
-            return self.reject(arrival, rdma_cm::RejectStatus::NO_RESOURCES);
-        };
+    pub(super) fn accept(&mut self, arrival: Arrival, wanted: Wanted, place: Option<Place>) {
         let (peer, listener) = arrival.addresses();
+        let room = if self.draining.is_some() { Err("the target is ending") } else { self.make_room(peer) };
+        let number = room.and_then(|()| self.free_number().ok_or("the table of queues is full"));
+        let number = match number {
+            Ok(number) => number,
+            Err(reason) => return self.reject(arrival, rdma_cm::RejectStatus::NO_RESOURCES, reason),
+        };
         let host = self.env.hosts.enter(peer.ip());
         let accepted = match arrival {
             Arrival::Rdma(request) => self.accept_rdma(request, wanted, host),
@@ -78,12 +90,12 @@ impl Core {
         let endpoint = match accepted {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                self.env.hosts.leave(host);
-                return tracing::warn!(%peer, %error, "a connection could not be accepted");
+                self.env.hosts.leave(host, true);
+                return tracing::warn!(%peer, reason = %error, "connection refused");
             }
         };
         let Wanted { id, entries, .. } = wanted;
-        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, host };
+        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, host, place };
         let queue = Queue::new(parameters, self.env.reactor.now());
         self.insert(number, queue);
     }
@@ -136,9 +148,9 @@ impl Core {
     }
 
     /// Refuses a connection; over RDMA the host is told why, over TCP the connection closes.
-    fn reject(&mut self, arrival: Arrival, status: rdma_cm::RejectStatus) {
+    fn reject(&mut self, arrival: Arrival, status: rdma_cm::RejectStatus, reason: &str) {
         let (peer, _) = arrival.addresses();
-        tracing::warn!(%peer, %status, "connection rejected");
+        tracing::warn!(%peer, reason, "connection refused");
         if let Arrival::Rdma(request) = arrival {
             let answer = rdma_cm::Reject::new(status);
             self.env.transports.rnic.reject(&mut self.env.reactor, request, answer.as_bytes());
@@ -184,15 +196,18 @@ fn wanted_queue(private_data: &[u8], listener: &Listener) -> Result<Wanted, rdma
         return Err(rdma_cm::RejectStatus::INVALID_HRQSIZE);
     }
     let in_capsule_bytes = listener.in_capsule_bytes;
-    Ok(Wanted { id: queue.qid.get(), entries: send_entries_z + 1, in_capsule_bytes })
+    let controller_id = Some(queue.cntlid.get());
+    Ok(Wanted { id: queue.qid.get(), entries: send_entries_z + 1, in_capsule_bytes, controller_id })
 }
 
 /// The queue that the first command of a TCP connection wants to connect. Nothing is refused here: a host is told by the
 /// status of its command, and what is no Connect finds a queue that takes nothing else.
-fn connecting_queue(first: &SubmissionEntry, listener: &Listener) -> Wanted {
+fn connecting_queue(incoming: &Incoming, listener: &Listener) -> Wanted {
+    let first = &incoming.first;
     let connects = first.is_fabrics() && first.fabrics_type() == FabricsType::CONNECT;
     let connect = ConnectCommand::of(first);
     let id = if connects { connect.qid.get() } else { 0 };
     let entries = u16::try_from(connect.sqsize()).unwrap_or(u16::MAX).clamp(2, listener.entries_max);
-    Wanted { id, entries, in_capsule_bytes: listener.in_capsule_bytes }
+    let in_capsule_bytes = listener.in_capsule_bytes;
+    Wanted { id, entries, in_capsule_bytes, controller_id: incoming.controller_id }
 }

@@ -8,6 +8,7 @@ use super::listen::Wanted;
 use super::namespaces::NamespaceMessage;
 use super::usage::CoreUsage;
 use crate::controller::Controller;
+use crate::placement::Place;
 use crate::transport::Arrival;
 
 /// A message to a core.
@@ -19,6 +20,8 @@ pub(crate) enum CoreMessage {
         arrival: Box<Arrival>,
         /// The queue that it shall be.
         wanted: Wanted,
+        /// Its place on this core, if it is an I/O queue.
+        place: Option<Place>,
     },
     /// End a controller's I/O queues on this core, and its admin queue too when asked.
     EndQueues {
@@ -27,6 +30,8 @@ pub(crate) enum CoreMessage {
         /// The admin queue too.
         admin: bool,
     },
+    /// End a controller's queues on this core at once, in favour of another host.
+    Evict(Arc<Controller>),
     /// Abort a command of a controller, if it is on this core and still waits.
     Abort(AbortRequest),
     /// The answer to an [`CoreMessage::Abort`] that this core sent.

@@ -1,6 +1,7 @@
 //! A core: its ring, its transports, its disks, and the queues that live on it. One thread runs [`Core::run`]; a
 //! simulation calls [`Core::turn`].
 
+mod admission;
 pub(crate) mod claims;
 mod drain;
 mod env;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use ringfab_block::Started;
 use ringfab_fabric::Heard;
 use ringfab_fabric::rdma::RnicCounters;
-use ringfab_memory::{Buffer, PoolUsage};
+use ringfab_memory::{Buffer, PoolUsage, trim_heap};
 use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use ringfab_spec::SubmissionEntry;
 
@@ -56,6 +57,13 @@ pub(crate) mod owner {
 /// How often deadlines are looked at while there are queues.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
 
+/// How often memory is given back after the last queue has ended, and after how many queues the heap is trimmed.
+const RESTS_AFTER: u32 = 8;
+const ENDED_MANY: usize = 64;
+
+/// Queues that let go of their slots at once. Each takes some microseconds, which nobody should notice.
+const RESTS_MAX: usize = 32;
+
 /// One core of the target.
 #[derive(Debug)]
 pub struct Core {
@@ -68,7 +76,14 @@ pub struct Core {
     heard: Heard,
     inbox: MailboxReceiver<CoreMessage>,
     listeners: Vec<listen::Listener>,
+    /// Descriptors that it may have, and connections of a listener that may be in handshake.
+    descriptors: usize,
+    half_open: usize,
     housekeeping: bool,
+    /// Queues that have ended since the heap was last trimmed.
+    ended: usize,
+    /// Housekeeping that is still to be done once there is no queue any more.
+    rests: u32,
     draining: Option<Time>,
     /// Whether this core has nothing left to do in a drain, and how many others have said so.
     quiet: bool,
@@ -76,7 +91,7 @@ pub struct Core {
 }
 
 impl Core {
-    fn new(env: Env, inbox: MailboxReceiver<CoreMessage>) -> Self {
+    fn new(env: Env, inbox: MailboxReceiver<CoreMessage>, descriptors: usize, half_open: usize) -> Self {
         Self {
             env,
             queues: Vec::new(),
@@ -84,7 +99,11 @@ impl Core {
             heard: Heard::default(),
             inbox,
             listeners: Vec::new(),
+            descriptors,
+            half_open,
             housekeeping: false,
+            ended: 0,
+            rests: 0,
             draining: None,
             quiet: false,
             others_quiet: 0,
@@ -221,7 +240,8 @@ impl Core {
 
     fn on_message(&mut self, message: CoreMessage) {
         match message {
-            CoreMessage::Accept { arrival, wanted } => self.accept(*arrival, wanted),
+            CoreMessage::Accept { arrival, wanted, place } => self.accept(*arrival, wanted, place),
+            CoreMessage::Evict(controller) => self.evict_queues(&controller),
             CoreMessage::EndQueues { controller, admin } => self.end_queues(&controller, admin),
             CoreMessage::Abort(request) => {
                 let aborted = self.queues.iter_mut().flatten().any(|queue| {
@@ -278,7 +298,9 @@ impl Core {
         if queue.is_finished()
             && let Some(queue) = entry.take()
         {
-            self.env.hosts.leave(queue.host());
+            self.env.hosts.leave(queue.host(), queue.controller().is_none());
+            self.ended += 1;
+            self.rests = RESTS_AFTER;
             let none_left = self.queues.iter().all(Option::is_none);
             debug_assert!(
                 !none_left || !self.env.disk_operations.any(),
@@ -337,12 +359,29 @@ impl Core {
     fn housekeep(&mut self) {
         self.housekeeping = false;
         self.look();
+        self.rest();
         self.arm_housekeeping();
+    }
+
+    /// Gives back memory that has not been used for some time.
+    fn rest(&mut self) {
+        self.env.transports.rest(&mut self.env.reactor);
+        let mut queues = self.queues.iter_mut().flatten();
+        let rested = queues.by_ref().filter_map(|queue| queue.rest().then_some(())).take(RESTS_MAX).count();
+        self.ended += rested;
+        self.rests = if rested > 0 { RESTS_AFTER } else { self.rests.saturating_sub(1) };
+        // The last of many that left together have left a while ago.
+        if self.rests == 0 && self.ended >= ENDED_MANY {
+            trim_heap();
+        }
+        if self.rests == 0 {
+            self.ended = 0;
+        }
     }
 
     /// Runs the housekeeping timer while there is anything to look after.
     fn arm_housekeeping(&mut self) {
-        let needed = self.draining.is_some() || self.queues.iter().any(Option::is_some);
+        let needed = self.draining.is_some() || self.rests > 0 || self.queues.iter().any(Option::is_some);
         if needed && !self.housekeeping {
             self.housekeeping = true;
             let at = self.env.reactor.now() + HOUSEKEEPING;

@@ -39,6 +39,13 @@ const BIND_RETRY: Duration = Duration::from_millis(50);
 /// The most sockets and files of a core.
 const DESCRIPTORS_MAX: u32 = 8192;
 
+/// The most connections of a core for each transport, those in handshake included. Descriptors are the narrower bound.
+const CONNECTIONS_MAX: u32 = DESCRIPTORS_MAX;
+
+/// The most connections of a listener in handshake, and what part of the descriptors they may have.
+const HALF_OPEN_MAX: u32 = 512;
+const HALF_OPEN_PART: u32 = 16;
+
 /// Buffers for admin commands, on each core: many small ones, and as many large ones as one log page of the largest size needs.
 const ADMIN_CLASSES: [ClassLayout; 2] = [
     ClassLayout { buffer_bytes: 8192, count: 64 },
@@ -71,7 +78,7 @@ pub struct CoreParts {
 /// What the system refuses.
 pub fn build(parts: CoreParts, listeners: &[ListenerConfig]) -> io::Result<(Core, Vec<SocketAddr>)> {
     let (sender, inbox) = mailbox(parts.reactor.waker());
-    let (mut core, _) = assemble(parts, None, 0, vec![CoreSender(sender)], inbox)?;
+    let (mut core, _) = assemble(parts, None, descriptors_max(1), 0, vec![CoreSender(sender)], inbox)?;
     let addresses = core.bind(listeners)?;
     Ok((core, addresses))
 }
@@ -197,6 +204,7 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
             number,
             processor,
             spin: config.target.spin,
+            descriptors: descriptors_max(config.target.cores.len()),
             classes: config.memory.classes().to_vec(),
             listeners: if number == 0 { config.listeners.clone() } else { Vec::new() },
             target: Arc::clone(target),
@@ -240,6 +248,7 @@ struct CoreThread {
     number: usize,
     processor: usize,
     spin: Duration,
+    descriptors: u32,
     classes: Vec<ClassLayout>,
     listeners: Vec<ListenerConfig>,
     target: Arc<Target>,
@@ -268,7 +277,7 @@ impl CoreThread {
     fn become_core(self) -> io::Result<Option<Core>> {
         let unpinned = pin_current_thread(self.processor).err();
         let config =
-            ReactorConfig { entries: RING_ENTRIES, spin: self.spin, descriptors_max: descriptors_max() };
+            ReactorConfig { entries: RING_ENTRIES, spin: self.spin, descriptors_max: self.descriptors };
         let reactor = Reactor::new(&config).map_err(at("a ring of io_uring".to_owned()))?;
         let (sender, inbox) = mailbox(reactor.waker());
         let (sender, monitor) = (CoreSender(sender), reactor.monitor());
@@ -278,23 +287,26 @@ impl CoreThread {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let parts = CoreParts { reactor, target: self.target, classes: self.classes, seed };
-        let (mut core, buffers) = assemble(parts, self.opened.as_ref(), self.number, cores, inbox)?;
+        let (mut core, buffers) =
+            assemble(parts, self.opened.as_ref(), self.descriptors, self.number, cores, inbox)?;
         let addresses = core.bind(&self.listeners)?;
         let _gone = self.report.send(Ok(Report::Listening(Listening { addresses, buffers })));
         Ok(Some(core))
     }
 }
 
-/// As many as a core may want, within half of what the process may open.
-fn descriptors_max() -> u32 {
+/// As many as each of so many cores may want, so that all of them leave the process an eighth of what it may open.
+fn descriptors_max(cores: usize) -> u32 {
     let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
     let (soft, _) = limit.unwrap_or((1024, 1024));
-    DESCRIPTORS_MAX.min(u32::try_from(soft / 2).unwrap_or(DESCRIPTORS_MAX)).max(64)
+    let each = soft / 8 * 7 / cores.max(1) as u64;
+    DESCRIPTORS_MAX.min(u32::try_from(each).unwrap_or(DESCRIPTORS_MAX)).max(64)
 }
 
 fn assemble(
     parts: CoreParts,
     opened: Option<&Opened>,
+    descriptors: u32,
     number: usize,
     cores: Vec<CoreSender>,
     inbox: MailboxReceiver<CoreMessage>,
@@ -304,13 +316,16 @@ fn assemble(
     let pool = make(&classes).map_err(at("memory for the buffers of a core".to_owned()))?;
     let (admin_pool, compare_pool) = (make(&ADMIN_CLASSES)?, make(&COMPARE_CLASSES)?);
     let buffers = Registration::of(&pool, reactor.register_pool(&pool));
-    let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), ..RnicConfig::new(owner::RNIC, seed) })?;
-    let transports = Transports { rnic, tcp: TcpStack::new(TcpConfig::new(owner::TCP)) };
+    let config = RnicConfig::new(owner::RNIC, seed);
+    let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), queue_pairs_max: CONNECTIONS_MAX, ..config })?;
+    let tcp = TcpStack::new(TcpConfig { connections_max: CONNECTIONS_MAX, ..TcpConfig::new(owner::TCP) });
+    let transports = Transports { rnic, tcp };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = namespaces::open_all(&target, &mut reactor, &shared, opened);
     let env =
         Env::new(reactor, transports, target, served, shared, pool, admin_pool, compare_pool, number, cores);
-    Ok((Core::new(env, inbox), buffers))
+    let half_open = HALF_OPEN_MAX.min(descriptors / HALF_OPEN_PART);
+    Ok((Core::new(env, inbox, descriptors as usize, half_open as usize), buffers))
 }
 
 impl Core {
@@ -334,6 +349,7 @@ impl Core {
     }
 
     fn listen(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
+        let half_open_max = self.half_open as u32;
         let Env { transports, reactor, .. } = &mut self.env;
         let socket = SocketOptions {
             congestion: config.congestion.clone(),
@@ -348,6 +364,7 @@ impl Core {
                     provider: config.provider,
                     crc: config.crc,
                     mpa_revision: config.mpa_revision,
+                    half_open_max,
                     socket,
                     ..rdma::ListenParameters::new(config.address)
                 };
@@ -355,8 +372,8 @@ impl Core {
                 Ok((ListenerId::Rdma(id), address))
             }
             Transport::Tcp => {
-                let parameters =
-                    tcp::ListenParameters { socket, ..tcp::ListenParameters::new(config.address) };
+                let new = tcp::ListenParameters::new(config.address);
+                let parameters = tcp::ListenParameters { half_open_max, socket, ..new };
                 let (id, address) = transports.tcp.listen(reactor, &parameters)?;
                 Ok((ListenerId::Tcp(id), address))
             }

@@ -125,6 +125,10 @@ impl Queue {
             .connect(&request, env.reactor.now())
             .inspect_err(|failure| self.tell_refused(&request, &Refusal::new(&request, *failure)))?;
         self.tell_connected(&attached.controller, attached.queue.entries());
+        env.hosts.connected(self.host);
+        if let Some(evicted) = &attached.evicted {
+            env.evict(evicted, "its address has most controllers, and there is no room for another one");
+        }
         let id = attached.controller.id();
         if self.id == 0 {
             let core = env.cores[env.core].clone();

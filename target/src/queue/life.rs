@@ -23,6 +23,7 @@ impl Queue {
         let slot = match self.requests.allocate(command) {
             Ok(slot) => slot,
             Err(NoSlot::Full) => return self.violation(env, "more commands than the queue has entries"),
+            Err(NoSlot::NoMemory) => return self.evict(env, "the process may have no more memory"),
             Err(NoSlot::IdentifierInUse) if self.drop_parked_request(env, command.cid.get()) => {
                 return self.begin(env, command, data, intact);
             }

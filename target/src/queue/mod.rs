@@ -30,6 +30,7 @@ use ringfab_spec::SubmissionEntry;
 
 use crate::controller::{Controller, LEFT_BEHIND_PATIENCE};
 use crate::core::{Env, HostId};
+use crate::placement::Place;
 use crate::queue_record::QueueRecord;
 use crate::transport::{Endpoint, Link, WorkId};
 
@@ -70,7 +71,8 @@ pub(crate) struct Queue {
     /// The first half of a fused operation whose second has not come.
     first_half: FirstHalf,
     attached: Option<Attachment>,
-    connect_deadline: Time,
+    /// When its connection came.
+    opened: Time,
     /// When something was last in flight to the host and came to its end, or nothing was in flight.
     progress: Time,
     submission_head: u16,
@@ -79,6 +81,8 @@ pub(crate) struct Queue {
     gone_at: Time,
     /// Whether its controller knows that it is gone.
     has_left: bool,
+    /// Of an I/O queue: where it is counted.
+    _place: Option<Place>,
 }
 
 /// What a queue belongs to, once its Connect succeeded.
@@ -128,7 +132,7 @@ impl AtDisk {
 }
 
 /// What a connection brings with it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct QueueParameters {
     pub(crate) number: u16,
     pub(crate) endpoint: Endpoint,
@@ -139,11 +143,13 @@ pub(crate) struct QueueParameters {
     pub(crate) peer: SocketAddr,
     pub(crate) listener: SocketAddr,
     pub(crate) host: HostId,
+    /// Its place on the core, if it is an I/O queue.
+    pub(crate) place: Option<Place>,
 }
 
 impl Queue {
     pub(crate) fn new(parameters: QueueParameters, now: Time) -> Self {
-        let QueueParameters { number, endpoint, id, entries, peer, listener, host } = parameters;
+        let QueueParameters { number, endpoint, id, entries, peer, listener, host, place } = parameters;
         Self {
             number,
             link: Link::new(endpoint, entries),
@@ -156,12 +162,13 @@ impl Queue {
             blocked: std::collections::VecDeque::new(),
             first_half: FirstHalf::None,
             attached: None,
-            connect_deadline: now + CONNECT_TIMEOUT,
+            opened: now,
             progress: now,
             submission_head: 0,
             phase: Phase::Open,
             gone_at: now,
             has_left: false,
+            _place: place,
         }
     }
 
@@ -341,6 +348,26 @@ impl Queue {
         }
     }
 
+    /// Ends the connection now and without another word, since somebody else needs its place.
+    pub(crate) fn evict(&mut self, env: &mut Env, reason: &str) {
+        if matches!(self.phase, Phase::Open | Phase::Ending) {
+            tracing::warn!(peer = %self.peer, queue = self.id, reason, "connection closed");
+            self.phase = Phase::Disconnecting;
+            self.note_unfinished();
+            env.transports.abort(&mut env.reactor, self.link.endpoint());
+        }
+    }
+
+    /// Whether it takes commands.
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Since when it is there without a Connect, unless it has one or is ending.
+    pub(crate) fn opening_since(&self) -> Option<Time> {
+        (self.attached.is_none() && self.phase == Phase::Open).then_some(self.opened)
+    }
+
     /// The connection is gone and its transport has given everything back.
     pub(crate) fn on_disconnected(&mut self, now: Time) {
         self.phase = Phase::Gone;
@@ -395,7 +422,7 @@ impl Queue {
 
     /// From time to time: deadlines, and the events that an admin queue has to report.
     pub(crate) fn tick(&mut self, env: &mut Env, now: Time) {
-        if self.attached.is_none() && self.phase == Phase::Open && now >= self.connect_deadline {
+        if self.attached.is_none() && self.phase == Phase::Open && now >= self.opened + CONNECT_TIMEOUT {
             tracing::warn!(peer = %self.peer, queue = self.id, "no Connect command in time");
             self.disconnect(env);
         }
@@ -407,6 +434,11 @@ impl Queue {
         self.expire_half(env, now);
         self.report_events(env);
         self.end_when_quiet(env);
+    }
+
+    /// Once in a while: gives back what a busy queue needs, if it has been idle. Returns whether anything went.
+    pub(crate) fn rest(&mut self) -> bool {
+        self.requests.rest()
     }
 
     /// The peer broke the protocol in a way that no status can tell it.

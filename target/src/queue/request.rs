@@ -1,6 +1,8 @@
 //! The table of a queue's requests, and the states of their one life.
 
-use ringfab_memory::{Buffer, Lease};
+use std::collections::TryReserveError;
+
+use ringfab_memory::{Buffer, Lease, is_there_room};
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::identifiers::Identifiers;
@@ -105,17 +107,17 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A free slot with room for so many pieces.
-    fn new(pieces: usize) -> Self {
+    /// A free slot, whose pieces need memory of their own.
+    fn new(generation: u16, held: Vec<Held>) -> Self {
         Self {
             state: State::Free,
-            generation: 0,
+            generation,
             command: SubmissionEntry::zeroed(),
             work: Work::Nothing,
             host: HostMemory::None,
             transfer: Transfer::None,
             length: 0,
-            held: Vec::with_capacity(pieces),
+            held,
             pending: 0,
             status: Status::SUCCESS,
             location: None,
@@ -154,15 +156,19 @@ impl Request {
 
 /// The requests of one queue: as many as the queue has entries once it is connected, and a few before. A queue that is
 /// connected and hardly used has a few slots; with the first command beyond [`FEW`], outstanding or not, all are made, so
-/// that nothing is allocated for later ones.
+/// that nothing is allocated for later ones. Once it has been idle for a while it has a few again.
 #[derive(Debug)]
 pub(crate) struct Requests {
     slots: Vec<Request>,
     free: Vec<u16>,
     /// As many slots as there may be.
     entries: u16,
-    /// Commands that have begun, as far as they are counted.
+    /// Commands that have begun, as far as they are counted. With all slots made, those since the last look.
     begun: u16,
+    /// Looks that have found a table with all its slots idle.
+    looks: u8,
+    /// Where lives of new slots begin: none has the generation of a slot that was there before it.
+    generation: u16,
     /// Pieces that every slot has room for.
     pieces: usize,
     /// Which command identifiers are in use.
@@ -172,6 +178,13 @@ pub(crate) struct Requests {
 
 /// Slots of a queue that is hardly used.
 const FEW: u16 = 16;
+
+/// Looks that a table may be idle with all its slots.
+const LOOKS: u8 = 8;
+
+/// What must be left for the process when slots are made, which take far less: whatever else is allocated meanwhile must not
+/// fail.
+const ROOM_BYTES: usize = 16 << 20;
 
 /// A slot of [`Requests`], made only by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +204,18 @@ pub(crate) enum NoSlot {
     Full,
     /// Its identifier belongs to a command that has not completed.
     IdentifierInUse,
+    /// There is no memory for more slots.
+    NoMemory,
+}
+
+/// There is no memory.
+#[derive(Clone, Copy, Debug)]
+struct OutOfMemory;
+
+impl From<TryReserveError> for OutOfMemory {
+    fn from(_: TryReserveError) -> Self {
+        Self
+    }
 }
 
 impl Requests {
@@ -203,6 +228,8 @@ impl Requests {
             free: Vec::new(),
             entries,
             begun: 0,
+            looks: 0,
+            generation: 0,
             pieces: 0,
             cids: Identifiers::few(usize::from(FEW)),
             counts,
@@ -225,26 +252,54 @@ impl Requests {
     }
 
     /// A free slot. As long as a few commands have begun, a few slots are enough.
-    fn take_free(&mut self) -> Option<u16> {
+    fn take_free(&mut self) -> Result<u16, NoSlot> {
         self.begun = self.begun.saturating_add(1);
         let enough = if self.begun > FEW { self.entries } else { self.entries.min(FEW) };
         if self.slots.len() < usize::from(enough) {
-            self.make_slots(enough);
+            self.make_slots(enough).map_err(|_| NoSlot::NoMemory)?;
         }
-        self.free.pop()
+        self.free.pop().ok_or(NoSlot::Full)
     }
 
-    /// Makes slots until there are so many.
+    /// Makes slots until there are so many, or none.
     #[cold]
-    fn make_slots(&mut self, end: u16) {
+    fn make_slots(&mut self, end: u16) -> Result<(), OutOfMemory> {
         let first = self.slots.len() as u16;
-        self.slots.reserve_exact(usize::from(end - first));
-        self.slots.extend((first..end).map(|_| Request::new(self.pieces)));
-        self.free.reserve_exact(self.slots.len() - self.free.len());
-        self.free.extend((first..end).rev());
+        let count = usize::from(end - first);
+        if !is_there_room(ROOM_BYTES) {
+            return Err(OutOfMemory);
+        }
+        self.slots.try_reserve_exact(count)?;
+        self.free.try_reserve_exact(count)?;
+        for number in (first..end).rev() {
+            let mut held = Vec::new();
+            held.try_reserve_exact(self.pieces)?;
+            self.slots.push(Request::new(self.generation, held));
+            self.free.push(number);
+        }
         if end > FEW {
             self.cids.expect_many();
         }
+        Ok(())
+    }
+
+    /// Once in a while: a table that has been idle with all its slots keeps a few. Returns whether it let go of any.
+    pub(crate) fn rest(&mut self) -> bool {
+        if self.slots.len() <= usize::from(FEW) {
+            return false;
+        }
+        let idle = self.begun == FEW + 1 && self.is_idle();
+        self.begun = FEW + 1;
+        self.looks = if idle { self.looks + 1 } else { 0 };
+        if self.looks < LOOKS {
+            return false;
+        }
+        let lives = self.slots.iter().map(|slot| slot.generation.wrapping_sub(self.generation)).max();
+        self.generation = self.generation.wrapping_add(lives.unwrap_or(0)).wrapping_add(1);
+        (self.slots, self.free) = (Vec::new(), Vec::new());
+        self.cids = Identifiers::few(usize::from(FEW));
+        (self.begun, self.looks) = (0, 0);
+        true
     }
 
     /// Starts the life of a command.
@@ -253,7 +308,7 @@ impl Requests {
         if self.cids.contains(cid) {
             return Err(NoSlot::IdentifierInUse);
         }
-        let index = self.take_free().ok_or(NoSlot::Full)?;
+        let index = self.take_free()?;
         self.cids.insert(cid);
         let request = &mut self.slots[usize::from(index)];
         request.command = *command;
@@ -332,99 +387,4 @@ impl std::ops::IndexMut<Slot> for Requests {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn command(cid: u16) -> SubmissionEntry {
-        let mut command = SubmissionEntry::zeroed();
-        command.cid.set(cid);
-        command
-    }
-
-    #[test]
-    fn the_automaton_of_a_request_is_the_documented_one() {
-        let lines: Vec<String> =
-            State::ALL.iter().map(|state| format!("{state:?} -> {:?}", state.followers())).collect();
-        assert_eq!(
-            lines,
-            [
-                "Free -> [NeedBuffer]",
-                "NeedBuffer -> [DataIn, DataOut, Free]",
-                "DataIn -> [Execute, DataOut, Free]",
-                "Execute -> [DataOut, Free]",
-                "DataOut -> [Complete, Free]",
-                "Complete -> [Free]",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_table_takes_as_many_commands_as_it_has_entries_and_not_one_more() {
-        let mut requests = Requests::new(2);
-        let first = requests.allocate(&command(7)).expect("first");
-        requests.allocate(&command(8)).expect("second");
-        assert_eq!(requests.allocate(&command(9)), Err(NoSlot::Full));
-        requests.release(first);
-        assert!(requests.allocate(&command(9)).is_ok());
-    }
-
-    #[test]
-    fn a_table_that_grows_keeps_its_commands_and_takes_as_many_as_it_has_entries_then() {
-        let mut requests = Requests::new(2);
-        let first = requests.allocate(&command(7)).expect("first");
-        requests.grow(5);
-        assert_eq!(requests[first].cid(), 7);
-        assert_eq!(requests.counts()[State::Free as usize], 4);
-        assert_eq!(requests.allocate(&command(7)), Err(NoSlot::IdentifierInUse));
-        let more: Vec<Slot> =
-            (10..14).map(|cid| requests.allocate(&command(cid)).expect("room for four more")).collect();
-        assert!(!more.contains(&first));
-        assert_eq!(requests.allocate(&command(14)), Err(NoSlot::Full));
-        requests.release(first);
-        assert!(requests.allocate(&command(7)).is_ok());
-    }
-
-    #[test]
-    fn a_table_is_made_whole_with_the_command_after_a_few() {
-        let mut requests = Requests::new(128);
-        for cid in 0..FEW {
-            let slot = requests.allocate(&command(cid)).expect("a slot");
-            requests.release(slot);
-        }
-        assert_eq!(requests.slots.len(), usize::from(FEW));
-        requests.allocate(&command(0)).expect("a slot");
-        assert_eq!(requests.slots.len(), 128);
-        assert!(requests.slots.capacity() == 128 && requests.free.capacity() == 128);
-    }
-
-    #[test]
-    fn an_identifier_in_use_is_refused_until_its_command_has_completed() {
-        let mut requests = Requests::new(4);
-        let first = requests.allocate(&command(7)).expect("first");
-        assert_eq!(requests.allocate(&command(7)), Err(NoSlot::IdentifierInUse));
-        requests.release(first);
-        assert!(requests.allocate(&command(7)).is_ok());
-    }
-
-    #[test]
-    fn a_late_completion_of_an_earlier_life_finds_no_slot() {
-        let mut requests = Requests::new(1);
-        let slot = requests.allocate(&command(1)).expect("slot");
-        let generation = requests[slot].generation;
-        assert_eq!(requests.find(slot.number(), generation), Some(slot));
-        requests.release(slot);
-        assert_eq!(requests.find(slot.number(), generation), None);
-        requests.allocate(&command(1)).expect("the same slot");
-        assert_eq!(requests.find(slot.number(), generation), None);
-        assert_eq!(requests.find(9, 0), None);
-    }
-
-    #[test]
-    fn the_first_failure_of_a_request_is_the_one_reported() {
-        let mut request = Request::new(0);
-        request.fail(Failure::invalid_field(40));
-        request.fail(Failure::new(Status::INTERNAL_ERROR));
-        assert_eq!(request.status.code(), Status::INVALID_FIELD);
-        assert_eq!(request.location, Some(ErrorLocation::byte(40)));
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! The Connect command (NVM Express Base 2.0, section 6.3): a queue joins a controller, or makes one.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str;
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use ringfab_spec::nqn::NQN_BYTES_MAX;
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::Target;
+use super::pools::Newcomer;
 use crate::command::Command;
 use crate::controller::{Controller, ControllerLimits, ControllerParameters, Host};
 use crate::failure::{ErrorLocation, Failure};
@@ -41,6 +42,8 @@ pub struct Attached {
     pub controller: Arc<Controller>,
     /// The queue's own record.
     pub queue: Arc<QueueRecord>,
+    /// The controller that had to make room. Its queues are still to be ended by their cores.
+    pub evicted: Option<Arc<Controller>>,
 }
 
 /// Offsets in the Connect command.
@@ -117,12 +120,12 @@ impl Target {
             peer: request.peer,
             host_id: connect.host.id,
         }));
-        let controller = match connect.queue_id {
-            0 => self.create_controller(connect, subsystem, limits, now)?,
-            _ => self.find_controller(&connect, &subsystem)?,
+        let (controller, evicted) = match connect.queue_id {
+            0 => self.create_controller(connect, subsystem, limits, (request.peer.ip(), now))?,
+            _ => (self.find_controller(&connect, &subsystem)?, None),
         };
         controller.attach(&queue)?;
-        Ok(Attached { controller, queue })
+        Ok(Attached { controller, queue, evicted })
     }
 
     fn limits(&self, local: SocketAddr) -> ControllerLimits {
@@ -148,25 +151,28 @@ impl Target {
         connect: Connect,
         subsystem: Arc<Subsystem>,
         limits: ControllerLimits,
-        now: Time,
-    ) -> Result<Arc<Controller>, Failure> {
+        (address, now): (IpAddr, Time),
+    ) -> Result<(Arc<Controller>, Option<Arc<Controller>>), Failure> {
         if connect.controller_id != CNTLID_DYNAMIC {
             return Err(invalid_data_parameter(data::CNTLID));
         }
         let io_queues_max = if subsystem.is_discovery() { 0 } else { limits.io_queues_max };
         let mut table = self.table();
-        let id = table.next_id().ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?;
+        let newcomer = Newcomer { address, nqn: &connect.host.nqn, discovery: subsystem.is_discovery() };
+        let evicted = table.make_room(&newcomer, now)?;
+        let id = table.next_id();
         let controller = Arc::new(Controller::new(ControllerParameters {
             id,
             subsystem,
             target: Arc::downgrade(self),
             host: connect.host,
+            address,
             limits: ControllerLimits { io_queues_max, ..limits },
             keep_alive_ms: connect.keep_alive_ms,
             now,
         }));
-        table.by_id.insert(id, Arc::clone(&controller));
-        Ok(controller)
+        table.insert(Arc::clone(&controller));
+        Ok((controller, evicted))
     }
 
     /// The controller of an I/O queue. It has to be the one that this very host made in this subsystem.
@@ -175,7 +181,7 @@ impl Target {
         connect: &Connect,
         subsystem: &Arc<Subsystem>,
     ) -> Result<Arc<Controller>, Failure> {
-        let found = self.table().by_id.get(&connect.controller_id).cloned();
+        let found = self.table().find(connect.controller_id);
         let controller = found.ok_or(invalid_data_parameter(data::CNTLID))?;
         if !Arc::ptr_eq(controller.subsystem(), subsystem) {
             return Err(invalid_data_parameter(data::CNTLID));

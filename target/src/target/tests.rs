@@ -1,5 +1,7 @@
 //! Connect, from a host's side: what is refused, with which place, and what is not.
 
+mod pools;
+
 use std::time::Duration;
 
 use ringfab_reactor::Time;
@@ -78,6 +80,11 @@ impl Connect {
     }
 
     pub(crate) fn send(self, target: &Arc<Target>) -> Result<Attached, Failure> {
+        self.send_from("192.0.2.2", target, at(0))
+    }
+
+    /// Sends it from an address at a time.
+    fn send_from(self, address: &str, target: &Arc<Target>, now: Time) -> Result<Attached, Failure> {
         let command: SubmissionEntry = zerocopy::transmute!(self.command);
         let request = ConnectRequest {
             command: &command,
@@ -86,9 +93,9 @@ impl Connect {
             queue_entries: 128,
             core: 3,
             listener: "192.0.2.1:4420".parse().unwrap(),
-            peer: "192.0.2.2:40000".parse().unwrap(),
+            peer: SocketAddr::new(address.parse().unwrap(), 40_000),
         };
-        target.connect(&request, at(0))
+        target.connect(&request, now)
     }
 }
 
@@ -232,18 +239,6 @@ fn a_controller_goes_with_its_admin_queue_and_its_identifier_comes_again_last() 
     assert!(target.controllers().is_empty());
     assert_eq!(parameter(Connect::queue(1, first.id(), DISK, FRIEND).send(&target)), 16 | IN_DATA);
     assert_ne!(enabled(&target, DISK).id(), first.id());
-}
-
-#[test]
-fn one_controller_more_than_the_most_is_told_to_come_later() {
-    let target = target();
-    for _ in 0..CONTROLLERS_MAX {
-        Connect::admin(DISK, FRIEND).send(&target).unwrap();
-    }
-    let failure = Connect::admin(DISK, FRIEND).send(&target).unwrap_err();
-    assert_eq!(failure.status, Status::CONNECT_CONTROLLER_BUSY);
-    target.controllers()[0].admin_ended();
-    assert!(Connect::admin(DISK, FRIEND).send(&target).is_ok());
 }
 
 #[test]

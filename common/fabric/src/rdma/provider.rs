@@ -289,6 +289,11 @@ impl Providers {
         self.iwarp.poll(reactor) | found
     }
 
+    /// Devices place what comes into buffers of pools, and keep no memory of their own for it.
+    pub(super) fn rest(&mut self) {
+        self.iwarp.rest();
+    }
+
     pub(super) fn may_sleep(&mut self, _reactor: &mut Reactor) -> bool {
         #[cfg(feature = "verbs")]
         if let Some(verbs) = &mut self.verbs {

@@ -116,10 +116,10 @@ pub struct ListenParameters {
 }
 
 impl ListenParameters {
-    /// The defaults at an address: the software RNIC, 256 connections in handshake, CRC on, MPA revision 2.
+    /// The defaults at an address: the software RNIC, 1,024 connections in handshake, CRC on, MPA revision 2.
     pub fn new(address: SocketAddr) -> Self {
         let (provider, socket) = (ProviderChoice::Iwarp, SocketOptions::default());
-        Self { address, provider, half_open_max: 256, crc: true, mpa_revision: 2, socket }
+        Self { address, provider, half_open_max: 1024, crc: true, mpa_revision: 2, socket }
     }
 }
 
@@ -287,6 +287,11 @@ impl Rnic {
     /// buffers. Returns whether something did.
     pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
         self.providers.poll(reactor)
+    }
+
+    /// Once in a while: gives back memory that has not been used for some time.
+    pub fn rest(&mut self) {
+        self.providers.rest();
     }
 
     /// One turn of a loop that has nothing else to do than what this RNIC started; events are there then.

@@ -154,9 +154,12 @@ impl<P: Protocol> Stream<P> {
         unread: &[u8],
     ) {
         self.socket = Some(socket);
-        let mut receive = shared.take_receive();
+        if !self.ensure_receive(shared, reactor) {
+            return;
+        }
+        let Some(receive) = &mut self.receive else { return };
         receive.staging_mut()[..unread.len()].copy_from_slice(unread);
-        (self.receive, self.unread) = (Some(receive), 0..unread.len());
+        self.unread = 0..unread.len();
         self.protocol.connected(shared, reactor, self.addresses);
         self.bound_opening(shared, reactor, shared.config.handshake_timeout);
         self.transmit(shared, reactor);
@@ -199,7 +202,12 @@ impl<P: Protocol> Stream<P> {
             && !self.receiving
             && !self.sending
             && !self.protocol.wants_transmit()
-            && self.protocol.has_arrived(self.unread.len())
+            && self.protocol.has_arrived(self.unread())
+    }
+
+    /// What has come and is not taken in.
+    fn unread(&self) -> &[u8] {
+        self.receive.as_ref().map_or(&[], |receive| &receive.staging()[self.unread.clone()])
     }
 
     /// Hands a listener's stream out, to be adopted. It ends here.

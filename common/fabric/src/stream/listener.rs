@@ -2,19 +2,25 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use ringfab_reactor::{
-    Completion, ListenAddr, ListenerId, Payload, PeerAddr, Reactor, SocketId, SocketOptions, Token,
+    Completion, ListenAddr, ListenerId, Payload, PeerAddr, Reactor, SocketId, SocketOptions, Time, Token,
 };
 
+use crate::peers::{Shares, network_of};
 use crate::table::{Key, Table};
 
 /// The most listeners.
 const LISTENERS_MAX: u32 = 1024;
 
-/// The most connections that wait until fewer are in handshake: as many as hosts may come at once after a power cut.
-const WAITING_MAX: usize = 2048;
+/// Connections that wait until fewer are in handshake, for each that may be: as many as hosts may come at once after a power
+/// cut.
+const WAITING_FACTOR: usize = 2;
+
+/// How long a connection may take for its handshake while others wait for its place.
+pub(super) const GRACE: Duration = Duration::from_millis(400);
 
 /// A socket to listen on.
 #[derive(Clone, Copy, Debug)]
@@ -45,14 +51,27 @@ pub(super) struct Accepted<T> {
     pub(super) terms: T,
 }
 
+/// A connection in handshake.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    stream: Key,
+    address: IpAddr,
+    since: Time,
+}
+
 #[derive(Debug)]
 struct Listener<T> {
     /// None until the system has bound it.
     id: Option<ListenerId>,
-    half_open: u32,
-    half_open_max: u32,
-    /// Accepted, and to be received from when fewer are in handshake.
+    half_open_max: usize,
+    /// In handshake, the oldest first, and how many each peer has of them.
+    opening: VecDeque<Opening>,
+    opening_shares: Shares,
+    /// Accepted, and to be received from when fewer are in handshake; and how many each peer has of them.
     waiting: VecDeque<(SocketId, SocketAddr)>,
+    waiting_shares: Shares,
+    /// Whether a timer runs for those that wait.
+    relief: bool,
     terms: T,
 }
 
@@ -73,8 +92,8 @@ impl<T: Copy> Listeners<T> {
         token: impl FnOnce(Key) -> Token,
     ) -> io::Result<(ListenerId, SocketAddr)> {
         let Listen { half_open_max, terms, .. } = *listen;
-        let make = |_| Listener { id: None, half_open: 0, half_open_max, waiting: VecDeque::new(), terms };
-        let Some(key) = self.0.insert_with(make) else { return Err(io::ErrorKind::QuotaExceeded.into()) };
+        let made = self.0.insert_with(|_| Listener::new(half_open_max as usize, terms));
+        let Some(key) = made else { return Err(io::ErrorKind::QuotaExceeded.into()) };
         match reactor.listen(&ListenAddr::Tcp(listen.address), listen.options, token(key)) {
             Ok(bind) => {
                 if let Some(listener) = self.0.get_mut(key) {
@@ -101,14 +120,14 @@ impl<T: Copy> Listeners<T> {
         }
     }
 
-    /// A listener accepted a connection, or could not. None when it is not to be had, which was dealt with then, or has to
-    /// wait for [`Listeners::next`].
+    /// A listener accepted a connection, or could not. The connection is the last of those that wait then. Says which listener
+    /// it was, and who came.
     pub(super) fn on_accepted(
         &mut self,
         reactor: &mut Reactor,
         completion: Completion,
         full: bool,
-    ) -> Option<Accepted<T>> {
+    ) -> Option<(Key, IpAddr)> {
         let (socket, peer) = match (completion.result, completion.payload) {
             (Ok(_), Payload::Accepted(socket, PeerAddr::Tcp(peer))) => (socket, peer),
             (Ok(_), Payload::Accepted(socket, PeerAddr::Unix)) => {
@@ -123,28 +142,111 @@ impl<T: Copy> Listeners<T> {
         };
         let key = self.0.key_of(completion.token.index, completion.token.generation);
         let listener = key.filter(|_| !full).and_then(|key| self.0.get_mut(key));
-        let Some(listener) = listener.filter(|listener| listener.waiting.len() < WAITING_MAX) else {
-            tracing::warn!(%peer, "too many connections in handshake: closed");
+        let Some(listener) = listener else {
+            tracing::warn!(%peer, reason = "the table of connections is full", "connection refused");
             reactor.close_socket(socket);
             return None;
         };
         listener.waiting.push_back((socket, peer));
-        self.next(key?)
+        listener.waiting_shares.enter(peer.ip());
+        if listener.waiting.len() > listener.half_open_max * WAITING_FACTOR {
+            listener.drop_waiting(reactor);
+        }
+        Some((key?, peer.ip()))
     }
 
-    /// The first of a listener's connections that wait, if one more may be in handshake.
+    /// The connection that has waited longest, if one more may be in handshake.
     pub(super) fn next(&mut self, key: Key) -> Option<Accepted<T>> {
         let listener = self.0.get_mut(key)?;
-        let id = listener.id.filter(|_| listener.half_open < listener.half_open_max)?;
+        let has_room = listener.opening.len() < listener.half_open_max;
+        let id = listener.id.filter(|_| has_room)?;
         let (socket, peer) = listener.waiting.pop_front()?;
-        listener.half_open += 1;
+        listener.waiting_shares.leave(peer.ip());
         Some(Accepted { socket, peer, origin: Origin { key, id }, terms: listener.terms })
     }
 
-    /// A stream has left, to be adopted or for good.
-    pub(super) fn left(&mut self, origin: Origin) {
+    /// The connection of a newcomer, which has just been put behind those that wait, and the stream that gives way to it: the
+    /// oldest of the peer that has most in handshake, if that has more than the newcomer.
+    pub(super) fn next_instead(&mut self, key: Key, newcomer: IpAddr) -> Option<(Key, Accepted<T>)> {
+        let listener = self.0.get_mut(key)?;
+        let id = listener.id?;
+        let network = listener.opening_shares.gives_way_to(newcomer)?;
+        let gone = listener.leave_oldest(|opening| network_of(opening.address) == network)?;
+        let (socket, peer) = listener.waiting.pop_back()?;
+        listener.waiting_shares.leave(peer.ip());
+        Some((gone, Accepted { socket, peer, origin: Origin { key, id }, terms: listener.terms }))
+    }
+
+    /// The stream that gives way to who waits because it has taken its time: of the peer that has most, the oldest.
+    pub(super) fn overdue(&mut self, key: Key, now: Time) -> Option<Key> {
+        let listener = self.0.get_mut(key).filter(|listener| !listener.waiting.is_empty())?;
+        let (network, _) = listener.opening_shares.greediest()?;
+        let is_overdue = |opening: &Opening| now >= opening.since + GRACE;
+        listener.leave_oldest(|opening| network_of(opening.address) == network && is_overdue(opening))
+    }
+
+    /// When to look whether somebody is overdue, if that is not known to who asks: while connections wait.
+    pub(super) fn start_relief(&mut self, key: Key, now: Time) -> Option<Time> {
+        let listener = self.0.get_mut(key).filter(|listener| !listener.waiting.is_empty())?;
+        let oldest = listener.opening.front().map(|opening| opening.since + GRACE);
+        (!std::mem::replace(&mut listener.relief, true)).then(|| oldest.unwrap_or(now).max(now + GRACE / 8))
+    }
+
+    /// The timer for those that wait has fired.
+    pub(super) fn end_relief(&mut self, index: u32, generation_low: u16) -> Option<Key> {
+        let key = self.0.key_of(index, generation_low)?;
+        self.0.get_mut(key)?.relief = false;
+        Some(key)
+    }
+
+    /// A stream of a listener is in handshake.
+    pub(super) fn opened(&mut self, origin: Origin, stream: Key, address: IpAddr, since: Time) {
         if let Some(listener) = self.0.get_mut(origin.key) {
-            listener.half_open -= 1;
+            listener.opening.push_back(Opening { stream, address, since });
+            listener.opening_shares.enter(address);
         }
+    }
+
+    /// A stream has left, to be adopted or for good.
+    pub(super) fn left(&mut self, origin: Origin, stream: Key) {
+        if let Some(listener) = self.0.get_mut(origin.key) {
+            listener.leave_oldest(|opening| opening.stream == stream);
+        }
+    }
+}
+
+impl<T> Listener<T> {
+    fn new(half_open_max: usize, terms: T) -> Self {
+        Self {
+            id: None,
+            half_open_max: half_open_max.max(1),
+            opening: VecDeque::new(),
+            opening_shares: Shares::default(),
+            waiting: VecDeque::new(),
+            waiting_shares: Shares::default(),
+            relief: false,
+            terms,
+        }
+    }
+
+    /// Takes the oldest of a kind off the list of those in handshake.
+    fn leave_oldest(&mut self, kind: impl Fn(&Opening) -> bool) -> Option<Key> {
+        let position = self.opening.iter().position(kind)?;
+        let Opening { stream, address, .. } = self.opening.remove(position)?;
+        self.opening_shares.leave(address);
+        Some(stream)
+    }
+
+    /// Closes the connection that has waited longest of the peer that has most waiting.
+    fn drop_waiting(&mut self, reactor: &mut Reactor) {
+        let Some((network, _)) = self.waiting_shares.greediest() else { return };
+        let position = self.waiting.iter().position(|(_, peer)| network_of(peer.ip()) == network);
+        let Some((socket, peer)) = position.and_then(|position| self.waiting.remove(position)) else {
+            return;
+        };
+        self.waiting_shares.leave(peer.ip());
+        let reason = "too many connections wait for a handshake, and this address has most of them";
+        tracing::warn!(%peer, reason, "connection closed");
+        reactor.close_socket(socket);
     }
 }

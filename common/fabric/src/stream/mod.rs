@@ -77,8 +77,8 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
     /// Whether the two sides have agreed, so that the owner may give it work.
     fn is_established(&self) -> bool;
 
-    /// Whether what a listener's connection has said, of which so many bytes are not taken in, is enough to hand it out.
-    fn has_arrived(&self, _unread: usize) -> bool {
+    /// Whether what a listener's connection has said, with what is not taken in of it, is enough to hand it out.
+    fn has_arrived(&self, _unread: &[u8]) -> bool {
         false
     }
 
@@ -163,7 +163,7 @@ pub(crate) struct Arrival<'a> {
 }
 
 /// How many kinds of operations a protocol's streams have.
-pub(crate) const KINDS: u8 = 5;
+pub(crate) const KINDS: u8 = 6;
 
 /// What an operation of the reactor was started for: the `kind` of its token, less the protocol's first one.
 mod kind {
@@ -177,4 +177,6 @@ mod kind {
     pub(super) const SEND: u8 = 3;
     /// A stream's phase took too long.
     pub(super) const TIMER: u8 = 4;
+    /// Connections wait for others in handshake that take their time.
+    pub(super) const RELIEF: u8 = 5;
 }

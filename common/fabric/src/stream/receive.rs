@@ -162,7 +162,10 @@ impl<P: Protocol> Stream<P> {
 
     /// Feeds the protocol until it wants more, and aims the next receive accordingly.
     pub(super) fn pump(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
-        let receive = self.receive.get_or_insert_with(|| shared.take_receive());
+        if !self.ensure_receive(shared, reactor) {
+            return;
+        }
+        let Some(receive) = &self.receive else { return };
         let wanted = self.protocol.receive(shared, receive.staging(), &mut self.unread);
         self.check_established(shared, reactor);
         match wanted {
@@ -180,6 +183,21 @@ impl<P: Protocol> Stream<P> {
         }
         self.mark_dirty(shared);
         self.check_drained(shared, reactor);
+    }
+
+    /// Has staging memory. Without any the connection ends.
+    pub(super) fn ensure_receive(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) -> bool {
+        if self.receive.is_some() {
+            return true;
+        }
+        match shared.take_receive() {
+            Ok(receive) => self.receive = Some(receive),
+            Err(error) => {
+                tracing::warn!(peer = %self.addresses.1, reason = %error, "connection ended: no memory for it");
+                self.on_broken(shared, reactor, &error);
+            }
+        }
+        self.receive.is_some()
     }
 
     /// Goes on after [`Want::Turn`], or tries again to find a buffer, if one is waited for. Returns whether it went on.

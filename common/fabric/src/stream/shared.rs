@@ -1,6 +1,7 @@
 //! What all streams of a core have in common.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use ringfab_reactor::{ReceiveOp, SendBatch, Token};
@@ -83,6 +84,8 @@ pub(crate) struct Shared<P: Protocol> {
     batches: Vec<Box<SendBatch>>,
     #[expect(clippy::vec_box, reason = "as for the batches")]
     receives: Vec<Box<ReceiveOp>>,
+    /// Batches that nobody has needed since the last housekeeping.
+    spare_batches: usize,
 }
 
 impl<P: Protocol> Shared<P> {
@@ -99,6 +102,7 @@ impl<P: Protocol> Shared<P> {
             front: 0,
             batches: Vec::new(),
             receives: Vec::new(),
+            spare_batches: 0,
         }
     }
 
@@ -109,7 +113,9 @@ impl<P: Protocol> Shared<P> {
 
     /// An empty batch, most likely one whose memory is still in the cache.
     pub(super) fn take_batch(&mut self) -> Box<SendBatch> {
-        self.batches.pop().unwrap_or_else(|| SendBatch::new(BATCH_HEAD_BYTES, BATCH_PIECES))
+        let batch = self.batches.pop().unwrap_or_else(|| SendBatch::new(BATCH_HEAD_BYTES, BATCH_PIECES));
+        self.spare_batches = self.spare_batches.min(self.batches.len());
+        batch
     }
 
     pub(super) fn give_batch(&mut self, mut batch: Box<SendBatch>) {
@@ -129,14 +135,30 @@ impl<P: Protocol> Shared<P> {
         self.front
     }
 
-    pub(super) fn take_receive(&mut self) -> Box<ReceiveOp> {
-        self.receives.pop().unwrap_or_else(|| ReceiveOp::new(P::STAGING_BYTES))
+    /// Staging memory, most likely some that is still in the cache.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(super) fn take_receive(&mut self) -> io::Result<Box<ReceiveOp>> {
+        match self.receives.pop() {
+            Some(receive) => Ok(receive),
+            None => ReceiveOp::try_new(P::STAGING_BYTES),
+        }
     }
 
     pub(super) fn give_receive(&mut self, mut receive: Box<ReceiveOp>) {
-        receive.take_direct();
+        receive.retire();
         if self.receives.len() < IDLE_MAX {
             self.receives.push(receive);
         }
+    }
+
+    /// Once in a while: gives back what is kept and has not been used for some time.
+    pub(super) fn rest(&mut self) {
+        for receive in &mut self.receives {
+            receive.rest();
+        }
+        self.batches.drain(..self.spare_batches);
+        self.spare_batches = self.batches.len();
     }
 }

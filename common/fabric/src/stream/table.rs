@@ -129,8 +129,16 @@ impl<P: Protocol> Streams<P> {
     /// Takes a completion of one of the protocol's [`super::KINDS`].
     pub(crate) fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
         let kind = completion.token.kind - P::KIND_FIRST;
-        if kind == kind::ACCEPTED {
-            return self.on_accepted(reactor, completion);
+        match kind {
+            kind::ACCEPTED => return self.on_accepted(reactor, completion),
+            kind::RELIEF => {
+                let token = completion.token;
+                if let Some(listener) = self.listeners.end_relief(token.index, token.generation) {
+                    self.relieve(reactor, listener);
+                }
+                return;
+            }
+            _ => {}
         }
         let Completion { token, result, payload } = completion;
         let Some(key) = self.streams.key_of(token.index, token.generation) else { return };
@@ -147,9 +155,39 @@ impl<P: Protocol> Streams<P> {
 
     fn on_accepted(&mut self, reactor: &mut Reactor, completion: Completion) {
         let full = self.streams.is_full();
-        if let Some(accepted) = self.listeners.on_accepted(reactor, completion, full) {
-            self.open(reactor, accepted);
+        let Some((listener, newcomer)) = self.listeners.on_accepted(reactor, completion, full) else {
+            return;
+        };
+        if let Some(accepted) = self.listeners.next(listener) {
+            return self.open(reactor, accepted);
         }
+        if let Some((gone, accepted)) = self.listeners.next_instead(listener, newcomer) {
+            self.evict(reactor, gone);
+            return self.open(reactor, accepted);
+        }
+        self.relieve(reactor, listener);
+    }
+
+    /// Streams that take their time for the handshake give way to connections that wait.
+    fn relieve(&mut self, reactor: &mut Reactor, listener: Key) {
+        while let Some(gone) = self.listeners.overdue(listener, reactor.now()) {
+            self.evict(reactor, gone);
+            if let Some(accepted) = self.listeners.next(listener) {
+                self.open(reactor, accepted);
+            }
+        }
+        if let Some(at) = self.listeners.start_relief(listener, reactor.now()) {
+            reactor.set_timer(at, self.shared.token(kind::RELIEF, listener));
+        }
+    }
+
+    /// Ends a listener's stream, which is on no list any more, in favour of another.
+    fn evict(&mut self, reactor: &mut Reactor, key: Key) {
+        self.with(reactor, key, |stream, shared, reactor| {
+            let reason = "too many connections in handshake, and this address has most of them";
+            tracing::warn!(peer = %stream.addresses.1, reason, "connection closed");
+            stream.abort(shared, reactor);
+        });
     }
 
     /// Begins a connection that was accepted.
@@ -157,9 +195,10 @@ impl<P: Protocol> Streams<P> {
         let Accepted { socket, peer, origin, terms } = accepted;
         let inserted = self.insert(Phase::Opening, (peer, peer), |key| P::accepted(key, terms));
         let Ok(key) = inserted else {
-            self.listeners.left(origin);
+            tracing::warn!(%peer, reason = "the table of connections is full", "connection refused");
             return reactor.close_socket(socket);
         };
+        self.listeners.opened(origin, key, peer.ip(), reactor.now());
         self.with(reactor, key, |stream, shared, reactor| {
             (stream.socket, stream.origin) = (Some(socket), Some(origin));
             stream.bound_opening(shared, reactor, shared.config.handshake_timeout);
@@ -181,6 +220,11 @@ impl<P: Protocol> Streams<P> {
             resumed |= self.with(reactor, key, Stream::resume).unwrap_or(false);
         }
         resumed
+    }
+
+    /// Once in a while: gives back what has not been used for some time.
+    pub(crate) fn rest(&mut self) {
+        self.shared.rest();
     }
 
     /// Whether something goes on without a completion: the next turn must not wait for one.
@@ -240,7 +284,7 @@ impl<P: Protocol> Streams<P> {
     fn remove(&mut self, reactor: &mut Reactor, key: Key) {
         let Some(stream) = self.streams.retire(key) else { return };
         let Some(origin) = stream.origin else { return };
-        self.listeners.left(origin);
+        self.listeners.left(origin, key);
         if stream.phase != Phase::Ended {
             stream.hand_out(&mut self.shared, reactor, origin.id);
         }

@@ -26,7 +26,7 @@ impl TcpConfig {
     /// The defaults: 5 s for a handshake, 2 s for a close.
     pub fn new(owner: u8) -> Self {
         let (handshake_timeout, close_timeout) = (Duration::from_secs(5), Duration::from_secs(2));
-        Self { owner, handshake_timeout, close_timeout, connections_max: 4096 }
+        Self { owner, handshake_timeout, close_timeout, connections_max: 8192 }
     }
 }
 
@@ -44,10 +44,10 @@ pub struct ListenParameters {
 }
 
 impl ListenParameters {
-    /// The defaults at an address: 256 connections in handshake, both digests for who wants them.
+    /// The defaults at an address: 1,024 connections in handshake, both digests for who wants them.
     pub fn new(address: SocketAddr) -> Self {
         let digests = Digests::default().with_header(true).with_data(true);
-        Self { address, half_open_max: 256, digests, socket: SocketOptions::default() }
+        Self { address, half_open_max: 1024, digests, socket: SocketOptions::default() }
     }
 }
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use ringfab_memory::{Lease, Pool};
 use ringfab_proto::tcp::{Agreed, ControllerConfig, Digests, Engine, EngineError, crc};
 use ringfab_reactor::Reactor;
-use ringfab_spec::FromBytes;
 use ringfab_spec::tcp::CapsuleCmd;
+use ringfab_spec::{FabricsType, FromBytes};
 
 use super::inbound::{Capsule, Transfers};
 use super::{AcceptParameters, ConnectError, ConnectionId, DisconnectReason, Event, Incoming};
@@ -88,15 +88,17 @@ impl Protocol for Connection {
         !self.arriving && self.engine.agreed().is_some()
     }
 
-    fn has_arrived(&self, unread: usize) -> bool {
-        self.engine.agreed().is_some() && unread >= CapsuleCmd::SIZE
+    fn has_arrived(&self, unread: &[u8]) -> bool {
+        self.engine.agreed().is_some() && unread.len() >= first_bytes(unread)
     }
 
     fn hand_out(self, arrival: Arrival<'_>) -> Option<Event> {
         let Arrival { listener, socket, addresses: (local, peer), unread } = arrival;
         let (agreed, bytes) = (self.engine.agreed()?, unread.to_vec());
         let (header, _) = CapsuleCmd::read_from_prefix(&bytes).ok()?;
-        let incoming = Incoming { listener, local, peer, first: header.sqe, socket, agreed, bytes };
+        let controller_id = first_controller_id(&bytes);
+        let first = header.sqe;
+        let incoming = Incoming { listener, local, peer, first, controller_id, socket, agreed, bytes };
         // Rare, and larger than everything that is not.
         Some(Event::Incoming(Box::new(incoming)))
     }
@@ -170,6 +172,28 @@ fn last_event(connection: ConnectionId, end: End) -> Event {
     };
     Event::ConnectFailed { connection, error }
 }
+
+/// Bytes of the first capsule that say where a connection belongs: its header, and of a Connect the controller identifier,
+/// where its data are in the capsule.
+pub(super) fn first_bytes(unread: &[u8]) -> usize {
+    let Ok((header, _)) = CapsuleCmd::read_from_prefix(unread) else { return CapsuleCmd::SIZE };
+    let connects = header.sqe.is_fabrics() && header.sqe.fabrics_type() == FabricsType::CONNECT;
+    let wanted = usize::from(header.ch.pdo) + CONTROLLER_ID_END;
+    let has_it = connects && header.ch.pdo > 0 && wanted <= header.ch.plen.get() as usize;
+    if has_it { wanted } else { CapsuleCmd::SIZE }
+}
+
+/// The controller identifier that the first capsule of a connection names, if it does.
+pub(super) fn first_controller_id(bytes: &[u8]) -> Option<u16> {
+    let end = first_bytes(bytes);
+    if end == CapsuleCmd::SIZE {
+        return None;
+    }
+    bytes.get(end - 2..end).map(|id| u16::from_le_bytes([id[0], id[1]]))
+}
+
+/// Where the controller identifier ends in the data of a Connect.
+const CONTROLLER_ID_END: usize = 18;
 
 /// What the engine's error means for the stream.
 #[cold]

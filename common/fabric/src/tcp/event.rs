@@ -106,6 +106,8 @@ pub struct Incoming {
     pub peer: SocketAddr,
     /// The first command as it was sent, unchecked: the queue that a Connect names says where the connection should go.
     pub first: SubmissionEntry,
+    /// The controller that the data of a Connect name, where they came with it; unchecked, too.
+    pub controller_id: Option<u16>,
     pub(super) socket: DetachedSocket,
     pub(super) agreed: Agreed,
     /// What was received of the first capsule.

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use ringfab_memory::{Buffer, Lease};
 use ringfab_proto::tcp::{self as proto, Place};
-use ringfab_spec::tcp::{CapsuleCmd, IcReq};
+use ringfab_spec::tcp::IcReq;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::Event;
-use super::connection::{Connection, fault};
+use super::connection::{Connection, fault, first_bytes};
 use super::inbound::Capsule;
 use crate::stream::{self, Fault, Shared, Want};
 
@@ -30,7 +30,7 @@ impl Connection {
             }
             // The header of the first capsule is for who adopts the connection.
             if self.arriving && self.engine.agreed().is_some() {
-                return Ok(Want::Staging { bytes_max: CapsuleCmd::SIZE });
+                return Ok(Want::Staging { bytes_max: first_bytes(&staging[unread.clone()]) });
             }
             let step = self.engine.receive(&staging[unread.clone()]).map_err(fault)?;
             let base = unread.start;

@@ -206,6 +206,11 @@ impl TcpStack {
         self.streams.poll(reactor)
     }
 
+    /// Once in a while: gives back memory that has not been used for some time.
+    pub fn rest(&mut self) {
+        self.streams.rest();
+    }
+
     /// Whether the core may sleep in its ring. While received bytes wait for the next turn it may not.
     pub fn may_sleep(&self) -> bool {
         !self.streams.is_busy()

@@ -270,6 +270,22 @@ impl Operations {
         if slot.generation == (name >> 32) as u32 { slot.operation.as_mut() } else { None }
     }
 
+    /// Has receives that wait for data rest, until so many have given pages back.
+    pub(super) fn rest_receives(&mut self, count_max: usize) {
+        let operations = self.slots.iter_mut().filter_map(|slot| slot.operation.as_mut());
+        let receives = operations.filter_map(|operation| match &mut operation.held {
+            Held::Receive { operation, .. } => Some(operation),
+            _ => None,
+        });
+        let mut rested = 0;
+        for receive in receives {
+            rested += usize::from(receive.rest());
+            if rested == count_max {
+                return;
+            }
+        }
+    }
+
     /// Takes an operation out; its name is never used again for another before 2^32 others had its slot.
     pub(super) fn remove(&mut self, name: u64) -> Option<Operation> {
         self.get_mut(name)?;

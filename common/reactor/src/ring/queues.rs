@@ -113,6 +113,11 @@ impl Queues {
         self.submission.taskrun() || self.submission.cq_overflow()
     }
 
+    /// Whether the kernel holds completions that found no room.
+    pub(super) fn has_overflown(&self) -> bool {
+        self.submission.cq_overflow()
+    }
+
     /// Whether a completion can be taken, from shared memory alone.
     #[inline]
     pub(super) fn has_completions(&mut self) -> bool {

@@ -49,6 +49,16 @@ impl Ring {
         self.receives.push(name);
     }
 
+    /// The kernel fills a receive's window only when it is entered to run deferred work, which this thread alone does, and
+    /// what it has filled then has a completion. So when all completions were taken, windows of receives that are still in
+    /// flight have nothing in them, and their pages can go.
+    pub(crate) fn rest_receives(&mut self, count_max: usize) {
+        self.reap();
+        if !self.queues.has_overflown() {
+            self.operations.rest_receives(count_max);
+        }
+    }
+
     pub(crate) fn send(&mut self, socket: SocketId, batch: Box<SendBatch>, token: Token) {
         let Some(index) = self.find_socket(socket) else {
             return self.refuse(token, libc::ECANCELED, Payload::Send(batch));

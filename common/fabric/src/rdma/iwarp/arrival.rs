@@ -85,7 +85,7 @@ impl Protocol for Arrival {
         matches!(self, Self::Rejection(_))
     }
 
-    fn has_arrived(&self, _: usize) -> bool {
+    fn has_arrived(&self, _: &[u8]) -> bool {
         matches!(self, Self::Request(request) if request.complete)
     }
 

@@ -184,6 +184,11 @@ impl Device {
         self.queue_pairs.poll(reactor)
     }
 
+    pub(crate) fn rest(&mut self) {
+        self.queue_pairs.rest();
+        self.arrivals.rest();
+    }
+
     pub(crate) fn may_sleep(&self) -> bool {
         !self.queue_pairs.is_busy()
     }

@@ -1,0 +1,136 @@
+//! Who gets in when a core has hardly room left: connections that others hold give way.
+//!
+//! | what is bounded | the most | who gives way when there is no more |
+//! | --- | --- | --- |
+//! | connections in handshake, for each listener | 512, and as many again twice that wait | `common/fabric/src/stream/listener.rs` |
+//! | queues without a Connect, on each core | [`OPENING_MAX`] | the oldest of the address that has most |
+//! | queues, on each core | what its descriptors allow | of the address that has most: those without a Connect, discovery controllers, the controller that came last |
+//! | controllers, those of discovery apart | `target/src/target/pools.rs` | of the address that has most |
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_memory::is_there_room;
+use ringfab_reactor::Time;
+
+use super::{Core, CoreMessage, Env, HostId};
+use crate::controller::Controller;
+
+/// The most queues without a Connect on a core.
+const OPENING_MAX: usize = 512;
+
+/// Queues that may be ending while newcomers have their places.
+pub(super) const ENDING_MAX: usize = 64;
+
+/// How long a queue may be without a Connect before it gives way to another one of the same address.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// What a connection and everything that is not asked for fallibly may take until the next one is looked at, with much to
+/// spare: a queue of 1,024 entries has tables of less than a megabyte.
+const ROOM_BYTES: usize = 32 << 20;
+
+/// The most queues of a core with so many descriptors, of which a listener has some for its own, and disks others.
+pub(super) fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> usize {
+    descriptors.saturating_sub(3 * half_open + disks + 2 * ENDING_MAX).max(1)
+}
+
+impl Core {
+    /// Makes room for the queue of a newcomer, if that takes any. Says why there is none.
+    pub(super) fn make_room(&mut self, newcomer: SocketAddr) -> Result<(), &'static str> {
+        if !is_there_room(ROOM_BYTES) {
+            return Err("the process may have no more memory");
+        }
+        let now = self.env.reactor.now();
+        if self.env.hosts.opening() >= OPENING_MAX {
+            self.end_an_opening(newcomer.ip(), now)?;
+        }
+        let disks = self.env.disks.iter().flatten().count();
+        let most = queues_max(self.descriptors, self.half_open, disks);
+        if self.env.hosts.queues() < most {
+            return Ok(());
+        }
+        if self.env.hosts.queues() >= most + ENDING_MAX {
+            return Err("others that have to make room are still ending");
+        }
+        self.end_a_queue(newcomer.ip(), now)
+    }
+
+    /// Ends a queue that has no Connect in favour of a newcomer.
+    fn end_an_opening(&mut self, newcomer: IpAddr, now: Time) -> Result<(), &'static str> {
+        let hosts = &self.env.hosts;
+        let gives_way = hosts.gives_way(newcomer, |host| host.opening);
+        let oldest = match gives_way {
+            Some(host) => self.oldest_opening(Some(host)),
+            None => self.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE),
+        };
+        let (number, _) = oldest.ok_or("too many connections have not sent their Connect command")?;
+        self.evict(number, "it has not sent its Connect command, and its address has most of those");
+        Ok(())
+    }
+
+    /// Ends one queue, or all of a controller, in favour of a newcomer.
+    fn end_a_queue(&mut self, newcomer: IpAddr, now: Time) -> Result<(), &'static str> {
+        const FULL: &str = "there is no room for another connection, and no address has more than this one";
+        let Some(host) = self.env.hosts.gives_way(newcomer, |host| host.queues) else {
+            let (number, _) =
+                self.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE).ok_or(FULL)?;
+            self.evict(number, "it has not sent its Connect command, and there is no room for another one");
+            return Ok(());
+        };
+        if let Some((number, _)) = self.oldest_opening(Some(host)) {
+            self.evict(number, "its address has most connections, and there is no room for another one");
+            return Ok(());
+        }
+        let controller = self.least_missed(host).ok_or(FULL)?;
+        self.env.evict(&controller, "its address has most connections, and there is no room for another one");
+        Ok(())
+    }
+
+    /// The queue that has been without a Connect longest, of a host or of all, and since when it is there.
+    fn oldest_opening(&self, host: Option<HostId>) -> Option<(usize, Time)> {
+        let queues = self.queues.iter().enumerate();
+        let queues = queues.filter_map(|(number, queue)| Some((number, queue.as_ref()?)));
+        let queues = queues.filter(|(_, queue)| host.is_none_or(|host| queue.host() == host));
+        let waiting = queues.filter_map(|(number, queue)| Some((number, queue.opening_since()?)));
+        waiting.min_by_key(|(_, since)| *since)
+    }
+
+    /// Of a host's controllers with a queue here, one of discovery, or the one that came last.
+    fn least_missed(&self, host: HostId) -> Option<Arc<Controller>> {
+        let queues = self.queues.iter().flatten().filter(|queue| queue.host() == host && queue.is_open());
+        let controllers = queues.filter_map(|queue| queue.controller());
+        controllers.max_by_key(|one| (one.is_discovery(), one.created())).cloned()
+    }
+
+    /// Ends a queue at once.
+    fn evict(&mut self, number: usize, reason: &str) {
+        if let Some(queue) = &mut self.queues[number] {
+            queue.evict(&mut self.env, reason);
+        }
+    }
+
+    /// Ends the queues of a controller on this core at once.
+    pub(super) fn evict_queues(&mut self, controller: &Arc<Controller>) {
+        for queue in self.queues.iter_mut().flatten().filter(|queue| queue.belongs_to(controller)) {
+            queue.evict(&mut self.env, "its controller gives way to another one");
+        }
+    }
+}
+
+impl Env {
+    /// Ends a controller in favour of another host.
+    pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
+        tracing::warn!(
+            peer = %controller.address(),
+            host = controller.host().nqn,
+            controller = controller.id(),
+            reason,
+            "controller ended"
+        );
+        controller.keep_alive_expired();
+        for core in &self.cores {
+            core.send(CoreMessage::Evict(Arc::clone(controller)));
+        }
+    }
+}

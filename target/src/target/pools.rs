@@ -1,0 +1,152 @@
+//! The controllers of all hosts: pools of fixed size, one for discovery and one for I/O, so that neither takes the other's.
+//!
+//! Whoever comes when a pool is full gets the place of another:
+//!
+//! | the newcomer's address | who gives way |
+//! | --- | --- |
+//! | has fewer controllers than another one | of the address that has most: who has no I/O queue, the oldest first; then who came last |
+//! | has most | of the same address: who has had no I/O queue for a while; then who came last of the host name that has more than the newcomer's |
+//!
+//! A name can be claimed by anyone, so that it decides only among those at one address.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_fabric::{Shares, network_of};
+use ringfab_reactor::Time;
+use ringfab_spec::Status;
+
+use crate::controller::Controller;
+use crate::failure::Failure;
+
+/// The most controllers of each pool, so that hosts cannot take all memory; each is a few kilobytes.
+pub(super) const CONTROLLERS_MAX: u32 = 1024;
+
+/// The largest controller identifier that is given out; those above are reserved (Base 2.0, section 3.1.3).
+const CONTROLLER_ID_MAX: u16 = 0xffef;
+
+/// How long a controller may have no I/O queue before it gives way to another one of the same address.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// All controllers.
+#[derive(Debug, Default)]
+pub(super) struct Controllers {
+    by_id: BTreeMap<u16, Arc<Controller>>,
+    last_id: u16,
+    /// Who has how many for I/O, and for discovery.
+    pools: [Pool; 2],
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    count: u32,
+    shares: Shares,
+}
+
+/// A host that wants a controller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Newcomer<'a> {
+    pub(super) address: IpAddr,
+    pub(super) nqn: &'a str,
+    pub(super) discovery: bool,
+}
+
+impl Controllers {
+    /// All, by identifier.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Controller>> {
+        self.by_id.values()
+    }
+
+    /// The one with an identifier.
+    pub(super) fn find(&self, id: u16) -> Option<Arc<Controller>> {
+        self.by_id.get(&id).cloned()
+    }
+
+    /// An identifier that is not in use; the one used last comes again last, so that a late command of an old
+    /// association does not meet a new controller. There are far more than the pools have room for.
+    pub(super) fn next_id(&mut self) -> u16 {
+        loop {
+            self.last_id = if self.last_id >= CONTROLLER_ID_MAX { 1 } else { self.last_id + 1 };
+            if !self.by_id.contains_key(&self.last_id) {
+                return self.last_id;
+            }
+        }
+    }
+
+    pub(super) fn insert(&mut self, controller: Arc<Controller>) {
+        let pool = &mut self.pools[usize::from(controller.is_discovery())];
+        pool.count += 1;
+        pool.shares.enter(controller.address());
+        self.by_id.insert(controller.id(), controller);
+    }
+
+    /// Takes out a controller, unless it was before: its identifier may be another's by now.
+    pub(super) fn remove(&mut self, controller: &Controller) -> Option<Arc<Controller>> {
+        let known = self.by_id.get(&controller.id())?;
+        if !std::ptr::eq(&raw const **known, controller) {
+            return None;
+        }
+        let pool = &mut self.pools[usize::from(controller.is_discovery())];
+        pool.count -= 1;
+        pool.shares.leave(controller.address());
+        self.by_id.remove(&controller.id())
+    }
+
+    /// Makes room for a newcomer. Returns who had to leave for it, if anybody had to.
+    ///
+    /// # Errors
+    /// The pool is full, and nobody has to give way to this one.
+    pub(super) fn make_room(
+        &mut self,
+        newcomer: &Newcomer<'_>,
+        now: Time,
+    ) -> Result<Option<Arc<Controller>>, Failure> {
+        let pool = &self.pools[usize::from(newcomer.discovery)];
+        if pool.count < CONTROLLERS_MAX {
+            return Ok(None);
+        }
+        let least_missed = match pool.shares.gives_way_to(newcomer.address) {
+            Some(network) => self.least_missed(newcomer.discovery, network),
+            None => self.idle(newcomer, now).or_else(|| self.of_greedier_name(newcomer)),
+        };
+        let evicted = least_missed.ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?;
+        Ok(self.remove(&evicted))
+    }
+
+    fn of_network(&self, discovery: bool, network: IpAddr) -> impl Iterator<Item = &Arc<Controller>> {
+        let here = move |one: &&Arc<Controller>| {
+            one.is_discovery() == discovery && network_of(one.address()) == network
+        };
+        self.by_id.values().filter(here)
+    }
+
+    fn least_missed(&self, discovery: bool, network: IpAddr) -> Option<Arc<Controller>> {
+        let idle = self.of_network(discovery, network).filter(|one| one.io_queues() == 0);
+        let oldest = idle.min_by_key(|one| one.created());
+        let last = || self.of_network(discovery, network).max_by_key(|one| one.created());
+        oldest.or_else(last).cloned()
+    }
+
+    /// The oldest at the newcomer's address that has had no I/O queue for a while.
+    fn idle(&self, newcomer: &Newcomer<'_>, now: Time) -> Option<Arc<Controller>> {
+        let own = self.of_network(newcomer.discovery, network_of(newcomer.address));
+        let idle = own.filter(|one| one.io_queues() == 0 && now >= one.created() + GRACE);
+        idle.min_by_key(|one| one.created()).cloned()
+    }
+
+    /// The last at the newcomer's address of the name that has most, if the newcomer's has less.
+    fn of_greedier_name(&self, newcomer: &Newcomer<'_>) -> Option<Arc<Controller>> {
+        let mut names: BTreeMap<&str, u32> = BTreeMap::new();
+        for one in self.of_network(newcomer.discovery, network_of(newcomer.address)) {
+            *names.entry(one.host().nqn.as_str()).or_default() += 1;
+        }
+        let (greediest, count) = names.iter().max_by_key(|(_, count)| **count)?;
+        if *count <= names.get(newcomer.nqn).copied().unwrap_or(0) + 1 {
+            return None;
+        }
+        let own = self.of_network(newcomer.discovery, network_of(newcomer.address));
+        own.filter(|one| one.host().nqn == *greediest).max_by_key(|one| one.created()).cloned()
+    }
+}
