@@ -14,7 +14,10 @@ for options in "-i 1" "-i 1 -Q 16" "${four[*]} -Q 16" "${four[*]} -Q 256"; do
     dd if="$ns1" of=/dev/null bs=4k count=16 iflag=direct status=none
     nvme disconnect -n "$nqn"
 done
-expect "connections with four I/O queues" "$(grep -c 'connected.*queue=4' "$target_log")" 2
+four_queues_twice() {
+    [ "$(grep -c 'disconnected.*io_queues=4' "$target_log")" = 2 ]
+}
+wait_for 10 four_queues_twice
 
 echo "--- refused"
 may_warn 'Connect Invalid Data Parameter, subsysnqn' 'Connect for subsystem .* is not allowed, hostnqn'

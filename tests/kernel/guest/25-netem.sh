@@ -9,7 +9,7 @@ only tcp "what a link does to packets shows in how a stream arrives; in the othe
 start_target
 start_kernel_target "$nqn"
 connect -i 2 --hdr-digest --data-digest
-connections=$(grep -c 'connected' "$target_log")
+connections=$(grep -c ' connected ' "$target_log")
 
 # over OPTIONS OF netem...
 over() {
@@ -35,5 +35,5 @@ over delay 2ms reorder 25% 50% duplicate 1%
 over delay 2ms 1ms loss 1% reorder 25% 50% duplicate 1%
 (($(lost) > 0)) || fail "nothing was lost"
 mend_link
-expect "connections of the kernel's host" "$(grep -c 'connected' "$target_log")" "$connections"
+expect "connections of the kernel's host" "$(grep -c ' connected ' "$target_log")" "$connections"
 no_io_errors
