@@ -71,6 +71,14 @@ impl TestTarget {
         Self::with_lines("cores = 1\nspin_us = 20", listener, namespaces)
     }
 
+    /// The same with lines of both.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn with(process: &str, listener: &str, namespaces: &str) -> Self {
+        Self::with_lines(process, listener, namespaces)
+    }
+
     fn with_lines(process: &str, listener: &str, namespaces: &str) -> Self {
         let state = tempfile::tempdir().expect("a folder for the state");
         let text = format!(

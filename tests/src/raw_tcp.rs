@@ -1,7 +1,7 @@
 //! A host of NVMe/TCP on a plain socket, for tests that say what no ordinary host says.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use ringfab_proto::crc;
@@ -11,6 +11,7 @@ use ringfab_spec::tcp::{
     ReadyToTransfer, TermReq,
 };
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, Nqn, SglDescriptor, SubmissionEntry};
+use socket2::{Domain, Socket, Type};
 
 use crate::{NQN, PATIENCE};
 
@@ -79,9 +80,33 @@ pub fn h2c_data(digests: Digests, (cid, tag): (u16, u16), offset: u32, data: &[u
 /// # Panics
 /// Never: the names are valid.
 pub fn connect(digests: Digests, qid: u16, controller: u16) -> Vec<u8> {
-    let (subsystem, host) = (Nqn::new(NQN).expect("a name"), Nqn::new(HOST_NQN).expect("a name"));
+    connect_as(digests, (qid, 32, controller), NQN, HOST_NQN)
+}
+
+/// The capsule that connects a queue (identifier, entries, controller), to any subsystem, as any host.
+///
+/// # Panics
+/// When a name is none.
+pub fn connect_as(
+    digests: Digests,
+    (qid, entries, controller): (u16, u32, u16),
+    subsystem: &str,
+    host: &str,
+) -> Vec<u8> {
+    let (subsystem, host) = (Nqn::new(subsystem).expect("a name"), Nqn::new(host).expect("a name"));
     let data = ConnectData::new([9; 16], controller, subsystem, host);
-    capsule(digests, SubmissionEntry::connect(0, qid, 32, 0, false), data.as_bytes())
+    capsule(digests, SubmissionEntry::connect(0, qid, entries, 0, false), data.as_bytes())
+}
+
+/// A TCP connection from an address of ours.
+///
+/// # Errors
+/// What the system says instead.
+pub fn stream_from(source: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(source, 0).into())?;
+    socket.connect_timeout(&address.into(), PATIENCE)?;
+    Ok(socket.into())
 }
 
 impl RawTcp {
@@ -90,10 +115,7 @@ impl RawTcp {
     /// # Panics
     /// When there is none.
     pub fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("connected");
-        stream.set_nodelay(true).expect("an option");
-        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-        Self { stream, digests: Digests::default() }
+        Self::over(TcpStream::connect(address).expect("connected"))
     }
 
     /// A connection after ICReq and ICResp.
@@ -101,14 +123,33 @@ impl RawTcp {
     /// # Panics
     /// When the other end does not answer.
     pub fn initialize(address: SocketAddr, digests: Digests) -> Self {
-        let mut this = Self::open(address);
+        Self::open(address).greet(digests)
+    }
+
+    /// The same with a TCP connection that is there.
+    ///
+    /// # Panics
+    /// When it cannot be told how long to wait.
+    pub fn over(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).expect("an option");
+        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        Self { stream, digests: Digests::default() }
+    }
+
+    /// Says ICReq and hears ICResp.
+    ///
+    /// # Panics
+    /// When the other end does not answer.
+    #[must_use]
+    pub fn greet(mut self, digests: Digests) -> Self {
+        let this = &mut self;
         this.say(&ic_req(digests));
         let mut response = [0; IcResp::SIZE];
         this.stream.read_exact(&mut response).expect("ICResp");
         let response = IcResp::read_from_bytes(&response).expect("as long as one");
         assert_eq!((response.ch.pdu_type, response.dgst), (PduType::IC_RESP, digests));
         this.digests = digests;
-        this
+        self
     }
 
     /// An admin queue with an enabled controller, and its identifier.
@@ -118,13 +159,23 @@ impl RawTcp {
     pub fn attach(address: SocketAddr, digests: Digests) -> (Self, u16) {
         let mut this = Self::initialize(address, digests);
         this.say(&connect(digests, 0, 0xffff));
+        let controller = this.enable();
+        (this, controller)
+    }
+
+    /// Hears the answer to the Connect of an admin queue, and enables its controller. Its identifier.
+    ///
+    /// # Panics
+    /// When the target refuses.
+    pub fn enable(&mut self) -> u16 {
+        let this = self;
         let controller = this.response().connect_cntlid();
         let enable = SubmissionEntry::property_set(1, 0x14, PropertySize::Four, 0x0046_0001);
         assert!(this.command(enable).status().is_success());
         while this.command(SubmissionEntry::property_get(2, 0x1c, PropertySize::Four)).result() & 1 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        (this, controller)
+        controller
     }
 
     /// An I/O queue of a controller.

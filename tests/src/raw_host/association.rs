@@ -29,16 +29,24 @@ impl RawHost {
     /// # Panics
     /// Never: the names are well formed.
     pub fn connect_data(controller_id: u16) -> ConnectData {
-        let (subsystem, host) = (Nqn::new(NQN).expect("a name"), Nqn::new(HOST_NQN).expect("a name"));
+        Self::connect_data_as(HOST_NQN, controller_id)
+    }
+
+    fn connect_data_as(host: &str, controller_id: u16) -> ConnectData {
+        let (subsystem, host) = (Nqn::new(NQN).expect("a name"), Nqn::new(host).expect("a name"));
         ConnectData::new(HOST_ID, controller_id, subsystem, host)
     }
 
     /// An admin queue of 32 entries whose controller is not yet enabled.
     pub fn associate(&mut self, keep_alive_ms: u32) -> Association {
+        self.associate_as(HOST_NQN, keep_alive_ms)
+    }
+
+    fn associate_as(&mut self, host: &str, keep_alive_ms: u32) -> Association {
         let admin = self.open_queue(0, 32);
         let cid = self.next_cid();
         let entry = SubmissionEntry::connect(cid, 0, 32, keep_alive_ms, false);
-        let data = Self::connect_data(ConnectData::CNTLID_DYNAMIC);
+        let data = Self::connect_data_as(host, ConnectData::CNTLID_DYNAMIC);
         let completion = self.command_with(admin, &entry, data.as_bytes());
         assert_eq!(completion.status(), Status::SUCCESS);
         Association { admin, controller_id: completion.connect_cntlid() }
@@ -80,6 +88,32 @@ impl RawHost {
         let association = self.associate(0);
         self.enable(association);
         association
+    }
+
+    /// The same under any name.
+    pub fn attach_as(&mut self, host: &str) -> Association {
+        let association = self.associate_as(host, 0);
+        self.enable(association);
+        association
+    }
+
+    /// An I/O queue of that controller.
+    ///
+    /// # Panics
+    /// When the target refuses.
+    pub fn attach_io_as(
+        &mut self,
+        association: Association,
+        host: &str,
+        queue_id: u16,
+        entries: u16,
+    ) -> QueuePairId {
+        let queue = self.open_queue(queue_id, entries);
+        let cid = self.next_cid();
+        let entry = SubmissionEntry::connect(cid, queue_id, entries.into(), 0, false);
+        let data = Self::connect_data_as(host, association.controller_id);
+        assert_eq!(self.command_with(queue, &entry, data.as_bytes()).status(), Status::SUCCESS);
+        queue
     }
 
     /// An I/O queue of a controller that is ready.

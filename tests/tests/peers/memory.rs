@@ -1,0 +1,129 @@
+//! What connections leave behind in memory.
+
+use std::net::Ipv4Addr;
+
+use ringfab_spec::tcp::Digests;
+use ringfab_spec::{SubmissionEntry, tcp};
+use ringfab_tests::NQN;
+use ringfab_tests::raw_host::RawHost;
+use ringfab_tests::raw_tcp::{RawTcp, capsule, connect_as, stream_from};
+
+use crate::target::{FRIEND, Over, Process};
+
+/// Commands of 4 KiB that come in one go.
+const BURST: u16 = 120;
+
+/// I/O queues of a controller.
+const EACH: u16 = 100;
+
+/// KiB that a queue which was busy once may have more than one that never was. It had about 170.
+const ONCE_BUSY_KIB: u64 = 24;
+
+/// KiB that may stay for each queue that is gone.
+const GONE_KIB: u64 = 8;
+
+/// A controller with its I/O queues over TCP.
+fn tcp_queues(process: &Process) -> Vec<RawTcp> {
+    let none = Digests::default();
+    let open = || {
+        let stream = stream_from(Ipv4Addr::LOCALHOST.into(), process.address(Over::Tcp));
+        RawTcp::over(stream.expect("a connection")).greet(none)
+    };
+    let mut admin = open();
+    admin.say(&connect_as(none, (0, 32, 0xffff), NQN, FRIEND));
+    let controller = admin.enable();
+    let io = (1..=EACH).map(|qid| {
+        let mut queue = open();
+        queue.say(&connect_as(none, (qid, 128, controller), NQN, FRIEND));
+        assert!(queue.response().status().is_success());
+        queue
+    });
+    let mut queues: Vec<RawTcp> = io.collect();
+    queues.push(admin);
+    queues
+}
+
+/// Writes with data in their capsules, all at once.
+fn burst(queue: &mut RawTcp) {
+    let none: tcp::Digests = Digests::default();
+    let capsules = (0..BURST).map(|cid| {
+        let write = SubmissionEntry::write(cid, 1, u64::from(cid) * 8, 8, false);
+        capsule(none, write, &[7; 4096])
+    });
+    let all: Vec<u8> = capsules.flatten().collect();
+    queue.say(&all);
+    for _ in 0..BURST {
+        assert!(queue.response().status().is_success());
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the figures are worth reading")]
+fn queues_over_tcp_that_were_busy_once_cost_little_more_than_others_and_leave_little_behind() {
+    let process = Process::start();
+    // What the first ones touch of pools and tables stays.
+    drop(tcp_queues(&process).iter_mut().take(4).map(burst).collect::<Vec<_>>());
+    let before = process.settled_kib();
+    let mut controllers: Vec<Vec<RawTcp>> = (0..10).map(|_| tcp_queues(&process)).collect();
+    let count = controllers.iter().map(Vec::len).sum::<usize>() as u64;
+    let idle = process.settled_kib();
+    for controller in &mut controllers {
+        controller.iter_mut().take(usize::from(EACH)).for_each(burst);
+    }
+    let busy = process.settled_kib();
+    drop(controllers);
+    let gone = process.settled_kib();
+    let each = |kib: u64| kib.saturating_sub(before) as f64 / count as f64;
+    println!(
+        "TCP: {count} connections: {:.1} KiB idle, {:.1} KiB busy once, {:.1} KiB of each left ({} KiB in all)",
+        each(idle),
+        each(busy),
+        each(gone),
+        gone.saturating_sub(before)
+    );
+    assert!(busy < idle + ONCE_BUSY_KIB * count, "{before}, {idle}, {busy}, {gone}");
+    assert!(gone < before + GONE_KIB * count, "{before}, {idle}, {busy}, {gone}");
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the figures are worth reading")]
+fn queue_pairs_of_the_software_rnic_that_were_busy_once_cost_little_more_and_leave_little_behind() {
+    let process = Process::start();
+    let address = process.address(Over::Rdma);
+    let attach = |host: &mut RawHost| {
+        let association = host.attach_as(FRIEND);
+        (1..=EACH).map(|qid| host.attach_io_as(association, FRIEND, qid, 128)).collect::<Vec<_>>()
+    };
+    let write_all = |host: &mut RawHost, queue| {
+        let entries: Vec<SubmissionEntry> =
+            (0..BURST).map(|cid| SubmissionEntry::write(cid, 1, u64::from(cid) * 8, 8, false)).collect();
+        host.send_together(queue, &entries, &[7; 4096]);
+        for _ in 0..BURST {
+            assert!(host.completion(queue).status().is_success());
+        }
+    };
+    let warm = &mut RawHost::new(address);
+    let queues = attach(warm);
+    queues.iter().take(4).for_each(|queue| write_all(warm, *queue));
+    let before = process.settled_kib();
+    let mut hosts: Vec<RawHost> = (0..5).map(|_| RawHost::new(address)).collect();
+    let all: Vec<_> = hosts.iter_mut().map(attach).collect();
+    let count = all.iter().map(|queues| queues.len() + 1).sum::<usize>() as u64;
+    let idle = process.settled_kib();
+    for (host, queues) in hosts.iter_mut().zip(&all) {
+        queues.iter().for_each(|queue| write_all(host, *queue));
+    }
+    let busy = process.settled_kib();
+    drop(hosts);
+    let gone = process.settled_kib();
+    let each = |kib: u64| kib.saturating_sub(before) as f64 / count as f64;
+    println!(
+        "RDMA: {count} connections: {:.1} KiB idle, {:.1} KiB busy once, {:.1} KiB of each left ({} KiB in all)",
+        each(idle),
+        each(busy),
+        each(gone),
+        gone.saturating_sub(before)
+    );
+    assert!(busy < idle + ONCE_BUSY_KIB * count, "{before}, {idle}, {busy}, {gone}");
+    assert!(gone < before + GONE_KIB * count, "{before}, {idle}, {busy}, {gone}");
+}

@@ -1,0 +1,133 @@
+//! A target process with a listener for each transport, and hosts of it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use ringfab_initiator::blocking::{Controller, EngineOptions};
+use ringfab_initiator::{ConnectOptions, HostIdentity};
+use ringfab_tests::{NQN, PATIENCE, Service, free_port};
+
+/// The host that may connect.
+pub(crate) const FRIEND: &str = "nqn.2014-08.org.nvmexpress:uuid:7e57ab1e-0000-4000-8000-000000000001";
+
+/// Where the others come from.
+pub(crate) const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// Which of the listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Rdma,
+    Tcp,
+}
+
+/// One at a time: these tests measure times, have thousands of descriptors, and change limits of this process.
+static ONE: Mutex<()> = Mutex::new(());
+
+pub(crate) struct Process {
+    pub(crate) service: Service,
+    rdma: u16,
+    tcp: u16,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Process {
+    pub(crate) fn start() -> Self {
+        Self::start_alone(ONE.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn start_alone(alone: MutexGuard<'static, ()>) -> Self {
+        let (rdma, tcp) = (free_port(), free_port());
+        let service = Service::start("ringfab-target", |folder| arguments(folder, rdma, tcp));
+        Self { service, rdma, tcp, _alone: alone }
+    }
+
+    /// The same with a limit on its descriptors, which this process has while it starts.
+    pub(crate) fn start_with_descriptors(count: u64) -> Self {
+        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit");
+        setrlimit(Resource::RLIMIT_NOFILE, count.min(soft), hard).expect("a lower limit");
+        let this = Self::start_alone(alone);
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).expect("the old limit");
+        this
+    }
+
+    pub(crate) fn address(&self, over: Over) -> SocketAddr {
+        let port = if over == Over::Rdma { self.rdma } else { self.tcp };
+        SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)
+    }
+
+    /// Attaches the host that may, however often that takes, and says how long it took.
+    pub(crate) fn attach(&self, over: Over) -> (Controller, Duration) {
+        self.try_attach(over).unwrap_or_else(|| panic!("it does not get in: {}", self.tail()))
+    }
+
+    /// The same, if it gets in at all.
+    pub(crate) fn try_attach(&self, over: Over) -> Option<(Controller, Duration)> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if let Ok(controller) = Controller::connect(self.options(over), EngineOptions::default()) {
+                return Some((controller, begun.elapsed()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
+    fn options(&self, over: Over) -> ConnectOptions {
+        let address = self.address(over);
+        let url = match over {
+            Over::Rdma => format!("nvme+rdma://{address}/{NQN}?provider=iwarp"),
+            Over::Tcp => format!("nvme+tcp://{address}/{NQN}"),
+        };
+        let host = HostIdentity::load(Some(FRIEND.to_owned()), None, Path::new("/nonexistent"));
+        ConnectOptions::new(url.parse().expect("a URL"), host.expect("an identity"))
+    }
+
+    pub(crate) fn status(&self, name: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.service.id());
+        let status = std::fs::read_to_string(path).expect("it runs");
+        let line = status.lines().find(|line| line.starts_with(name)).expect("a line");
+        line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+    }
+
+    /// Resident memory once nothing of it comes or goes any more, in KiB.
+    pub(crate) fn settled_kib(&self) -> u64 {
+        let begun = Instant::now();
+        let mut seen = vec![self.status("VmRSS:")];
+        loop {
+            std::thread::sleep(Duration::from_millis(500));
+            seen.push(self.status("VmRSS:"));
+            let last = &seen[seen.len().saturating_sub(8)..];
+            let (least, most) = (last.iter().min().expect("some"), last.iter().max().expect("some"));
+            if last.len() == 8 && most - least < 200 || begun.elapsed() > PATIENCE {
+                return *last.last().expect("some");
+            }
+        }
+    }
+
+    /// The end of its log.
+    pub(crate) fn tail(&self) -> String {
+        let log = self.service.log();
+        let lines: Vec<&str> = log.lines().rev().take(10).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn arguments(folder: &Path, rdma: u16, tcp: u16) -> Vec<String> {
+    let config = folder.join("target.toml");
+    let listener = |port: u16, transport: &str| {
+        format!("[[listener]]\naddress = \"127.0.0.1\"\nport = {port}\ntransport = \"{transport}\"\n")
+    };
+    let text = format!(
+        "[target]\nstate_dir = {folder:?}\ncores = 1\nlog = \"warn\"\n{}{}\
+         [[subsystem]]\nnqn = {NQN:?}\nallowed_hosts = [{FRIEND:?}]\n\
+         [[subsystem.namespace]]\nmemory = \"64MiB\"\n",
+        listener(rdma, "rdma"),
+        listener(tcp, "tcp"),
+    );
+    std::fs::write(&config, text).expect("a configuration");
+    vec!["serve".to_owned(), "--config".to_owned(), config.display().to_string()]
+}
