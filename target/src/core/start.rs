@@ -46,6 +46,9 @@ const CONNECTIONS_MAX: u32 = DESCRIPTORS_MAX;
 const HALF_OPEN_MAX: u32 = 512;
 const HALF_OPEN_PART: u32 = 16;
 
+/// So many may always be, or a host with a few queues would not get in.
+const HALF_OPEN_LEAST: u32 = 8;
+
 /// Buffers for admin commands, on each core: many small ones, and as many large ones as one log page of the largest size needs.
 const ADMIN_CLASSES: [ClassLayout; 2] = [
     ClassLayout { buffer_bytes: 8192, count: 64 },
@@ -324,7 +327,7 @@ fn assemble(
     let served = namespaces::open_all(&target, &mut reactor, &shared, opened);
     let env =
         Env::new(reactor, transports, target, served, shared, pool, admin_pool, compare_pool, number, cores);
-    let half_open = HALF_OPEN_MAX.min(descriptors / HALF_OPEN_PART);
+    let half_open = (descriptors / HALF_OPEN_PART).clamp(HALF_OPEN_LEAST, HALF_OPEN_MAX);
     Ok((Core::new(env, inbox, descriptors as usize, half_open as usize), buffers))
 }
 

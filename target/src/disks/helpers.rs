@@ -192,10 +192,6 @@ fn start(first: Job) -> io::Result<()> {
         if let Err(error) = SigSet::all().thread_block() {
             tracing::debug!(%error, "a helper may be interrupted by signals");
         }
-        // A mask that a parent has left is no business of ours.
-        if let Err(error) = ringfab_process::signals::clear_mask() {
-            tracing::debug!(%error, "the mask of signals stays");
-        }
         first();
         loop {
             {

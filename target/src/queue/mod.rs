@@ -8,6 +8,7 @@
 //! | `DataOut` | room in the send queue for data and response |
 //! | `Complete` | nothing: the slot becomes free in the same step |
 
+mod at_disk;
 mod control;
 mod disk;
 mod fused;
@@ -34,6 +35,7 @@ use crate::placement::Place;
 use crate::queue_record::QueueRecord;
 use crate::transport::{Endpoint, Link, WorkId};
 
+pub(crate) use at_disk::AtDisk;
 use fused::FirstHalf;
 pub(crate) use parse::{
     COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX,
@@ -103,32 +105,6 @@ enum Phase {
     Disconnecting,
     /// The connection is gone; what the disks still hold is awaited.
     Gone,
-}
-
-/// What a disk works on, for people.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtDisk {
-    /// The command.
-    pub(crate) name: &'static str,
-    /// Whether it moves blocks of a bounded size: a disk that works ends it soon.
-    pub(crate) is_transfer: bool,
-}
-
-impl AtDisk {
-    fn of(work: &Work) -> Self {
-        let (name, is_transfer) = match work {
-            Work::Read(_) => ("Read", true),
-            Work::Write { .. } => ("Write", true),
-            Work::Compare(_) => ("Compare", true),
-            Work::WriteZeroes { .. } => ("Write Zeroes", false),
-            Work::Flush { .. } | Work::FlushAll { .. } => ("Flush", false),
-            Work::Discard { .. } => ("Dataset Management", false),
-            Work::Verify { .. } => ("Verify", true),
-            Work::Copy(_) => ("Copy", true),
-            Work::Controller | Work::Nothing => ("an admin command", false),
-        };
-        Self { name, is_transfer }
-    }
 }
 
 /// What a connection brings with it.

@@ -1,9 +1,8 @@
 //! Which provider serves what.
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::{fmt, io};
 
 use ringfab_memory::Lease;
 use ringfab_reactor::{Completion, Reactor};
@@ -119,7 +118,6 @@ impl Providers {
         }
     }
 
-    /// Inlined into who exposes, so that neither what it is told nor what it says is moved.
     #[inline(always)]
     pub(super) fn expose(
         &mut self,
