@@ -72,7 +72,7 @@ fn run(ends: Ends, drain_timeout: Duration, signals: impl FnOnce(Sender<Heard>))
 #[test]
 fn a_signal_drains_the_cores_and_ends_in_order() {
     let ended = run(Ends::WhenDrained, Duration::from_secs(5), |signals| {
-        signals.send(Heard::End("SIGTERM")).unwrap()
+        signals.send(Heard::End("SIGTERM")).unwrap();
     });
     assert!(ended.is_ok());
     assert!(JOINED.load(Ordering::Relaxed));
