@@ -24,6 +24,28 @@ fn no_signal_but_those_that_ask_for_it_ends_a_service() {
     ends_in_order(target);
 }
 
+#[test]
+fn a_mask_that_a_parent_has_left_keeps_no_signal_away() {
+    let mask = ["env", "--block-signal=TERM", "--block-signal=INT"];
+    if !Command::new(mask[0]).args([mask[1], "true"]).status().is_ok_and(|status| status.success()) {
+        return ringfab_tests::not_run("this env cannot block signals");
+    }
+    let port = free_port();
+    let target = target_by(port, &mask, log_file);
+    let disk = nbd(port, &mask, log_file);
+    // What a program of ours starts has the mask of the thread that starts it.
+    for service in [&target, &disk] {
+        let threads = fs::read_dir(format!("/proc/{}/task", service.id())).expect("its threads");
+        for thread in threads.map(|thread| thread.expect("a thread").path()) {
+            // A thread may have ended meanwhile. One that has a mask of its own has chosen it.
+            let Ok(status) = fs::read_to_string(thread.join("status")) else { continue };
+            assert!(!status.contains("SigBlk:\t0000000000004002\n"), "{status}");
+        }
+    }
+    ends_in_order(disk);
+    ends_in_order(target);
+}
+
 /// A process that is killed when it is not ended otherwise.
 struct Measurement(std::process::Child);
 
