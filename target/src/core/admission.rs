@@ -30,9 +30,11 @@ const GRACE: Duration = Duration::from_millis(300);
 /// spare: a queue of 1,024 entries has tables of less than a megabyte.
 const ROOM_BYTES: usize = 32 << 20;
 
-/// The most queues of a core with so many descriptors, of which a listener has some for its own, and disks others.
+/// The most queues of a core with so many descriptors. Disks have some of them, and what is in handshake or ending has others,
+/// but never more than half: a process that may open few files serves few hosts, and not none.
 pub(super) fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> usize {
-    descriptors.saturating_sub(3 * half_open + disks + 2 * ENDING_MAX).max(1)
+    let passing = (3 * half_open + 2 * ENDING_MAX).min(descriptors / 2);
+    descriptors.saturating_sub(passing + disks).max(1)
 }
 
 impl Core {

@@ -94,6 +94,25 @@ fn the_stack_of_the_first_thread_may_be_small() {
 }
 
 #[test]
+fn few_files_are_enough_or_the_lack_is_told_once() {
+    let port = free_port();
+    // The hard limit, so that it cannot be raised.
+    let limits = limited("ulimit -n 64");
+    let wraps: Vec<&str> = limits.iter().map(String::as_str).collect();
+    let target = target_by(port, &wraps, log_file);
+    assert!(serves(port));
+    ends_in_order(target);
+    let folder = tempfile::tempdir().expect("a folder");
+    let subsystem = format!("[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n");
+    drop(serve_command(&folder, free_port(), &[], &subsystem));
+    let config = folder.path().join("target.toml").display().to_string();
+    let said = run("ulimit -n 9", "ringfab-target", &["serve", "--config", &config]);
+    let said = String::from_utf8_lossy(&said.stderr);
+    assert!(said.contains("Too many open files"), "{said}");
+    assert!(said.matches("files are not registered").count() <= 1, "{said}");
+}
+
+#[test]
 fn the_limit_on_open_files_is_raised_as_far_as_it_may() {
     let port = free_port();
     let limits = limited("ulimit -Sn 64");
