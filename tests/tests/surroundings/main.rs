@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 /// The namespace is the same one after a restart with another state.
 const UUID: &str = "6c2a4c0e-31f5-4c5e-8f5e-6f7f1d8f0a01";
+const NGUID: &str = "6c2a4c0e31f54c5e8f5e6f7f1d8f0a02";
 
 /// A target on this port whose program is started by `wraps`, with a namespace in memory and this standard error.
 fn target_by(port: u16, wraps: &[&str], log: impl FnOnce(&Path) -> Stdio) -> Service {
@@ -23,7 +24,7 @@ fn target_by(port: u16, wraps: &[&str], log: impl FnOnce(&Path) -> Stdio) -> Ser
         &folder,
         port,
         wraps,
-        &format!("[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n"),
+        &format!("[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\nserial = \"SURROUNDED\"\n"),
     );
     let log = log(folder.path());
     Service::start_command(folder, command, log)
@@ -42,7 +43,7 @@ fn serve_command(folder: &TempDir, port: u16, wraps: &[&str], subsystems: &str) 
     let text = format!(
         "[target]\nstate_dir = {:?}\ncores = 2\ndrain_timeout_s = 5\n[control]\nenabled = false\n[[listener]]\n\
          address = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\"\n{subsystems}\
-         [[subsystem.namespace]]\nmemory = \"4MiB\"\nblock_bytes = 512\nuuid = {UUID:?}\n",
+         [[subsystem.namespace]]\nmemory = \"4MiB\"\nblock_bytes = 512\nuuid = {UUID:?}\nnguid = {NGUID:?}\n",
         folder.path().join("state"),
     );
     fs::write(&config, text).expect("a configuration");
