@@ -61,4 +61,4 @@ modprobe -a ib_uverbs rdma_ucm
 start_target
 refuses timeout 10 rping -c -a "$ours" -p 4420 -C 1
 grep RDMA_CM_EVENT_REJECTED /tmp/said
-target_said 'connection rejected.*Invalid Private Data Length'
+target_said 'connection refused.*Invalid Private Data Length'
