@@ -14,6 +14,7 @@
 
 mod close;
 mod facts;
+mod identities;
 mod live;
 mod sequence;
 mod task;
@@ -39,6 +40,7 @@ use crate::request::{ControllerId, HostEvent};
 use crate::transport::{Connect, Event};
 use crate::url::Transport;
 use facts::Facts;
+use identities::Identities;
 use task::Task;
 use timers::{KeepAlive, Timers};
 use written::Written;
@@ -71,6 +73,8 @@ pub(crate) struct Controller {
     facts: Facts,
     info: Option<ControllerInfo>,
     namespaces: Vec<Namespace>,
+    /// Who each namespace was when it was first seen.
+    identities: Identities,
     /// Submissions so far.
     order: u64,
     loss: Option<Loss>,
@@ -144,6 +148,7 @@ impl Controller {
             facts: Facts::default(),
             info: None,
             namespaces: Vec::new(),
+            identities: Identities::default(),
             order: 0,
             loss: None,
             last_error: None,
@@ -367,7 +372,10 @@ impl Controller {
         self.phase = Phase::Live;
         self.failing = false;
         core.events.push_with(|| HostEvent::Ready { controller: self.id, reconnected });
-        self.watch_events(core);
+        // A discovery controller need not have events, and none of its own concerns us.
+        if !self.facts.controller.discovery && !self.options.url.is_discovery() {
+            self.watch_events(core);
+        }
         self.dispatch(core);
     }
 }

@@ -135,9 +135,12 @@ pub(crate) mod tests {
             read_only: false,
             transfer_blocks_max: 32,
             write_zeroes_blocks_max: 65536,
+            write_zeroes_deallocates: true,
+            compares: true,
             verify_blocks_max: 65536,
             discard_blocks_max: 65536,
             discard_ranges_max: 256,
+            discard_total_blocks_max: u64::MAX,
             preferred_write_blocks: 1,
         };
         Export { name: "ns1".to_owned(), description: "a disk".to_owned(), namespace, read_only: false }
