@@ -69,5 +69,5 @@ fn named(name: &str) -> Export {
         discard_total_blocks_max: u64::MAX,
         preferred_write_blocks: 8,
     };
-    Export { name: name.to_owned(), description: String::new(), namespace, read_only: false }
+    Export { name: name.to_owned(), description: String::new(), namespace, read_only: false, removed: false }
 }
