@@ -135,6 +135,14 @@ pub fn listen(mut heard: impl FnMut(Heard) + Send + 'static) -> io::Result<()> {
     })
 }
 
+/// Lets all signals through to the thread that calls it, whatever mask the process was started with.
+///
+/// # Errors
+/// None that the system has for this.
+pub fn clear_mask() -> io::Result<()> {
+    SigSet::empty().thread_set_mask().map_err(io::Error::from)
+}
+
 /// Whether a signal is ignored, as it was when the program began.
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

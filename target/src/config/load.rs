@@ -22,7 +22,12 @@ const LOOK_LIMIT: Duration = Duration::from_secs(2);
 pub(super) fn load(path: &Path) -> Result<Config, ConfigErrors> {
     let at = path.to_owned();
     let text = helpers::within("reading", path, READ_LIMIT, move || read(&at)).map_err(io::Error::from);
-    let text = text.flatten().map_err(|source| ConfigErrors::Read { path: path.to_owned(), source })?;
+    let text = match text {
+        // Without a thread for it nothing bounds the wait; whoever needs one next says that there is none.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => read(path),
+        text => text.flatten(),
+    };
+    let text = text.map_err(|source| ConfigErrors::Read { path: path.to_owned(), source })?;
     let deadline = Instant::now() + LOOK_LIMIT;
     let look = |disk: &Path| look(disk, deadline.saturating_duration_since(Instant::now()));
     let checked = check(&text, &look);

@@ -87,7 +87,11 @@ pub enum HelperError {
 
 impl From<HelperError> for io::Error {
     fn from(error: HelperError) -> Self {
-        io::Error::new(io::ErrorKind::TimedOut, error.to_string())
+        let kind = match &error {
+            HelperError::NoThread(source) => source.kind(),
+            _ => io::ErrorKind::TimedOut,
+        };
+        io::Error::new(kind, error.to_string())
     }
 }
 
@@ -187,6 +191,10 @@ fn start(first: Job) -> io::Result<()> {
         // Signals are for the thread that takes them.
         if let Err(error) = SigSet::all().thread_block() {
             tracing::debug!(%error, "a helper may be interrupted by signals");
+        }
+        // A mask that a parent has left is no business of ours.
+        if let Err(error) = ringfab_process::signals::clear_mask() {
+            tracing::debug!(%error, "the mask of signals stays");
         }
         first();
         loop {

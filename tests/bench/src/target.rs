@@ -80,7 +80,8 @@ fn push(tables: &mut String, nsid: u32, source: &str) {
 }
 
 fn on_file(path: &Path) -> String {
-    format!("path = {path:?}\ndirect = true")
+    // Some figures are those of a second target beside the first.
+    format!("path = {path:?}\ndirect = true\nshared = true")
 }
 
 /// A target with one subsystem and a listener of each transport.

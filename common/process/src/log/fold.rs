@@ -115,7 +115,7 @@ impl Folds {
     }
 
     /// Says what the events of an entry are.
-    pub(super) fn describe(&self, place: Place, mut text: String) {
+    pub(super) fn describe(&self, place: &Place, mut text: String) {
         if text.len() > DESCRIPTION_BYTES_MAX {
             text.truncate(text.floor_char_boundary(DESCRIPTION_BYTES_MAX));
             text.push('…');

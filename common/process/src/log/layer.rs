@@ -37,7 +37,7 @@ impl<S: Subscriber> Layer<S> for LogLayer {
             Verdict::Fold => {}
             Verdict::FoldFirst(place) => {
                 // Outside of the lock: the values of an event may do what they like when they are formatted.
-                self.folds.describe(place, line::text_of(event));
+                self.folds.describe(&place, line::text_of(event));
                 self.sink.wake();
             }
         }
