@@ -4,6 +4,7 @@
 //! RNIC and its buffers; a program submits [`IoRequest`]s, calls [`Host::turn`] and takes [`HostEvent`]s.
 //! [`blocking::Controller`] is the same for ordinary programs: a handle that any thread may use.
 
+mod allowed;
 pub mod blocking;
 mod command;
 mod controller;

@@ -28,12 +28,18 @@ pub struct Namespace {
     pub transfer_blocks_max: u32,
     /// The most blocks of one Write Zeroes; zero when the controller does not do it.
     pub write_zeroes_blocks_max: u32,
+    /// Whether Write Zeroes may deallocate (DLFEAT); where it may not, the engine leaves that out.
+    pub write_zeroes_deallocates: bool,
+    /// Whether the controller has Compare.
+    pub compares: bool,
     /// The most blocks of one Verify; zero when the controller does not do it.
     pub verify_blocks_max: u32,
     /// The most blocks of one range of a Discard; zero when the controller does not do it.
     pub discard_blocks_max: u32,
     /// The most ranges of one Discard.
     pub discard_ranges_max: u32,
+    /// The most blocks of all ranges of one Discard.
+    pub discard_total_blocks_max: u64,
     /// Preferred granularity and alignment of writes, in blocks (NPWG), at least one.
     pub preferred_write_blocks: u32,
 }
@@ -126,9 +132,12 @@ mod tests {
             read_only: false,
             transfer_blocks_max: 1,
             write_zeroes_blocks_max: 0,
+            write_zeroes_deallocates: false,
+            compares: false,
             verify_blocks_max: 0,
             discard_blocks_max: 0,
             discard_ranges_max: 1,
+            discard_total_blocks_max: 0,
             preferred_write_blocks: 1,
         };
         nsids.iter().map(plain).collect()

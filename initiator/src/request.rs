@@ -93,6 +93,12 @@ pub enum IoOperation {
 pub struct DiscardRanges {
     pub(crate) lease: Lease,
     pub(crate) count: u32,
+    /// Blocks of the longest.
+    pub(crate) longest: u32,
+    /// Blocks of all.
+    pub(crate) total: u64,
+    /// The block behind the last; `None` when there is no such number.
+    pub(crate) end: Option<u64>,
 }
 
 impl DiscardRanges {
@@ -111,7 +117,14 @@ impl DiscardRanges {
             bytes[4..8].copy_from_slice(&range.nlb.to_le_bytes());
             bytes[8..].copy_from_slice(&range.lba.to_le_bytes());
         }
-        Some(Self { lease: buffer.share(), count: ranges.len() as u32 })
+        let end = |range: &BlockRange| range.lba.checked_add(u64::from(range.nlb));
+        Some(Self {
+            lease: buffer.share(),
+            count: ranges.len() as u32,
+            longest: ranges.iter().map(|range| range.nlb).max().unwrap_or(0),
+            total: ranges.iter().map(|range| u64::from(range.nlb)).sum(),
+            end: ranges.iter().try_fold(0, |last, range| end(range).map(|end| end.max(last))),
+        })
     }
 }
 
@@ -245,6 +258,9 @@ pub enum SubmitError {
     /// The controller has no such namespace.
     #[error("the controller has no namespace {0}")]
     NoNamespace(u32),
+    /// The controller did not announce this command.
+    #[error("the controller does not have {0}")]
+    NoCommand(&'static str),
     /// No blocks, or more than one command can take: see
     /// [`Namespace::transfer_blocks_max`](crate::Namespace::transfer_blocks_max).
     #[error("a command cannot take that many blocks")]
@@ -261,6 +277,7 @@ impl From<SubmitError> for IoError {
     fn from(reason: SubmitError) -> Self {
         match reason {
             SubmitError::NoNamespace(_) => IoError::Status(Status::INVALID_NAMESPACE),
+            SubmitError::NoCommand(_) => IoError::Status(Status::INVALID_OPCODE),
             SubmitError::Range => IoError::Status(Status::LBA_OUT_OF_RANGE),
             SubmitError::Full | SubmitError::Length | SubmitError::Buffer => IoError::Refused(reason),
             SubmitError::Gone | SubmitError::NotReady => IoError::NoPath,

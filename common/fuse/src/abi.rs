@@ -102,6 +102,13 @@ structures! {
         open_flags: u32,
         backing_id: i32,
     }
+    /// RELEASE and RELEASEDIR (`fuse_release_in`).
+    ReleaseIn, 24 {
+        fh: u64,
+        flags: u32,
+        release_flags: u32,
+        lock_owner: u64,
+    }
     /// READ and READDIR (`fuse_read_in`).
     ReadIn, 40 {
         fh: u64,
@@ -221,6 +228,7 @@ pub mod setattr {
     pub const UID: u32 = 1 << 1;
     pub const GID: u32 = 1 << 2;
     pub const SIZE: u32 = 1 << 3;
+    pub const FH: u32 = 1 << 6;
 }
 
 /// Commands of a ring (`enum fuse_uring_cmd`).

@@ -94,15 +94,10 @@ impl Controller {
     /// The first error of the commands that it took.
     pub fn discard(&self, nsid: u32, ranges: &[BlockRange]) -> Result<(), IoError> {
         let namespace = self.namespace(nsid).ok_or(SubmitError::NoNamespace(nsid))?;
-        let most = match namespace.discard_blocks_max {
-            0 => return Err(IoError::Status(Status::INVALID_OPCODE)),
-            most => most,
-        };
-        let split = |range: &BlockRange| chunks(range.lba, u64::from(range.nlb), most);
-        let pieces: Vec<BlockRange> =
-            ranges.iter().flat_map(split).map(|(lba, nlb)| BlockRange { lba, nlb }).collect();
-        let count = (namespace.discard_ranges_max as usize).clamp(1, DiscardRanges::COUNT_MAX);
-        let work = pieces.chunks(count).map(|ranges| Work::Discard { nsid, ranges: ranges.to_vec() });
+        if namespace.discard_blocks_max == 0 {
+            return Err(IoError::Status(Status::INVALID_OPCODE));
+        }
+        let work = discards(&namespace, ranges).into_iter().map(|ranges| Work::Discard { nsid, ranges });
         self.pipeline(work, |_, _| {})
     }
 
@@ -195,6 +190,27 @@ impl Controller {
 /// Blocks of one command.
 fn chunk_blocks(namespace: &Namespace) -> u32 {
     namespace.transfer_blocks_max.min(CHUNK_BYTES_MAX as u32 / namespace.block_bytes).max(1)
+}
+
+/// Ranges, as commands that the namespace takes.
+fn discards(namespace: &Namespace, ranges: &[BlockRange]) -> Vec<Vec<BlockRange>> {
+    let count = (namespace.discard_ranges_max as usize).clamp(1, DiscardRanges::COUNT_MAX);
+    let mut commands: Vec<Vec<BlockRange>> = Vec::new();
+    let mut room = 0;
+    for range in ranges {
+        for (lba, nlb) in chunks(range.lba, u64::from(range.nlb), namespace.discard_blocks_max) {
+            let last = commands.last_mut().filter(|last| last.len() < count && room >= u64::from(nlb));
+            match last {
+                Some(last) => last.push(BlockRange { lba, nlb }),
+                None => {
+                    commands.push(vec![BlockRange { lba, nlb }]);
+                    room = namespace.discard_total_blocks_max;
+                }
+            }
+            room = room.saturating_sub(u64::from(nlb));
+        }
+    }
+    commands
 }
 
 /// Splits blocks into pieces of at most `most`.

@@ -1,5 +1,7 @@
 //! `ringfab id-ctrl` and `ringfab id-ns`: Identify data structures by the specification's abbreviations.
 
+use std::borrow::Cow;
+
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use ringfab_spec::FromBytes;
@@ -26,7 +28,7 @@ pub(crate) struct IdNsArgs {
 
 /// A field of an Identify data structure: its abbreviation and its value.
 struct Field {
-    name: &'static str,
+    name: Cow<'static, str>,
     value: Shown,
 }
 
@@ -40,15 +42,15 @@ enum Shown {
 }
 
 fn number(name: &'static str, value: impl Into<u64>) -> Field {
-    Field { name, value: Shown::Number(value.into()) }
+    Field { name: name.into(), value: Shown::Number(value.into()) }
 }
 
 fn bits(name: &'static str, value: impl Into<u64>) -> Field {
-    Field { name, value: Shown::Bits(value.into()) }
+    Field { name: name.into(), value: Shown::Bits(value.into()) }
 }
 
 fn text(name: &'static str, value: &impl ToString) -> Field {
-    Field { name, value: Shown::Text(value.to_string()) }
+    Field { name: name.into(), value: Shown::Text(value.to_string()) }
 }
 
 /// Bytes in their order.
@@ -115,7 +117,7 @@ fn subsystem_name(field: &NqnField) -> Field {
 /// Identify Namespace of the NVM Command Set (NVM Command Set 1.0, section 4.1.5.1). Fields that count from zero are
 /// shown as they are.
 fn namespace_fields(page: &IdentifyNamespace) -> Vec<Field> {
-    vec![
+    let fields = vec![
         number("nsze", page.nsze.get()),
         number("ncap", page.ncap.get()),
         number("nuse", page.nuse.get()),
@@ -127,23 +129,41 @@ fn namespace_fields(page: &IdentifyNamespace) -> Vec<Field> {
         bits("dps", page.dps.bits()),
         bits("nmic", page.nmic.bits()),
         bits("rescap", page.rescap.bits()),
+        bits("fpi", page.fpi.bits()),
         bits("dlfeat", page.dlfeat.bits()),
         number("nawun", page.nawun_z.get()),
         number("nawupf", page.nawupf_z.get()),
+        number("nacwu", page.nacwu_z.get()),
+        number("nabsn", page.nabsn_z.get()),
+        number("nabo", page.nabo.get()),
+        number("nabspf", page.nabspf_z.get()),
+        number("noiob", page.noiob.get()),
+        text("nvmcap", &page.nvmcap.get()),
         number("npwg", page.npwg_z.get()),
         number("npwa", page.npwa_z.get()),
         number("npdg", page.npdg_z.get()),
         number("npda", page.npda_z.get()),
         number("nows", page.nows_z.get()),
         number("mssrl", page.mssrl.get()),
+        number("mcl", page.mcl.get()),
+        number("msrc", page.msrc_z),
         number("anagrpid", page.anagrpid.get()),
         bits("nsattr", page.nsattr.bits()),
         number("nvmsetid", page.nvmsetid.get()),
         number("endgid", page.endgid.get()),
         bytes("nguid", &page.nguid),
         bytes("eui64", &page.eui64),
-        bits("lbaf0", page.lbaf[0].bits()),
-    ]
+    ];
+    fields.into_iter().chain(formats(page)).collect()
+}
+
+/// The LBA formats that there are (NLBAF counts from zero).
+fn formats(page: &IdentifyNamespace) -> impl Iterator<Item = Field> {
+    let formats = page.lbaf.iter().take(usize::from(page.nlbaf_z) + 1);
+    formats.enumerate().map(|(index, format)| Field {
+        name: format!("lbaf{index}").into(),
+        value: Shown::Bits(format.bits().into()),
+    })
 }
 
 /// Shows the Identify Controller data structure.
@@ -172,11 +192,11 @@ fn show(fields: &[Field], context: &Context) -> Result<()> {
     output::either(
         context.json,
         || {
-            let named = fields.iter().map(|field| (field.name.to_owned(), field.value()));
+            let named = fields.iter().map(|field| (field.name.to_string(), field.value()));
             Value::Object(named.collect::<Map<_, _>>())
         },
         || {
-            let rows: Vec<_> = fields.iter().map(|field| (field.name, field.text())).collect();
+            let rows: Vec<_> = fields.iter().map(|field| (field.name.as_ref(), field.text())).collect();
             output::pairs(&rows)
         },
     )
@@ -232,5 +252,15 @@ mod tests {
         let fields = namespace_fields(structure(&data).expect("as long as the structure"));
         assert_eq!(shown(&fields, "nsze"), u64::MAX.to_string());
         assert_eq!(shown(&fields, "lbaf0"), "0xffffffff");
+        assert_eq!(shown(&fields, "lbaf63"), "0xffffffff");
+    }
+
+    #[test]
+    fn a_namespace_shows_its_limits_of_copying_and_no_format_that_it_does_not_have() {
+        let mut data = vec![0; 4096];
+        (data[25], data[74], data[76], data[80]) = (1, 1, 2, 3);
+        let fields = namespace_fields(structure(&data).expect("as long as the structure"));
+        assert_eq!(["mssrl", "mcl", "msrc"].map(|name| shown(&fields, name)), ["1", "2", "3"]);
+        assert_eq!(fields.iter().filter(|field| field.name.starts_with("lbaf")).count(), 2);
     }
 }

@@ -238,9 +238,12 @@ mod tests {
             read_only: false,
             transfer_blocks_max: 256,
             write_zeroes_blocks_max: 0,
+            write_zeroes_deallocates: true,
+            compares: true,
             verify_blocks_max: 0,
             discard_blocks_max: 0,
             discard_ranges_max: 0,
+            discard_total_blocks_max: u64::MAX,
             preferred_write_blocks: 1,
         }
     }

@@ -66,12 +66,16 @@ impl Facts {
         let transfer =
             self.transfer_bytes_max().map_or(TRANSFER_BYTES_MAX, |max| max.min(TRANSFER_BYTES_MAX));
         let page_shift = 12 + u32::from(self.capabilities.mpsmin);
+        let transfer_blocks_max = (transfer / block_bytes).clamp(1, 65_536);
         let limit = |exponent: u8| match exponent {
+            // A controller that tells no limits at all may have that of transfers here, too; Linux is as careful.
+            0 if !self.limits.told => transfer_blocks_max,
             0 => 65_536,
             _ => (1_u64 << (page_shift + u32::from(exponent)).min(40))
                 .div_ceil(u64::from(block_bytes))
                 .min(65_536) as u32,
         };
+        let discard_total = if self.limits.dmsl == 0 { u64::MAX } else { self.limits.dmsl };
         let or_all = |limit: u32| if limit == 0 { u32::MAX } else { limit };
         Ok(Some(Namespace {
             nsid,
@@ -79,10 +83,17 @@ impl Facts {
             block_bytes,
             identity: facts.identity,
             read_only: facts.read_only,
-            transfer_blocks_max: (transfer / block_bytes).clamp(1, 65_536),
+            transfer_blocks_max,
             write_zeroes_blocks_max: if self.controller.write_zeroes { limit(self.limits.wzsl) } else { 0 },
+            write_zeroes_deallocates: facts.write_zeroes_deallocates,
+            compares: self.controller.compare,
             verify_blocks_max: if self.controller.verify { limit(self.limits.vsl) } else { 0 },
-            discard_blocks_max: if self.controller.discard { or_all(self.limits.dmrsl) } else { 0 },
+            discard_blocks_max: if self.controller.discard {
+                or_all(self.limits.dmrsl).min(u32::try_from(discard_total).unwrap_or(u32::MAX))
+            } else {
+                0
+            },
+            discard_total_blocks_max: discard_total,
             discard_ranges_max: if self.limits.dmrl == 0 { 256 } else { u32::from(self.limits.dmrl) },
             preferred_write_blocks: facts.preferred_write_blocks,
         }))

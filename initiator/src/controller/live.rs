@@ -5,10 +5,11 @@ use ringfab_spec::{CompletionEntry, Status};
 use super::notice::SLOW_IO;
 use super::task::Task;
 use super::{ADMIN_WAITING_MAX, Controller, Phase};
+use crate::allowed;
 use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
 use crate::error::{Cause, IoError, Step};
-use crate::namespace::{self, Namespace};
+use crate::namespace;
 use crate::queue::Queue;
 use crate::request::{AdminRequest, IoOperation, IoRequest, Refused, SubmitError};
 use crate::transport::NotSent;
@@ -16,8 +17,12 @@ use crate::wire::{self, answers};
 
 impl Controller {
     /// Starts an I/O command, or lets it wait.
-    pub(crate) fn submit(&mut self, core: &mut Core, request: IoRequest) -> Result<(), Refused<IoRequest>> {
-        let block_bytes = match self.check(&request) {
+    pub(crate) fn submit(
+        &mut self,
+        core: &mut Core,
+        mut request: IoRequest,
+    ) -> Result<(), Refused<IoRequest>> {
+        let block_bytes = match self.check(&mut request) {
             Ok(block_bytes) => block_bytes,
             Err(reason) => return Err(Refused { reason, request }),
         };
@@ -66,8 +71,8 @@ impl Controller {
         queues + self.waiting.len() + self.held.len() + self.admin_waiting.len() + admin
     }
 
-    /// Whether a request can be a command; returns the bytes of a block.
-    fn check(&self, request: &IoRequest) -> Result<u32, SubmitError> {
+    /// Whether a request can be a command, which it is made to fit; returns the bytes of a block.
+    fn check(&self, request: &mut IoRequest) -> Result<u32, SubmitError> {
         if matches!(self.phase, Phase::Draining | Phase::Shutdown | Phase::Gone) {
             return Err(SubmitError::Gone);
         }
@@ -79,7 +84,7 @@ impl Controller {
         }
         let nsid = request.nsid;
         let namespace = namespace::find(&self.namespaces, nsid).ok_or(SubmitError::NoNamespace(nsid))?;
-        check_operation(namespace, &request.operation).map(|()| namespace.block_bytes)
+        allowed::fit(namespace, &mut request.operation).map(|()| namespace.block_bytes)
     }
 
     /// Whether a command could be sent at once.
@@ -281,31 +286,4 @@ impl Controller {
 /// Whether a command is one of the caller's.
 fn is_admin(command: &Command) -> bool {
     matches!(command.owner, Owner::Admin(_))
-}
-
-fn check_operation(namespace: &Namespace, operation: &IoOperation) -> Result<(), SubmitError> {
-    let block_bytes = u64::from(namespace.block_bytes);
-    let check = |lba: u64, nlb: u32, most: u32, room: Option<u64>| {
-        if nlb == 0 || nlb > most {
-            return Err(SubmitError::Length);
-        }
-        if room.is_some_and(|room| room < u64::from(nlb) * block_bytes) {
-            return Err(SubmitError::Buffer);
-        }
-        let end = lba.checked_add(u64::from(nlb));
-        if end.is_none_or(|end| end > namespace.blocks) { Err(SubmitError::Range) } else { Ok(()) }
-    };
-    let transfer = namespace.transfer_blocks_max;
-    match operation {
-        IoOperation::Read { lba, nlb, buffer } => check(*lba, *nlb, transfer, Some(buffer.len() as u64)),
-        IoOperation::Write { lba, nlb, source, offset, .. }
-        | IoOperation::Compare { lba, nlb, source, offset } => {
-            let room = (source.len() as u64).saturating_sub(u64::from(*offset));
-            check(*lba, *nlb, transfer, Some(room))
-        }
-        IoOperation::WriteZeroes { lba, nlb, .. } | IoOperation::Verify { lba, nlb } => {
-            check(*lba, *nlb, 65_536, None)
-        }
-        IoOperation::Flush | IoOperation::Discard { .. } => Ok(()),
-    }
 }

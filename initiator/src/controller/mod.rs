@@ -15,6 +15,7 @@
 mod close;
 mod facts;
 mod held;
+mod identities;
 mod live;
 mod notice;
 mod sequence;
@@ -43,6 +44,7 @@ use crate::retry::{Pace, Tries};
 use crate::transport::{Connect, Event};
 use crate::url::Transport;
 use facts::Facts;
+use identities::Identities;
 use task::Task;
 use timers::{KeepAlive, Timers};
 use written::Written;
@@ -75,6 +77,8 @@ pub(crate) struct Controller {
     facts: Facts,
     info: Option<ControllerInfo>,
     namespaces: Vec<Namespace>,
+    /// Who each namespace was when it was first seen.
+    identities: Identities,
     /// Submissions so far.
     order: u64,
     /// The course of the last loss. It is over when the controller has worked since: see [`Controller::has_worked`].
@@ -164,6 +168,7 @@ impl Controller {
             facts: Facts::default(),
             info: None,
             namespaces: Vec::new(),
+            identities: Identities::default(),
             order: 0,
             loss: None,
             live_since: Time::ZERO,
@@ -399,7 +404,10 @@ impl Controller {
         (self.timers.attach, self.timers.notice) = (Time::MAX, Time::MAX);
         self.failing = false;
         core.events.push_with(|| HostEvent::Ready { controller: self.id, reconnected });
-        self.watch_events(core);
+        // A discovery controller need not have events, and none of its own concerns us.
+        if !self.facts.controller.discovery && !self.options.url.is_discovery() {
+            self.watch_events(core);
+        }
         self.dispatch(core);
     }
 }

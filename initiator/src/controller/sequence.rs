@@ -20,6 +20,8 @@ use crate::wire::{self, answers};
 
 /// Memory for the data of one of the commands.
 pub(super) const SCRATCH_BYTES: usize = 4096;
+/// The last namespace identifier; a list after it may not be asked for.
+const NSID_MAX: u32 = wire::NSID_ALL - 1;
 /// Between two looks at CSTS.
 const POLL: Duration = Duration::from_millis(10);
 /// What each namespace adds to the time that attaching may take.
@@ -42,9 +44,9 @@ impl Controller {
         let command = match task {
             Task::Capabilities => plain(wire::get_capabilities()),
             Task::Version => plain(wire::get_version()),
-            Task::Enable => plain(wire::set_enabled()),
+            Task::Enable => plain(wire::set_enabled(&self.facts.capabilities)),
             Task::ReadyStatus | Task::ShutdownStatus => plain(wire::get_status()),
-            Task::ShutdownSet => plain(wire::set_shutdown()),
+            Task::ShutdownSet => plain(wire::set_shutdown(&self.facts.capabilities)),
             Task::HostBehavior => return self.send_host_behavior(core),
             Task::QueueCount => plain(wire::set_queue_count(self.options.queues_wanted())),
             Task::EventConfig => plain(wire::set_event_config(&self.facts.controller)),
@@ -238,7 +240,12 @@ impl Controller {
             Task::Namespace(index) => {
                 let active =
                     self.facts.namespaces.last().is_some_and(|last| last.nsid == self.facts.list[index]);
-                if active { Task::Descriptors(index) } else { return self.after_namespace(core, index) }
+                // Identification descriptors came with NVMe 1.3.
+                if active && self.facts.version >= (1, 3, 0) {
+                    Task::Descriptors(index)
+                } else {
+                    return self.after_namespace(core, index);
+                }
             }
             Task::Descriptors(index) => return self.after_namespace(core, index),
             Task::Flush(nsid) => self.after_flush(nsid),
@@ -265,7 +272,9 @@ impl Controller {
             )));
         }
         // The list that came may have been empty, since the one before it was just full.
-        let more = |last: &&u32| **last > after && list.len().is_multiple_of(wire::ACTIVE_LIST_ENTRIES);
+        let more = |last: &&u32| {
+            **last > after && **last < NSID_MAX && list.len().is_multiple_of(wire::ACTIVE_LIST_ENTRIES)
+        };
         if let Some(last) = list.last().filter(more) {
             return Ok(Some(Task::List(*last)));
         }
@@ -292,6 +301,7 @@ impl Controller {
     /// All namespaces were looked at: while attaching that is the end of the sequence.
     fn namespaces_known(&mut self, core: &mut Core) -> Result<(), Cause> {
         if self.phase != Phase::Setup {
+            self.identities.keep_same(&mut self.facts.namespaces, &self.peer);
             self.namespaces = std::mem::take(&mut self.facts.namespaces);
             core.events.push_with(|| HostEvent::NamespacesChanged { controller: self.id });
             if std::mem::take(&mut self.refresh_again) {
@@ -309,6 +319,7 @@ impl Controller {
         } else if let (Some(nsid), true) = (self.options.url.namespace, self.facts.namespaces.is_empty()) {
             return Err(Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")));
         }
+        self.identities.keep_same(&mut self.facts.namespaces, &self.peer);
         self.namespaces = std::mem::take(&mut self.facts.namespaces);
         self.info = Some(self.describe());
         self.ready(core);

@@ -56,7 +56,7 @@ impl Filesystem for Device {
         _atime: Option<fuser::TimeOrNow>,
         _mtime: Option<fuser::TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -64,7 +64,7 @@ impl Filesystem for Device {
         reply: ReplyAttr,
     ) {
         let of_owner = mode.is_some() || uid.is_some() || gid.is_some();
-        match self.files.set_attributes(ino, size, of_owner) {
+        match self.files.set_attributes(ino, size, handle.map(u64::from), of_owner) {
             Ok(attributes) => reply.attr(&TTL, &attributes),
             Err(error) => reply.error(error),
         }
@@ -76,7 +76,7 @@ impl Filesystem for Device {
 
     fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.files.open_file(ino, flags) {
-            Ok(flags) => reply.opened(FileHandle(0), flags),
+            Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
             Err(error) => reply.error(error),
         }
     }
@@ -102,7 +102,7 @@ impl Filesystem for Device {
         &self,
         _request: &Request,
         ino: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         offset: u64,
         data: &[u8],
         _write_flags: WriteFlags,
@@ -110,10 +110,24 @@ impl Filesystem for Device {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.files.write_from(ino, offset, data, flags) {
+        match self.files.write_from(ino, handle.into(), offset, data, flags) {
             Ok(written) => reply.written(written),
             Err(error) => reply.error(error),
         }
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.files.close_file(handle.into());
+        reply.ok();
     }
 
     /// Closing a file promises nothing; fsync does.
@@ -143,13 +157,13 @@ impl Filesystem for Device {
         &self,
         _request: &Request,
         ino: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        answer(self.files.allocate(ino, offset, length, mode), reply);
+        answer(self.files.allocate((ino, handle.into()), offset, length, mode), reply);
     }
 
     fn lseek(

@@ -12,9 +12,12 @@ use ringfab_initiator::{IoError, Namespace};
 use ringfab_spec::Status;
 
 use super::range_lock::{RangeGuard, RangeLock, cut, touched};
+use super::truncated::{PLAIN, Truncated};
 
 /// How long the kernel may believe a size.
 pub(super) const TTL: Duration = Duration::from_secs(1);
+/// Zeroes that are written at once where the controller has no Write Zeroes.
+const ZEROES_BYTES: usize = 1 << 20;
 /// Preferred size of I/O, as `stat` tells it.
 pub(super) const PREFERRED_BYTES: u32 = 4096;
 
@@ -35,6 +38,7 @@ pub(crate) struct Files {
     read_only: bool,
     acl: SessionACL,
     writers: Arc<RangeLock>,
+    truncated: Truncated,
     mounted_at: SystemTime,
     owner: (u32, u32),
 }
@@ -88,7 +92,15 @@ pub(super) fn nsid_of_inode(ino: INodeNo) -> Result<u32, Errno> {
 impl Files {
     pub(crate) fn new(controller: Controller, read_only: bool, acl: SessionACL) -> Self {
         let owner = (geteuid().as_raw(), getegid().as_raw());
-        Self { controller, read_only, acl, writers: Arc::default(), mounted_at: SystemTime::now(), owner }
+        Self {
+            controller,
+            read_only,
+            acl,
+            writers: Arc::default(),
+            truncated: Truncated::default(),
+            mounted_at: SystemTime::now(),
+            owner,
+        }
     }
 
     /// Whether a user may ask for more than reading and writing what is open. The kernel lets nobody else in without
@@ -145,18 +157,51 @@ impl Files {
         }
     }
 
-    /// Times are accepted and forgotten; the size is what it is.
+    /// Times are accepted and forgotten; the size is what it is. Who opened the file with O_TRUNC may give it one that it has
+    /// room for: up to there it reads as written, or as zeroes.
     pub(super) fn set_attributes(
         &self,
         ino: INodeNo,
         size: Option<u64>,
+        handle: Option<u64>,
         of_owner: bool,
     ) -> Result<FileAttr, Errno> {
         let attributes = self.attributes(ino)?;
-        if of_owner || size.is_some_and(|size| size != attributes.size) {
+        if of_owner {
             return Err(Errno::EPERM);
         }
+        let Some(size) = size else { return Ok(attributes) };
+        let anew = handle.filter(|handle| self.truncated.contains(Some(*handle)));
+        match anew.filter(|_| size <= attributes.size) {
+            Some(handle) => self.fill(&self.namespace(ino)?, handle, size, 0)?,
+            None if size == attributes.size => {}
+            None => {
+                let (file, bytes) = (file_name(nsid_of_inode(ino)?), attributes.size);
+                tracing::warn!(file, bytes, size, "not truncated: a namespace has a size of its own");
+                return Err(Errno::EPERM);
+            }
+        }
         Ok(attributes)
+    }
+
+    /// Whether a handle is that of a file which is written anew.
+    pub(super) fn is_truncated(&self, handle: Option<u64>) -> bool {
+        self.truncated.contains(handle)
+    }
+
+    /// A file was closed.
+    pub(super) fn close_file(&self, handle: u64) {
+        if handle != PLAIN {
+            self.truncated.close(handle);
+        }
+    }
+
+    /// Before bytes are written by an open file: zeroes what its writer has skipped because it believes the file empty.
+    fn fill(&self, namespace: &Namespace, handle: u64, offset: u64, length: u64) -> Result<(), Errno> {
+        let end = (offset + length).min(namespace.bytes());
+        self.truncated.fill(handle, offset.min(end)..end, |gap| {
+            self.zero(namespace, gap.start, gap.end - gap.start, true)
+        })
     }
 
     /// Reads up to the end of the namespace.
@@ -180,12 +225,14 @@ impl Files {
     pub(super) fn write_from(
         &self,
         ino: INodeNo,
+        handle: u64,
         offset: u64,
         data: &[u8],
         flags: OpenFlags,
     ) -> Result<u32, Errno> {
         let namespace = self.namespace(ino)?;
         let length = self.writable(&namespace, offset, data.len())?;
+        self.fill(&namespace, handle, offset, length as u64)?;
         let blocks = touched(offset, length as u64, u64::from(namespace.block_bytes));
         let _guard = self.writers.lock(namespace.nsid, blocks);
         let data = &data[..length];
@@ -217,7 +264,13 @@ impl Files {
         self.controller.flush(self.namespace(ino)?.nsid).map_err(errno)
     }
 
-    pub(super) fn allocate(&self, ino: INodeNo, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
+    pub(super) fn allocate(
+        &self,
+        (ino, handle): (INodeNo, u64),
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) -> Result<(), Errno> {
         let namespace = self.namespace(ino)?;
         if self.is_read_only(&namespace) {
             return Err(Errno::EROFS);
@@ -225,7 +278,7 @@ impl Files {
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
         let deallocate = match mode & !falloc::KEEP_SIZE {
             // All of a namespace is there from the start.
-            0 if end <= namespace.bytes() => return Ok(()),
+            0 if end <= namespace.bytes() => return self.fill(&namespace, handle, end, 0),
             0 => return Err(Errno::ENOSPC),
             falloc::PUNCH_HOLE if mode & falloc::KEEP_SIZE != 0 => true,
             falloc::ZERO_RANGE if end <= namespace.bytes() || mode & falloc::KEEP_SIZE != 0 => false,
@@ -236,35 +289,48 @@ impl Files {
         if offset >= end {
             return Ok(());
         }
+        // A hole is made to free space. Writing zeroes does not, and would take as long as a whole disk for some callers; those
+        // that want zeroes can do without, as they do on a block device.
+        if deallocate && namespace.write_zeroes_blocks_max == 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        self.fill(&namespace, handle, offset, end - offset)?;
         self.zero(&namespace, offset, end - offset, deallocate)
     }
 
-    /// Makes a range read as zeroes: whole blocks by Write Zeroes, what is left of others by writing.
+    /// Makes a range read as zeroes: whole blocks by Write Zeroes where the controller has it, everything else by writing.
     fn zero(&self, namespace: &Namespace, offset: u64, length: u64, deallocate: bool) -> Result<(), Errno> {
-        if namespace.write_zeroes_blocks_max == 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
         let _guard = self.writers.lock(nsid, touched(offset, length, block));
         let [head, body, tail] = cut(offset, length, block);
-        if !body.is_empty() {
+        let mut written = vec![head, tail];
+        if namespace.write_zeroes_blocks_max == 0 {
+            let starts = body.clone().step_by(ZEROES_BYTES);
+            written.extend(starts.map(|start| start..body.end.min(start + ZEROES_BYTES as u64)));
+        } else if !body.is_empty() {
             let result = self.controller.write_zeroes(nsid, body.start, body.end - body.start, deallocate);
             result.map_err(errno)?;
         }
-        for part in [head, tail].into_iter().filter(|part| !part.is_empty()) {
+        for part in written.into_iter().filter(|part| !part.is_empty()) {
             let zeroes = vec![0; (part.end - part.start) as usize];
             self.controller.write_at(nsid, part.start, &zeroes, false).map_err(errno)?;
         }
         Ok(())
     }
 
-    pub(super) fn open_file(&self, ino: INodeNo, flags: OpenFlags) -> Result<FopenFlags, Errno> {
+    /// Opens a file, and says under which handle. O_TRUNC is no reason to empty a disk; see [`Truncated`].
+    pub(super) fn open_file(&self, ino: INodeNo, flags: OpenFlags) -> Result<(u64, FopenFlags), Errno> {
         let namespace = self.namespace(ino)?;
-        if self.is_read_only(&namespace) && flags.acc_mode() != OpenAccMode::O_RDONLY {
+        let anew = flags.0 & OFlag::O_TRUNC.bits() != 0;
+        if self.is_read_only(&namespace) && (anew || flags.acc_mode() != OpenAccMode::O_RDONLY) {
             return Err(Errno::EROFS);
         }
+        let handle = if anew { self.truncated.open() } else { PLAIN };
         // Writes of different blocks need not wait for each other; those of the same do so here.
-        Ok(FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH)
+        let how = FopenFlags::FOPEN_DIRECT_IO
+            | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+            | FopenFlags::FOPEN_NOFLUSH;
+        Ok((handle, how))
     }
 
     /// All of a namespace counts as data.

@@ -33,7 +33,8 @@ impl Handshake {
     /// Answers the kernel's offer. Where its limits are lower, its own hold.
     pub(super) fn agree(&self, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        let mut wanted = InitFlags::FUSE_ASYNC_DIO & offered;
+        // Opening with O_TRUNC is told apart from truncating, since only that is harmless.
+        let mut wanted = (InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_ATOMIC_O_TRUNC) & offered;
         let channel = self.channel_offered && offered.contains(InitFlags::FUSE_OVER_IO_URING);
         let mut most = WRITE_BYTES_MAX;
         if channel {

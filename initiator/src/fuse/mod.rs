@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`files`] | what there is, and what may be done with it |
 //! | [`range_lock`] | one writer at a time for each block |
+//! | [`truncated`] | files that are written anew |
 //! | [`handshake`] | what the kernel and we agree on |
 //! | [`device`] | requests by `/dev/fuse` |
 //! | [`ring`] | requests over io_uring |
@@ -15,8 +16,8 @@
 //! | [`mount`] | the mount and its end |
 //! | [`holders`] | who keeps it busy |
 //!
-//! What it does not do: truncate (a namespace has a fixed size, and the file is refused another one), share memory
-//! mappings for writing, or keep times and modes.
+//! What it does not do: truncate (a namespace has a fixed size, and the file is refused another one; opening it with O_TRUNC
+//! changes nothing), share memory mappings for writing, or keep times and modes.
 
 mod device;
 mod files;
@@ -26,6 +27,7 @@ mod mount;
 mod place;
 mod range_lock;
 mod ring;
+mod truncated;
 
 use std::path::PathBuf;
 use std::sync::Arc;

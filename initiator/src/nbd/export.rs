@@ -7,6 +7,8 @@ use super::wire::{Command, Errno, Request, export, flag};
 
 /// The largest request that is advertised; larger ones are refused.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// What is said of an export that is no more.
+pub(crate) const REMOVED: &str = "the target has removed this namespace";
 /// The least that is preferred: a page.
 const PREFERRED_BYTES_MIN: u32 = 4096;
 
@@ -18,6 +20,8 @@ pub(crate) struct Export {
     pub(crate) namespace: Namespace,
     /// Whether the user or the namespace forbids writing.
     pub(crate) read_only: bool,
+    /// Whether the target has removed it. Nobody finds it then, and who uses it is told.
+    pub(crate) removed: bool,
 }
 
 /// Why a request is refused: for the client's program, and for its user.
@@ -29,11 +33,16 @@ impl Export {
         self.namespace.bytes()
     }
 
-    /// The transmission flags.
-    pub(crate) fn flags(&self) -> u16 {
-        let mut flags = export::HAS_FLAGS | export::SEND_FLUSH | export::SEND_FUA | export::SEND_DF;
+    /// The transmission flags: what the controller can do, and no more. There is no SEND_FAST_ZERO, since a controller does not
+    /// say how fast it is.
+    pub(crate) fn flags(&self, structured: bool) -> u16 {
+        let mut flags = export::HAS_FLAGS | export::SEND_FLUSH | export::SEND_FUA;
         // All connections are one controller, and Flush covers all that it wrote.
         flags |= export::CAN_MULTI_CONN;
+        // Without structured replies nothing could be in pieces.
+        if structured {
+            flags |= export::SEND_DF;
+        }
         if self.read_only {
             return flags | export::READ_ONLY;
         }
@@ -66,6 +75,9 @@ impl Export {
         if request.flags & !allowed != 0 {
             return Err((Errno::Inval, "a flag that this command does not have"));
         }
+        if self.removed {
+            return Err((Errno::Io, REMOVED));
+        }
         if request.command == Command::Flush {
             return Ok(());
         }
@@ -75,8 +87,9 @@ impl Export {
         }
         let (sent_trim, sent_zeroes) =
             (request.command == Command::Trim, request.command == Command::WriteZeroes);
-        let unsupported = (sent_trim && self.flags() & export::SEND_TRIM == 0)
-            || (sent_zeroes && self.flags() & export::SEND_WRITE_ZEROES == 0);
+        let offered = self.flags(false);
+        let unsupported = (sent_trim && offered & export::SEND_TRIM == 0)
+            || (sent_zeroes && offered & export::SEND_WRITE_ZEROES == 0);
         if unsupported {
             return Err((Errno::NotSup, "the controller does not do this"));
         }
@@ -135,12 +148,21 @@ pub(crate) mod tests {
             read_only: false,
             transfer_blocks_max: 32,
             write_zeroes_blocks_max: 65536,
+            write_zeroes_deallocates: true,
+            compares: true,
             verify_blocks_max: 65536,
             discard_blocks_max: 65536,
             discard_ranges_max: 256,
+            discard_total_blocks_max: u64::MAX,
             preferred_write_blocks: 1,
         };
-        Export { name: "ns1".to_owned(), description: "a disk".to_owned(), namespace, read_only: false }
+        Export {
+            name: "ns1".to_owned(),
+            description: "a disk".to_owned(),
+            namespace,
+            read_only: false,
+            removed: false,
+        }
     }
 
     fn request(command: Command, flags: u16, offset: u64, length: u32) -> Request {
@@ -176,7 +198,7 @@ pub(crate) mod tests {
     #[test]
     fn a_read_only_export_says_so_and_refuses_writes() {
         let export = Export { read_only: true, ..export() };
-        let flags = export.flags();
+        let flags = export.flags(true);
         assert_eq!(
             flags & (export::READ_ONLY | export::SEND_TRIM | export::SEND_WRITE_ZEROES),
             export::READ_ONLY
@@ -192,8 +214,21 @@ pub(crate) mod tests {
         let mut export = export();
         export.namespace.write_zeroes_blocks_max = 0;
         export.namespace.discard_blocks_max = 0;
-        assert_eq!(export.flags() & (export::SEND_TRIM | export::SEND_WRITE_ZEROES), 0);
+        assert_eq!(export.flags(true) & (export::SEND_TRIM | export::SEND_WRITE_ZEROES), 0);
         assert_eq!(export.check(&request(Command::Trim, 0, 0, 4096)).expect_err("refused").0, Errno::NotSup);
+    }
+
+    #[test]
+    fn what_can_only_be_with_structured_replies_is_offered_only_then() {
+        assert_eq!(export().flags(true) ^ export().flags(false), export::SEND_DF);
+    }
+
+    #[test]
+    fn every_request_of_an_export_that_was_removed_is_refused_with_the_reason() {
+        let export = Export { removed: true, ..export() };
+        for command in [Command::Read, Command::Write, Command::Flush, Command::Trim, Command::WriteZeroes] {
+            assert_eq!(export.check(&request(command, 0, 0, 4096)), Err((Errno::Io, REMOVED)));
+        }
     }
 
     #[test]

@@ -115,6 +115,7 @@ fn exports(args: &NbdArgs, namespaces: &[Namespace]) -> Result<Vec<Export>> {
             description: format!("namespace {} of {peer}", namespace.nsid),
             read_only: args.read_only || namespace.read_only,
             namespace: namespace.clone(),
+            removed: false,
         })
     });
     exports.collect()

@@ -1,6 +1,6 @@
 //! The fixed newstyle handshake: bytes in, bytes out.
 
-use super::export::Export;
+use super::export::{Export, REMOVED};
 use super::wire::{IHAVEOPT, NBDMAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, handshake, info, option, reply};
 
 /// The longest option that is looked at: a name of 4096 bytes and a list of information. Longer ones are skipped.
@@ -185,9 +185,9 @@ impl Negotiation {
         exports: &[Export],
         output: &mut Vec<u8>,
     ) -> Result<Progress, Violation> {
-        let export = find(exports, name).ok_or("an export that does not exist")?;
+        let export = find(exports, name).map_err(|_| "an export that does not exist")?;
         output.extend_from_slice(&exports[export].bytes().to_be_bytes());
-        output.extend_from_slice(&exports[export].flags().to_be_bytes());
+        output.extend_from_slice(&exports[export].flags(self.structured).to_be_bytes());
         if !self.no_zeroes {
             output.extend_from_slice(&[0; 124]);
         }
@@ -199,16 +199,19 @@ impl Negotiation {
             say(output, number, reply::ERR_INVALID, b"the lengths in this option do not fit together");
             return Progress::More;
         };
-        let Some(index) = find(exports, name) else {
-            say(output, number, reply::ERR_UNKNOWN, b"there is no such export; see the list");
-            return Progress::More;
+        let index = match find(exports, name) {
+            Ok(index) => index,
+            Err(why) => {
+                say(output, number, reply::ERR_UNKNOWN, why.as_bytes());
+                return Progress::More;
+            }
         };
         let export = &exports[index];
         say_info(
             output,
             number,
             info::EXPORT,
-            &[&export.bytes().to_be_bytes(), &export.flags().to_be_bytes()],
+            &[&export.bytes().to_be_bytes(), &export.flags(self.structured).to_be_bytes()],
         );
         let sizes = export.block_sizes().map(u32::to_be_bytes);
         // Sent unasked too: a client that does not ask may still heed it.
@@ -243,16 +246,16 @@ fn parse_info(data: &[u8]) -> Option<(&[u8], impl Fn(u16) -> bool + '_)> {
     Some((name, move |kind: u16| kinds.chunks_exact(2).any(|bytes| be16(bytes, 0) == kind)))
 }
 
-/// The export of a name. The empty name stands for the default: the only one, or the first.
-fn find(exports: &[Export], name: &[u8]) -> Option<usize> {
-    if name.is_empty() {
-        return (!exports.is_empty()).then_some(0);
-    }
-    exports.iter().position(|export| export.name.as_bytes() == name)
+/// The export of a name, or why there is none. The empty name stands for the default: the only one, or the first.
+fn find(exports: &[Export], name: &[u8]) -> Result<usize, &'static str> {
+    let named = |export: &Export| name.is_empty() || export.name.as_bytes() == name;
+    let there = exports.iter().position(|export| named(export) && !export.removed);
+    let why = if exports.iter().any(named) { REMOVED } else { "there is no such export; see the list" };
+    there.ok_or(why)
 }
 
 fn list(exports: &[Export], output: &mut Vec<u8>) {
-    for export in exports {
+    for export in exports.iter().filter(|export| !export.removed) {
         let length = (export.name.len() as u32).to_be_bytes();
         let parts: [&[u8]; 3] = [&length, export.name.as_bytes(), export.description.as_bytes()];
         say(output, option::LIST, reply::SERVER, &parts.concat());
@@ -378,6 +381,23 @@ mod tests {
                 reply::ACK
             ]
         );
+    }
+
+    #[test]
+    fn a_namespace_that_was_removed_is_neither_listed_nor_found() {
+        let exports = [Export { removed: true, ..export() }, Export { name: "ns2".to_owned(), ..export() }];
+        let options = [
+            option_bytes(option::LIST, b""),
+            option_bytes(option::INFO, &go_data(b"ns1", &[])),
+            option_bytes(option::GO, &go_data(b"", &[])),
+        ];
+        let (mut output, input) = (Vec::new(), [&FLAGS[..], &options.concat()].concat());
+        let (_, progress) = Negotiation::new().advance(&input, &exports, &mut output).expect("valid");
+        assert_eq!(progress, Progress::Use { export: 1, structured: false }, "the first that is there");
+        let replies = replies(&output);
+        assert_eq!(replies[0].2, b"\0\0\0\x03ns2a disk");
+        assert_eq!((replies[1].0, replies[1].1), (option::LIST, reply::ACK), "one is listed");
+        assert_eq!((replies[2].1, &replies[2].2[..]), (reply::ERR_UNKNOWN, REMOVED.as_bytes()));
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ringfab_initiator::{ControllerId, Host, HostEvent, Namespace};
+use ringfab_initiator::{ControllerId, Host, HostEvent};
 use ringfab_reactor::{Completion, ListenAddr, ListenerId, Payload, SocketId, SocketOptions, Wait};
 use serde_json::json;
 
 use super::connection::{Connection, Shared, connection_of, kind, token};
-use super::export::Export;
+use super::export::{Export, REMOVED};
 use crate::cli::engine::Engine;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::output;
@@ -180,14 +180,19 @@ impl Server<'_> {
     fn refresh(&mut self) {
         let now = self.host.namespaces(self.controller);
         for export in &mut self.exports {
+            let name = &export.name;
             let found = now.iter().find(|namespace| namespace.nsid == export.namespace.nsid);
-            // A namespace that is gone has no blocks, so that every request is refused.
-            let gone = || Namespace { blocks: 0, ..export.namespace.clone() };
-            let namespace = found.cloned().unwrap_or_else(gone);
-            if namespace.blocks != export.namespace.blocks {
-                tracing::warn!(export = export.name, bytes = namespace.bytes(), "the size has changed");
+            let was_removed = std::mem::replace(&mut export.removed, found.is_none());
+            match (was_removed, export.removed) {
+                (false, true) => tracing::warn!(export = name, "{REMOVED}; its clients get errors"),
+                (true, false) => tracing::warn!(export = name, "the namespace is there again"),
+                _ => {}
             }
-            export.namespace = namespace;
+            let Some(namespace) = found else { continue };
+            if namespace.blocks != export.namespace.blocks {
+                tracing::warn!(export = name, bytes = namespace.bytes(), "the size has changed");
+            }
+            export.namespace = namespace.clone();
         }
     }
 

@@ -52,6 +52,10 @@ pub(crate) struct Capabilities {
     pub(crate) timeout: Duration,
     /// The smallest memory page is 2^(12 + this) bytes.
     pub(crate) mpsmin: u8,
+    /// Whether the NVM Command Set is one of those that CC.CSS chooses by name.
+    pub(crate) css_nvm: bool,
+    /// Whether CC.CSS can choose all command sets that there are.
+    pub(crate) css_iocs: bool,
 }
 
 pub(crate) fn parse_capabilities(value: u64) -> Capabilities {
@@ -61,6 +65,8 @@ pub(crate) fn parse_capabilities(value: u64) -> Capabilities {
         // A controller that says zero gets the granularity of the field.
         timeout: Duration::from_millis(500) * u32::from(cap.to().max(1)),
         mpsmin: cap.mpsmin(),
+        css_nvm: cap.css_nvm(),
+        css_iocs: cap.css_iocs(),
     }
 }
 
@@ -105,6 +111,7 @@ pub(crate) struct ControllerFacts {
     pub(crate) write_zeroes: bool,
     pub(crate) discard: bool,
     pub(crate) verify: bool,
+    pub(crate) compare: bool,
     pub(crate) volatile_write_cache: bool,
     /// Whether it has the Disconnect command.
     pub(crate) disconnect: bool,
@@ -137,6 +144,7 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
         discard: page.oncs.dataset_management(),
         write_zeroes: page.oncs.write_zeroes(),
         verify: page.oncs.verify(),
+        compare: page.oncs.compare(),
         volatile_write_cache: page.vwc.present(),
         disconnect: page.ofcs.disconnect(),
         keyed_sgl: page.sgls.keyed(),
@@ -149,6 +157,8 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
 /// Limits of the NVM Command Set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NvmLimits {
+    /// Whether the controller told them; one that does not may still have some.
+    pub(crate) told: bool,
     /// Verify Size Limit, as MDTS.
     pub(crate) vsl: u8,
     /// Write Zeroes Size Limit, as MDTS.
@@ -157,12 +167,21 @@ pub(crate) struct NvmLimits {
     pub(crate) dmrl: u8,
     /// Dataset Management Range Size Limit in blocks; zero for none.
     pub(crate) dmrsl: u32,
+    /// Dataset Management Size Limit in blocks, of all ranges; zero for none.
+    pub(crate) dmsl: u64,
 }
 
 /// Reads the data of an Identify command.
 pub(crate) fn parse_nvm_limits(data: &[u8]) -> NvmLimits {
     let page: &IdentifyNvmController = structure(data);
-    NvmLimits { vsl: page.vsl, wzsl: page.wzsl, dmrl: page.dmrl, dmrsl: page.dmrsl.get() }
+    NvmLimits {
+        told: true,
+        vsl: page.vsl,
+        wzsl: page.wzsl,
+        dmrl: page.dmrl,
+        dmrsl: page.dmrsl.get(),
+        dmsl: page.dmsl.get(),
+    }
 }
 
 /// Appends the namespaces of an active list, from the data of an Identify command.
@@ -178,6 +197,8 @@ pub(crate) struct NamespaceFacts {
     pub(crate) block_shift: u8,
     pub(crate) metadata_bytes: u16,
     pub(crate) read_only: bool,
+    /// Whether Write Zeroes may deallocate (DLFEAT).
+    pub(crate) write_zeroes_deallocates: bool,
     pub(crate) preferred_write_blocks: u32,
     pub(crate) identity: NamespaceIdentity,
 }
@@ -193,6 +214,7 @@ pub(crate) fn parse_namespace(data: &[u8]) -> NamespaceFacts {
         block_shift: format.lbads(),
         metadata_bytes: format.ms(),
         read_only: page.nsattr.write_protected(),
+        write_zeroes_deallocates: page.dlfeat.write_zeroes(),
         preferred_write_blocks: if page.nsfeat.optperf() { u32::from(page.npwg_z.get()) + 1 } else { 1 },
         identity: NamespaceIdentity { nguid: nonzero(page.nguid), eui64: nonzero(page.eui64), uuid: None },
     }

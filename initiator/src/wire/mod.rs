@@ -16,7 +16,7 @@ use ringfab_spec::sqe::{ConnectData, PropertySize};
 use ringfab_spec::{CompletionEntry, Nqn, SglDescriptor, SubmissionEntry};
 
 use crate::identity::HostIdentity;
-use answers::ControllerFacts;
+use answers::{Capabilities, ControllerFacts};
 
 pub(crate) use ringfab_spec::identify::NSID_ALL;
 
@@ -26,6 +26,8 @@ pub(crate) const RESPONSE_BYTES: usize = CompletionEntry::SIZE;
 pub(crate) const CNTLID_DYNAMIC: u16 = ConnectData::CNTLID_DYNAMIC;
 /// Entries of a list of active namespaces.
 pub(crate) const ACTIVE_LIST_ENTRIES: usize = NamespaceList::COUNT_MAX;
+/// CC.CSS: all command sets that the controller has (Base 2.0, figure 46).
+const CSS_ALL_SUPPORTED: u8 = 0b110;
 /// Identifiers are given when a command is sent.
 const NO_CID: u16 = 0;
 
@@ -97,17 +99,21 @@ pub(crate) fn get_status() -> SubmissionEntry {
     SubmissionEntry::property_get(NO_CID, offset::CSTS, PropertySize::Four)
 }
 
-/// Enables, with the entry sizes of the NVM Command Set: 64 and 16 bytes.
-fn enabled() -> Configuration {
-    Configuration::default().with_en(true).with_iosqes(6).with_iocqes(4)
+/// Enables, with the entry sizes of the NVM Command Set, 64 and 16 bytes, and with what CAP allows: the smallest memory page,
+/// and the NVM Command Set by whichever name the controller knows it.
+fn enabled(capabilities: &Capabilities) -> Configuration {
+    let css = if !capabilities.css_nvm && capabilities.css_iocs { CSS_ALL_SUPPORTED } else { 0 };
+    let sizes = Configuration::default().with_iosqes(6).with_iocqes(4);
+    sizes.with_en(true).with_mps(capabilities.mpsmin).with_css(css)
 }
 
-pub(crate) fn set_enabled() -> SubmissionEntry {
-    SubmissionEntry::property_set(NO_CID, offset::CC, PropertySize::Four, u64::from(enabled().bits()))
+pub(crate) fn set_enabled(capabilities: &Capabilities) -> SubmissionEntry {
+    let value = enabled(capabilities);
+    SubmissionEntry::property_set(NO_CID, offset::CC, PropertySize::Four, u64::from(value.bits()))
 }
 
-pub(crate) fn set_shutdown() -> SubmissionEntry {
-    let value = enabled().with_shn(ShutdownNotification::NORMAL);
+pub(crate) fn set_shutdown(capabilities: &Capabilities) -> SubmissionEntry {
+    let value = enabled(capabilities).with_shn(ShutdownNotification::NORMAL);
     SubmissionEntry::property_set(NO_CID, offset::CC, PropertySize::Four, u64::from(value.bits()))
 }
 
@@ -198,6 +204,21 @@ mod tests {
     use ringfab_spec::IntoBytes;
 
     use super::*;
+
+    #[test]
+    fn a_controller_is_enabled_as_its_capabilities_allow() {
+        let plain = Capabilities { css_nvm: true, ..Capabilities::default() };
+        assert_eq!(enabled(&plain).bits(), 0x0046_0001);
+        let large_pages = Capabilities { mpsmin: 2, ..plain };
+        assert_eq!(enabled(&large_pages).bits(), 0x0046_0101);
+        let by_all = Capabilities { css_iocs: true, css_nvm: false, ..plain };
+        assert_eq!(enabled(&by_all).bits(), 0x0046_0061);
+        assert_eq!(
+            enabled(&Capabilities { css_iocs: true, ..plain }).css(),
+            0,
+            "by its own name if it has one"
+        );
+    }
 
     #[test]
     fn the_request_for_a_queue_says_its_size_in_both_directions() {

@@ -1,5 +1,6 @@
 //! The other end of these tests: a controller of a few lines over the same RNIC, which misbehaves when it is told to.
 
+pub(crate) mod announced;
 pub(crate) mod host;
 
 use std::collections::HashMap;
@@ -14,6 +15,8 @@ use ringfab_reactor::{Reactor, ReactorConfig, Wait};
 use ringfab_spec::log::AsyncEvent;
 use ringfab_spec::rdma_cm::{Accept, Reject, RejectStatus, Request};
 use ringfab_spec::{CompletionEntry, FabricsType, FromBytes, IntoBytes, Sgl, Status, SubmissionEntry};
+
+use announced::Announced;
 
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: usize = 256;
@@ -82,6 +85,8 @@ pub(crate) struct Peer {
     pub(crate) traffic_based_keep_alive: bool,
     /// Keep Alive commands so far.
     pub(crate) keep_alives: u32,
+    /// What it can do.
+    pub(crate) announced: Announced,
     /// Its namespaces as it lists them; all have the same blocks.
     pub(crate) nsids: Vec<u32>,
     /// Blocks of its namespace.
@@ -126,6 +131,7 @@ impl Peer {
             shut_down: false,
             flushed: Vec::new(),
             nsids: vec![1],
+            announced: Announced::default(),
             disconnects: Disconnects::default(),
             disconnected: Vec::new(),
             traffic_based_keep_alive: false,
@@ -242,6 +248,9 @@ impl Peer {
             return self.respond(queue_pair, entry, status, 1);
         }
         self.executed.push(entry.opcode);
+        if let Some(status) = self.announced.refuses(&entry, data) {
+            return self.respond(queue_pair, entry, status, 0);
+        }
         let start = entry.slba() as usize * BLOCK;
         let mut status = Status::SUCCESS;
         match entry.opcode {
@@ -261,6 +270,9 @@ impl Peer {
 
     fn without_data(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
         self.executed.push(entry.opcode);
+        if let Some(status) = self.announced.refuses(&entry, &[]) {
+            return self.respond(queue_pair, entry, status, 0);
+        }
         let (start, length) = (entry.slba() as usize * BLOCK, entry.nlb() as usize * BLOCK);
         let mut status = Status::SUCCESS;
         match entry.opcode {
@@ -274,6 +286,7 @@ impl Peer {
                 self.write_data(queue_pair, entry, &data);
             }
             8 => self.memory[start..start + length].fill(0),
+            12 => {}
             opcode => panic!("opcode {opcode}"),
         }
         self.respond(queue_pair, entry, status, 0);
@@ -295,6 +308,9 @@ impl Peer {
             0x7f => result = self.property(entry.property_offset()),
             0x06 => {
                 self.identified.push(entry.cns());
+                if !self.announced.knows(entry.cns()) {
+                    return self.respond(queue_pair, entry, Status::INVALID_FIELD.with_dnr(), 0);
+                }
                 let data = self.identify(entry.cns());
                 self.write_data(queue_pair, entry, &data);
             }
@@ -365,7 +381,7 @@ impl Peer {
         let ready = self.cc & 1 != 0 && !self.faults.never_ready;
         match offset {
             0 => 127 | 1 << 24 | 1 << 37,
-            8 => 0x0002_0000,
+            8 => u64::from(self.announced.version),
             _ if self.shut_down => 1 | 2 << 2,
             _ => u64::from(ready),
         }
@@ -376,6 +392,7 @@ impl Peer {
         match cns {
             0 => {
                 data[..8].copy_from_slice(&self.blocks.to_le_bytes());
+                data[33] = self.announced.dlfeat;
                 data[104..120].fill(if self.faults.other_nguid { 2 } else { 1 });
                 data[130] = 12;
             }
@@ -384,7 +401,7 @@ impl Peer {
                 data[77] = 4;
                 data[96] = u8::from(self.traffic_based_keep_alive) << 6;
                 data[320] = 1;
-                data[520..522].copy_from_slice(&0b1101_u16.to_le_bytes());
+                data[520..522].copy_from_slice(&self.announced.oncs.to_le_bytes());
                 data[525] = 1;
                 data[536..540].copy_from_slice(&(1_u32 | 1 << 2 | 1 << 20).to_le_bytes());
                 data[1792..1796].copy_from_slice(&516_u32.to_le_bytes());
@@ -395,6 +412,7 @@ impl Peer {
                     place.copy_from_slice(&nsid.to_le_bytes());
                 }
             }
+            6 => self.announced.fill_limits(&mut data),
             _ => {}
         }
         data

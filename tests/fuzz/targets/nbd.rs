@@ -61,10 +61,13 @@ fn named(name: &str) -> Export {
         read_only: false,
         transfer_blocks_max: 32,
         write_zeroes_blocks_max: 65536,
+        write_zeroes_deallocates: true,
+        compares: true,
         verify_blocks_max: 65536,
         discard_blocks_max: 65536,
         discard_ranges_max: 256,
+        discard_total_blocks_max: u64::MAX,
         preferred_write_blocks: 8,
     };
-    Export { name: name.to_owned(), description: String::new(), namespace, read_only: false }
+    Export { name: name.to_owned(), description: String::new(), namespace, read_only: false, removed: false }
 }

@@ -8,8 +8,8 @@ use fuser::{Errno, FileAttr, FileType, INodeNo, OpenFlags};
 use nix::libc;
 use ringfab_fuse::Request;
 use ringfab_fuse::abi::{
-    Attr, AttrOut, DIRENT_ALIGN, Dirent, EntryOut, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn, SetattrIn,
-    StatfsOut, opcode, setattr,
+    Attr, AttrOut, DIRENT_ALIGN, Dirent, EntryOut, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn, ReleaseIn,
+    SetattrIn, StatfsOut, opcode, setattr,
 };
 use ringfab_memory::Lease;
 use zerocopy::IntoBytes;
@@ -18,6 +18,15 @@ use crate::fuse::files::{Entry, Files, PREFERRED_BYTES, TTL};
 
 /// The longest name of a file here, and the longest that the kernel asks for.
 const NAME_BYTES_MAX: usize = 255;
+
+/// Whether a request that is no I/O may take some, and so has to wait for it: a file that was opened with O_TRUNC gets a size.
+pub(super) fn takes_io(files: &Files, request: &Request) -> bool {
+    if request.header.opcode != opcode::SETATTR {
+        return false;
+    }
+    let what: SetattrIn = request.argument();
+    what.valid & setattr::SIZE != 0 && what.valid & setattr::FH != 0 && files.is_truncated(Some(what.fh))
+}
 
 /// The answer to anything but I/O.
 pub(super) fn answer(files: &Files, request: &Request, payload: &Lease) -> Result<Vec<u8>, Errno> {
@@ -32,17 +41,12 @@ pub(super) fn answer(files: &Files, request: &Request, payload: &Lease) -> Resul
             files.look_up(ino, name).map(|found| bytes(&entry_out(&found)))
         }
         opcode::GETATTR => files.attributes(ino).map(|found| bytes(&attr_out(&found))),
-        opcode::SETATTR => {
-            let what: SetattrIn = request.argument();
-            let size = (what.valid & setattr::SIZE != 0).then_some(what.size);
-            let of_owner = what.valid & (setattr::MODE | setattr::UID | setattr::GID) != 0;
-            files.set_attributes(ino, size, of_owner).map(|found| bytes(&attr_out(&found)))
-        }
+        opcode::SETATTR => set_attributes(files, request),
         opcode::ACCESS => files.attributes(ino).map(|_| Vec::new()),
         opcode::OPEN => {
             let what: OpenIn = request.argument();
-            let flags = files.open_file(ino, OpenFlags(what.flags as i32))?;
-            Ok(bytes(&OpenOut { open_flags: flags.bits(), ..OpenOut::default() }))
+            let (fh, flags) = files.open_file(ino, OpenFlags(what.flags as i32))?;
+            Ok(bytes(&OpenOut { fh, open_flags: flags.bits(), ..OpenOut::default() }))
         }
         opcode::OPENDIR => Ok(bytes(&OpenOut::default())),
         opcode::READDIR => {
@@ -66,11 +70,29 @@ pub(super) fn answer(files: &Files, request: &Request, payload: &Lease) -> Resul
                 ..StatfsOut::default()
             }))
         }
+        opcode::RELEASE => {
+            let what: ReleaseIn = request.argument();
+            files.close_file(what.fh);
+            Ok(Vec::new())
+        }
         // Closing a file promises nothing; fsync does.
-        opcode::FLUSH | opcode::RELEASE | opcode::RELEASEDIR | opcode::DESTROY => Ok(Vec::new()),
+        opcode::FLUSH | opcode::RELEASEDIR | opcode::DESTROY => Ok(Vec::new()),
         opcode::SYMLINK | opcode::LINK => Err(Errno::EPERM),
         _ => Err(Errno::ENOSYS),
     }
+}
+
+/// The answer to SETATTR, which may take I/O: see [`takes_io`].
+pub(super) fn set_attributes(files: &Files, request: &Request) -> Result<Vec<u8>, Errno> {
+    if !files.admits(request.header.uid) {
+        return Err(Errno::EACCES);
+    }
+    let what: SetattrIn = request.argument();
+    let size = (what.valid & setattr::SIZE != 0).then_some(what.size);
+    let of_owner = what.valid & (setattr::MODE | setattr::UID | setattr::GID) != 0;
+    let handle = (what.valid & setattr::FH != 0).then_some(what.fh);
+    let found = files.set_attributes(INodeNo(request.header.nodeid), size, handle, of_owner)?;
+    Ok(bytes(&attr_out(&found)))
 }
 
 /// Whether the kernel asks for this in nobody's name, or for what was opened before.

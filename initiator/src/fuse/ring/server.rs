@@ -17,11 +17,12 @@ use ringfab_memory::Lease;
 use ringfab_reactor::{Completion, MailboxReceiver, Token, mailbox};
 use zerocopy::IntoBytes;
 
-use super::answer::answer;
+use super::answer::{answer, set_attributes, takes_io};
 use super::helpers::Helpers;
 use super::{Handle, Note, PAYLOAD_BYTES, Size};
 use crate::fuse::files::{Blocks, Files, errno, is_durable};
 use crate::fuse::range_lock::RangeGuard;
+use crate::fuse::truncated::PLAIN;
 
 /// The reactor's watch over the channel.
 const WATCH: Token = Token::new(Host::OWNER_FOREIGN_FIRST, 0, 0, 0);
@@ -149,8 +150,13 @@ impl Server {
             opcode::FALLOCATE => {
                 let what: FallocateIn = request.argument();
                 self.help(entry, payload, move |files| {
-                    files.allocate(ino, what.offset, what.length, what.mode as i32).map(|()| Vec::new())
+                    let file = (ino, what.fh);
+                    files.allocate(file, what.offset, what.length, what.mode as i32).map(|()| Vec::new())
                 });
+            }
+            _ if takes_io(&self.files, request) => {
+                let request = request.clone();
+                self.help(entry, payload, move |files| set_attributes(files, &request));
             }
             _ => {
                 let answer = answer(&self.files, request, &payload);
@@ -211,11 +217,12 @@ impl Server {
         if length == 0 {
             return self.give(entry, payload, written(0).as_bytes());
         }
-        let Some((Blocks { lba, nlb }, guard)) = self.alone(&namespace, what.offset, length) else {
+        let plain = (what.fh == PLAIN).then(|| self.alone(&namespace, what.offset, length)).flatten();
+        let Some((Blocks { lba, nlb }, guard)) = plain else {
             let mut data = vec![0; length];
             payload.read_at(0, &mut data);
             return self.help(entry, payload, move |files| {
-                let length = files.write_from(ino, what.offset, &data, flags)?;
+                let length = files.write_from(ino, what.fh, what.offset, &data, flags)?;
                 Ok(written(length).as_bytes().to_vec())
             });
         };
