@@ -15,9 +15,9 @@
 mod close;
 mod facts;
 mod held;
-mod identities;
 mod live;
 mod notice;
+mod sending;
 mod sequence;
 mod task;
 mod timers;
@@ -44,7 +44,6 @@ use crate::retry::{Pace, Tries};
 use crate::transport::{Connect, Event};
 use crate::url::Transport;
 use facts::Facts;
-use identities::Identities;
 use task::Task;
 use timers::{KeepAlive, Timers};
 use written::Written;
@@ -77,8 +76,6 @@ pub(crate) struct Controller {
     facts: Facts,
     info: Option<ControllerInfo>,
     namespaces: Vec<Namespace>,
-    /// Who each namespace was when it was first seen.
-    identities: Identities,
     /// Submissions so far.
     order: u64,
     /// The course of the last loss. It is over when the controller has worked since: see [`Controller::has_worked`].
@@ -168,7 +165,6 @@ impl Controller {
             facts: Facts::default(),
             info: None,
             namespaces: Vec::new(),
-            identities: Identities::default(),
             order: 0,
             loss: None,
             live_since: Time::ZERO,

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use ringfab_memory::Lease;
 use ringfab_reactor::Time;
-use ringfab_spec::{CompletionEntry, IntoBytes, Status};
+use ringfab_spec::{CompletionEntry, Status};
 
 use super::facts::NAMESPACES_MAX;
 use super::task::Task;
@@ -301,7 +300,6 @@ impl Controller {
     /// All namespaces were looked at: while attaching that is the end of the sequence.
     fn namespaces_known(&mut self, core: &mut Core) -> Result<(), Cause> {
         if self.phase != Phase::Setup {
-            self.identities.keep_same(&mut self.facts.namespaces, &self.peer);
             self.namespaces = std::mem::take(&mut self.facts.namespaces);
             core.events.push_with(|| HostEvent::NamespacesChanged { controller: self.id });
             if std::mem::take(&mut self.refresh_again) {
@@ -319,7 +317,6 @@ impl Controller {
         } else if let (Some(nsid), true) = (self.options.url.namespace, self.facts.namespaces.is_empty()) {
             return Err(Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")));
         }
-        self.identities.keep_same(&mut self.facts.namespaces, &self.peer);
         self.namespaces = std::mem::take(&mut self.facts.namespaces);
         self.info = Some(self.describe());
         self.ready(core);
@@ -392,66 +389,6 @@ impl Controller {
                 self.queues.push(queue);
             }
             Err(error) => self.lose(core, Step::IoQueues, Cause::Local(error.to_string())),
-        }
-    }
-
-    fn send_connect(&mut self, core: &mut Core, qid: u16) {
-        let size = if qid == 0 { super::ADMIN_QUEUE_SIZE } else { self.facts.queue_size };
-        let cntlid = if qid == 0 { wire::CNTLID_DYNAMIC } else { self.facts.cntlid };
-        let keep_alive = if qid == 0 { self.options.keep_alive_wanted() } else { Duration::ZERO };
-        let data = match wire::connect_data(&self.options.host, cntlid, self.options.url.subsystem_nqn()) {
-            Ok(data) => data,
-            Err(error) => {
-                return self.lose(core, Step::FabricsConnect, Cause::Unsupported(error.to_string()));
-            }
-        };
-        let Some(lease) = self.take_scratch(core) else { return };
-        lease.write_at(0, data.as_bytes());
-        // Over TCP that spares the responses of reads: without flow control they say nothing that the data cannot.
-        let flow_control = self.options.url.transport != Transport::Tcp;
-        let entry = wire::connect(qid, size, keep_alive, flow_control);
-        let command = Command::new(entry, Owner::Sequence);
-        let command = command.with_data(Direction::ToController, lease, 0, data.as_bytes().len() as u32);
-        self.send_sequence(core, qid, command);
-    }
-
-    fn send_host_behavior(&mut self, core: &mut Core) {
-        let Some(lease) = self.take_scratch(core) else { return };
-        let (entry, data) = wire::set_host_behavior();
-        lease.write_at(0, data.as_bytes());
-        let command = Command::new(entry, Owner::Sequence);
-        let command = command.with_data(Direction::ToController, lease, 0, data.as_bytes().len() as u32);
-        self.send_sequence(core, 0, command);
-    }
-
-    fn send_identify(&mut self, core: &mut Core, entry: ringfab_spec::SubmissionEntry) {
-        let Some(lease) = self.take_scratch(core) else { return };
-        let command = Command::new(entry, Owner::Sequence);
-        let command = command.with_data(Direction::ToHost, lease, 0, SCRATCH_BYTES as u32);
-        self.send_sequence(core, 0, command);
-    }
-
-    /// The sequence's own memory; it is taken from the pool once.
-    fn take_scratch(&mut self, core: &mut Core) -> Option<Lease> {
-        let scratch = self.scratch.take().filter(Lease::is_unique);
-        let scratch = scratch.or_else(|| core.pool.take(SCRATCH_BYTES).map(ringfab_memory::Buffer::share));
-        if scratch.is_none() {
-            let step = self.step();
-            let text = "no buffer of 4 KiB is left in the pool for the commands of attaching";
-            self.lose(core, step, Cause::Local(text.to_owned()));
-        }
-        scratch
-    }
-
-    fn send_sequence(&mut self, core: &mut Core, qid: u16, mut command: Box<Command>) {
-        command.deadline = core.now() + self.options.timeouts.admin;
-        self.watch(command.deadline);
-        let Some(queue) = self.queue_mut(qid) else { return };
-        if let Err((command, reason)) = queue.send(&mut core.transports, command) {
-            self.scratch = command.memory.or(self.scratch.take());
-            tracing::debug!(peer = self.peer, ?reason, "a command of the sequence could not be sent");
-            let step = self.step();
-            self.lose(core, step, Cause::Protocol("the queue takes no command"));
         }
     }
 }
