@@ -7,13 +7,19 @@
 mod answers;
 #[path = "../../../initiator/src/flow.rs"]
 mod flow;
+#[path = "../../../initiator/src/retry.rs"]
+#[expect(dead_code, reason = "the initiator uses more of it")]
+mod retry;
 #[path = "../../../initiator/src/slots.rs"]
 #[expect(dead_code, reason = "the initiator uses more of it")]
 mod slots;
 
-/// What `answers` names by its place in the initiator.
+/// What `answers` and `retry` name by their places in the initiator.
 mod namespace {
     pub(crate) use ringfab_initiator::NamespaceIdentity;
+}
+mod options {
+    pub(crate) use ringfab_initiator::ReconnectPolicy;
 }
 
 use std::collections::BTreeSet;

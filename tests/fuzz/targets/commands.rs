@@ -2,6 +2,9 @@
 //! data within its capsule or within addresses that do not wrap.
 #![no_main]
 
+#[path = "../../../target/src/disk_failures.rs"]
+#[expect(dead_code, reason = "the target uses more of it")]
+mod disk_failures;
 #[path = "../../../target/src/failure.rs"]
 #[expect(dead_code, reason = "the target uses more of it")]
 mod failure;
@@ -44,6 +47,7 @@ fn named(index: Index, nsid: u32, block_bytes: u32, read_only: bool) -> Namespac
         block_bytes,
         backing: Backing::Null { bytes: BYTES },
         read_only,
+        shared: false,
         nguid: [1; 16],
         uuid: Uuid::from_bytes([2; 16]),
     })
