@@ -13,7 +13,7 @@ use ringfab_spec::CompletionEntry;
 use crate::command::Spare;
 use crate::controller::Controller;
 use crate::core::{Core, OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Resolved, Routes};
-use crate::namespace::{ControllerInfo, Namespace};
+use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::reconnect::Random;
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused, SubmitError};
@@ -126,8 +126,31 @@ impl Host {
     /// # Errors
     /// Gives the request back with the reason.
     pub fn submit(&mut self, controller: ControllerId, request: IoRequest) -> Result<(), Refused<IoRequest>> {
+        self.submit_as(controller, None, request)
+    }
+
+    /// The same for one disk only: another one that has got its number is not reached, as far as the controller has told of
+    /// it. Once it has, what still waits for the old one ends with Invalid Namespace.
+    ///
+    /// # Errors
+    /// As [`Host::submit`]; [`SubmitError::NoNamespace`] also when the namespace is another disk.
+    pub fn submit_to(
+        &mut self,
+        controller: ControllerId,
+        disk: &NamespaceIdentity,
+        request: IoRequest,
+    ) -> Result<(), Refused<IoRequest>> {
+        self.submit_as(controller, Some(disk), request)
+    }
+
+    fn submit_as(
+        &mut self,
+        controller: ControllerId,
+        disk: Option<&NamespaceIdentity>,
+        request: IoRequest,
+    ) -> Result<(), Refused<IoRequest>> {
         match Self::find(&mut self.controllers, controller) {
-            Some(controller) => controller.submit(&mut self.core, request),
+            Some(controller) => controller.submit(&mut self.core, disk, request),
             None => Err(Refused { reason: SubmitError::Gone, request }),
         }
     }

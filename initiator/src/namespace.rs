@@ -87,6 +87,21 @@ impl NamespaceIdentity {
     }
 }
 
+impl std::fmt::Display for NamespaceIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let uuid = self.uuid.map(|uuid| format!("UUID {uuid}"));
+        let nguid = self.nguid.map(|nguid| format!("NGUID {}", hex(&nguid)));
+        let eui64 = self.eui64.map(|eui64| format!("EUI64 {}", hex(&eui64)));
+        let known: Vec<String> = [uuid, nguid, eui64].into_iter().flatten().collect();
+        f.write_str(if known.is_empty() { "no identifier" } else { "" })?;
+        f.write_str(&known.join(", "))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A controller as its properties and Identify data describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerInfo {
@@ -141,6 +156,17 @@ mod tests {
             preferred_write_blocks: 1,
         };
         nsids.iter().map(plain).collect()
+    }
+
+    #[test]
+    fn an_identity_is_told_by_all_identifiers_that_it_has() {
+        let none = NamespaceIdentity::default();
+        let all = NamespaceIdentity { nguid: Some([1; 16]), eui64: Some([2; 8]), uuid: Some(Uuid::max()) };
+        assert_eq!(none.to_string(), "no identifier");
+        assert_eq!(
+            all.to_string(),
+            "UUID ffffffff-ffff-ffff-ffff-ffffffffffff, NGUID 01010101010101010101010101010101, EUI64 0202020202020202"
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::requests::{Request, request_of};
 use super::{CancelToken, EngineOptions};
 use crate::error::{Cause, ConnectError, IoError, Step};
 use crate::host::{Host, HostConfig};
-use crate::namespace::{ControllerInfo, Namespace};
+use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::request::{ControllerId, HostEvent, SubmitError};
 
@@ -119,11 +119,12 @@ impl Engine {
     pub(super) fn start_job(
         &self,
         work: Work,
+        disk: Option<NamespaceIdentity>,
         index: usize,
         reply: &SyncSender<Reply>,
     ) -> Result<(), IoError> {
         let permit = self.permits.acquire(&self.cancel)?;
-        let job = Job::new(work, index, reply.clone(), permit);
+        let job = Job::new(work, disk, index, reply.clone(), permit);
         // An engine that is gone gives the job back, and dropping it is the answer.
         drop(self.sender.0.send(Message::Run(job)));
         Ok(())
@@ -149,9 +150,9 @@ impl Engine {
     }
 
     /// Runs one command.
-    pub(super) fn call(&self, work: Work) -> Result<Answer, IoError> {
+    pub(super) fn call(&self, work: Work, disk: Option<NamespaceIdentity>) -> Result<Answer, IoError> {
         let (reply, replies) = sync_channel(1);
-        self.start_job(work, 0, &reply)?;
+        self.start_job(work, disk, 0, &reply)?;
         drop(reply);
         self.wait(&replies)?.result
     }
@@ -397,7 +398,11 @@ impl Worker {
         };
         let refused = match request {
             Request::Io(request) => {
-                self.host.submit(self.controller, request).err().map(|refused| refused.reason)
+                let submitted = match &job.disk {
+                    Some(disk) => self.host.submit_to(self.controller, disk, request),
+                    None => self.host.submit(self.controller, request),
+                };
+                submitted.err().map(|refused| refused.reason)
             }
             Request::Admin(request) => {
                 self.host.admin(self.controller, request).err().map(|refused| refused.reason)

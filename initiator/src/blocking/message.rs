@@ -9,7 +9,7 @@ use ringfab_spec::{CompletionEntry, SubmissionEntry};
 use super::CancelToken;
 use super::guest::Invitation;
 use crate::error::IoError;
-use crate::namespace::BlockRange;
+use crate::namespace::{BlockRange, NamespaceIdentity};
 
 /// To the engine.
 pub(super) enum Message {
@@ -27,6 +27,8 @@ pub(super) enum Message {
 /// A command to run. Dropping it answers it: its caller never waits for a job that an engine has left behind.
 pub(super) struct Job {
     pub(super) work: Work,
+    /// The disk that it is for, if it is for one only.
+    pub(super) disk: Option<NamespaceIdentity>,
     /// Its place among the commands of one call, given back with the answer.
     index: usize,
     /// `None` once it is answered.
@@ -36,8 +38,14 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(work: Work, index: usize, reply: SyncSender<Reply>, permit: Permit) -> Self {
-        Self { work, index, reply: Some(reply), _permit: permit }
+    pub(super) fn new(
+        work: Work,
+        disk: Option<NamespaceIdentity>,
+        index: usize,
+        reply: SyncSender<Reply>,
+        permit: Permit,
+    ) -> Self {
+        Self { work, disk, index, reply: Some(reply), _permit: permit }
     }
 
     /// Answers it.

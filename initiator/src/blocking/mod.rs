@@ -21,7 +21,7 @@ pub use guest::{Guest, TAG_FIRST, Turn};
 use ringfab_memory::ClassLayout;
 
 use crate::error::ConnectError;
-use crate::namespace::{self, ControllerInfo, Namespace};
+use crate::namespace::{self, ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use engine::Engine;
 
@@ -45,6 +45,8 @@ pub struct EngineOptions {
 #[derive(Clone, Debug)]
 pub struct Controller {
     engine: Arc<Engine>,
+    /// The disk that I/O is for, if it is for one only.
+    disk: Option<NamespaceIdentity>,
 }
 
 impl Controller {
@@ -53,7 +55,7 @@ impl Controller {
     /// # Errors
     /// Which step failed, and why.
     pub fn connect(options: ConnectOptions, engine: EngineOptions) -> Result<Self, ConnectError> {
-        Ok(Self { engine: Arc::new(Engine::start(options, engine)?) })
+        Ok(Self { engine: Arc::new(Engine::start(options, engine)?), disk: None })
     }
 
     /// What the controller said of itself.
@@ -68,7 +70,15 @@ impl Controller {
 
     /// One of them.
     pub fn namespace(&self, nsid: u32) -> Option<Namespace> {
-        namespace::find(&self.engine.view().namespaces, nsid).cloned()
+        let view = self.engine.view();
+        let found = namespace::find(&view.namespaces, nsid);
+        found.filter(|found| self.disk.is_none_or(|disk| disk.agrees_with(&found.identity))).cloned()
+    }
+
+    /// The same controller, whose I/O is for one disk only: another one that has got its number is not reached, as
+    /// [`Host::submit_to`](crate::Host::submit_to) says.
+    pub fn only(&self, disk: NamespaceIdentity) -> Self {
+        Self { engine: Arc::clone(&self.engine), disk: Some(disk) }
     }
 
     /// Detaches in an orderly way and waits for it; other clones fail from now on.

@@ -46,7 +46,7 @@ impl Controller {
         self.phase = Phase::Closing;
         self.ending = Some(ending);
         self.task = None;
-        self.refresh_again = false;
+        (self.refresh_again, self.unsettled) = (false, false);
         self.keep_alive = KeepAlive::default();
         (self.timers.phase, self.timers.scan, self.timers.shutdown) = (Time::MAX, Time::MAX, Time::MAX);
         self.timers.attach = Time::MAX;

@@ -9,20 +9,21 @@ use crate::allowed;
 use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
 use crate::error::{Cause, IoError, Step};
-use crate::namespace;
+use crate::namespace::{self, NamespaceIdentity};
 use crate::queue::Queue;
 use crate::request::{AdminRequest, IoOperation, IoRequest, Refused, SubmitError};
 use crate::transport::NotSent;
 use crate::wire::{self, answers};
 
 impl Controller {
-    /// Starts an I/O command, or lets it wait.
+    /// Starts an I/O command, or lets it wait. Where a disk is named, its namespace has to be that one.
     pub(crate) fn submit(
         &mut self,
         core: &mut Core,
+        disk: Option<&NamespaceIdentity>,
         mut request: IoRequest,
     ) -> Result<(), Refused<IoRequest>> {
-        let block_bytes = match self.check(&mut request) {
+        let block_bytes = match self.check(disk, &mut request) {
             Ok(block_bytes) => block_bytes,
             Err(reason) => return Err(Refused { reason, request }),
         };
@@ -72,7 +73,7 @@ impl Controller {
     }
 
     /// Whether a request can be a command, which it is made to fit; returns the bytes of a block.
-    fn check(&self, request: &mut IoRequest) -> Result<u32, SubmitError> {
+    fn check(&self, disk: Option<&NamespaceIdentity>, request: &mut IoRequest) -> Result<u32, SubmitError> {
         if matches!(self.phase, Phase::Draining | Phase::Shutdown | Phase::Gone) {
             return Err(SubmitError::Gone);
         }
@@ -83,7 +84,9 @@ impl Controller {
             return Err(SubmitError::Full);
         }
         let nsid = request.nsid;
-        let namespace = namespace::find(&self.namespaces, nsid).ok_or(SubmitError::NoNamespace(nsid))?;
+        let namespace = namespace::find(&self.namespaces, nsid);
+        let meant = namespace.filter(|found| disk.is_none_or(|disk| disk.agrees_with(&found.identity)));
+        let namespace = meant.ok_or(SubmitError::NoNamespace(nsid))?;
         allowed::fit(namespace, &mut request.operation).map(|()| namespace.block_bytes)
     }
 
@@ -93,7 +96,7 @@ impl Controller {
     }
 
     fn may_send(&self) -> bool {
-        matches!(self.phase, Phase::Live | Phase::Draining)
+        matches!(self.phase, Phase::Live | Phase::Draining) && !self.unsettled
     }
 
     /// Sends what waits, in order, as far as there is room.
@@ -274,6 +277,7 @@ impl Controller {
         let changed = answers::is_namespace_change(entry);
         tracing::info!(peer = self.peer, dw0 = entry.dw0.get(), changed, "asynchronous event");
         if changed && self.phase == Phase::Live {
+            self.unsettled = true;
             match self.task {
                 None => self.run(core, Task::ChangedLog),
                 Some(_) => self.refresh_again = true,

@@ -17,6 +17,7 @@ mod facts;
 mod held;
 mod live;
 mod notice;
+mod replaced;
 mod sending;
 mod sequence;
 mod task;
@@ -105,6 +106,8 @@ pub(crate) struct Controller {
     written: Written,
     /// Whether namespaces changed while they were being looked at.
     refresh_again: bool,
+    /// Whether a namespace may be another one than it was: see [`replaced`].
+    unsettled: bool,
     timers: Timers,
     keep_alive: KeepAlive,
 }
@@ -180,6 +183,7 @@ impl Controller {
             failing: false,
             written: Written::default(),
             refresh_again: false,
+            unsettled: false,
             timers: Timers::default(),
             keep_alive: KeepAlive::default(),
             options,

@@ -12,7 +12,6 @@ use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
 use crate::error::{Cause, Step};
 use crate::namespace;
-use crate::request::HostEvent;
 use crate::retry::{Pace, Tries, Verdict, judge};
 use crate::url::Transport;
 use crate::wire::{self, answers};
@@ -126,7 +125,7 @@ impl Controller {
         let cause = Cause::Status { command: task.command(), status };
         if self.phase == Phase::Live || self.phase == Phase::Draining {
             tracing::warn!(peer = self.peer, %cause, "the namespaces could not be looked at again");
-            return;
+            return self.settle(core);
         }
         self.lose(core, task.step(), cause);
     }
@@ -174,6 +173,13 @@ impl Controller {
             Task::QueueCount => {
                 let allowed = answers::parse_queue_count(entry);
                 facts.queues = allowed.min(self.options.queues_wanted());
+            }
+            Task::ChangedLog => {
+                facts.list.clear();
+                let list = &mut facts.list;
+                if success {
+                    with(&mut |bytes| answers::parse_active(bytes, list));
+                }
             }
             Task::List(_) => {
                 let list = &mut facts.list;
@@ -234,7 +240,11 @@ impl Controller {
             Task::EventConfig => Task::QueueEstablish(1),
             Task::QueueEstablish(qid) => Task::QueueConnect(qid),
             Task::QueueConnect(qid) if qid < self.facts.queues => Task::QueueEstablish(qid + 1),
-            Task::QueueConnect(_) | Task::ChangedLog => return Ok(self.first_namespace()),
+            Task::ChangedLog => {
+                self.settle_if_only_new(core);
+                return Ok(self.first_namespace());
+            }
+            Task::QueueConnect(_) => return Ok(self.first_namespace()),
             Task::List(after) => return self.after_list(core, after),
             Task::Namespace(index) => {
                 let active =
@@ -300,10 +310,11 @@ impl Controller {
     /// All namespaces were looked at: while attaching that is the end of the sequence.
     fn namespaces_known(&mut self, core: &mut Core) -> Result<(), Cause> {
         if self.phase != Phase::Setup {
-            self.namespaces = std::mem::take(&mut self.facts.namespaces);
-            core.events.push_with(|| HostEvent::NamespacesChanged { controller: self.id });
+            self.take_namespaces(core);
             if std::mem::take(&mut self.refresh_again) {
                 self.run(core, Task::ChangedLog);
+            } else {
+                self.settle(core);
             }
             return Ok(());
         }
@@ -356,12 +367,13 @@ impl Controller {
         next.map_or(Task::ShutdownSet, |queue| Task::Disconnect(queue.qid()))
     }
 
-    /// CSTS while it shuts down.
+    /// CSTS while it shuts down. One that has failed will not complete that.
     fn after_shutdown(&mut self, core: &mut Core) -> Result<Option<Task>, Cause> {
-        if self.facts.last_status.shutdown_complete {
-            self.shutdown_complete(core);
-        } else {
-            self.poll_later(core.now(), Task::ShutdownStatus);
+        let status = self.facts.last_status;
+        match status {
+            _ if status.shutdown_complete => self.shutdown_complete(core),
+            _ if status.fatal => return Err(Cause::ControllerFatal),
+            _ => self.poll_later(core.now(), Task::ShutdownStatus),
         }
         Ok(None)
     }
