@@ -164,7 +164,8 @@ impl Controller {
     fn write_part(&self, namespace: &Namespace, offset: u64, part: &[u8], fua: bool) -> Result<(), IoError> {
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
         let (lba, at) = (offset / block, (offset % block) as usize);
-        let mut data = self.engine.call(Work::Read { nsid, lba, nlb: 1, length: block as usize }, self.disk)?.data;
+        let mut data =
+            self.engine.call(Work::Read { nsid, lba, nlb: 1, length: block as usize }, self.disk)?.data;
         data[at..at + part.len()].copy_from_slice(part);
         self.engine.call(Work::Write { nsid, lba, nlb: 1, data, fua }, self.disk).map(drop)
     }

@@ -11,6 +11,7 @@ use ringfab_initiator::blocking::Controller;
 use ringfab_initiator::{IoError, Namespace};
 use ringfab_spec::Status;
 
+use super::disks::{Disks, file_name, nsid_of, nsid_of_inode};
 use super::range_lock::{RangeGuard, RangeLock, cut, touched};
 use super::truncated::{PLAIN, Truncated};
 
@@ -39,6 +40,7 @@ pub(crate) struct Files {
     acl: SessionACL,
     writers: Arc<RangeLock>,
     truncated: Truncated,
+    disks: Disks,
     mounted_at: SystemTime,
     owner: (u32, u32),
 }
@@ -66,29 +68,6 @@ pub(super) struct Totals {
     pub(super) files: u64,
 }
 
-/// The name of a namespace's file.
-pub(crate) fn file_name(nsid: u32) -> String {
-    format!("ns{nsid}")
-}
-
-/// The namespace of a file's name, as [`file_name`] writes it and in no other way.
-fn nsid_of(name: &OsStr) -> Option<u32> {
-    let digits = name.to_str()?.strip_prefix("ns")?;
-    let nsid = digits.parse().ok()?;
-    (file_name(nsid) == format!("ns{digits}")).then_some(nsid)
-}
-
-/// Files' inodes follow the root's.
-fn inode(nsid: u32) -> INodeNo {
-    INodeNo(u64::from(nsid) + 1)
-}
-
-/// The namespace identifier that belongs to a file's inode.
-pub(super) fn nsid_of_inode(ino: INodeNo) -> Result<u32, Errno> {
-    let nsid = u64::from(ino).checked_sub(1).and_then(|nsid| u32::try_from(nsid).ok());
-    nsid.filter(|nsid| *nsid > 0).ok_or(Errno::EISDIR)
-}
-
 impl Files {
     pub(crate) fn new(controller: Controller, read_only: bool, acl: SessionACL) -> Self {
         let owner = (geteuid().as_raw(), getegid().as_raw());
@@ -98,6 +77,7 @@ impl Files {
             acl,
             writers: Arc::default(),
             truncated: Truncated::default(),
+            disks: Disks::default(),
             mounted_at: SystemTime::now(),
             owner,
         }
@@ -113,15 +93,33 @@ impl Files {
         }
     }
 
-    /// The namespace of a file.
+    /// The namespace of a file that is open. Without it there is nothing but errors: other numbers would tell programs of holes,
+    /// or of an end.
     pub(super) fn namespace(&self, ino: INodeNo) -> Result<Namespace, Errno> {
-        self.controller.namespace(nsid_of_inode(ino)?).ok_or(Errno::ENOENT)
+        self.find(ino)?.ok_or(Errno::EIO)
+    }
+
+    /// The namespace of a file, if it is still there and still the same disk.
+    fn find(&self, ino: INodeNo) -> Result<Option<Namespace>, Errno> {
+        let now = self.controller.namespace(nsid_of_inode(ino)?);
+        Ok(self.disks.still(ino, now))
+    }
+
+    /// Of a file that is looked for by its name. Where the kernel remembers another disk it asks for the name again.
+    fn find_anew(&self, ino: INodeNo) -> Result<Namespace, Errno> {
+        self.find(ino)?.ok_or(Errno::ESTALE)
+    }
+
+    /// What a namespace's I/O goes through: it reaches this disk and no other.
+    fn disk(&self, namespace: &Namespace) -> Controller {
+        self.controller.only(namespace.identity)
     }
 
     /// The attributes of what has a name.
     pub(super) fn look_up(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
         let nsid = nsid_of(name).filter(|_| parent == INodeNo::ROOT).ok_or(Errno::ENOENT)?;
-        self.attributes(inode(nsid))
+        let namespace = self.controller.namespace(nsid).ok_or(Errno::ENOENT)?;
+        self.attributes(self.disks.inode(&namespace)?)
     }
 
     pub(super) fn is_read_only(&self, namespace: &Namespace) -> bool {
@@ -132,7 +130,7 @@ impl Files {
         if ino == INodeNo::ROOT {
             return Ok(self.attribute(ino, FileType::Directory, 0, 0o755));
         }
-        let namespace = self.namespace(ino)?;
+        let namespace = self.find_anew(ino)?;
         let mode = if self.is_read_only(&namespace) { 0o400 } else { 0o600 };
         Ok(self.attribute(ino, FileType::RegularFile, namespace.bytes(), mode))
     }
@@ -218,7 +216,7 @@ impl Files {
         if length == 0 {
             return Ok(());
         }
-        self.controller.read_at(namespace.nsid, offset, scratch).map_err(errno)
+        self.disk(&namespace).read_at(namespace.nsid, offset, scratch).map_err(errno)
     }
 
     /// Writes up to the end of the namespace, and says how much.
@@ -236,7 +234,7 @@ impl Files {
         let blocks = touched(offset, length as u64, u64::from(namespace.block_bytes));
         let _guard = self.writers.lock(namespace.nsid, blocks);
         let data = &data[..length];
-        self.controller.write_at(namespace.nsid, offset, data, is_durable(flags)).map_err(errno)?;
+        self.disk(&namespace).write_at(namespace.nsid, offset, data, is_durable(flags)).map_err(errno)?;
         Ok(length as u32)
     }
 
@@ -261,7 +259,8 @@ impl Files {
 
     /// Makes what was written to a file durable.
     pub(super) fn flush(&self, ino: INodeNo) -> Result<(), Errno> {
-        self.controller.flush(self.namespace(ino)?.nsid).map_err(errno)
+        let namespace = self.namespace(ino)?;
+        self.disk(&namespace).flush(namespace.nsid).map_err(errno)
     }
 
     pub(super) fn allocate(
@@ -301,6 +300,7 @@ impl Files {
     /// Makes a range read as zeroes: whole blocks by Write Zeroes where the controller has it, everything else by writing.
     fn zero(&self, namespace: &Namespace, offset: u64, length: u64, deallocate: bool) -> Result<(), Errno> {
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
+        let disk = self.disk(namespace);
         let _guard = self.writers.lock(nsid, touched(offset, length, block));
         let [head, body, tail] = cut(offset, length, block);
         let mut written = vec![head, tail];
@@ -308,19 +308,19 @@ impl Files {
             let starts = body.clone().step_by(ZEROES_BYTES);
             written.extend(starts.map(|start| start..body.end.min(start + ZEROES_BYTES as u64)));
         } else if !body.is_empty() {
-            let result = self.controller.write_zeroes(nsid, body.start, body.end - body.start, deallocate);
+            let result = disk.write_zeroes(nsid, body.start, body.end - body.start, deallocate);
             result.map_err(errno)?;
         }
         for part in written.into_iter().filter(|part| !part.is_empty()) {
             let zeroes = vec![0; (part.end - part.start) as usize];
-            self.controller.write_at(nsid, part.start, &zeroes, false).map_err(errno)?;
+            disk.write_at(nsid, part.start, &zeroes, false).map_err(errno)?;
         }
         Ok(())
     }
 
     /// Opens a file, and says under which handle. O_TRUNC is no reason to empty a disk; see [`Truncated`].
     pub(super) fn open_file(&self, ino: INodeNo, flags: OpenFlags) -> Result<(u64, FopenFlags), Errno> {
-        let namespace = self.namespace(ino)?;
+        let namespace = self.find_anew(ino)?;
         let anew = flags.0 & OFlag::O_TRUNC.bits() != 0;
         if self.is_read_only(&namespace) && (anew || flags.acc_mode() != OpenAccMode::O_RDONLY) {
             return Err(Errno::EROFS);
@@ -344,11 +344,11 @@ impl Files {
             return Err(Errno::ENOTDIR);
         }
         let special = [".", ".."].map(|name| (INodeNo::ROOT, FileType::Directory, name.to_owned()));
-        let files = self
-            .controller
-            .namespaces()
-            .into_iter()
-            .map(|namespace| (inode(namespace.nsid), FileType::RegularFile, file_name(namespace.nsid)));
+        let file = |namespace: Namespace| {
+            let ino = self.disks.inode(&namespace).ok()?;
+            Some((ino, FileType::RegularFile, file_name(namespace.nsid)))
+        };
+        let files = self.controller.namespaces().into_iter().filter_map(file);
         let entries = special.into_iter().chain(files).zip(1..);
         let entries = entries.map(|((ino, kind, name), next)| Entry { ino, next, kind, name });
         Ok(entries.skip(usize::try_from(from).unwrap_or(usize::MAX)))
@@ -407,15 +407,6 @@ pub(super) fn errno(error: IoError) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_stands_for_a_namespace_only_as_it_is_written() {
-        assert_eq!(nsid_of(OsStr::new("ns1")), Some(1));
-        assert_eq!(nsid_of(OsStr::new("ns4294967294")), Some(4_294_967_294));
-        for name in ["ns", "ns01", "ns+1", "ns4294967296", "NS1", "1", "ns1 "] {
-            assert_eq!(nsid_of(OsStr::new(name)), None, "{name}");
-        }
-    }
 
     #[test]
     fn all_of_a_file_is_data_and_its_only_hole_is_its_end() {

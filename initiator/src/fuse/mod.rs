@@ -7,6 +7,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`files`] | what there is, and what may be done with it |
+//! | [`disks`] | which disk a file is |
 //! | [`range_lock`] | one writer at a time for each block |
 //! | [`truncated`] | files that are written anew |
 //! | [`handshake`] | what the kernel and we agree on |
@@ -20,6 +21,7 @@
 //! changes nothing), share memory mappings for writing, or keep times and modes.
 
 mod device;
+mod disks;
 mod files;
 mod handshake;
 mod holders;
@@ -42,7 +44,8 @@ use crate::cli::options::ConnectArgs;
 use crate::cli::ready::Ready;
 use crate::cli::{Context, output};
 use device::Device;
-use files::{Files, file_name};
+use disks::file_name;
+use files::Files;
 use handshake::Handshake;
 
 #[derive(Args)]

@@ -18,9 +18,9 @@ pub(crate) struct Export {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) namespace: Namespace,
-    /// Whether the user or the namespace forbids writing.
+    /// Whether the user forbids writing.
     pub(crate) read_only: bool,
-    /// Whether the target has removed it. Nobody finds it then, and who uses it is told.
+    /// Whether the target has removed it, or its number is another disk's by now. Nobody finds it then, and who uses it is told.
     pub(crate) removed: bool,
 }
 
@@ -33,6 +33,11 @@ impl Export {
         self.namespace.bytes()
     }
 
+    /// Whether the user or the namespace forbids writing.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only || self.namespace.read_only
+    }
+
     /// The transmission flags: what the controller can do, and no more. There is no SEND_FAST_ZERO, since a controller does not
     /// say how fast it is.
     pub(crate) fn flags(&self, structured: bool) -> u16 {
@@ -43,7 +48,7 @@ impl Export {
         if structured {
             flags |= export::SEND_DF;
         }
-        if self.read_only {
+        if self.is_read_only() {
             return flags | export::READ_ONLY;
         }
         if self.namespace.discard_blocks_max > 0 && self.namespace.discard_ranges_max > 0 {
@@ -82,7 +87,7 @@ impl Export {
             return Ok(());
         }
         let writes = request.command != Command::Read;
-        if writes && self.read_only {
+        if writes && self.is_read_only() {
             return Err((Errno::Perm, "the export is read only"));
         }
         let (sent_trim, sent_zeroes) =

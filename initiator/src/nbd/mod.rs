@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`wire`] | the bytes of the protocol |
 //! | [`export`] | a namespace as clients see it; which requests are valid |
+//! | [`renew`] | exports after the namespaces have changed |
 //! | [`negotiation`] | the handshake |
 //! | [`connection`] | one client: its requests, what it sends and what it is sent |
 //! | [`place`] | what is at the socket's path before |
@@ -17,6 +18,7 @@ mod connection;
 mod export;
 mod negotiation;
 mod place;
+mod renew;
 mod server;
 mod wire;
 
@@ -113,7 +115,7 @@ fn exports(args: &NbdArgs, namespaces: &[Namespace]) -> Result<Vec<Export>> {
         Ok(Export {
             name,
             description: format!("namespace {} of {peer}", namespace.nsid),
-            read_only: args.read_only || namespace.read_only,
+            read_only: args.read_only,
             namespace: namespace.clone(),
             removed: false,
         })

@@ -249,7 +249,8 @@ fn parse_info(data: &[u8]) -> Option<(&[u8], impl Fn(u16) -> bool + '_)> {
 /// The export of a name, or why there is none. The empty name stands for the default: the only one, or the first.
 fn find(exports: &[Export], name: &[u8]) -> Result<usize, &'static str> {
     let named = |export: &Export| name.is_empty() || export.name.as_bytes() == name;
-    let there = exports.iter().position(|export| named(export) && !export.removed);
+    let there = exports.iter().enumerate().filter(|(_, export)| named(export) && !export.removed);
+    let there = there.min_by_key(|(_, export)| export.namespace.nsid).map(|(index, _)| index);
     let why = if exports.iter().any(named) { REMOVED } else { "there is no such export; see the list" };
     there.ok_or(why)
 }

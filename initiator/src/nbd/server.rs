@@ -9,7 +9,8 @@ use ringfab_reactor::{Completion, ListenAddr, ListenerId, Payload, SocketId, Soc
 use serde_json::json;
 
 use super::connection::{Connection, Shared, connection_of, kind, token};
-use super::export::{Export, REMOVED};
+use super::export::Export;
+use super::renew::renew;
 use crate::cli::engine::Engine;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::output;
@@ -176,24 +177,12 @@ impl Server<'_> {
         }
     }
 
-    /// Sizes may have changed.
+    /// Namespaces may have come, gone or changed their size.
     fn refresh(&mut self) {
-        let now = self.host.namespaces(self.controller);
-        for export in &mut self.exports {
-            let name = &export.name;
-            let found = now.iter().find(|namespace| namespace.nsid == export.namespace.nsid);
-            let was_removed = std::mem::replace(&mut export.removed, found.is_none());
-            match (was_removed, export.removed) {
-                (false, true) => tracing::warn!(export = name, "{REMOVED}; its clients get errors"),
-                (true, false) => tracing::warn!(export = name, "the namespace is there again"),
-                _ => {}
-            }
-            let Some(namespace) = found else { continue };
-            if namespace.blocks != export.namespace.blocks {
-                tracing::warn!(export = name, bytes = namespace.bytes(), "the size has changed");
-            }
-            export.namespace = namespace.clone();
-        }
+        let slots = &self.slots;
+        let in_use =
+            |export| slots.iter().filter_map(|slot| slot.connection.as_ref()).any(|one| one.uses(export));
+        renew(&mut self.exports, self.host.namespaces(self.controller), in_use);
     }
 
     /// Accepts nothing more, answers what was asked.
@@ -220,7 +209,7 @@ fn shared<'a>(host: &'a mut Host, controller: ControllerId, exports: &'a [Export
 }
 
 fn announce(as_json: bool, uri: &str, exports: &[Export]) {
-    let entry = |export: &Export| json!({ "name": export.name, "bytes": export.bytes(), "read_only": export.read_only });
+    let entry = |export: &Export| json!({ "name": export.name, "bytes": export.bytes(), "read_only": export.is_read_only() });
     output::announce(
         as_json,
         || json!({ "uri": uri, "exports": exports.iter().map(entry).collect::<Vec<_>>() }),

@@ -11,7 +11,7 @@ use ringfab_fuse::abi::{FallocateIn, ReadIn, WriteIn, WriteOut, opcode};
 use ringfab_fuse::{Channel, EntryId, Event, Request};
 use ringfab_initiator::blocking::{Guest, TAG_FIRST, Turn};
 use ringfab_initiator::{
-    ControllerId, Host, IoDone, IoError, IoOperation, IoRequest, Namespace, SubmitError,
+    ControllerId, Host, IoDone, IoError, IoOperation, IoRequest, Namespace, NamespaceIdentity, SubmitError,
 };
 use ringfab_memory::Lease;
 use ringfab_reactor::{Completion, MailboxReceiver, Token, mailbox};
@@ -34,7 +34,7 @@ pub(super) struct Server {
     /// What each entry is at, by its number.
     tasks: Vec<Task>,
     /// Commands that the host had no place for.
-    backlog: VecDeque<IoRequest>,
+    backlog: VecDeque<(NamespaceIdentity, IoRequest)>,
     notes: MailboxReceiver<Note>,
     helpers: Helpers,
     state: State,
@@ -143,7 +143,7 @@ impl Server {
             opcode::FSYNC => match self.files.namespace(ino) {
                 Ok(namespace) => {
                     self.tasks[entry.index()] = Task::Flush(payload);
-                    self.submit(entry, namespace.nsid, IoOperation::Flush, engine);
+                    self.submit(entry, &namespace, IoOperation::Flush, engine);
                 }
                 Err(error) => self.fail(entry, payload, error),
             },
@@ -193,7 +193,7 @@ impl Server {
             },
         };
         self.tasks[entry.index()] = Task::Read { length: length as u32, payload };
-        self.submit(entry, namespace.nsid, IoOperation::Read { lba, nlb, buffer }, engine);
+        self.submit(entry, &namespace, IoOperation::Read { lba, nlb, buffer }, engine);
     }
 
     fn write(
@@ -228,7 +228,7 @@ impl Server {
         };
         self.tasks[entry.index()] = Task::Write { length: length as u32, guard };
         let operation = IoOperation::Write { lba, nlb, source: payload, offset: 0, fua: is_durable(flags) };
-        self.submit(entry, namespace.nsid, operation, engine);
+        self.submit(entry, &namespace, operation, engine);
     }
 
     /// The blocks of a write that one command can do now: no other writer has any of them.
@@ -238,16 +238,28 @@ impl Server {
     }
 
     /// Starts the command of an entry.
-    fn submit(&mut self, entry: EntryId, nsid: u32, operation: IoOperation, engine: &mut Engine<'_>) {
-        let request = IoRequest { nsid, tag: TAG_FIRST + entry.index() as u64, operation };
-        if let Some(request) = self.try_submit(request, engine) {
-            self.backlog.push_back(request);
+    fn submit(
+        &mut self,
+        entry: EntryId,
+        namespace: &Namespace,
+        operation: IoOperation,
+        engine: &mut Engine<'_>,
+    ) {
+        let tag = TAG_FIRST + entry.index() as u64;
+        let request = IoRequest { nsid: namespace.nsid, tag, operation };
+        if let Some(request) = self.try_submit(&namespace.identity, request, engine) {
+            self.backlog.push_back((namespace.identity, request));
         }
     }
 
     /// The same; gives the command back when the host has no place for it now.
-    fn try_submit(&mut self, request: IoRequest, engine: &mut Engine<'_>) -> Option<IoRequest> {
-        let refused = engine.host.submit(engine.controller, request).err()?;
+    fn try_submit(
+        &mut self,
+        disk: &NamespaceIdentity,
+        request: IoRequest,
+        engine: &mut Engine<'_>,
+    ) -> Option<IoRequest> {
+        let refused = engine.host.submit_to(engine.controller, disk, request).err()?;
         if refused.reason == SubmitError::Full {
             return Some(refused.request);
         }
@@ -324,9 +336,9 @@ impl Guest for Server {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         self.take_notes()?;
         let engine = &mut Engine { host, controller };
-        while let Some(request) = self.backlog.pop_front() {
-            if let Some(request) = self.try_submit(request, engine) {
-                self.backlog.push_front(request);
+        while let Some((disk, request)) = self.backlog.pop_front() {
+            if let Some(request) = self.try_submit(&disk, request, engine) {
+                self.backlog.push_front((disk, request));
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! From requests to commands, and back.
 
-use ringfab_initiator::{BlockRange, DiscardRanges, IoDone, IoError, IoOperation, IoRequest};
+use ringfab_initiator::{BlockRange, DiscardRanges, IoDone, IoError, IoOperation, IoRequest, Namespace};
 
 use super::super::export::Export;
 use super::super::wire::{Command, flag};
@@ -73,12 +73,16 @@ impl Connection {
 
     /// Submits a command of a request. One that is refused ends at once.
     pub(super) fn submit(&mut self, slot: u16, mark: u16, operation: IoOperation, shared: &mut Shared<'_>) {
-        let Some(nsid) = self.export(shared).map(|export| export.namespace.nsid) else { return };
+        let Some(Namespace { nsid, identity, .. }) = self.export(shared).map(|export| &export.namespace)
+        else {
+            return;
+        };
         let tag = tag(self.index, self.generation, slot, mark);
         self.commands += 1;
         self.requests.get(slot).in_flight += 1;
-        let request = IoRequest { nsid, tag, operation };
-        if let Err(refused) = shared.host.submit(shared.controller, request) {
+        let request = IoRequest { nsid: *nsid, tag, operation };
+        // Its number may be another disk's by now.
+        if let Err(refused) = shared.host.submit_to(shared.controller, identity, request) {
             let error = IoError::from(refused.reason);
             let (buffer, source) = match refused.request.operation {
                 IoOperation::Read { buffer, .. } => (Some(buffer), None),

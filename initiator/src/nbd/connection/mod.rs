@@ -205,6 +205,11 @@ impl Connection {
         shared.host.reactor().close_socket(self.socket);
     }
 
+    /// Whether it uses an export.
+    pub(crate) fn uses(&self, export: usize) -> bool {
+        self.export == Some(export)
+    }
+
     /// Whether nothing of it is left anywhere.
     pub(crate) fn is_gone(&self) -> bool {
         let idle = self.receive.is_some() && self.batch.is_some();

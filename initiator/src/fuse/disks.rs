@@ -1,0 +1,143 @@
+//! Which disk a file is.
+//!
+//! The number of a namespace that was removed may be given to another disk. That is another file of the same name: each disk that
+//! was seen under a number has an inode of its own, so that who opened the old one cannot write to the new one.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::sync::{Mutex, PoisonError};
+
+use fuser::{Errno, INodeNo};
+use ringfab_initiator::{Namespace, NamespaceIdentity};
+
+/// Disks that one number can have had; after that it stands for none.
+const DISKS_MAX: usize = 1024;
+
+/// All disks that were seen, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Disks(Mutex<HashMap<u32, Vec<Disk>>>);
+
+#[derive(Debug)]
+struct Disk {
+    identity: NamespaceIdentity,
+    told: Told,
+}
+
+/// What was said of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Nothing,
+    Removed,
+    Replaced,
+}
+
+/// The name of a namespace's file.
+pub(crate) fn file_name(nsid: u32) -> String {
+    format!("ns{nsid}")
+}
+
+/// The namespace of a file's name, as [`file_name`] writes it and in no other way.
+pub(super) fn nsid_of(name: &OsStr) -> Option<u32> {
+    let digits = name.to_str()?.strip_prefix("ns")?;
+    let nsid = digits.parse().ok()?;
+    (file_name(nsid) == format!("ns{digits}")).then_some(nsid)
+}
+
+/// The namespace identifier that belongs to a file's inode.
+pub(super) fn nsid_of_inode(ino: INodeNo) -> Result<u32, Errno> {
+    (u64::from(ino) as u32).checked_sub(1).filter(|nsid| *nsid > 0).ok_or(Errno::EISDIR)
+}
+
+/// Files' inodes follow the root's; those of later disks have the upper half for themselves.
+fn inode(nsid: u32, index: usize) -> INodeNo {
+    INodeNo((index as u64) << 32 | (u64::from(nsid) + 1))
+}
+
+fn index_of(ino: INodeNo) -> usize {
+    (u64::from(ino) >> 32) as usize
+}
+
+impl Disks {
+    /// The inode of a namespace as it is now.
+    ///
+    /// # Errors
+    /// When its number had too many disks.
+    pub(super) fn inode(&self, namespace: &Namespace) -> Result<INodeNo, Errno> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let disks = all.entry(namespace.nsid).or_default();
+        let index = disks.iter().position(|disk| disk.identity.agrees_with(&namespace.identity));
+        let index = index.unwrap_or(disks.len());
+        if index >= DISKS_MAX {
+            return Err(Errno::EMFILE);
+        }
+        if index == disks.len() {
+            if let Some(before) = disks.last_mut() {
+                before.tell(namespace.nsid, Some(&namespace.identity));
+            }
+            disks.push(Disk { identity: namespace.identity, told: Told::Nothing });
+        }
+        Ok(inode(namespace.nsid, index))
+    }
+
+    /// What has an inode's number now, if it is the disk of that inode.
+    pub(super) fn still(&self, ino: INodeNo, now: Option<Namespace>) -> Option<Namespace> {
+        let nsid = nsid_of_inode(ino).ok()?;
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let disk = all.get_mut(&nsid)?.get_mut(index_of(ino))?;
+        let identity = now.as_ref().map(|now| now.identity);
+        if identity.is_some_and(|identity| identity.agrees_with(&disk.identity)) {
+            disk.told = Told::Nothing;
+            return now;
+        }
+        disk.tell(nsid, identity.as_ref());
+        None
+    }
+}
+
+impl Disk {
+    /// Says once that it is gone, and once what has its number.
+    fn tell(&mut self, nsid: u32, now: Option<&NamespaceIdentity>) {
+        let news = if now.is_some() { Told::Replaced } else { Told::Removed };
+        if news <= self.told {
+            return;
+        }
+        self.told = news;
+        let (file, old) = (file_name(nsid), self.identity);
+        match now {
+            Some(new) => tracing::warn!(
+                file,
+                "another disk has the number {nsid} by now: it was {old}, and is {new}. Whoever has the old one open gets \
+                 errors; who opens it gets the new one"
+            ),
+            None => {
+                tracing::warn!(file, "the target has removed this namespace; whoever has it open gets errors")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_for_a_namespace_only_as_it_is_written() {
+        assert_eq!(nsid_of(OsStr::new("ns1")), Some(1));
+        assert_eq!(nsid_of(OsStr::new("ns4294967294")), Some(4_294_967_294));
+        for name in ["ns", "ns01", "ns+1", "ns4294967296", "NS1", "1", "ns1 "] {
+            assert_eq!(nsid_of(OsStr::new(name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_inode_tells_the_number_and_which_of_its_disks() {
+        for nsid in [1, 2, 0xffff_fffe] {
+            for index in [0, 1, DISKS_MAX - 1] {
+                let ino = inode(nsid, index);
+                assert_eq!((nsid_of_inode(ino).ok(), index_of(ino)), (Some(nsid), index));
+            }
+        }
+        assert!(nsid_of_inode(INodeNo::ROOT).is_err());
+        assert_eq!(inode(1, 0), INodeNo(2));
+    }
+}

@@ -1,0 +1,92 @@
+//! Exports after the namespaces have changed.
+//!
+//! The number of a namespace that was removed may be given to another disk. That is another export of the same name: whoever
+//! connects finds the new one, and who uses the old one goes on with that, which has become nothing but errors.
+
+use ringfab_initiator::Namespace;
+
+use super::export::{Export, REMOVED};
+
+/// Looks at all namespaces, which ascend. An export that nobody can use any more makes room for another.
+pub(super) fn renew(exports: &mut Vec<Export>, namespaces: &[Namespace], in_use: impl Fn(usize) -> bool) {
+    let find = |nsid: u32| {
+        let index = namespaces.binary_search_by_key(&nsid, |namespace| namespace.nsid).ok()?;
+        namespaces.get(index)
+    };
+    for export in &mut *exports {
+        look_again(export, find(export.namespace.nsid));
+    }
+    for index in 0..exports.len() {
+        let nsid = exports[index].namespace.nsid;
+        let served = |other: &Export| other.namespace.nsid == nsid && !other.removed;
+        let Some(namespace) = find(nsid).filter(|_| exports[index].removed) else { continue };
+        if exports.iter().any(served) {
+            continue;
+        }
+        tell_replaced(&exports[index], namespace);
+        let new = Export { namespace: namespace.clone(), removed: false, ..exports[index].clone() };
+        match (0..exports.len()).find(|place| exports[*place].removed && !in_use(*place)) {
+            Some(place) => exports[place] = new,
+            None => exports.push(new),
+        }
+    }
+}
+
+fn tell_replaced(export: &Export, other: &Namespace) {
+    let (nsid, old, new) = (other.nsid, export.namespace.identity, other.identity);
+    tracing::warn!(
+        export = export.name,
+        "another disk has the number {nsid} by now: it was {old}, and is {new}. Clients of the old one get errors; those that \
+         connect get the new one"
+    );
+}
+
+/// What has become of an export, whose number is that of `found` now.
+fn look_again(export: &mut Export, found: Option<&Namespace>) {
+    let (name, old) = (&export.name, &export.namespace);
+    let same = found.filter(|found| found.identity.agrees_with(&old.identity));
+    match (export.removed, same, found) {
+        (false, None, None) => tracing::warn!(export = name, "{REMOVED}; its clients get errors"),
+        (true, Some(_), _) => tracing::warn!(export = name, "the namespace is there again"),
+        _ => {}
+    }
+    export.removed = same.is_none();
+    let Some(namespace) = same else { return };
+    if namespace.blocks != old.blocks {
+        tracing::warn!(export = name, bytes = namespace.bytes(), "the size has changed");
+    }
+    export.namespace = namespace.clone();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::export::tests::export;
+    use super::*;
+    use ringfab_initiator::NamespaceIdentity;
+
+    fn namespace(nsid: u32, nguid: u8) -> Namespace {
+        let identity = NamespaceIdentity { nguid: Some([nguid; 16]), ..NamespaceIdentity::default() };
+        Namespace { nsid, identity, ..export().namespace }
+    }
+
+    fn seen(exports: &[Export]) -> Vec<(u8, bool)> {
+        exports.iter().map(|one| (one.namespace.identity.nguid.expect("one")[0], one.removed)).collect()
+    }
+
+    #[test]
+    fn another_disk_under_a_number_is_another_export_of_its_name() {
+        let mut exports: Vec<Export> =
+            [1, 2].map(|nsid| Export { namespace: namespace(nsid, nsid as u8), ..export() }).to_vec();
+        let mut renewed = |namespaces: &[Namespace], used: &[usize]| {
+            renew(&mut exports, namespaces, |index| used.contains(&index));
+            seen(&exports)
+        };
+        assert_eq!(renewed(&[namespace(2, 2)], &[0]), [(1, true), (2, false)], "removed");
+        let both = [namespace(1, 3), namespace(2, 2)];
+        assert_eq!(renewed(&both, &[0]), [(1, true), (2, false), (3, false)], "its number is another's");
+        assert_eq!(renewed(&both, &[0]), [(1, true), (2, false), (3, false)], "once");
+        let old = [namespace(1, 1), namespace(2, 2)];
+        assert_eq!(renewed(&old, &[0, 2]), [(1, false), (2, false), (3, true)], "the old one again");
+        assert_eq!(renewed(&[namespace(2, 4)], &[0]), [(1, true), (4, false), (3, true)], "nobody used it");
+    }
+}
