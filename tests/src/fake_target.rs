@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfab_spec::tcp::{
@@ -13,6 +13,7 @@ use ringfab_spec::tcp::{
 };
 use ringfab_spec::{CompletionEntry, FabricsType, FromBytes, IntoBytes, Status, SubmissionEntry};
 
+use crate::fake_disk::Disk;
 use crate::raw_tcp::pdu;
 
 /// What it does wrong.
@@ -72,9 +73,14 @@ pub struct Script {
     pub anatt: u8,
     /// Whether a host said that it honours retry delays.
     pub acre: bool,
+    /// What keeps what is written; without one, everything reads as the same byte.
+    pub disk: Option<Disk>,
+    /// Whether the controller fails once it is to shut down (CSTS.CFS).
+    pub fails_to_shut_down: bool,
 }
 
-const BLOCK: usize = 4096;
+/// Bytes of a block.
+pub const BLOCK: usize = 4096;
 const BLOCKS: u64 = 4096;
 
 impl FakeTarget {
@@ -147,7 +153,7 @@ impl Drop for FakeTarget {
 }
 
 impl Shared {
-    fn streams(&self) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
+    fn streams(&self) -> MutexGuard<'_, Vec<TcpStream>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -214,11 +220,8 @@ impl Connection<'_> {
             return self.fabrics(sqe, data);
         }
         if self.qid != 0 {
-            return self.io(sqe);
+            return self.io(sqe, data);
         }
-        let script = |look: &mut dyn FnMut(&mut Script)| {
-            look(&mut self.shared.script.lock().unwrap_or_else(PoisonError::into_inner));
-        };
         match sqe.opcode {
             0x06 => match self.identify(sqe.cns()) {
                 Some(page) => self.data(cid, &page)?,
@@ -226,7 +229,7 @@ impl Connection<'_> {
             },
             0x02 => self.data(cid, &vec![0; ((sqe.cdw10.get() >> 16) as usize + 1) * 4])?,
             0x09 if sqe.fid() == 7 => return self.respond(good.with_dw0(sqe.cdw11.get())),
-            0x09 if sqe.fid() == 0x16 => script(&mut |script| script.acre = data.first() == Some(&1)),
+            0x09 if sqe.fid() == 0x16 => self.script().acre = data.first() == Some(&1),
             0x0c => return Some(()),
             0x18 if self.shared.fault == Fault::MuteKeepAlive => return Some(()),
             _ => {}
@@ -254,6 +257,7 @@ impl Connection<'_> {
                 let value = match sqe.property_offset() {
                     0 => 127 | 1 << 24 | 1 << 37,
                     8 => 0x0002_0000,
+                    _ if self.cc >> 14 & 3 != 0 && self.script().fails_to_shut_down => 1 | 1 << 1 | 1 << 2,
                     _ if self.cc >> 14 & 3 != 0 => 1 | 2 << 2,
                     _ => self.cc & 1,
                 };
@@ -263,7 +267,7 @@ impl Connection<'_> {
         }
     }
 
-    fn io(&mut self, sqe: SubmissionEntry) -> Option<()> {
+    fn io(&mut self, sqe: SubmissionEntry, data: &[u8]) -> Option<()> {
         self.shared.io_commands.fetch_add(1, Ordering::AcqRel);
         match self.shared.fault {
             Fault::MuteIo => return Some(()),
@@ -278,15 +282,21 @@ impl Connection<'_> {
             }
             _ => {}
         }
-        let status = {
-            let mut script = self.shared.script.lock().unwrap_or_else(PoisonError::into_inner);
-            script.always.or_else(|| script.statuses.pop_front()).unwrap_or(Status::SUCCESS)
+        let read = {
+            let mut script = self.script();
+            let told = script.always.or_else(|| script.statuses.pop_front()).unwrap_or(Status::SUCCESS);
+            match &mut script.disk {
+                _ if !told.is_success() => Err(told),
+                Some(disk) => disk.execute(&sqe, data),
+                None if sqe.opcode == 2 => Ok(vec![0x5a; sqe.nlb() as usize * BLOCK]),
+                None => Ok(Vec::new()),
+            }
         };
         let cid = sqe.cid.get();
-        if status.is_success() && sqe.opcode == 2 {
-            self.data(cid, &vec![0x5a; sqe.nlb() as usize * BLOCK])?;
+        if let Some(bytes) = read.as_ref().ok().filter(|bytes| !bytes.is_empty()) {
+            self.data(cid, bytes)?;
         }
-        self.respond(CompletionEntry::new(cid, 0, status))
+        self.respond(CompletionEntry::new(cid, 0, read.err().unwrap_or(Status::SUCCESS)))
     }
 
     fn identify(&self, cns: u8) -> Option<Vec<u8>> {
@@ -299,9 +309,12 @@ impl Connection<'_> {
                 let again = self.shared.attached.load(Ordering::Acquire) > 1;
                 data[104..120].fill(if again && self.shared.fault == Fault::Changes { 2 } else { 1 });
                 data[130] = 12;
+                if let Some(disk) = &self.script().disk {
+                    disk.fill_namespace(&mut data);
+                }
             }
             1 => {
-                let script = self.shared.script.lock().unwrap_or_else(PoisonError::into_inner);
+                let script = self.script();
                 data[4..8].copy_from_slice(b"S123");
                 data[77] = 8;
                 data[111] = 1;
@@ -313,11 +326,18 @@ impl Connection<'_> {
                 data[525] = 1;
                 data[536..540].copy_from_slice(&(1_u32 | 1 << 20).to_le_bytes());
                 data[1792..1796].copy_from_slice(&516_u32.to_le_bytes());
+                if let Some(disk) = &script.disk {
+                    disk.fill_controller(&mut data);
+                }
             }
             2 => data[0] = 1,
             _ => return None,
         }
         Some(data)
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.shared.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn data(&mut self, cid: u16, data: &[u8]) -> Option<()> {

@@ -1,6 +1,7 @@
 //! Everything that needs both ends: a target in this process for tests to attach to.
 
 pub mod busy;
+pub mod fake_disk;
 pub mod fake_target;
 pub mod player;
 mod port;
