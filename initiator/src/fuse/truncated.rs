@@ -2,7 +2,8 @@
 //!
 //! A namespace keeps its size and its content; nothing is lost by opening it. But the writer believes that the file is empty,
 //! and skips what shall read as zeroes: `cp` leaves out the holes of an image. So whatever such a writer skips is zeroed
-//! before it writes behind it. What lies behind its last byte stays as it is, as on a block device.
+//! before it writes behind it. What lies behind its last byte stays as it is, as on a block device: also a hole at the end, unless
+//! the writer sets the size, as `cp` does. `dd conv=sparse` does not, since the file is long enough.
 
 use std::collections::HashMap;
 use std::ops::Range;

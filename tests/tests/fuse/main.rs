@@ -1,6 +1,8 @@
 //! `ringfab fuse` through the kernel: a namespace is a file that programs use as any other. Each test runs by both ways that the
 //! kernel's requests can come.
 
+mod announced;
+mod replaced;
 mod way;
 
 use std::fs::{self, File, OpenOptions, Permissions};
