@@ -115,6 +115,7 @@ impl FakeTarget {
                     return;
                 }
                 serving.accepted.fetch_add(1, Ordering::AcqRel);
+                stream.set_nodelay(true).expect("a socket");
                 let copy = stream.try_clone().expect("a descriptor");
                 serving.streams().push(copy);
                 let shared = serving.clone();
