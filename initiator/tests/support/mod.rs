@@ -89,6 +89,8 @@ pub(crate) struct Peer {
     pub(crate) announced: Announced,
     /// Its namespaces as it lists them; all have the same blocks.
     pub(crate) nsids: Vec<u32>,
+    /// Its Changed Namespace List.
+    pub(crate) changed: Vec<u32>,
     /// Blocks of its namespace.
     pub(crate) blocks: u64,
     /// Identify commands so far, by what they asked for.
@@ -131,6 +133,7 @@ impl Peer {
             shut_down: false,
             flushed: Vec::new(),
             nsids: vec![1],
+            changed: Vec::new(),
             announced: Announced::default(),
             disconnects: Disconnects::default(),
             disconnected: Vec::new(),
@@ -314,6 +317,7 @@ impl Peer {
                 let data = self.identify(entry.cns());
                 self.write_data(queue_pair, entry, &data);
             }
+            0x02 => self.write_data(queue_pair, entry, &list(&self.changed)),
             0x09 if entry.fid() == 7 => result = entry.cdw11.get().into(),
             0x0c => return self.event_request = Some((queue_pair, entry)),
             0x08 => result = u64::from(!self.abort(entry)),
@@ -407,11 +411,7 @@ impl Peer {
                 data[1792..1796].copy_from_slice(&516_u32.to_le_bytes());
                 data[1804] = u8::from(self.disconnects != Disconnects::Unknown);
             }
-            2 => {
-                for (place, nsid) in data.chunks_exact_mut(4).zip(&self.nsids) {
-                    place.copy_from_slice(&nsid.to_le_bytes());
-                }
-            }
+            2 => data = list(&self.nsids),
             6 => self.announced.fill_limits(&mut data),
             _ => {}
         }
@@ -444,4 +444,11 @@ impl Peer {
             self.rnic.post_send(queue_pair, SendRequest { id: 0, work, signaled: false }).expect("posted");
         }
     }
+}
+
+/// A list of namespaces.
+fn list(nsids: &[u32]) -> Vec<u8> {
+    let mut data: Vec<u8> = nsids.iter().flat_map(|nsid| nsid.to_le_bytes()).collect();
+    data.resize(4096, 0);
+    data
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ringfab_initiator::blocking::{CancelToken, Controller, EngineOptions};
-use ringfab_initiator::{ConnectOptions, HostIdentity, IoError};
+use ringfab_initiator::{Cause, ConnectOptions, HostIdentity, IoError};
 use ringfab_spec::Status;
 use ringfab_tests::NQN;
 use ringfab_tests::fake_target::{FakeTarget, Fault, Script};
@@ -166,4 +166,16 @@ fn a_keep_alive_without_an_answer_is_noticed_within_its_timeout() {
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(controller);
+}
+
+#[test]
+fn a_controller_that_fails_while_it_shuts_down_is_not_waited_for() {
+    let target = answering(&[]);
+    target.script(|script| script.fails_to_shut_down = true);
+    let controller = attach(&target, |_| {});
+    controller.write_at(1, 0, &[1; 4096], false).expect("written");
+    let start = Instant::now();
+    let error = controller.detach().expect_err("it says that it has failed");
+    assert!(matches!(error.cause, Cause::ControllerFatal), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
