@@ -3,11 +3,13 @@
 #[allow(dead_code, reason = "each test program uses its part")]
 mod support;
 
+use std::time::Duration;
+
 use ringfab_initiator::{
     BlockRange, ControllerId, DiscardRanges, Host, IoError, IoOperation, IoRequest, SubmitError,
 };
 use support::announced::{Announced, COMPARE, DEALLOCATES, DISCARD, VERIFY, WRITE_ZEROES};
-use support::host::{attached_with, done, filled};
+use support::host::{attached_with, done, filled, nothing_for, until, write};
 use support::{BLOCK, Peer};
 
 fn attached(announced: Announced) -> (Host, Peer, ControllerId) {
@@ -105,5 +107,25 @@ fn an_old_controller_is_not_asked_for_what_came_later() {
     for (version, asked) in [(0x0001_0201, false), (0x0001_0300, true)] {
         let all = attached(Announced { version, ..Announced::default() });
         assert_eq!(all.1.identified.contains(&3), asked, "descriptors of {version:#x}");
+    }
+}
+
+#[test]
+fn as_many_aborts_are_asked_for_at_once_as_the_controller_takes() {
+    let prepare = |peer: &mut Peer| peer.announced.acl = 1;
+    let timeout = Duration::from_millis(200);
+    let (mut host, mut peer, controller) = attached_with(prepare, |options| options.timeouts.io = timeout);
+    (peer.faults.mute, peer.faults.mute_abort, peer.aborts) = (true, true, true);
+    for tag in 0..3 {
+        let request = write(&host, tag, tag, 1, 9);
+        host.submit(controller, request).expect("taken");
+    }
+    until(&mut host, &mut peer, |peer| !peer.aborts_withheld.is_empty());
+    // Shorter than what makes the host give the connection up.
+    nothing_for(&mut host, &mut peer, timeout / 2);
+    assert_eq!(peer.aborts_withheld.len(), 2);
+    peer.answer_aborts();
+    for _ in 0..3 {
+        assert_eq!(done(&mut host, &mut peer).result, Err(IoError::TimedOut));
     }
 }

@@ -64,6 +64,9 @@ impl Default for KeepAlive {
     }
 }
 
+/// An overdue command for whose abort there was no room is looked at again after this time.
+const ABORT_AGAIN: Duration = Duration::from_millis(100);
+
 impl Controller {
     /// Sets the reactor's timer to the next thing to do.
     pub(crate) fn arm(&mut self, core: &mut Core) {
@@ -142,7 +145,8 @@ impl Controller {
     }
 
     /// Looks for overdue answers. An I/O command is aborted first and costs the connection only when that does not help;
-    /// an overdue admin command means that the controller does not answer.
+    /// an overdue admin command means that the controller does not answer. As many aborts are asked for at once as the
+    /// controller takes (ACL).
     fn scan(&mut self, core: &mut Core, now: Time) {
         if let Some((_, command)) = self.admin.as_mut().and_then(|queue| queue.overdue(now)) {
             let owner = command.owner;
@@ -151,6 +155,7 @@ impl Controller {
             return self.lose(core, step, Cause::TimedOut { what, limit });
         }
         let mut overdue = 0;
+        let mut aborts_left = self.aborts_left();
         for index in 0..self.queues.len() {
             while let Some((cid, command)) = self.queues[index].overdue(now) {
                 if command.aborted || command.owner == Owner::Sequence {
@@ -161,6 +166,11 @@ impl Controller {
                         Cause::TimedOut { what: "an I/O command and its abort", limit },
                     );
                 }
+                if aborts_left == 0 {
+                    command.deadline = now + ABORT_AGAIN;
+                    continue;
+                }
+                aborts_left -= 1;
                 command.aborted = true;
                 command.deadline = now + self.options.timeouts.io;
                 let abort = Command::new(wire::abort(self.queues[index].qid(), cid), Owner::Abort);
@@ -173,6 +183,14 @@ impl Controller {
         }
         let admin = self.admin.as_mut().map_or(Time::MAX, Queue::deadline);
         self.timers.scan = admin.min(self.look_for_slow(now));
+    }
+
+    /// Aborts that the controller takes beside those that it has not answered.
+    fn aborts_left(&self) -> usize {
+        let is_abort = |command: &Command| command.owner == Owner::Abort;
+        let sent = self.admin.as_ref().map_or(0, |queue| queue.count(is_abort));
+        let waiting = self.admin_waiting.iter().filter(|command| is_abort(command)).count();
+        usize::from(self.facts.controller.aborts_max).saturating_sub(sent + waiting)
     }
 
     /// Speaks of I/O commands without an answer, and says when to look again.

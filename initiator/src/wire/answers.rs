@@ -106,6 +106,8 @@ pub(crate) struct ControllerFacts {
     pub(crate) discovery: bool,
     pub(crate) keep_alive: bool,
     pub(crate) maxcmd: u16,
+    /// Aborts outstanding at once (ACL).
+    pub(crate) aborts_max: u16,
     /// What it says about trying commands again.
     pub(crate) pace: Pace,
     pub(crate) write_zeroes: bool,
@@ -137,6 +139,7 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
         discovery: page.cntrltype == ControllerType::DISCOVERY,
         keep_alive: page.keep_alive_granularity_ms().is_some(),
         maxcmd: page.maxcmd.get(),
+        aborts_max: page.acl(),
         pace: Pace {
             crdt: page.crdt.each_ref().map(|units| Duration::from_millis(100) * u32::from(units.get())),
             anatt: (page.anatt > 0).then(|| Duration::from_secs(page.anatt.into())),

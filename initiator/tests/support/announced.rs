@@ -13,6 +13,8 @@ pub(crate) struct Announced {
     pub(crate) oncs: u16,
     /// Deallocate Logical Block Features.
     pub(crate) dlfeat: u8,
+    /// Abort Command Limit, zero's based.
+    pub(crate) acl: u8,
     /// Whether it knows the Identify data structure of the limits.
     pub(crate) limits: bool,
     /// Verify and Write Zeroes Size Limit.
@@ -40,6 +42,7 @@ impl Default for Announced {
             version: 0x0002_0000,
             oncs: COMPARE | DISCARD | WRITE_ZEROES,
             dlfeat: 0,
+            acl: 0,
             limits: true,
             vsl: 0,
             wzsl: 0,
@@ -112,4 +115,11 @@ impl Announced {
             _ => true,
         }
     }
+}
+
+/// A list of namespaces.
+pub(crate) fn list(nsids: &[u32]) -> Vec<u8> {
+    let mut data: Vec<u8> = nsids.iter().flat_map(|nsid| nsid.to_le_bytes()).collect();
+    data.resize(4096, 0);
+    data
 }

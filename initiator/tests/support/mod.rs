@@ -1,6 +1,7 @@
 //! The other end of these tests: a controller of a few lines over the same RNIC, which misbehaves when it is told to.
 
 pub(crate) mod announced;
+mod faults;
 pub(crate) mod host;
 
 use std::collections::HashMap;
@@ -16,7 +17,8 @@ use ringfab_spec::log::AsyncEvent;
 use ringfab_spec::rdma_cm::{Accept, Reject, RejectStatus, Request};
 use ringfab_spec::{CompletionEntry, FabricsType, FromBytes, IntoBytes, Sgl, Status, SubmissionEntry};
 
-use announced::Announced;
+use announced::{Announced, list};
+pub(crate) use faults::{Disconnects, Faults};
 
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: usize = 256;
@@ -29,41 +31,6 @@ fn reactor() -> Reactor {
 
 fn pool_layout() -> Vec<ClassLayout> {
     vec![ClassLayout { buffer_bytes: 4096, count: 128 }, ClassLayout { buffer_bytes: 65_536, count: 32 }]
-}
-
-/// How the controller misbehaves.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Faults {
-    /// Closes all connections instead of answering the I/O command after so many.
-    pub(crate) cut_after: Option<u32>,
-    /// Answers I/O commands twice.
-    pub(crate) answer_twice: bool,
-    /// Does not answer I/O commands.
-    pub(crate) mute: bool,
-    /// Refuses connections with No Resources.
-    pub(crate) reject: bool,
-    /// Refuses Connect with Connect Invalid Host.
-    pub(crate) invalid_host: bool,
-    /// Its namespace has another NGUID.
-    pub(crate) other_nguid: bool,
-    /// Never becomes ready.
-    pub(crate) never_ready: bool,
-    /// Does not answer Keep Alive.
-    pub(crate) mute_keep_alive: bool,
-    /// Its namespace is removed before the Flush of a host that leaves, which is not told of that.
-    pub(crate) namespace_removed: bool,
-}
-
-/// What the controller does with Disconnect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Disconnects {
-    /// It says that it has no such command.
-    #[default]
-    Unknown,
-    /// It answers with this status and, if that is success, closes the connection.
-    Answer(Status),
-    /// It closes the connection without an answer.
-    Close,
 }
 
 pub(crate) struct Peer {
@@ -101,6 +68,8 @@ pub(crate) struct Peer {
     pub(crate) withheld: Vec<(QueuePairId, SubmissionEntry)>,
     /// Queue and command that it was last asked to abort.
     pub(crate) abort_asked: Option<(u16, u16)>,
+    /// Aborts that it did not answer.
+    pub(crate) aborts_withheld: Vec<(QueuePairId, SubmissionEntry)>,
     /// Whether it aborts what it is asked to.
     pub(crate) aborts: bool,
     queues: HashMap<QueuePairId, PeerQueue>,
@@ -144,6 +113,7 @@ impl Peer {
             event_request: None,
             withheld: Vec::new(),
             abort_asked: None,
+            aborts_withheld: Vec::new(),
             aborts: false,
             queues: HashMap::new(),
             reads: HashMap::new(),
@@ -317,9 +287,13 @@ impl Peer {
                 let data = self.identify(entry.cns());
                 self.write_data(queue_pair, entry, &data);
             }
-            0x02 => self.write_data(queue_pair, entry, &list(&self.changed)),
+            0x02 => {
+                let page = list(&self.changed);
+                self.write_data(queue_pair, entry, &page[..entry.log_length() as usize]);
+            }
             0x09 if entry.fid() == 7 => result = entry.cdw11.get().into(),
             0x0c => return self.event_request = Some((queue_pair, entry)),
+            0x08 if self.faults.mute_abort => return self.aborts_withheld.push((queue_pair, entry)),
             0x08 => result = u64::from(!self.abort(entry)),
             0x18 => {
                 self.keep_alives += 1;
@@ -356,6 +330,13 @@ impl Peer {
     pub(crate) fn release(&mut self, status: Status) {
         for (queue_pair, entry) in std::mem::take(&mut self.withheld) {
             self.respond(queue_pair, entry, status, 0);
+        }
+    }
+
+    pub(crate) fn answer_aborts(&mut self) {
+        self.faults.mute_abort = false;
+        for (queue_pair, entry) in std::mem::take(&mut self.aborts_withheld) {
+            self.admin(queue_pair, entry);
         }
     }
 
@@ -403,6 +384,7 @@ impl Peer {
             1 => {
                 data[4..8].copy_from_slice(b"S123");
                 data[77] = 4;
+                data[258] = self.announced.acl;
                 data[96] = u8::from(self.traffic_based_keep_alive) << 6;
                 data[320] = 1;
                 data[520..522].copy_from_slice(&self.announced.oncs.to_le_bytes());
@@ -444,11 +426,4 @@ impl Peer {
             self.rnic.post_send(queue_pair, SendRequest { id: 0, work, signaled: false }).expect("posted");
         }
     }
-}
-
-/// A list of namespaces.
-fn list(nsids: &[u32]) -> Vec<u8> {
-    let mut data: Vec<u8> = nsids.iter().flat_map(|nsid| nsid.to_le_bytes()).collect();
-    data.resize(4096, 0);
-    data
 }
