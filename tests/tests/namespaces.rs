@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::Access;
 use ringfab_initiator::blocking::{Controller, EngineOptions};
-use ringfab_initiator::{ConnectOptions, HostIdentity, IoError, Url};
+use ringfab_initiator::{ConnectOptions, HostIdentity, IoError, SubmitError, Url};
 use ringfab_spec::log::LogId;
 use ringfab_spec::{IntoBytes, Status, SubmissionEntry};
 use ringfab_target::control::client::ask;
@@ -199,6 +199,28 @@ fn a_command_in_flight_ends_on_the_disk_that_it_began_on() {
     // The number is free again, for another disk that no host can take for the old one.
     let new = add(&mut manager, file(folder.path(), "other", MIB));
     assert_eq!((new.nsid, new.nguid != removed.nguid, new.uuid != removed.uuid), (nsid, true, true));
+}
+
+#[test]
+fn a_number_that_becomes_another_disks_is_that_for_who_uses_the_number_and_nothing_for_who_uses_the_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = TestTarget::start(WORKED_ON);
+    let mut manager = target.manager();
+    let host = target.attach();
+    add(&mut manager, file(folder.path(), "first", MIB));
+    wait_until("it is there", || host.namespace(2).is_some());
+    let first = host.only(host.namespace(2).expect("it is there").identity);
+    first.write_at(2, 0, &[1; 512], false).expect("its own");
+    manager.remove(None, 2).expect("it is there");
+    wait_until("it is gone", || host.namespace(2).is_none());
+    add(&mut manager, file(folder.path(), "second", MIB));
+    wait_until("another one is there", || host.namespace(2).is_some());
+    assert!(first.namespace(2).is_none());
+    assert_eq!(first.write_at(2, 0, &[9; 512], false), Err(SubmitError::NoNamespace(2).into()));
+    host.write_at(2, 512, &[2; 512], false).expect("whichever has the number");
+    let mut read = [9; 1024];
+    host.read_at(2, 0, &mut read).expect("read");
+    assert!(read[..512] == [0; 512] && read[512..] == [2; 512]);
 }
 
 #[test]

@@ -71,9 +71,8 @@ impl Facts {
             // A controller that tells no limits at all may have that of transfers here, too; Linux is as careful.
             0 if !self.limits.told => transfer_blocks_max,
             0 => 65_536,
-            _ => (1_u64 << (page_shift + u32::from(exponent)).min(40))
-                .div_ceil(u64::from(block_bytes))
-                .min(65_536) as u32,
+            _ => ((1_u64 << (page_shift + u32::from(exponent)).min(40)) / u64::from(block_bytes)).min(65_536)
+                as u32,
         };
         let discard_total = if self.limits.dmsl == 0 { u64::MAX } else { self.limits.dmsl };
         let or_all = |limit: u32| if limit == 0 { u32::MAX } else { limit };
