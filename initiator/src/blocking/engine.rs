@@ -119,7 +119,7 @@ impl Engine {
     pub(super) fn start_job(
         &self,
         work: Work,
-        disk: Option<NamespaceIdentity>,
+        disk: Option<Arc<NamespaceIdentity>>,
         index: usize,
         reply: &SyncSender<Reply>,
     ) -> Result<(), IoError> {
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Runs one command.
-    pub(super) fn call(&self, work: Work, disk: Option<NamespaceIdentity>) -> Result<Answer, IoError> {
+    pub(super) fn call(&self, work: Work, disk: Option<Arc<NamespaceIdentity>>) -> Result<Answer, IoError> {
         let (reply, replies) = sync_channel(1);
         self.start_job(work, disk, 0, &reply)?;
         drop(reply);
@@ -318,7 +318,7 @@ impl Worker {
             }
         }
         while let Some(job) = self.backlog.pop_front() {
-            if let Err(job) = self.submit(job) {
+            if let Some(job) = self.submit(job) {
                 return self.backlog.push_front(job);
             }
         }
@@ -386,14 +386,14 @@ impl Worker {
     }
 
     /// Gives the host a job; gives it back when a buffer or place is missing that will come free.
-    fn submit(&mut self, job: Job) -> Result<(), Job> {
-        let Some(tag) = self.jobs.iter().position(Option::is_none) else { return Err(job) };
+    fn submit(&mut self, job: Job) -> Option<Job> {
+        let Some(tag) = self.jobs.iter().position(Option::is_none) else { return Some(job) };
         let request = match request_of(&self.host, tag as u64, &job.work) {
             Ok(request) => request,
-            Err(None) if self.jobs.iter().any(Option::is_some) => return Err(job),
+            Err(None) if self.jobs.iter().any(Option::is_some) => return Some(job),
             Err(reason) => {
                 job.answer(Err(IoError::Refused(reason.unwrap_or(SubmitError::Buffer))));
-                return Ok(());
+                return None;
             }
         };
         let refused = match request {
@@ -410,10 +410,10 @@ impl Worker {
         };
         match refused {
             None => self.jobs[tag] = Some(job),
-            Some(SubmitError::Full) => return Err(job),
+            Some(SubmitError::Full) => return Some(job),
             Some(reason) => job.answer(Err(reason.into())),
         }
-        Ok(())
+        None
     }
 
     fn finish(

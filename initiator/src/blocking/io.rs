@@ -71,7 +71,7 @@ impl Controller {
     /// # Errors
     /// The command's.
     pub fn flush(&self, nsid: u32) -> Result<(), IoError> {
-        self.engine.call(Work::Flush { nsid }, self.disk).map(drop)
+        self.engine.call(Work::Flush { nsid }, self.disk.clone()).map(drop)
     }
 
     /// Makes a range of bytes, aligned to blocks, read as zeroes.
@@ -145,7 +145,7 @@ impl Controller {
         loop {
             while running < WINDOW && first_error.is_none() {
                 let Some((index, work)) = works.next() else { break };
-                self.engine.start_job(work, self.disk, index, &reply)?;
+                self.engine.start_job(work, self.disk.clone(), index, &reply)?;
                 running += 1;
             }
             if running == 0 {
@@ -164,10 +164,12 @@ impl Controller {
     fn write_part(&self, namespace: &Namespace, offset: u64, part: &[u8], fua: bool) -> Result<(), IoError> {
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
         let (lba, at) = (offset / block, (offset % block) as usize);
-        let mut data =
-            self.engine.call(Work::Read { nsid, lba, nlb: 1, length: block as usize }, self.disk)?.data;
+        let mut data = self
+            .engine
+            .call(Work::Read { nsid, lba, nlb: 1, length: block as usize }, self.disk.clone())?
+            .data;
         data[at..at + part.len()].copy_from_slice(part);
-        self.engine.call(Work::Write { nsid, lba, nlb: 1, data, fua }, self.disk).map(drop)
+        self.engine.call(Work::Write { nsid, lba, nlb: 1, data, fua }, self.disk.clone()).map(drop)
     }
 
     /// The namespace, if it holds the bytes.

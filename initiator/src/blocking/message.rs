@@ -28,7 +28,7 @@ pub(super) enum Message {
 pub(super) struct Job {
     pub(super) work: Work,
     /// The disk that it is for, if it is for one only.
-    pub(super) disk: Option<NamespaceIdentity>,
+    pub(super) disk: Option<Arc<NamespaceIdentity>>,
     /// Its place among the commands of one call, given back with the answer.
     index: usize,
     /// `None` once it is answered.
@@ -40,7 +40,7 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn new(
         work: Work,
-        disk: Option<NamespaceIdentity>,
+        disk: Option<Arc<NamespaceIdentity>>,
         index: usize,
         reply: SyncSender<Reply>,
         permit: Permit,

@@ -46,7 +46,7 @@ pub struct EngineOptions {
 pub struct Controller {
     engine: Arc<Engine>,
     /// The disk that I/O is for, if it is for one only.
-    disk: Option<NamespaceIdentity>,
+    disk: Option<Arc<NamespaceIdentity>>,
 }
 
 impl Controller {
@@ -72,13 +72,15 @@ impl Controller {
     pub fn namespace(&self, nsid: u32) -> Option<Namespace> {
         let view = self.engine.view();
         let found = namespace::find(&view.namespaces, nsid);
-        found.filter(|found| self.disk.is_none_or(|disk| disk.agrees_with(&found.identity))).cloned()
+        let is_meant =
+            |found: &&Namespace| self.disk.as_ref().is_none_or(|disk| disk.agrees_with(&found.identity));
+        found.filter(is_meant).cloned()
     }
 
     /// The same controller, whose I/O is for one disk only: another one that has got its number is not reached, as
     /// [`Host::submit_to`](crate::Host::submit_to) says.
     pub fn only(&self, disk: NamespaceIdentity) -> Self {
-        Self { engine: Arc::clone(&self.engine), disk: Some(disk) }
+        Self { engine: Arc::clone(&self.engine), disk: Some(Arc::new(disk)) }
     }
 
     /// Detaches in an orderly way and waits for it; other clones fail from now on.

@@ -110,7 +110,10 @@ impl Disk {
                  errors; who opens it gets the new one"
             ),
             None => {
-                tracing::warn!(file, "the target has removed this namespace; whoever has it open gets errors")
+                tracing::warn!(
+                    file,
+                    "the target has removed this namespace; whoever has it open gets errors"
+                );
             }
         }
     }
