@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfab_target::control::Manager;
@@ -142,27 +142,31 @@ fn a_client_that_writes_all_the_time_writes_to_no_disk_but_its_own() {
     add(&mut manager, disk(folder.path(), "own", 1));
     let service = serve(&target.url("").to_string());
     let mut client = Client::open(&service, "ns1").expect("served");
-    let over = AtomicBool::new(false);
+    let (over, written) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let (mut written, mut block) = (0, 0);
-            while !over.load(Ordering::Relaxed) {
-                written += u32::from(client.write(block % 256, 0xee) == 0);
+        scope.spawn(|| {
+            let (begun, mut block) = (Instant::now(), 0);
+            while !over.load(Ordering::Relaxed) && begun.elapsed() < PATIENCE {
+                let worked = client.write(block % 256, 0xee) == 0;
+                written.fetch_add(u32::from(worked), Ordering::Relaxed);
                 block += 1;
             }
-            written
         });
+        let begun = Instant::now();
+        while written.load(Ordering::Relaxed) == 0 && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         for round in 0..8 {
             std::thread::sleep(Duration::from_millis(30));
             manager.remove(None, 1).expect("it is there");
             // So long the notice may take: what is sent before it comes goes to whoever has the number.
-            std::thread::sleep(Duration::from_millis(30));
+            std::thread::sleep(Duration::from_millis(100));
             add(&mut manager, disk(folder.path(), &format!("other-{round}"), 0));
         }
         std::thread::sleep(Duration::from_millis(100));
         over.store(true, Ordering::Relaxed);
-        assert!(writer.join().expect("no panic") > 0, "it wrote to its own");
     });
+    assert!(written.load(Ordering::Relaxed) > 0, "it wrote to its own");
     for round in 0..8 {
         let mut bytes = Vec::new();
         let read = File::open(folder.path().join(format!("other-{round}")));
