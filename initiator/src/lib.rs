@@ -35,4 +35,5 @@ pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,
     IoRequest, Refused, SubmitError,
 };
+pub use ringfab_fabric::ZonedIp;
 pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};

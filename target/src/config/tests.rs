@@ -1,7 +1,5 @@
 //! Configurations, right and wrong.
 
-use std::net::SocketAddr;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -47,7 +45,7 @@ fn a_log_filter_that_would_silence_everything_is_a_mistake() {
 #[test]
 fn the_minimal_example_has_all_defaults() {
     let config = Config::parse(MINIMAL, "minimal.toml").unwrap();
-    assert_eq!(config.listeners[0].address, "127.0.0.1:4420".parse::<SocketAddr>().unwrap());
+    assert_eq!(config.listeners[0].place(), "127.0.0.1:4420");
     assert_eq!(config.listeners[0].in_capsule_bytes, 8192);
     assert_eq!(config.listeners[0].queue_depth_max, 1024);
     assert_eq!(config.listeners[0].io_queues_max, 128);
@@ -97,7 +95,7 @@ fn the_full_example_shows_the_defaults_it_claims() {
     assert_eq!(full.target.spin, minimal.target.spin);
     assert_eq!(full.target.drain_timeout, minimal.target.drain_timeout);
     let mut listener = full.listeners[0].clone();
-    listener.address = minimal.listeners[0].address;
+    listener.address = minimal.listeners[0].address.clone();
     listener.congestion = None;
     assert_eq!(listener, minimal.listeners[0]);
     assert_eq!(full.subsystems[0].namespaces[1].nsid, 2);
@@ -154,6 +152,20 @@ fn a_mistake_of_the_syntax_has_its_line() {
     let error = Config::parse("[target]\nspin_us = = 3\n", "test.toml").unwrap_err();
     assert_eq!(error.errors()[0].line, 2, "{error}");
     assert_eq!(error.errors()[0].key, "");
+}
+
+#[test]
+fn a_link_local_listener_has_its_interface() {
+    let with = |address: &str| Config::parse(&MINIMAL.replace("127.0.0.1", address), "test.toml");
+    for address in ["fe80::1%eth0", "[fe80::1%eth0]"] {
+        let config = with(address).expect("valid");
+        assert_eq!(config.listeners[0].place(), "[fe80::1%eth0]:4420");
+        assert!(config.to_toml().contains("address = \"fe80::1%eth0\""));
+    }
+    let missing = with("fe80::1").expect_err("which link is it?").to_string();
+    assert!(missing.contains("which is link-local, so that it needs the name of an interface"), "{missing}");
+    let global = with("fd00::1%eth0").expect_err("every link has it").to_string();
+    assert!(global.contains("which names an interface, which only a link-local"), "{global}");
 }
 
 #[test]

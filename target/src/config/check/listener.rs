@@ -1,7 +1,8 @@
 //! The tables `[[listener]]`.
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+use ringfab_fabric::{ZoneError, ZonedIp};
 
 use super::{Errors, Reader, Unique, or, word};
 use crate::config::{IN_CAPSULE_BYTES_MAX, ListenerConfig, Provider, Transport};
@@ -20,7 +21,7 @@ pub(super) fn listeners(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<Liste
 
 fn listener(
     reader: Reader<'_>,
-    addresses: &mut Unique<SocketAddr>,
+    addresses: &mut Unique<(ZonedIp, u16)>,
     errors: &mut Errors<'_>,
 ) -> Option<ListenerConfig> {
     let address = address(&reader, addresses, errors);
@@ -40,9 +41,10 @@ fn listener(
     let queue_depth_max = small(or(reader.integer("queue_depth_max", 32..=1024, errors), 1024));
     let io_queues_max = small(or(reader.integer("io_queues_max", 1..=128, errors), 128));
     reader.finish(errors);
-    let address = address?;
+    let (address, port) = address?;
     Some(ListenerConfig {
         address,
+        port,
         transport,
         provider,
         crc,
@@ -68,9 +70,9 @@ fn refuse_keys_of_rdma(reader: &Reader<'_>, errors: &mut Errors<'_>) {
 
 fn address(
     reader: &Reader<'_>,
-    addresses: &mut Unique<SocketAddr>,
+    addresses: &mut Unique<(ZonedIp, u16)>,
     errors: &mut Errors<'_>,
-) -> Option<SocketAddr> {
+) -> Option<(ZonedIp, u16)> {
     let port = reader.integer("port", 0..=65535, errors);
     let Some(text) = reader.string("address", errors) else {
         if reader.any("address").is_none() {
@@ -79,17 +81,24 @@ fn address(
         return None;
     };
     let bare = text.value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&text.value);
-    let Ok(ip) = bare.parse::<IpAddr>() else {
-        let message =
-            format!("is \"{}\", but must be an IP address; the port is a key of its own", text.value);
-        errors.add(&text.span, reader.key("address"), message);
-        return None;
+    let address = match bare.parse::<ZonedIp>() {
+        Ok(address) => address,
+        Err(why) => {
+            let message = match why {
+                ZoneError::Address => {
+                    format!("is \"{}\", but must be an IP address; the port is a key of its own", text.value)
+                }
+                why => format!("is \"{}\", which {why}", text.value),
+            };
+            errors.add(&text.span, reader.key("address"), message);
+            return None;
+        }
     };
-    let address = SocketAddr::new(ip, small(or(port, PORT)));
-    if address.port() != 0 {
-        addresses.insert(address, &text.span, reader.key("address"), errors);
+    let port = small(or(port, PORT));
+    if port != 0 {
+        addresses.insert((address.clone(), port), &text.span, reader.key("address"), errors);
     }
-    Some(address)
+    Some((address, port))
 }
 
 fn provider(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Provider {
