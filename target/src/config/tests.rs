@@ -169,6 +169,79 @@ fn a_link_local_listener_has_its_interface() {
 }
 
 #[test]
+fn one_mistake_is_one_line() {
+    let namespace = "[[subsystem.namespace]]\nmemory = \"4MiB\"\n";
+    let subsystem =
+        format!("[[subsystem]]\nnqn = \"nqn.2026-11.org.example:a\"\nallow_any_host = true\n{namespace}");
+    let listener = "[[listener]]\naddress = \"127.0.0.1\"\n";
+    let page_cache = "direct = false\nallow_page_cache = \"yes\"\n";
+    for (text, said) in [
+        (
+            format!("[[listener]]\nadress = \"::1\"\n{subsystem}"),
+            "2:1: listener[0].adress: is not a known key; did you mean address?",
+        ),
+        (
+            format!("[listener]\naddress = \"::1\"\n{subsystem}"),
+            "1:1: listener: must be a list of tables: [[listener]]",
+        ),
+        (
+            format!("[[Listeners]]\naddress = \"::1\"\n{subsystem}"),
+            "1:3: Listeners: is not a known key; did you mean listener?",
+        ),
+        (
+            format!("listener = []\n{subsystem}"),
+            "1:1: listener: is empty; write at least one [[listener]] with an address",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("nqn =", "nnq ="),
+            "4:1: subsystem[0].nnq: is not a known key; did you mean nqn?",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("allow_any_host", "allow_any"),
+            "5:1: subsystem[0].allow_any: is not a known key; did you mean allow_any_host?",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("true", "\"yes\""),
+            "5:18: subsystem[0].allow_any_host: must be true or false, not string",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("true", "false"),
+            "3:1: subsystem[0].allowed_hosts: is missing; list the hosts' NQNs, or write allow_any_host = true",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("[[subsystem.namespace]]", "[subsystem.namespace]"),
+            "6:1: subsystem[0].namespace: must be a list of tables: [[subsystem.namespace]]",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("memory", "Memory"),
+            "7:1: subsystem[0].namespace[0].Memory: is not a known key; did you mean memory?",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("memory", "colour"),
+            "6:1: subsystem[0].namespace[0].path: is missing",
+        ),
+        (
+            listener.to_owned() + &subsystem + "nsid = \"1\"\n" + namespace,
+            "8:8: subsystem[0].namespace[0].nsid: must be an integer, not string",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("memory = \"4MiB\"", "path = \"/a\"") + page_cache,
+            "9:20: subsystem[0].namespace[0].allow_page_cache: must be true or false, not string",
+        ),
+        (
+            format!("[[listener]]\naddress = \"::1\"\ntransport = \"tcp\"\nprovider = 5\n{subsystem}"),
+            "4:12: listener[0].provider: is for transport",
+        ),
+        (format!("{listener}port = [0\n{subsystem}"), "4:1: "),
+    ] {
+        let error = Config::parse(&text, "test.toml").expect_err("a mistake").to_string();
+        let colour = usize::from(text.contains("colour"));
+        assert_eq!(error.lines().count(), 1 + colour, "{text}\n{error}");
+        assert!(error.contains(said), "{said}\n{error}");
+    }
+}
+
+#[test]
 fn an_empty_file_says_what_is_missing() {
     assert_eq!(mistakes(""), ["1 listener", "1 subsystem"]);
 }

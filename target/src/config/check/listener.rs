@@ -9,11 +9,14 @@ use crate::config::{IN_CAPSULE_BYTES_MAX, ListenerConfig, Provider, Transport};
 
 /// The port that IANA gave to NVMe over RDMA and over TCP.
 const PORT: u64 = 4420;
+/// What is asked for of MPA unless a listener says otherwise.
+const CRC: bool = true;
+const MPA_REVISION: u8 = 2;
 
 pub(super) fn listeners(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<ListenerConfig> {
     let readers = root.tables("listener", errors);
     if readers.is_empty() {
-        root.missing("listener", "write at least one [[listener]] with an address", errors);
+        root.missing(&["listener"], "write at least one [[listener]] with an address");
     }
     let mut addresses = Unique::new();
     readers.into_iter().filter_map(|reader| listener(reader, &mut addresses, errors)).collect()
@@ -27,12 +30,13 @@ fn listener(
     let address = address(&reader, addresses, errors);
     let transports = [Transport::Rdma, Transport::Tcp].map(|one| (one.name(), one));
     let transport = word(&reader, "transport", &transports, errors).unwrap_or_default();
-    if transport == Transport::Tcp {
-        refuse_keys_of_rdma(&reader, errors);
-    }
-    let provider = provider(&reader, errors);
-    let crc = or(reader.boolean("crc", errors), true);
-    let mpa_revision = small(or(reader.integer("mpa_revision", 1..=2, errors), 2));
+    let (provider, crc, mpa_revision) = match transport {
+        Transport::Rdma => of_rdma(&reader, errors),
+        Transport::Tcp => {
+            refuse_keys_of_rdma(&reader, errors);
+            (Provider::default(), CRC, MPA_REVISION)
+        }
+    };
     let congestion = congestion(&reader, errors);
     let dscp = reader.integer("dscp", 0..=63, errors).map(|dscp| small(dscp.value));
     let user_timeout = seconds(&reader, "user_timeout_s", errors);
@@ -59,6 +63,14 @@ fn listener(
     })
 }
 
+/// Provider, CRCs and the revision of MPA.
+fn of_rdma(reader: &Reader<'_>, errors: &mut Errors<'_>) -> (Provider, bool, u8) {
+    let provider = provider(reader, errors);
+    let crc = or(reader.boolean("crc", errors), CRC);
+    let mpa_revision = reader.integer("mpa_revision", 1..=2, errors);
+    (provider, crc, mpa_revision.map_or(MPA_REVISION, |revision| small(revision.value)))
+}
+
 /// What a listener for TCP would silently do without.
 fn refuse_keys_of_rdma(reader: &Reader<'_>, errors: &mut Errors<'_>) {
     for key in ["provider", "crc", "mpa_revision"] {
@@ -75,9 +87,7 @@ fn address(
 ) -> Option<(ZonedIp, u16)> {
     let port = reader.integer("port", 0..=65535, errors);
     let Some(text) = reader.string("address", errors) else {
-        if reader.any("address").is_none() {
-            reader.missing("address", "write an IP address, \"0.0.0.0\" or \"[::]\" for all", errors);
-        }
+        reader.missing(&["address"], "write an IP address, \"0.0.0.0\" or \"[::]\" for all");
         return None;
     };
     let bare = text.value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&text.value);
