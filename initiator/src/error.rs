@@ -232,6 +232,8 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
         }
         (_, Cause::Status { command: "Connect", status }) => connect_hint(*status),
         (Step::Resolve, Cause::Name(_)) => Some("check the host name, or give the address as a number"),
+        // What this machine lacks has nothing to do with the way to the target.
+        (_, Cause::Local(_)) => None,
         (Step::Connect, _) => Some("check that a target listens there and that no firewall is in between"),
         (Step::Mpa, Cause::Rejected(_)) => Some("try a smaller queue depth, and see the target's log"),
         (Step::Mpa, _) => {
@@ -258,5 +260,32 @@ fn connect_hint(status: Status) -> Option<&'static str> {
         Status::CONNECT_INCOMPATIBLE_FORMAT => Some("the target speaks another version of Fabrics"),
         Status::AUTHENTICATION_REQUIRED => Some("the target asks for authentication, which is not supported"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_this_machine_is_no_reason_to_look_at_firewalls() {
+        let said = |step, cause| ConnectError { peer: "there".to_owned(), step, cause }.to_string();
+        let local = Cause::Local("this machine has no network interface eth7".to_owned());
+        assert_eq!(
+            said(Step::Resolve, local.clone()),
+            "there: resolve: this machine has no network interface eth7"
+        );
+        assert!(!said(Step::Connect, local).contains("firewall"));
+        let refused = Cause::Fabric("Connection refused".to_owned());
+        assert!(said(Step::Connect, refused).contains("; check that a target listens there"));
+    }
+
+    #[test]
+    fn the_other_transport_is_named() {
+        let said = |step, cause| ConnectError { peer: "there".to_owned(), step, cause }.to_string();
+        let closed = || Cause::Disconnected(DisconnectReason::PeerClosed);
+        assert!(said(Step::Initialize, closed()).contains("for NVMe/RDMA write nvme+rdma://"));
+        let other = Cause::Fabric("the peer speaks NVMe/TCP".to_owned());
+        assert!(said(Step::Mpa, other).contains("for NVMe/TCP write nvme+tcp://"));
     }
 }
