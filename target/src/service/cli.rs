@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn check_of_a_missing_file_is_a_mistake_of_the_caller() {
-        let error = check("/nonexistent.toml".as_ref(), &mut Vec::new()).unwrap_err();
+        let error = check("/nonexistent.toml".as_ref(), true, &mut Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 2);
     }
 }
