@@ -73,9 +73,10 @@ workspace-tests: ## Every test of every crate
 # The packages and kinds of targets of tests.sh, here and below: with others, Cargo would choose other features for what they
 # share and build all of it again.
 .PHONY: end-to-end
-end-to-end: ## fio, libnbd, QEMU and the demonstration with the programs
+end-to-end: ## fio, libnbd, QEMU, the demonstration, and the service under systemd
 	cargo build --locked --workspace --bins --tests
 	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug timeout --foreground $(MINUTES_MAX)m tests/scripts/e2e.sh
+	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug timeout --foreground $(MINUTES_MAX)m tests/scripts/service.sh
 
 # Exit status 77 says that there is no virtual machine to be had, which was said and noted then; it is no pass.
 .PHONY: kernel-test
@@ -122,10 +123,11 @@ bench: ## Every figure beside what it is held against, in .build/bench (under 20
 bench-quick: ## The figures that have bars, in two minutes
 	@$(MAKE) --no-print-directory bench QUICK=1
 
+# RINGFAB_BIN_DIR=... for programs that are built already.
 .PHONY: install
-install: release ## Programs, unit and configuration below DESTDIR; a configuration that exists stays
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(CARGO_TARGET_DIR)/release/ringfab-target
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(CARGO_TARGET_DIR)/release/ringfab
+install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit and configuration below DESTDIR; a configuration that exists stays
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab-target
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab
 	install -D -m 0644 -t $(DESTDIR)$(SYSTEMDDIR) systemd/ringfab-target.service
 	install -D -m 0644 systemd/ringfab.sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/ringfab.conf
 	install -D -m 0644 systemd/ringfab.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/ringfab.conf

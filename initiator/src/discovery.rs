@@ -1,5 +1,8 @@
 //! Asking a discovery controller for the subsystems that it knows.
 
+use std::net::IpAddr;
+
+use ringfab_fabric::{ZonedIp, is_link_local};
 use ringfab_spec::FromBytes;
 use ringfab_spec::log::{DiscoveryLogEntry, DiscoveryLogHeader, LogId, SecureChannel, TransportType};
 
@@ -138,14 +141,24 @@ fn url_of(
         TransportType::TCP => Transport::Tcp,
         _ => return None,
     };
-    let address = address.parse().ok()?;
+    let address = reachable(address.parse().ok()?, &template.host)?;
     let port = service.parse().ok().filter(|port| *port != 0)?;
     let subsystem = crate::url::check_nqn(subsystem.to_owned()).ok()?;
     Some(Url {
-        host: HostName::Address(address),
+        host: address.into(),
         port,
         subsystem: Some(subsystem),
         namespace: None,
         ..template.with_transport(transport)
     })
+}
+
+/// The address of an entry as we reach it. The log cannot say which of our interfaces leads to a link-local one: the one that
+/// led to the discovery controller does.
+fn reachable(ip: IpAddr, discovery: &HostName) -> Option<ZonedIp> {
+    let zone = match discovery {
+        HostName::Address(address) if is_link_local(ip) => address.zone(),
+        _ => None,
+    };
+    ZonedIp::new(ip, zone).ok()
 }

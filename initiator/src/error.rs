@@ -5,6 +5,7 @@ use std::time::Duration;
 use ringfab_fabric::rdma::DisconnectReason;
 use ringfab_spec::Status;
 
+use crate::refusal::RefusedField;
 use crate::request::SubmitError;
 
 /// A step of attaching a controller.
@@ -81,6 +82,14 @@ pub enum Cause {
         /// What the controller answered.
         status: Status,
     },
+    /// A Connect was refused for one of its fields.
+    #[error("Connect was answered with {}: the target refuses {field}", status_text("Connect", .status))]
+    Field {
+        /// Which one, and what we sent in it.
+        field: RefusedField,
+        /// What the controller answered.
+        status: Status,
+    },
     /// No answer in time.
     #[error("{what}: no answer within {} s", .limit.as_secs_f32())]
     TimedOut {
@@ -115,6 +124,12 @@ pub enum Cause {
         /// Which one.
         nsid: u32,
     },
+    /// The namespace is there, but has no size yet.
+    #[error("the target has namespace {nsid}, but it is not ready")]
+    NotReady {
+        /// Which one.
+        nsid: u32,
+    },
     /// Reconnecting was given up.
     #[error(
         "given up {after:?} after the connection was lost; the last attempt failed at step {step}: {last}"
@@ -139,7 +154,7 @@ impl Cause {
     /// Whether another attempt may end differently.
     pub fn is_transient(&self) -> bool {
         match self {
-            Cause::Status { status, .. } => !status.dnr(),
+            Cause::Status { status, .. } | Cause::Field { status, .. } => !status.dnr(),
             Cause::Unsupported(_) | Cause::Changed { .. } | Cause::GaveUp { .. } | Cause::Cancelled => false,
             _ => true,
         }
@@ -211,11 +226,22 @@ fn hint_text(step: &Step, cause: &Cause) -> String {
 /// What to try.
 fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
     match (step, cause) {
+        (_, Cause::Field { field, .. }) => Some(field.hint()),
+        (_, Cause::NotReady { .. }) => {
+            Some("see the target's status and log; it is served as soon as its disk is")
+        }
         (_, Cause::Status { command: "Connect", status }) => connect_hint(*status),
         (Step::Resolve, Cause::Name(_)) => Some("check the host name, or give the address as a number"),
+        // What this machine lacks has nothing to do with the way to the target.
+        (_, Cause::Local(_)) => None,
         (Step::Connect, _) => Some("check that a target listens there and that no firewall is in between"),
         (Step::Mpa, Cause::Rejected(_)) => Some("try a smaller queue depth, and see the target's log"),
-        (Step::Mpa, _) => Some("check that the port is an NVMe/RDMA port over iWARP, not NVMe/TCP or RoCE"),
+        (Step::Mpa, _) => {
+            Some("check that the port is for NVMe/RDMA over iWARP, not RoCE; for NVMe/TCP write nvme+tcp://")
+        }
+        (Step::Initialize, Cause::TimedOut { .. } | Cause::Disconnected(_) | Cause::Fabric(_)) => {
+            Some("check that the port is for NVMe/TCP; for NVMe/RDMA write nvme+rdma://")
+        }
         (Step::Ready, Cause::TimedOut { .. }) => Some("see the target's log; its namespaces may be busy"),
         (_, Cause::Changed { .. }) => Some("detach, check the target's configuration, and attach again"),
         _ => None,
@@ -227,12 +253,39 @@ fn connect_hint(status: Status) -> Option<&'static str> {
         Status::CONNECT_INVALID_HOST => {
             Some("allow this host NQN in the target's configuration of the subsystem")
         }
-        Status::CONNECT_INVALID_PARAMETERS => Some("check the subsystem NQN with `ringfab discover`"),
+        Status::CONNECT_INVALID_PARAMETERS => Some("see the target's log, which has the reason"),
         Status::CONNECT_CONTROLLER_BUSY => {
             Some("the target has no controller left; detach another host or try later")
         }
         Status::CONNECT_INCOMPATIBLE_FORMAT => Some("the target speaks another version of Fabrics"),
         Status::AUTHENTICATION_REQUIRED => Some("the target asks for authentication, which is not supported"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_this_machine_is_no_reason_to_look_at_firewalls() {
+        let said = |step, cause| ConnectError { peer: "there".to_owned(), step, cause }.to_string();
+        let local = Cause::Local("this machine has no network interface eth7".to_owned());
+        assert_eq!(
+            said(Step::Resolve, local.clone()),
+            "there: resolve: this machine has no network interface eth7"
+        );
+        assert!(!said(Step::Connect, local).contains("firewall"));
+        let refused = Cause::Fabric("Connection refused".to_owned());
+        assert!(said(Step::Connect, refused).contains("; check that a target listens there"));
+    }
+
+    #[test]
+    fn the_other_transport_is_named() {
+        let said = |step, cause| ConnectError { peer: "there".to_owned(), step, cause }.to_string();
+        let closed = || Cause::Disconnected(DisconnectReason::PeerClosed);
+        assert!(said(Step::Initialize, closed()).contains("for NVMe/RDMA write nvme+rdma://"));
+        let other = Cause::Fabric("the peer speaks NVMe/TCP".to_owned());
+        assert!(said(Step::Mpa, other).contains("for NVMe/TCP write nvme+tcp://"));
     }
 }

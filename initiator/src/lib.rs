@@ -18,6 +18,7 @@ mod namespace;
 mod options;
 mod queue;
 mod reconnect;
+mod refusal;
 mod request;
 mod resolve;
 mod retry;
@@ -31,8 +32,10 @@ pub use host::{Host, HostConfig};
 pub use identity::{HostIdentity, IdentityError};
 pub use namespace::{BlockRange, ControllerInfo, Namespace, NamespaceIdentity};
 pub use options::{ConnectOptions, ReconnectPolicy, Timeouts};
+pub use refusal::RefusedField;
 pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,
     IoRequest, Refused, SubmitError,
 };
+pub use ringfab_fabric::ZonedIp;
 pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};

@@ -19,7 +19,7 @@ pub(crate) fn resolve(
 ) -> io::Result<Option<SocketAddr>> {
     let port = url.port;
     let name = match &url.host {
-        HostName::Address(address) => return Ok(Some(SocketAddr::new(*address, port))),
+        HostName::Address(address) => return address.socket_address(port).map(Some),
         HostName::Name(name) => name.clone(),
     };
     let mailbox = mailbox.clone();

@@ -16,18 +16,24 @@
 //! | `tcpkeepalive` | how long a connection is idle before TCP looks whether the other end is there, in seconds |
 //!
 //! The last four are for the kernel's TCP: over NVMe/TCP, and under the software RNIC. An RDMA device has nothing of them.
+//!
+//! An IPv6 address is in brackets, a link-local one with its interface: `[fe80::1%25eth0]`, or as most write it,
+//! `[fe80::1%eth0]`.
 
 mod encoding;
+mod host;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use ringfab_fabric::ZoneError;
 use ringfab_spec::Nqn;
 use ringfab_spec::nqn::NqnError;
 use uuid::Uuid;
 
 use encoding::{decode, encode};
+pub use host::HostName;
+use host::parse_authority;
 
 /// The address of a controller. Parsing and displaying are inverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,15 +99,6 @@ pub struct TcpOptions {
     pub keep_alive_s: Option<u16>,
 }
 
-/// A machine, by address or by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostName {
-    /// An IPv4 or IPv6 address.
-    Address(IpAddr),
-    /// A name to resolve.
-    Name(String),
-}
-
 /// Which RNIC moves the bytes.
 pub use ringfab_fabric::rdma::ProviderChoice as Provider;
 
@@ -114,6 +111,14 @@ pub enum UrlError {
     /// No or no valid host.
     #[error("`{0}` is neither a host name, nor an IPv4 address, nor an IPv6 address in brackets")]
     Host(String),
+    /// A link-local address without interface, or an interface where none belongs.
+    #[error("`{text}` {why}")]
+    Zone {
+        /// The text.
+        text: String,
+        /// Why not.
+        why: ZoneError,
+    },
     /// The port is none.
     #[error("`{0}` is not a port number from 1 to 65535")]
     Port(String),
@@ -327,23 +332,13 @@ impl fmt::Display for Url {
             .into_iter()
             .find(|(one, _)| *one == self.transport)
             .map_or("", |(_, scheme)| scheme);
-        write!(f, "{scheme}{}:{}/", self.host, self.port)?;
+        write!(f, "{scheme}{}:{}/", self.host.encoded(), self.port)?;
         f.write_str(&encode(self.subsystem.as_deref().unwrap_or("")))?;
         for (index, (name, value)) in self.options().into_iter().enumerate() {
             let separator = if index == 0 { '?' } else { '&' };
             write!(f, "{separator}{name}={}", encode(&value))?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for HostName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HostName::Address(IpAddr::V4(address)) => write!(f, "{address}"),
-            HostName::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
-            HostName::Name(name) => f.write_str(name),
-        }
     }
 }
 
@@ -362,39 +357,6 @@ pub(crate) fn check_nqn(text: String) -> Result<String, UrlError> {
         Ok(_) => Ok(text),
         Err(why) => Err(UrlError::Nqn { text, why }),
     }
-}
-
-fn parse_authority(authority: &str) -> Result<(HostName, u16), UrlError> {
-    let wrong_host = || UrlError::Host(authority.to_owned());
-    if let Some(rest) = authority.strip_prefix('[') {
-        let (address, port) = rest.split_once(']').ok_or_else(wrong_host)?;
-        let address: Ipv6Addr = address.parse().map_err(|_| wrong_host())?;
-        let port = match port {
-            "" => Url::PORT,
-            _ => parse_port(port.strip_prefix(':').ok_or_else(wrong_host)?)?,
-        };
-        return Ok((HostName::Address(address.into()), port));
-    }
-    let (host, port) = match authority.split_once(':') {
-        Some((host, port)) => (host, parse_port(port)?),
-        None => (authority, Url::PORT),
-    };
-    if let Ok(address) = host.parse::<Ipv4Addr>() {
-        return Ok((HostName::Address(address.into()), port));
-    }
-    // A name of digits and dots would be looked up as a malformed address.
-    let numeric = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    if host.is_empty() || host.len() > 253 || numeric || !host.bytes().all(allowed) {
-        return Err(UrlError::Host(host.to_owned()));
-    }
-    Ok((HostName::Name(host.to_owned()), port))
-}
-
-fn parse_port(text: &str) -> Result<u16, UrlError> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let port = text.parse().ok().filter(|port| digits && *port != 0);
-    port.ok_or_else(|| UrlError::Port(text.to_owned()))
 }
 
 fn parse_namespace(value: String) -> Result<u32, UrlError> {

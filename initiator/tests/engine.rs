@@ -10,6 +10,7 @@ use ringfab_initiator::{
     Step, SubmitError,
 };
 use ringfab_spec::Status;
+use ringfab_spec::cqe::ConnectParameter;
 use support::host::{attached_with, done, filled, host, next_event, options, read, until, write};
 use support::{BLOCK, BLOCKS, Peer};
 
@@ -251,16 +252,43 @@ fn with_fast_io_fail_requests_fail_while_the_controller_is_away_and_it_is_given_
 
 #[test]
 fn each_step_that_fails_is_named_with_the_answer_of_the_peer() {
-    type Fault = fn(&mut support::Faults);
-    let set: [(Fault, Step, &str); 3] = [
-        (|faults| faults.reject = true, Step::Mpa, "No Resources"),
-        (|faults| faults.invalid_host = true, Step::FabricsConnect, "Connect Invalid Host"),
-        (|faults| faults.never_ready = true, Step::Ready, "CSTS.RDY"),
+    type Fault = fn(&mut Peer);
+    let set: [(Fault, Step, &str); 8] = [
+        (|peer| peer.faults.reject = true, Step::Mpa, "No Resources"),
+        (
+            |peer| peer.faults.connect = Some((0, Status::CONNECT_INVALID_HOST.with_dnr(), 0)),
+            Step::FabricsConnect,
+            "Connect Invalid Host (status type 0x1 code 0x84); allow this host NQN",
+        ),
+        (
+            |peer| refuse(peer, 0, ConnectParameter::Data(256)),
+            Step::FabricsConnect,
+            "the target refuses SUBNQN, which is nqn.2026-01.org.example:disk; check the subsystem NQN",
+        ),
+        (
+            |peer| refuse(peer, 1, ConnectParameter::Command(44)),
+            Step::IoQueues,
+            "the target refuses SQSIZE, which is 17 entries; try a smaller queue depth",
+        ),
+        (
+            |peer| refuse(peer, 0, ConnectParameter::Command(0)),
+            Step::FabricsConnect,
+            "Connect Invalid Parameters (status type 0x1 code 0x82); see the target's log",
+        ),
+        (|peer| peer.faults.never_ready = true, Step::Ready, "CSTS.RDY"),
+        (|peer| peer.blocks = 0, Step::Identify, "the target has namespace 1, but it is not ready; see"),
+        (
+            |peer| (peer.blocks, peer.nsids) = (0, vec![2]),
+            Step::Identify,
+            "the subsystem has no active namespace 1",
+        ),
     ];
     for (fault, step, answer) in set {
         let (mut host, mut peer) = (host(), Peer::new());
-        fault(&mut peer.faults);
-        host.attach(options(&peer));
+        fault(&mut peer);
+        let mut options = options(&peer);
+        options.url.namespace = Some(1);
+        host.attach(options);
         match next_event(&mut host, &mut peer) {
             HostEvent::Failed { error, .. } => {
                 assert_eq!(error.step, step, "{error}");
@@ -269,6 +297,11 @@ fn each_step_that_fails_is_named_with_the_answer_of_the_peer() {
             event => panic!("{event:?}"),
         }
     }
+}
+
+fn refuse(peer: &mut Peer, queue: u16, field: ConnectParameter) {
+    let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
+    peer.faults.connect = Some((queue, status, field.to_dw0().into()));
 }
 
 #[test]

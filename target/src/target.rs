@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_block::Backing;
+use ringfab_fabric::zone_index;
 use ringfab_memory::SharedMemory;
 
 pub use connect::{Attached, ConnectRequest};
@@ -192,13 +193,16 @@ impl Listener {
             io_queues_max: config.io_queues_max,
             in_capsule_bytes: config.in_capsule_bytes,
         };
-        Self { address: config.address, transport: config.transport, limits }
+        // The interface of a link-local address is known when it is bound.
+        let address = SocketAddr::new(config.address.ip(), config.port);
+        Self { address, transport: config.transport, limits }
     }
 
     /// Whether a connection with this local address came in here.
     pub(crate) fn covers(&self, local: SocketAddr) -> bool {
         let any = self.address.ip().is_unspecified();
-        self.address.port() == local.port() && (any || self.address.ip() == local.ip())
+        let same = self.address.ip() == local.ip() && zone_index(self.address) == zone_index(local);
+        self.address.port() == local.port() && (any || same)
     }
 }
 

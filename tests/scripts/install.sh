@@ -58,6 +58,8 @@ want_test() {
     want systemd-analyze systemd
     want shellcheck shellcheck
     want ip iproute2
+    want mmdebstrap mmdebstrap
+    want systemd-nspawn systemd-container
 }
 
 want_bench() {

@@ -12,7 +12,9 @@ mod stream;
 mod table;
 pub mod tcp;
 mod transports;
+mod zone;
 
 pub use events::Events;
 pub use peers::{Shares, network_of};
 pub use transports::{CopiedBytes, Endpoint, Heard, Transports};
+pub use zone::{ZoneError, ZonedIp, is_link_local, zone_index};

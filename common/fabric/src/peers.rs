@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The address that stands for a peer: one with IPv6 has a whole /64 network to itself. A name can be claimed by anyone.
+use crate::zone::is_link_local;
+
+/// The address that stands for a peer: one with IPv6 has a whole /64 network to itself, except on its link, where all have the
+/// same one. A name can be claimed by anyone.
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
+        local if is_link_local(local) => local,
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address @ IpAddr::V4(_) => address,
     }
@@ -63,6 +67,7 @@ mod tests {
         assert_eq!(network_of(address("::ffff:10.0.0.1")), address("10.0.0.1"));
         assert_eq!(network_of(address("fd00::1")), network_of(address("fd00::ffff:1")));
         assert_ne!(network_of(address("fd00::1")), network_of(address("fd00:0:0:1::1")));
+        assert_ne!(network_of(address("fe80::1")), network_of(address("fe80::2")), "two machines of a link");
     }
 
     #[test]

@@ -104,10 +104,12 @@ impl Facts {
         for old in known {
             let changed = |what: String| Err(Cause::Changed { nsid: old.nsid, what });
             let Some(new) = namespace::find(&self.namespaces, old.nsid) else {
-                if needed(old.nsid) {
-                    return Err(Cause::Missing { nsid: old.nsid });
+                let nsid = old.nsid;
+                match needed(nsid) {
+                    true if self.list.contains(&nsid) => return Err(Cause::NotReady { nsid }),
+                    true => return Err(Cause::Missing { nsid }),
+                    false => continue,
                 }
-                continue;
             };
             if !new.identity.agrees_with(&old.identity) {
                 return changed("its NGUID, EUI64 or UUID differs".to_owned());

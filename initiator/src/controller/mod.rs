@@ -222,7 +222,7 @@ impl Controller {
                 self.connect(core);
             }
             Ok(None) => {}
-            Err(error) => self.lose(core, Step::Resolve, Cause::Name(error.to_string())),
+            Err(error) => self.lose(core, Step::Resolve, Cause::Local(error.to_string())),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfab_reactor::Time;
-use ringfab_spec::{CompletionEntry, Status};
+use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
 use super::facts::NAMESPACES_MAX;
 use super::task::Task;
@@ -12,6 +12,7 @@ use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
 use crate::error::{Cause, Step};
 use crate::namespace;
+use crate::refusal::RefusedField;
 use crate::retry::{Pace, Tries, Verdict, judge};
 use crate::url::Transport;
 use crate::wire::{self, answers};
@@ -51,6 +52,7 @@ impl Controller {
             Task::Identify => return self.send_identify(core, wire::identify_controller()),
             Task::Limits => return self.send_identify(core, wire::identify_nvm_limits()),
             Task::List(after) => return self.send_identify(core, wire::identify_active(after)),
+            Task::Listed(nsid) => return self.send_identify(core, wire::identify_active(nsid - 1)),
             Task::Namespace(index) => {
                 return self.send_identify(core, wire::identify_namespace(self.facts.list[index]));
             }
@@ -88,7 +90,7 @@ impl Controller {
         }
         let status = entry.status();
         if !status.is_success() && !task.is_optional() && !self.tolerates(task, status) {
-            return self.sequence_failed(core, task, status);
+            return self.sequence_failed(core, task, &command.entry, entry);
         }
         if let Err(cause) = self.learn(core, task, entry) {
             return self.lose(core, task.step(), cause);
@@ -112,7 +114,14 @@ impl Controller {
         removed && status.code() == Status::INVALID_NAMESPACE
     }
 
-    fn sequence_failed(&mut self, core: &mut Core, task: Task, status: Status) {
+    fn sequence_failed(
+        &mut self,
+        core: &mut Core,
+        task: Task,
+        sent: &SubmissionEntry,
+        answer: &CompletionEntry,
+    ) {
+        let status = answer.status();
         let (verdict, policy) = (judge(status), self.options.reconnect);
         // Whoever attaches does not wait for a path: an attempt has its own bound and its own next one.
         if task.may_repeat()
@@ -122,12 +131,30 @@ impl Controller {
             tracing::debug!(peer = self.peer, %status, ?delay, command = task.command(), "tried again");
             return self.later(core.now() + delay, task);
         }
-        let cause = Cause::Status { command: task.command(), status };
+        let cause = match self.refused_field(task, sent, answer) {
+            Some(field) => Cause::Field { field, status },
+            None => Cause::Status { command: task.command(), status },
+        };
         if self.phase == Phase::Live || self.phase == Phase::Draining {
             tracing::warn!(peer = self.peer, %cause, "the namespaces could not be looked at again");
             return self.settle(core);
         }
         self.lose(core, task.step(), cause);
+    }
+
+    /// Which field of a Connect the controller refuses. The scratch memory still has its data.
+    fn refused_field(
+        &self,
+        task: Task,
+        sent: &SubmissionEntry,
+        answer: &CompletionEntry,
+    ) -> Option<RefusedField> {
+        let refused = answer.status().code() == Status::CONNECT_INVALID_PARAMETERS;
+        if !refused || !matches!(task, Task::Connect | Task::QueueConnect(_)) {
+            return None;
+        }
+        let data = self.scratch.as_ref()?;
+        data.with_bytes(0..SCRATCH_BYTES, |data| RefusedField::new(answer.connect_parameter(), sent, data))
     }
 
     /// Remembers what an answer says.
@@ -181,7 +208,7 @@ impl Controller {
                     with(&mut |bytes| answers::parse_active(bytes, list));
                 }
             }
-            Task::List(_) => {
+            Task::List(_) | Task::Listed(_) => {
                 let list = &mut facts.list;
                 with(&mut |bytes| answers::parse_active(bytes, list));
             }
@@ -246,6 +273,7 @@ impl Controller {
             }
             Task::QueueConnect(_) => return Ok(self.first_namespace()),
             Task::List(after) => return self.after_list(core, after),
+            Task::Listed(_) => return self.namespaces_known(core).map(|()| None),
             Task::Namespace(index) => {
                 let active =
                     self.facts.namespaces.last().is_some_and(|last| last.nsid == self.facts.list[index]);
@@ -304,6 +332,11 @@ impl Controller {
         if index + 1 < self.facts.list.len() {
             return Ok(Some(Task::Namespace(index + 1)));
         }
+        // Without a size it is not active, or has a disk that is not ready: only the list tells these apart.
+        if let (Some(nsid), true) = (self.options.url.namespace, self.facts.namespaces.is_empty()) {
+            self.facts.list.clear();
+            return Ok(Some(Task::Listed(nsid)));
+        }
         self.namespaces_known(core).map(|()| None)
     }
 
@@ -326,7 +359,10 @@ impl Controller {
             let needed = |nsid| self.options.url.namespace == Some(nsid) || outstanding(nsid);
             self.facts.check_same(&self.namespaces, needed)?;
         } else if let (Some(nsid), true) = (self.options.url.namespace, self.facts.namespaces.is_empty()) {
-            return Err(Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")));
+            return Err(match self.facts.list.contains(&nsid) {
+                true => Cause::NotReady { nsid },
+                false => Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")),
+            });
         }
         self.namespaces = std::mem::take(&mut self.facts.namespaces);
         self.info = Some(self.describe());

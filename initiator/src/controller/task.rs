@@ -33,6 +33,8 @@ pub(super) enum Task {
     List(u32),
     /// Identify of the namespace at this index of the list.
     Namespace(usize),
+    /// Identify, active namespaces from this one on, which has no size.
+    Listed(u32),
     /// Its identification descriptors; old controllers have none.
     Descriptors(usize),
     /// Get Log Page, changed namespaces, which also lets the next event of this kind come.
@@ -69,7 +71,7 @@ impl Task {
             Task::HostBehavior => "Set Features (Host Behavior Support)",
             Task::QueueCount => "Set Features (Number of Queues)",
             Task::EventConfig => "Set Features (Asynchronous Event Configuration)",
-            Task::List(_) => "Identify (active namespaces)",
+            Task::List(_) | Task::Listed(_) => "Identify (active namespaces)",
             Task::Namespace(_) | Task::Descriptors(_) => "Identify Namespace",
             Task::ChangedLog => "Get Log Page (changed namespaces)",
             Task::Flush(_) => "Flush",

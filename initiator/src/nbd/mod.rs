@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use ringfab_initiator::Namespace;
+use ringfab_initiator::{Namespace, ZonedIp};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::ListenAddr;
 
@@ -64,7 +64,7 @@ struct Place {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Listen on a TCP address; port 0 picks a free one
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = ZonedIp::parse_with_port)]
     listen: Option<SocketAddr>,
 }
 

@@ -223,7 +223,7 @@ fn announce(as_json: bool, uri: &str, exports: &[Export]) {
 /// The address as clients take it (the NBD URI specification).
 fn uri(address: &ListenAddr) -> String {
     match address {
-        ListenAddr::Tcp(address) => format!("nbd://{address}"),
+        ListenAddr::Tcp(address) => format!("nbd://{}", address.to_string().replace('%', "%25")),
         ListenAddr::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
     }
 }

@@ -50,10 +50,27 @@ fn a_short_address_stands_for_discovery_at_the_usual_port() {
 }
 
 #[test]
+fn a_link_local_address_has_its_interface_with_either_percent_sign() {
+    for text in ["nvme+tcp://[fe80::1%25eth0]:1/", "nvme+tcp://[fe80::1%eth0]:1"] {
+        let url = parse(text).expect("valid");
+        assert_eq!(url.to_string(), "nvme+tcp://[fe80::1%25eth0]:1/");
+        assert_eq!(url.peer(), "discovery at [fe80::1%eth0]:1", "as people write it");
+        assert_eq!(parse(&url.to_string()), Ok(url));
+    }
+    let index = parse("nvme+tcp://[fe80::1%25]").expect("an interface by its index");
+    assert_eq!(index.host.to_string(), "[fe80::1%25]");
+    assert_eq!(parse(&index.to_string()), Ok(index));
+    let missing = parse("nvme+tcp://[fe80::1]/").expect_err("which link is it?").to_string();
+    assert!(missing.contains("needs the name of an interface, as in fe80::1%eth0"), "{missing}");
+    assert!(matches!(parse("nvme+tcp://[fd00::1%eth0]"), Err(UrlError::Zone { .. })));
+    assert!(matches!(parse("nvme+tcp://[fe80::1%]"), Err(UrlError::Zone { .. })));
+}
+
+#[test]
 fn an_ipv6_address_stands_in_brackets_with_or_without_a_port() {
     assert_eq!(parse("nvme+rdma://[::1]").expect("valid").port, 4420);
-    let url = parse("nvme+rdma://[fe80::1]:1/nqn.2026-01.org.example:a").expect("valid");
-    assert_eq!(url.to_string(), "nvme+rdma://[fe80::1]:1/nqn.2026-01.org.example:a");
+    let url = parse("nvme+rdma://[fd00::1]:1/nqn.2026-01.org.example:a").expect("valid");
+    assert_eq!(url.to_string(), "nvme+rdma://[fd00::1]:1/nqn.2026-01.org.example:a");
     assert_eq!(parse("nvme+rdma://[::1]4420"), Err(UrlError::Host("[::1]4420".into())));
 }
 

@@ -13,8 +13,8 @@ pub(crate) struct Faults {
     pub(crate) mute: bool,
     /// Refuses connections with No Resources.
     pub(crate) reject: bool,
-    /// Refuses Connect with Connect Invalid Host.
-    pub(crate) invalid_host: bool,
+    /// Answers the Connect of this queue with a status and a result.
+    pub(crate) connect: Option<(u16, Status, u64)>,
     /// Its namespace has another NGUID.
     pub(crate) other_nguid: bool,
     /// Never becomes ready.

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
-    ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, HostName, IoDone, IoOperation,
-    IoRequest, Url,
+    ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone, IoOperation, IoRequest,
+    Url, ZonedIp,
 };
 use ringfab_memory::Lease;
 use ringfab_reactor::Wait;
@@ -20,7 +20,8 @@ pub(crate) fn host() -> Host {
 }
 
 pub(crate) fn options(peer: &Peer) -> ConnectOptions {
-    let url = Url::new(HostName::Address(peer.address.ip()), peer.address.port(), Some(NQN.to_owned()));
+    let ip = ZonedIp::new(peer.address.ip(), None).expect("not link-local");
+    let url = Url::new(ip.into(), peer.address.port(), Some(NQN.to_owned()));
     let id = uuid::Uuid::from_u128(1);
     let mut options =
         ConnectOptions::new(url, HostIdentity { nqn: "nqn.2026-01.org.example:me".to_owned(), id });

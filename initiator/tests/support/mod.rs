@@ -212,13 +212,11 @@ impl Peer {
 
     fn with_data(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry, data: &[u8], is_io: bool) {
         if !is_io {
-            let status = if self.faults.invalid_host {
-                Status::CONNECT_INVALID_HOST.with_dnr()
-            } else {
-                Status::SUCCESS
-            };
-            self.shut_down &= self.queues[&queue_pair].qid != 0;
-            return self.respond(queue_pair, entry, status, 1);
+            let qid = self.queues[&queue_pair].qid;
+            let answer = self.faults.connect.filter(|(refused, ..)| *refused == qid);
+            let (_, status, result) = answer.unwrap_or((qid, Status::SUCCESS, 1));
+            self.shut_down &= qid != 0;
+            return self.respond(queue_pair, entry, status, result);
         }
         self.executed.push(entry.opcode);
         if let Some(status) = self.announced.refuses(&entry, data) {

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ringfab_fabric::zone_index;
 use ringfab_spec::log::{
     AddressFamily, DiscoveryCntlid, DiscoveryLogEntry, DiscoveryLogHeader, RdmaProviderType, RdmaTsas,
     SecureChannel, SubsystemType, TcpTsas, TransportRequirements,
@@ -72,11 +73,13 @@ fn entry(subsystem: &Subsystem, listener: &Listener, address: SocketAddr, port_i
 }
 
 /// The address of a listener for a host that reached us at `local`. A listener on all addresses is reached where the
-/// host is already; one on all IPv4 addresses is not reached from IPv6.
+/// host is already; one on all IPv4 addresses is not reached from IPv6, and one on a link not from another.
 fn reachable(listener: &Listener, local: Option<SocketAddr>) -> Option<SocketAddr> {
     let address = listener.address;
     if !address.ip().is_unspecified() {
-        return Some(address);
+        // A link-local address means this machine only on its own link, and the host has to know which that is.
+        let of_host = local.map_or(0, zone_index);
+        return (zone_index(address) == 0 || zone_index(address) == of_host).then_some(address);
     }
     let ip = local?.ip().to_canonical();
     match (address.ip(), ip) {

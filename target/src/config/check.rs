@@ -7,6 +7,7 @@ mod subsystem;
 use std::ops::Range;
 use std::path::Path;
 
+use toml::Spanned;
 use toml::de::DeTable;
 
 use super::error::{ConfigError, Errors};
@@ -23,10 +24,7 @@ pub(super) type Look<'a> = &'a dyn Fn(&Path) -> Option<DiskIdentity>;
 /// All mistakes, in the order of the file; never an empty list.
 pub(super) fn check(text: &str, look: Look<'_>) -> Result<Config, Vec<ConfigError>> {
     let mut errors = Errors::new(text);
-    let (document, syntax) = DeTable::parse_recoverable(text);
-    for error in syntax {
-        errors.add(&error.span().unwrap_or(0..0), "", error.message().to_owned());
-    }
+    let document = parse(text, &mut errors);
     // What a broken file seems to lack may only be unreadable, so that its other mistakes wait.
     if !errors.is_empty() {
         return Err(errors.into_sorted());
@@ -52,15 +50,25 @@ pub(super) fn check(text: &str, look: Look<'_>) -> Result<Config, Vec<ConfigErro
 /// All mistakes; never an empty list.
 pub(super) fn check_namespace(text: &str) -> Result<NamespaceConfig, Vec<ConfigError>> {
     let mut errors = Errors::new(text);
-    let (document, syntax) = DeTable::parse_recoverable(text);
-    for error in syntax {
-        errors.add(&error.span().unwrap_or(0..0), "", error.message().to_owned());
+    let document = parse(text, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors.into_sorted());
     }
     let root = Reader::new(document.get_ref(), 0..0, String::new());
     match subsystem::one_namespace(root, &mut errors) {
         Some(namespace) if errors.is_empty() => Ok(namespace),
         _ => Err(errors.into_sorted()),
     }
+}
+
+/// The document; of one that is broken, the first place is noted. What follows is mostly a consequence of it.
+fn parse<'a>(text: &'a str, errors: &mut Errors<'_>) -> Spanned<DeTable<'a>> {
+    let (document, syntax) = DeTable::parse_recoverable(text);
+    let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
+    if let Some(first) = syntax.iter().min_by_key(|error| start(error)) {
+        errors.add(&first.span().unwrap_or(0..0), "", first.message().to_owned());
+    }
+    document
 }
 
 /// Finds values that may appear only once in a file.

@@ -11,10 +11,10 @@ mod size;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfab_fabric::ZonedIp;
 use ringfab_memory::ClassLayout;
 use uuid::Uuid;
 
@@ -128,8 +128,10 @@ impl Transport {
 /// Where hosts connect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerConfig {
-    /// Address and port; port zero picks a free one.
-    pub address: SocketAddr,
+    /// The address; a link-local one with its interface.
+    pub address: ZonedIp,
+    /// The port; zero picks a free one.
+    pub port: u16,
     /// How hosts talk to it.
     pub transport: Transport,
     /// Who does RDMA.
@@ -152,6 +154,13 @@ pub struct ListenerConfig {
     pub queue_depth_max: u32,
     /// The most I/O queues of a controller.
     pub io_queues_max: u16,
+}
+
+impl ListenerConfig {
+    /// Address and port, as people write it.
+    pub fn place(&self) -> String {
+        self.address.with_port(self.port)
+    }
 }
 
 /// A subsystem.

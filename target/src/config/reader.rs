@@ -24,11 +24,18 @@ pub(super) struct Reader<'a> {
     span: Range<usize>,
     path: String,
     asked: RefCell<Vec<&'static str>>,
+    lacking: RefCell<Vec<Lacking>>,
+}
+
+/// A key that must be there, or one of several, and what to write.
+struct Lacking {
+    keys: &'static [&'static str],
+    what: &'static str,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(table: &'a DeTable<'a>, span: Range<usize>, path: String) -> Self {
-        Self { table, span, path, asked: RefCell::default() }
+        Self { table, span, path, asked: RefCell::default(), lacking: RefCell::default() }
     }
 
     pub(super) fn span(&self) -> &Range<usize> {
@@ -40,9 +47,16 @@ impl<'a> Reader<'a> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// A key that must be there is not.
-    pub(super) fn missing(&self, key: &str, what: &str, errors: &mut Errors<'_>) {
-        errors.add(&self.span, self.key(key), format!("is missing; {what}"));
+    /// A value must be there, under the first of these keys or one of the others, and is not. What is written under the first
+    /// one and is not valid was noted already; one that is only misspelt is noted as that, at the end.
+    pub(super) fn missing(&self, keys: &'static [&'static str], what: &'static str) {
+        self.lacking.borrow_mut().push(Lacking { keys, what });
+    }
+
+    /// As the header of a table is written: the path without indexes.
+    fn header(&self, key: &str) -> String {
+        let parts = self.path.split('.').map(|part| part.split('[').next().unwrap_or(part));
+        parts.filter(|part| !part.is_empty()).chain([key]).collect::<Vec<_>>().join(".")
     }
 
     pub(super) fn string(&self, key: &'static str, errors: &mut Errors<'_>) -> Option<At<String>> {
@@ -117,7 +131,7 @@ impl<'a> Reader<'a> {
         let value = self.get(key)?;
         let table = value.get_ref().as_table();
         if table.is_none() {
-            errors.add(&value.span(), self.key(key), format!("must be a table: [{key}]"));
+            errors.add(&value.span(), self.key(key), format!("must be a table: [{}]", self.header(key)));
         }
         table.map(|table| Reader::new(table, value.span(), self.key(key)))
     }
@@ -126,7 +140,11 @@ impl<'a> Reader<'a> {
     pub(super) fn tables(&self, key: &'static str, errors: &mut Errors<'_>) -> Vec<Reader<'a>> {
         let Some(value) = self.get(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
-            errors.add(&value.span(), self.key(key), format!("must be a list of tables: [[{key}]]"));
+            errors.add(
+                &value.span(),
+                self.key(key),
+                format!("must be a list of tables: [[{}]]", self.header(key)),
+            );
             return Vec::new();
         };
         let mut readers = Vec::new();
@@ -140,15 +158,32 @@ impl<'a> Reader<'a> {
         readers
     }
 
-    /// Notes the keys that nobody asked for. To be called when all known keys were read.
+    /// Notes the keys that nobody asked for, and those that lack. To be called when all known keys were read.
     pub(super) fn finish(self, errors: &mut Errors<'_>) {
-        let known = self.asked.borrow();
+        let mut known = self.asked.borrow().clone();
+        known.sort_unstable();
+        known.dedup();
+        let mut meant = Vec::new();
         for (key, _) in self.table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
-            let mut names = known.clone();
-            names.sort_unstable();
-            names.dedup();
-            let message = format!("is not a known key; known here: {}", names.join(", "));
-            errors.add(&key.span(), self.key(key.get_ref()), message);
+            let lacking = known.iter().copied().filter(|name| !self.table.contains_key(*name));
+            let like = lacking.filter_map(|name| Some((distance(key.get_ref(), name)?, name))).min();
+            let hint = match like {
+                Some((_, name)) => {
+                    meant.push(name);
+                    format!("did you mean {name}?")
+                }
+                None => format!("known here: {}", known.join(", ")),
+            };
+            errors.add(&key.span(), self.key(key.get_ref()), format!("is not a known key; {hint}"));
+        }
+        for Lacking { keys, what } in self.lacking.take() {
+            let how = match self.table.get(keys[0]).map(|value| value.get_ref().as_array()) {
+                None if keys.iter().any(|key| meant.contains(key)) => continue,
+                None => "missing",
+                Some(Some(array)) if array.is_empty() => "empty",
+                Some(_) => continue,
+            };
+            errors.add(&self.span, self.key(keys[0]), format!("is {how}; {what}"));
         }
     }
 
@@ -172,6 +207,15 @@ impl<'a> Reader<'a> {
         self.asked.borrow_mut().push(key);
         self.table.get(key)
     }
+}
+
+/// How far a word is from a key that it may be meant for: letters that are wrong, lack, are too many or have changed places, or
+/// a part of the key. None when it is some other word.
+fn distance(word: &str, key: &str) -> Option<usize> {
+    let letters = strsim::osa_distance(&word.to_lowercase(), key);
+    let most = if key.len() <= 4 { 1 } else { 2 };
+    let part = word.len() >= 4 && (key.starts_with(word) || word.starts_with(key));
+    (letters <= most || part).then_some(letters)
 }
 
 /// An integer in any of TOML's notations.

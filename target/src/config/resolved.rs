@@ -135,8 +135,8 @@ struct Namespace<'a> {
 fn listener(config: &ListenerConfig) -> Listener<'_> {
     let rdma = config.transport == Transport::Rdma;
     Listener {
-        address: config.address.ip().to_string(),
-        port: config.address.port(),
+        address: config.address.to_string(),
+        port: config.port,
         transport: config.transport.name(),
         provider: rdma.then(|| config.provider.name()),
         crc: rdma.then_some(config.crc),

@@ -1,7 +1,5 @@
 //! Configurations, right and wrong.
 
-use std::net::SocketAddr;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -47,7 +45,7 @@ fn a_log_filter_that_would_silence_everything_is_a_mistake() {
 #[test]
 fn the_minimal_example_has_all_defaults() {
     let config = Config::parse(MINIMAL, "minimal.toml").unwrap();
-    assert_eq!(config.listeners[0].address, "127.0.0.1:4420".parse::<SocketAddr>().unwrap());
+    assert_eq!(config.listeners[0].place(), "127.0.0.1:4420");
     assert_eq!(config.listeners[0].in_capsule_bytes, 8192);
     assert_eq!(config.listeners[0].queue_depth_max, 1024);
     assert_eq!(config.listeners[0].io_queues_max, 128);
@@ -97,7 +95,7 @@ fn the_full_example_shows_the_defaults_it_claims() {
     assert_eq!(full.target.spin, minimal.target.spin);
     assert_eq!(full.target.drain_timeout, minimal.target.drain_timeout);
     let mut listener = full.listeners[0].clone();
-    listener.address = minimal.listeners[0].address;
+    listener.address = minimal.listeners[0].address.clone();
     listener.congestion = None;
     assert_eq!(listener, minimal.listeners[0]);
     assert_eq!(full.subsystems[0].namespaces[1].nsid, 2);
@@ -154,6 +152,93 @@ fn a_mistake_of_the_syntax_has_its_line() {
     let error = Config::parse("[target]\nspin_us = = 3\n", "test.toml").unwrap_err();
     assert_eq!(error.errors()[0].line, 2, "{error}");
     assert_eq!(error.errors()[0].key, "");
+}
+
+#[test]
+fn a_link_local_listener_has_its_interface() {
+    let with = |address: &str| Config::parse(&MINIMAL.replace("127.0.0.1", address), "test.toml");
+    for address in ["fe80::1%eth0", "[fe80::1%eth0]"] {
+        let config = with(address).expect("valid");
+        assert_eq!(config.listeners[0].place(), "[fe80::1%eth0]:4420");
+        assert!(config.to_toml().contains("address = \"fe80::1%eth0\""));
+    }
+    let missing = with("fe80::1").expect_err("which link is it?").to_string();
+    assert!(missing.contains("which is link-local, so that it needs the name of an interface"), "{missing}");
+    let global = with("fd00::1%eth0").expect_err("every link has it").to_string();
+    assert!(global.contains("which names an interface, which only a link-local"), "{global}");
+}
+
+#[test]
+fn one_mistake_is_one_line() {
+    let namespace = "[[subsystem.namespace]]\nmemory = \"4MiB\"\n";
+    let subsystem =
+        format!("[[subsystem]]\nnqn = \"nqn.2026-11.org.example:a\"\nallow_any_host = true\n{namespace}");
+    let listener = "[[listener]]\naddress = \"127.0.0.1\"\n";
+    let page_cache = "direct = false\nallow_page_cache = \"yes\"\n";
+    for (text, said) in [
+        (
+            format!("[[listener]]\nadress = \"::1\"\n{subsystem}"),
+            "2:1: listener[0].adress: is not a known key; did you mean address?",
+        ),
+        (
+            format!("[listener]\naddress = \"::1\"\n{subsystem}"),
+            "1:1: listener: must be a list of tables: [[listener]]",
+        ),
+        (
+            format!("[[Listeners]]\naddress = \"::1\"\n{subsystem}"),
+            "1:3: Listeners: is not a known key; did you mean listener?",
+        ),
+        (
+            format!("listener = []\n{subsystem}"),
+            "1:1: listener: is empty; write at least one [[listener]] with an address",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("nqn =", "nnq ="),
+            "4:1: subsystem[0].nnq: is not a known key; did you mean nqn?",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("allow_any_host", "allow_any"),
+            "5:1: subsystem[0].allow_any: is not a known key; did you mean allow_any_host?",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("true", "\"yes\""),
+            "5:18: subsystem[0].allow_any_host: must be true or false, not string",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("true", "false"),
+            "3:1: subsystem[0].allowed_hosts: is missing; list the hosts' NQNs, or write allow_any_host = true",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("[[subsystem.namespace]]", "[subsystem.namespace]"),
+            "6:1: subsystem[0].namespace: must be a list of tables: [[subsystem.namespace]]",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("memory", "Memory"),
+            "7:1: subsystem[0].namespace[0].Memory: is not a known key; did you mean memory?",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("memory", "colour"),
+            "6:1: subsystem[0].namespace[0].path: is missing",
+        ),
+        (
+            listener.to_owned() + &subsystem + "nsid = \"1\"\n" + namespace,
+            "8:8: subsystem[0].namespace[0].nsid: must be an integer, not string",
+        ),
+        (
+            listener.to_owned() + &subsystem.replace("memory = \"4MiB\"", "path = \"/a\"") + page_cache,
+            "9:20: subsystem[0].namespace[0].allow_page_cache: must be true or false, not string",
+        ),
+        (
+            format!("[[listener]]\naddress = \"::1\"\ntransport = \"tcp\"\nprovider = 5\n{subsystem}"),
+            "4:12: listener[0].provider: is for transport",
+        ),
+        (format!("{listener}port = [0\n{subsystem}"), "4:1: "),
+    ] {
+        let error = Config::parse(&text, "test.toml").expect_err("a mistake").to_string();
+        let colour = usize::from(text.contains("colour"));
+        assert_eq!(error.lines().count(), 1 + colour, "{text}\n{error}");
+        assert!(error.contains(said), "{said}\n{error}");
+    }
 }
 
 #[test]

@@ -341,7 +341,7 @@ impl Core {
             match self.listen(config) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
                     if !std::mem::replace(&mut told, true) {
-                        let (address, seconds) = (config.address, BIND_PATIENCE.as_secs());
+                        let (address, seconds) = (config.place(), BIND_PATIENCE.as_secs());
                         tracing::warn!("{address} is in use by another program; tried again for {seconds} s");
                     }
                     std::thread::sleep(BIND_RETRY);
@@ -352,6 +352,7 @@ impl Core {
     }
 
     fn listen(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
+        let address = config.address.socket_address(config.port)?;
         let half_open_max = self.half_open as u32;
         let Env { transports, reactor, .. } = &mut self.env;
         let socket = SocketOptions {
@@ -369,13 +370,13 @@ impl Core {
                     mpa_revision: config.mpa_revision,
                     half_open_max,
                     socket,
-                    ..rdma::ListenParameters::new(config.address)
+                    ..rdma::ListenParameters::new(address)
                 };
                 let (id, address) = transports.rnic.listen(reactor, &parameters)?;
                 Ok((ListenerId::Rdma(id), address))
             }
             Transport::Tcp => {
-                let new = tcp::ListenParameters::new(config.address);
+                let new = tcp::ListenParameters::new(address);
                 let parameters = tcp::ListenParameters { half_open_max, socket, ..new };
                 let (id, address) = transports.tcp.listen(reactor, &parameters)?;
                 Ok((ListenerId::Tcp(id), address))
@@ -387,7 +388,7 @@ impl Core {
         let mut addresses = Vec::new();
         for config in listeners {
             let (id, address) = self.listen_patiently(config).map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.address))
+                io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.place()))
             })?;
             self.listeners.push(Listener {
                 id,

@@ -39,6 +39,9 @@ enum Command {
         /// The configuration file.
         #[arg(value_name = "FILE")]
         config: PathBuf,
+        /// Print mistakes only.
+        #[arg(long, short)]
+        quiet: bool,
     },
     /// Add, remove and resize namespaces of a target that runs.
     Namespace {
@@ -69,7 +72,7 @@ pub fn run<R: Running>(
     let mut output = UntilClosed(io::stdout());
     let outcome = match arguments.command {
         Command::Serve { config, ready_file } => serve(&ServeOptions { config, ready_file }, start),
-        Command::Check { config } => check(&config, &mut output),
+        Command::Check { config, quiet } => check(&config, quiet, &mut output),
         Command::Namespace { place, command } => {
             command::namespace(&place, command, &mut output).map_err(ServeError::from)
         }
@@ -117,8 +120,11 @@ fn answer(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn check(path: &std::path::Path, output: &mut impl Write) -> Result<(), ServeError> {
+fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result<(), ServeError> {
     let config = Config::load(path)?;
+    if quiet {
+        return Ok(());
+    }
     output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)
 }
 
@@ -136,14 +142,16 @@ mod tests {
     fn check_prints_a_configuration_that_can_be_used() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/full.toml");
         let mut output = Vec::new();
-        check(path.as_ref(), &mut output).unwrap();
+        check(path.as_ref(), true, &mut output).unwrap();
+        assert!(output.is_empty(), "asked for quiet");
+        check(path.as_ref(), false, &mut output).unwrap();
         let text = String::from_utf8(output).unwrap();
         assert_eq!(Config::parse(&text, "output").unwrap(), Config::load(path.as_ref()).unwrap());
     }
 
     #[test]
     fn check_of_a_missing_file_is_a_mistake_of_the_caller() {
-        let error = check("/nonexistent.toml".as_ref(), &mut Vec::new()).unwrap_err();
+        let error = check("/nonexistent.toml".as_ref(), true, &mut Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 2);
     }
 }

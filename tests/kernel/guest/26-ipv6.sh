@@ -37,6 +37,23 @@ connect -i 1
 verified "$ns1" --rw=randrw --bs=4k --iodepth=8 --size=1m
 no_io_errors
 
+nvme disconnect -n "$nqn"
+stop_target TERM
+
+echo "--- link-local addresses, which each end reaches by an interface of its own"
+"${far[@]}" ip addr replace fe80::9:1/64 dev "$far_link" nodad
+ip addr replace fe80::9:2/64 dev "$near_link" nodad
+listen_at="fe80::9:1%$far_link" start_target
+ours6=$ours ours="fe80::9:1%$near_link"
+expect "the entry" "$(shown_at "$ours")" "tcp ipv6 fe80::9:1 4420"
+connect -i 2
+verified "$ns1" --rw=randrw --bs=4k --iodepth=8 --size=1m
+no_io_errors
+nvme disconnect -n "$nqn"
+bench "$(address "fe80::9:1%$far_link" "$nqn" ns=1)" --rw randrw --bs 4k --size 4M --time 1s
+stop_target TERM
+ours=$ours6
+
 echo "--- the kernel's target"
 start_kernel_target "$nqn"
 ringfab --json discover "$(address "$theirs")" >/tmp/found
@@ -45,3 +62,8 @@ jq -e --arg nqn "$nqn" --arg at "$theirs" \
     '[.. | objects | select(.subsystem? == $nqn and .address_family == "ipv6" and .address == $at)] | length == 1' /tmp/found
 bench "$(url "$nqn" "ns=1&queues=2&depth=16")" --rw randrw --bs 4k --size 16M --time 1s
 bench "$(url "$nqn" "ns=1&queues=1&depth=4&hdgst=on&ddgst=on")" --rw randrw --bs 512k --size 16M --time 1s
+
+echo "--- the kernel's target on a link-local address"
+remove_kernel_target
+theirs="fe80::9:2%$near_link" start_kernel_target "$nqn"
+bench "$(address "fe80::9:2%$far_link" "$nqn" "ns=1&queues=2&depth=16")" --rw randrw --bs 4k --size 16M --time 1s

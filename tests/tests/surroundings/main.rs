@@ -1,6 +1,7 @@
 //! The programs among what a system can do to them: a log that nobody takes, signals, limits.
 
 mod limits;
+mod links;
 mod log;
 mod refused;
 mod signals;

@@ -410,22 +410,25 @@ impl Providers {
 
     /// The verbs device that would carry a connection to an address, or serve a listener there.
     fn device_for(&mut self, address: SocketAddr, listens: bool) -> io::Result<String> {
-        let local = if listens { address.ip() } else { local_address_towards(address)? };
-        if local.is_unspecified() {
+        let local = if listens { address } else { local_address_towards(address)? };
+        if local.ip().is_unspecified() {
             return super::devices::first_usable();
         }
         let verbs = self.verbs().map_err(|error| {
             io::Error::new(error.kind(), format!("this machine has no RDMA devices ({error})"))
         })?;
         verbs.device_at(local).map_err(|error| {
-            io::Error::new(error.kind(), format!("no RDMA device has the local address {local} ({error})"))
+            io::Error::new(
+                error.kind(),
+                format!("no RDMA device has the local address {} ({error})", local.ip()),
+            )
         })
     }
 }
 
 /// The address that the kernel would send from. Nothing is sent: connecting a datagram socket only looks at routes.
 #[cfg(feature = "verbs")]
-fn local_address_towards(address: SocketAddr) -> io::Result<std::net::IpAddr> {
+fn local_address_towards(address: SocketAddr) -> io::Result<SocketAddr> {
     let any: SocketAddr = if address.is_ipv4() {
         (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
     } else {
@@ -433,7 +436,7 @@ fn local_address_towards(address: SocketAddr) -> io::Result<std::net::IpAddr> {
     };
     let socket = std::net::UdpSocket::bind(any)?;
     socket.connect(address)?;
-    Ok(socket.local_addr()?.ip())
+    socket.local_addr()
 }
 
 #[cfg(test)]

@@ -238,7 +238,7 @@ impl Receiver {
             PduType::H2C_DATA => (Side::Host, DataHeader::SIZE, true),
             PduType::C2H_DATA => (Side::Controller, DataHeader::SIZE, true),
             PduType::R2T => (Side::Controller, ReadyToTransfer::SIZE, false),
-            _ => return Err(Violation::field(field::PDU_TYPE, "a PDU of no known type")),
+            other => return Err(Violation::field(field::PDU_TYPE, what_it_is(other))),
         };
         if from == self.side {
             return Err(Violation::sequence("a PDU that only we may send"));
@@ -248,6 +248,15 @@ impl Receiver {
             return Err(Violation::sequence("a PDU before or after its time"));
         }
         Ok((hlen, may_have_data))
+    }
+}
+
+/// Of a first byte that is no type: what it begins, if that is known.
+const fn what_it_is(pdu_type: PduType) -> &'static str {
+    match pdu_type.0 {
+        b'M' => "an MPA frame, of NVMe/RDMA over iWARP, on a connection for NVMe/TCP",
+        0x16 => "a TLS handshake on a connection without TLS",
+        _ => "a PDU of no known type",
     }
 }
 

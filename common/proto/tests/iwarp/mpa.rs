@@ -141,6 +141,8 @@ fn a_peer_that_needs_markers_is_refused() {
 #[test]
 fn malformed_frames_are_refused_as_early_as_possible() {
     assert_eq!(request(config(), b"GET /").1, Err(MpaError::Key { offset: 0, found: b'G' }));
+    assert_eq!(request(config(), &[0, 0, 128, 0, 128, 0, 0, 0]).1, Err(MpaError::NvmeTcp), "ICReq");
+    assert_eq!(reply_to(config(), &[3, 0, 24, 0, 152, 0, 0, 0]), Err(MpaError::NvmeTcp), "C2HTermReq");
     assert_eq!(request(config(), b"MPA ID Rep").1, Err(MpaError::Key { offset: 9, found: b'p' }));
     for revision in [0, 3, 255] {
         assert_eq!(request(config(), &frame(false, 0, revision, b"")).1, Err(MpaError::Revision(revision)));

@@ -1,18 +1,22 @@
 //! The tables `[[listener]]`.
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+use ringfab_fabric::{ZoneError, ZonedIp};
 
 use super::{Errors, Reader, Unique, or, word};
 use crate::config::{IN_CAPSULE_BYTES_MAX, ListenerConfig, Provider, Transport};
 
 /// The port that IANA gave to NVMe over RDMA and over TCP.
 const PORT: u64 = 4420;
+/// What is asked for of MPA unless a listener says otherwise.
+const CRC: bool = true;
+const MPA_REVISION: u8 = 2;
 
 pub(super) fn listeners(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<ListenerConfig> {
     let readers = root.tables("listener", errors);
     if readers.is_empty() {
-        root.missing("listener", "write at least one [[listener]] with an address", errors);
+        root.missing(&["listener"], "write at least one [[listener]] with an address");
     }
     let mut addresses = Unique::new();
     readers.into_iter().filter_map(|reader| listener(reader, &mut addresses, errors)).collect()
@@ -20,18 +24,19 @@ pub(super) fn listeners(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<Liste
 
 fn listener(
     reader: Reader<'_>,
-    addresses: &mut Unique<SocketAddr>,
+    addresses: &mut Unique<(ZonedIp, u16)>,
     errors: &mut Errors<'_>,
 ) -> Option<ListenerConfig> {
     let address = address(&reader, addresses, errors);
     let transports = [Transport::Rdma, Transport::Tcp].map(|one| (one.name(), one));
     let transport = word(&reader, "transport", &transports, errors).unwrap_or_default();
-    if transport == Transport::Tcp {
-        refuse_keys_of_rdma(&reader, errors);
-    }
-    let provider = provider(&reader, errors);
-    let crc = or(reader.boolean("crc", errors), true);
-    let mpa_revision = small(or(reader.integer("mpa_revision", 1..=2, errors), 2));
+    let (provider, crc, mpa_revision) = match transport {
+        Transport::Rdma => of_rdma(&reader, errors),
+        Transport::Tcp => {
+            refuse_keys_of_rdma(&reader, errors);
+            (Provider::default(), CRC, MPA_REVISION)
+        }
+    };
     let congestion = congestion(&reader, errors);
     let dscp = reader.integer("dscp", 0..=63, errors).map(|dscp| small(dscp.value));
     let user_timeout = seconds(&reader, "user_timeout_s", errors);
@@ -40,9 +45,10 @@ fn listener(
     let queue_depth_max = small(or(reader.integer("queue_depth_max", 32..=1024, errors), 1024));
     let io_queues_max = small(or(reader.integer("io_queues_max", 1..=128, errors), 128));
     reader.finish(errors);
-    let address = address?;
+    let (address, port) = address?;
     Some(ListenerConfig {
         address,
+        port,
         transport,
         provider,
         crc,
@@ -57,6 +63,14 @@ fn listener(
     })
 }
 
+/// Provider, CRCs and the revision of MPA.
+fn of_rdma(reader: &Reader<'_>, errors: &mut Errors<'_>) -> (Provider, bool, u8) {
+    let provider = provider(reader, errors);
+    let crc = or(reader.boolean("crc", errors), CRC);
+    let mpa_revision = reader.integer("mpa_revision", 1..=2, errors);
+    (provider, crc, mpa_revision.map_or(MPA_REVISION, |revision| small(revision.value)))
+}
+
 /// What a listener for TCP would silently do without.
 fn refuse_keys_of_rdma(reader: &Reader<'_>, errors: &mut Errors<'_>) {
     for key in ["provider", "crc", "mpa_revision"] {
@@ -68,28 +82,33 @@ fn refuse_keys_of_rdma(reader: &Reader<'_>, errors: &mut Errors<'_>) {
 
 fn address(
     reader: &Reader<'_>,
-    addresses: &mut Unique<SocketAddr>,
+    addresses: &mut Unique<(ZonedIp, u16)>,
     errors: &mut Errors<'_>,
-) -> Option<SocketAddr> {
+) -> Option<(ZonedIp, u16)> {
     let port = reader.integer("port", 0..=65535, errors);
     let Some(text) = reader.string("address", errors) else {
-        if reader.any("address").is_none() {
-            reader.missing("address", "write an IP address, \"0.0.0.0\" or \"[::]\" for all", errors);
-        }
+        reader.missing(&["address"], "write an IP address, \"0.0.0.0\" or \"[::]\" for all");
         return None;
     };
     let bare = text.value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&text.value);
-    let Ok(ip) = bare.parse::<IpAddr>() else {
-        let message =
-            format!("is \"{}\", but must be an IP address; the port is a key of its own", text.value);
-        errors.add(&text.span, reader.key("address"), message);
-        return None;
+    let address = match bare.parse::<ZonedIp>() {
+        Ok(address) => address,
+        Err(why) => {
+            let message = match why {
+                ZoneError::Address => {
+                    format!("is \"{}\", but must be an IP address; the port is a key of its own", text.value)
+                }
+                why => format!("is \"{}\", which {why}", text.value),
+            };
+            errors.add(&text.span, reader.key("address"), message);
+            return None;
+        }
     };
-    let address = SocketAddr::new(ip, small(or(port, PORT)));
-    if address.port() != 0 {
-        addresses.insert(address, &text.span, reader.key("address"), errors);
+    let port = small(or(port, PORT));
+    if port != 0 {
+        addresses.insert((address.clone(), port), &text.span, reader.key("address"), errors);
     }
-    Some(address)
+    Some((address, port))
 }
 
 fn provider(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Provider {

@@ -71,7 +71,7 @@ pub(super) fn one_namespace(reader: Reader<'_>, errors: &mut Errors<'_>) -> Opti
 pub(super) fn subsystems(root: &Reader<'_>, look: Look<'_>, errors: &mut Errors<'_>) -> Vec<SubsystemConfig> {
     let readers = root.tables("subsystem", errors);
     if readers.is_empty() {
-        root.missing("subsystem", "write at least one [[subsystem]] with an nqn", errors);
+        root.missing(&["subsystem"], "write at least one [[subsystem]] with an nqn");
     }
     let mut once = Once::new(look);
     readers.into_iter().map(|reader| subsystem(reader, &mut once, errors)).collect()
@@ -88,7 +88,7 @@ fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -
         namespaces.extend(namespace(table, &namespaces, &mut nsids, once, errors));
     }
     if reader.any("namespace").is_none() {
-        reader.missing("namespace", "write at least one [[subsystem.namespace]]", errors);
+        reader.missing(&["namespace"], "write at least one [[subsystem.namespace]]");
     }
     reader.finish(errors);
     namespaces.sort_by_key(|namespace: &NamespaceConfig| namespace.nsid);
@@ -97,17 +97,16 @@ fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -
 
 fn nqn(reader: &Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -> String {
     let Some(nqn) = reader.string("nqn", errors) else {
-        if reader.any("nqn").is_none() {
-            reader.missing("nqn", "write a name such as \"nqn.2024-01.org.example:disk\"", errors);
-        }
+        reader.missing(&["nqn"], "write a name such as \"nqn.2024-01.org.example:disk\"");
         return String::new();
     };
     if let Err(message) = check_nqn(&nqn.value) {
         errors.add(&nqn.span, reader.key("nqn"), message);
     } else if nqn.value == DISCOVERY_NQN {
         errors.add(&nqn.span, reader.key("nqn"), "is the discovery subsystem's, which is always there");
+    } else {
+        once.nqns.insert(nqn.value.clone(), &nqn.span, reader.key("nqn"), errors);
     }
-    once.nqns.insert(nqn.value.clone(), &nqn.span, reader.key("nqn"), errors);
     nqn.value
 }
 
@@ -149,14 +148,11 @@ fn access(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Access {
             errors.add(&span, reader.key("allow_any_host"), message);
             Access::AnyHost
         }
-        (_, None) => {
-            let written = reader.any("allowed_hosts").is_some();
-            if !written {
-                reader.missing(
-                    "allowed_hosts",
-                    "list the hosts' NQNs, or write allow_any_host = true",
-                    errors,
-                );
+        (any, None) => {
+            // One that is neither true nor false was noted already.
+            if any.is_some() || reader.any("allow_any_host").is_none() {
+                let what = "list the hosts' NQNs, or write allow_any_host = true";
+                reader.missing(&["allowed_hosts", "allow_any_host"], what);
             }
             Access::Hosts(BTreeSet::new())
         }
@@ -188,8 +184,12 @@ fn namespace(
 ) -> Option<NamespaceConfig> {
     let next = before.iter().map(|namespace| u64::from(namespace.nsid)).max().unwrap_or(0) + 1;
     let nsid = reader.integer("nsid", 1..=u64::from(NSID_MAX), errors);
+    // Instead of one that is not valid there is none: another namespace may have the next number.
+    let written = nsid.is_some() || reader.any("nsid").is_none();
     let nsid = nsid.unwrap_or(At { value: next, span: reader.span().clone() });
-    nsids.insert(nsid.value, &nsid.span, reader.key("nsid"), errors);
+    if written {
+        nsids.insert(nsid.value, &nsid.span, reader.key("nsid"), errors);
+    }
     let block_bytes = block_bytes(&reader, errors);
     let read_only = or(reader.boolean("read_only", errors), false);
     let shared = reader.boolean("shared", errors);
@@ -226,7 +226,8 @@ fn source(
     let direct = direct(reader, errors);
     match written.as_slice() {
         [] => {
-            reader.missing("path", "write one of path, memory = \"1GiB\" or null = \"1TiB\"", errors);
+            let what = "write one of path, memory = \"1GiB\" or null = \"1TiB\"";
+            reader.missing(&["path", "memory", "null"], what);
             None
         }
         [("path", _)] => {
@@ -266,9 +267,11 @@ fn file(
 /// The page cache costs memory and hides errors until a flush: who wants it says so twice.
 fn direct(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<At<bool>> {
     let direct = reader.boolean("direct", errors);
-    let allowed = or(reader.boolean("allow_page_cache", errors), false);
+    let allowed = reader.boolean("allow_page_cache", errors);
+    // One that is neither true nor false was noted already.
+    let denied = allowed.map_or(reader.any("allow_page_cache").is_none(), |allowed| !allowed.value);
     if let Some(At { value: false, span }) = &direct
-        && !allowed
+        && denied
     {
         let message = "is false, which puts the page cache between; if so meant, add allow_page_cache = true";
         errors.add(span, reader.key("direct"), message);

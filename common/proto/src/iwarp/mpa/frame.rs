@@ -105,6 +105,10 @@ impl Collector {
     fn check_key(&self) -> Result<(), MpaError> {
         match self.bytes.iter().zip(self.key).position(|(found, expected)| *found != expected) {
             None => Ok(()),
+            // Type and length of the header of an ICReq, an ICResp or a C2HTermReq.
+            Some(0) if matches!(self.bytes[..], [0 | 1, _, 128, ..] | [3, _, 24, ..]) => {
+                Err(MpaError::NvmeTcp)
+            }
             Some(offset) => Err(MpaError::Key { offset, found: self.bytes[offset] }),
         }
     }

@@ -138,6 +138,9 @@ pub enum MpaError {
         /// The byte.
         found: u8,
     },
+    /// The first bytes are those of the other transport.
+    #[error("the peer speaks NVMe/TCP, not NVMe/RDMA over iWARP")]
+    NvmeTcp,
     /// The frame announces more private data than allowed.
     #[error("the peer announces {0} bytes of private data, at most {PRIVATE_DATA_LEN_MAX} are allowed")]
     PrivateDataLen(u16),
