@@ -411,17 +411,15 @@ impl Providers {
     /// The verbs device that would carry a connection to an address, or serve a listener there.
     fn device_for(&mut self, address: SocketAddr, listens: bool) -> io::Result<String> {
         let local = if listens { address } else { local_address_towards(address)? };
-        if local.ip().is_unspecified() {
+        let ip = local.ip();
+        if ip.is_unspecified() {
             return super::devices::first_usable();
         }
         let verbs = self.verbs().map_err(|error| {
             io::Error::new(error.kind(), format!("this machine has no RDMA devices ({error})"))
         })?;
         verbs.device_at(local).map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("no RDMA device has the local address {} ({error})", local.ip()),
-            )
+            io::Error::new(error.kind(), format!("no RDMA device has the local address {ip} ({error})"))
         })
     }
 }
