@@ -410,7 +410,7 @@ impl Providers {
 
     /// The verbs device that would carry a connection to an address, or serve a listener there.
     fn device_for(&mut self, address: SocketAddr, listens: bool) -> io::Result<String> {
-        let local = if listens { address } else { local_address_towards(address)? };
+        let local = if listens { address } else { super::devices::local_address_towards(address)? };
         let ip = local.ip();
         if ip.is_unspecified() {
             return super::devices::first_usable();
@@ -422,19 +422,6 @@ impl Providers {
             io::Error::new(error.kind(), format!("no RDMA device has the local address {ip} ({error})"))
         })
     }
-}
-
-/// The address that the kernel would send from. Nothing is sent: connecting a datagram socket only looks at routes.
-#[cfg(feature = "verbs")]
-fn local_address_towards(address: SocketAddr) -> io::Result<SocketAddr> {
-    let any: SocketAddr = if address.is_ipv4() {
-        (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
-    } else {
-        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
-    };
-    let socket = std::net::UdpSocket::bind(any)?;
-    socket.connect(address)?;
-    socket.local_addr()
 }
 
 #[cfg(test)]
