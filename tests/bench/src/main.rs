@@ -1,5 +1,5 @@
 //! `ringfab-bench`: what Ringfab reaches on this machine, beside what loopback TCP and other programs reach in the same
-//! run. ARCHITECTURE.md says what the figures are for.
+//! run. docs/performance.md says how it measures.
 
 mod bars;
 mod case;
