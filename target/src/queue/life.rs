@@ -20,14 +20,12 @@ impl Queue {
         data: Option<Buffer>,
         intact: bool,
     ) {
-        let slot = match self.requests.allocate(command) {
-            Ok(slot) => slot,
-            Err(NoSlot::Full) => return self.violation(env, "more commands than the queue has entries"),
-            Err(NoSlot::NoMemory) => return self.evict(env, "the process may have no more memory"),
-            Err(NoSlot::IdentifierInUse) if self.drop_parked_request(env, command.cid.get()) => {
-                return self.begin(env, command, data, intact);
+        let slot = loop {
+            match self.requests.allocate(command) {
+                Ok(slot) => break slot,
+                Err(why) if self.makes_room(env, command, why) => {}
+                Err(_) => return,
             }
-            Err(NoSlot::IdentifierInUse) => return self.refuse_identifier(env, command),
         };
         let capsule_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
         let planned = match self.plan(env, slot, capsule_bytes) {
@@ -55,7 +53,20 @@ impl Queue {
         self.queue_for_buffers(env, slot);
     }
 
+    /// A command for which there was no slot may take the place of a parked request, or is answered without one.
+    #[cold]
+    fn makes_room(&mut self, env: &mut Env, command: &SubmissionEntry, why: NoSlot) -> bool {
+        match why {
+            NoSlot::Full => self.violation(env, "more commands than the queue has entries"),
+            NoSlot::NoMemory => self.evict(env, "the process may have no more memory"),
+            NoSlot::IdentifierInUse if self.drop_parked_request(env, command.cid.get()) => return true,
+            NoSlot::IdentifierInUse => self.refuse_identifier(env, command),
+        }
+        false
+    }
+
     /// Takes the buffers of a request, or has it wait for them in order.
+    #[inline(always)]
     fn queue_for_buffers(&mut self, env: &mut Env, slot: Slot) {
         let line = self.line_of(slot);
         // Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
@@ -75,16 +86,21 @@ impl Queue {
 
     /// Whether a request has to wait, without buffers, because its disk is hung, or still works on what the host has left
     /// behind.
-    #[inline]
+    #[inline(always)]
     fn waits_for_disk(&self, env: &Env, slot: Slot) -> bool {
         let Some(attached) = self.attached.as_ref().filter(|_| self.id != 0) else { return false };
         let fenced = attached.controller.io_access() == IoAccess::Fenced;
-        (fenced || env.held_back.any_disk_hung())
-            && self.requests[slot].work.disk().is_some_and(|disk| {
-                let hung =
-                    env.disks.get(disk).and_then(Option::as_ref).is_some_and(|open| open.progress.is_hung());
-                hung || (fenced && attached.controller.is_fenced(disk))
-            })
+        (fenced || env.held_back.any_disk_hung()) && self.is_held_back(env, slot, fenced)
+    }
+
+    #[cold]
+    fn is_held_back(&self, env: &Env, slot: Slot, fenced: bool) -> bool {
+        self.requests[slot].work.disk().is_some_and(|disk| {
+            let hung =
+                env.disks.get(disk).and_then(Option::as_ref).is_some_and(|open| open.progress.is_hung());
+            let behind = |attached: &super::Attachment| fenced && attached.controller.is_fenced(disk);
+            hung || self.attached.as_ref().is_some_and(behind)
+        })
     }
 
     /// Looks again at a request that waits for its disk; `late` says that it has waited long enough. Returns whether it waits
