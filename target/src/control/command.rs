@@ -192,6 +192,7 @@ fn status_lines(answer: &Value) -> String {
     let mut lines = String::new();
     for (core, usage) in list(answer, "cores").iter().enumerate() {
         lines.push_str(&core_line(core, usage));
+        list(usage, "silent_disks").iter().for_each(|one| lines.push_str(&silent_disk_line(one)));
     }
     if let Some(files) = answer["open_files"].as_u64() {
         lines.push_str(&format!("{files} open files\n"));
@@ -228,6 +229,16 @@ fn core_line(core: usize, usage: &Value) -> String {
         "core {core}: {queues} queues, {commands} commands, {queue_pairs} queue pairs, {connections} TCP connections, \
          {regions} regions, {disks} disks; buffers: io {io}, admin {admin}, compare {compare}; bytes copied: \
          received {received}, sent {sent}, disks {of_disks}\n"
+    )
+}
+
+fn silent_disk_line(disk: &Value) -> String {
+    let [subsystem, nsid, source, command, commands, seconds] =
+        ["subsystem", "nsid", "source", "command", "commands", "seconds"].map(|key| text(disk, key));
+    let hung = if disk["hung"] == true { "; further commands for it wait" } else { "" };
+    format!(
+        "  {source} (namespace {nsid} of {subsystem}) has answered nothing for {seconds} s: {commands} commands, \
+         {command} for one{hung}\n"
     )
 }
 
@@ -274,6 +285,10 @@ mod tests {
             "queues": 2, "commands": 3, "queue_pairs": 1, "tcp_connections": 1, "regions": 4, "disks": 5,
             "io_buffers": buffers, "admin_buffers": buffers, "compare_buffers": buffers,
             "copied_bytes": { "received": 10, "sent": 11, "disks": 12 },
+            "silent_disks": [{
+                "subsystem": "nqn.x", "nsid": 2, "source": "/srv/a", "command": "Write", "commands": 3, "seconds": 12,
+                "hung": true,
+            }],
         });
         let status = json!({
             "open_files": 21,
@@ -283,7 +298,9 @@ mod tests {
         });
         let expected = "core 0: 2 queues, 3 commands, 1 queue pairs, 1 TCP connections, 4 regions, 5 disks; \
              buffers: io 1 of 9 (at most 6), admin 1 of 9 (at most 6), compare 1 of 9 (at most 6); \
-             bytes copied: received 10, sent 11, disks 12\n\
+             bytes copied: received 10, sent 11, disks 12\n  \
+             /srv/a (namespace 2 of nqn.x) has answered nothing for 12 s: 3 commands, Write for one; \
+             further commands for it wait\n\
              21 open files\ncontroller 7: nqn.h at nqn.x\n  \
              queue 1: core 1, 128 entries, 10.0.0.1:4711, commands [1,2,3], bytes [4,5]\n";
         assert_eq!(status_lines(&status), expected);
