@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ringfab_initiator::blocking::{CancelToken, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Transport, Url};
@@ -84,6 +84,10 @@ impl ConnectArgs {
     /// What the library needs to attach the controller.
     pub(crate) fn connect_options(&self) -> Result<ConnectOptions> {
         let tuning = &self.tuning;
+        ensure!(
+            tuning.capture.is_none() || self.url.transport == Transport::Rdma,
+            "--capture is for the software RNIC (nvme+rdma://); what goes over NVMe/TCP is seen by tcpdump or dumpcap"
+        );
         let mut url = self.url.clone();
         let nqn = url.host_nqn.clone().or_else(|| tuning.hostnqn.clone());
         let id = url.host_id.or(tuning.hostid);
