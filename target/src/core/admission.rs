@@ -30,6 +30,9 @@ const GRACE: Duration = Duration::from_millis(300);
 /// spare: a queue of 1,024 entries has tables of less than a megabyte.
 const ROOM_BYTES: usize = 32 << 20;
 
+/// What each connection that is there may yet take without being asked: a send of its own in flight.
+const SEND_BYTES: usize = 80 << 10;
+
 /// The most queues of a core with so many descriptors. Disks have some of them, and what is in handshake or ending has others,
 /// but never more than half: a process that may open few files serves few hosts, and not none.
 pub(super) fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> usize {
@@ -40,7 +43,7 @@ pub(super) fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> 
 impl Core {
     /// Makes room for the queue of a newcomer, if that takes any. Says why there is none.
     pub(super) fn make_room(&mut self, newcomer: SocketAddr) -> Result<(), &'static str> {
-        if !is_there_room(ROOM_BYTES) {
+        if !is_there_room(ROOM_BYTES + self.env.hosts.queues() * SEND_BYTES) {
             return Err("the process may have no more memory");
         }
         let now = self.env.reactor.now();

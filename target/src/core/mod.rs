@@ -24,7 +24,7 @@ use std::time::Duration;
 use ringfab_block::Started;
 use ringfab_fabric::Heard;
 use ringfab_fabric::rdma::RnicCounters;
-use ringfab_memory::{Buffer, PoolUsage, trim_heap};
+use ringfab_memory::{Buffer, PoolUsage};
 use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use ringfab_spec::SubmissionEntry;
 
@@ -58,13 +58,6 @@ pub(crate) mod owner {
 /// How often deadlines are looked at while there are queues.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
 
-/// How often memory is given back after the last queue has ended, and after how many queues the heap is trimmed.
-const RESTS_AFTER: u32 = 8;
-const ENDED_MANY: usize = 64;
-
-/// Queues that let go of their slots at once. Each takes some microseconds, which nobody should notice.
-const RESTS_MAX: usize = 32;
-
 /// One core of the target.
 #[derive(Debug)]
 pub struct Core {
@@ -85,6 +78,8 @@ pub struct Core {
     ended: usize,
     /// Housekeeping that is still to be done once there is no queue any more.
     rests: u32,
+    /// The queue that is the next to be asked whether it rests.
+    rests_from: usize,
     draining: Option<Time>,
     /// Whether this core has nothing left to do in a drain, and how many others have said so.
     quiet: bool,
@@ -105,6 +100,7 @@ impl Core {
             housekeeping: false,
             ended: 0,
             rests: 0,
+            rests_from: 0,
             draining: None,
             quiet: false,
             others_quiet: 0,
@@ -325,22 +321,6 @@ impl Core {
         self.look();
         self.rest();
         self.arm_housekeeping();
-    }
-
-    /// Gives back memory that has not been used for some time.
-    fn rest(&mut self) {
-        self.env.transports.rest(&mut self.env.reactor);
-        let mut queues = self.queues.iter_mut().flatten();
-        let rested = queues.by_ref().filter_map(|queue| queue.rest().then_some(())).take(RESTS_MAX).count();
-        self.ended += rested;
-        self.rests = if rested > 0 { RESTS_AFTER } else { self.rests.saturating_sub(1) };
-        // The last of many that left together have left a while ago.
-        if self.rests == 0 && self.ended >= ENDED_MANY {
-            trim_heap();
-        }
-        if self.rests == 0 {
-            self.ended = 0;
-        }
     }
 
     /// Runs the housekeeping timer while there is anything to look after.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use ringfab_memory::is_there_room;
 use ringfab_reactor::{Completion, DetachedSocket, ListenerId, Payload, Reactor, SocketOptions};
 
 use super::life::{Phase, Stream};
@@ -12,6 +13,10 @@ use super::shared::Counters;
 use super::{Gather, Protocol, Shared, StreamConfig, kind};
 use crate::events::Events;
 use crate::table::{Key, Table};
+
+/// What is left to the process when a connection is turned away: its staging memory may be refused, but what else it and those
+/// that are there take until somebody looks again may not.
+const ROOM_BYTES: usize = 32 << 20;
 
 /// A socket that came from a listener, with nothing in flight.
 #[derive(Debug)]
@@ -193,6 +198,10 @@ impl<P: Protocol> Streams<P> {
     /// Begins a connection that was accepted.
     fn open(&mut self, reactor: &mut Reactor, accepted: Accepted<P::Terms>) {
         let Accepted { socket, peer, origin, terms } = accepted;
+        if !is_there_room(ROOM_BYTES) {
+            tracing::warn!(%peer, reason = "the process may have no more memory", "connection refused");
+            return reactor.close_socket(socket);
+        }
         let inserted = self.insert(Phase::Opening, (peer, peer), |key| P::accepted(key, terms));
         let Ok(key) = inserted else {
             tracing::warn!(%peer, reason = "the table of connections is full", "connection refused");

@@ -161,6 +161,9 @@ pub(super) fn send_progress(batch: &mut SendBatch, result: Result<u32, i32>, end
 pub(super) fn tcp_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
+    // Urgent bytes are bytes of the stream like all others. Out of it they would wake a receive that then finds nothing; after
+    // many of these in vain the kernel has a thread wait in it, which fills its window whenever it likes.
+    socket.set_out_of_band_inline(true)?;
     if let Some(name) = &options.congestion {
         let refused = |error: io::Error| {
             io::Error::new(error.kind(), format!("congestion control {name:?} is not available: {error}"))
