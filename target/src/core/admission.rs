@@ -3,7 +3,8 @@
 //! | what is bounded | the most | who gives way when there is no more |
 //! | --- | --- | --- |
 //! | connections in handshake, for each listener | 512, and as many again twice that wait | `common/fabric/src/stream/listener.rs` |
-//! | queues without a Connect, on each core | [`OPENING_MAX`] | the oldest of the address that has most |
+//! | queues without a Connect, on each core | [`OPENING_MANY`], or what comes at once | the oldest of the address that has most |
+//! | those for longer than [`HASTE`] | [`OPENING_FEW`] | the oldest |
 //! | queues, on each core | what its descriptors allow | of the address that has most: those without a Connect, discovery controllers, the controller that came last |
 //! | controllers, those of discovery apart | `target/src/target/pools.rs` | of the address that has most |
 
@@ -12,19 +13,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_memory::is_there_room;
-use ringfab_reactor::Time;
+use ringfab_reactor::{Time, Token};
 
-use super::{Core, CoreMessage, Env, HostId};
+use super::{Core, CoreMessage, Env, HostId, RELIEF_KIND, owner};
 use crate::controller::Controller;
 
-/// The most queues without a Connect on a core.
-const OPENING_MAX: usize = 512;
+/// The most queues without a Connect on a core before some give way, and at all: many may come in one turn, each with its
+/// Connect right behind.
+const OPENING_MANY: usize = 512;
+const OPENING_MAX: usize = 2048;
 
 /// Queues that may be ending while newcomers have their places.
 pub(super) const ENDING_MAX: usize = 64;
 
 /// How long a queue may be without a Connect before it gives way to another one of the same address.
-const GRACE: Duration = Duration::from_millis(300);
+const GRACE: Duration = Duration::from_millis(100);
+
+/// How many queues may be without a Connect for longer than [`HASTE`], whoever has them, and how often that is looked at while
+/// there are more. Half a Connect may hold a buffer that others wait for, of which there are not many.
+const OPENING_FEW: usize = 16;
+const HASTE: Duration = Duration::from_millis(300);
+const RELIEF: Duration = Duration::from_millis(50);
 
 /// What a connection and everything that is not asked for fallibly may take until the next one is looked at, with much to
 /// spare: a queue of 1,024 entries has tables of less than a megabyte.
@@ -47,7 +56,7 @@ impl Core {
             return Err("the process may have no more memory");
         }
         let now = self.env.reactor.now();
-        if self.env.hosts.opening() >= OPENING_MAX {
+        if self.env.hosts.opening() >= OPENING_MANY {
             self.end_an_opening(newcomer.ip(), now)?;
         }
         let disks = self.env.disks.iter().flatten().count();
@@ -69,9 +78,35 @@ impl Core {
             Some(host) => self.oldest_opening(Some(host)),
             None => self.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE),
         };
-        let (number, _) = oldest.ok_or("too many connections have not sent their Connect command")?;
+        let Some((number, _)) = oldest else {
+            let few = hosts.opening() < OPENING_MAX;
+            return few.then_some(()).ok_or("too many connections have not sent their Connect command");
+        };
         self.evict(number, "it has not sent its Connect command, and its address has most of those");
         Ok(())
+    }
+
+    /// Looks after queues without a Connect while there are many.
+    pub(super) fn arm_relief(&mut self) {
+        if self.env.hosts.opening() > OPENING_FEW && !self.relief {
+            self.relief = true;
+            let at = self.env.reactor.now() + RELIEF;
+            self.env.reactor.set_timer(at, Token::new(owner::CORE, RELIEF_KIND, 0, 0));
+        }
+    }
+
+    /// Ends queues that take their time for the Connect, the oldest first, until there are few.
+    pub(super) fn relieve(&mut self) {
+        self.relief = false;
+        let now = self.env.reactor.now();
+        let queues = self.queues.iter().enumerate();
+        let opening = queues.filter_map(|(number, queue)| Some((queue.as_ref()?.opening_since()?, number)));
+        let mut overdue: Vec<(Time, usize)> = opening.filter(|(since, _)| now >= *since + HASTE).collect();
+        overdue.sort_unstable();
+        for (_, number) in overdue.into_iter().take(self.env.hosts.opening().saturating_sub(OPENING_FEW)) {
+            self.evict(number, "it has not sent its Connect command for a while, and there are many of those");
+        }
+        self.arm_relief();
     }
 
     /// Ends one queue, or all of a controller, in favour of a newcomer.

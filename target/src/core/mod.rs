@@ -45,7 +45,7 @@ pub use watch::SilentDisk;
 
 /// Owners of reactor tokens on a core.
 pub(crate) mod owner {
-    /// The core itself: its housekeeping timer.
+    /// The core itself: its timers.
     pub(crate) const CORE: u8 = 1;
     /// The RNIC.
     pub(crate) const RNIC: u8 = 2;
@@ -54,6 +54,10 @@ pub(crate) mod owner {
     /// NVMe/TCP.
     pub(crate) const TCP: u8 = 4;
 }
+
+/// Kinds of the core's timers.
+const HOUSEKEEPING_KIND: u8 = 0;
+const RELIEF_KIND: u8 = 1;
 
 /// How often deadlines are looked at while there are queues.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
@@ -74,6 +78,10 @@ pub struct Core {
     descriptors: usize,
     half_open: usize,
     housekeeping: bool,
+    /// Whether a timer runs for queues without a Connect.
+    relief: bool,
+    /// Whether a queue or a controller may have ended since the last look.
+    look_soon: bool,
     /// Queues that have ended since the heap was last trimmed.
     ended: usize,
     /// Housekeeping that is still to be done once there is no queue any more.
@@ -98,6 +106,8 @@ impl Core {
             descriptors,
             half_open,
             housekeeping: false,
+            relief: false,
+            look_soon: false,
             ended: 0,
             rests: 0,
             rests_from: 0,
@@ -139,6 +149,10 @@ impl Core {
         self.handle_events();
         while let Some(message) = self.inbox.try_receive() {
             self.on_message(message);
+        }
+        // One look for all that have ended together: it goes through all queues.
+        if mem::take(&mut self.look_soon) {
+            self.look();
         }
         self.serve_waiting();
         // What messages brought about must not be slept over: a connection that was taken may bring its first command.
@@ -213,6 +227,7 @@ impl Core {
             owner::RNIC => self.env.transports.rnic.on_completion(&mut self.env.reactor, completion),
             owner::TCP => self.env.transports.tcp.on_completion(&mut self.env.reactor, completion),
             owner::DISK => self.on_disk(completion),
+            owner::CORE if completion.token.kind == RELIEF_KIND => self.relieve(),
             owner::CORE => self.housekeep(),
             other => tracing::error!(owner = other, "a completion without an owner"),
         }
@@ -256,7 +271,7 @@ impl Core {
             }
             CoreMessage::Claim(id, message) => self.on_claim(id, message),
             CoreMessage::Namespace(message) => self.on_namespace(message),
-            CoreMessage::Look => self.look(),
+            CoreMessage::Look => self.look_soon = true,
             CoreMessage::Tell(reply) => {
                 if reply.send((self.env.core, self.usage())).is_err() {
                     tracing::debug!("nobody waits for what is in use any more");
@@ -289,7 +304,7 @@ impl Core {
                 queue.abandon(&mut self.env);
             }
         }
-        self.look();
+        self.look_soon = true;
     }
 
     /// Requests that wait for buffers get them, host by host.
@@ -329,7 +344,7 @@ impl Core {
         if needed && !self.housekeeping {
             self.housekeeping = true;
             let at = self.env.reactor.now() + HOUSEKEEPING;
-            self.env.reactor.set_timer(at, Token::new(owner::CORE, 0, 0, 0));
+            self.env.reactor.set_timer(at, Token::new(owner::CORE, HOUSEKEEPING_KIND, 0, 0));
         }
     }
 

@@ -26,7 +26,7 @@ const GONE_KIB: u64 = 8;
 fn tcp_queues(process: &Process) -> Vec<RawTcp> {
     let none = Digests::default();
     let open = || {
-        let stream = stream_from(Ipv4Addr::LOCALHOST.into(), process.address(Over::Tcp));
+        let stream = stream_from(Ipv4Addr::LOCALHOST.into(), process.address(Over::Tcp), ringfab_tests::PATIENCE);
         RawTcp::over(stream.expect("a connection")).greet(none)
     };
     let mut admin = open();

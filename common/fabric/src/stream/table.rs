@@ -166,7 +166,7 @@ impl<P: Protocol> Streams<P> {
         if let Some(accepted) = self.listeners.next(listener) {
             return self.open(reactor, accepted);
         }
-        if let Some((gone, accepted)) = self.listeners.next_instead(listener, newcomer) {
+        if let Some((gone, accepted)) = self.listeners.next_instead(listener, newcomer, reactor.now()) {
             self.evict(reactor, gone);
             return self.open(reactor, accepted);
         }
