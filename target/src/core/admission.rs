@@ -104,7 +104,10 @@ impl Core {
         let mut overdue: Vec<(Time, usize)> = opening.filter(|(since, _)| now >= *since + HASTE).collect();
         overdue.sort_unstable();
         for (_, number) in overdue.into_iter().take(self.env.hosts.opening().saturating_sub(OPENING_FEW)) {
-            self.evict(number, "it has not sent its Connect command for a while, and there are many of those");
+            self.evict(
+                number,
+                "it has not sent its Connect command for a while, and there are many of those",
+            );
         }
         self.arm_relief();
     }

@@ -26,7 +26,8 @@ const GONE_KIB: u64 = 8;
 fn tcp_queues(process: &Process) -> Vec<RawTcp> {
     let none = Digests::default();
     let open = || {
-        let stream = stream_from(Ipv4Addr::LOCALHOST.into(), process.address(Over::Tcp), ringfab_tests::PATIENCE);
+        let stream =
+            stream_from(Ipv4Addr::LOCALHOST.into(), process.address(Over::Tcp), ringfab_tests::PATIENCE);
         RawTcp::over(stream.expect("a connection")).greet(none)
     };
     let mut admin = open();
@@ -69,38 +70,46 @@ fn kib_below(process: &Process, bound: u64) -> u64 {
     }
 }
 
-#[test]
-#[expect(clippy::print_stdout, reason = "the figures are worth reading")]
-fn queues_over_tcp_that_were_busy_once_cost_little_more_than_others_and_leave_little_behind() {
-    let process = Process::start();
+/// What a target has resident, in KiB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// Connections that came.
+    pub(crate) count: u64,
+    /// Before they did.
+    pub(crate) before: u64,
+    /// With all of them, and nothing said.
+    pub(crate) idle: u64,
+    /// When each has been busy once, the last of them just now.
+    pub(crate) busy: u64,
+    /// Some time later.
+    pub(crate) rested: u64,
+    /// Some time after all have left.
+    pub(crate) left: u64,
+}
+
+/// Waits until what was used is given back, if it is, and says what is resident then. It is told what to expect.
+pub(crate) type Settle = fn(&Process, u64) -> u64;
+
+/// So many controllers with their queues over TCP.
+pub(crate) fn of_tcp(process: &Process, controllers: usize, settle: Settle) -> Figures {
     // What the first ones touch of pools and tables stays.
-    drop(tcp_queues(&process).iter_mut().take(4).map(burst).collect::<Vec<_>>());
+    drop(tcp_queues(process).iter_mut().take(4).map(burst).collect::<Vec<_>>());
     let before = process.settled_kib();
-    let mut controllers: Vec<Vec<RawTcp>> = (0..10).map(|_| tcp_queues(&process)).collect();
+    let mut controllers: Vec<Vec<RawTcp>> = (0..controllers).map(|_| tcp_queues(process)).collect();
     let count = controllers.iter().map(Vec::len).sum::<usize>() as u64;
     let idle = process.settled_kib();
     for controller in &mut controllers {
         controller.iter_mut().take(usize::from(EACH)).for_each(burst);
     }
-    let busy = kib_below(&process, idle + ONCE_BUSY_KIB * count);
+    let busy = process.status("VmRSS:");
+    let rested = settle(process, idle + ONCE_BUSY_KIB * count);
     drop(controllers);
-    let gone = kib_below(&process, before + GONE_KIB * count);
-    let each = |kib: u64| kib.saturating_sub(before) as f64 / count as f64;
-    println!(
-        "TCP: {count} connections: {:.1} KiB idle, {:.1} KiB busy once, {:.1} KiB of each left ({} KiB in all)",
-        each(idle),
-        each(busy),
-        each(gone),
-        gone.saturating_sub(before)
-    );
-    assert!(busy < idle + ONCE_BUSY_KIB * count, "{before}, {idle}, {busy}, {gone}");
-    assert!(gone < before + GONE_KIB * count, "{before}, {idle}, {busy}, {gone}");
+    let left = settle(process, before + GONE_KIB * count);
+    Figures { count, before, idle, busy, rested, left }
 }
 
-#[test]
-#[expect(clippy::print_stdout, reason = "the figures are worth reading")]
-fn queue_pairs_of_the_software_rnic_that_were_busy_once_cost_little_more_and_leave_little_behind() {
-    let process = Process::start();
+/// The same by the software RNIC.
+pub(crate) fn of_rdma(process: &Process, controllers: usize, settle: Settle) -> Figures {
     let address = process.address(Over::Rdma);
     let attach = |host: &mut RawHost| {
         let association = host.attach_as(FRIEND);
@@ -118,24 +127,34 @@ fn queue_pairs_of_the_software_rnic_that_were_busy_once_cost_little_more_and_lea
     let queues = attach(warm);
     queues.iter().take(4).for_each(|queue| write_all(warm, *queue));
     let before = process.settled_kib();
-    let mut hosts: Vec<RawHost> = (0..5).map(|_| RawHost::new(address)).collect();
+    let mut hosts: Vec<RawHost> = (0..controllers).map(|_| RawHost::new(address)).collect();
     let all: Vec<_> = hosts.iter_mut().map(attach).collect();
     let count = all.iter().map(|queues| queues.len() + 1).sum::<usize>() as u64;
     let idle = process.settled_kib();
     for (host, queues) in hosts.iter_mut().zip(&all) {
         queues.iter().for_each(|queue| write_all(host, *queue));
     }
-    let busy = kib_below(&process, idle + ONCE_BUSY_KIB * count);
+    let busy = process.status("VmRSS:");
+    let rested = settle(process, idle + ONCE_BUSY_KIB * count);
     drop(hosts);
-    let gone = kib_below(&process, before + GONE_KIB * count);
-    let each = |kib: u64| kib.saturating_sub(before) as f64 / count as f64;
-    println!(
-        "RDMA: {count} connections: {:.1} KiB idle, {:.1} KiB busy once, {:.1} KiB of each left ({} KiB in all)",
-        each(idle),
-        each(busy),
-        each(gone),
-        gone.saturating_sub(before)
-    );
-    assert!(busy < idle + ONCE_BUSY_KIB * count, "{before}, {idle}, {busy}, {gone}");
-    assert!(gone < before + GONE_KIB * count, "{before}, {idle}, {busy}, {gone}");
+    let left = settle(process, before + GONE_KIB * count);
+    Figures { count, before, idle, busy, rested, left }
+}
+
+#[expect(clippy::print_stdout, reason = "the figures are worth reading")]
+fn check(figures: Figures) {
+    let Figures { count, before, idle, rested, left, .. } = figures;
+    println!("{figures:?}");
+    assert!(rested < idle + ONCE_BUSY_KIB * count, "{figures:?}");
+    assert!(left < before + GONE_KIB * count, "{figures:?}");
+}
+
+#[test]
+fn queues_over_tcp_that_were_busy_once_cost_little_more_than_others_and_leave_little_behind() {
+    check(of_tcp(&Process::start(), 10, kib_below));
+}
+
+#[test]
+fn queue_pairs_of_the_software_rnic_that_were_busy_once_cost_little_more_and_leave_little_behind() {
+    check(of_rdma(&Process::start(), 5, kib_below));
 }

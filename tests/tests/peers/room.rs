@@ -35,7 +35,9 @@ fn reads_on(process: &Process, over: Over, during: impl FnOnce()) -> u64 {
         let reading = scope.spawn(|| {
             let mut count = 0;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                there.read_at(1, count % 16_384 * 4096, &mut [0; 4096]).expect("the host that was there goes on");
+                there
+                    .read_at(1, count % 16_384 * 4096, &mut [0; 4096])
+                    .expect("the host that was there goes on");
                 count += 1;
                 std::thread::sleep(Duration::from_micros(200));
             }
@@ -53,7 +55,6 @@ fn who_comes_when_memory_has_run_out_is_turned_away_with_the_reason_and_who_was_
         (Over::Tcp, Act::Silent, 800),
         (Over::Tcp, Act::Queues, 6),
         (Over::Tcp, Act::Impostor, 800),
-        (Over::Rdma, Act::Silent, 800),
         (Over::Rdma, Act::QueuePair, 800),
     ] {
         let process = Process::start();

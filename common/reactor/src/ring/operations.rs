@@ -279,7 +279,9 @@ impl Operations {
         for _ in 0..self.slots.len() {
             let index = self.rests_from % self.slots.len();
             self.rests_from = index + 1;
-            if let Some(Operation { held: Held::Receive { operation, .. }, .. }) = &mut self.slots[index].operation {
+            if let Some(Operation { held: Held::Receive { operation, .. }, .. }) =
+                &mut self.slots[index].operation
+            {
                 rested += usize::from(operation.rest());
             }
             if rested == count_max {
@@ -339,7 +341,11 @@ mod tests {
     fn receives_that_are_used_again_and_again_do_not_keep_others_from_resting() {
         let mut operations = Operations::new(8);
         let insert = |operations: &mut Operations| {
-            operations.insert(Operation { token: Token::new(0, 0, 0, 0), descriptor: NO_DESCRIPTOR, held: receive() })
+            operations.insert(Operation {
+                token: Token::new(0, 0, 0, 0),
+                descriptor: NO_DESCRIPTOR,
+                held: receive(),
+            })
         };
         let (first, last) = (insert(&mut operations), insert(&mut operations));
         for _ in 0..32 {
