@@ -1,6 +1,5 @@
 //! Hosts that hold what they can of a target, and go on.
 
-use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -26,6 +25,9 @@ const STRANGER: &str = raw_tcp::HOST_NQN;
 /// connections in the beginning: what it has not got then is not to be had.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 const START_PATIENCE: Duration = Duration::from_secs(8);
+
+/// What an attacker leaves between two attempts.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How often one that trickles says a byte more on each of its connections.
 const DRIP: Duration = Duration::from_millis(200);
@@ -103,26 +105,33 @@ impl Going {
         let begun = Instant::now();
         let is_early = |_: &usize| begun.elapsed() < START_PATIENCE;
         let numbers = (0..attack.count).take_while(is_early);
-        let mut held: VecDeque<Vec<Held>> = numbers.map(|number| attempt(&attack, number, address)).collect();
+        let held: Vec<Vec<Held>> = numbers.map(|number| attempt(&attack, number, address)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            let mut dripped = Instant::now();
-            for number in attack.count.. {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
-                }
-                held.push_back(attempt(&attack, number, address));
-                held.pop_front();
-                if attack.act == Act::Trickle && dripped.elapsed() > DRIP {
-                    held.iter_mut().flatten().for_each(|one| one.drip(attack.over));
-                    dripped = Instant::now();
-                }
-                // The processor is not what it is after.
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        });
+        let thread = std::thread::spawn(move || go_on(&attack, address, held, &stopped));
         Self { stop, thread: Some(thread) }
+    }
+}
+
+/// Makes connections anew that are lost. Those that are there stay: each that left would be a place for somebody else.
+fn go_on(attack: &Attack, address: SocketAddr, mut held: Vec<Vec<Held>>, stop: &AtomicBool) {
+    let mut dripped = Instant::now();
+    loop {
+        for (number, one) in held.iter_mut().enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if one.first_mut().is_none_or(|first| first.is_lost()) {
+                *one = attempt(attack, number, address);
+                // The processor is not what it is after.
+                std::thread::sleep(PAUSE);
+            }
+        }
+        if attack.act == Act::Trickle && dripped.elapsed() > DRIP {
+            held.iter_mut().flatten().for_each(|one| one.drip(attack.over));
+            dripped = Instant::now();
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -136,6 +145,14 @@ impl Drop for Going {
 }
 
 impl Held {
+    /// Whether the target has closed it.
+    fn is_lost(&mut self) -> bool {
+        match self.stream.peek(&mut [0]) {
+            Ok(bytes) => bytes == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
     fn drip(&mut self, over: Over) {
         let all = greeting(over);
         if let Some(byte) = all.get(self.said) {
@@ -158,7 +175,11 @@ fn attempt(attack: &Attack, number: usize, address: SocketAddr) -> Vec<Held> {
         });
         connected.into_iter().collect()
     };
-    streams.into_iter().map(|stream| Held { stream, said: said(attack).len() }).collect()
+    let hold = |stream: TcpStream| {
+        stream.set_nonblocking(true).ok()?;
+        Some(Held { stream, said: said(attack).len() })
+    };
+    streams.into_iter().filter_map(hold).collect()
 }
 
 fn greeting(over: Over) -> Vec<u8> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ringfab_tests::program;
 use serde_json::Value;
 
-use crate::attack::Going;
+use crate::attack::{Act, Attack, Going, Origin};
 use crate::attacks::{attaches, attacks};
 use crate::memory::{self, Figures};
 use crate::target::{FRIEND, Over, Process};
@@ -98,5 +98,33 @@ fn measure_memory() {
                 each(rested)
             );
         }
+    }
+}
+
+/// What the sum in ARCHITECTURE.md says of a connection that uses all that it may, and of one that has only come.
+#[test]
+#[ignore = "a measurement"]
+fn measure_floods() {
+    for (build, folder) in ["before", "after"].into_iter().zip(builds()) {
+        let process = Process::start_in(&folder);
+        let before = process.settled_kib();
+        let mut queues: Vec<_> = (0..2).flat_map(|_| memory::tcp_queues(&process, 1024)).collect();
+        queues.chunks_mut(usize::from(memory::EACH) + 1).for_each(|controller| {
+            controller.iter_mut().take(memory::EACH.into()).for_each(|queue| memory::burst(queue, 1000));
+        });
+        let each = (process.status("VmHWM:") - before) as f64 / f64::from(2 * memory::EACH);
+        println!(
+            "{build}: {each:.0} KiB at most for each of {} busy queues of 1,024 entries",
+            2 * memory::EACH
+        );
+        let process = Process::start_in(&folder);
+        let before = process.settled_kib();
+        let attack = Attack { over: Over::Tcp, act: Act::Queues, from: Origin::Others(1), count: 60 };
+        let _going = Going::start(attack, process.address(Over::Tcp));
+        let (files, kib) = (process.open_files(), process.status("VmRSS:") - before);
+        println!(
+            "{build}: {kib} KiB for {files} idle connections, {:.1} KiB each",
+            kib as f64 / files as f64
+        );
     }
 }

@@ -13,8 +13,9 @@ use crate::target::{FRIEND, Over, Process};
 /// Commands of 4 KiB that come in one go.
 const BURST: u16 = 120;
 
-/// I/O queues of a controller.
-const EACH: u16 = 100;
+/// I/O queues of a controller, and entries of each.
+pub(crate) const EACH: u16 = 100;
+const ENTRIES: u32 = 128;
 
 /// KiB that a queue which was busy once may have more than one that never was. It had about 170.
 const ONCE_BUSY_KIB: u64 = 24;
@@ -22,8 +23,8 @@ const ONCE_BUSY_KIB: u64 = 24;
 /// KiB that may stay for each queue that is gone.
 const GONE_KIB: u64 = 8;
 
-/// A controller with its I/O queues over TCP.
-fn tcp_queues(process: &Process) -> Vec<RawTcp> {
+/// A controller with I/O queues of so many entries over TCP.
+pub(crate) fn tcp_queues(process: &Process, entries: u32) -> Vec<RawTcp> {
     let none = Digests::default();
     let open = || {
         let stream =
@@ -35,7 +36,7 @@ fn tcp_queues(process: &Process) -> Vec<RawTcp> {
     let controller = admin.enable();
     let io = (1..=EACH).map(|qid| {
         let mut queue = open();
-        queue.say(&connect_as(none, (qid, 128, controller), NQN, FRIEND));
+        queue.say(&connect_as(none, (qid, entries, controller), NQN, FRIEND));
         assert!(queue.response().status().is_success());
         queue
     });
@@ -44,16 +45,16 @@ fn tcp_queues(process: &Process) -> Vec<RawTcp> {
     queues
 }
 
-/// Writes with data in their capsules, all at once.
-fn burst(queue: &mut RawTcp) {
+/// So many writes with data in their capsules, all at once.
+pub(crate) fn burst(queue: &mut RawTcp, count: u16) {
     let none: tcp::Digests = Digests::default();
-    let capsules = (0..BURST).map(|cid| {
+    let capsules = (0..count).map(|cid| {
         let write = SubmissionEntry::write(cid, 1, u64::from(cid) * 8, 8, false);
         capsule(none, write, &[7; 4096])
     });
     let all: Vec<u8> = capsules.flatten().collect();
     queue.say(&all);
-    for _ in 0..BURST {
+    for _ in 0..count {
         assert!(queue.response().status().is_success());
     }
 }
@@ -93,13 +94,13 @@ pub(crate) type Settle = fn(&Process, u64) -> u64;
 /// So many controllers with their queues over TCP.
 pub(crate) fn of_tcp(process: &Process, controllers: usize, settle: Settle) -> Figures {
     // What the first ones touch of pools and tables stays.
-    drop(tcp_queues(process).iter_mut().take(4).map(burst).collect::<Vec<_>>());
+    tcp_queues(process, ENTRIES).iter_mut().take(4).for_each(|queue| burst(queue, BURST));
     let before = process.settled_kib();
-    let mut controllers: Vec<Vec<RawTcp>> = (0..controllers).map(|_| tcp_queues(process)).collect();
+    let mut controllers: Vec<Vec<RawTcp>> = (0..controllers).map(|_| tcp_queues(process, ENTRIES)).collect();
     let count = controllers.iter().map(Vec::len).sum::<usize>() as u64;
     let idle = process.settled_kib();
     for controller in &mut controllers {
-        controller.iter_mut().take(usize::from(EACH)).for_each(burst);
+        controller.iter_mut().take(usize::from(EACH)).for_each(|queue| burst(queue, BURST));
     }
     let busy = process.status("VmRSS:");
     let rested = settle(process, idle + ONCE_BUSY_KIB * count);
@@ -113,7 +114,7 @@ pub(crate) fn of_rdma(process: &Process, controllers: usize, settle: Settle) -> 
     let address = process.address(Over::Rdma);
     let attach = |host: &mut RawHost| {
         let association = host.attach_as(FRIEND);
-        (1..=EACH).map(|qid| host.attach_io_as(association, FRIEND, qid, 128)).collect::<Vec<_>>()
+        (1..=EACH).map(|qid| host.attach_io_as(association, FRIEND, qid, ENTRIES as u16)).collect::<Vec<_>>()
     };
     let write_all = |host: &mut RawHost, queue| {
         let entries: Vec<SubmissionEntry> =

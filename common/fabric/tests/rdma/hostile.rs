@@ -123,6 +123,22 @@ fn who_comes_while_as_many_as_may_are_in_handshake_is_served_though_they_stay_si
 }
 
 #[test]
+fn who_waits_for_a_handshake_waits_for_one_place_and_not_for_all_who_came_before() {
+    let mut pair = pair();
+    let mut silent: Vec<_> = (0..512).map(|_| stranger(&pair)).collect();
+    let mut last = stranger(&pair);
+    last.write_all(REQUEST).expect("written");
+    pair.connect_request();
+    let waits = |stream: &mut TcpStream| {
+        stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    assert!(
+        silent[256..].iter_mut().all(waits),
+        "half of them are in handshake, and the others were not yet"
+    );
+}
+
+#[test]
 fn garbage_instead_of_an_fpdu_is_answered_by_a_terminate() {
     let mut pair = pair();
     let stream = stranger(&pair);
