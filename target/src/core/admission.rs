@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | connections in handshake, for each listener | 512, and as many again twice that wait | `common/fabric/src/stream/listener.rs` |
 //! | queues without a Connect, on each core | [`OPENING_MANY`], or what comes at once | the oldest of the address that has most |
-//! | those for longer than [`HASTE`] | [`OPENING_FEW`] | the oldest |
+//! | those for more than [`LOOKS`] | [`OPENING_FEW`] | the oldest |
 //! | queues, on each core | what its descriptors allow | of the address that has most: those without a Connect, discovery controllers, the controller that came last |
 //! | controllers, those of discovery apart | `target/src/target/pools.rs` | of the address that has most |
 
@@ -29,10 +29,11 @@ pub(super) const ENDING_MAX: usize = 64;
 /// How long a queue may be without a Connect before it gives way to another one of the same address.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How many queues may be without a Connect for longer than [`HASTE`], whoever has them, and how often that is looked at while
-/// there are more. Half a Connect may hold a buffer that others wait for, of which there are not many.
+/// How many queues may be without a Connect for so many looks, whoever has them, and how long after one look the next comes
+/// while there are more. Half a Connect may hold a buffer that others wait for, of which there are not many. Looks are counted
+/// and not time, since a core that is behind acts on the Connects that have come between one look and the next.
 const OPENING_FEW: usize = 16;
-const HASTE: Duration = Duration::from_millis(300);
+const LOOKS: u8 = 6;
 const RELIEF: Duration = Duration::from_millis(50);
 
 /// What a connection and everything that is not asked for fallibly may take until the next one is looked at, with much to
@@ -98,12 +99,16 @@ impl Core {
     /// Ends queues that take their time for the Connect, the oldest first, until there are few.
     pub(super) fn relieve(&mut self) {
         self.relief = false;
-        let now = self.env.reactor.now();
-        let queues = self.queues.iter().enumerate();
-        let opening = queues.filter_map(|(number, queue)| Some((queue.as_ref()?.opening_since()?, number)));
-        let mut overdue: Vec<(Time, usize)> = opening.filter(|(since, _)| now >= *since + HASTE).collect();
-        overdue.sort_unstable();
-        for (_, number) in overdue.into_iter().take(self.env.hosts.opening().saturating_sub(OPENING_FEW)) {
+        let before = std::mem::take(&mut self.looks);
+        for (number, queue) in self.queues.iter().enumerate() {
+            if let Some(since) = queue.as_ref().and_then(|queue| queue.opening_since()) {
+                let looks = before.get(&(since, number)).map_or(1, |looks| looks.saturating_add(1));
+                self.looks.insert((since, number), looks);
+            }
+        }
+        let many = self.looks.len().saturating_sub(OPENING_FEW);
+        let overdue = self.looks.iter().filter(|(_, looks)| **looks > LOOKS).take(many);
+        for number in overdue.map(|((_, number), _)| *number).collect::<Vec<usize>>() {
             self.evict(
                 number,
                 "it has not sent its Connect command for a while, and there are many of those",

@@ -16,6 +16,7 @@ mod start;
 mod usage;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::mem;
 use std::sync::Arc;
@@ -80,6 +81,8 @@ pub struct Core {
     housekeeping: bool,
     /// Whether a timer runs for queues without a Connect.
     relief: bool,
+    /// How often it has looked at those that have none, by when they came and by slot.
+    looks: BTreeMap<(Time, usize), u8>,
     /// Whether a queue or a controller may have ended since the last look.
     look_soon: bool,
     /// Queues that have ended since the heap was last trimmed.
@@ -107,6 +110,7 @@ impl Core {
             half_open,
             housekeeping: false,
             relief: false,
+            looks: BTreeMap::new(),
             look_soon: false,
             ended: 0,
             rests: 0,
