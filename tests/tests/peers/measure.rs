@@ -1,6 +1,8 @@
 //! What README and ARCHITECTURE say in figures about attacks and memory, of two builds of the programs in turn. It takes a
 //! quarter of an hour, and nothing fails for being slow:
 //!
+//! (`RINGFAB_ATTACKS` chooses those whose names contain it.)
+//!
 //! `RINGFAB_BEFORE_BIN_DIR=… RINGFAB_BIN_DIR=… cargo test -p ringfab-tests --test peers -- --ignored --nocapture measure`
 
 #![expect(clippy::print_stdout, reason = "the tables are what this is for")]
@@ -57,7 +59,8 @@ fn measure_attacks() {
     println!(
         "| attack | attach before: median, most | after | p99 before | after |\n| --- | --- | --- | --- | --- |"
     );
-    for (name, attack, _) in attacks() {
+    let only = std::env::var("RINGFAB_ATTACKS").unwrap_or_default();
+    for (name, attack, _) in attacks().into_iter().filter(|(name, ..)| name.contains(&only)) {
         let rows = builds().map(|folder| {
             let process = Process::start_in(&folder);
             let (p99, going) =

@@ -22,6 +22,9 @@ const WAITING_FACTOR: usize = 2;
 /// How long a connection may take for its handshake while others wait for its place.
 pub(super) const GRACE: Duration = Duration::from_millis(250);
 
+/// The least time between two looks whether somebody has taken longer.
+const LOOK: Duration = Duration::from_millis(4);
+
 /// How long it may take before it gives way to one that comes just then, though its peer has no more in handshake than that
 /// one's: it has let pass what a handshake takes, and the newcomer may be in earnest.
 const HASTE: Duration = Duration::from_millis(100);
@@ -207,7 +210,7 @@ impl<T: Copy> Listeners<T> {
     pub(super) fn start_relief(&mut self, key: Key, now: Time) -> Option<Time> {
         let listener = self.0.get_mut(key).filter(|listener| !listener.waiting.is_empty())?;
         let oldest = listener.opening.front().map(|opening| opening.since + GRACE);
-        (!std::mem::replace(&mut listener.relief, true)).then(|| oldest.unwrap_or(now).max(now + GRACE / 8))
+        (!std::mem::replace(&mut listener.relief, true)).then(|| oldest.unwrap_or(now).max(now + LOOK))
     }
 
     /// The timer for those that wait has fired.

@@ -18,6 +18,9 @@ use crate::table::{Key, Table};
 /// that are there take until somebody looks again may not.
 const ROOM_BYTES: usize = 32 << 20;
 
+/// How many streams give way at once to those that wait. Each takes some ten microseconds, in which nobody is served.
+const RELIEVED_AT_ONCE: usize = 16;
+
 /// A socket that came from a listener, with nothing in flight.
 #[derive(Debug)]
 pub(crate) struct Adopted<'a> {
@@ -175,7 +178,8 @@ impl<P: Protocol> Streams<P> {
 
     /// Streams that take their time for the handshake give way to connections that wait.
     fn relieve(&mut self, reactor: &mut Reactor, listener: Key) {
-        while let Some(gone) = self.listeners.overdue(listener, reactor.now()) {
+        for _ in 0..RELIEVED_AT_ONCE {
+            let Some(gone) = self.listeners.overdue(listener, reactor.now()) else { break };
             self.evict(reactor, gone);
             if let Some(accepted) = self.listeners.next(listener) {
                 self.open(reactor, accepted);
