@@ -37,7 +37,7 @@ const LOOKS: u8 = 30;
 const RELIEF: Duration = Duration::from_millis(10);
 
 /// How many end at one look. Each takes some ten microseconds, in which nobody is served.
-const ENDED_AT_ONCE: usize = 8;
+const ENDED_AT_ONCE: usize = 32;
 
 /// What a connection and everything that is not asked for fallibly may take until the next one is looked at, with much to
 /// spare: a queue of 1,024 entries has tables of less than a megabyte.

