@@ -179,10 +179,15 @@ impl<P: Protocol> Streams<P> {
     /// Streams that take their time for the handshake give way to connections that wait.
     fn relieve(&mut self, reactor: &mut Reactor, listener: Key) {
         for _ in 0..RELIEVED_AT_ONCE {
-            let Some(gone) = self.listeners.overdue(listener, reactor.now()) else { break };
-            self.evict(reactor, gone);
-            if let Some(accepted) = self.listeners.next(listener) {
-                self.open(reactor, accepted);
+            let gone = self.listeners.overdue(listener, reactor.now());
+            if let Some(gone) = gone {
+                self.evict(reactor, gone);
+            }
+            // There may be room though nobody has left just now: some were turned away for lack of memory.
+            match self.listeners.next(listener) {
+                Some(accepted) => self.open(reactor, accepted),
+                None if gone.is_none() => break,
+                None => {}
             }
         }
         if let Some(at) = self.listeners.start_relief(listener, reactor.now()) {
