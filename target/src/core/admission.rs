@@ -33,11 +33,11 @@ const GRACE: Duration = Duration::from_millis(100);
 /// while there are more. Half a Connect may hold a buffer that others wait for, of which there are not many. Looks are counted
 /// and not time, since a core that is behind acts on the Connects that have come between one look and the next.
 const OPENING_FEW: usize = 16;
-const LOOKS: u8 = 30;
-const RELIEF: Duration = Duration::from_millis(10);
+const LOOKS: u8 = 100;
+const RELIEF: Duration = Duration::from_millis(3);
 
-/// How many end at one look. Each takes some ten microseconds, in which nobody is served.
-const ENDED_AT_ONCE: usize = 32;
+/// How many end at one look. Each takes some tens of microseconds, in which nobody is served.
+const ENDED_AT_ONCE: usize = 8;
 
 /// What a connection and everything that is not asked for fallibly may take until the next one is looked at, with much to
 /// spare: a queue of 1,024 entries has tables of less than a megabyte.
