@@ -227,8 +227,11 @@ fn mpa_request() -> Vec<u8> {
 fn queues(from: IpAddr, address: SocketAddr) -> Vec<TcpStream> {
     let Ok((admin, controller)) = controller(from, address) else { return Vec::new() };
     let none = Digests::default();
+    let begun = Instant::now();
     let queue = |qid| {
-        let mut stream = stream_from(from, address, ANSWER_PATIENCE).ok()?;
+        // Each may take nearly its time, and all together no longer than one.
+        let left = ANSWER_PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())?;
+        let mut stream = stream_from(from, address, left).ok()?;
         let said = [ic_req(none), connect_as(none, (qid, 1024, controller), NQN, FRIEND)].concat();
         stream.write_all(&said).ok()?;
         Some(stream)
