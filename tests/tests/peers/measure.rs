@@ -120,6 +120,8 @@ fn measure_floods() {
             "{build}: {each:.0} KiB at most for each of {} busy queues of 1,024 entries",
             2 * memory::EACH
         );
+        // One process at a time.
+        drop((queues, process));
         let process = Process::start_in(&folder);
         let before = process.settled_kib();
         let attack = Attack { over: Over::Tcp, act: Act::Queues, from: Origin::Others(1), count: 60 };
