@@ -98,14 +98,14 @@ pub fn connect_as(
     capsule(digests, SubmissionEntry::connect(0, qid, entries, 0, false), data.as_bytes())
 }
 
-/// A TCP connection from an address of ours.
+/// A TCP connection from an address of ours, which is made in time.
 ///
 /// # Errors
 /// What the system says instead.
-pub fn stream_from(source: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
+pub fn stream_from(source: IpAddr, address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.bind(&SocketAddr::new(source, 0).into())?;
-    socket.connect_timeout(&address.into(), PATIENCE)?;
+    socket.connect_timeout(&address.into(), limit)?;
     Ok(socket.into())
 }
 

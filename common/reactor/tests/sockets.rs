@@ -411,3 +411,21 @@ fn more_operations_than_the_queue_holds_all_complete() {
     }
     reactor.close_listener(bind.listener);
 }
+
+#[test]
+fn urgent_bytes_are_bytes_of_the_stream_like_all_others() {
+    let mut reactor = reactor();
+    let (bind, address) = listen(&mut reactor, token(900));
+    let far = TcpStream::connect(address).expect("connected");
+    let Payload::Accepted(near, _) = next(&mut reactor).payload else { panic!("no connection") };
+    reactor.close_listener(bind.listener);
+    reactor.receive(near, receive(4096), token(1));
+    for number in 0..200_u8 {
+        assert_eq!(socket2::SockRef::from(&far).send_out_of_band(&[number]).expect("sent"), 1);
+        let completion = expect(&mut reactor, token(1));
+        let Payload::Receive(mut operation) = completion.payload else { panic!("no receive") };
+        assert_eq!(operation.staging()[..operation.staging_received()], [number]);
+        operation.aim(None, 0, 4096);
+        reactor.receive(near, operation, token(1));
+    }
+}

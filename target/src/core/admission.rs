@@ -3,7 +3,8 @@
 //! | what is bounded | the most | who gives way when there is no more |
 //! | --- | --- | --- |
 //! | connections in handshake, for each listener | 512, and as many again twice that wait | `common/fabric/src/stream/listener.rs` |
-//! | queues without a Connect, on each core | [`OPENING_MAX`] | the oldest of the address that has most |
+//! | queues without a Connect, on each core | [`OPENING_MANY`], or what comes at once | the oldest of the address that has most |
+//! | those for more than [`LOOKS`] | [`OPENING_FEW`] | the oldest |
 //! | queues, on each core | what its descriptors allow | of the address that has most: those without a Connect, discovery controllers, the controller that came last |
 //! | controllers, those of discovery apart | `target/src/target/pools.rs` | of the address that has most |
 
@@ -12,23 +13,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_memory::is_there_room;
-use ringfab_reactor::Time;
+use ringfab_reactor::{Time, Token};
 
-use super::{Core, CoreMessage, Env, HostId};
+use super::{Core, CoreMessage, Env, HostId, RELIEF_KIND, owner};
 use crate::controller::Controller;
 
-/// The most queues without a Connect on a core.
-const OPENING_MAX: usize = 512;
+/// The most queues without a Connect on a core before some give way, and at all: many may come in one turn, each with its
+/// Connect right behind.
+const OPENING_MANY: usize = 512;
+const OPENING_MAX: usize = 2048;
 
 /// Queues that may be ending while newcomers have their places.
 pub(super) const ENDING_MAX: usize = 64;
 
 /// How long a queue may be without a Connect before it gives way to another one of the same address.
-const GRACE: Duration = Duration::from_millis(300);
+const GRACE: Duration = Duration::from_millis(100);
+
+/// How many queues may be without a Connect for so many looks, whoever has them, and how long after one look the next comes
+/// while there are more. Half a Connect may hold a buffer that others wait for, of which there are not many. Looks are counted
+/// and not time, since a core that is behind acts on the Connects that have come between one look and the next.
+const OPENING_FEW: usize = 16;
+const LOOKS: u8 = 100;
+const RELIEF: Duration = Duration::from_millis(3);
+
+/// How many end at one look. Each takes some tens of microseconds, in which nobody is served.
+const ENDED_AT_ONCE: usize = 8;
 
 /// What a connection and everything that is not asked for fallibly may take until the next one is looked at, with much to
 /// spare: a queue of 1,024 entries has tables of less than a megabyte.
 const ROOM_BYTES: usize = 32 << 20;
+
+/// What each connection that is there may yet take without being asked: a send of its own in flight.
+const SEND_BYTES: usize = 80 << 10;
 
 /// The most queues of a core with so many descriptors. Disks have some of them, and what is in handshake or ending has others,
 /// but never more than half: a process that may open few files serves few hosts, and not none.
@@ -40,11 +56,11 @@ pub(super) fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> 
 impl Core {
     /// Makes room for the queue of a newcomer, if that takes any. Says why there is none.
     pub(super) fn make_room(&mut self, newcomer: SocketAddr) -> Result<(), &'static str> {
-        if !is_there_room(ROOM_BYTES) {
+        if !is_there_room(ROOM_BYTES + self.env.hosts.queues() * SEND_BYTES) {
             return Err("the process may have no more memory");
         }
         let now = self.env.reactor.now();
-        if self.env.hosts.opening() >= OPENING_MAX {
+        if self.env.hosts.opening() >= OPENING_MANY {
             self.end_an_opening(newcomer.ip(), now)?;
         }
         let disks = self.env.disks.iter().flatten().count();
@@ -66,9 +82,42 @@ impl Core {
             Some(host) => self.oldest_opening(Some(host)),
             None => self.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE),
         };
-        let (number, _) = oldest.ok_or("too many connections have not sent their Connect command")?;
+        let Some((number, _)) = oldest else {
+            let few = hosts.opening() < OPENING_MAX;
+            return few.then_some(()).ok_or("too many connections have not sent their Connect command");
+        };
         self.evict(number, "it has not sent its Connect command, and its address has most of those");
         Ok(())
+    }
+
+    /// Looks after queues without a Connect while there are many.
+    pub(super) fn arm_relief(&mut self) {
+        if self.env.hosts.opening() > OPENING_FEW && !self.relief {
+            self.relief = true;
+            let at = self.env.reactor.now() + RELIEF;
+            self.env.reactor.set_timer(at, Token::new(owner::CORE, RELIEF_KIND, 0, 0));
+        }
+    }
+
+    /// Ends queues that take their time for the Connect, the oldest first, until there are few.
+    pub(super) fn relieve(&mut self) {
+        self.relief = false;
+        let before = std::mem::take(&mut self.looks);
+        for (number, queue) in self.queues.iter().enumerate() {
+            if let Some(since) = queue.as_ref().and_then(|queue| queue.opening_since()) {
+                let looks = before.get(&(since, number)).map_or(1, |looks| looks.saturating_add(1));
+                self.looks.insert((since, number), looks);
+            }
+        }
+        let many = self.looks.len().saturating_sub(OPENING_FEW).min(ENDED_AT_ONCE);
+        let overdue = self.looks.iter().filter(|(_, looks)| **looks > LOOKS).take(many);
+        for number in overdue.map(|((_, number), _)| *number).collect::<Vec<usize>>() {
+            self.evict(
+                number,
+                "it has not sent its Connect command for a while, and there are many of those",
+            );
+        }
+        self.arm_relief();
     }
 
     /// Ends one queue, or all of a controller, in favour of a newcomer.

@@ -135,6 +135,7 @@ impl Core {
         numbers[index] = Some(number);
         self.queues[usize::from(number)] = Some(Box::new(queue));
         self.arm_housekeeping();
+        self.arm_relief();
     }
 
     /// A free slot for a queue, in the table or at its end.

@@ -16,6 +16,7 @@ mod start;
 mod usage;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::mem;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use ringfab_block::Started;
 use ringfab_fabric::Heard;
 use ringfab_fabric::rdma::RnicCounters;
-use ringfab_memory::{Buffer, PoolUsage, trim_heap};
+use ringfab_memory::{Buffer, PoolUsage};
 use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use ringfab_spec::SubmissionEntry;
 
@@ -45,7 +46,7 @@ pub use watch::SilentDisk;
 
 /// Owners of reactor tokens on a core.
 pub(crate) mod owner {
-    /// The core itself: its housekeeping timer.
+    /// The core itself: its timers.
     pub(crate) const CORE: u8 = 1;
     /// The RNIC.
     pub(crate) const RNIC: u8 = 2;
@@ -55,15 +56,12 @@ pub(crate) mod owner {
     pub(crate) const TCP: u8 = 4;
 }
 
+/// Kinds of the core's timers.
+const HOUSEKEEPING_KIND: u8 = 0;
+const RELIEF_KIND: u8 = 1;
+
 /// How often deadlines are looked at while there are queues.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
-
-/// How often memory is given back after the last queue has ended, and after how many queues the heap is trimmed.
-const RESTS_AFTER: u32 = 8;
-const ENDED_MANY: usize = 64;
-
-/// Queues that let go of their slots at once. Each takes some microseconds, which nobody should notice.
-const RESTS_MAX: usize = 32;
 
 /// One core of the target.
 #[derive(Debug)]
@@ -81,10 +79,18 @@ pub struct Core {
     descriptors: usize,
     half_open: usize,
     housekeeping: bool,
+    /// Whether a timer runs for queues without a Connect.
+    relief: bool,
+    /// How often it has looked at those that have none, by when they came and by slot.
+    looks: BTreeMap<(Time, usize), u8>,
+    /// Whether a queue or a controller may have ended since the last look.
+    look_soon: bool,
     /// Queues that have ended since the heap was last trimmed.
     ended: usize,
     /// Housekeeping that is still to be done once there is no queue any more.
     rests: u32,
+    /// The queue that is the next to be asked whether it rests.
+    rests_from: usize,
     draining: Option<Time>,
     /// Whether this core has nothing left to do in a drain, and how many others have said so.
     quiet: bool,
@@ -103,8 +109,12 @@ impl Core {
             descriptors,
             half_open,
             housekeeping: false,
+            relief: false,
+            looks: BTreeMap::new(),
+            look_soon: false,
             ended: 0,
             rests: 0,
+            rests_from: 0,
             draining: None,
             quiet: false,
             others_quiet: 0,
@@ -143,6 +153,10 @@ impl Core {
         self.handle_events();
         while let Some(message) = self.inbox.try_receive() {
             self.on_message(message);
+        }
+        // One look for all that have ended together: it goes through all queues.
+        if mem::take(&mut self.look_soon) {
+            self.look();
         }
         self.serve_waiting();
         // What messages brought about must not be slept over: a connection that was taken may bring its first command.
@@ -217,6 +231,7 @@ impl Core {
             owner::RNIC => self.env.transports.rnic.on_completion(&mut self.env.reactor, completion),
             owner::TCP => self.env.transports.tcp.on_completion(&mut self.env.reactor, completion),
             owner::DISK => self.on_disk(completion),
+            owner::CORE if completion.token.kind == RELIEF_KIND => self.relieve(),
             owner::CORE => self.housekeep(),
             other => tracing::error!(owner = other, "a completion without an owner"),
         }
@@ -260,7 +275,7 @@ impl Core {
             }
             CoreMessage::Claim(id, message) => self.on_claim(id, message),
             CoreMessage::Namespace(message) => self.on_namespace(message),
-            CoreMessage::Look => self.look(),
+            CoreMessage::Look => self.look_soon = true,
             CoreMessage::Tell(reply) => {
                 if reply.send((self.env.core, self.usage())).is_err() {
                     tracing::debug!("nobody waits for what is in use any more");
@@ -293,7 +308,7 @@ impl Core {
                 queue.abandon(&mut self.env);
             }
         }
-        self.look();
+        self.look_soon = true;
     }
 
     /// Requests that wait for buffers get them, host by host.
@@ -327,29 +342,13 @@ impl Core {
         self.arm_housekeeping();
     }
 
-    /// Gives back memory that has not been used for some time.
-    fn rest(&mut self) {
-        self.env.transports.rest(&mut self.env.reactor);
-        let mut queues = self.queues.iter_mut().flatten();
-        let rested = queues.by_ref().filter_map(|queue| queue.rest().then_some(())).take(RESTS_MAX).count();
-        self.ended += rested;
-        self.rests = if rested > 0 { RESTS_AFTER } else { self.rests.saturating_sub(1) };
-        // The last of many that left together have left a while ago.
-        if self.rests == 0 && self.ended >= ENDED_MANY {
-            trim_heap();
-        }
-        if self.rests == 0 {
-            self.ended = 0;
-        }
-    }
-
     /// Runs the housekeeping timer while there is anything to look after.
     fn arm_housekeeping(&mut self) {
         let needed = self.draining.is_some() || self.rests > 0 || self.queues.iter().any(Option::is_some);
         if needed && !self.housekeeping {
             self.housekeeping = true;
             let at = self.env.reactor.now() + HOUSEKEEPING;
-            self.env.reactor.set_timer(at, Token::new(owner::CORE, 0, 0, 0));
+            self.env.reactor.set_timer(at, Token::new(owner::CORE, HOUSEKEEPING_KIND, 0, 0));
         }
     }
 

@@ -1,11 +1,50 @@
-//! The end of queues whose connections are gone.
+//! The end of queues whose connections are gone, and what idle ones give back.
 
 use std::sync::Arc;
 
-use super::{Core, CoreMessage, RESTS_AFTER};
+use ringfab_memory::trim_heap;
+
+use super::{Core, CoreMessage};
 use crate::controller::Controller;
 
+/// How often memory is given back after the last queue has ended, and after how many queues the heap is trimmed.
+const RESTS_AFTER: u32 = 8;
+const ENDED_MANY: usize = 64;
+
+/// Queues that let go of their slots at once. Each takes some microseconds, which nobody should notice.
+const RESTS_MAX: usize = 32;
+
 impl Core {
+    /// Gives back memory that has not been used for some time.
+    pub(super) fn rest(&mut self) {
+        self.env.transports.rest(&mut self.env.reactor);
+        let rested = self.rest_queues();
+        self.ended += rested;
+        self.rests = if rested > 0 { RESTS_AFTER } else { self.rests.saturating_sub(1) };
+        // The last of many that left together have left a while ago.
+        if self.rests == 0 && self.ended >= ENDED_MANY {
+            trim_heap();
+        }
+        if self.rests == 0 {
+            self.ended = 0;
+        }
+    }
+
+    /// Asks each queue once at most, until so many have let go of slots. The next time it goes on behind the last one, so that
+    /// queues that are busy now and then do not keep others from it.
+    fn rest_queues(&mut self) -> usize {
+        let mut rested = 0;
+        for _ in 0..self.queues.len() {
+            let number = self.rests_from % self.queues.len();
+            self.rests_from = number + 1;
+            rested += usize::from(self.queues[number].as_mut().is_some_and(|queue| queue.rest()));
+            if rested == RESTS_MAX {
+                break;
+            }
+        }
+        rested
+    }
+
     #[cold]
     pub(super) fn reap_gone(&mut self, number: u16) {
         let entry = &mut self.queues[usize::from(number)];

@@ -1,26 +1,39 @@
 //! Hosts that hold what they can of a target, and go on.
 
-use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfab_proto::iwarp::mpa::{Initiator, MpaConfig};
 use ringfab_spec::sqe::PropertySize;
 use ringfab_spec::tcp::{CapsuleResp, Digests, IcResp};
 use ringfab_spec::{FromBytes, IntoBytes, SubmissionEntry, rdma_cm};
 use ringfab_tests::raw_tcp::{capsule, connect_as, ic_req, stream_from};
-use ringfab_tests::{NQN, PATIENCE, raw_tcp};
+use ringfab_tests::{NQN, raw_tcp};
 
-use crate::target::{ELSEWHERE, FRIEND, Over};
+use crate::target::{FRIEND, Over};
 
 const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 /// Somebody who is never allowed.
 const STRANGER: &str = raw_tcp::HOST_NQN;
+
+/// How long an attacker waits to be connected or answered by a target that may have better things to do, and for all its
+/// connections in the beginning: what it has not got then is not to be had.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+const START_PATIENCE: Duration = Duration::from_secs(8);
+
+/// How long it looks on before it makes anew what it has lost, and lets others come.
+const SETTLE: Duration = Duration::from_millis(150);
+
+/// What an attacker leaves between two attempts.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How often one that trickles says a byte more on each of its connections.
+const DRIP: Duration = Duration::from_millis(200);
 
 /// What is done with every connection of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +42,8 @@ pub(crate) enum Act {
     Silent,
     /// ICReq or the MPA request begins, and does not go on.
     HalfGreeting,
+    /// ICReq or the MPA request, a byte at a time.
+    Trickle,
     /// ICReq, and nothing more.
     Greeting,
     /// The MPA exchange of a queue, and no Connect.
@@ -45,20 +60,34 @@ pub(crate) enum Act {
     Queues,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Attack {
-    pub(crate) name: &'static str,
-    pub(crate) over: Over,
-    pub(crate) from: IpAddr,
-    pub(crate) act: Act,
-    /// Connections that it holds, or controllers.
-    pub(crate) count: usize,
+/// Where an attack comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The address of the host that may connect.
+    Same,
+    /// So many other addresses, in turn.
+    Others(u16),
 }
 
-impl Attack {
-    pub(crate) const fn elsewhere(name: &'static str, over: Over, act: Act, count: usize) -> Self {
-        Self { name, over, from: ELSEWHERE, act, count }
+impl Origin {
+    fn address(self, number: usize) -> IpAddr {
+        match self {
+            Self::Same => Ipv4Addr::LOCALHOST.into(),
+            Self::Others(count) => {
+                let [high, low] = ((number % usize::from(count)) as u16 + 2).to_be_bytes();
+                Ipv4Addr::new(127, 0, high, low).into()
+            }
+        }
     }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attack {
+    pub(crate) over: Over,
+    pub(crate) act: Act,
+    pub(crate) from: Origin,
+    /// Connections that it holds, or controllers.
+    pub(crate) count: usize,
 }
 
 /// What holds an attack's connections and makes new ones for those that it lost, until it is dropped.
@@ -67,24 +96,48 @@ pub(crate) struct Going {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A connection of an attack, and how much it has said.
+struct Held {
+    stream: TcpStream,
+    said: usize,
+}
+
 impl Going {
     /// Returns when it has all its connections, as far as it gets them.
     pub(crate) fn start(attack: Attack, address: SocketAddr) -> Self {
-        let mut held = VecDeque::new();
-        for _ in 0..attack.count {
-            held.extend(attempt(&attack, address));
-        }
+        let begun = Instant::now();
+        let is_early = |_: &usize| begun.elapsed() < START_PATIENCE;
+        let numbers = (0..attack.count).take_while(is_early);
+        let held: Vec<Vec<Held>> = numbers.map(|number| attempt(&attack, number, address)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                held.extend(attempt(&attack, address));
-                held.pop_front();
-                // The processor is not what it is after.
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        });
+        // The target is busy with what has come so far.
+        std::thread::sleep(SETTLE);
+        let thread = std::thread::spawn(move || go_on(&attack, address, held, &stopped));
         Self { stop, thread: Some(thread) }
+    }
+}
+
+/// Makes connections anew that are lost. Those that are there stay: each that left would be a place for somebody else.
+fn go_on(attack: &Attack, address: SocketAddr, mut held: Vec<Vec<Held>>, stop: &AtomicBool) {
+    let wants_controller = matches!(attack.act, Act::Discovery | Act::Impostor);
+    let mut dripped = Instant::now();
+    loop {
+        for (number, one) in held.iter_mut().enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if one.first().is_none_or(|first| first.is_lost(wants_controller)) {
+                *one = attempt(attack, number, address);
+                // The processor is not what it is after.
+                std::thread::sleep(PAUSE);
+            }
+        }
+        if attack.act == Act::Trickle && dripped.elapsed() > DRIP {
+            held.iter_mut().flatten().for_each(|one| one.drip(attack.over));
+            dripped = Instant::now();
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -97,15 +150,51 @@ impl Drop for Going {
     }
 }
 
-/// The connections of one act, as many as it gets.
-fn attempt(attack: &Attack, address: SocketAddr) -> Option<Vec<TcpStream>> {
-    if attack.act == Act::Queues {
-        return Some(queues(attack.from, address));
+impl Held {
+    /// Whether the target has closed it, or has refused what a Connect asked for.
+    fn is_lost(&self, wants_controller: bool) -> bool {
+        let mut answers = [0; IcResp::SIZE + CapsuleResp::SIZE];
+        match self.stream.peek(&mut answers) {
+            Ok(bytes) if bytes == answers.len() && wants_controller => {
+                let answer = CapsuleResp::read_from_bytes(&answers[IcResp::SIZE..]).expect("as long as one");
+                !answer.cqe.status().is_success()
+            }
+            Ok(bytes) => bytes == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
     }
-    let mut stream = stream_from(attack.from, address).ok()?;
-    // The target may have closed it already.
-    let _closed = stream.write_all(&said(attack));
-    Some(vec![stream])
+
+    fn drip(&mut self, over: Over) {
+        let all = greeting(over);
+        if let Some(byte) = all.get(self.said) {
+            // The target may have closed it already.
+            let _closed = self.stream.write_all(&[*byte]);
+            self.said += 1;
+        }
+    }
+}
+
+/// The connections of one act, as many as it gets.
+fn attempt(attack: &Attack, number: usize, address: SocketAddr) -> Vec<Held> {
+    let from = attack.from.address(number);
+    let streams = if attack.act == Act::Queues {
+        queues(from, address)
+    } else {
+        let connected = stream_from(from, address, ANSWER_PATIENCE).and_then(|mut stream| {
+            stream.write_all(&said(attack))?;
+            Ok(stream)
+        });
+        connected.into_iter().collect()
+    };
+    let hold = |stream: TcpStream| {
+        stream.set_nonblocking(true).ok()?;
+        Some(Held { stream, said: said(attack).len() })
+    };
+    streams.into_iter().filter_map(hold).collect()
+}
+
+fn greeting(over: Over) -> Vec<u8> {
+    if over == Over::Tcp { ic_req(Digests::default()) } else { mpa_request() }
 }
 
 fn said(attack: &Attack) -> Vec<u8> {
@@ -114,8 +203,11 @@ fn said(attack: &Attack) -> Vec<u8> {
     let connect = |subsystem, host| connect_as(none, (0, 32, 0xffff), subsystem, host);
     match (attack.act, attack.over) {
         (Act::Silent, _) => Vec::new(),
-        (Act::HalfGreeting, Over::Tcp) => ic_req(none)[..60].to_vec(),
-        (Act::HalfGreeting, Over::Rdma) => mpa_request()[..15].to_vec(),
+        (Act::Trickle, over) => greeting(over)[..1].to_vec(),
+        (Act::HalfGreeting, over) => {
+            let all = greeting(over);
+            all[..all.len() * 3 / 4].to_vec()
+        }
         (Act::QueuePair, _) => mpa_request(),
         (Act::Greeting, _) => ic_req(none),
         (Act::HalfConnect, _) => greeted(connect(NQN, FRIEND)[..600].to_vec()),
@@ -135,25 +227,32 @@ fn mpa_request() -> Vec<u8> {
 fn queues(from: IpAddr, address: SocketAddr) -> Vec<TcpStream> {
     let Ok((admin, controller)) = controller(from, address) else { return Vec::new() };
     let none = Digests::default();
+    let begun = Instant::now();
     let queue = |qid| {
-        let mut stream = stream_from(from, address).ok()?;
+        // Each may take nearly its time, and all together no longer than one.
+        let left = ANSWER_PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())?;
+        let mut stream = stream_from(from, address, left).ok()?;
         let said = [ic_req(none), connect_as(none, (qid, 1024, controller), NQN, FRIEND)].concat();
         stream.write_all(&said).ok()?;
         Some(stream)
     };
-    std::iter::once(admin).chain((1..=128).filter_map(queue)).collect()
+    // What the target does not take now it does not take a moment later either.
+    std::iter::once(admin).chain((1..=128).map_while(queue)).collect()
 }
 
 /// The admin queue of an enabled controller, and its identifier.
 fn controller(from: IpAddr, address: SocketAddr) -> io::Result<(TcpStream, u16)> {
     let none = Digests::default();
-    let mut stream = stream_from(from, address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = stream_from(from, address, ANSWER_PATIENCE)?;
+    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
     stream.write_all(&[ic_req(none), connect_as(none, (0, 32, 0xffff), NQN, FRIEND)].concat())?;
     stream.read_exact(&mut [0; IcResp::SIZE])?;
     let mut answer = [0; CapsuleResp::SIZE];
     stream.read_exact(&mut answer)?;
     let connected = CapsuleResp::read_from_bytes(&answer).expect("as long as one").cqe;
+    if !connected.status().is_success() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     let enable = SubmissionEntry::property_set(1, 0x14, PropertySize::Four, 0x0046_0001);
     stream.write_all(&capsule(none, enable, &[]))?;
     stream.read_exact(&mut answer)?;

@@ -2,6 +2,7 @@
 
 mod attack;
 mod attacks;
+mod measure;
 mod memory;
 mod room;
 mod spread;

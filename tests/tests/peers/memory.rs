@@ -13,8 +13,9 @@ use crate::target::{FRIEND, Over, Process};
 /// Commands of 4 KiB that come in one go.
 const BURST: u16 = 120;
 
-/// I/O queues of a controller.
-const EACH: u16 = 100;
+/// I/O queues of a controller, and entries of each.
+pub(crate) const EACH: u16 = 100;
+const ENTRIES: u32 = 128;
 
 /// KiB that a queue which was busy once may have more than one that never was. It had about 170.
 const ONCE_BUSY_KIB: u64 = 24;
@@ -22,11 +23,12 @@ const ONCE_BUSY_KIB: u64 = 24;
 /// KiB that may stay for each queue that is gone.
 const GONE_KIB: u64 = 8;
 
-/// A controller with its I/O queues over TCP.
-fn tcp_queues(process: &Process) -> Vec<RawTcp> {
+/// A controller with I/O queues of so many entries over TCP.
+pub(crate) fn tcp_queues(process: &Process, entries: u32) -> Vec<RawTcp> {
     let none = Digests::default();
     let open = || {
-        let stream = stream_from(Ipv4Addr::LOCALHOST.into(), process.address(Over::Tcp));
+        let stream =
+            stream_from(Ipv4Addr::LOCALHOST.into(), process.address(Over::Tcp), ringfab_tests::PATIENCE);
         RawTcp::over(stream.expect("a connection")).greet(none)
     };
     let mut admin = open();
@@ -34,7 +36,7 @@ fn tcp_queues(process: &Process) -> Vec<RawTcp> {
     let controller = admin.enable();
     let io = (1..=EACH).map(|qid| {
         let mut queue = open();
-        queue.say(&connect_as(none, (qid, 128, controller), NQN, FRIEND));
+        queue.say(&connect_as(none, (qid, entries, controller), NQN, FRIEND));
         assert!(queue.response().status().is_success());
         queue
     });
@@ -43,16 +45,16 @@ fn tcp_queues(process: &Process) -> Vec<RawTcp> {
     queues
 }
 
-/// Writes with data in their capsules, all at once.
-fn burst(queue: &mut RawTcp) {
+/// So many writes with data in their capsules, all at once.
+pub(crate) fn burst(queue: &mut RawTcp, count: u16) {
     let none: tcp::Digests = Digests::default();
-    let capsules = (0..BURST).map(|cid| {
+    let capsules = (0..count).map(|cid| {
         let write = SubmissionEntry::write(cid, 1, u64::from(cid) * 8, 8, false);
         capsule(none, write, &[7; 4096])
     });
     let all: Vec<u8> = capsules.flatten().collect();
     queue.say(&all);
-    for _ in 0..BURST {
+    for _ in 0..count {
         assert!(queue.response().status().is_success());
     }
 }
@@ -69,42 +71,50 @@ fn kib_below(process: &Process, bound: u64) -> u64 {
     }
 }
 
-#[test]
-#[expect(clippy::print_stdout, reason = "the figures are worth reading")]
-fn queues_over_tcp_that_were_busy_once_cost_little_more_than_others_and_leave_little_behind() {
-    let process = Process::start();
+/// What a target has resident, in KiB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// Connections that came.
+    pub(crate) count: u64,
+    /// Before they did.
+    pub(crate) before: u64,
+    /// With all of them, and nothing said.
+    pub(crate) idle: u64,
+    /// When each has been busy once, the last of them just now.
+    pub(crate) busy: u64,
+    /// Some time later.
+    pub(crate) rested: u64,
+    /// Some time after all have left.
+    pub(crate) left: u64,
+}
+
+/// Waits until what was used is given back, if it is, and says what is resident then. It is told what to expect.
+pub(crate) type Settle = fn(&Process, u64) -> u64;
+
+/// So many controllers with their queues over TCP.
+pub(crate) fn of_tcp(process: &Process, controllers: usize, settle: Settle) -> Figures {
     // What the first ones touch of pools and tables stays.
-    drop(tcp_queues(&process).iter_mut().take(4).map(burst).collect::<Vec<_>>());
+    tcp_queues(process, ENTRIES).iter_mut().take(4).for_each(|queue| burst(queue, BURST));
     let before = process.settled_kib();
-    let mut controllers: Vec<Vec<RawTcp>> = (0..10).map(|_| tcp_queues(&process)).collect();
+    let mut controllers: Vec<Vec<RawTcp>> = (0..controllers).map(|_| tcp_queues(process, ENTRIES)).collect();
     let count = controllers.iter().map(Vec::len).sum::<usize>() as u64;
     let idle = process.settled_kib();
     for controller in &mut controllers {
-        controller.iter_mut().take(usize::from(EACH)).for_each(burst);
+        controller.iter_mut().take(usize::from(EACH)).for_each(|queue| burst(queue, BURST));
     }
-    let busy = kib_below(&process, idle + ONCE_BUSY_KIB * count);
+    let busy = process.status("VmRSS:");
+    let rested = settle(process, idle + ONCE_BUSY_KIB * count);
     drop(controllers);
-    let gone = kib_below(&process, before + GONE_KIB * count);
-    let each = |kib: u64| kib.saturating_sub(before) as f64 / count as f64;
-    println!(
-        "TCP: {count} connections: {:.1} KiB idle, {:.1} KiB busy once, {:.1} KiB of each left ({} KiB in all)",
-        each(idle),
-        each(busy),
-        each(gone),
-        gone.saturating_sub(before)
-    );
-    assert!(busy < idle + ONCE_BUSY_KIB * count, "{before}, {idle}, {busy}, {gone}");
-    assert!(gone < before + GONE_KIB * count, "{before}, {idle}, {busy}, {gone}");
+    let left = settle(process, before + GONE_KIB * count);
+    Figures { count, before, idle, busy, rested, left }
 }
 
-#[test]
-#[expect(clippy::print_stdout, reason = "the figures are worth reading")]
-fn queue_pairs_of_the_software_rnic_that_were_busy_once_cost_little_more_and_leave_little_behind() {
-    let process = Process::start();
+/// The same by the software RNIC.
+pub(crate) fn of_rdma(process: &Process, controllers: usize, settle: Settle) -> Figures {
     let address = process.address(Over::Rdma);
     let attach = |host: &mut RawHost| {
         let association = host.attach_as(FRIEND);
-        (1..=EACH).map(|qid| host.attach_io_as(association, FRIEND, qid, 128)).collect::<Vec<_>>()
+        (1..=EACH).map(|qid| host.attach_io_as(association, FRIEND, qid, ENTRIES as u16)).collect::<Vec<_>>()
     };
     let write_all = |host: &mut RawHost, queue| {
         let entries: Vec<SubmissionEntry> =
@@ -118,24 +128,34 @@ fn queue_pairs_of_the_software_rnic_that_were_busy_once_cost_little_more_and_lea
     let queues = attach(warm);
     queues.iter().take(4).for_each(|queue| write_all(warm, *queue));
     let before = process.settled_kib();
-    let mut hosts: Vec<RawHost> = (0..5).map(|_| RawHost::new(address)).collect();
+    let mut hosts: Vec<RawHost> = (0..controllers).map(|_| RawHost::new(address)).collect();
     let all: Vec<_> = hosts.iter_mut().map(attach).collect();
     let count = all.iter().map(|queues| queues.len() + 1).sum::<usize>() as u64;
     let idle = process.settled_kib();
     for (host, queues) in hosts.iter_mut().zip(&all) {
         queues.iter().for_each(|queue| write_all(host, *queue));
     }
-    let busy = kib_below(&process, idle + ONCE_BUSY_KIB * count);
+    let busy = process.status("VmRSS:");
+    let rested = settle(process, idle + ONCE_BUSY_KIB * count);
     drop(hosts);
-    let gone = kib_below(&process, before + GONE_KIB * count);
-    let each = |kib: u64| kib.saturating_sub(before) as f64 / count as f64;
-    println!(
-        "RDMA: {count} connections: {:.1} KiB idle, {:.1} KiB busy once, {:.1} KiB of each left ({} KiB in all)",
-        each(idle),
-        each(busy),
-        each(gone),
-        gone.saturating_sub(before)
-    );
-    assert!(busy < idle + ONCE_BUSY_KIB * count, "{before}, {idle}, {busy}, {gone}");
-    assert!(gone < before + GONE_KIB * count, "{before}, {idle}, {busy}, {gone}");
+    let left = settle(process, before + GONE_KIB * count);
+    Figures { count, before, idle, busy, rested, left }
+}
+
+#[expect(clippy::print_stdout, reason = "the figures are worth reading")]
+fn check(figures: Figures) {
+    let Figures { count, before, idle, rested, left, .. } = figures;
+    println!("{figures:?}");
+    assert!(rested < idle + ONCE_BUSY_KIB * count, "{figures:?}");
+    assert!(left < before + GONE_KIB * count, "{figures:?}");
+}
+
+#[test]
+fn queues_over_tcp_that_were_busy_once_cost_little_more_than_others_and_leave_little_behind() {
+    check(of_tcp(&Process::start(), 10, kib_below));
+}
+
+#[test]
+fn queue_pairs_of_the_software_rnic_that_were_busy_once_cost_little_more_and_leave_little_behind() {
+    check(of_rdma(&Process::start(), 5, kib_below));
 }

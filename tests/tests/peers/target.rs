@@ -1,20 +1,18 @@
 //! A target process with a listener for each transport, and hosts of it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity};
-use ringfab_tests::{NQN, PATIENCE, Service, free_port};
+use ringfab_tests::{NQN, PATIENCE, Service, free_port, program};
 
 /// The host that may connect.
 pub(crate) const FRIEND: &str = "nqn.2014-08.org.nvmexpress:uuid:7e57ab1e-0000-4000-8000-000000000001";
-
-/// Where the others come from.
-pub(crate) const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// Which of the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +36,23 @@ impl Process {
         Self::start_alone(ONE.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The same of a program that somebody has built in this folder.
+    pub(crate) fn start_in(programs: &Path) -> Self {
+        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::start_program(&programs.join("ringfab-target"), alone)
+    }
+
     fn start_alone(alone: MutexGuard<'static, ()>) -> Self {
+        Self::start_program(&program("ringfab-target"), alone)
+    }
+
+    fn start_program(path: &Path, alone: MutexGuard<'static, ()>) -> Self {
         let (rdma, tcp) = (free_port(), free_port());
-        let service = Service::start("ringfab-target", |folder| arguments(folder, rdma, tcp));
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(path);
+        command.args(arguments(folder.path(), rdma, tcp));
+        let log = std::fs::File::create(folder.path().join("log")).expect("a log");
+        let service = Service::start_command(folder, command, log.into());
         Self { service, rdma, tcp, _alone: alone }
     }
 
@@ -61,13 +73,13 @@ impl Process {
 
     /// Attaches the host that may, however often that takes, and says how long it took.
     pub(crate) fn attach(&self, over: Over) -> (Controller, Duration) {
-        self.try_attach(over).unwrap_or_else(|| panic!("it does not get in: {}", self.tail()))
+        self.try_attach(over, PATIENCE).unwrap_or_else(|| panic!("it does not get in: {}", self.tail()))
     }
 
-    /// The same, if it gets in at all.
-    pub(crate) fn try_attach(&self, over: Over) -> Option<(Controller, Duration)> {
+    /// The same, if it gets in within this time.
+    pub(crate) fn try_attach(&self, over: Over, limit: Duration) -> Option<(Controller, Duration)> {
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < limit {
             if let Ok(controller) = Controller::connect(self.options(over), EngineOptions::default()) {
                 return Some((controller, begun.elapsed()));
             }
@@ -76,14 +88,23 @@ impl Process {
         None
     }
 
-    fn options(&self, over: Over) -> ConnectOptions {
+    pub(crate) fn url(&self, over: Over) -> String {
         let address = self.address(over);
-        let url = match over {
-            Over::Rdma => format!("nvme+rdma://{address}/{NQN}?provider=iwarp"),
-            Over::Tcp => format!("nvme+tcp://{address}/{NQN}"),
-        };
+        match over {
+            Over::Rdma => format!("nvme+rdma://{address}/{NQN}?provider=iwarp&ns=1"),
+            Over::Tcp => format!("nvme+tcp://{address}/{NQN}?ns=1"),
+        }
+    }
+
+    fn options(&self, over: Over) -> ConnectOptions {
         let host = HostIdentity::load(Some(FRIEND.to_owned()), None, Path::new("/nonexistent"));
-        ConnectOptions::new(url.parse().expect("a URL"), host.expect("an identity"))
+        ConnectOptions::new(self.url(over).parse().expect("a URL"), host.expect("an identity"))
+    }
+
+    /// Connections that it has, and what else it has open.
+    pub(crate) fn open_files(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.service.id());
+        std::fs::read_dir(path).expect("it runs").count()
     }
 
     pub(crate) fn status(&self, name: &str) -> u64 {
@@ -91,6 +112,13 @@ impl Process {
         let status = std::fs::read_to_string(path).expect("it runs");
         let line = status.lines().find(|line| line.starts_with(name)).expect("a line");
         line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+    }
+
+    /// Bounds the addresses that it may have in use from now on, in KiB.
+    pub(crate) fn limit_memory(&self, kib: u64) {
+        let (pid, bytes) = (self.service.id().to_string(), kib << 10);
+        let limited = Command::new("prlimit").args(["--pid", &pid, &format!("--as={bytes}")]).status();
+        assert!(limited.expect("prlimit runs").success(), "the limit of a process of ours");
     }
 
     /// Resident memory once nothing of it comes or goes any more, in KiB.

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use super::*;
 
 /// Users whom nobody else is, one for each test, for limits that are counted for a user.
-const UIDS: [&str; 2] = ["64735", "64736"];
+const UIDS: [&str; 3] = ["64735", "64736", "64737"];
 
 /// Runs a program under limits to its end, which it has to come to by itself.
 fn run(limits: &str, name: &str, arguments: &[&str]) -> Output {
@@ -206,5 +206,36 @@ fn a_user_who_may_lock_little_memory_is_told_once_how_much_is_needed() {
     assert_eq!(target.log().matches("not registered").count(), 1, "{}", target.log());
     assert!(serves(port));
     // `timeout` passes it on.
+    ends_in_order(target);
+}
+
+#[test]
+fn a_target_that_may_have_no_more_threads_turns_control_requests_away_and_serves() {
+    let Some(user) = Ordinary::new(UIDS[2]) else { return };
+    let (port, socket) = (free_port(), user.folder.path().join("control"));
+    let subsystem = format!("[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n");
+    drop(serve_command(&user.folder, port, &[], &subsystem));
+    let config = user.folder.path().join("target.toml");
+    let text = fs::read_to_string(&config).expect("the configuration");
+    fs::write(&config, text.replace("enabled = false", &format!("socket = {socket:?}"))).expect("changed");
+    let config = config.display().to_string();
+    let command = user.command("true", "ringfab-target", &["serve", "--config", &config]);
+    let log = log_file(user.folder.path());
+    let target = Service::start_command(user.folder, command, log);
+    let socket = socket.display().to_string();
+    let ask = || run("true", "ringfab-target", &["status", "--socket", &socket]);
+    assert!(ask().status.success(), "{}", target.log());
+    // `timeout` has started it.
+    let children = format!("/proc/{0}/task/{0}/children", target.id());
+    let child = fs::read_to_string(children).expect("its children").trim().to_owned();
+    // Who is not the same user may not where not even root may do everything.
+    let limit = ["--reuid", user.uid, "--regid", user.uid, "--clear-groups", "prlimit", "--pid", &child];
+    let limited = Command::new("setpriv").args(limit).arg("--nproc=1").status();
+    assert!(limited.expect("prlimit runs").success());
+    let asked = ask();
+    assert_eq!(asked.status.code(), Some(1), "{asked:?}");
+    let line = await_line(&target, "no control connection");
+    assert!(line.contains("WARN") && line.contains("Resource temporarily unavailable"), "{line}");
+    assert!(serves(port));
     ends_in_order(target);
 }

@@ -20,7 +20,14 @@ const LISTENERS_MAX: u32 = 1024;
 const WAITING_FACTOR: usize = 2;
 
 /// How long a connection may take for its handshake while others wait for its place.
-pub(super) const GRACE: Duration = Duration::from_millis(400);
+pub(super) const GRACE: Duration = Duration::from_millis(250);
+
+/// The least time between two looks whether somebody has taken longer.
+const LOOK: Duration = Duration::from_millis(4);
+
+/// How long it may take before it gives way to one that comes just then, though its peer has no more in handshake than that
+/// one's: it has let pass what a handshake takes, and the newcomer may be in earnest.
+const HASTE: Duration = Duration::from_millis(100);
 
 /// A socket to listen on.
 #[derive(Clone, Copy, Debug)]
@@ -155,41 +162,55 @@ impl<T: Copy> Listeners<T> {
         Some((key?, peer.ip()))
     }
 
-    /// The connection that has waited longest, if one more may be in handshake.
+    /// The connection that came last of those that wait, if one more may be in handshake. So each waits for a place alone, and
+    /// not for all that somebody has put before it; who came first may have given up.
     pub(super) fn next(&mut self, key: Key) -> Option<Accepted<T>> {
         let listener = self.0.get_mut(key)?;
         let has_room = listener.opening.len() < listener.half_open_max;
         let id = listener.id.filter(|_| has_room)?;
-        let (socket, peer) = listener.waiting.pop_front()?;
+        let (socket, peer) = listener.waiting.pop_back()?;
         listener.waiting_shares.leave(peer.ip());
         Some(Accepted { socket, peer, origin: Origin { key, id }, terms: listener.terms })
     }
 
     /// The connection of a newcomer, which has just been put behind those that wait, and the stream that gives way to it: the
-    /// oldest of the peer that has most in handshake, if that has more than the newcomer.
-    pub(super) fn next_instead(&mut self, key: Key, newcomer: IpAddr) -> Option<(Key, Accepted<T>)> {
+    /// oldest of the peer that has most in handshake, if that has more than the newcomer, or else the oldest of all, if that
+    /// has taken its time.
+    pub(super) fn next_instead(
+        &mut self,
+        key: Key,
+        newcomer: IpAddr,
+        now: Time,
+    ) -> Option<(Key, Accepted<T>)> {
         let listener = self.0.get_mut(key)?;
         let id = listener.id?;
-        let network = listener.opening_shares.gives_way_to(newcomer)?;
-        let gone = listener.leave_oldest(|opening| network_of(opening.address) == network)?;
-        let (socket, peer) = listener.waiting.pop_back()?;
+        // Who waits is taken off last, so that there is one for whoever gives way.
+        let (_, peer) = listener.waiting.back().copied()?;
+        let gone = match listener.opening_shares.gives_way_to(newcomer) {
+            Some(network) => listener.leave_oldest(|opening| network_of(opening.address) == network),
+            None => listener.leave_overdue(now, HASTE),
+        }?;
+        let (socket, _) = listener.waiting.pop_back()?;
         listener.waiting_shares.leave(peer.ip());
         Some((gone, Accepted { socket, peer, origin: Origin { key, id }, terms: listener.terms }))
     }
 
-    /// The stream that gives way to who waits because it has taken its time: of the peer that has most, the oldest.
+    /// The stream that gives way to who waits because it has taken its time: of the peer that has most, or else of all, the
+    /// oldest.
     pub(super) fn overdue(&mut self, key: Key, now: Time) -> Option<Key> {
         let listener = self.0.get_mut(key).filter(|listener| !listener.waiting.is_empty())?;
         let (network, _) = listener.opening_shares.greediest()?;
         let is_overdue = |opening: &Opening| now >= opening.since + GRACE;
-        listener.leave_oldest(|opening| network_of(opening.address) == network && is_overdue(opening))
+        let of_greediest =
+            listener.leave_oldest(|opening| network_of(opening.address) == network && is_overdue(opening));
+        of_greediest.or_else(|| listener.leave_overdue(now, GRACE))
     }
 
     /// When to look whether somebody is overdue, if that is not known to who asks: while connections wait.
     pub(super) fn start_relief(&mut self, key: Key, now: Time) -> Option<Time> {
         let listener = self.0.get_mut(key).filter(|listener| !listener.waiting.is_empty())?;
         let oldest = listener.opening.front().map(|opening| opening.since + GRACE);
-        (!std::mem::replace(&mut listener.relief, true)).then(|| oldest.unwrap_or(now).max(now + GRACE / 8))
+        (!std::mem::replace(&mut listener.relief, true)).then(|| oldest.unwrap_or(now).max(now + LOOK))
     }
 
     /// The timer for those that wait has fired.
@@ -235,6 +256,12 @@ impl<T> Listener<T> {
         let Opening { stream, address, .. } = self.opening.remove(position)?;
         self.opening_shares.leave(address);
         Some(stream)
+    }
+
+    /// Takes the oldest of all off the list, if it is there for so long.
+    fn leave_overdue(&mut self, now: Time, limit: Duration) -> Option<Key> {
+        let oldest = self.opening.front().filter(|oldest| now >= oldest.since + limit)?.stream;
+        self.leave_oldest(|opening| opening.stream == oldest)
     }
 
     /// Closes the connection that has waited longest of the peer that has most waiting.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use ringfab_memory::is_there_room;
 use ringfab_reactor::{Completion, DetachedSocket, ListenerId, Payload, Reactor, SocketOptions};
 
 use super::life::{Phase, Stream};
@@ -12,6 +13,13 @@ use super::shared::Counters;
 use super::{Gather, Protocol, Shared, StreamConfig, kind};
 use crate::events::Events;
 use crate::table::{Key, Table};
+
+/// What is left to the process when a connection is turned away: its staging memory may be refused, but what else it and those
+/// that are there take until somebody looks again may not.
+const ROOM_BYTES: usize = 32 << 20;
+
+/// How many streams give way at once to those that wait. Each takes some ten microseconds, in which nobody is served.
+const RELIEVED_AT_ONCE: usize = 16;
 
 /// A socket that came from a listener, with nothing in flight.
 #[derive(Debug)]
@@ -161,7 +169,7 @@ impl<P: Protocol> Streams<P> {
         if let Some(accepted) = self.listeners.next(listener) {
             return self.open(reactor, accepted);
         }
-        if let Some((gone, accepted)) = self.listeners.next_instead(listener, newcomer) {
+        if let Some((gone, accepted)) = self.listeners.next_instead(listener, newcomer, reactor.now()) {
             self.evict(reactor, gone);
             return self.open(reactor, accepted);
         }
@@ -170,10 +178,16 @@ impl<P: Protocol> Streams<P> {
 
     /// Streams that take their time for the handshake give way to connections that wait.
     fn relieve(&mut self, reactor: &mut Reactor, listener: Key) {
-        while let Some(gone) = self.listeners.overdue(listener, reactor.now()) {
-            self.evict(reactor, gone);
-            if let Some(accepted) = self.listeners.next(listener) {
-                self.open(reactor, accepted);
+        for _ in 0..RELIEVED_AT_ONCE {
+            let gone = self.listeners.overdue(listener, reactor.now());
+            if let Some(gone) = gone {
+                self.evict(reactor, gone);
+            }
+            // There may be room though nobody has left just now: some were turned away for lack of memory.
+            match self.listeners.next(listener) {
+                Some(accepted) => self.open(reactor, accepted),
+                None if gone.is_none() => break,
+                None => {}
             }
         }
         if let Some(at) = self.listeners.start_relief(listener, reactor.now()) {
@@ -193,6 +207,10 @@ impl<P: Protocol> Streams<P> {
     /// Begins a connection that was accepted.
     fn open(&mut self, reactor: &mut Reactor, accepted: Accepted<P::Terms>) {
         let Accepted { socket, peer, origin, terms } = accepted;
+        if !is_there_room(ROOM_BYTES) {
+            tracing::warn!(%peer, reason = "the process may have no more memory", "connection refused");
+            return reactor.close_socket(socket);
+        }
         let inserted = self.insert(Phase::Opening, (peer, peer), |key| P::accepted(key, terms));
         let Ok(key) = inserted else {
             tracing::warn!(%peer, reason = "the table of connections is full", "connection refused");

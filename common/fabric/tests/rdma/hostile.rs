@@ -1,11 +1,11 @@
 //! Peers that are no RNICs: bytes on a plain socket.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use ringfab_fabric::rdma::{
-    Access, ConnectError, DisconnectReason, Event, QueuePairId, RemoteBuffer, SendRequest,
+    Access, ConnectError, DisconnectReason, Event, ListenParameters, QueuePairId, RemoteBuffer, SendRequest,
 };
 use ringfab_proto::iwarp::crc;
 
@@ -19,7 +19,11 @@ pub(crate) fn pair() -> Pair {
 }
 
 pub(crate) fn stranger(pair: &Pair) -> TcpStream {
-    let stream = TcpStream::connect(pair.listening).expect("connected");
+    stranger_at(pair.listening)
+}
+
+fn stranger_at(listening: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(listening).expect("connected");
     stream.set_nonblocking(true).expect("an option");
     stream.set_nodelay(true).expect("an option");
     stream
@@ -102,24 +106,48 @@ fn bytes_behind_a_request_before_its_reply_are_refused() {
     assert!(pair.target.events.is_empty());
 }
 
+/// A listener with room for few in handshake, and strangers that came to it.
+fn few_handshakes(pair: &mut Pair, strangers: usize) -> (SocketAddr, Vec<TcpStream>) {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let parameters = ListenParameters { half_open_max: 8, ..ListenParameters::new(any) };
+    let listening = pair.target.rnic.listen(&mut pair.target.reactor, &parameters).expect("listening").1;
+    (listening, (0..strangers).map(|_| stranger_at(listening)).collect())
+}
+
+fn is_open(stream: &mut TcpStream) -> bool {
+    stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
 #[test]
 fn who_comes_while_as_many_as_may_are_in_handshake_is_served_though_they_stay_silent() {
     let mut pair = pair();
-    let mut silent: Vec<_> = (0..256).map(|_| stranger(&pair)).collect();
-    pair.run_for(Duration::from_millis(100));
-    let mut two_more = [stranger(&pair), stranger(&pair)];
+    let (listening, mut silent) = few_handshakes(&mut pair, 8);
+    // They have had time enough.
+    pair.run_for(Duration::from_millis(110));
+    let mut two_more = [stranger_at(listening), stranger_at(listening)];
     for stream in &mut two_more {
         stream.write_all(REQUEST).expect("written");
     }
     pair.connect_request();
     pair.connect_request();
-    assert_eq!(last_words(&mut pair, &mut silent[0]), b"", "the oldest has given way");
+    assert!(!is_open(&mut silent[0]) && !is_open(&mut silent[1]), "the oldest have given way");
+    assert!(silent[2..].iter_mut().all(is_open), "and nobody else");
     // Who has gone while it waited is in nobody's way.
-    let gone = stranger(&pair);
+    let gone = stranger_at(listening);
     pair.run_for(Duration::from_millis(100));
     drop((gone, silent));
     pair.run_for(Duration::from_millis(100));
     pair.connected();
+}
+
+#[test]
+fn who_waits_for_a_handshake_waits_for_one_place_and_not_for_all_who_came_before() {
+    let mut pair = pair();
+    let (listening, mut silent) = few_handshakes(&mut pair, 16);
+    let mut last = stranger_at(listening);
+    last.write_all(REQUEST).expect("written");
+    pair.connect_request();
+    assert!(silent[8..].iter_mut().all(is_open), "eight were in handshake, and the others are at most now");
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(super) const NO_DESCRIPTOR: u32 = u32::MAX;
 pub(super) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Where those begin that have not been looked at for the longest time, to see whether they rest.
+    rests_from: usize,
 }
 
 struct Slot {
@@ -245,7 +247,7 @@ fn cancel_entry(target: Target) -> squeue::Entry {
 impl Operations {
     /// A table with room for `capacity` operations; it grows when more are in flight.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { slots: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) }
+        Self { slots: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity), rests_from: 0 }
     }
 
     /// How many are in flight.
@@ -270,16 +272,18 @@ impl Operations {
         if slot.generation == (name >> 32) as u32 { slot.operation.as_mut() } else { None }
     }
 
-    /// Has receives that wait for data rest, until so many have given pages back.
+    /// Has receives that wait for data rest, each once at most, until so many have given pages back. The next time it goes on
+    /// behind the last one, so that some that keep losing their pages do not keep others from it.
     pub(super) fn rest_receives(&mut self, count_max: usize) {
-        let operations = self.slots.iter_mut().filter_map(|slot| slot.operation.as_mut());
-        let receives = operations.filter_map(|operation| match &mut operation.held {
-            Held::Receive { operation, .. } => Some(operation),
-            _ => None,
-        });
         let mut rested = 0;
-        for receive in receives {
-            rested += usize::from(receive.rest());
+        for _ in 0..self.slots.len() {
+            let index = self.rests_from % self.slots.len();
+            self.rests_from = index + 1;
+            if let Some(Operation { held: Held::Receive { operation, .. }, .. }) =
+                &mut self.slots[index].operation
+            {
+                rested += usize::from(operation.rest());
+            }
             if rested == count_max {
                 return;
             }
@@ -311,5 +315,45 @@ impl Outcome {
     pub(super) fn new(entry: &cqueue::Entry) -> Self {
         let flags = entry.flags();
         Self { result: entry.result(), more: cqueue::more(flags), left_data: cqueue::sock_nonempty(flags) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A receive whose window is all of its staging memory, in which something was left.
+    fn receive() -> Held {
+        let mut operation = ReceiveOp::new(4096);
+        operation.staging_mut().fill(7);
+        operation.aim(None, 0, 4096);
+        Held::Receive { operation, poll_first: false }
+    }
+
+    fn has_pages(operations: &mut Operations, name: u64) -> bool {
+        match &operations.get_mut(name).expect("in flight").held {
+            Held::Receive { operation, .. } => operation.staging()[0] == 7,
+            _ => unreachable!("only receives"),
+        }
+    }
+
+    #[test]
+    fn receives_that_are_used_again_and_again_do_not_keep_others_from_resting() {
+        let mut operations = Operations::new(8);
+        let insert = |operations: &mut Operations| {
+            operations.insert(Operation {
+                token: Token::new(0, 0, 0, 0),
+                descriptor: NO_DESCRIPTOR,
+                held: receive(),
+            })
+        };
+        let (first, last) = (insert(&mut operations), insert(&mut operations));
+        for _ in 0..32 {
+            operations.rest_receives(1);
+            if !has_pages(&mut operations, first) {
+                operations.get_mut(first).expect("in flight").held = receive();
+            }
+        }
+        assert!(!has_pages(&mut operations, last));
     }
 }

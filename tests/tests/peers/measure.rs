@@ -1,0 +1,135 @@
+//! What README and ARCHITECTURE say in figures about attacks and memory, of two builds of the programs in turn. It takes a
+//! quarter of an hour, and nothing fails for being slow:
+//!
+//! (`RINGFAB_ATTACKS` chooses those whose names contain it.)
+//!
+//! `RINGFAB_BEFORE_BIN_DIR=… RINGFAB_BIN_DIR=… cargo test -p ringfab-tests --test peers -- --ignored --nocapture measure`
+
+#![expect(clippy::print_stdout, reason = "the tables are what this is for")]
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ringfab_tests::program;
+use serde_json::Value;
+
+use crate::attack::{Act, Attack, Going, Origin};
+use crate::attacks::{attaches, attacks};
+use crate::memory::{self, Figures};
+use crate::target::{FRIEND, Over, Process};
+
+/// After so long a host that does not get in gives up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The folders of the programs: as they were, and as they are.
+fn builds() -> [PathBuf; 2] {
+    let after = program("ringfab-target").parent().expect("a folder").to_path_buf();
+    let before = std::env::var_os("RINGFAB_BEFORE_BIN_DIR").map_or_else(|| after.clone(), PathBuf::from);
+    [before, after]
+}
+
+/// The p99 of a host that reads 4 KiB at random with eight outstanding while something goes on, in microseconds. The reads
+/// begin before, and that is not counted.
+fn p99<R>(process: &Process, over: Over, meanwhile: impl FnOnce() -> R) -> (String, R) {
+    let arguments = ["bench", &process.url(over), "--hostnqn", FRIEND, "--depth", "8", "--json"];
+    let times = ["--warmup", "3s", "--time", "3s"];
+    let mut command = Command::new(program("ringfab"));
+    command.args(arguments).args(times).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let bench = command.spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(500));
+    let kept = meanwhile();
+    let output = bench.wait_with_output().expect("it ends");
+    let document: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+    let p99 = document.as_ref().and_then(|document| document["read"]["latency_us"]["p99"].as_f64());
+    (p99.map_or_else(|| "failed".to_owned(), |p99| format!("{p99:.0} µs")), kept)
+}
+
+fn shown(time: Option<Duration>) -> String {
+    time.map_or_else(|| format!("> {PATIENCE:?}"), |time| format!("{:.1} ms", time.as_secs_f64() * 1e3))
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn measure_attacks() {
+    for over in [Over::Tcp, Over::Rdma] {
+        let quiet = builds().map(|folder| p99(&Process::start_in(&folder), over, || ()).0);
+        println!("p99 without an attack, {over:?}: {quiet:?}");
+    }
+    println!(
+        "| attack | attach before: median, most | after | p99 before | after |\n| --- | --- | --- | --- | --- |"
+    );
+    let only = std::env::var("RINGFAB_ATTACKS").unwrap_or_default();
+    for (name, attack, _) in attacks().into_iter().filter(|(name, ..)| name.contains(&only)) {
+        let rows = builds().map(|folder| {
+            let process = Process::start_in(&folder);
+            let (p99, going) =
+                p99(&process, attack.over, || Going::start(attack, process.address(attack.over)));
+            let times = attaches(&process, attack.over, PATIENCE);
+            drop(going);
+            (format!("{}, {}", shown(times[times.len() / 2]), shown(times[times.len() - 1])), p99)
+        });
+        let [(before, p99_before), (after, p99_after)] = rows;
+        println!("| {name} | {before} | {after} | {p99_before} | {p99_after} |");
+    }
+}
+
+/// Waits for longer than anything takes to be given back.
+fn settle(process: &Process, _: u64) -> u64 {
+    std::thread::sleep(Duration::from_secs(10));
+    process.settled_kib()
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn measure_memory() {
+    println!("| transport, build | idle, KiB each | busy once, at once | and later | left, KiB in all |");
+    println!("| --- | --- | --- | --- | --- |");
+    for over in [Over::Tcp, Over::Rdma] {
+        for (build, folder) in ["before", "after"].into_iter().zip(builds()) {
+            let process = Process::start_in(&folder);
+            let Figures { count, before, idle, busy, rested, left } = match over {
+                Over::Tcp => memory::of_tcp(&process, 10, settle),
+                Over::Rdma => memory::of_rdma(&process, 10, settle),
+            };
+            let each = |kib: u64| kib.saturating_sub(before) as f64 / count as f64;
+            let left = left.saturating_sub(before);
+            println!(
+                "| {over:?}, {build} | {:.1} | {:.1} | {:.1} | {left} ({count} queues) |",
+                each(idle),
+                each(busy),
+                each(rested)
+            );
+        }
+    }
+}
+
+/// What the sum in ARCHITECTURE.md says of a connection that uses all that it may, and of one that has only come.
+#[test]
+#[ignore = "a measurement"]
+fn measure_floods() {
+    for (build, folder) in ["before", "after"].into_iter().zip(builds()) {
+        let process = Process::start_in(&folder);
+        let before = process.settled_kib();
+        let mut queues: Vec<_> = (0..2).flat_map(|_| memory::tcp_queues(&process, 1024)).collect();
+        queues.chunks_mut(usize::from(memory::EACH) + 1).for_each(|controller| {
+            controller.iter_mut().take(memory::EACH.into()).for_each(|queue| memory::burst(queue, 1000));
+        });
+        let each = (process.status("VmHWM:") - before) as f64 / f64::from(2 * memory::EACH);
+        println!(
+            "{build}: {each:.0} KiB at most for each of {} busy queues of 1,024 entries",
+            2 * memory::EACH
+        );
+        // One process at a time.
+        drop((queues, process));
+        let process = Process::start_in(&folder);
+        let before = process.settled_kib();
+        let attack = Attack { over: Over::Tcp, act: Act::Queues, from: Origin::Others(1), count: 60 };
+        let _going = Going::start(attack, process.address(Over::Tcp));
+        let (files, kib) = (process.open_files(), process.status("VmRSS:") - before);
+        println!(
+            "{build}: {kib} KiB for {files} idle connections, {:.1} KiB each",
+            kib as f64 / files as f64
+        );
+    }
+}
