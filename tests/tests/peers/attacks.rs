@@ -35,36 +35,28 @@ pub(crate) fn attacks() -> Vec<Case> {
     use Act::*;
     use Over::{Rdma, Tcp};
     let attack = |over, act, from, count| Attack { over, act, from, count };
-    let one = Origin::Others(1);
+    let (same, one, many) = (Origin::Same, Origin::Others(1), Origin::Others(250));
     vec![
         ("TCP, silent", attack(Tcp, Silent, one, 2000), HANDSHAKES),
-        ("TCP, silent, the host's own address", attack(Tcp, Silent, Origin::Same, 2000), HANDSHAKES),
-        ("TCP, silent, 250 addresses", attack(Tcp, Silent, Origin::Others(250), 2000), HANDSHAKES),
+        ("TCP, silent, the host's own address", attack(Tcp, Silent, same, 2000), HANDSHAKES),
+        ("TCP, silent, 250 addresses", attack(Tcp, Silent, many, 2000), HANDSHAKES),
         ("TCP, silent, 2,000 addresses", attack(Tcp, Silent, Origin::Others(2000), 2000), HANDSHAKES),
         ("TCP, half an ICReq", attack(Tcp, HalfGreeting, one, 2000), HANDSHAKES),
         ("TCP, ICReq a byte at a time", attack(Tcp, Trickle, one, 2000), HANDSHAKES),
         ("TCP, ICReq only", attack(Tcp, Greeting, one, 2000), HANDSHAKES),
         ("TCP, half a Connect", attack(Tcp, HalfConnect, one, 2000), CONNECTS),
-        (
-            "TCP, half a Connect, the host's own address",
-            attack(Tcp, HalfConnect, Origin::Same, 2000),
-            CONNECTS,
-        ),
-        ("TCP, half a Connect, 250 addresses", attack(Tcp, HalfConnect, Origin::Others(250), 2000), CONNECTS),
+        ("TCP, half a Connect, the host's own address", attack(Tcp, HalfConnect, same, 2000), CONNECTS),
+        ("TCP, half a Connect, 250 addresses", attack(Tcp, HalfConnect, many, 2000), CONNECTS),
         ("TCP, refused Connects", attack(Tcp, Refused, one, 2000), CONNECTS),
         ("discovery controllers", attack(Tcp, Discovery, one, 1200), CONTROLLERS),
         ("controllers under its name", attack(Tcp, Impostor, one, 1200), CONTROLLERS),
-        (
-            "controllers under its name, its own address",
-            attack(Tcp, Impostor, Origin::Same, 1200),
-            CONTROLLERS,
-        ),
+        ("controllers under its name, its own address", attack(Tcp, Impostor, same, 1200), CONTROLLERS),
         ("I/O queues under its name", attack(Tcp, Queues, one, 60), QUEUES),
         ("RDMA, silent", attack(Rdma, Silent, one, 2000), HANDSHAKES),
         ("RDMA, half an MPA request", attack(Rdma, HalfGreeting, one, 2000), HANDSHAKES),
         ("RDMA, MPA request a byte at a time", attack(Rdma, Trickle, one, 2000), HANDSHAKES),
         ("RDMA, MPA only", attack(Rdma, QueuePair, one, 2000), CONNECTS),
-        ("RDMA, MPA only, the host's own address", attack(Rdma, QueuePair, Origin::Same, 2000), CONNECTS),
+        ("RDMA, MPA only, the host's own address", attack(Rdma, QueuePair, same, 2000), CONNECTS),
     ]
 }
 

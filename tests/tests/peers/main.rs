@@ -2,7 +2,6 @@
 
 mod attack;
 mod attacks;
-mod measure;
 mod memory;
 mod room;
 mod spread;

@@ -144,8 +144,9 @@ pub(crate) fn of_rdma(process: &Process, controllers: usize, settle: Settle) -> 
 
 #[expect(clippy::print_stdout, reason = "the figures are worth reading")]
 fn check(figures: Figures) {
-    let Figures { count, before, idle, rested, left, .. } = figures;
+    let Figures { count, before, idle, busy, rested, left } = figures;
     println!("{figures:?}");
+    assert!(busy > idle + ONCE_BUSY_KIB * count, "they were not busy: {figures:?}");
     assert!(rested < idle + ONCE_BUSY_KIB * count, "{figures:?}");
     assert!(left < before + GONE_KIB * count, "{figures:?}");
 }

@@ -1,7 +1,7 @@
 //! A target process with a listener for each transport, and hosts of it.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,23 +33,18 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start() -> Self {
-        Self::start_alone(ONE.lock().unwrap_or_else(PoisonError::into_inner))
+        Self::start_in(&programs())
     }
 
     /// The same of a program that somebody has built in this folder.
     pub(crate) fn start_in(programs: &Path) -> Self {
-        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        Self::start_program(&programs.join("ringfab-target"), alone)
+        Self::start_alone(programs, ONE.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn start_alone(alone: MutexGuard<'static, ()>) -> Self {
-        Self::start_program(&program("ringfab-target"), alone)
-    }
-
-    fn start_program(path: &Path, alone: MutexGuard<'static, ()>) -> Self {
+    fn start_alone(programs: &Path, alone: MutexGuard<'static, ()>) -> Self {
         let (rdma, tcp) = (free_port(), free_port());
         let folder = tempfile::tempdir().expect("a folder");
-        let mut command = Command::new(path);
+        let mut command = Command::new(programs.join("ringfab-target"));
         command.args(arguments(folder.path(), rdma, tcp));
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let service = Service::start_command(folder, command, log.into());
@@ -58,10 +53,12 @@ impl Process {
 
     /// The same with a limit on its descriptors, which this process has while it starts.
     pub(crate) fn start_with_descriptors(count: u64) -> Self {
+        // Built before, since a build takes more descriptors than this.
+        let programs = programs();
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit");
         setrlimit(Resource::RLIMIT_NOFILE, count.min(soft), hard).expect("a lower limit");
-        let this = Self::start_alone(alone);
+        let this = Self::start_alone(&programs, alone);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).expect("the old limit");
         this
     }
@@ -142,6 +139,11 @@ impl Process {
         let lines: Vec<&str> = log.lines().rev().take(10).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
+}
+
+/// The folder of the programs as they are.
+fn programs() -> PathBuf {
+    program("ringfab-target").parent().expect("a folder").to_owned()
 }
 
 fn arguments(folder: &Path, rdma: u16, tcp: u16) -> Vec<String> {

@@ -66,7 +66,11 @@ impl Link {
 
     /// Runs the command ringfab at the near end.
     fn ringfab(&self, arguments: &[&str]) -> Output {
-        let mut wraps = self.near.enter();
+        Self::ringfab_at(&self.near, arguments)
+    }
+
+    fn ringfab_at(holder: &Holder, arguments: &[&str]) -> Output {
+        let mut wraps = holder.enter();
         wraps.extend(["timeout", "--kill-after=5", "30"].map(str::to_owned));
         let program = program("ringfab");
         command_in(&wraps, program.to_str().expect("UTF-8"), arguments).output().expect("it runs")
@@ -90,6 +94,7 @@ fn a_link_local_address_with_its_interface_works_at_both_ends() {
         "[target]\nstate_dir = {:?}\n[control]\nenabled = false\n\
          [[listener]]\naddress = \"fe80::1%disks\"\ntransport = \"tcp\"\n\
          [[listener]]\naddress = \"[fe80::1%disks]\"\nport = 4421\n\
+         [[listener]]\naddress = \"::1\"\ntransport = \"tcp\"\n\
          [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n[[subsystem.namespace]]\nmemory = \"4MiB\"\n",
         folder.path().join("state"),
     );
@@ -112,6 +117,10 @@ fn a_link_local_address_with_its_interface_works_at_both_ends() {
             assert!(found.contains(&text), "{text} is not in {found}");
         }
     }
+    // Whoever does not come over that link has nothing of its addresses.
+    let elsewhere = Link::ringfab_at(&link.far, &["--json", "discover", "nvme+tcp://[::1]"]);
+    let found = String::from_utf8_lossy(&elsewhere.stdout).into_owned();
+    assert!(found.contains("//[::1]:4420/") && !found.contains("fe80"), "{found}");
     assert!(target.log().contains("[fe80::2%"), "{}", target.log());
     let missing = link.ringfab(&["list", &format!("nvme+tcp://[fe80::1%other]/{NQN}")]);
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();

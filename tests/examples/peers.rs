@@ -1,40 +1,65 @@
-//! What README and ARCHITECTURE say in figures about attacks and memory, of two builds of the programs in turn. It takes a
-//! quarter of an hour, and nothing fails for being slow:
+//! What SECURITY.md's attacks and docs/memory.md's connections cost, in figures, of two builds of the programs in turn:
 //!
-//! (`RINGFAB_ATTACKS` chooses those whose names contain it.)
+//! `peers BEFORE AFTER attacks|memory|floods [NAME]`: the folders of the programs as they were and as they are, and of the
+//! attacks those whose name contains NAME. All attacks take a quarter of an hour. Nothing fails for being slow.
 //!
-//! `RINGFAB_BEFORE_BIN_DIR=… RINGFAB_BIN_DIR=… cargo test -p ringfab-tests --test peers -- --ignored --nocapture measure`
+//! The hosts and attackers are those of `tests/tests/peers`, which has the tests. `ringfab bench`, which measures the good
+//! host, is always that of AFTER.
 
 #![expect(clippy::print_stdout, reason = "the tables are what this is for")]
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../tests/peers/attack.rs"]
+mod attack;
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../tests/peers/attacks.rs"]
+mod attacks;
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../tests/peers/memory.rs"]
+mod memory;
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../tests/peers/target.rs"]
+mod target;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use ringfab_tests::program;
 use serde_json::Value;
 
 use crate::attack::{Act, Attack, Going, Origin};
 use crate::attacks::{attaches, attacks};
-use crate::memory::{self, Figures};
+use crate::memory::Figures;
 use crate::target::{FRIEND, Over, Process};
 
 /// After so long a host that does not get in gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The folders of the programs: as they were, and as they are.
-fn builds() -> [PathBuf; 2] {
-    let after = program("ringfab-target").parent().expect("a folder").to_path_buf();
-    let before = std::env::var_os("RINGFAB_BEFORE_BIN_DIR").map_or_else(|| after.clone(), PathBuf::from);
-    [before, after]
+/// The folders of the programs, as they were and as they are.
+type Builds = [PathBuf; 2];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [before, after, "attacks", name @ ..] if name.len() <= 1 => {
+            measure_attacks(&[before.into(), after.into()], name.first().copied().unwrap_or_default());
+        }
+        [before, after, "memory"] => measure_memory(&[before.into(), after.into()]),
+        [before, after, "floods"] => measure_floods(&[before.into(), after.into()]),
+        _ => {
+            println!("peers BEFORE AFTER attacks|memory|floods [NAME]");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 /// The p99 of a host that reads 4 KiB at random with eight outstanding while something goes on, in microseconds. The reads
 /// begin before, and that is not counted.
-fn p99<R>(process: &Process, over: Over, meanwhile: impl FnOnce() -> R) -> (String, R) {
+fn p99<R>(ringfab: &Path, process: &Process, over: Over, meanwhile: impl FnOnce() -> R) -> (String, R) {
     let arguments = ["bench", &process.url(over), "--hostnqn", FRIEND, "--depth", "8", "--json"];
     let times = ["--warmup", "3s", "--time", "3s"];
-    let mut command = Command::new(program("ringfab"));
+    let mut command = Command::new(ringfab);
     command.args(arguments).args(times).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let bench = command.spawn().expect("it starts");
     std::thread::sleep(Duration::from_millis(500));
@@ -49,22 +74,20 @@ fn shown(time: Option<Duration>) -> String {
     time.map_or_else(|| format!("> {PATIENCE:?}"), |time| format!("{:.1} ms", time.as_secs_f64() * 1e3))
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn measure_attacks() {
+fn measure_attacks(builds: &Builds, only: &str) {
+    let ringfab = builds[1].join("ringfab");
     for over in [Over::Tcp, Over::Rdma] {
-        let quiet = builds().map(|folder| p99(&Process::start_in(&folder), over, || ()).0);
+        let quiet = builds.each_ref().map(|folder| p99(&ringfab, &Process::start_in(folder), over, || ()).0);
         println!("p99 without an attack, {over:?}: {quiet:?}");
     }
     println!(
         "| attack | attach before: median, most | after | p99 before | after |\n| --- | --- | --- | --- | --- |"
     );
-    let only = std::env::var("RINGFAB_ATTACKS").unwrap_or_default();
-    for (name, attack, _) in attacks().into_iter().filter(|(name, ..)| name.contains(&only)) {
-        let rows = builds().map(|folder| {
-            let process = Process::start_in(&folder);
+    for (name, attack, _) in attacks().into_iter().filter(|(name, ..)| name.contains(only)) {
+        let rows = builds.each_ref().map(|folder| {
+            let process = Process::start_in(folder);
             let (p99, going) =
-                p99(&process, attack.over, || Going::start(attack, process.address(attack.over)));
+                p99(&ringfab, &process, attack.over, || Going::start(attack, process.address(attack.over)));
             let times = attaches(&process, attack.over, PATIENCE);
             drop(going);
             (format!("{}, {}", shown(times[times.len() / 2]), shown(times[times.len() - 1])), p99)
@@ -80,14 +103,12 @@ fn settle(process: &Process, _: u64) -> u64 {
     process.settled_kib()
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn measure_memory() {
+fn measure_memory(builds: &Builds) {
     println!("| transport, build | idle, KiB each | busy once, at once | and later | left, KiB in all |");
     println!("| --- | --- | --- | --- | --- |");
     for over in [Over::Tcp, Over::Rdma] {
-        for (build, folder) in ["before", "after"].into_iter().zip(builds()) {
-            let process = Process::start_in(&folder);
+        for (build, folder) in ["before", "after"].into_iter().zip(builds) {
+            let process = Process::start_in(folder);
             let Figures { count, before, idle, busy, rested, left } = match over {
                 Over::Tcp => memory::of_tcp(&process, 10, settle),
                 Over::Rdma => memory::of_rdma(&process, 10, settle),
@@ -104,12 +125,10 @@ fn measure_memory() {
     }
 }
 
-/// What the sum in ARCHITECTURE.md says of a connection that uses all that it may, and of one that has only come.
-#[test]
-#[ignore = "a measurement"]
-fn measure_floods() {
-    for (build, folder) in ["before", "after"].into_iter().zip(builds()) {
-        let process = Process::start_in(&folder);
+/// What the sum in docs/memory.md says of a connection that uses all that it may, and of one that has only come.
+fn measure_floods(builds: &Builds) {
+    for (build, folder) in ["before", "after"].into_iter().zip(builds) {
+        let process = Process::start_in(folder);
         let before = process.settled_kib();
         let mut queues: Vec<_> = (0..2).flat_map(|_| memory::tcp_queues(&process, 1024)).collect();
         queues.chunks_mut(usize::from(memory::EACH) + 1).for_each(|controller| {
@@ -122,7 +141,7 @@ fn measure_floods() {
         );
         // One process at a time.
         drop((queues, process));
-        let process = Process::start_in(&folder);
+        let process = Process::start_in(folder);
         let before = process.settled_kib();
         let attack = Attack { over: Over::Tcp, act: Act::Queues, from: Origin::Others(1), count: 60 };
         let _going = Going::start(attack, process.address(Over::Tcp));
