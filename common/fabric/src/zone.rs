@@ -133,7 +133,7 @@ impl fmt::Display for ZonedIp {
 }
 
 /// The same address with another port: an address rebuilt from its IP alone would lose its zone.
-pub(crate) fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+pub(crate) fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
 }
@@ -186,6 +186,6 @@ mod tests {
             assert!(ZonedIp::parse_with_port(wrong).is_err(), "{wrong}");
         }
         let address = at("fe80::1%7").expect("a number");
-        assert_eq!(zone_index(with_port(address, 1)), 7);
+        assert_eq!(zone_index(at_port(address, 1)), 7);
     }
 }

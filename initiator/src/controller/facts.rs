@@ -105,11 +105,11 @@ impl Facts {
             let changed = |what: String| Err(Cause::Changed { nsid: old.nsid, what });
             let Some(new) = namespace::find(&self.namespaces, old.nsid) else {
                 let nsid = old.nsid;
-                match needed(nsid) {
-                    true if self.list.contains(&nsid) => return Err(Cause::NotReady { nsid }),
-                    true => return Err(Cause::Missing { nsid }),
-                    false => continue,
+                if !needed(nsid) {
+                    continue;
                 }
+                let listed = self.list.contains(&nsid);
+                return Err(if listed { Cause::NotReady { nsid } } else { Cause::Missing { nsid } });
             };
             if !new.identity.agrees_with(&old.identity) {
                 return changed("its NGUID, EUI64 or UUID differs".to_owned());

@@ -359,10 +359,10 @@ impl Controller {
             let needed = |nsid| self.options.url.namespace == Some(nsid) || outstanding(nsid);
             self.facts.check_same(&self.namespaces, needed)?;
         } else if let (Some(nsid), true) = (self.options.url.namespace, self.facts.namespaces.is_empty()) {
-            return Err(match self.facts.list.contains(&nsid) {
-                true => Cause::NotReady { nsid },
-                false => Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")),
-            });
+            if self.facts.list.contains(&nsid) {
+                return Err(Cause::NotReady { nsid });
+            }
+            return Err(Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")));
         }
         self.namespaces = std::mem::take(&mut self.facts.namespaces);
         self.info = Some(self.describe());

@@ -175,6 +175,8 @@ fn one_mistake_is_one_line() {
         format!("[[subsystem]]\nnqn = \"nqn.2026-11.org.example:a\"\nallow_any_host = true\n{namespace}");
     let listener = "[[listener]]\naddress = \"127.0.0.1\"\n";
     let page_cache = "direct = false\nallow_page_cache = \"yes\"\n";
+    // With one thing written in another way.
+    let with = |right, wrong| listener.to_owned() + &subsystem.replace(right, wrong);
     for (text, said) in [
         (
             format!("[[listener]]\nadress = \"::1\"\n{subsystem}"),
@@ -192,40 +194,31 @@ fn one_mistake_is_one_line() {
             format!("listener = []\n{subsystem}"),
             "1:1: listener: is empty; write at least one [[listener]] with an address",
         ),
+        (with("nqn =", "nnq ="), "4:1: subsystem[0].nnq: is not a known key; did you mean nqn?"),
         (
-            listener.to_owned() + &subsystem.replace("nqn =", "nnq ="),
-            "4:1: subsystem[0].nnq: is not a known key; did you mean nqn?",
-        ),
-        (
-            listener.to_owned() + &subsystem.replace("allow_any_host", "allow_any"),
+            with("allow_any_host", "allow_any"),
             "5:1: subsystem[0].allow_any: is not a known key; did you mean allow_any_host?",
         ),
+        (with("true", "\"yes\""), "5:18: subsystem[0].allow_any_host: must be true or false, not string"),
         (
-            listener.to_owned() + &subsystem.replace("true", "\"yes\""),
-            "5:18: subsystem[0].allow_any_host: must be true or false, not string",
-        ),
-        (
-            listener.to_owned() + &subsystem.replace("true", "false"),
+            with("true", "false"),
             "3:1: subsystem[0].allowed_hosts: is missing; list the hosts' NQNs, or write allow_any_host = true",
         ),
         (
-            listener.to_owned() + &subsystem.replace("[[subsystem.namespace]]", "[subsystem.namespace]"),
+            with("[[subsystem.namespace]]", "[subsystem.namespace]"),
             "6:1: subsystem[0].namespace: must be a list of tables: [[subsystem.namespace]]",
         ),
         (
-            listener.to_owned() + &subsystem.replace("memory", "Memory"),
+            with("memory", "Memory"),
             "7:1: subsystem[0].namespace[0].Memory: is not a known key; did you mean memory?",
         ),
+        (with("memory", "colour"), "6:1: subsystem[0].namespace[0].path: is missing"),
         (
-            listener.to_owned() + &subsystem.replace("memory", "colour"),
-            "6:1: subsystem[0].namespace[0].path: is missing",
-        ),
-        (
-            listener.to_owned() + &subsystem + "nsid = \"1\"\n" + namespace,
+            format!("{listener}{subsystem}") + "nsid = \"1\"\n" + namespace,
             "8:8: subsystem[0].namespace[0].nsid: must be an integer, not string",
         ),
         (
-            listener.to_owned() + &subsystem.replace("memory = \"4MiB\"", "path = \"/a\"") + page_cache,
+            with("memory = \"4MiB\"", "path = \"/a\"") + page_cache,
             "9:20: subsystem[0].namespace[0].allow_page_cache: must be true or false, not string",
         ),
         (

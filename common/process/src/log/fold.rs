@@ -240,10 +240,12 @@ impl<H: Hasher> Visit for Key<H> {
 }
 
 trait WriteAddress: Hasher {
-    /// An address without its port; of IPv6 the network, since a host has all addresses of that.
+    /// An address without its port; of IPv6 the network, since a host has all addresses of that, but for the one of a link,
+    /// which all have there.
     fn write_address(&mut self, text: &str) {
         match text.trim_matches('"').parse::<SocketAddr>().map(|address| address.ip().to_canonical()) {
             Ok(IpAddr::V4(address)) => self.write(&address.octets()),
+            Ok(IpAddr::V6(address)) if address.is_unicast_link_local() => self.write(&address.octets()),
             Ok(IpAddr::V6(address)) => self.write(&address.octets()[..8]),
             Err(_) => self.write(text.as_bytes()),
         }
@@ -359,6 +361,8 @@ mod tests {
         assert_ne!(hash("192.0.2.1:1"), hash("192.0.2.2:1"));
         assert_eq!(hash("[2001:db8::1]:1"), hash("[2001:db8::2]:2"));
         assert_ne!(hash("[2001:db8::1]:1"), hash("[2001:db8:0:1::1]:1"));
+        assert_eq!(hash("[fe80::1%2]:1"), hash("[fe80::1%2]:2"));
+        assert_ne!(hash("[fe80::1%2]:1"), hash("[fe80::2%2]:1"), "two machines of a link");
         assert_eq!(hash("[::ffff:192.0.2.1]:1"), hash("192.0.2.1:2"));
     }
 }

@@ -13,7 +13,7 @@ use super::sys::{
     EventChannel, WorkCompletion,
 };
 use super::watch::{self, Subscription};
-use crate::zone::with_port;
+use crate::zone::at_port;
 
 /// The most completions that a core's queue on one device holds.
 const COMPLETIONS_MAX: u32 = 32_768;
@@ -97,7 +97,7 @@ impl Adapter {
     ) -> io::Result<Self> {
         let mut anchor = CmId::new(channel)?;
         anchor.set_context(u64::MAX);
-        anchor.bind(with_port(local, 0))?;
+        anchor.bind(at_port(local, 0))?;
         let limits = context.limits()?;
         let name = context.name();
         if limits.shared_receives == 0 {

@@ -24,7 +24,7 @@ use crate::rdma::{
     QueuePairAttributes, QueuePairId, RnicConfig, RnicCounters, SendRequest,
 };
 use crate::table::{Key, Table};
-use crate::zone::with_port;
+use crate::zone::at_port;
 
 /// How long the kernel waits for a neighbour's answer before it is asked again.
 pub(super) const RESOLVE_TRY: Duration = Duration::from_millis(500);
@@ -108,7 +108,7 @@ impl Device {
     /// When none does.
     pub(crate) fn device_at(&self, address: SocketAddr) -> io::Result<String> {
         let probe = CmId::new(&self.channel)?;
-        probe.bind(with_port(address, 0))?;
+        probe.bind(at_port(address, 0))?;
         let none = || io::Error::new(io::ErrorKind::AddrNotAvailable, "no RDMA device owns the address");
         probe.context().map(sys::Context::name).ok_or_else(none)
     }
