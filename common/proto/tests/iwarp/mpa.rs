@@ -139,6 +139,23 @@ fn a_peer_that_needs_markers_is_refused() {
 }
 
 #[test]
+fn a_peer_that_speaks_nvme_tcp_is_recognized_from_pieces_too() {
+    for (piece, expected) in [
+        (&b"\0\0\x80"[..], Err(MpaError::NvmeTcp)),
+        (&[1, 1, 128], Err(MpaError::NvmeTcp)),
+        (&[3, 0, 24], Err(MpaError::NvmeTcp)),
+        (&[1, 0, 24], Err(MpaError::Key { offset: 0, found: 1 })),
+        (&[3, 0, 128], Err(MpaError::Key { offset: 0, found: 3 })),
+    ] {
+        let mut responder = Responder::new(config());
+        assert_eq!(responder.receive(&piece[..1]), Ok((1, false)));
+        assert_eq!(responder.receive(&piece[1..2]), Ok((1, false)));
+        assert_eq!(responder.receive(&piece[2..]), expected);
+        assert_eq!(request(config(), piece).1, expected, "at once");
+    }
+}
+
+#[test]
 fn malformed_frames_are_refused_as_early_as_possible() {
     assert_eq!(request(config(), b"GET /").1, Err(MpaError::Key { offset: 0, found: b'G' }));
     assert_eq!(request(config(), &[0, 0, 128, 0, 128, 0, 0, 0]).1, Err(MpaError::NvmeTcp), "ICReq");

@@ -103,13 +103,14 @@ impl Collector {
     }
 
     fn check_key(&self) -> Result<(), MpaError> {
-        match self.bytes.iter().zip(self.key).position(|(found, expected)| *found != expected) {
-            None => Ok(()),
-            // Type and length of the header of an ICReq, an ICResp or a C2HTermReq.
-            Some(0) if matches!(self.bytes[..], [0 | 1, _, 128, ..] | [3, _, 24, ..]) => {
-                Err(MpaError::NvmeTcp)
-            }
-            Some(offset) => Err(MpaError::Key { offset, found: self.bytes[offset] }),
+        let wrong = self.bytes.iter().zip(self.key).position(|(found, expected)| *found != expected);
+        let Some(offset) = wrong else { return Ok(()) };
+        match self.bytes[..] {
+            // Type and header length of an ICReq, an ICResp or a C2HTermReq. Until the third byte is there,
+            // the peer may speak NVMe/TCP.
+            [0 | 1 | 3] | [0 | 1 | 3, _] => Ok(()),
+            [0 | 1, _, 128, ..] | [3, _, 24, ..] => Err(MpaError::NvmeTcp),
+            _ => Err(MpaError::Key { offset, found: self.bytes[offset] }),
         }
     }
 
