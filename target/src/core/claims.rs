@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::{Core, CoreMessage, Env, Waiter};
-use crate::queue::{Extent, Work};
+use crate::io_command::{Extent, Work};
 
 /// A claim, unique as long as the target runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

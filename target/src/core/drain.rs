@@ -7,7 +7,7 @@ use ringfab_block::{BlockError, Operation, Started, Tag};
 use ringfab_reactor::{Token, Wait};
 
 use super::{Core, CoreMessage, Env, owner};
-use crate::disk_failures::{DiskAction, DiskFailure};
+use crate::model::disk_failures::{DiskAction, DiskFailure};
 use crate::transport;
 
 /// The last flush of a disk: its kind and generation no request has at the same time.

@@ -14,9 +14,9 @@ use super::message::{AbortRequest, Asker, CoreMessage};
 use super::namespaces::{Disks, Namespaces};
 use super::operations::{DEFERRED_MAX, Deferred, DiskOperations};
 use super::watch::HeldBackCommands;
-use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::controller::Controller;
-use crate::queue::{Slot, TRANSFER_BYTES_MAX};
+use crate::limits::{ADMIN_DATA_BYTES_MAX, TRANSFER_BYTES_MAX};
+use crate::queue::Slot;
 use crate::target::Target;
 use crate::transport::Transports;
 

@@ -10,11 +10,11 @@ use ringfab_reactor::{Reactor, Time};
 
 use super::watch::Progress;
 use super::{Core, owner};
-use crate::disk_failures::{self, DiskFailure};
 use crate::disks::keepers::Opened;
-use crate::namespace::Namespace;
-use crate::queue::NamespaceView;
-use crate::subsystem::Subsystem;
+use crate::io_command::NamespaceView;
+use crate::model::Namespace;
+use crate::model::Subsystem;
+use crate::model::disk_failures::{self, DiskFailure};
 use crate::target::Target;
 
 /// What a core does about a namespace, for the control side.

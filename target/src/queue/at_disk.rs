@@ -1,6 +1,6 @@
 //! What a disk works on for a queue.
 
-use super::Work;
+use crate::io_command::Work;
 
 /// What a disk works on, for people.
 #[derive(Clone, Copy, Debug)]

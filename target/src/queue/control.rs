@@ -2,13 +2,14 @@
 
 use ringfab_spec::{AdminOpcode, FabricsType, Status, SubmissionEntry};
 
-use super::parse::{TRANSFER_BYTES_MAX, Transfer, Work};
 use super::request::Held;
 use super::{Attachment, Phase, Queue, Slot, State, told};
 use crate::admin::{AdminContext, AdminOutcome, Transfer as AdminTransfer};
 use crate::controller::{Controller, ErrorRecord, PropertyEffect};
 use crate::core::{CoreMessage, Env};
 use crate::failure::{ErrorLocation, Failure};
+use crate::io_command::{Transfer, Work};
+use crate::limits::TRANSFER_BYTES_MAX;
 use crate::target::{ConnectRequest, Refusal};
 
 /// Bytes of the data of a Connect command.
@@ -197,7 +198,10 @@ impl Queue {
         command: &SubmissionEntry,
     ) -> Result<Option<u64>, Failure> {
         let controller = self.own_controller()?.clone();
-        let context = AdminContext { now: env.reactor.now(), wall: env.reactor.wall_clock() };
+        let context = {
+            let (now, wall) = (env.reactor.now(), env.reactor.wall_clock());
+            AdminContext { target: &env.target, now, wall }
+        };
         let takes_data = self.takes_data(slot);
         let request = &mut self.requests[slot];
         let data_in: &[u8] = match request.held.first() {

@@ -4,13 +4,14 @@ use ringfab_block::{BlockError, Finished, Operation, Started, Tag};
 use ringfab_spec::Status;
 
 use super::life::pieces;
-use super::parse::{COPY_PIECE_BYTES, Extent, Transfer, Work};
 use super::request::Held;
 use super::steps::disk_of_round;
 use super::{Phase, Queue, Slot, State};
 use crate::core::{Deferred, Env, OpenDisk};
-use crate::disk_failures::{DiskAction, DiskFailure};
 use crate::failure::Failure;
+use crate::io_command::{Extent, Transfer, Work};
+use crate::limits::COPY_PIECE_BYTES;
+use crate::model::disk_failures::{DiskAction, DiskFailure};
 
 impl Queue {
     /// Bytes of the disk that a request needs buffers for beside the host's: to compare the two, or to pass on.

@@ -10,10 +10,10 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use ringfab_spec::{Status, SubmissionEntry};
 
-use super::parse;
 use super::{Phase, Queue, Slot, State};
 use crate::core::{ClaimId, Env, Waiter};
 use crate::failure::Failure;
+use crate::io_command;
 
 /// How long a first half waits for its second.
 const SECOND_HALF_TIMEOUT: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ impl Queue {
     /// Both halves are here. If they do not fit each other, both fail.
     fn join(&mut self, env: &mut Env, first: Slot, second: Slot) {
         let outcome = if self.requests[second].status.is_success() {
-            parse::check_pair(self.requests[first].work, self.requests[second].work)
+            io_command::check_pair(self.requests[first].work, self.requests[second].work)
         } else {
             Err(PARTNER_FAILED)
         };

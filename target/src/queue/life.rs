@@ -3,12 +3,12 @@
 use ringfab_memory::Buffer;
 use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
-use super::parse::{self, HostMemory, NamespaceView, Transfer, Work};
 use super::request::{Held, NoSlot};
 use super::{Phase, Queue, Slot, State};
 use crate::controller::IoAccess;
 use crate::core::{Env, Line, Waiter};
 use crate::failure::Failure;
+use crate::io_command::{self, HostMemory, NamespaceView, Transfer, Work};
 use crate::transport::{Piece, Refused, Transfer as LinkTransfer};
 
 impl Queue {
@@ -131,9 +131,9 @@ impl Queue {
     fn plan(&mut self, env: &Env, slot: Slot, capsule_bytes: u32) -> Result<(), Failure> {
         let command = self.requests[slot].command;
         let (work, transfer) = self.work_of(env, &command)?;
-        let host = parse::host_memory(&command, (work, transfer), capsule_bytes)?;
+        let host = io_command::host_memory(&command, (work, transfer), capsule_bytes)?;
         if !self.link.reaches(&host) {
-            return Err(parse::SGL_OF_ANOTHER_TRANSPORT);
+            return Err(io_command::SGL_OF_ANOTHER_TRANSPORT);
         }
         let request = &mut self.requests[slot];
         (request.work, request.host, request.transfer) = (work, host, transfer);
@@ -154,7 +154,7 @@ impl Queue {
             let found = env.namespaces.find(controller.subsystem(), nsid);
             found.map(|namespace| NamespaceView::of(namespace))
         };
-        let (work, transfer) = parse::io_work(command, namespace)?;
+        let (work, transfer) = io_command::io_work(command, namespace)?;
         Ok((if controller.write_cache_enabled() { work } else { work.durable() }, transfer))
     }
 

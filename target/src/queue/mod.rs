@@ -14,7 +14,6 @@ mod disk;
 mod fused;
 mod identifiers;
 mod life;
-mod parse;
 mod request;
 mod steps;
 mod told;
@@ -31,16 +30,14 @@ use ringfab_spec::SubmissionEntry;
 
 use crate::controller::{Controller, LEFT_BEHIND_PATIENCE};
 use crate::core::{Env, HostId};
+use crate::io_command::{Extent, Work};
+use crate::model::QueueRecord;
 use crate::placement::Place;
-use crate::queue_record::QueueRecord;
 use crate::transport::{Endpoint, Link, WorkId};
 
 pub(crate) use at_disk::AtDisk;
 use fused::FirstHalf;
-pub(crate) use parse::{
-    COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX,
-    DSM_RANGES_MAX, Extent, FUSED_BYTES_MAX, HostMemory, NamespaceView, TRANSFER_BYTES_MAX, Work,
-};
+
 pub use request::State;
 pub(crate) use request::{Requests, Slot};
 pub(crate) use told::tell_keep_alive_expired;
@@ -381,9 +378,8 @@ impl Queue {
         }
         self.has_left = true;
         let controller = Arc::clone(self.controller()?);
-        if self.id == 0 {
-            controller.admin_ended();
-        } else {
+        // Without its admin queue a controller is over, which the target has to know: see `Core::queue_left`.
+        if self.id != 0 {
             controller.queue_left(self.id);
         }
         Some(controller)

@@ -6,9 +6,9 @@ use ringfab_memory::{Buffer, Lease, is_there_room};
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::identifiers::Identifiers;
-use super::parse::{HostMemory, Transfer, Work};
 use crate::core::ClaimId;
 use crate::failure::{ErrorLocation, Failure};
+use crate::io_command::{HostMemory, Transfer, Work};
 
 /// Where a request is in its life. Every transport walks the same states, some of them in no time:
 /// `Free -> (NeedBuffer) -> DataIn -> Execute -> DataOut -> Complete -> Free`.

@@ -5,11 +5,12 @@ use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{FromBytes, Status};
 
 use super::disk::LOST;
-use super::parse::{self, COPY_PIECE_BYTES, Copying, Extent, NamespaceView, Work};
 use super::request::Held;
 use super::{Queue, Slot};
 use crate::core::{Env, OpenDisk};
 use crate::failure::Failure;
+use crate::io_command::{self, Copying, Extent, NamespaceView, Work};
+use crate::limits::COPY_PIECE_BYTES;
 
 /// What a disk deallocates at once. A file system locks a file meanwhile, so that a long range goes in pieces.
 const DISCARD_PIECE_BYTES: u64 = 1 << 30;
@@ -100,7 +101,7 @@ impl Queue {
         copying: &mut Copying,
     ) -> Result<Option<Operation>, Failure> {
         let view = self.view_of(env, slot)?;
-        let extent = parse::copy_extent(&view, &self.range_of(slot, usize::from(copying.range)))?;
+        let extent = io_command::copy_extent(&view, &self.range_of(slot, usize::from(copying.range)))?;
         let length = extent.length.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
         if length == 0 {
             (copying.range, copying.done) = (copying.range + 1, 0);
@@ -143,7 +144,7 @@ impl Queue {
 
     fn check_copy(&self, env: &Env, slot: Slot, copying: &Copying) -> Result<(), Failure> {
         let view = self.view_of(env, slot)?;
-        parse::check_copy(&view, copying, |index| self.range_of::<CopyRange>(slot, usize::from(index)))
+        io_command::check_copy(&view, copying, |index| self.range_of::<CopyRange>(slot, usize::from(index)))
     }
 
     /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
@@ -196,7 +197,7 @@ impl Queue {
 
     fn discard_range(&self, env: &Env, slot: Slot, index: usize) -> Result<Extent, Failure> {
         let range: DsmRange = self.range_of(slot, index);
-        parse::discard_extent(&self.view_of(env, slot)?, range.slba.get(), range.nlb.get())
+        io_command::discard_extent(&self.view_of(env, slot)?, range.slba.get(), range.nlb.get())
     }
 
     /// A range of the list that is the request's data.
