@@ -236,10 +236,10 @@ impl Core {
     fn dispatch(&mut self, completion: Completion) {
         match completion.token.owner {
             owner::RNIC => {
-                self.resources.transports.rnic.on_completion(&mut self.resources.reactor, completion)
+                self.resources.transports.rnic.on_completion(&mut self.resources.reactor, completion);
             }
             owner::TCP => {
-                self.resources.transports.tcp.on_completion(&mut self.resources.reactor, completion)
+                self.resources.transports.tcp.on_completion(&mut self.resources.reactor, completion);
             }
             owner::DISK => self.on_disk(completion),
             owner::CORE if completion.token.kind == RELIEF_KIND => self.relieve(),

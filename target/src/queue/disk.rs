@@ -73,7 +73,7 @@ impl Queue {
             Action::Flush { disk } => self.start(resources, slot, disk, 0, Operation::Flush),
             Action::FlushAll { .. } => self.next_step(resources, slot),
             Action::Discard { .. } | Action::Verify { .. } | Action::Copy(_) => {
-                self.first_step(resources, slot)
+                self.first_step(resources, slot);
             }
             Action::Controller | Action::Nothing => unreachable!("not the disks' work"),
         }
