@@ -1,14 +1,25 @@
 //! The NVMe over Fabrics target.
 //!
+//! Each module uses only those above it.
+//!
 //! | module | what it does |
 //! | --- | --- |
+//! | [`limits`], [`failure`], `command`, [`nqn`] | what commands may ask for, why they fail, how their fields are read |
+//! | [`worker`] | threads for what may take long or hang |
+//! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
 //! | [`identity`] | the identifiers that stay the same over restarts |
-//! | [`target`] | subsystems, namespaces and controllers; takes Connect commands |
+//! | [`model`] | what is served: subsystems and namespaces |
+//! | `nvm` | what an I/O command asks for, parsed into a value that can only be valid |
+//! | `placement` | which core serves a queue |
 //! | [`controller`] | one controller: its registers, keep-alive timer, events and errors |
+//! | [`target`] | what is served and who is connected; takes Connect commands |
+//! | [`disks`] | the files and devices behind namespaces: opened, kept and closed |
 //! | [`admin`] | the admin commands of a controller |
-//! | [`core`] | a core: its ring, RNIC, disks and queues; the threads |
+//! | `transport` | how capsules and data move |
+//! | `resources` | what the queues of a core share |
 //! | [`queue`] | a queue on its core: the life of its requests |
+//! | [`core`] | a core: its ring, RNIC, disks and queues; the threads |
 //! | [`control`] | managing a target that runs, over a Unix socket |
 //! | [`service`] | the process: logging, signals, the service manager, an orderly end |
 //!
@@ -25,12 +36,13 @@ pub mod disk_identity;
 pub mod disks;
 pub mod failure;
 pub mod identity;
-mod io_command;
 pub mod limits;
 pub mod model;
 pub mod nqn;
+mod nvm;
 mod placement;
 pub mod queue;
+mod resources;
 pub mod service;
 pub mod target;
 mod transport;
