@@ -107,14 +107,14 @@ fuzz: ## Each fuzz target for SECONDS=30
 
 .PHONY: release
 release: ## The programs as they are installed
-	cargo build --locked --release -p ringfab-target -p ringfab-initiator --bins
+	cargo build --locked --release -p ringfab-target -p ringfab --bins
 
 # QUICK=1 for what the bars are about only. Nothing fails for being slow.
 .PHONY: bench
 bench: ## Every figure beside what it is held against, in .build/bench (under 20 minutes)
 	@tests/scripts/install.sh build
 	@tests/scripts/install.sh bench || echo "What is missing is not measured."
-	cargo build --locked --release -p ringfab-target -p ringfab-initiator -p ringfab-bench -p ringfab-block \
+	cargo build --locked --release -p ringfab-target -p ringfab -p ringfab-bench -p ringfab-block \
 	    --bins --example disk_rate
 	$(CARGO_TARGET_DIR)/release/ringfab-bench run $(if $(QUICK),--quick) \
 	    --out $(CARGO_TARGET_DIR)/bench --scratch $(CARGO_TARGET_DIR)

@@ -7,6 +7,9 @@
 //! | [`target`] | subsystems, namespaces and controllers; takes Connect commands |
 //! | [`controller`] | one controller: its registers, keep-alive timer, events and errors |
 //! | [`admin`] | the admin commands of a controller |
+//! | `nvm` | what an I/O command asks for, parsed into a value that can only be valid |
+//! | `transport` | how capsules and data move |
+//! | `resources` | what the queues of a core share |
 //! | [`core`] | a core: its ring, RNIC, disks and queues; the threads |
 //! | [`queue`] | a queue on its core: the life of its requests |
 //! | [`control`] | managing a target that runs, over a Unix socket |
@@ -27,9 +30,11 @@ pub mod failure;
 pub mod identity;
 pub mod namespace;
 pub mod nqn;
+mod nvm;
 mod placement;
 pub mod queue;
 pub mod queue_record;
+mod resources;
 pub mod service;
 pub mod subsystem;
 pub mod target;

@@ -162,9 +162,9 @@ find_programs() {
         local build="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}"
         say "Building ($profile)"
         if [ "$profile" = release ]; then
-            cargo build --locked --release -p ringfab-target -p ringfab-initiator --bins
+            cargo build --locked --release -p ringfab-target -p ringfab --bins
         else
-            cargo build --locked -p ringfab-target -p ringfab-initiator --bins
+            cargo build --locked -p ringfab-target -p ringfab --bins
         fi
         RINGFAB_BIN_DIR="$build/$profile"
         [ "$profile" = release ] || RINGFAB_BIN_DIR="$build/debug"

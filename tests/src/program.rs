@@ -19,7 +19,7 @@ pub fn program(name: &str) -> PathBuf {
     let mut built_before = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let package = match name {
         "ringfab-target" => "ringfab-target",
-        "ringfab" => "ringfab-initiator",
+        "ringfab" => "ringfab",
         "ringfab-stuck-fs" => "ringfab-tests",
         other => panic!("{other} is not a program of this project"),
     };

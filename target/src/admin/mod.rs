@@ -18,7 +18,7 @@ use ringfab_spec::{AdminOpcode, AsciiField, Status, SubmissionEntry};
 use crate::command::Command;
 use crate::controller::{Controller, NOT_READY};
 use crate::failure::Failure;
-use crate::queue::TRANSFER_BYTES_MAX;
+use crate::nvm::TRANSFER_BYTES_MAX;
 
 /// The largest data of an admin command, in bytes.
 pub const ADMIN_DATA_BYTES_MAX: u32 = TRANSFER_BYTES_MAX;

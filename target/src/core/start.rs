@@ -15,16 +15,16 @@ use ringfab_reactor::{
     MailboxReceiver, Monitor, Reactor, ReactorConfig, SocketOptions, mailbox, pin_current_thread,
 };
 
-use super::env::CoreSender;
 use super::listen::Listener;
 use super::namespaces::Reply;
 use super::report::{Listening, Ready, Registration, Report, at, tell_unpinned};
 use super::usage::CoreUsage;
-use super::{Core, CoreMessage, Env, NamespaceMessage, namespaces, owner};
+use super::{Core, CoreMessage, CoreSender, NamespaceMessage, namespaces, owner};
 use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::config::{Config, IN_CAPSULE_BYTES_MAX, ListenerConfig, Transport};
 use crate::disks::Keepers;
 use crate::disks::keepers::Opened;
+use crate::resources::Resources;
 use crate::service;
 use crate::target::Target;
 use crate::transport::{ListenerId, Transports};
@@ -325,10 +325,21 @@ fn assemble(
     let transports = Transports { rnic, tcp };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = namespaces::open_all(&target, &mut reactor, &shared, opened);
-    let env =
-        Env::new(reactor, transports, target, served, shared, pool, admin_pool, compare_pool, number, cores);
+    let queues = cores.iter().map(CoreSender::to_queues).collect();
+    let resources = Resources::new(
+        reactor,
+        transports,
+        target,
+        served,
+        shared,
+        pool,
+        admin_pool,
+        compare_pool,
+        number,
+        queues,
+    );
     let half_open = (descriptors / HALF_OPEN_PART).clamp(HALF_OPEN_LEAST, HALF_OPEN_MAX);
-    Ok((Core::new(env, inbox, descriptors as usize, half_open as usize), buffers))
+    Ok((Core::new(resources, cores, inbox, descriptors as usize, half_open as usize), buffers))
 }
 
 impl Core {
@@ -354,7 +365,7 @@ impl Core {
     fn listen(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
         let address = config.address.socket_address(config.port)?;
         let half_open_max = self.half_open as u32;
-        let Env { transports, reactor, .. } = &mut self.env;
+        let Resources { transports, reactor, .. } = &mut self.resources;
         let socket = SocketOptions {
             congestion: config.congestion.clone(),
             dscp: config.dscp,

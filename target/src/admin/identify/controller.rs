@@ -13,7 +13,7 @@ use crate::config::Transport;
 use crate::controller::{
     Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY, VERSION, supported_events,
 };
-use crate::queue::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX, FUSED_BYTES_MAX};
+use crate::nvm::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX, FUSED_BYTES_MAX};
 use crate::subsystem::NSID_MAX;
 
 /// Maximum Data Transfer Size: a power of two of 4 KiB pages; 1 MiB.
