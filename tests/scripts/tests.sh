@@ -15,7 +15,7 @@ AT_ONCE=4
 # Those that take longest begin first.
 FIRST=(ringfab-tests:replay ringfab-tests:tcp ringfab-tests:slow)
 # What measures how long something takes, or what of a processor it takes, runs by itself.
-ALONE=(ringfab-tests:idle ringfab-initiator:waiting ringfab-tests:watchdog)
+ALONE=(ringfab-tests:idle ringfab-reactor:waiting ringfab-tests:watchdog)
 
 main() {
     local name what=(--lib --bins --tests)
