@@ -47,8 +47,8 @@ main() {
     [ "${1:-}" = units ] || cargo test --quiet --locked --workspace --doc
 }
 
-# Each program's name, path and its package's folder, a line each. A package may have a library, programs and tests of one
-# name, and two packages may have the same.
+# Each program's name, path and its package's folder, a line each. A package may have a library, programs and tests of
+# one name, and two packages may have the same.
 list_programs() {
     cargo test --locked --workspace "$@" --no-run --message-format=json >"$TMP/built"
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable) |
