@@ -7,7 +7,8 @@ use super::{Attachment, Phase, Queue, Slot, State, told};
 use crate::admin::{AdminContext, AdminOutcome, Transfer as AdminTransfer};
 use crate::controller::{Controller, ErrorRecord, PropertyEffect};
 use crate::failure::{ErrorLocation, Failure};
-use crate::nvm::{Action, TRANSFER_BYTES_MAX, Transfer};
+use crate::limits::TRANSFER_BYTES_MAX;
+use crate::nvm::{Action, Transfer};
 use crate::resources::Resources;
 use crate::resources::messages::QueueMessage;
 use crate::target::{ConnectRequest, Refusal};
@@ -204,7 +205,10 @@ impl Queue {
         command: &SubmissionEntry,
     ) -> Result<Option<u64>, Failure> {
         let controller = self.own_controller()?.clone();
-        let context = AdminContext { now: resources.reactor.now(), wall: resources.reactor.wall_clock() };
+        let context = {
+            let (now, wall) = (resources.reactor.now(), resources.reactor.wall_clock());
+            AdminContext { target: &resources.target, now, wall }
+        };
         let takes_data = self.takes_data(slot);
         let request = &mut self.requests[slot];
         let data_in: &[u8] = match request.held.first() {

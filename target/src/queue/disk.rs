@@ -7,9 +7,10 @@ use super::life::pieces;
 use super::request::Held;
 use super::steps::disk_of_round;
 use super::{Phase, Queue, Slot, State};
-use crate::disk_failures::{DiskAction, DiskFailure};
 use crate::failure::Failure;
-use crate::nvm::{Action, COPY_PIECE_BYTES, Extent, Transfer};
+use crate::limits::COPY_PIECE_BYTES;
+use crate::model::disk_failures::{DiskAction, DiskFailure};
+use crate::nvm::{Action, Extent, Transfer};
 use crate::resources::operations::DeferredOperation;
 use crate::resources::{OpenDisk, Resources};
 

@@ -29,9 +29,9 @@ use ringfab_reactor::Time;
 use ringfab_spec::SubmissionEntry;
 
 use crate::controller::{Controller, LEFT_BEHIND_PATIENCE};
+use crate::model::QueueRecord;
 use crate::nvm::{Action, Extent};
 use crate::placement::Place;
-use crate::queue_record::QueueRecord;
 use crate::resources::{HostId, Resources};
 use crate::transport::{Endpoint, Link, WorkId};
 
@@ -383,9 +383,8 @@ impl Queue {
         }
         self.has_left = true;
         let controller = Arc::clone(self.controller()?);
-        if self.id == 0 {
-            controller.admin_ended();
-        } else {
+        // Without its admin queue a controller is over, which the target has to know: see `Core::queue_left`.
+        if self.id != 0 {
             controller.queue_left(self.id);
         }
         Some(controller)

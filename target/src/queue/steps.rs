@@ -8,7 +8,8 @@ use super::disk::LOST;
 use super::request::Held;
 use super::{Queue, Slot};
 use crate::failure::Failure;
-use crate::nvm::{self, Action, COPY_PIECE_BYTES, Copying, Extent, NamespaceView};
+use crate::limits::COPY_PIECE_BYTES;
+use crate::nvm::{self, Action, Copying, Extent, NamespaceView};
 use crate::resources::{OpenDisk, Resources};
 
 /// What a disk deallocates at once. A file system locks a file meanwhile, so that a long range goes in pieces.
