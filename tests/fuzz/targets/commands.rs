@@ -1,5 +1,5 @@
-//! I/O commands as the target takes them: whatever one says, the work that it becomes lies within its namespace, and its
-//! data within its capsule or within addresses that do not wrap.
+//! I/O commands as the target takes them: whatever one says, the work that it becomes lies within its namespace, and
+//! its data within its capsule or within addresses that do not wrap.
 #![no_main]
 
 #[path = "../../../target/src/failure.rs"]

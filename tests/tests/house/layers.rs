@@ -1,8 +1,8 @@
 //! The modules of a crate have an order, and each uses only those before it. `tests/layers.toml` is the table.
 //!
-//! The test reads the paths that begin with `crate`, `super`, `self` or the name of a module's own child, in code and in
-//! macros, and follows what modules pass on by `use` to where it is defined. It does not see which methods a value has:
-//! a method that one module adds to a type of another is found wherever the type is.
+//! The test reads the paths that begin with `crate`, `super`, `self` or the name of a module's own child, in code and
+//! in macros, and follows what modules pass on by `use` to where it is defined. It does not see which methods a value
+//! has: a method that one module adds to a type of another is found wherever the type is.
 
 use crate::source::{Crate, ModulePath};
 use serde::Deserialize;

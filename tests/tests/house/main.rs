@@ -24,8 +24,8 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("initiator/front-ends", &["spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"]),
     ("initiator/command", &["spec", "fabric", "process", "initiator", "front-ends"]),
     ("tests", &["spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
-    // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its status,
-    // and starts it with more threads than there are processors.
+    // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
+    // status, and starts it with more threads than there are processors.
     ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),
 ];
 
@@ -41,6 +41,11 @@ const UNSAFE: [(&str, &str); 6] = [
 
 /// These files name what they look for.
 const OWN_FOLDER: &str = "tests/tests/house/";
+
+/// Characters that a line may have, and folders whose lines are still to be wrapped.
+const LINE_CHARACTERS_MAX: usize = 120;
+const WIDER: [&str; 6] =
+    ["common/block/", "common/fabric/", "common/memory/", "common/reactor/", "initiator/", "target/"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
@@ -150,6 +155,25 @@ fn crates_without_need_of_it_forbid_unsafe() {
     for folder in ["common/spec", "common/proto"] {
         let text = fs::read_to_string(root().join(folder).join("src/lib.rs")).expect("a crate");
         assert!(text.contains("#![forbid(unsafe_code)]"), "{folder}");
+    }
+}
+
+#[test]
+fn lines_are_short_enough_to_read() {
+    let endings = [".rs", ".md", ".sh", ".toml", ".py", ".c", "Makefile"];
+    for (path, text) in endings.into_iter().flat_map(files) {
+        let left = WIDER.iter().any(|folder| path.starts_with(folder));
+        for (number, line) in text.lines().enumerate() {
+            let length = line.chars().count();
+            // A row of a table cannot go on in the next line.
+            let row = path.ends_with(".md") && line.starts_with('|');
+            let allowed = row || left || length <= LINE_CHARACTERS_MAX;
+            assert!(
+                allowed,
+                "{path}:{} has {length} characters, {LINE_CHARACTERS_MAX} are allowed",
+                number + 1
+            );
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Types that are small enough to know: methods over all blocks of a type, and fields. `tests/sizes.toml` has the limits, and
-//! the types that are still larger. Functions are for Clippy, see `clippy.toml`.
+//! Types that are small enough to know: methods over all blocks of a type, and fields. `tests/sizes.toml` has the
+//! limits, and the types that are still larger. Functions are for Clippy, see `clippy.toml`.
 
 use crate::source::{Crate, ModulePath, is_for_tests};
 use serde::Deserialize;
