@@ -14,50 +14,47 @@ use super::ascii;
 use super::page::Page;
 use crate::config::Transport;
 use crate::controller::Controller;
-use crate::model::Subsystem;
-use crate::target::{Listener, Target};
+use crate::model::{Listener, Served, ServedSubsystem};
 
 /// The largest admin queue that a host should ask for, in entries.
 const ADMIN_QUEUE_ENTRIES_MAX: u32 = 128;
 
 /// One entry per listener that this host can reach and subsystem that it may see.
-pub(super) fn page(controller: &Controller, target: &Target) -> Page {
+pub(super) fn page(controller: &Controller, served: &Served) -> Page {
     let mut header = DiscoveryLogHeader::zeroed();
-    let entries = entries(controller, target);
-    header.genctr.set(target.generation());
+    let entries = entries(controller, served);
+    header.genctr.set(served.discovery_generation());
     header.numrec.set(entries.len() as u64);
     let mut page = Page::of(&header);
     entries.iter().for_each(|entry| page.push(entry));
     page
 }
 
-fn entries(controller: &Controller, target: &Target) -> Vec<DiscoveryLogEntry> {
+fn entries(controller: &Controller, served: &Served) -> Vec<DiscoveryLogEntry> {
     let local = controller.queues().first().map(|admin| admin.listener());
-    let listeners = target.listeners();
     let mut entries = Vec::new();
-    for subsystem in target.subsystems().iter().filter(|one| one.allows(&controller.host().nqn)) {
-        for (index, listener) in listeners.iter().enumerate() {
-            let port_id = u16::try_from(index + 1).unwrap_or(u16::MAX);
+    for subsystem in served.subsystems().iter().filter(|one| one.allows(&controller.host().nqn)) {
+        for listener in served.listeners() {
             let address = reachable(listener, local);
-            entries.extend(address.map(|address| entry(subsystem, listener, address, port_id)));
+            entries.extend(address.map(|address| entry(subsystem, listener, address)));
         }
     }
     entries
 }
 
-fn entry(subsystem: &Subsystem, listener: &Listener, address: SocketAddr, port_id: u16) -> DiscoveryLogEntry {
+fn entry(subsystem: &ServedSubsystem, listener: &Listener, address: SocketAddr) -> DiscoveryLogEntry {
     let mut entry = DiscoveryLogEntry::zeroed();
     entry.adrfam = if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 };
     entry.subtype = SubsystemType::NVM;
-    entry.portid.set(port_id);
+    entry.portid.set(listener.port_id());
     entry.cntlid.set(DiscoveryCntlid::DYNAMIC);
-    let admin_entries = listener.limits.queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
+    let admin_entries = listener.limits().queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
     entry.asqsz.set(u16::try_from(admin_entries).expect("bounded above"));
     entry.trsvcid = ascii(&address.port().to_string());
     entry.traddr = ascii(&address.ip().to_string());
     entry.subnqn = NqnField::new(Nqn::new(subsystem.nqn()).expect("the configuration was checked"));
     let requirements = TransportRequirements::default();
-    match listener.transport {
+    match listener.transport() {
         Transport::Rdma => {
             entry.treq = requirements.with_secure_channel(SecureChannel::NOT_REQUIRED);
             entry.set_rdma(RdmaTsas::new(RdmaProviderType::IWARP));
@@ -74,7 +71,7 @@ fn entry(subsystem: &Subsystem, listener: &Listener, address: SocketAddr, port_i
 /// The address of a listener for a host that reached us at `local`. A listener on all addresses is reached where the
 /// host is already; one on all IPv4 addresses is not reached from IPv6, and one on a link not from another.
 fn reachable(listener: &Listener, local: Option<SocketAddr>) -> Option<SocketAddr> {
-    let address = listener.address;
+    let address = listener.address();
     if !address.ip().is_unspecified() {
         // A link-local address means this machine only on its own link, and the host has to know which that is.
         let of_host = local.map_or(0, zone_index);

@@ -109,7 +109,7 @@ fn build(
         LogId::FEATURE_EFFECTS => effects::features(controller),
         // There is no management endpoint, hence none of its commands.
         LogId::MI_COMMAND_EFFECTS => Page::zeroed(4096),
-        _ => discovery::page(controller, context.target),
+        _ => discovery::page(controller, context.served),
     })
 }
 

@@ -18,6 +18,7 @@ use ringfab_spec::{AdminOpcode, AsciiField, Status, SubmissionEntry};
 use crate::command::Command;
 use crate::controller::{Controller, NOT_READY};
 use crate::failure::Failure;
+use crate::model::Served;
 use crate::target::Target;
 
 /// The firmware revision that hosts see.
@@ -38,6 +39,8 @@ pub enum Transfer {
 #[derive(Clone, Copy, Debug)]
 pub struct AdminContext<'a> {
     /// What is served.
+    pub served: &'a Served,
+    /// Who is connected.
     pub target: &'a Target,
     /// On the clock of timers.
     pub now: Time,

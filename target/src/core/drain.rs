@@ -84,7 +84,7 @@ impl Core {
     fn flush_failed(&self, disk: u32, errno: Option<i32>) -> bool {
         let Some(Some(open)) = self.resources.disks.get(disk as usize) else { return false };
         let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
-        open.note_failure(&self.resources.target, self.resources.reactor.now(), failure);
+        open.note_failure(self.resources.reactor.now(), failure);
         true
     }
 

@@ -2,13 +2,15 @@
 //! simulation calls [`Core::turn`].
 
 mod admission;
+mod bind;
 mod claims;
+mod cores;
 mod drain;
 mod listen;
 mod message;
-mod namespaces;
 mod reap;
 mod report;
+mod serve;
 mod start;
 mod usage;
 mod watch;
@@ -34,9 +36,11 @@ use crate::resources::operations::{DEFERRED_MAX, DeferredOperation};
 use crate::resources::{HostId, Resources};
 use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
 
+pub use cores::Cores;
+pub(crate) use cores::OnlyCore;
 pub(crate) use message::{CoreMessage, CoreSender};
-pub(crate) use namespaces::{NamespaceMessage, Reply};
-pub use start::{CoreParts, Cores, Running, build, start};
+pub(crate) use serve::{AllCores, ServeMessage};
+pub use start::{CoreParts, Running, build, start};
 pub use usage::{Buffers, CoreUsage};
 pub use watch::SilentDisk;
 
@@ -72,7 +76,7 @@ pub struct Core {
     /// What the transports report, while it is acted on.
     heard: Heard,
     inbox: MailboxReceiver<CoreMessage>,
-    listeners: Vec<listen::Listener>,
+    listeners: Vec<listen::BoundListener>,
     /// Descriptors that it may have, and connections of a listener that may be in handshake.
     descriptors: usize,
     half_open: usize,
@@ -269,7 +273,11 @@ impl Core {
         match message {
             CoreMessage::Accept { arrival, wanted, place } => self.accept(*arrival, wanted, place),
             CoreMessage::Queues(message) => self.on_queue_message(message),
-            CoreMessage::Namespace(message) => self.on_namespace(message),
+            CoreMessage::Serve(message, reply) => {
+                if reply.send(self.on_serve(message)).is_err() {
+                    tracing::debug!("an answer about what is served came too late");
+                }
+            }
             CoreMessage::Tell(reply) => {
                 if reply.send((self.resources.core, self.usage())).is_err() {
                     tracing::debug!("nobody waits for what is in use any more");
@@ -382,7 +390,7 @@ impl Core {
                 {
                     let controller = Arc::clone(controller);
                     tell_keep_alive_expired(&controller);
-                    controller.keep_alive_expired();
+                    controller.end();
                     self.resources.end_queues(&controller, true);
                 }
                 self.reap(number as u16);

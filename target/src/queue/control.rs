@@ -1,5 +1,7 @@
 //! Fabrics and admin commands: what the controller answers.
 
+use std::sync::Arc;
+
 use ringfab_spec::{AdminOpcode, FabricsType, Status, SubmissionEntry};
 
 use super::request::Held;
@@ -97,7 +99,7 @@ impl Queue {
             FabricsType::CONNECT => self.connect(resources, slot, command).map(Some),
             FabricsType::PROPERTY_GET => {
                 let controller = self.own_controller()?;
-                controller.refresh_ready(resources.reactor.now());
+                controller.refresh_ready(&resources.served, resources.reactor.now());
                 controller.property_get(command.property_offset(), command.property_size()).map(Some)
             }
             FabricsType::PROPERTY_SET => self.property_set(resources, slot, command),
@@ -118,7 +120,9 @@ impl Queue {
         let Some(Held::Buffer(data)) = self.requests[slot].held.first() else {
             unreachable!("the data of a Connect is here when it is executed")
         };
+        let served = Arc::clone(&resources.served);
         let request = ConnectRequest {
+            served: &served,
             command,
             data,
             queue_id: self.id,
@@ -207,7 +211,7 @@ impl Queue {
         let controller = self.own_controller()?.clone();
         let context = {
             let (now, wall) = (resources.reactor.now(), resources.reactor.wall_clock());
-            AdminContext { target: &resources.target, now, wall }
+            AdminContext { served: &resources.served, target: &resources.target, now, wall }
         };
         let takes_data = self.takes_data(slot);
         let request = &mut self.requests[slot];

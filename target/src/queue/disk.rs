@@ -199,7 +199,7 @@ impl Queue {
         let request = &mut self.requests[slot];
         if let Some(open) = disk.and_then(Option::as_ref) {
             let failure = DiskFailure { what: action_of(request.action, error), error, errno };
-            open.note_failure(&resources.target, resources.reactor.now(), failure);
+            open.note_failure(resources.reactor.now(), failure);
         }
         request.fail(Failure::transient(status_of(request.action, error)));
     }

@@ -9,6 +9,7 @@ use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Reactor, Time, Wait};
 use ringfab_target::core::{Core, CoreParts, build};
+use ringfab_target::worker::{Steps, Workers};
 use ringfab_target::{Config, Identity, Target};
 
 use super::scenario::Scenario;
@@ -37,6 +38,8 @@ pub struct Server {
 struct Instance {
     core: Core,
     target: Arc<Target>,
+    /// What it has asked workers for.
+    steps: Steps,
     /// Buffers that the core keeps all its life, for its disks.
     kept: [usize; 2],
 }
@@ -77,16 +80,18 @@ impl Server {
         seed[..8].copy_from_slice(&self.boots.to_le_bytes());
         let identity = Identity::from_seed([7; 32]);
         let target = Target::new(&self.config, &identity).expect("a target");
+        let (workers, steps) = Workers::stepped();
         let parts = CoreParts {
             reactor: Reactor::simulated(&self.world, self.host),
             target: Arc::clone(&target),
             classes: self.classes.clone(),
+            workers,
             seed,
         };
-        let (core, _) = build(parts, &self.config.listeners).expect("a core");
+        let (core, _) = build(parts).expect("a core");
         assert!(target.namespaces()[0].is_ready(), "the disk is there");
         let kept = core.pool_usage().map(|usage| usage.taken);
-        self.running = Some(Instance { core, target, kept });
+        self.running = Some(Instance { core, target, steps, kept });
         true
     }
 
@@ -112,6 +117,8 @@ impl Server {
     /// One turn of its loop.
     pub fn turn(&mut self) {
         if let Some(instance) = &mut self.running {
+            // Slow work takes until the next turn.
+            while instance.steps.run_one() {}
             instance.core.turn(Wait::No).expect("a turn of the target");
         }
     }
@@ -130,7 +137,7 @@ impl Server {
 
     /// What it still holds for hosts, in words; none when all have left.
     pub fn leftovers(&self) -> Option<String> {
-        let Instance { core, target, kept } = self.running.as_ref()?;
+        let Instance { core, target, kept, .. } = self.running.as_ref()?;
         let counters = core.rnic_counters();
         let usage = core.pool_usage().map(|usage| usage.taken);
         let controllers = target.controllers().len();
