@@ -368,3 +368,168 @@ impl Served {
         Ok((Self { discovery_generation, ..next }, difference))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ringfab_block::Backing;
+    use uuid::Uuid;
+
+    use super::super::namespace::{Indexes, NamespaceParameters};
+    use super::*;
+    use crate::config::Config;
+
+    const A: &str = "nqn.2026-11.org.ringfab:a";
+    const B: &str = "nqn.2026-11.org.ringfab:b";
+
+    struct Made {
+        subsystems: Indexes,
+        namespaces: Indexes,
+    }
+
+    impl Made {
+        fn new() -> Self {
+            Self { subsystems: Indexes::default(), namespaces: Indexes::default() }
+        }
+
+        fn subsystem(&self, nqn: &str) -> Arc<Subsystem> {
+            let text = str::to_owned;
+            Arc::new(Subsystem::new(self.subsystems.take(), text(nqn), text("S1"), text("M")))
+        }
+
+        fn namespace(&self, nsid: u32, identifier: u8) -> Arc<Namespace> {
+            Arc::new(Namespace::new(NamespaceParameters {
+                nsid,
+                index: self.namespaces.take(),
+                block_bytes: 512,
+                backing: Backing::Null { bytes: 1 << 20 },
+                read_only: false,
+                shared: false,
+                nguid: [identifier; 16],
+                uuid: Uuid::from_bytes([identifier; 16]),
+            }))
+        }
+
+        /// Subsystem A with namespace 1, B without any, and a listener.
+        fn served(&self) -> Served {
+            let mut draft = Served::default().draft();
+            draft.add_subsystem(self.subsystem(A), Access::AnyHost);
+            draft.add_subsystem(self.subsystem(B), Access::AnyHost);
+            draft.add_namespace(A, self.namespace(1, 1)).unwrap();
+            draft.add_listener(listener(4420));
+            let (served, difference) = Served::default().followed_by(draft.check().unwrap()).unwrap();
+            assert!(difference.discovery && difference.closed.is_empty() && difference.unbound.is_empty());
+            assert_eq!((difference.opened.len(), difference.bound.len()), (1, 1));
+            served
+        }
+    }
+
+    fn listener(port: u16) -> ListenerConfig {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1\"\nport = {port}\n[[subsystem]]\nnqn = {A:?}\n\
+             allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n"
+        );
+        Config::parse(&text, "test").unwrap().listeners.remove(0)
+    }
+
+    fn next(served: &Served, edit: impl FnOnce(&mut Draft)) -> Result<(Served, Difference), ServedError> {
+        let mut draft = served.draft();
+        edit(&mut draft);
+        served.followed_by(draft.check()?)
+    }
+
+    fn nsids(all: &[(Arc<Subsystem>, Arc<Namespace>)]) -> Vec<(&str, u32)> {
+        all.iter().map(|(subsystem, namespace)| (subsystem.nqn(), namespace.nsid())).collect()
+    }
+
+    #[test]
+    fn a_draft_that_contradicts_itself_is_not_served() {
+        let made = Made::new();
+        let served = made.served();
+        let wrong = |edit: &dyn Fn(&mut Draft)| next(&served, edit).map(drop).unwrap_err();
+        let twice = wrong(&|draft| draft.add_subsystem(made.subsystem(A), Access::AnyHost));
+        assert_eq!(twice, ServedError::TwoSubsystems(A.to_owned()));
+        let identifiers = wrong(&|draft| draft.add_namespace(B, made.namespace(7, 1)).unwrap());
+        assert_eq!(identifiers, ServedError::TwoIdentifiers { nqn: B.to_owned(), nsid: 7 });
+        let nsid = wrong(&|draft| draft.add_namespace(B, made.namespace(NSID_MAX + 1, 2)).unwrap());
+        assert_eq!(nsid, ServedError::Nsid(NSID_MAX + 1));
+        let address = wrong(&|draft| drop_id(draft.add_listener(listener(4420))));
+        assert_eq!(address, ServedError::TwoListeners("127.0.0.1:4420".parse().unwrap()));
+        let many = wrong(&|draft| {
+            let subsystem = |number: usize| made.subsystem(&format!("{A}{number}"));
+            (0..SUBSYSTEMS_MAX).for_each(|number| draft.add_subsystem(subsystem(number), Access::AnyHost));
+        });
+        assert_eq!(many, ServedError::ManySubsystems(SUBSYSTEMS_MAX + 2));
+    }
+
+    fn drop_id(_port_id: u16) {}
+
+    #[test]
+    fn what_is_not_there_cannot_be_changed() {
+        let made = Made::new();
+        let mut draft = made.served().draft();
+        let none = || ServedError::NoSubsystem("nqn.c".to_owned());
+        assert_eq!(draft.remove_subsystem("nqn.c"), Err(none()));
+        assert_eq!(draft.set_access("nqn.c", Access::AnyHost), Err(none()));
+        assert_eq!(draft.add_namespace("nqn.c", made.namespace(2, 2)), Err(none()));
+        let two = ServedError::TwoNamespaces { nqn: A.to_owned(), nsid: 1 };
+        assert_eq!(draft.add_namespace(A, made.namespace(1, 2)), Err(two));
+        let no = ServedError::NoNamespace { nqn: B.to_owned(), nsid: 1 };
+        assert_eq!(draft.remove_namespace(B, 1).unwrap_err(), no);
+        assert_eq!(draft.remove_listener(2), Err(ServedError::NoListener(2)));
+    }
+
+    #[test]
+    fn only_what_differs_is_in_the_difference() {
+        let made = Made::new();
+        let served = made.served();
+        let kept = Arc::clone(&served.subsystems()[0]);
+        let (later, difference) = next(&served, |draft| {
+            draft.add_namespace(B, made.namespace(3, 3)).unwrap();
+        })
+        .unwrap();
+        assert_eq!((nsids(&difference.opened), nsids(&difference.closed)), (vec![(B, 3)], vec![]));
+        assert!(!difference.discovery && difference.bound.is_empty() && difference.unbound.is_empty());
+        assert!(Arc::ptr_eq(&later.subsystems()[0], &kept), "what is the same is shared");
+        assert_eq!((later.generation(), later.discovery_generation()), (2, 1));
+        // Another namespace in the place of one: the old one goes, and the new one comes.
+        let (later, difference) = next(&later, |draft| {
+            draft.remove_namespace(A, 1).unwrap();
+            draft.add_namespace(A, made.namespace(1, 9)).unwrap();
+        })
+        .unwrap();
+        assert_eq!((nsids(&difference.opened), nsids(&difference.closed)), (vec![(A, 1)], vec![(A, 1)]));
+        let (later, difference) = next(&later, |draft| {
+            draft.remove_subsystem(A).unwrap();
+            draft.set_access(B, Access::Hosts(["nqn.h".to_owned()].into())).unwrap();
+            draft.remove_listener(1).unwrap();
+            assert_eq!(draft.add_listener(listener(4420)), 1, "the number is free again");
+        })
+        .unwrap();
+        assert_eq!((nsids(&difference.opened), nsids(&difference.closed)), (vec![], vec![(A, 1)]));
+        assert!(difference.discovery && difference.bound.len() == 1 && difference.unbound.len() == 1);
+        assert_eq!((later.generation(), later.discovery_generation()), (4, 2));
+        assert!(later.find(A).is_none() && !later.find(B).unwrap().allows("nqn.g"));
+    }
+
+    #[test]
+    fn a_draft_of_what_is_not_served_any_more_is_outdated() {
+        let made = Made::new();
+        let served = made.served();
+        let (first, second) = (served.draft(), served.draft());
+        let (served, _) = served.followed_by(first.check().unwrap()).unwrap();
+        assert_eq!(served.followed_by(second.check().unwrap()).map(drop), Err(ServedError::Outdated));
+    }
+
+    #[test]
+    fn a_position_in_the_tables_is_free_once_nobody_has_the_subsystem() {
+        let made = Made::new();
+        let served = made.served();
+        let gone = Arc::clone(served.subsystems()[0].subsystem());
+        let (later, difference) = next(&served, |draft| draft.remove_subsystem(A).unwrap()).unwrap();
+        drop((served, difference));
+        assert_eq!(made.subsystem(B).index(), 2, "somebody has it");
+        drop(gone);
+        assert_eq!(made.subsystem(B).index(), 0);
+        assert_eq!(later.subsystems().len(), 1);
+    }
+}
