@@ -9,7 +9,6 @@ use ringfab_reactor::{Token, Wait};
 use super::{Core, CoreMessage, owner};
 use crate::model::disk_failures::{DiskAction, DiskFailure};
 use crate::resources::Resources;
-use crate::transport;
 
 /// The last flush of a disk: its kind and generation no request has at the same time.
 const LAST_FLUSH: (u8, u16) = (u8::MAX, u16::MAX);
@@ -21,13 +20,7 @@ impl Core {
     /// Takes nothing new from now on, and ends what there is within a limit.
     pub(super) fn drain(&mut self, limit: Duration) {
         self.draining = Some(self.resources.reactor.now() + limit);
-        for listener in self.listeners.drain(..) {
-            transport::close_listener(
-                &mut self.resources.transports,
-                &mut self.resources.reactor,
-                listener.id,
-            );
-        }
+        self.listeners.close_all(&mut self.resources);
         for queue in self.queues.iter_mut().flatten() {
             queue.end(&mut self.resources);
         }

@@ -46,10 +46,7 @@ pub(crate) struct Wanted {
 impl Core {
     /// A connection on a listener of this core: finds out what the host wants and hands it to the core that shall serve it.
     pub(super) fn route(&mut self, arrival: Arrival) {
-        let Some(listener) = self.listeners.iter().find(|listener| arrival.came_to(listener.id)).copied()
-        else {
-            return;
-        };
+        let Some(listener) = self.listeners.of(&arrival) else { return };
         let wanted = match &arrival {
             Arrival::Rdma(request) => wanted_queue(&request.private_data, &listener),
             Arrival::Tcp(incoming) => Ok(connecting_queue(incoming, &listener)),
@@ -165,7 +162,7 @@ impl Core {
 }
 
 impl Arrival {
-    fn came_to(&self, listener: ListenerId) -> bool {
+    pub(super) fn came_to(&self, listener: ListenerId) -> bool {
         match self {
             Self::Rdma(request) => listener == ListenerId::Rdma(request.listener),
             Self::Tcp(incoming) => listener == ListenerId::Tcp(incoming.listener),

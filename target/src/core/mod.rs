@@ -36,6 +36,7 @@ use crate::resources::operations::{DEFERRED_MAX, DeferredOperation};
 use crate::resources::{HostId, Resources};
 use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
 
+use bind::Listeners;
 pub use cores::Cores;
 pub(crate) use cores::OnlyCore;
 pub(crate) use message::{CoreMessage, CoreSender};
@@ -76,10 +77,9 @@ pub struct Core {
     /// What the transports report, while it is acted on.
     heard: Heard,
     inbox: MailboxReceiver<CoreMessage>,
-    listeners: Vec<listen::BoundListener>,
-    /// Descriptors that it may have, and connections of a listener that may be in handshake.
+    listeners: Listeners,
+    /// Descriptors that it may have.
     descriptors: usize,
-    half_open: usize,
     housekeeping: bool,
     /// Whether a timer runs for queues without a Connect.
     relief: bool,
@@ -105,7 +105,7 @@ impl Core {
         cores: Vec<CoreSender>,
         inbox: MailboxReceiver<CoreMessage>,
         descriptors: usize,
-        half_open: usize,
+        half_open: u32,
     ) -> Self {
         Self {
             resources,
@@ -114,9 +114,8 @@ impl Core {
             by_endpoint: std::array::from_fn(|_| Vec::new()),
             heard: Heard::default(),
             inbox,
-            listeners: Vec::new(),
+            listeners: Listeners::new(half_open),
             descriptors,
-            half_open,
             housekeeping: false,
             relief: false,
             looks: BTreeMap::new(),

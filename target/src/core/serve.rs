@@ -18,7 +18,7 @@ use crate::controller::Controller;
 use crate::disks::keepers::Opened;
 use crate::model::{Difference, Listener, Namespace, Served, Subsystem};
 use crate::resources::disks::{Disks, Namespaces, put};
-use crate::worker::Task;
+use crate::worker::{Task, Workers};
 
 /// What a core does about what it serves, for the control side.
 #[derive(Clone, Debug)]
@@ -115,10 +115,15 @@ impl Core {
             ServeMessage::Open { subsystem, namespace, files } => {
                 self.open_namespace(&subsystem, &namespace, &files)
             }
-            ServeMessage::Listen(listener) => self.listen_to(&listener),
+            ServeMessage::Listen(listener) if self.resources.core == 0 => {
+                let bound = self.listeners.bind(&mut self.resources, &listener);
+                // An address that is in use is the asker's to try again.
+                bound.map(drop).map_err(|error| error.to_string())
+            }
+            ServeMessage::Listen(_) => Ok(()),
             ServeMessage::Discard(difference) => {
                 difference.opened.iter().for_each(|(_, namespace)| self.close_disk(namespace));
-                self.close_listeners(&difference.bound);
+                self.listeners.close(&mut self.resources, &difference.bound);
                 Ok(())
             }
             ServeMessage::Serve { served, difference } => {
@@ -146,7 +151,7 @@ impl Core {
         for (subsystem, namespace) in &difference.opened {
             self.resources.namespaces.insert(subsystem, namespace);
         }
-        self.close_listeners(&difference.unbound);
+        self.listeners.close(&mut self.resources, &difference.unbound);
     }
 
     fn open_namespace(
@@ -218,7 +223,7 @@ impl Core {
                 Some(open) if open.closing && !used => {
                     self.forget_disk(open.progress);
                     open.disk.close(&mut self.resources.reactor);
-                    self.release(open.namespace);
+                    release(&self.resources.workers, open.namespace);
                 }
                 open => {
                     self.resources.disks[index] = open;
@@ -227,17 +232,17 @@ impl Core {
             }
         }
     }
+}
 
-    /// Lets go of a namespace. With the last share of one in memory, gigabytes may go back to the system, which takes longer
-    /// than a core has.
-    fn release(&self, namespace: Arc<Namespace>) {
-        if !matches!(namespace.backing(), Backing::Memory(_)) {
-            return;
-        }
-        let task = Task::new("releasing the memory of", namespace.source(), RELEASE_LIMIT);
-        let released = self.resources.workers.ask(task, move || drop(namespace), |_| ());
-        if let Err(error) = released {
-            tracing::debug!(%error, "a core releases memory by itself");
-        }
+/// Lets go of a namespace. With the last share of one in memory, gigabytes may go back to the system, which takes longer
+/// than a core has.
+fn release(workers: &Workers, namespace: Arc<Namespace>) {
+    if !matches!(namespace.backing(), Backing::Memory(_)) {
+        return;
+    }
+    let task = Task::new("releasing the memory of", namespace.source(), RELEASE_LIMIT);
+    let released = workers.ask(task, move || drop(namespace), |_| ());
+    if let Err(error) = released {
+        tracing::debug!(%error, "a core releases memory by itself");
     }
 }

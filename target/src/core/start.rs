@@ -77,7 +77,7 @@ pub fn build(parts: CoreParts) -> io::Result<(Core, Vec<SocketAddr>)> {
     let served = parts.target.served();
     let (sender, inbox) = mailbox(parts.reactor.waker());
     let (mut core, _) = assemble(parts, None, descriptors_max(1), 0, vec![CoreSender(sender)], inbox)?;
-    let addresses = core.bind(served.listeners())?;
+    let addresses = core.listeners.bind_all(&mut core.resources, served.listeners())?;
     Ok((core, addresses))
 }
 
@@ -244,7 +244,7 @@ impl CoreThread {
         };
         let (mut core, buffers) =
             assemble(parts, self.opened.as_ref(), self.descriptors, self.number, cores, inbox)?;
-        let addresses = core.bind(&self.listeners)?;
+        let addresses = core.listeners.bind_all(&mut core.resources, &self.listeners)?;
         let _gone = self.report.send(Ok(Report::Listening(Listening { addresses, buffers })));
         Ok(Some(core))
     }
@@ -293,5 +293,5 @@ fn assemble(
         queues,
     );
     let half_open = (descriptors / HALF_OPEN_PART).clamp(HALF_OPEN_LEAST, HALF_OPEN_MAX);
-    Ok((Core::new(resources, cores, inbox, descriptors as usize, half_open as usize), buffers))
+    Ok((Core::new(resources, cores, inbox, descriptors as usize, half_open), buffers))
 }
