@@ -6,8 +6,9 @@ use std::time::Duration;
 use ringfab_block::{BlockError, Operation, Started, Tag};
 use ringfab_reactor::{Token, Wait};
 
-use super::{Core, CoreMessage, Env, owner};
-use crate::disk_failures::{DiskAction, DiskFailure};
+use super::{Core, CoreMessage, owner};
+use crate::model::disk_failures::{DiskAction, DiskFailure};
+use crate::resources::Resources;
 use crate::transport;
 
 /// The last flush of a disk: its kind and generation no request has at the same time.
@@ -19,12 +20,16 @@ const FLUSH_TIME_MIN: Duration = Duration::from_secs(1);
 impl Core {
     /// Takes nothing new from now on, and ends what there is within a limit.
     pub(super) fn drain(&mut self, limit: Duration) {
-        self.draining = Some(self.env.reactor.now() + limit);
+        self.draining = Some(self.resources.reactor.now() + limit);
         for listener in self.listeners.drain(..) {
-            transport::close_listener(&mut self.env.transports, &mut self.env.reactor, listener.id);
+            transport::close_listener(
+                &mut self.resources.transports,
+                &mut self.resources.reactor,
+                listener.id,
+            );
         }
         for queue in self.queues.iter_mut().flatten() {
-            queue.end(&mut self.env);
+            queue.end(&mut self.resources);
         }
         self.arm_housekeeping();
     }
@@ -32,8 +37,8 @@ impl Core {
     /// Whether a drain was asked for and nothing is left on any core, or its time is over. Cores end together: until
     /// then one may need another's word.
     pub fn is_drained(&self) -> bool {
-        let all_quiet = self.quiet && self.others_quiet + 1 >= self.env.cores.len();
-        self.draining.is_some_and(|deadline| all_quiet || self.env.reactor.now() >= deadline)
+        let all_quiet = self.quiet && self.others_quiet + 1 >= self.cores.len();
+        self.draining.is_some_and(|deadline| all_quiet || self.resources.reactor.now() >= deadline)
     }
 
     /// Tells the other cores once that nothing is left here.
@@ -42,18 +47,18 @@ impl Core {
             return;
         }
         self.quiet = true;
-        let others = self.env.cores.iter().enumerate().filter(|(number, _)| *number != self.env.core);
+        let others = self.cores.iter().enumerate().filter(|(number, _)| *number != self.resources.core);
         others.for_each(|(_, core)| core.send(CoreMessage::Quiet));
     }
 
     /// Flushes and closes the disks, within a limit.
     pub(super) fn close(mut self) -> io::Result<()> {
-        let deadline = (self.env.reactor.now() + FLUSH_TIME_MIN).max(self.draining.unwrap_or_default());
-        self.env.reactor.set_timer(deadline, Token::new(owner::CORE, 0, 0, 0));
+        let deadline = (self.resources.reactor.now() + FLUSH_TIME_MIN).max(self.draining.unwrap_or_default());
+        self.resources.reactor.set_timer(deadline, Token::new(owner::CORE, 0, 0, 0));
         let (mut pending, mut unsafe_disks) = self.start_flushes();
-        while pending > 0 && self.env.reactor.now() < deadline {
-            self.env.reactor.turn(Wait::Event)?;
-            while let Some(completion) = self.env.reactor.next_completion() {
+        while pending > 0 && self.resources.reactor.now() < deadline {
+            self.resources.reactor.turn(Wait::Event)?;
+            while let Some(completion) = self.resources.reactor.next_completion() {
                 let Token { owner, kind, generation, index } = completion.token;
                 if owner == owner::DISK && (kind, generation) == LAST_FLUSH {
                     pending -= 1;
@@ -63,7 +68,7 @@ impl Core {
             }
         }
         unsafe_disks += pending;
-        let Env { mut reactor, disks, .. } = self.env;
+        let Resources { mut reactor, disks, .. } = self.resources;
         for open in disks.into_iter().flatten() {
             open.disk.close(&mut reactor);
         }
@@ -77,15 +82,15 @@ impl Core {
 
     /// The last flush of a disk has failed. Returns whether that says anything of its data.
     fn flush_failed(&self, disk: u32, errno: Option<i32>) -> bool {
-        let Some(Some(open)) = self.env.disks.get(disk as usize) else { return false };
+        let Some(Some(open)) = self.resources.disks.get(disk as usize) else { return false };
         let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
-        open.note_failure(&self.env.target, self.env.reactor.now(), failure);
+        open.note_failure(&self.resources.target, self.resources.reactor.now(), failure);
         true
     }
 
     /// How many flushes are under way, and how many disks are known not to be safe.
     fn start_flushes(&mut self) -> (usize, usize) {
-        let Env { reactor, disks, .. } = &mut self.env;
+        let Resources { reactor, disks, .. } = &mut self.resources;
         let (mut pending, mut unsafe_disks) = (0, 0);
         for (index, open) in disks.iter_mut().enumerate() {
             let Some(open) = open.as_mut().filter(|open| open.disk.properties().volatile_cache) else {

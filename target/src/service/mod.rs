@@ -20,7 +20,7 @@ use ringfab_reactor::Monitor;
 use crate::config::{Config, ConfigErrors};
 use crate::control::client::AskError;
 use crate::control::{self, ControlError, Manager};
-use crate::core::Cores;
+use crate::core::{self, Cores};
 use crate::identity::{Identity, IdentityError};
 use crate::target::{Target, TargetError};
 use notify::Notifier;
@@ -68,6 +68,36 @@ pub trait Running {
     /// # Errors
     /// When one ended by an error.
     fn join(self) -> io::Result<()>;
+}
+
+impl Running for core::Running {
+    fn addresses(&self) -> &[SocketAddr] {
+        self.addresses()
+    }
+
+    fn monitors(&self) -> &[Monitor] {
+        self.monitors()
+    }
+
+    fn cores(&self) -> Cores {
+        self.cores().clone()
+    }
+
+    fn drain(&self, limit: Duration) {
+        self.drain(limit);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.is_finished()
+    }
+
+    fn is_any_finished(&self) -> bool {
+        self.is_any_finished()
+    }
+
+    fn join(self) -> io::Result<()> {
+        self.join()
+    }
 }
 
 /// Why the service ended, or never began.

@@ -173,6 +173,7 @@ impl Path {
     }
 
     /// Remembers what an answer says.
+    #[expect(clippy::too_many_lines, reason = "an arm for each step")]
     fn learn(&mut self, core: &Core, step: SequenceStep, entry: &CompletionEntry) -> Result<(), Cause> {
         let success = entry.status().is_success();
         let scratch = self.sequence.scratch.as_ref();

@@ -25,10 +25,10 @@ fn commands() -> impl Strategy<Value = SubmissionEntry> {
     })
 }
 
-fn extent_of(work: Work) -> Option<Extent> {
-    match work {
-        Work::Read(extent) | Work::Compare(extent) => Some(extent),
-        Work::Write { extent, .. } | Work::WriteZeroes { extent, .. } | Work::Verify { extent, .. } => {
+fn extent_of(action: Action) -> Option<Extent> {
+    match action {
+        Action::Read(extent) | Action::Compare(extent) => Some(extent),
+        Action::Write { extent, .. } | Action::WriteZeroes { extent, .. } | Action::Verify { extent, .. } => {
             Some(extent)
         }
         _ => None,
@@ -38,10 +38,10 @@ fn extent_of(work: Work) -> Option<Extent> {
 proptest! {
     #[test]
     fn whatever_a_command_says_its_work_lies_within_the_namespace(command in commands()) {
-        let found = io_work(&command, |nsid| (nsid == 1).then_some(VIEW));
-        let Ok((work, transfer)) = found else { return Ok(()) };
+        let found = parse(&command, |nsid| (nsid == 1).then_some(VIEW));
+        let Ok((action, transfer)) = found else { return Ok(()) };
         prop_assert!(transfer.length() <= TRANSFER_BYTES_MAX);
-        if let Some(extent) = extent_of(work) {
+        if let Some(extent) = extent_of(action) {
             let end = extent.offset.checked_add(extent.length).expect("no wrap");
             prop_assert!(end <= VIEW.blocks << VIEW.block_shift && extent.length > 0);
             prop_assert!(transfer == Transfer::None || u64::from(transfer.length()) == extent.length);
@@ -57,8 +57,8 @@ proptest! {
         discards: bool,
     ) {
         let transfer = if to_host { Transfer::ToHost(length) } else { Transfer::ToController(length) };
-        let work = if discards { Work::Discard { disk: 3, ranges: 1, next: 0, begun: 0 } } else { Work::Controller };
-        match host_memory(&command, (work, transfer), capsule_bytes) {
+        let action = if discards { Action::Discard { disk: 3, ranges: 1, next: 0, begun: 0 } } else { Action::Controller };
+        match host_memory(&command, (action, transfer), capsule_bytes) {
             Ok(HostMemory::Capsule { offset }) => {
                 prop_assert!(!to_host && u64::from(offset) + u64::from(length) <= u64::from(capsule_bytes));
             }
@@ -86,16 +86,16 @@ proptest! {
 
 #[test]
 fn without_a_write_cache_every_write_is_durable() {
-    let work = |command| io_work(&command, |_| Some(VIEW)).expect("it lies within the namespace").0.durable();
-    let Work::Write { durable, .. } = work(SubmissionEntry::write(1, 1, 0, 1, false)) else {
+    let action = |command| parse(&command, |_| Some(VIEW)).expect("it lies within the namespace").0.durable();
+    let Action::Write { durable, .. } = action(SubmissionEntry::write(1, 1, 0, 1, false)) else {
         panic!("a write")
     };
     assert!(durable);
     let zeroes = SubmissionEntry::write_zeroes(1, 1, 0, 1, false, false);
-    let Work::WriteZeroes { durable, .. } = work(zeroes) else { panic!("zeroes") };
+    let Action::WriteZeroes { durable, .. } = action(zeroes) else { panic!("zeroes") };
     assert!(durable);
-    let Work::Copy(copying) = work(SubmissionEntry::copy(1, 1, 0, 1)) else { panic!("a copy") };
+    let Action::Copy(copying) = action(SubmissionEntry::copy(1, 1, 0, 1)) else { panic!("a copy") };
     assert!(copying.durable);
     let read = SubmissionEntry::read(1, 1, 0, 1);
-    assert_eq!(work(read), io_work(&read, |_| Some(VIEW)).expect("the same").0);
+    assert_eq!(action(read), parse(&read, |_| Some(VIEW)).expect("the same").0);
 }

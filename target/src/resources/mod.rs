@@ -1,4 +1,21 @@
-//! What the queues of a core share.
+//! What the queues of a core share: its ring, its transports, its disks and its buffers, the requests that wait for them,
+//! and the way to the queues of other cores.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`hosts`] | what each host holds of the core's buffers, and its requests that wait for more |
+//! | [`disks`] | the core's own disk of each namespace, and the table of namespaces |
+//! | [`claims`] | claims of fused operations to blocks |
+//! | [`held_back`] | requests that wait for a disk that does not answer |
+//! | [`operations`] | operations of disks under way |
+//! | [`messages`] | what the queues of one core tell those of another |
+
+pub(crate) mod claims;
+pub(crate) mod disks;
+pub(crate) mod held_back;
+pub(crate) mod hosts;
+pub(crate) mod messages;
+pub(crate) mod operations;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,23 +23,45 @@ use std::sync::Arc;
 use ringfab_block::Shared;
 use ringfab_fabric::rdma::ProtectionDomain;
 use ringfab_memory::Pool;
-use ringfab_reactor::{MailboxSender, Reactor};
+use ringfab_reactor::Reactor;
 
-use super::claims::Claims;
-use super::hosts::{Hosts, SharedPool};
-use super::message::{AbortRequest, Asker, CoreMessage};
-use super::namespaces::{Disks, Namespaces};
-use super::operations::{DEFERRED_MAX, Deferred, DiskOperations};
-use super::watch::HeldBackCommands;
-use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::controller::Controller;
-use crate::queue::{Slot, TRANSFER_BYTES_MAX};
+use crate::limits::ADMIN_DATA_BYTES_MAX;
+use crate::limits::TRANSFER_BYTES_MAX;
 use crate::target::Target;
 use crate::transport::Transports;
+use claims::Claims;
+use disks::{Disks, Namespaces};
+use held_back::HeldBackCommands;
+use hosts::{Hosts, SharedPool};
+use messages::{AbortRequest, QueueMessage, QueueSender};
+use operations::{DEFERRED_MAX, DeferredOperation, DiskOperations};
+
+pub(crate) use claims::ClaimId;
+pub(crate) use disks::OpenDisk;
+pub(crate) use hosts::HostId;
+
+/// Names a request among those of all queues of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestId {
+    /// Position of its queue in the core's table.
+    pub(crate) queue: u16,
+    /// Its slot in the queue's table.
+    pub(crate) slot: u16,
+    /// Which life of the slot.
+    pub(crate) generation: u16,
+}
+
+/// Names a request among those of all cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CoreRequestId {
+    pub(crate) core: usize,
+    pub(crate) request: RequestId,
+}
 
 /// A core's ring, transports, disks and memory, and the way to the other cores.
 #[derive(Debug)]
-pub(crate) struct Env {
+pub(crate) struct Resources {
     pub(crate) reactor: Reactor,
     pub(crate) transports: Transports,
     /// Of all queue pairs: nothing of ours is exposed, so that there is nothing to keep them from.
@@ -35,7 +74,7 @@ pub(crate) struct Env {
     /// Operations that these have under way.
     pub(crate) disk_operations: DiskOperations,
     /// Operations whose memory is on its way to the processor. None is left at the end of a turn.
-    pub(crate) deferred: VecDeque<Deferred>,
+    pub(crate) deferred: VecDeque<DeferredOperation>,
     /// Commands of I/O queues that came in this turn.
     pub(crate) commands: u32,
     /// Disks of removed namespaces that are still to be closed.
@@ -57,30 +96,11 @@ pub(crate) struct Env {
     pub(crate) held_back: HeldBackCommands,
     /// Controllers that are being reset: their I/O queues are ending.
     pub(crate) resetting: Vec<Arc<Controller>>,
-    /// All cores, this one included.
-    pub(crate) cores: Vec<CoreSender>,
+    /// The way to the queues of all cores, those of this one included.
+    pub(crate) cores: Vec<QueueSender>,
 }
 
-/// The way to a core.
-#[derive(Clone)]
-pub(crate) struct CoreSender(pub(crate) MailboxSender<CoreMessage>);
-
-impl std::fmt::Debug for CoreSender {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CoreSender")
-    }
-}
-
-impl CoreSender {
-    /// Sends a message. A core that has ended already needs none.
-    pub(crate) fn send(&self, message: CoreMessage) {
-        if self.0.send(message).is_err() {
-            tracing::debug!("a message came too late for its core");
-        }
-    }
-}
-
-impl Env {
+impl Resources {
     #[expect(clippy::too_many_arguments, reason = "the parts of a core, each named")]
     pub(crate) fn new(
         reactor: Reactor,
@@ -92,7 +112,7 @@ impl Env {
         admin_pool: Pool,
         compare_pool: Pool,
         core: usize,
-        cores: Vec<CoreSender>,
+        cores: Vec<QueueSender>,
     ) -> Self {
         let chunk_bytes = pool.buffer_bytes_max().min(admin_pool.buffer_bytes_max()) as u32;
         let pieces = |bytes: u32| bytes.div_ceil(chunk_bytes) as usize;
@@ -139,7 +159,22 @@ impl Env {
     /// Has every core end a controller's I/O queues, and the admin queue too when asked.
     pub(crate) fn end_queues(&self, controller: &Arc<Controller>, admin: bool) {
         for core in &self.cores {
-            core.send(CoreMessage::EndQueues { controller: Arc::clone(controller), admin });
+            core.send(QueueMessage::EndQueues { controller: Arc::clone(controller), admin });
+        }
+    }
+
+    /// Ends a controller in favour of another host.
+    pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
+        tracing::warn!(
+            peer = %controller.address(),
+            host = controller.host().nqn,
+            controller = controller.id(),
+            reason,
+            "controller ended"
+        );
+        controller.keep_alive_expired();
+        for core in &self.cores {
+            core.send(QueueMessage::Evict(Arc::clone(controller)));
         }
     }
 
@@ -147,16 +182,15 @@ impl Env {
     pub(crate) fn abort(
         &self,
         controller: &Arc<Controller>,
-        queue_id: u16,
-        command_id: u16,
-        (queue, slot, generation): (u16, Slot, u16),
+        (queue_id, command_id): (u16, u16),
+        asker: RequestId,
     ) {
-        let asker = Asker { core: self.core, queue, slot: slot.number(), generation };
+        let asker = CoreRequestId { core: self.core, request: asker };
         let controller = Arc::clone(controller);
         let request = AbortRequest { queue_id, command_id, asker, controller };
         match request.controller.core_of_queue(queue_id) {
-            Some(core) => self.cores[core].send(CoreMessage::Abort(request)),
-            None => self.cores[self.core].send(CoreMessage::AbortAnswered { asker, aborted: false }),
+            Some(core) => self.cores[core].send(QueueMessage::Abort(request)),
+            None => self.cores[self.core].send(QueueMessage::AbortAnswered { asker, aborted: false }),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use ringfab_spec::{Sgl, Status, SubmissionEntry};
 
-use super::{Transfer, Work, at};
+use super::{Action, Transfer, at};
 use crate::failure::Failure;
 
 /// Where the host keeps a command's data.
@@ -21,7 +21,7 @@ pub(crate) enum HostMemory {
 /// Where the host keeps `transfer`, from the command's SGL. `capsule_bytes` came behind the command.
 pub(crate) fn host_memory(
     command: &SubmissionEntry,
-    (work, transfer): (Work, Transfer),
+    (action, transfer): (Action, Transfer),
     capsule_bytes: u32,
 ) -> Result<HostMemory, Failure> {
     // Fabrics commands transfer by SGL only (PSDT 01b); 10b differs in the metadata, which we have none of.
@@ -36,18 +36,18 @@ pub(crate) fn host_memory(
     let sgl = sgl.map_err(|_| Failure::at(Status::SGL_TYPE_INVALID, at::DATA_POINTER + 15))?;
     match sgl {
         Sgl::KeyedDataBlock { address, length, key, invalidate } => {
-            check_length(length, needed, work)?;
+            check_length(length, needed, action)?;
             if address.checked_add(u64::from(length)).is_none() {
                 return Err(Failure::at(Status::INVALID_FIELD, at::DATA_POINTER));
             }
             Ok(HostMemory::Registered { address, key, invalidate })
         }
         Sgl::TransportDataBlock { length } => {
-            check_length(length, needed, work)?;
+            check_length(length, needed, action)?;
             Ok(HostMemory::Transport)
         }
         Sgl::DataBlockOffset { offset, length } => {
-            check_length(length, needed, work)?;
+            check_length(length, needed, action)?;
             if !matches!(transfer, Transfer::ToController(_)) {
                 return Err(Failure::at(Status::SGL_TYPE_INVALID, at::DATA_POINTER + 15));
             }
@@ -68,12 +68,10 @@ pub(crate) const SGL_OF_ANOTHER_TRANSPORT: Failure =
 
 /// A descriptor names as many bytes as the command transfers. Only those of lists of ranges may name more: Linux always
 /// describes the memory for all 256 ranges of Dataset Management.
-fn check_length(length: u32, needed: u32, work: Work) -> Result<(), Failure> {
-    let longer = matches!(work, Work::Discard { .. } | Work::Copy(_)) && length > needed;
+fn check_length(length: u32, needed: u32, action: Action) -> Result<(), Failure> {
+    let longer = matches!(action, Action::Discard { .. } | Action::Copy(_)) && length > needed;
     if longer || length == needed {
         return Ok(());
     }
     Err(Failure::at(Status::DATA_SGL_LENGTH_INVALID, at::SGL_LENGTH))
 }
-
-// The fuzz target includes this file from elsewhere.

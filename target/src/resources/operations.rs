@@ -7,7 +7,7 @@ pub(crate) const DEFERRED_MAX: usize = 2;
 
 /// An operation of a disk in memory, to be started once the processor has what it touches.
 #[derive(Debug)]
-pub(crate) struct Deferred {
+pub(crate) struct DeferredOperation {
     /// Position of the disk.
     pub(crate) disk: usize,
     pub(crate) operation: Operation,

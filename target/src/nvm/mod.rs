@@ -1,36 +1,17 @@
 //! From a command's bytes to work that can only be valid, or to the failure that the host is told.
 
-// The path is for the fuzz target, which includes this file from elsewhere.
-#[path = "parse/memory.rs"]
 mod memory;
 
 use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{IoOpcode, Status, SubmissionEntry};
 
 use crate::failure::Failure;
-use crate::namespace::Namespace;
+use crate::limits::{
+    COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, FUSED_BYTES_MAX, TRANSFER_BYTES_MAX,
+};
+use crate::model::Namespace;
 
 pub(crate) use memory::{HostMemory, SGL_OF_ANOTHER_TRANSPORT, host_memory};
-
-/// Bytes that one command may transfer: 2^8 units of the smallest page, as Identify says in MDTS.
-pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-
-/// Bytes of a fused Compare and Write: what a command's capsule can carry at most.
-pub(crate) const FUSED_BYTES_MAX: u32 = 64 << 10;
-
-/// Source ranges of a Copy (MSRC), bytes of one of them (MSSRL) and of all together (MCL).
-pub(crate) const COPY_RANGES_MAX: u16 = 128;
-pub(crate) const COPY_RANGE_BYTES_MAX: u32 = TRANSFER_BYTES_MAX;
-pub(crate) const COPY_BYTES_MAX: u32 = 16 << 20;
-
-/// Bytes that a Copy moves at a time.
-pub(crate) const COPY_PIECE_BYTES: u32 = FUSED_BYTES_MAX;
-
-/// Recommended ranges of a Dataset Management command (DMRL, which cannot say 256), blocks of one (DMRSL) and of all (DMSL).
-/// Hosts that do not look at them send more, Linux before 5.13 for one.
-pub(crate) const DSM_RANGES_MAX: u16 = 255;
-pub(crate) const DSM_RANGE_BLOCKS_MAX: u32 = 4 << 20;
-pub(crate) const DSM_BLOCKS_MAX: u64 = DSM_RANGES_MAX as u64 * DSM_RANGE_BLOCKS_MAX as u64;
 
 /// Offsets of fields in a submission queue entry, for error locations.
 mod at {
@@ -59,7 +40,7 @@ pub(crate) struct Extent {
 
 /// What a request does between its data's arrival and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum Action {
     /// Nothing more: it has failed already.
     Nothing,
     /// Read the range and send it to the host.
@@ -93,7 +74,7 @@ impl Extent {
     }
 }
 
-impl Work {
+impl Action {
     /// The same work, done only when its blocks are on stable storage. Without a write cache all writes are so.
     pub(crate) fn durable(self) -> Self {
         match self {
@@ -189,24 +170,24 @@ impl Transfer {
 }
 
 /// What an I/O command asks for.
-pub(crate) fn io_work(
+pub(crate) fn parse(
     command: &SubmissionEntry,
     namespace: impl Fn(u32) -> Option<NamespaceView>,
-) -> Result<(Work, Transfer), Failure> {
+) -> Result<(Action, Transfer), Failure> {
     check_fuse(command)?;
     let (nsid, opcode) = (command.nsid.get(), command.opcode);
     if opcode == IoOpcode::FLUSH.0 && nsid == u32::MAX {
-        return Ok((Work::FlushAll { rounds: 0 }, Transfer::None));
+        return Ok((Action::FlushAll { rounds: 0 }, Transfer::None));
     }
     let view = namespace(nsid).ok_or(Failure::at(Status::INVALID_NAMESPACE, at::NSID))?;
     if !view.ready {
         return Err(Failure::transient(Status::NAMESPACE_NOT_READY));
     }
     match IoOpcode(opcode) {
-        IoOpcode::READ => read_or_compare(command, &view, Work::Read, Transfer::ToHost),
-        IoOpcode::COMPARE => read_or_compare(command, &view, Work::Compare, Transfer::ToController),
+        IoOpcode::READ => read_or_compare(command, &view, Action::Read, Transfer::ToHost),
+        IoOpcode::COMPARE => read_or_compare(command, &view, Action::Compare, Transfer::ToController),
         IoOpcode::WRITE => write(command, &view),
-        IoOpcode::FLUSH => Ok((Work::Flush { disk: view.disk }, Transfer::None)),
+        IoOpcode::FLUSH => Ok((Action::Flush { disk: view.disk }, Transfer::None)),
         IoOpcode::WRITE_ZEROES => write_zeroes(command, &view),
         IoOpcode::DATASET_MANAGEMENT => dataset_management(command, &view),
         IoOpcode::VERIFY => verify(command, &view),
@@ -228,8 +209,8 @@ fn check_fuse(command: &SubmissionEntry) -> Result<(), Failure> {
 }
 
 /// Whether a Compare and a Write are the halves of a fused operation: of the same blocks, which are not too many.
-pub(crate) fn check_pair(compare: Work, write: Work) -> Result<(), Failure> {
-    let (Work::Compare(compared), Work::Write { extent, .. }) = (compare, write) else {
+pub(crate) fn check_pair(compare: Action, write: Action) -> Result<(), Failure> {
+    let (Action::Compare(compared), Action::Write { extent, .. }) = (compare, write) else {
         unreachable!("the halves of a fused operation are a Compare and a Write")
     };
     if compared != extent {
@@ -288,35 +269,35 @@ impl NamespaceView {
 fn read_or_compare(
     command: &SubmissionEntry,
     view: &NamespaceView,
-    work: impl FnOnce(Extent) -> Work,
+    action: impl FnOnce(Extent) -> Action,
     transfer: impl FnOnce(u32) -> Transfer,
-) -> Result<(Work, Transfer), Failure> {
+) -> Result<(Action, Transfer), Failure> {
     let (extent, length) = data_extent(command, view)?;
-    Ok((work(extent), transfer(length)))
+    Ok((action(extent), transfer(length)))
 }
 
-fn write(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transfer), Failure> {
+fn write(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Transfer), Failure> {
     view.writable()?;
     no_directive(command)?;
     let (extent, length) = data_extent(command, view)?;
-    Ok((Work::Write { extent, durable: command.fua() }, Transfer::ToController(length)))
+    Ok((Action::Write { extent, durable: command.fua() }, Transfer::ToController(length)))
 }
 
-fn write_zeroes(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transfer), Failure> {
+fn write_zeroes(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Transfer), Failure> {
     view.writable()?;
     no_protection(command)?;
     let extent = view.command_extent(command)?;
-    Ok((Work::WriteZeroes { extent, deallocate: command.deac(), durable: command.fua() }, Transfer::None))
+    Ok((Action::WriteZeroes { extent, deallocate: command.deac(), durable: command.fua() }, Transfer::None))
 }
 
-fn verify(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transfer), Failure> {
+fn verify(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Transfer), Failure> {
     // Its limit is that of a transfer (VSL).
     let (extent, _) = data_extent(command, view)?;
-    Ok((Work::Verify { extent, begun: 0 }, Transfer::None))
+    Ok((Action::Verify { extent, begun: 0 }, Transfer::None))
 }
 
 /// What the ranges themselves say is checked when they are here, by [`check_copy`].
-fn copy(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transfer), Failure> {
+fn copy(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Transfer), Failure> {
     let dword_12 = command.copy_dword12();
     view.writable()?;
     if dword_12.desfmt() != 0 {
@@ -334,21 +315,24 @@ fn copy(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transf
     let to = view.extent(command.slba(), 1)?.offset;
     let durable = dword_12.fua();
     let copying = Copying { disk: view.disk, ranges, range: 0, done: 0, to, read: 0, durable };
-    Ok((Work::Copy(copying), Transfer::ToController(u32::from(ranges) * CopyRange::SIZE as u32)))
+    Ok((Action::Copy(copying), Transfer::ToController(u32::from(ranges) * CopyRange::SIZE as u32)))
 }
 
-fn dataset_management(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Work, Transfer), Failure> {
+fn dataset_management(
+    command: &SubmissionEntry,
+    view: &NamespaceView,
+) -> Result<(Action, Transfer), Failure> {
     let ranges = command.dsm_ranges();
     let length = u32::from(ranges) * DsmRange::SIZE as u32;
     if !command.dsm_deallocate() {
         // The hints about access alone ask for nothing that we could do, but the ranges still travel.
         return Ok((
-            Work::Discard { disk: view.disk, ranges: 0, next: 0, begun: 0 },
+            Action::Discard { disk: view.disk, ranges: 0, next: 0, begun: 0 },
             Transfer::ToController(length),
         ));
     }
     view.writable()?;
-    Ok((Work::Discard { disk: view.disk, ranges, next: 0, begun: 0 }, Transfer::ToController(length)))
+    Ok((Action::Discard { disk: view.disk, ranges, next: 0, begun: 0 }, Transfer::ToController(length)))
 }
 
 /// The extent of a command that transfers its blocks, and their size in bytes.
@@ -410,5 +394,4 @@ pub(crate) fn check_copy(
 }
 
 #[cfg(test)]
-#[path = "parse/tests.rs"]
 mod tests;

@@ -9,9 +9,11 @@ use std::net::IpAddr;
 use ringfab_fabric::network_of;
 use ringfab_memory::{Pool, PoolUsage};
 
+use super::RequestId;
+
 /// What requests wait for: each pool has a line of its own for each host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum PoolKind {
     /// Buffers of admin commands.
     Admin,
     /// The second buffers of Compare and Copy commands with data in their capsules, and all those of fused pairs.
@@ -20,17 +22,9 @@ pub(crate) enum Line {
     Io,
 }
 
-impl Line {
+impl PoolKind {
     /// In the order in which they are served.
     pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Compare, Self::Io];
-}
-
-/// A request that waits for buffers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waiter {
-    pub(crate) queue: u16,
-    pub(crate) slot: u16,
-    pub(crate) generation: u16,
 }
 
 /// A host with queues on this core.
@@ -47,8 +41,8 @@ pub(crate) struct SharedPool {
 /// All hosts of a core.
 #[derive(Debug)]
 pub(crate) struct Hosts {
-    /// By [`Line`].
-    pools: [SharedPool; Line::ALL.len()],
+    /// By [`PoolKind`].
+    pools: [SharedPool; PoolKind::ALL.len()],
     hosts: Vec<Option<Host>>,
     /// Hosts of which requests wait, each once: a turn costs nothing for all others.
     in_line: VecDeque<HostId>,
@@ -59,22 +53,22 @@ pub(crate) struct Hosts {
 
 /// Hosts are told apart by their addresses, since a name can be claimed by anyone and is not known before Connect.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(crate) struct Host {
     address: IpAddr,
     /// Connections that it has on this core.
-    pub(super) queues: usize,
+    pub(crate) queues: usize,
     /// Those of them that have no Connect.
-    pub(super) opening: usize,
-    /// Its share of each pool, by [`Line`].
-    pools: [Pool; Line::ALL.len()],
-    waiting: [VecDeque<Waiter>; Line::ALL.len()],
+    pub(crate) opening: usize,
+    /// Its share of each pool, by [`PoolKind`].
+    pools: [Pool; PoolKind::ALL.len()],
+    waiting: [VecDeque<RequestId>; PoolKind::ALL.len()],
     /// Whether it is among those in line.
     in_line: bool,
 }
 
 impl Hosts {
-    /// No host yet. The pools are in the order of [`Line`].
-    pub(crate) fn new(pools: [SharedPool; Line::ALL.len()]) -> Self {
+    /// No host yet. The pools are in the order of [`PoolKind`].
+    pub(crate) fn new(pools: [SharedPool; PoolKind::ALL.len()]) -> Self {
         Self { pools, hosts: Vec::new(), in_line: VecDeque::new(), queues: 0, opening: 0 }
     }
 
@@ -99,17 +93,17 @@ impl Hosts {
     }
 
     /// All connections.
-    pub(super) fn queues(&self) -> usize {
+    pub(crate) fn queues(&self) -> usize {
         self.queues
     }
 
     /// All connections without a Connect.
-    pub(super) fn opening(&self) -> usize {
+    pub(crate) fn opening(&self) -> usize {
         self.opening
     }
 
     /// The host that has most of something, if it has more than the host at a newcomer's address would.
-    pub(super) fn gives_way(&self, newcomer: IpAddr, held: impl Fn(&Host) -> usize) -> Option<HostId> {
+    pub(crate) fn gives_way(&self, newcomer: IpAddr, held: impl Fn(&Host) -> usize) -> Option<HostId> {
         let newcomer = network_of(newcomer);
         let all = self.hosts.iter().enumerate().filter_map(|(index, host)| Some((index, host.as_ref()?)));
         let own = all.clone().find(|(_, host)| host.address == newcomer).map_or(0, |(_, host)| held(host));
@@ -131,7 +125,7 @@ impl Hosts {
     }
 
     /// A host's share of a pool.
-    pub(crate) fn pool(&self, id: HostId, line: Line) -> &Pool {
+    pub(crate) fn pool(&self, id: HostId, line: PoolKind) -> &Pool {
         &self.host(id).pools[line as usize]
     }
 
@@ -142,12 +136,12 @@ impl Hosts {
     }
 
     /// How much of a pool all hosts have.
-    pub(crate) fn usage(&self, line: Line) -> PoolUsage {
+    pub(crate) fn usage(&self, line: PoolKind) -> PoolUsage {
         self.pools[line as usize].pool.usage()
     }
 
     /// Puts a request in a line.
-    pub(crate) fn wait(&mut self, id: HostId, line: Line, waiter: Waiter) {
+    pub(crate) fn wait(&mut self, id: HostId, line: PoolKind, waiter: RequestId) {
         let host = self.host_mut(id);
         host.waiting[line as usize].push_back(waiter);
         if !std::mem::replace(&mut host.in_line, true) {
@@ -156,12 +150,12 @@ impl Hosts {
     }
 
     /// The first of a line. A host that has gone has none.
-    pub(crate) fn first_waiting(&self, id: HostId, line: Line) -> Option<Waiter> {
+    pub(crate) fn first_waiting(&self, id: HostId, line: PoolKind) -> Option<RequestId> {
         self.hosts[id.0].as_ref()?.waiting[line as usize].front().copied()
     }
 
     /// The first of a line has been served.
-    pub(crate) fn drop_waiting(&mut self, id: HostId, line: Line) {
+    pub(crate) fn drop_waiting(&mut self, id: HostId, line: PoolKind) {
         if let Some(host) = &mut self.hosts[id.0] {
             host.waiting[line as usize].pop_front();
         }
@@ -201,7 +195,7 @@ impl Hosts {
             let SharedPool { pool, least } = &self.pools[line];
             pool.limited(*least)
         });
-        let waiting = Line::ALL.map(|_| VecDeque::new());
+        let waiting = PoolKind::ALL.map(|_| VecDeque::new());
         self.hosts[index] = Some(Host { address, queues: 0, opening: 0, pools, waiting, in_line: false });
         // So that nobody has to allocate who gets in line.
         self.in_line.reserve(self.hosts.len());
@@ -232,8 +226,8 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn waiter(queue: u16) -> Waiter {
-        Waiter { queue, slot: 0, generation: 0 }
+    fn waiter(queue: u16) -> RequestId {
+        RequestId { queue, slot: 0, generation: 0 }
     }
 
     #[test]
@@ -251,8 +245,9 @@ mod tests {
     fn a_host_that_takes_what_it_can_leaves_as_much_to_the_others() {
         let mut hosts = hosts();
         let (greedy, other) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
-        let take_all =
-            |hosts: &Hosts, id| std::iter::from_fn(|| hosts.pool(id, Line::Io).take(64)).collect::<Vec<_>>();
+        let take_all = |hosts: &Hosts, id| {
+            std::iter::from_fn(|| hosts.pool(id, PoolKind::Io).take(64)).collect::<Vec<_>>()
+        };
         let held = take_all(&hosts, greedy);
         assert_eq!((held.len(), take_all(&hosts, other).len()), (4, 2));
         // To leave and to come again does not help while it is held.
@@ -294,18 +289,18 @@ mod tests {
         let (one, two) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
         assert_eq!(hosts.begin_round(), 0, "nobody waits");
         for (host, queue) in [(one, 1), (one, 2), (two, 3)] {
-            hosts.wait(host, Line::Io, waiter(queue));
+            hosts.wait(host, PoolKind::Io, waiter(queue));
         }
-        assert_eq!(hosts.first_waiting(one, Line::Io), Some(waiter(1)));
-        assert_eq!(hosts.first_waiting(one, Line::Admin), None);
+        assert_eq!(hosts.first_waiting(one, PoolKind::Io), Some(waiter(1)));
+        assert_eq!(hosts.first_waiting(one, PoolKind::Admin), None);
         assert_eq!([serve_all(&mut hosts), serve_all(&mut hosts)], [[two, one], [one, two]]);
-        hosts.drop_waiting(one, Line::Io);
-        assert_eq!(hosts.first_waiting(one, Line::Io), Some(waiter(2)));
+        hosts.drop_waiting(one, PoolKind::Io);
+        assert_eq!(hosts.first_waiting(one, PoolKind::Io), Some(waiter(2)));
         hosts.leave(one, true);
-        assert_eq!(hosts.first_waiting(one, Line::Io), None);
+        assert_eq!(hosts.first_waiting(one, PoolKind::Io), None);
         assert_eq!(hosts.begin_round(), 1, "who has left is not in line");
         assert_eq!(hosts.call_next(), Some(two));
-        hosts.drop_waiting(two, Line::Io);
+        hosts.drop_waiting(two, PoolKind::Io);
         hosts.served(two);
         assert_eq!(hosts.begin_round(), 0, "nobody waits any more");
     }
