@@ -10,10 +10,10 @@ use ringfab_spec::CompletionEntry;
 
 use crate::core::{Core, Route, timer_token};
 use crate::error::IoError;
-use crate::messages::{Message, ToFollower};
+use crate::messages::{Message, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
-use crate::path::{ADMIN_WAITING_MAX, Followers, Path, PathEvent, Share, SharedController};
+use crate::path::{ADMIN_WAITING_MAX, Followers, GivenUp, Path, PathEvent, Share, SharedController};
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
 use crate::transport::Event;
 use crate::volume::Volumes;
@@ -36,12 +36,21 @@ impl Attachment {
         core: &mut Core,
     ) -> (Self, Vec<SharedController>) {
         let options = Arc::new(options);
+        let given_up = GivenUp::default();
         let share = |engine| Share { engine, engines: 1 + others };
         let shared = (1..=others)
-            .map(|engine| SharedController::new(options.clone(), share(engine), id, core.mailbox.clone()))
+            .map(|engine| {
+                SharedController::new(
+                    options.clone(),
+                    share(engine),
+                    id,
+                    core.mailbox.clone(),
+                    given_up.clone(),
+                )
+            })
             .collect();
         let volumes = volumes(id, &options, share(0), core);
-        let path = Path::attach(id, 0, options, Followers::expect(others), core);
+        let path = Path::attach(id, 0, options, Followers::expect(others, given_up), core);
         (Self::with_path(id, volumes, path, core), shared)
     }
 
@@ -144,6 +153,13 @@ impl Attachment {
             Message::ToFollower { what, .. } => path.on_leader(core, what),
         }
         self.settle(core);
+    }
+
+    /// Answers who joins a controller that is gone.
+    pub(crate) fn turn_away(message: Message) {
+        if let Message::ToLeader { what: ToLeader::Joined { follower, mailbox }, .. } = message {
+            Path::turn_away(follower, &mailbox);
+        }
     }
 
     /// The timer has fired.

@@ -260,6 +260,8 @@ impl Host {
             if let Some(attachment) = Self::find(&mut self.controllers, id) {
                 attachment.on_message(&mut self.core, message);
                 self.remove_gone(id.index);
+            } else {
+                Attachment::turn_away(message);
             }
         }
         self.take_events();

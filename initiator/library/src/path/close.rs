@@ -101,7 +101,7 @@ impl Path {
             Some(Ending::Follow) => self.closed(),
             Some(Ending::Fail(error)) => {
                 self.say_given_up(&error);
-                self.tell_followers(&ToFollower::Failed(error.clone()));
+                self.fail_followers(&error);
                 self.gone(core, PathEvent::Failed(error));
             }
             Some(Ending::Detach(trouble)) => {

@@ -1,13 +1,20 @@
 //! An engine that follows: it has I/O queues of a controller that another engine leads.
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{Ending, Path, PathEvent, Phase, Role, Share};
 use crate::core::Core;
+use crate::error::{Cause, ConnectError, Step};
 use crate::messages::{Mailbox, Message, OpenQueues, ToFollower, ToLeader};
 use crate::options::ConnectOptions;
 use crate::request::ControllerId;
+
+/// Why a controller was given up, for engines that come late.
+pub(crate) type GivenUp = Arc<OnceLock<ConnectError>>;
+
+/// What an engine is told that joins when the one that leads is gone.
+pub(crate) const NOBODY_LEADS: &str = "the engine that leads has ended";
 
 /// Another engine's part in a controller: I/O queues of its own. [`Host::attach_shared`](crate::Host::attach_shared) makes it,
 /// and [`Host::join`](crate::Host::join) takes it, on the thread of that other engine. Dropping it leaves that engine out.
@@ -25,8 +32,9 @@ impl SharedController {
         share: Share,
         leader: ControllerId,
         mailbox: Mailbox,
+        given_up: GivenUp,
     ) -> Self {
-        let link = LeaderLink::new(leader, mailbox, share.engine);
+        let link = LeaderLink::new(leader, mailbox, share.engine, given_up);
         Self { options, share, link }
     }
 }
@@ -38,6 +46,7 @@ pub(crate) struct LeaderLink {
     mailbox: Mailbox,
     /// Number of this engine.
     engine: u16,
+    given_up: GivenUp,
     /// The attempt to connect that the queues belong to.
     attempt: u32,
     /// What the leader is told of the queues once they have ended: whether they had answers, and whether they were idle.
@@ -49,14 +58,19 @@ pub(crate) struct LeaderLink {
 
 impl LeaderLink {
     /// Of engine number `engine`.
-    fn new(leader: ControllerId, mailbox: Mailbox, engine: u16) -> Self {
-        Self { leader, mailbox, engine, attempt: 0, answered: false, idle: true, ended: false }
+    fn new(leader: ControllerId, mailbox: Mailbox, engine: u16, given_up: GivenUp) -> Self {
+        Self { leader, mailbox, engine, given_up, attempt: 0, answered: false, idle: true, ended: false }
     }
 
     pub(super) fn tell(&self, what: ToLeader) {
         let message = Message::ToLeader { controller: self.leader, engine: self.engine, what };
         // One that has ended says so itself.
         let _ended = self.mailbox.0.send(message);
+    }
+
+    /// Why the controller was given up, as far as the leader has said so.
+    fn reason(&self, otherwise: ConnectError) -> ConnectError {
+        self.given_up.get().cloned().unwrap_or(otherwise)
     }
 
     pub(super) fn attempt(&self) -> u32 {
@@ -76,8 +90,24 @@ impl Path {
     /// This engine's part of a path that another one leads.
     pub(crate) fn join(id: ControllerId, index: u16, shared: SharedController, core: &mut Core) -> Self {
         let SharedController { options, share, link: leader } = shared;
-        leader.tell(ToLeader::Joined { follower: id, mailbox: core.mailbox.clone() });
-        Self::new(id, index, options, Role::Follower(leader), share, core)
+        let joined = ToLeader::Joined { follower: id, mailbox: core.mailbox.clone() };
+        let message = Message::ToLeader { controller: leader.leader, engine: leader.engine, what: joined };
+        let ended = leader.mailbox.0.send(message).is_err();
+        let mut this = Self::new(id, index, options, Role::Follower(leader), share, core);
+        if ended {
+            let error = this.error(Step::Connect, Cause::Local(NOBODY_LEADS.to_owned()));
+            this.end(core, PathEvent::Failed(error));
+        }
+        this
+    }
+
+    /// Tells an engine that the controller which it wants to join is gone.
+    pub(crate) fn turn_away(follower: ControllerId, mailbox: &Mailbox) {
+        let cause = Cause::Local(NOBODY_LEADS.to_owned());
+        let error = ConnectError { peer: String::new(), step: Step::Connect, cause };
+        let what = ToFollower::Failed(error);
+        // One that has ended does not care.
+        let _ended = mailbox.0.send(Message::ToFollower { controller: follower, what });
     }
 
     /// The leader tells something.
@@ -169,6 +199,10 @@ impl Path {
         if mem::replace(&mut leader.ended, true) {
             return;
         }
+        let event = match event {
+            PathEvent::Failed(error) => PathEvent::Failed(leader.reason(error)),
+            event => event,
+        };
         match self.phase {
             Phase::Delay => self.gone(core, event),
             // The leader has ended without a word.

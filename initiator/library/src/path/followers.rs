@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ringfab_reactor::Time;
 
+use super::follower::{GivenUp, NOBODY_LEADS};
 use super::steps::SequenceStep;
 use super::{Path, Phase, Role};
 use crate::core::Core;
@@ -20,6 +21,7 @@ pub(crate) struct Followers {
     list: Vec<Follower>,
     /// Counts the attempts to connect.
     attempt: u32,
+    given_up: GivenUp,
     /// A loss of which the other engines have not said yet what they have seen before it.
     unjudged: Option<Unjudged>,
 }
@@ -67,8 +69,8 @@ enum State {
 
 impl Followers {
     /// So many engines that will follow.
-    pub(crate) fn expect(count: u16) -> Self {
-        Self { list: (0..count).map(|_| Follower::default()).collect(), attempt: 0, unjudged: None }
+    pub(crate) fn expect(count: u16, given_up: GivenUp) -> Self {
+        Self { given_up, list: (0..count).map(|_| Follower::default()).collect(), attempt: 0, unjudged: None }
     }
 
     /// Engines that share the controller.
@@ -114,7 +116,7 @@ impl Drop for Followers {
     /// Nobody leads any more.
     fn drop(&mut self) {
         if self.list.iter().any(|one| one.state != State::Left) {
-            let cause = Cause::Local("the engine that leads has ended".to_owned());
+            let cause = Cause::Local(NOBODY_LEADS.to_owned());
             self.tell(&ToFollower::Failed(ConnectError { peer: String::new(), step: Step::Live, cause }));
         }
     }
@@ -170,6 +172,15 @@ impl Path {
             if let Some(next) = self.after_followers() {
                 self.run(core, next);
             }
+        }
+    }
+
+    /// Tells them that the controller is given up, also those that are still to join.
+    pub(super) fn fail_followers(&self, error: &ConnectError) {
+        if let Role::Leader(followers) = &self.role {
+            // It fails once.
+            let _set = followers.given_up.set(error.clone());
+            followers.tell(&ToFollower::Failed(error.clone()));
         }
     }
 

@@ -54,6 +54,7 @@ use crate::url::Transport;
 pub(crate) use admin::ADMIN_WAITING_MAX;
 use admin::AdminQueue;
 pub(crate) use event::PathEvent;
+pub(crate) use follower::GivenUp;
 use follower::LeaderLink;
 pub use follower::SharedController;
 pub(crate) use followers::Followers;

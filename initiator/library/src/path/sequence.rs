@@ -62,7 +62,7 @@ impl Path {
             SequenceStep::ReadyStatus | SequenceStep::ShutdownStatus => plain(wire::get_status()),
             SequenceStep::ShutdownSet => plain(wire::set_shutdown(&self.sequence.facts.capabilities)),
             SequenceStep::HostBehavior => return self.send_host_behavior(core),
-            SequenceStep::QueueCount => plain(wire::set_queue_count(self.options.queues_wanted())),
+            SequenceStep::QueueCount => plain(wire::set_queue_count(self.queues_wanted())),
             SequenceStep::EventConfig => plain(wire::set_event_config(&self.sequence.facts.controller)),
             SequenceStep::Identify => return self.send_identify(core, wire::identify_controller()),
             SequenceStep::Limits => return self.send_identify(core, wire::identify_nvm_limits()),
@@ -182,6 +182,7 @@ impl Path {
                 lease.with_bytes(0..SCRATCH_BYTES, |bytes| look(bytes));
             }
         };
+        let wanted = self.queues_wanted();
         let facts = &mut self.sequence.facts;
         match step {
             SequenceStep::Connect => {
@@ -215,7 +216,7 @@ impl Path {
             SequenceStep::HostBehavior if success => self.pace = facts.controller.pace,
             SequenceStep::QueueCount => {
                 let allowed = answers::parse_queue_count(entry);
-                facts.queues = allowed.min(self.options.queues_wanted());
+                facts.queues = allowed.min(wanted);
             }
             SequenceStep::ChangedLog => {
                 facts.list.clear();
@@ -402,6 +403,11 @@ impl Path {
         let facts = &mut self.sequence.facts;
         let found = std::mem::take(&mut facts.namespaces);
         self.events.push_back(PathEvent::Identified { found, listed: std::mem::take(&mut facts.list) });
+    }
+
+    /// I/O queues to ask for: one for each engine at least.
+    fn queues_wanted(&self) -> u16 {
+        self.options.queues_wanted().max(self.share.engines)
     }
 
     /// How many I/O queues there are, and how many entries each has: as both ends can.
