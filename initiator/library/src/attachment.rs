@@ -249,12 +249,27 @@ impl Attachment {
                 core.events.push_with(|| HostEvent::Reconnecting { controller: id, attempt, delay });
             }
             PathEvent::FailFast => self.volumes.fail_fast(core),
+            PathEvent::Drain => self.volumes.leave(),
+            PathEvent::Failed(error) => {
+                self.volumes.end_all(core, IoError::NoPath);
+                core.events.push_with(|| HostEvent::Failed { controller: id, error });
+            }
+            PathEvent::Detached(trouble) => {
+                self.volumes.end_all(core, IoError::Cancelled);
+                core.events.push_with(|| HostEvent::Detached { controller: id, trouble });
+            }
+            event => self.on_namespace_event(core, index, event),
+        }
+    }
+
+    /// Namespaces may have changed, or were looked at again.
+    fn on_namespace_event(&mut self, core: &mut Core, index: usize, event: PathEvent) {
+        let path = &self.paths[index];
+        match event {
             PathEvent::NamespacesChanged => self.volumes.namespaces_may_have_changed(),
-            PathEvent::Changes(changed) => {
-                if self.volumes.are_only_new(&changed) {
-                    self.volumes.settle();
-                    path.tell_followers(&ToFollower::LookedAt(None));
-                }
+            PathEvent::Changes(changed) if self.volumes.are_only_new(&changed) => {
+                self.volumes.settle();
+                path.tell_followers(&ToFollower::LookedAt(None));
             }
             PathEvent::NamespacesFound { found, final_look } => {
                 self.volumes.take_namespaces(core, found);
@@ -267,15 +282,7 @@ impl Attachment {
                 self.volumes.settle();
                 path.tell_followers(&ToFollower::LookedAt(None));
             }
-            PathEvent::Drain => self.volumes.leave(),
-            PathEvent::Failed(error) => {
-                self.volumes.end_all(core, IoError::NoPath);
-                core.events.push_with(|| HostEvent::Failed { controller: id, error });
-            }
-            PathEvent::Detached(trouble) => {
-                self.volumes.end_all(core, IoError::Cancelled);
-                core.events.push_with(|| HostEvent::Detached { controller: id, trouble });
-            }
+            _ => {}
         }
     }
 

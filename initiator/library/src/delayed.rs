@@ -2,13 +2,12 @@
 
 use ringfab_reactor::Time;
 
-use crate::command::Command;
+use crate::command::{BoxedCommand, Command};
 
 /// Commands with a time at which each is sent again: [`Command::deadline`].
 #[derive(Debug)]
-#[expect(clippy::vec_box, reason = "they come from a queue of boxes, and go back there")]
 pub(crate) struct Delayed {
-    commands: Vec<Box<Command>>,
+    commands: Vec<BoxedCommand>,
     /// The earliest of those times; [`Time::MAX`] for none.
     due: Time,
 }
@@ -43,12 +42,12 @@ impl Delayed {
     }
 
     /// Takes those out that are due; with [`Time::MAX`] all.
-    pub(crate) fn take_due(&mut self, now: Time) -> Vec<Box<Command>> {
+    pub(crate) fn take_due(&mut self, now: Time) -> Vec<BoxedCommand> {
         self.take_if(|command| command.deadline <= now)
     }
 
     /// Takes those out that `which` names.
-    pub(crate) fn take_if(&mut self, which: impl Fn(&Command) -> bool) -> Vec<Box<Command>> {
+    pub(crate) fn take_if(&mut self, which: impl Fn(&Command) -> bool) -> Vec<BoxedCommand> {
         let taken = self.commands.extract_if(.., |command| which(command)).collect();
         self.due = self.commands.iter().map(|command| command.deadline).min().unwrap_or(Time::MAX);
         taken
@@ -72,7 +71,7 @@ mod tests {
         }
         assert_eq!((delayed.due(), delayed.len()), (at(10), 3));
         assert!(delayed.take_due(at(9)).is_empty());
-        let owners = |taken: Vec<Box<Command>>| taken.iter().map(|one| one.owner).collect::<Vec<_>>();
+        let owners = |taken: Vec<BoxedCommand>| taken.iter().map(|one| one.owner).collect::<Vec<_>>();
         assert_eq!(owners(delayed.take_due(at(20))), [Owner::Io(10), Owner::Io(20)]);
         assert_eq!(delayed.due(), at(30));
         assert_eq!(owners(delayed.take_due(Time::MAX)), [Owner::Io(30)]);

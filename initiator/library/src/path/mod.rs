@@ -40,7 +40,7 @@ use ringfab_fabric::rdma::{DisconnectReason, ProtectionDomain};
 use ringfab_reactor::Time;
 use ringfab_spec::CompletionEntry;
 
-use crate::command::{Command, Direction, Owner};
+use crate::command::{BoxedCommand, Command, Direction, Owner};
 use crate::core::Core;
 use crate::error::{Cause, ConnectError, Step};
 use crate::messages::Resolved;
@@ -96,8 +96,7 @@ pub(crate) struct Path {
     /// What the volumes have not been told yet.
     events: VecDeque<PathEvent>,
     /// I/O that was sent and has no answer, for the volumes to take back.
-    #[expect(clippy::vec_box, reason = "they come from boxes, and go back into some")]
-    unanswered: Vec<Box<Command>>,
+    unanswered: Vec<BoxedCommand>,
 }
 
 /// See the table at the head of this module.
@@ -252,8 +251,7 @@ impl Path {
     }
 
     /// I/O that was sent and has no answer.
-    #[expect(clippy::vec_box, reason = "they come from boxes, and go back into some")]
-    pub(crate) fn unanswered(&mut self) -> &mut Vec<Box<Command>> {
+    pub(crate) fn unanswered(&mut self) -> &mut Vec<BoxedCommand> {
         &mut self.unanswered
     }
 

@@ -264,6 +264,7 @@ impl Path {
     }
 
     /// What comes after a command; `None` when something else brings it, or the sequence is at its end.
+    #[expect(clippy::too_many_lines, reason = "an arm for each step")]
     fn next_step(&mut self, core: &mut Core, step: SequenceStep) -> Result<Option<SequenceStep>, Cause> {
         let discovery = self.options.url.is_discovery() || self.sequence.facts.controller.discovery;
         let next = match step {

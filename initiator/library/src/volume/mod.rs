@@ -16,7 +16,7 @@ use ringfab_spec::{CompletionEntry, Status};
 
 use crate::allowed;
 use crate::chooser::Chooser;
-use crate::command::{Command, Owner};
+use crate::command::{BoxedCommand, Command, Owner};
 use crate::core::Core;
 use crate::delayed::Delayed;
 use crate::error::{IoError, SubmitError};
@@ -221,7 +221,7 @@ impl Volumes {
     }
 
     /// Commands that a path was sent and has not answered.
-    pub(crate) fn take_back(&mut self, core: &mut Core, commands: &mut Vec<Box<Command>>) {
+    pub(crate) fn take_back(&mut self, core: &mut Core, commands: &mut Vec<BoxedCommand>) {
         if commands.is_empty() {
             return;
         }
