@@ -85,7 +85,7 @@ impl DiskFailure {
     /// Whether the disk failed, and not who asked.
     fn is_of_disk(self) -> bool {
         match self.error {
-            BlockError::OutOfRange | BlockError::Cancelled => false,
+            BlockError::OutOfRange | BlockError::Busy | BlockError::Cancelled => false,
             _ if self.what == DiskAction::Flush => true,
             BlockError::NotSupported => false,
             BlockError::Misaligned | BlockError::ReadOnly => self.errno.is_some(),
@@ -106,7 +106,7 @@ impl DiskFailure {
     fn loses_data(self, direct: bool) -> bool {
         let refused = self.errno.is_none() && !matches!(self.error, BlockError::Read | BlockError::Write);
         match (self.what, self.error) {
-            (_, BlockError::Cancelled) => false,
+            (_, BlockError::Busy | BlockError::Cancelled) => false,
             // Whatever a flush fails with may be what a write-back failed with.
             (DiskAction::Flush, _) => !refused,
             (DiskAction::DurableWrite, BlockError::NoSpace) => !direct,
@@ -177,8 +177,8 @@ pub(crate) fn fail_closed(namespace: &Namespace, subsystem: &str, why: &str) {
 fn is_direct(backing: &Backing) -> bool {
     match backing {
         Backing::File { direct, .. } => *direct,
-        Backing::Memory(_) | Backing::Null { .. } => true,
-        Backing::Faulty { inner, .. } => is_direct(inner),
+        Backing::Memory(_) | Backing::Null { .. } | Backing::Device(_) => true,
+        Backing::Faulty { inner, .. } | Backing::Paced { inner, .. } => is_direct(inner),
     }
 }
 

@@ -172,7 +172,8 @@ impl Namespace {
                 Backing::File { path, .. } => path.display().to_string(),
                 Backing::Memory(_) => "memory".to_owned(),
                 Backing::Null { .. } => "null".to_owned(),
-                Backing::Faulty { inner, .. } => of(inner),
+                Backing::Device(driver) => driver.name(),
+                Backing::Faulty { inner, .. } | Backing::Paced { inner, .. } => of(inner),
             }
         }
         of(&self.backing)

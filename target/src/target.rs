@@ -232,6 +232,7 @@ fn backing(nqn: &str, config: &NamespaceConfig) -> Result<Backing, TargetError> 
             Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only }
         }
         Source::Null(bytes) => Backing::Null { bytes: *bytes },
+        Source::Device(driver) => Backing::Device(driver.clone()),
         Source::Memory(bytes) => {
             let refused = |reason: String| TargetError::Memory {
                 nqn: nqn.to_owned(),

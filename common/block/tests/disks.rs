@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::{
-    Backing, BlockError, Disk, Faults, Finished, OpenError, Operation, Shared, Started, Tag,
+    Backing, BlockError, Disk, DiskTokens, Faults, Finished, OpenError, Operation, Pace, Shared, Started, Tag,
 };
 use ringfab_memory::{ClassLayout, Pool, SharedMemory};
 use ringfab_reactor::{Reactor, ReactorConfig, Time, Token, Wait};
@@ -31,7 +31,7 @@ impl Bench {
     }
 
     fn open(&mut self, backing: &Backing) -> Result<Disk, OpenError> {
-        Disk::open(backing, &mut self.reactor, &self.shared, 7)
+        Disk::open(backing, &mut self.reactor, &self.shared, DiskTokens::new(7, 11))
     }
 
     fn run(&mut self, disk: &mut Disk, operation: Operation) -> Finished {
@@ -45,6 +45,7 @@ impl Bench {
             self.reactor.turn(Wait::Event).expect("a turn");
             while let Some(completion) = self.reactor.next_completion() {
                 assert_eq!(completion.token.owner, 7, "the disk did not answer in time");
+                assert_eq!(DiskTokens::disk_of(completion.token), 11);
                 if let Some(finished) = disk.on_completion(&mut self.reactor, completion) {
                     assert_eq!(finished.tag, tag);
                     return finished;

@@ -217,7 +217,7 @@ impl Manager {
                 }
                 path.as_os_str().as_encoded_bytes().to_vec()
             }
-            Source::Memory(_) | Source::Null(_) => {
+            Source::Memory(_) | Source::Null(_) | Source::Device(_) => {
                 let mut once = [0; 32];
                 getrandom::fill(&mut once).map_err(|error| error.to_string())?;
                 once.to_vec()

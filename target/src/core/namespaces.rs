@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use ringfab_block::{Backing, Disk, OpenedFile, Shared};
+use ringfab_block::{Backing, Disk, DiskTokens, OpenedFile, Shared};
 use ringfab_reactor::{Reactor, Time};
 
 use super::watch::Progress;
@@ -147,11 +147,11 @@ fn open(
     reactor: &mut Reactor,
     shared: &Shared,
 ) -> Result<Disk, String> {
+    let number = u16::try_from(namespace.index()).map_err(|_| "this target has too many disks".to_owned())?;
+    let tokens = DiskTokens::new(owner::DISK, number);
     let disk = match file {
-        Some(file) => Disk::adopt(file, reactor, shared, owner::DISK).map_err(|error| error.to_string()),
-        None => {
-            Disk::open(namespace.backing(), reactor, shared, owner::DISK).map_err(|error| error.to_string())
-        }
+        Some(file) => Disk::adopt(file, reactor, shared, tokens).map_err(|error| error.to_string()),
+        None => Disk::open(namespace.backing(), reactor, shared, tokens).map_err(|error| error.to_string()),
     }?;
     let properties = disk.properties();
     if properties.offset_align > namespace.block_bytes() {
@@ -227,10 +227,7 @@ impl Core {
         };
         match files.get(env.core) {
             Some(file) => open.disk.replace(file, &mut env.reactor).map_err(|error| error.to_string()),
-            None => {
-                let reopened = open.disk.reopen(namespace.backing(), &mut env.reactor);
-                reopened.map_err(|error| error.to_string())
-            }
+            None => open.disk.reopen(&mut env.reactor).map_err(|error| error.to_string()),
         }
     }
 

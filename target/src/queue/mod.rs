@@ -220,12 +220,6 @@ impl Queue {
         }
     }
 
-    /// The disk that the request of a tag works on.
-    pub(crate) fn disk_of(&self, number: u16, generation: u16, kind: u8) -> Option<usize> {
-        let slot = self.requests.find(number, generation)?;
-        self.request_disk(slot, kind)
-    }
-
     /// Buffers may have come back: tries a request that waited. Returns whether it still waits.
     pub(crate) fn retry_buffers(&mut self, env: &mut Env, number: u16, generation: u16) -> bool {
         let Some(slot) = self.requests.find(number, generation) else { return false };
