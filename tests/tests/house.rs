@@ -18,7 +18,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("common/process", &[]),
     ("target", &["spec", "proto", "memory", "reactor", "fabric", "block", "process"]),
     ("initiator", &["spec", "proto", "memory", "reactor", "fabric", "block", "fuse", "process"]),
-    ("tests", &["spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
+    ("tests", &["base", "spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its status,
     // and starts it with more threads than there are processors.
     ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),

@@ -62,6 +62,18 @@ impl<T> Slots<T> {
         self.len() == 0
     }
 
+    /// Puts a value into a free slot, unless there are `count_max` values already.
+    ///
+    /// # Errors
+    /// Gives the value back.
+    #[inline]
+    pub fn try_insert(&mut self, value: T, count_max: u32) -> Result<SlotId, T> {
+        if self.free.is_empty() && self.slots.len() >= count_max as usize {
+            return Err(value);
+        }
+        Ok(self.insert(value))
+    }
+
     /// Puts a value into a free slot.
     #[inline]
     pub fn insert(&mut self, value: T) -> SlotId {
@@ -99,12 +111,13 @@ impl<T> Slots<T> {
         if slot.generation == id.generation { slot.value.as_mut() } else { None }
     }
 
-    /// The whole handle of a slot and the low bits of a generation, if that value is still there.
+    /// The value of a slot and the low bits of a generation, with its whole handle, if it is still there.
     #[inline]
-    pub fn find(&self, index: u32, generation_low: u16) -> Option<SlotId> {
+    pub fn find(&self, index: u32, generation_low: u16) -> Option<(SlotId, &T)> {
         let slot = self.slots.get(index as usize)?;
         let id = SlotId { index, generation: slot.generation };
-        (slot.value.is_some() && id.generation_low() == generation_low).then_some(id)
+        let value = slot.value.as_ref()?;
+        if id.generation_low() == generation_low { Some((id, value)) } else { None }
     }
 
     /// Takes a value out; its handle has expired.
@@ -151,7 +164,7 @@ mod tests {
         let third = slots.insert('c');
         assert_eq!(third.index, first.index);
         assert_eq!((slots.get(first), slots.get(second), slots.get(third)), (None, Some(&'b'), Some(&'c')));
-        assert_eq!(slots.find(third.index, third.generation_low()), Some(third));
+        assert_eq!(slots.find(third.index, third.generation_low()), Some((third, &'c')));
         assert_eq!(slots.find(first.index, first.generation_low()), None);
         assert_eq!((slots.len(), slots.values().count()), (2, 2));
     }
@@ -160,11 +173,13 @@ mod tests {
     fn the_slot_that_became_free_last_is_used_first_and_nothing_grows() {
         let mut slots = Slots::with_capacity(2);
         let ids = [slots.insert(0), slots.insert(1)];
-        ids.map(|id| slots.remove(id));
+        assert_eq!(ids.map(|id| slots.remove(id)), [Some(0), Some(1)]);
         assert!(slots.is_empty());
         let next = slots.insert_with(|id| id.index);
         assert_eq!((next.index, slots.get(next)), (1, Some(&1)));
         slots.values_mut().for_each(|value| *value += 5);
         assert_eq!(slots.iter().collect::<Vec<_>>(), [(next, &6)]);
+        assert!(slots.try_insert(7, 2).is_ok());
+        assert_eq!(slots.try_insert(8, 2), Err(8));
     }
 }

@@ -5,7 +5,6 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use ringfab_memory::Lease;
 use ringfab_reactor::{Completion, Reactor};
 
 use crate::file::OpenedFile;
@@ -52,7 +51,8 @@ pub trait BlockDevice: fmt::Debug {
     /// reported exactly once by one of the two methods below.
     fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started;
 
-    /// Takes a completion with one of its tokens. Returns an operation that has finished, if any has.
+    /// Takes a completion with one of its tokens. Returns an operation that has finished, if any has; `None` says that
+    /// `next_finished` has none either.
     fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished>;
 
     /// The next operation that the last completion has finished.
@@ -86,19 +86,6 @@ pub trait BlockDevice: fmt::Debug {
     fn reopen(&mut self, reactor: &mut Reactor) -> Result<(), OpenError> {
         let _ = reactor;
         Ok(())
-    }
-
-    /// The bytes of a range without any I/O, when the device can hand them out (a null disk's zeroes).
-    fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
-        let _ = (offset, length);
-        None
-    }
-
-    /// Has the processor fetch what an operation touches first. Returns whether it does, which takes as long as one or two
-    /// commands: who starts the operation a little later does not wait for it. Such an operation finishes in `start`.
-    fn prefetch(&self, operation: &Operation) -> bool {
-        let _ = operation;
-        false
     }
 
     /// Bytes that the processor copied between buffers and the device so far.

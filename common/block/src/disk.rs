@@ -80,8 +80,10 @@ pub struct Disk {
     kind: Kind,
 }
 
-/// The devices of this crate are known by name, so that no call of theirs is an indirect one.
+/// The devices of this crate are known by name, so that no call of theirs is an indirect one. The tag is a byte of its own,
+/// since it is read for every command.
 #[derive(Debug)]
+#[repr(u8)]
 enum Kind {
     File(FileDisk),
     Memory(MemoryDisk),
@@ -125,23 +127,14 @@ impl Kind {
             Backing::Null { bytes } => Self::Null(NullDisk::new(*bytes, &shared.zeroes)),
             Backing::Device(driver) => Self::Other(driver.open(reactor, tokens)?),
             Backing::Faulty { inner, faults } => {
-                let inner = Self::open(inner, reactor, shared, tokens)?.into_device();
-                Self::Other(Box::new(FaultyDevice::new(inner, *faults)))
+                let inner = Disk::open(inner, reactor, shared, tokens)?;
+                Self::Other(Box::new(FaultyDevice::new(Box::new(inner), *faults)))
             }
             Backing::Paced { inner, pace } => {
-                let inner = Self::open(inner, reactor, shared, tokens.inner())?.into_device();
-                Self::Other(Box::new(PacedDevice::new(inner, tokens, *pace)))
+                let inner = Disk::open(inner, reactor, shared, tokens.inner())?;
+                Self::Other(Box::new(PacedDevice::new(Box::new(inner), tokens, *pace)))
             }
         })
-    }
-
-    fn into_device(self) -> Box<dyn BlockDevice> {
-        match self {
-            Self::File(device) => Box::new(device),
-            Self::Memory(device) => Box::new(device),
-            Self::Null(device) => Box::new(device),
-            Self::Other(device) => device,
-        }
     }
 }
 
@@ -203,7 +196,10 @@ impl Disk {
 
     /// The bytes of a range without any I/O, when the disk can hand them out (a null disk's zeroes).
     pub fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
-        dispatch!(self.peek(offset, length))
+        match &self.kind {
+            Kind::Null(disk) => disk.peek(offset, length),
+            Kind::File(_) | Kind::Memory(_) | Kind::Other(_) => None,
+        }
     }
 
     /// Has the processor fetch what an operation will touch first, where the disk is memory. Returns whether it does, which
@@ -212,8 +208,7 @@ impl Disk {
     pub fn prefetch(&self, operation: &Operation) -> bool {
         match &self.kind {
             Kind::Memory(disk) => self.check(operation).is_ok() && disk.prefetch(operation),
-            Kind::File(_) | Kind::Null(_) => false,
-            Kind::Other(device) => self.check(operation).is_ok() && device.prefetch(operation),
+            Kind::File(_) | Kind::Null(_) | Kind::Other(_) => false,
         }
     }
 
@@ -232,6 +227,12 @@ impl Disk {
         dispatch!(mut self.on_completion(reactor, completion))
     }
 
+    /// Whether a completion can finish several operations, so that [`Disk::next_finished`] has to be asked.
+    #[inline]
+    pub fn finishes_several(&self) -> bool {
+        matches!(self.kind, Kind::Other(_))
+    }
+
     /// The next operation that the last completion has finished. Call it until there is none.
     #[inline]
     pub fn next_finished(&mut self, reactor: &mut Reactor) -> Option<Finished> {
@@ -248,22 +249,78 @@ impl Disk {
 
     /// Closes it. Operations in flight end first, with [`BlockError::Cancelled`] or their result, and nobody hears of them.
     pub fn close(mut self, reactor: &mut Reactor) {
-        dispatch!(mut self.close(reactor));
+        BlockDevice::close(&mut self, reactor);
     }
 
     fn check(&self, operation: &Operation) -> Result<(), BlockError> {
-        let properties = self.properties();
-        if operation.writes() && properties.read_only {
-            return Err(BlockError::ReadOnly);
-        }
-        let Some((offset, length)) = operation.range() else { return Ok(()) };
-        if offset.checked_add(length).is_none_or(|end| end > properties.bytes) {
-            return Err(BlockError::OutOfRange);
-        }
-        let align = u64::from(properties.offset_align);
-        if !offset.is_multiple_of(align) || !length.is_multiple_of(align) {
-            return Err(BlockError::Misaligned);
-        }
-        Ok(())
+        let properties = match &self.kind {
+            Kind::File(disk) => disk.properties(),
+            Kind::Memory(disk) => disk.properties(),
+            Kind::Null(disk) => disk.properties(),
+            Kind::Other(device) => return check_other(&**device, operation),
+        };
+        check(&properties, operation)
+    }
+}
+
+/// What of the contract can be checked before the device sees the operation.
+#[inline(always)]
+fn check(properties: &DiskProperties, operation: &Operation) -> Result<(), BlockError> {
+    if operation.writes() && properties.read_only {
+        return Err(BlockError::ReadOnly);
+    }
+    let Some((offset, length)) = operation.range() else { return Ok(()) };
+    if offset.checked_add(length).is_none_or(|end| end > properties.bytes) {
+        return Err(BlockError::OutOfRange);
+    }
+    let align = u64::from(properties.offset_align);
+    if !offset.is_multiple_of(align) || !length.is_multiple_of(align) {
+        return Err(BlockError::Misaligned);
+    }
+    Ok(())
+}
+
+/// Apart, because an answer that comes through memory would make all other disks read theirs from there.
+#[inline(never)]
+fn check_other(device: &dyn BlockDevice, operation: &Operation) -> Result<(), BlockError> {
+    check(&device.properties(), operation)
+}
+
+/// Inside of a wrapper.
+impl BlockDevice for Disk {
+    fn properties(&self) -> DiskProperties {
+        self.properties()
+    }
+
+    fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
+        self.start(reactor, operation, tag)
+    }
+
+    fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
+        self.on_completion(reactor, completion)
+    }
+
+    fn next_finished(&mut self, reactor: &mut Reactor) -> Option<Finished> {
+        self.next_finished(reactor)
+    }
+
+    fn close(&mut self, reactor: &mut Reactor) {
+        dispatch!(mut self.close(reactor));
+    }
+
+    fn resize(&mut self, bytes: u64) {
+        self.resize(bytes);
+    }
+
+    fn replace(&mut self, opened: &OpenedFile, reactor: &mut Reactor) -> io::Result<()> {
+        self.replace(opened, reactor)
+    }
+
+    fn reopen(&mut self, reactor: &mut Reactor) -> Result<(), OpenError> {
+        self.reopen(reactor)
+    }
+
+    fn copied_bytes(&self) -> u64 {
+        self.copied_bytes()
     }
 }

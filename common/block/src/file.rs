@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfab_base::{SlotId, Slots};
+use ringfab_memory::Buffer;
 use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, Payload, Reactor};
 
 use crate::device::BlockDevice;
@@ -33,27 +34,35 @@ pub(crate) struct FileDisk {
     tokens: DiskTokens,
     zeroes: Zeroes,
     in_flight: Slots<InFlight>,
+    rare: Box<RareOperations>,
     /// How this core opens it anew, when it has opened it itself.
     source: Option<(PathBuf, FileOptions)>,
 }
 
+/// What [`Stage`] names: of these operations there are few at once.
+#[derive(Debug, Default)]
+struct RareOperations {
+    unchecked: Slots<Operation>,
+    composites: Slots<Composite>,
+}
+
 /// An operation in flight.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct InFlight {
     tag: Tag,
     stage: Stage,
 }
 
 /// What of an operation is in flight.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Stage {
     /// All of it.
     Whole,
     /// The file is asked whether it still reaches where the operation ends: one that was cut off and then written to at its
     /// end would look whole, with zeroes that nobody wrote.
-    CheckEnd(Operation),
+    CheckEnd(SlotId),
     /// A step of several.
-    Step(Composite),
+    Step(SlotId),
 }
 
 /// An operation of several steps, of which one is in flight.
@@ -75,6 +84,30 @@ enum Step {
     WriteZeroes,
     /// Making it durable.
     Sync,
+}
+
+impl Composite {
+    /// The step that follows one that has ended so; none when that was the last.
+    fn next(&mut self, result: &io::Result<u32>, block_device: bool) -> Result<Option<Step>, BlockError> {
+        let sync = self.durable.then_some(Step::Sync);
+        match (self.step, result) {
+            (Step::Allocate, Ok(_)) => Ok(sync),
+            (Step::Sync, Ok(_)) => Ok(None),
+            // A block device that cannot unmap may ignore a discard; everything else must become zeroes.
+            (Step::Allocate, Err(error)) if unsupported(error) => {
+                Ok((!(self.discard && block_device)).then_some(Step::WriteZeroes))
+            }
+            (Step::WriteZeroes, Ok(written)) => {
+                self.position += u64::from(*written);
+                Ok(if self.position < self.end { Some(Step::WriteZeroes) } else { sync })
+            }
+            // Whatever a sync fails with, what was written before it may be lost.
+            (Step::Sync, Err(error)) if error.raw_os_error() != Some(libc::ECANCELED) => {
+                Err(BlockError::Write)
+            }
+            (_, Err(error)) => Err(map_error(error, BlockError::Write)),
+        }
+    }
 }
 
 /// Reactor operations need no kinds of their own: the slot says what they are.
@@ -104,8 +137,16 @@ impl FileDisk {
     }
 
     fn new(file: FileId, info: FileInfo, read_only: bool, zeroes: &Zeroes, tokens: DiskTokens) -> Self {
-        let (in_flight, source) = (Slots::new(), None);
-        Self { file, info, read_only, tokens, zeroes: zeroes.clone(), in_flight, source }
+        Self {
+            file,
+            info,
+            read_only,
+            tokens,
+            zeroes: zeroes.clone(),
+            in_flight: Slots::new(),
+            rare: Box::default(),
+            source: None,
+        }
     }
 
     /// Operations of several steps go on with the new file.
@@ -115,21 +156,24 @@ impl FileDisk {
         reactor.retire_file(old);
     }
 
-    /// Whether it would put the end of a file that was cut off back to where it was.
+    /// Whether a change would put the end of a file that was cut off back to where it was.
     fn reaches_end(&self, operation: &Operation) -> bool {
         !self.info.block_device
-            && operation.writes()
             && operation.range().is_some_and(|(offset, length)| offset + length == self.info.bytes)
     }
 
-    /// Starts the operation of a slot. One of several steps replaces the slot's stage.
+    #[inline]
+    fn read(&mut self, reactor: &mut Reactor, id: SlotId, offset: u64, buffer: Buffer) {
+        let length = buffer.len();
+        reactor.read_file(self.file, offset, buffer, 0, length, self.tokens.token(KIND, id));
+    }
+
+    /// Starts the operation of a slot, which is no read. One of several steps replaces the slot's stage.
+    #[inline(always)]
     fn submit(&mut self, reactor: &mut Reactor, id: SlotId, operation: Operation) {
         let token = self.tokens.token(KIND, id);
         match operation {
-            Operation::Read { offset, buffer, .. } => {
-                let length = buffer.len();
-                reactor.read_file(self.file, offset, buffer, 0, length, token);
-            }
+            Operation::Read { .. } => unreachable!("reads are started by themselves"),
             Operation::Write { offset, source, at, length, durable } => {
                 reactor.write_file(self.file, offset, source, at as usize, length as usize, durable, token);
             }
@@ -159,16 +203,29 @@ impl FileDisk {
         Finished { tag, result, errno, buffer, source }
     }
 
+    /// Asks the file how long it is, before an operation that ends there.
+    #[cold]
+    fn check_end(&mut self, reactor: &mut Reactor, id: SlotId, operation: Operation) {
+        let unchecked = self.rare.unchecked.insert(operation);
+        self.set_stage(id, Stage::CheckEnd(unchecked));
+        reactor.file_bytes(self.file, self.tokens.token(KIND, id));
+    }
+
     /// The file has said how long it is.
-    fn end_checked(&mut self, reactor: &mut Reactor, id: SlotId, completion: Completion) -> Option<Finished> {
-        let in_flight = self.in_flight.get_mut(id)?;
-        let Stage::CheckEnd(operation) = std::mem::replace(&mut in_flight.stage, Stage::Whole) else {
-            return None;
-        };
+    #[cold]
+    fn end_checked(
+        &mut self,
+        reactor: &mut Reactor,
+        id: SlotId,
+        operation: SlotId,
+        completion: Completion,
+    ) -> Option<Finished> {
+        let operation = self.rare.unchecked.remove(operation)?;
         let errno = errno_of(&completion);
         let error = match (completion.result, completion.payload) {
             (Ok(_), Payload::FileBytes(bytes)) if bytes >= self.info.bytes => {
-                self.submit(reactor, id, operation);
+                self.set_stage(id, Stage::Whole);
+                self.submit_checked(reactor, id, operation);
                 return None;
             }
             (Ok(_), _) => BlockError::Shrunk,
@@ -178,6 +235,19 @@ impl FileDisk {
         Some(Finished { errno, ..operation.finish(tag, Err(error)) })
     }
 
+    /// Apart, so that the only other place that submits has the code of it.
+    #[inline(never)]
+    fn submit_checked(&mut self, reactor: &mut Reactor, id: SlotId, operation: Operation) {
+        self.submit(reactor, id, operation);
+    }
+
+    fn set_stage(&mut self, id: SlotId, stage: Stage) {
+        if let Some(in_flight) = self.in_flight.get_mut(id) {
+            in_flight.stage = stage;
+        }
+    }
+
+    #[cold]
     fn start_composite(
         &mut self,
         reactor: &mut Reactor,
@@ -187,37 +257,25 @@ impl FileDisk {
         discard: bool,
         durable: bool,
     ) {
-        let Some(in_flight) = self.in_flight.get_mut(id) else { return };
         let end = offset + length;
-        in_flight.stage =
-            Stage::Step(Composite { step: Step::Allocate, position: offset, end, discard, durable });
+        let composite = Composite { step: Step::Allocate, position: offset, end, discard, durable };
+        let composite = self.rare.composites.insert(composite);
+        self.set_stage(id, Stage::Step(composite));
         reactor.allocate_file(self.file, what, offset, length, self.tokens.token(KIND, id));
     }
 
     /// One step of a composite has ended: starts the next, or finishes it.
-    fn advance(&mut self, reactor: &mut Reactor, id: SlotId, completion: &Completion) -> Option<Finished> {
+    #[cold]
+    fn advance(
+        &mut self,
+        reactor: &mut Reactor,
+        id: SlotId,
+        step: SlotId,
+        completion: &Completion,
+    ) -> Option<Finished> {
         let block_device = self.info.block_device;
-        let in_flight = self.in_flight.get_mut(id)?;
-        let tag = in_flight.tag;
-        let Stage::Step(composite) = &mut in_flight.stage else { return None };
-        let next = match (composite.step, &completion.result) {
-            (Step::Allocate, Ok(_)) if composite.durable => Ok(Some(Step::Sync)),
-            (Step::Allocate | Step::Sync, Ok(_)) => Ok(None),
-            (Step::Allocate, Err(error)) if unsupported(error) => {
-                // A block device that cannot unmap may ignore a discard; everything else must become zeroes.
-                Ok((!(composite.discard && block_device)).then_some(Step::WriteZeroes))
-            }
-            (Step::WriteZeroes, Ok(written)) => {
-                composite.position += u64::from(*written);
-                let done = composite.position >= composite.end;
-                Ok(if !done { Some(Step::WriteZeroes) } else { composite.durable.then_some(Step::Sync) })
-            }
-            // Whatever a sync fails with, what was written before it may be lost.
-            (Step::Sync, Err(error)) if error.raw_os_error() != Some(libc::ECANCELED) => {
-                Err(BlockError::Write)
-            }
-            (_, Err(error)) => Err(map_error(error, BlockError::Write)),
-        };
+        let composite = self.rare.composites.get_mut(step)?;
+        let next = composite.next(&completion.result, block_device);
         let result = match next {
             Ok(Some(step)) => {
                 composite.step = step;
@@ -228,7 +286,8 @@ impl FileDisk {
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        self.in_flight.remove(id);
+        self.rare.composites.remove(step);
+        let InFlight { tag, .. } = self.in_flight.remove(id)?;
         let errno = result.err().and_then(|_| errno_of(completion));
         Some(Finished { tag, result, errno, buffer: None, source: None })
     }
@@ -258,31 +317,31 @@ impl BlockDevice for FileDisk {
         }
     }
 
+    #[inline]
     fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
-        if self.in_flight.len() >= DiskTokens::SLOTS as usize {
+        let in_flight = InFlight { tag, stage: Stage::Whole };
+        let Ok(id) = self.in_flight.try_insert(in_flight, DiskTokens::SLOTS) else {
             return Started::Finished(operation.finish(tag, Err(BlockError::Busy)));
-        }
-        if self.reaches_end(&operation) {
-            let id = self.in_flight.insert(InFlight { tag, stage: Stage::CheckEnd(operation) });
-            reactor.file_bytes(self.file, self.tokens.token(KIND, id));
-        } else {
-            let id = self.in_flight.insert(InFlight { tag, stage: Stage::Whole });
-            self.submit(reactor, id, operation);
+        };
+        match operation {
+            Operation::Read { offset, buffer, .. } => self.read(reactor, id, offset, buffer),
+            operation if self.reaches_end(&operation) => self.check_end(reactor, id, operation),
+            operation => self.submit(reactor, id, operation),
         }
         Started::Pending
     }
 
+    #[inline]
     fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
         let (slot, generation) = DiskTokens::slot_of(completion.token);
-        let id = self.in_flight.find(slot, generation)?;
-        match self.in_flight.get(id)? {
-            InFlight { tag, stage: Stage::Whole } => {
-                let finished = self.finish(*tag, completion);
+        let (id, &InFlight { tag, stage }) = self.in_flight.find(slot, generation)?;
+        match stage {
+            Stage::Whole => {
                 self.in_flight.remove(id);
-                Some(finished)
+                Some(self.finish(tag, completion))
             }
-            InFlight { stage: Stage::CheckEnd(_), .. } => self.end_checked(reactor, id, completion),
-            InFlight { stage: Stage::Step(_), .. } => self.advance(reactor, id, &completion),
+            Stage::CheckEnd(operation) => self.end_checked(reactor, id, operation, completion),
+            Stage::Step(step) => self.advance(reactor, id, step, &completion),
         }
     }
 

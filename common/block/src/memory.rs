@@ -25,6 +25,18 @@ impl MemoryDisk {
         Self { memory: CoreMemory::new(memory), loans: loans.clone(), copied_bytes: 0 }
     }
 
+    /// Has the processor fetch what a read or write touches. The range was checked.
+    #[inline]
+    pub(crate) fn prefetch(&self, operation: &Operation) -> bool {
+        let (Operation::Read { .. } | Operation::Write { .. }, Some((offset, length))) =
+            (operation, operation.range())
+        else {
+            return false;
+        };
+        self.memory.prefetch(offset as usize, length as usize);
+        true
+    }
+
     fn run(&mut self, mut operation: Operation, tag: Tag) -> Finished {
         let (memory, loans) = (&self.memory, &self.loans);
         match &mut operation {
@@ -80,16 +92,6 @@ impl BlockDevice for MemoryDisk {
     }
 
     fn close(&mut self, _: &mut Reactor) {}
-
-    fn prefetch(&self, operation: &Operation) -> bool {
-        let (Operation::Read { .. } | Operation::Write { .. }, Some((offset, length))) =
-            (operation, operation.range())
-        else {
-            return false;
-        };
-        self.memory.prefetch(offset as usize, length as usize);
-        true
-    }
 
     fn copied_bytes(&self) -> u64 {
         self.copied_bytes

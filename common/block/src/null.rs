@@ -18,6 +18,13 @@ impl NullDisk {
     pub(crate) fn new(bytes: u64, zeroes: &Zeroes) -> Self {
         Self { bytes, zeroes: zeroes.clone() }
     }
+
+    /// Zeroes for a range, if it lies within the disk and there are as many.
+    #[inline]
+    pub(crate) fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
+        let end = offset.checked_add(u64::from(length))?;
+        (end <= self.bytes && length as usize <= self.zeroes.0.len()).then(|| self.zeroes.0.clone())
+    }
 }
 
 impl BlockDevice for NullDisk {
@@ -44,9 +51,4 @@ impl BlockDevice for NullDisk {
     }
 
     fn close(&mut self, _: &mut Reactor) {}
-
-    fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
-        let end = offset.checked_add(u64::from(length))?;
-        (end <= self.bytes && length as usize <= self.zeroes.0.len()).then(|| self.zeroes.0.clone())
-    }
 }

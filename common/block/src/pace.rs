@@ -7,11 +7,10 @@ use std::time::Duration;
 use ringfab_base::{SlotId, Slots, SplitMix64};
 use ringfab_reactor::{Completion, Reactor, Time};
 
-use crate::DiskTokens;
-use crate::OpenError;
 use crate::device::BlockDevice;
 use crate::file::OpenedFile;
 use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::{BlockError, DiskTokens, OpenError};
 
 /// When a disk starts what it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,11 +115,11 @@ impl BlockDevice for PacedDevice {
     }
 
     fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
-        if self.held.len() >= DiskTokens::SLOTS as usize {
-            return Started::Finished(operation.finish(tag, Err(crate::BlockError::Busy)));
-        }
+        let id = match self.held.try_insert((operation, tag), DiskTokens::SLOTS) {
+            Ok(id) => id,
+            Err((operation, tag)) => return Started::Finished(operation.finish(tag, Err(BlockError::Busy))),
+        };
         let at = self.clock.next_start(reactor.now());
-        let id = self.held.insert((operation, tag));
         self.sequence += 1;
         self.due.push(Reverse((at, self.sequence, id)));
         reactor.set_timer(at, self.tokens.token(0, id));

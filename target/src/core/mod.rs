@@ -241,19 +241,28 @@ impl Core {
     fn on_disk(&mut self, completion: Completion) {
         let disk = usize::from(DiskTokens::disk_of(completion.token));
         let Some(open) = self.env.disks.get_mut(disk).and_then(Option::as_mut) else { return };
-        let mut next = open.disk.on_completion(&mut self.env.reactor, completion);
-        while let Some(finished) = next {
-            self.disk_finished(disk, finished);
-            let Some(open) = self.env.disks.get_mut(disk).and_then(Option::as_mut) else { return };
-            next = open.disk.next_finished(&mut self.env.reactor);
+        let Some(finished) = open.disk.on_completion(&mut self.env.reactor, completion) else { return };
+        let (was_silent, several) = (open.progress.end(), open.disk.finishes_several());
+        self.disk_finished(disk, finished, was_silent);
+        if several {
+            self.others_finished(disk);
+        }
+    }
+
+    /// The same completion may have finished more operations.
+    #[cold]
+    fn others_finished(&mut self, disk: usize) {
+        while let Some(open) = self.env.disks.get_mut(disk).and_then(Option::as_mut) {
+            let Some(finished) = open.disk.next_finished(&mut self.env.reactor) else { return };
+            let was_silent = open.progress.end();
+            self.disk_finished(disk, finished, was_silent);
         }
     }
 
     /// A disk has finished an operation. The tag says for which request of which queue.
-    #[inline]
-    fn disk_finished(&mut self, disk: usize, finished: Finished) {
+    #[inline(always)]
+    fn disk_finished(&mut self, disk: usize, finished: Finished, was_silent: bool) {
         self.env.disk_operations.end();
-        let was_silent = self.env.disks[disk].as_mut().is_some_and(|open| open.progress.end());
         let number = finished.tag.index >> 16;
         let queue = self.queues[number as usize].as_mut();
         queue.expect("a queue stays while its requests wait for disks").on_disk(&mut self.env, finished);
