@@ -70,8 +70,8 @@ scripts: ## The shell scripts (needs shellcheck)
 workspace-tests: ## Every test of every crate
 	timeout --foreground $(MINUTES_MAX)m tests/scripts/tests.sh
 
-# The packages and kinds of targets of tests.sh, here and below: with others, Cargo would choose other features for what they
-# share and build all of it again.
+# The packages and kinds of targets of tests.sh, here and below: with others, Cargo would choose other features for what
+# they share and build all of it again.
 .PHONY: end-to-end
 end-to-end: ## fio, libnbd, QEMU, the demonstration, and the service under systemd
 	cargo build --locked --workspace --bins --tests
@@ -107,14 +107,14 @@ fuzz: ## Each fuzz target for SECONDS=30
 
 .PHONY: release
 release: ## The programs as they are installed
-	cargo build --locked --release -p ringfab-target -p ringfab-initiator --bins
+	cargo build --locked --release -p ringfab-target -p ringfab --bins
 
 # QUICK=1 for what the bars are about only. Nothing fails for being slow.
 .PHONY: bench
 bench: ## Every figure beside what it is held against, in .build/bench (under 20 minutes)
 	@tests/scripts/install.sh build
 	@tests/scripts/install.sh bench || echo "What is missing is not measured."
-	cargo build --locked --release -p ringfab-target -p ringfab-initiator -p ringfab-bench -p ringfab-block \
+	cargo build --locked --release -p ringfab-target -p ringfab -p ringfab-bench -p ringfab-block \
 	    --bins --example disk_rate
 	$(CARGO_TARGET_DIR)/release/ringfab-bench run $(if $(QUICK),--quick) \
 	    --out $(CARGO_TARGET_DIR)/bench --scratch $(CARGO_TARGET_DIR)
@@ -125,7 +125,7 @@ bench-quick: ## The figures that have bars, in two minutes
 
 # RINGFAB_BIN_DIR=... for programs that are built already.
 .PHONY: install
-install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit and configuration below DESTDIR; a configuration that exists stays
+install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit and configuration below DESTDIR, not over a configuration
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab-target
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab
 	install -D -m 0644 -t $(DESTDIR)$(SYSTEMDDIR) systemd/ringfab-target.service

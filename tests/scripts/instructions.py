@@ -5,8 +5,8 @@ instructions.py engine (NAME COUNT DUMP COUNT DUMP)...
 
 instructions.py verbs FOLDER
     The dumps of tests/kernel/guest/instructions.sh. A look that finds nothing is the difference of two loads of as many
-    commands, one with pauses; a command is the difference of two loads without their looks. Waiting in the ring is no part
-    of either.
+    commands, one with pauses; a command is the difference of two loads without their looks. Waiting in the ring is no
+    part of either.
 """
 
 import collections
@@ -16,6 +16,8 @@ import sys
 # Where a line of ours is counted, by its file; the first that fits.
 PARTS = [
     ("target/src/queue/", "queue: the life of a request"),
+    ("target/src/nvm/", "queue: the life of a request"),
+    ("target/src/resources/", "queue: the life of a request"),
     ("target/src/transport/", "transport: the requests of a command"),
     ("target/src/", "core: the loop"),
     ("common/fabric/src/rdma/verbs/", "provider over verbs"),
@@ -31,18 +33,20 @@ PARTS = [
 # The same for lines of the standard library, by the function that they are in.
 MODULES = [
     ("ringfab_target::queue", PARTS[0][1]),
-    ("ringfab_target::transport", PARTS[1][1]),
-    ("ringfab_target", PARTS[2][1]),
-    ("ringfab_fabric::rdma::verbs", PARTS[3][1]),
-    ("ringfab_fabric::rdma::iwarp", PARTS[4][1]),
-    ("ringfab_proto", PARTS[4][1]),
-    ("crc_fast", PARTS[4][1]),
-    ("ringfab_fabric", PARTS[6][1]),
-    ("ringfab_memory", PARTS[7][1]),
-    ("ringfab_reactor::sim", PARTS[8][1]),
-    ("ringfab_reactor", PARTS[9][1]),
-    ("ringfab_block", PARTS[10][1]),
-    ("ringfab_spec", PARTS[11][1]),
+    ("ringfab_target::nvm", PARTS[1][1]),
+    ("ringfab_target::resources", PARTS[2][1]),
+    ("ringfab_target::transport", PARTS[3][1]),
+    ("ringfab_target", PARTS[4][1]),
+    ("ringfab_fabric::rdma::verbs", PARTS[5][1]),
+    ("ringfab_fabric::rdma::iwarp", PARTS[6][1]),
+    ("ringfab_proto", PARTS[6][1]),
+    ("crc_fast", PARTS[6][1]),
+    ("ringfab_fabric", PARTS[8][1]),
+    ("ringfab_memory", PARTS[9][1]),
+    ("ringfab_reactor::sim", PARTS[10][1]),
+    ("ringfab_reactor", PARTS[11][1]),
+    ("ringfab_block", PARTS[12][1]),
+    ("ringfab_spec", PARTS[13][1]),
 ]
 LIBRARIES = [("librxe", "the device's library"), ("libibverbs", "the device's library"), ("libc.so", "copies by libc")]
 
@@ -191,7 +195,13 @@ class Load:
 
 REACTOR = "reactor"
 # What a function of ours calls of the device's library.
-CALLS = [("poll", "poll_queue"), ("poll", "take_completions"), ("send", "::flush"), ("send", "::ring"), ("receive", "::fill")]
+CALLS = [
+    ("poll", "poll_queue"),
+    ("poll", "take_completions"),
+    ("send", "::flush"),
+    ("send", "::ring"),
+    ("receive", "::fill"),
+]
 ORDER = {part: place for place, (_, part) in enumerate(PARTS)}
 
 
@@ -201,7 +211,8 @@ def verbs(folder):
     columns = {}
     for kind in ("read", "write", "fetched"):
         few, many, paused, short, long = (
-            Load(folder, f"{kind}-{load}", commands[f"{kind}-{load}"]) for load in ("1-a", "1-b", "1-paused", "32-a", "32-b")
+            Load(folder, f"{kind}-{load}", commands[f"{kind}-{load}"])
+            for load in ("1-a", "1-b", "1-paused", "32-a", "32-b")
         )
         looks = paused.polls - few.polls
         look = {part: (paused.parts[part] - few.parts[part]) / looks for part in few.parts | paused.parts}

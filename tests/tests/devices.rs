@@ -1,4 +1,5 @@
-//! Disks that the target does not know, served end to end: what a device of a program of one's own has to implement is enough.
+//! Disks that the target does not know, served end to end: what a device of a program of one's own has to implement
+//! is enough.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -20,8 +20,8 @@ impl SplitMix64 {
         finalize(self.0)
     }
 
-    /// The next number, reduced to less than `bound`, which is not zero. Small bounds are hit evenly enough; the error is
-    /// below `bound` / 2^64.
+    /// The next number, reduced to less than `bound`, which is not zero. Small bounds are hit evenly enough; the
+    /// error is below `bound` / 2^64.
     #[inline]
     pub const fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound

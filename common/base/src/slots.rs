@@ -17,8 +17,8 @@ impl SlotId {
     }
 }
 
-/// Values behind handles that expire: once a value has left, its handle finds nothing, though the slot is used again. A late
-/// completion, or a number that a peer repeats, is recognised so.
+/// Values behind handles that expire: once a value has left, its handle finds nothing, though the slot is used again.
+/// A late completion, or a number that a peer repeats, is recognised so.
 ///
 /// A slot that became free last is used first. The table grows when all slots are in use, and never shrinks.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ringfab_memory::{Lease, Loans, Pool};
 use ringfab_reactor::{Completion, FileOptions, Reactor};
 
-use crate::device::{BlockDevice, DriverHandle};
+use crate::device::{BlockDevice, DriverHandle, OpenedFile};
 use crate::faults::{Faults, FaultyDevice};
-use crate::file::{FileDisk, OpenedFile};
+use crate::file::FileDisk;
 use crate::memory::{Memory, MemoryDisk};
 use crate::null::NullDisk;
 use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
@@ -80,8 +80,8 @@ pub struct Disk {
     kind: Kind,
 }
 
-/// The devices of this crate are known by name, so that no call of theirs is an indirect one. The tag is a byte of its own,
-/// since it is read for every command.
+/// The devices of this crate are known by name, so that no call of theirs is an indirect one. The tag is a byte of
+/// its own, since it is read for every command.
 #[derive(Debug)]
 #[repr(u8)]
 enum Kind {
@@ -139,8 +139,8 @@ impl Kind {
 }
 
 impl Disk {
-    /// Opens `backing` on the core of `reactor`. The reactor operations of the disk bear `tokens`; their completions go to
-    /// [`Disk::on_completion`].
+    /// Opens `backing` on the core of `reactor`. The reactor operations of the disk bear `tokens`; their completions
+    /// go to [`Disk::on_completion`].
     ///
     /// # Errors
     /// [`OpenError`] says what could not be opened and why.
@@ -153,8 +153,8 @@ impl Disk {
         Ok(Self { kind: Kind::open(backing, reactor, shared, tokens)? })
     }
 
-    /// Serves a file or device that was opened elsewhere, because opening it may take as long as its server likes. The file is
-    /// given up when the disk is closed; who else has it decides when its descriptor is.
+    /// Serves a file or device that was opened elsewhere, because opening it may take as long as its server likes.
+    /// The file is given up when the disk is closed; who else has it decides when its descriptor is.
     ///
     /// # Errors
     /// When the core has no room for it.
@@ -202,8 +202,8 @@ impl Disk {
         }
     }
 
-    /// Has the processor fetch what an operation will touch first, where the disk is memory. Returns whether it does, which
-    /// takes as long as one or two commands: who starts the operation a little later does not wait for it.
+    /// Has the processor fetch what an operation will touch first, where the disk is memory. Returns whether it does,
+    /// which takes as long as one or two commands: who starts the operation a little later does not wait for it.
     #[inline]
     pub fn prefetch(&self, operation: &Operation) -> bool {
         match &self.kind {
@@ -221,8 +221,8 @@ impl Disk {
         dispatch!(mut self.start(reactor, operation, tag))
     }
 
-    /// Takes a completion of the reactor with one of the disk's tokens. Returns an operation that has finished, if any has;
-    /// [`Disk::next_finished`] has the others.
+    /// Takes a completion of the reactor with one of the disk's tokens. Returns an operation that has finished, if
+    /// any has; [`Disk::next_finished`] has the others.
     pub fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
         dispatch!(mut self.on_completion(reactor, completion))
     }
@@ -247,7 +247,8 @@ impl Disk {
         dispatch!(mut self.resize(bytes));
     }
 
-    /// Closes it. Operations in flight end first, with [`BlockError::Cancelled`] or their result, and nobody hears of them.
+    /// Closes it. Operations in flight end first, with [`BlockError::Cancelled`] or their result, and nobody hears of
+    /// them.
     pub fn close(mut self, reactor: &mut Reactor) {
         BlockDevice::close(&mut self, reactor);
     }

@@ -3,8 +3,7 @@
 use ringfab_base::SplitMix64;
 use ringfab_reactor::{Completion, Reactor};
 
-use crate::device::BlockDevice;
-use crate::file::OpenedFile;
+use crate::device::{BlockDevice, OpenedFile};
 use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
 use crate::{BlockError, OpenError};
 

@@ -1,6 +1,5 @@
 //! A regular file or a block device, through the core's ring.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,21 +8,10 @@ use ringfab_base::{SlotId, Slots};
 use ringfab_memory::Buffer;
 use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, Payload, Reactor};
 
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, OpenedFile};
 use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
 use crate::zeroes::Zeroes;
 use crate::{BlockError, DiskTokens, OpenError};
-
-/// A file or block device that was opened for a core.
-#[derive(Clone, Debug)]
-pub struct OpenedFile {
-    /// Its descriptor.
-    pub file: Arc<File>,
-    /// What [`ringfab_reactor::inspect_file`] said of it.
-    pub info: FileInfo,
-    /// Whether it was opened for reading only.
-    pub read_only: bool,
-}
 
 /// One core's handle of a file.
 #[derive(Debug)]
@@ -58,8 +46,8 @@ struct InFlight {
 enum Stage {
     /// All of it.
     Whole,
-    /// The file is asked whether it still reaches where the operation ends: one that was cut off and then written to at its
-    /// end would look whole, with zeroes that nobody wrote.
+    /// The file is asked whether it still reaches where the operation ends: one that was cut off and then written to
+    /// at its end would look whole, with zeroes that nobody wrote.
     CheckEnd(SlotId),
     /// A step of several.
     Step(SlotId),

@@ -2,11 +2,12 @@
 //! faults, delays and limits.
 //!
 //! A [`Disk`] belongs to one core. It takes an [`Operation`] with the memory it needs and gives that back when the
-//! operation has finished: at once for memory and null, else after a completion of the reactor. What is not in this crate (a
-//! library, a network protocol, a passed-through device) implements [`BlockDevice`], whose page is the contract of all disks.
+//! operation has finished: at once for memory and null, else after a completion of the reactor. What is not in this
+//! crate (a library, a network protocol, a passed-through device) implements [`BlockDevice`], whose page is the
+//! contract of all disks.
 //!
-//! The modules, each using only those before it: `error`, `operation`, `tokens`, `device`, `zeroes`, `null`, `memory`, `file`,
-//! `faults`, `pace`, `disk`.
+//! The modules, each using only those before it: `error`, `operation`, `tokens`, `device`, `zeroes`, `null`,
+//! `memory`, `file`, `faults`, `pace`, `disk`.
 //!
 //! Not implemented here: NVMe (blocks, namespaces, statuses), caches, partitions, RAID, and metadata or protection
 //! information beside the data.
@@ -23,11 +24,10 @@ mod pace;
 mod tokens;
 mod zeroes;
 
-pub use device::{BlockDevice, Driver, DriverHandle};
+pub use device::{BlockDevice, Driver, DriverHandle, OpenedFile};
 pub use disk::{Backing, Disk, Shared};
 pub use error::{BlockError, OpenError};
 pub use faults::Faults;
-pub use file::OpenedFile;
 pub use memory::Memory;
 pub use operation::{DiskProperties, Finished, Operation, Started, Tag};
 pub use pace::Pace;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use ringfab_base::{SlotId, Slots, SplitMix64};
 use ringfab_reactor::{Completion, Reactor, Time};
 
-use crate::device::BlockDevice;
-use crate::file::OpenedFile;
+use crate::device::{BlockDevice, OpenedFile};
 use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
 use crate::{BlockError, DiskTokens, OpenError};
 
@@ -37,7 +36,8 @@ pub(crate) struct PacedDevice {
     inner: Box<dyn BlockDevice>,
     tokens: DiskTokens,
     clock: PaceClock,
-    /// Operations whose time has not come, and when it does. Those of the same time start in the order in which they came.
+    /// Operations whose time has not come, and when it does. Those of the same time start in the order in which they
+    /// came.
     held: Slots<(Operation, Tag)>,
     due: BinaryHeap<Reverse<(Time, u64, SlotId)>>,
     sequence: u64,

@@ -3,8 +3,8 @@
 use ringfab_base::SlotId;
 use ringfab_reactor::Token;
 
-/// The tokens of one disk on one core: what it starts on the reactor bears one of these, and every completion with one of
-/// them comes back to this disk and to no other.
+/// The tokens of one disk on one core: what it starts on the reactor bears one of these, and every completion with
+/// one of them comes back to this disk and to no other.
 ///
 /// A token names the disk, a kind of reactor operation in the disk's own numbering, and a slot of the disk's own with a
 /// generation. So a completion finds its operation without a search, and one that comes late finds nothing.

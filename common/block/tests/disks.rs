@@ -55,7 +55,8 @@ impl Bench {
         }
     }
 
-    /// Starts a read of each of so many blocks. Returns their numbers in the order in which they finish, and the time of each.
+    /// Starts a read of each of so many blocks. Returns their numbers in the order in which they finish, and the time
+    /// of each.
     fn read_blocks(&mut self, disk: &mut Disk, count: u32) -> Vec<(u32, Duration)> {
         let begun = self.reactor.clock();
         for index in 0..count {

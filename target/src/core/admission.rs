@@ -15,8 +15,9 @@ use std::time::Duration;
 use ringfab_memory::is_there_room;
 use ringfab_reactor::{Time, Token};
 
-use super::{Core, CoreMessage, Env, HostId, RELIEF_KIND, owner};
+use super::{Core, RELIEF_KIND, owner};
 use crate::controller::Controller;
+use crate::resources::HostId;
 
 /// The most queues without a Connect on a core before some give way, and at all: many may come in one turn, each with its
 /// Connect right behind.
@@ -56,19 +57,19 @@ pub(super) fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> 
 impl Core {
     /// Makes room for the queue of a newcomer, if that takes any. Says why there is none.
     pub(super) fn make_room(&mut self, newcomer: SocketAddr) -> Result<(), &'static str> {
-        if !is_there_room(ROOM_BYTES + self.env.hosts.queues() * SEND_BYTES) {
+        if !is_there_room(ROOM_BYTES + self.resources.hosts.queues() * SEND_BYTES) {
             return Err("the process may have no more memory");
         }
-        let now = self.env.reactor.now();
-        if self.env.hosts.opening() >= OPENING_MANY {
+        let now = self.resources.reactor.now();
+        if self.resources.hosts.opening() >= OPENING_MANY {
             self.end_an_opening(newcomer.ip(), now)?;
         }
-        let disks = self.env.disks.iter().flatten().count();
+        let disks = self.resources.disks.iter().flatten().count();
         let most = queues_max(self.descriptors, self.half_open, disks);
-        if self.env.hosts.queues() < most {
+        if self.resources.hosts.queues() < most {
             return Ok(());
         }
-        if self.env.hosts.queues() >= most + ENDING_MAX {
+        if self.resources.hosts.queues() >= most + ENDING_MAX {
             return Err("others that have to make room are still ending");
         }
         self.end_a_queue(newcomer.ip(), now)
@@ -76,7 +77,7 @@ impl Core {
 
     /// Ends a queue that has no Connect in favour of a newcomer.
     fn end_an_opening(&mut self, newcomer: IpAddr, now: Time) -> Result<(), &'static str> {
-        let hosts = &self.env.hosts;
+        let hosts = &self.resources.hosts;
         let gives_way = hosts.gives_way(newcomer, |host| host.opening);
         let oldest = match gives_way {
             Some(host) => self.oldest_opening(Some(host)),
@@ -92,10 +93,10 @@ impl Core {
 
     /// Looks after queues without a Connect while there are many.
     pub(super) fn arm_relief(&mut self) {
-        if self.env.hosts.opening() > OPENING_FEW && !self.relief {
+        if self.resources.hosts.opening() > OPENING_FEW && !self.relief {
             self.relief = true;
-            let at = self.env.reactor.now() + RELIEF;
-            self.env.reactor.set_timer(at, Token::new(owner::CORE, RELIEF_KIND, 0, 0));
+            let at = self.resources.reactor.now() + RELIEF;
+            self.resources.reactor.set_timer(at, Token::new(owner::CORE, RELIEF_KIND, 0, 0));
         }
     }
 
@@ -123,7 +124,7 @@ impl Core {
     /// Ends one queue, or all of a controller, in favour of a newcomer.
     fn end_a_queue(&mut self, newcomer: IpAddr, now: Time) -> Result<(), &'static str> {
         const FULL: &str = "there is no room for another connection, and no address has more than this one";
-        let Some(host) = self.env.hosts.gives_way(newcomer, |host| host.queues) else {
+        let Some(host) = self.resources.hosts.gives_way(newcomer, |host| host.queues) else {
             let (number, _) =
                 self.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE).ok_or(FULL)?;
             self.evict(number, "it has not sent its Connect command, and there is no room for another one");
@@ -134,7 +135,8 @@ impl Core {
             return Ok(());
         }
         let controller = self.least_missed(host).ok_or(FULL)?;
-        self.env.evict(&controller, "its address has most connections, and there is no room for another one");
+        self.resources
+            .evict(&controller, "its address has most connections, and there is no room for another one");
         Ok(())
     }
 
@@ -157,31 +159,14 @@ impl Core {
     /// Ends a queue at once.
     fn evict(&mut self, number: usize, reason: &str) {
         if let Some(queue) = &mut self.queues[number] {
-            queue.evict(&mut self.env, reason);
+            queue.evict(&mut self.resources, reason);
         }
     }
 
     /// Ends the queues of a controller on this core at once.
     pub(super) fn evict_queues(&mut self, controller: &Arc<Controller>) {
         for queue in self.queues.iter_mut().flatten().filter(|queue| queue.belongs_to(controller)) {
-            queue.evict(&mut self.env, "its controller gives way to another one");
-        }
-    }
-}
-
-impl Env {
-    /// Ends a controller in favour of another host.
-    pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
-        tracing::warn!(
-            peer = %controller.address(),
-            host = controller.host().nqn,
-            controller = controller.id(),
-            reason,
-            "controller ended"
-        );
-        controller.keep_alive_expired();
-        for core in &self.cores {
-            core.send(CoreMessage::Evict(Arc::clone(controller)));
+            queue.evict(&mut self.resources, "its controller gives way to another one");
         }
     }
 }

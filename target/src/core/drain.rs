@@ -6,8 +6,9 @@ use std::time::Duration;
 use ringfab_block::{BlockError, DiskTokens, Finished, Operation, Started, Tag};
 use ringfab_reactor::{Completion, Token, Wait};
 
-use super::{Core, CoreMessage, Env, owner};
-use crate::disk_failures::{DiskAction, DiskFailure};
+use super::{Core, CoreMessage, owner};
+use crate::model::disk_failures::{DiskAction, DiskFailure};
+use crate::resources::Resources;
 use crate::transport;
 
 /// The tag of a disk's last flush, beside its number: no request has that kind and generation at once.
@@ -19,12 +20,16 @@ const FLUSH_TIME_MIN: Duration = Duration::from_secs(1);
 impl Core {
     /// Takes nothing new from now on, and ends what there is within a limit.
     pub(super) fn drain(&mut self, limit: Duration) {
-        self.draining = Some(self.env.reactor.now() + limit);
+        self.draining = Some(self.resources.reactor.now() + limit);
         for listener in self.listeners.drain(..) {
-            transport::close_listener(&mut self.env.transports, &mut self.env.reactor, listener.id);
+            transport::close_listener(
+                &mut self.resources.transports,
+                &mut self.resources.reactor,
+                listener.id,
+            );
         }
         for queue in self.queues.iter_mut().flatten() {
-            queue.end(&mut self.env);
+            queue.end(&mut self.resources);
         }
         self.arm_housekeeping();
     }
@@ -32,8 +37,8 @@ impl Core {
     /// Whether a drain was asked for and nothing is left on any core, or its time is over. Cores end together: until
     /// then one may need another's word.
     pub fn is_drained(&self) -> bool {
-        let all_quiet = self.quiet && self.others_quiet + 1 >= self.env.cores.len();
-        self.draining.is_some_and(|deadline| all_quiet || self.env.reactor.now() >= deadline)
+        let all_quiet = self.quiet && self.others_quiet + 1 >= self.cores.len();
+        self.draining.is_some_and(|deadline| all_quiet || self.resources.reactor.now() >= deadline)
     }
 
     /// Tells the other cores once that nothing is left here.
@@ -42,27 +47,27 @@ impl Core {
             return;
         }
         self.quiet = true;
-        let others = self.env.cores.iter().enumerate().filter(|(number, _)| *number != self.env.core);
+        let others = self.cores.iter().enumerate().filter(|(number, _)| *number != self.resources.core);
         others.for_each(|(_, core)| core.send(CoreMessage::Quiet));
     }
 
     /// Flushes and closes the disks, within a limit.
     pub(super) fn close(mut self) -> io::Result<()> {
-        let deadline = (self.env.reactor.now() + FLUSH_TIME_MIN).max(self.draining.unwrap_or_default());
-        self.env.reactor.set_timer(deadline, Token::new(owner::CORE, 0, 0, 0));
+        let deadline = (self.resources.reactor.now() + FLUSH_TIME_MIN).max(self.draining.unwrap_or_default());
+        self.resources.reactor.set_timer(deadline, Token::new(owner::CORE, 0, 0, 0));
         let (mut pending, mut unsafe_disks) = self.start_flushes();
-        while pending > 0 && self.env.reactor.now() < deadline {
-            self.env.reactor.turn(Wait::Event)?;
-            while let Some(completion) = self.env.reactor.next_completion() {
+        while pending > 0 && self.resources.reactor.now() < deadline {
+            self.resources.reactor.turn(Wait::Event)?;
+            while let Some(completion) = self.resources.reactor.next_completion() {
                 if completion.token.owner == owner::DISK {
-                    let (ended, failed) = self.last_flushes_ended(completion);
+                    let (ended, failed) = last_flushes_ended(&mut self.resources, completion);
                     pending -= ended;
                     unsafe_disks += failed;
                 }
             }
         }
         unsafe_disks += pending;
-        let Env { mut reactor, disks, .. } = self.env;
+        let Resources { mut reactor, disks, .. } = self.resources;
         for open in disks.into_iter().flatten() {
             open.disk.close(&mut reactor);
         }
@@ -74,30 +79,9 @@ impl Core {
         }
     }
 
-    /// A completion of a disk. Returns how many last flushes have ended with it, and how many of them have failed.
-    fn last_flushes_ended(&mut self, completion: Completion) -> (usize, usize) {
-        let Env { reactor, disks, target, .. } = &mut self.env;
-        let disk = usize::from(DiskTokens::disk_of(completion.token));
-        let Some(open) = disks.get_mut(disk).and_then(Option::as_mut) else { return (0, 0) };
-        let (mut ended, mut failed) = (0, 0);
-        let mut next = open.disk.on_completion(reactor, completion);
-        while let Some(Finished { tag, result, errno, .. }) = next {
-            if (tag.kind, tag.generation) == LAST_FLUSH {
-                ended += 1;
-                if result.is_err() {
-                    failed += 1;
-                    let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
-                    open.note_failure(target, reactor.now(), failure);
-                }
-            }
-            next = open.disk.next_finished(reactor);
-        }
-        (ended, failed)
-    }
-
     /// How many flushes are under way, and how many disks are known not to be safe.
     fn start_flushes(&mut self) -> (usize, usize) {
-        let Env { reactor, disks, .. } = &mut self.env;
+        let Resources { reactor, disks, .. } = &mut self.resources;
         let (mut pending, mut unsafe_disks) = (0, 0);
         for (index, open) in disks.iter_mut().enumerate() {
             let Some(open) = open.as_mut().filter(|open| open.disk.properties().volatile_cache) else {
@@ -111,4 +95,25 @@ impl Core {
         }
         (pending, unsafe_disks)
     }
+}
+
+/// A completion of a disk. Returns how many last flushes have ended with it, and how many of them have failed.
+fn last_flushes_ended(resources: &mut Resources, completion: Completion) -> (usize, usize) {
+    let Resources { reactor, disks, target, .. } = resources;
+    let disk = usize::from(DiskTokens::disk_of(completion.token));
+    let Some(open) = disks.get_mut(disk).and_then(Option::as_mut) else { return (0, 0) };
+    let (mut ended, mut failed) = (0, 0);
+    let mut next = open.disk.on_completion(reactor, completion);
+    while let Some(Finished { tag, result, errno, .. }) = next {
+        if (tag.kind, tag.generation) == LAST_FLUSH {
+            ended += 1;
+            if result.is_err() {
+                failed += 1;
+                let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
+                open.note_failure(target, reactor.now(), failure);
+            }
+        }
+        next = open.disk.next_finished(reactor);
+    }
+    (ended, failed)
 }

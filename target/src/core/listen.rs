@@ -9,9 +9,11 @@ use ringfab_spec::sqe::ConnectCommand;
 use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{FabricsType, IntoBytes, SubmissionEntry, rdma_cm};
 
-use super::{Core, CoreMessage, HostId, Line};
+use super::{Core, CoreMessage};
 use crate::placement::Place;
 use crate::queue::{Queue, QueueParameters};
+use crate::resources::HostId;
+use crate::resources::hosts::PoolKind;
 use crate::transport::{Arrival, Endpoint, Link, ListenerId};
 
 /// The most RDMA READs of one queue that are outstanding.
@@ -53,14 +55,14 @@ impl Core {
         match wanted {
             Ok(wanted) => {
                 let place = self.place_for(&arrival, wanted);
-                let cores = self.env.cores.len();
+                let cores = self.cores.len();
                 let core = match &place {
                     Some(place) => place.core(),
                     // Admin queues do little and take turns.
-                    None => self.env.target.next_admin_core(cores),
+                    None => self.resources.target.next_admin_core(cores),
                 };
                 let message = CoreMessage::Accept { arrival: Box::new(arrival), wanted, place };
-                self.env.cores[core].send(message);
+                self.cores[core].send(message);
             }
             Err(status) => self.reject(arrival, status, &status.to_string()),
         }
@@ -69,8 +71,9 @@ impl Core {
     /// The place of an I/O queue.
     fn place_for(&self, arrival: &Arrival, wanted: Wanted) -> Option<Place> {
         let (peer, _) = arrival.addresses();
-        let cores = self.env.cores.len();
-        (wanted.id != 0).then(|| self.env.target.placement().place(peer.ip(), wanted.controller_id, cores))
+        let cores = self.cores.len();
+        (wanted.id != 0)
+            .then(|| self.resources.target.placement().place(peer.ip(), wanted.controller_id, cores))
     }
 
     /// Serves a connection on this core.
@@ -82,7 +85,7 @@ impl Core {
             Ok(number) => number,
             Err(reason) => return self.reject(arrival, rdma_cm::RejectStatus::NO_RESOURCES, reason),
         };
-        let host = self.env.hosts.enter(peer.ip());
+        let host = self.resources.hosts.enter(peer.ip());
         let accepted = match arrival {
             Arrival::Rdma(request) => self.accept_rdma(request, wanted, host),
             Arrival::Tcp(incoming) => self.accept_tcp(incoming, wanted, host),
@@ -90,28 +93,28 @@ impl Core {
         let endpoint = match accepted {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                self.env.hosts.leave(host, true);
+                self.resources.hosts.leave(host, true);
                 return tracing::warn!(%peer, reason = %error, "connection refused");
             }
         };
         let Wanted { id, entries, .. } = wanted;
         let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, host, place };
-        let queue = Queue::new(parameters, self.env.reactor.now());
+        let queue = Queue::new(parameters, self.resources.reactor.now());
         self.insert(number, queue);
     }
 
     fn accept_rdma(&mut self, request: ConnectRequest, wanted: Wanted, host: HostId) -> io::Result<Endpoint> {
         let attributes = QueuePairAttributes {
-            domain: self.env.domain,
+            domain: self.resources.domain,
             send_depth: Link::depth(wanted.entries),
             receive_depth: u32::from(wanted.entries),
             receive_bytes_max: size_of::<SubmissionEntry>() as u32 + wanted.in_capsule_bytes,
-            pool: self.env.hosts.pool(host, wanted.line()).clone(),
+            pool: self.resources.hosts.pool(host, wanted.pool_kind()).clone(),
             initiator_depth: INITIATOR_DEPTH,
             responder_resources: 0,
         };
         let answer = rdma_cm::Accept::new(wanted.entries);
-        let (rnic, reactor) = (&mut self.env.transports.rnic, &mut self.env.reactor);
+        let (rnic, reactor) = (&mut self.resources.transports.rnic, &mut self.resources.reactor);
         rnic.accept(reactor, request, &attributes, answer.as_bytes()).map(Endpoint::Rdma)
     }
 
@@ -120,9 +123,9 @@ impl Core {
             commands_max: wanted.entries,
             // The data of a Connect may be in its capsule on every queue.
             capsule_bytes_max: wanted.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES),
-            pool: self.env.hosts.pool(host, wanted.line()).clone(),
+            pool: self.resources.hosts.pool(host, wanted.pool_kind()).clone(),
         };
-        let (tcp, reactor) = (&mut self.env.transports.tcp, &mut self.env.reactor);
+        let (tcp, reactor) = (&mut self.resources.transports.tcp, &mut self.resources.reactor);
         tcp.accept(reactor, incoming, &parameters).map(Endpoint::Tcp)
     }
 
@@ -154,7 +157,7 @@ impl Core {
         tracing::warn!(%peer, reason, "connection refused");
         if let Arrival::Rdma(request) = arrival {
             let answer = rdma_cm::Reject::new(status);
-            self.env.transports.rnic.reject(&mut self.env.reactor, request, answer.as_bytes());
+            self.resources.transports.rnic.reject(&mut self.resources.reactor, request, answer.as_bytes());
         }
     }
 }
@@ -177,8 +180,8 @@ impl Arrival {
 }
 
 impl Wanted {
-    fn line(self) -> Line {
-        if self.id == 0 { Line::Admin } else { Line::Io }
+    fn pool_kind(self) -> PoolKind {
+        if self.id == 0 { PoolKind::Admin } else { PoolKind::Io }
     }
 }
 

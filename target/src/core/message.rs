@@ -1,14 +1,15 @@
 //! What cores and the control plane tell each other.
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use super::claims::{ClaimId, ClaimMessage};
+use ringfab_reactor::MailboxSender;
+
 use super::listen::Wanted;
 use super::namespaces::NamespaceMessage;
 use super::usage::CoreUsage;
-use crate::controller::Controller;
 use crate::placement::Place;
+use crate::resources::messages::{QueueMessage, QueueSender};
 use crate::transport::Arrival;
 
 /// A message to a core.
@@ -23,30 +24,10 @@ pub(crate) enum CoreMessage {
         /// Its place on this core, if it is an I/O queue.
         place: Option<Place>,
     },
-    /// End a controller's I/O queues on this core, and its admin queue too when asked.
-    EndQueues {
-        /// Whose.
-        controller: Arc<Controller>,
-        /// The admin queue too.
-        admin: bool,
-    },
-    /// End a controller's queues on this core at once, in favour of another host.
-    Evict(Arc<Controller>),
-    /// Abort a command of a controller, if it is on this core and still waits.
-    Abort(AbortRequest),
-    /// The answer to an [`CoreMessage::Abort`] that this core sent.
-    AbortAnswered {
-        /// The Abort command that asked.
-        asker: Asker,
-        /// Whether a command was aborted.
-        aborted: bool,
-    },
-    /// About a fused operation's claim to blocks.
-    Claim(ClaimId, ClaimMessage),
+    /// What the queues of another core tell those of this one.
+    Queues(QueueMessage),
     /// Namespaces come, go, and change size.
     Namespace(NamespaceMessage),
-    /// Something about the controllers has changed: look at them now.
-    Look,
     /// Tell what is in use, with the number of the core.
     Tell(mpsc::Sender<(usize, CoreUsage)>),
     /// Stop accepting, finish what is outstanding, and end within the limit.
@@ -55,20 +36,27 @@ pub(crate) enum CoreMessage {
     Quiet,
 }
 
-/// Which command to abort, and who asks.
-#[derive(Clone, Debug)]
-pub(crate) struct AbortRequest {
-    pub(crate) controller: Arc<Controller>,
-    pub(crate) queue_id: u16,
-    pub(crate) command_id: u16,
-    pub(crate) asker: Asker,
+/// The way to a core.
+#[derive(Clone)]
+pub(crate) struct CoreSender(pub(crate) MailboxSender<CoreMessage>);
+
+impl std::fmt::Debug for CoreSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CoreSender")
+    }
 }
 
-/// An Abort command: its core, its queue there, its slot and generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
-    pub(crate) core: usize,
-    pub(crate) queue: u16,
-    pub(crate) slot: u16,
-    pub(crate) generation: u16,
+impl CoreSender {
+    /// Sends a message. A core that has ended already needs none.
+    pub(crate) fn send(&self, message: CoreMessage) {
+        if self.0.send(message).is_err() {
+            tracing::debug!("a message came too late for its core");
+        }
+    }
+
+    /// The way to the core's queues.
+    pub(super) fn to_queues(&self) -> QueueSender {
+        let core = self.clone();
+        QueueSender::new(move |message| core.send(CoreMessage::Queues(message)))
+    }
 }

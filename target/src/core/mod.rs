@@ -2,14 +2,11 @@
 //! simulation calls [`Core::turn`].
 
 mod admission;
-pub(crate) mod claims;
+mod claims;
 mod drain;
-mod env;
-mod hosts;
 mod listen;
 mod message;
 mod namespaces;
-mod operations;
 mod reap;
 mod report;
 mod start;
@@ -31,15 +28,14 @@ use ringfab_spec::SubmissionEntry;
 
 use crate::controller::Controller;
 use crate::queue::{Queue, tell_keep_alive_expired};
+use crate::resources::hosts::PoolKind;
+use crate::resources::messages::QueueMessage;
+use crate::resources::operations::{DEFERRED_MAX, DeferredOperation};
+use crate::resources::{HostId, Resources};
 use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
-use operations::DEFERRED_MAX;
 
-pub(crate) use claims::ClaimId;
-pub(crate) use env::Env;
-pub(crate) use hosts::{HostId, Line, Waiter};
-pub(crate) use message::CoreMessage;
-pub(crate) use namespaces::{NamespaceMessage, OpenDisk, Reply};
-pub(crate) use operations::Deferred;
+pub(crate) use message::{CoreMessage, CoreSender};
+pub(crate) use namespaces::{NamespaceMessage, Reply};
 pub use start::{CoreParts, Cores, Running, build, start};
 pub use usage::{Buffers, CoreUsage};
 pub use watch::SilentDisk;
@@ -66,7 +62,9 @@ const HOUSEKEEPING: Duration = Duration::from_millis(250);
 /// One core of the target.
 #[derive(Debug)]
 pub struct Core {
-    env: Env,
+    resources: Resources,
+    /// The way to all cores, this one included.
+    cores: Vec<CoreSender>,
     /// By slot; the slot is in the tags of the queue's disk operations.
     queues: Vec<Option<Box<Queue>>>,
     /// Slot of the queue on each connection, by the connection's place.
@@ -98,9 +96,16 @@ pub struct Core {
 }
 
 impl Core {
-    fn new(env: Env, inbox: MailboxReceiver<CoreMessage>, descriptors: usize, half_open: usize) -> Self {
+    fn new(
+        resources: Resources,
+        cores: Vec<CoreSender>,
+        inbox: MailboxReceiver<CoreMessage>,
+        descriptors: usize,
+        half_open: usize,
+    ) -> Self {
         Self {
-            env,
+            resources,
+            cores,
             queues: Vec::new(),
             by_endpoint: std::array::from_fn(|_| Vec::new()),
             heard: Heard::default(),
@@ -138,16 +143,16 @@ impl Core {
     /// Only when the ring itself is broken.
     pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
         // The last turn may have given back buffers that a transport waits for.
-        let resumed = self.env.transports.poll(&mut self.env.reactor);
-        let may_sleep = !resumed && self.env.transports.may_sleep(&mut self.env.reactor);
+        let resumed = self.resources.transports.poll(&mut self.resources.reactor);
+        let may_sleep = !resumed && self.resources.transports.may_sleep(&mut self.resources.reactor);
         let wait = match wait {
             _ if !may_sleep => Wait::No,
-            Wait::Event if self.env.disk_operations.any() => Wait::Answer,
+            Wait::Event if self.resources.disk_operations.any() => Wait::Answer,
             wait => wait,
         };
-        self.env.reactor.turn(wait)?;
-        self.env.disk_operations.submitted();
-        while let Some(completion) = self.env.reactor.next_completion() {
+        self.resources.reactor.turn(wait)?;
+        self.resources.disk_operations.submitted();
+        while let Some(completion) = self.resources.reactor.next_completion() {
             self.dispatch(completion);
         }
         self.handle_events();
@@ -161,11 +166,11 @@ impl Core {
         self.serve_waiting();
         // What messages brought about must not be slept over: a connection that was taken may bring its first command.
         self.handle_events();
-        self.tell_held();
+        self.report_held();
         self.tell_quiet();
-        self.env.reactor.worked(mem::take(&mut self.env.commands));
-        self.env.transports.flush(&mut self.env.reactor);
-        self.env.end_loans();
+        self.resources.reactor.worked(mem::take(&mut self.resources.commands));
+        self.resources.transports.flush(&mut self.resources.reactor);
+        self.resources.end_loans();
         Ok(())
     }
 
@@ -175,21 +180,21 @@ impl Core {
         let mut done = false;
         while !done {
             done = true;
-            while self.env.transports.rnic.exchange_events(&mut heard.rdma) {
+            while self.resources.transports.rnic.exchange_events(&mut heard.rdma) {
                 while let Some(event) = heard.rdma.next_slot() {
                     transport::rdma::tell(event, self);
                     self.start_deferred(DEFERRED_MAX);
                 }
                 done = false;
             }
-            while self.env.transports.tcp.exchange_events(&mut heard.tcp) {
+            while self.resources.transports.tcp.exchange_events(&mut heard.tcp) {
                 while let Some(event) = heard.tcp.next_slot() {
                     transport::tcp::tell(event, self);
                     self.start_deferred(DEFERRED_MAX);
                 }
                 done = false;
             }
-            done &= self.env.deferred.is_empty();
+            done &= self.resources.deferred.is_empty();
             self.start_deferred(0);
         }
         self.heard = heard;
@@ -198,38 +203,44 @@ impl Core {
     /// Starts operations that were deferred, the oldest first, until so many are left.
     #[inline]
     fn start_deferred(&mut self, left: usize) {
-        while self.env.deferred.len() > left {
+        while self.resources.deferred.len() > left {
             self.start_first_deferred();
         }
     }
 
     fn start_first_deferred(&mut self) {
-        let Some(Deferred { disk, operation, tag }) = self.env.deferred.pop_front() else { return };
+        let Some(DeferredOperation { disk, operation, tag }) = self.resources.deferred.pop_front() else {
+            return;
+        };
         let number = tag.index >> 16;
         let queue =
             self.queues[number as usize].as_mut().expect("a queue stays while its requests wait for disks");
-        let open = self.env.disks[disk].as_mut().expect("a disk stays open while requests refer to it");
-        let Started::Finished(finished) = open.disk.start(&mut self.env.reactor, operation, tag) else {
+        let open = self.resources.disks[disk].as_mut().expect("a disk stays open while requests refer to it");
+        let Started::Finished(finished) = open.disk.start(&mut self.resources.reactor, operation, tag) else {
             unreachable!("only disks in memory are deferred, and these are done at once")
         };
-        queue.on_disk(&mut self.env, finished);
+        queue.on_disk(&mut self.resources, finished);
         self.reap(number as u16);
     }
 
     /// What its RNIC has done.
     pub fn rnic_counters(&self) -> RnicCounters {
-        self.env.transports.rnic.counters()
+        self.resources.transports.rnic.counters()
     }
 
     /// Buffers in use: those of I/O commands and those of admin commands.
     pub fn pool_usage(&self) -> [PoolUsage; 2] {
-        [self.env.pool.usage(), self.env.admin_pool.usage()]
+        [self.resources.pool.usage(), self.resources.admin_pool.usage()]
     }
 
     fn dispatch(&mut self, completion: Completion) {
         match completion.token.owner {
-            owner::RNIC => self.env.transports.rnic.on_completion(&mut self.env.reactor, completion),
-            owner::TCP => self.env.transports.tcp.on_completion(&mut self.env.reactor, completion),
+            owner::RNIC => {
+                self.resources.transports.rnic.on_completion(&mut self.resources.reactor, completion);
+            }
+            owner::TCP => {
+                self.resources.transports.tcp.on_completion(&mut self.resources.reactor, completion);
+            }
             owner::DISK => self.on_disk(completion),
             owner::CORE if completion.token.kind == RELIEF_KIND => self.relieve(),
             owner::CORE => self.housekeep(),
@@ -240,32 +251,24 @@ impl Core {
     /// A completion of a disk's own. It may finish none of its operations, one or many.
     fn on_disk(&mut self, completion: Completion) {
         let disk = usize::from(DiskTokens::disk_of(completion.token));
-        let Some(open) = self.env.disks.get_mut(disk).and_then(Option::as_mut) else { return };
-        let Some(finished) = open.disk.on_completion(&mut self.env.reactor, completion) else { return };
+        let Some(open) = self.resources.disks.get_mut(disk).and_then(Option::as_mut) else { return };
+        let Some(finished) = open.disk.on_completion(&mut self.resources.reactor, completion) else { return };
         let (was_silent, several) = (open.progress.end(), open.disk.finishes_several());
         self.disk_finished(disk, finished, was_silent);
         if several {
-            self.others_finished(disk);
-        }
-    }
-
-    /// The same completion may have finished more operations.
-    #[cold]
-    fn others_finished(&mut self, disk: usize) {
-        while let Some(open) = self.env.disks.get_mut(disk).and_then(Option::as_mut) {
-            let Some(finished) = open.disk.next_finished(&mut self.env.reactor) else { return };
-            let was_silent = open.progress.end();
-            self.disk_finished(disk, finished, was_silent);
+            others_finished(self, disk);
         }
     }
 
     /// A disk has finished an operation. The tag says for which request of which queue.
     #[inline(always)]
     fn disk_finished(&mut self, disk: usize, finished: Finished, was_silent: bool) {
-        self.env.disk_operations.end();
+        self.resources.disk_operations.end();
         let number = finished.tag.index >> 16;
         let queue = self.queues[number as usize].as_mut();
-        queue.expect("a queue stays while its requests wait for disks").on_disk(&mut self.env, finished);
+        queue
+            .expect("a queue stays while its requests wait for disks")
+            .on_disk(&mut self.resources, finished);
         if was_silent {
             self.disk_answers(disk);
         }
@@ -275,27 +278,10 @@ impl Core {
     fn on_message(&mut self, message: CoreMessage) {
         match message {
             CoreMessage::Accept { arrival, wanted, place } => self.accept(*arrival, wanted, place),
-            CoreMessage::Evict(controller) => self.evict_queues(&controller),
-            CoreMessage::EndQueues { controller, admin } => self.end_queues(&controller, admin),
-            CoreMessage::Abort(request) => {
-                let aborted = self.queues.iter_mut().flatten().any(|queue| {
-                    queue.id() == request.queue_id
-                        && queue.belongs_to(&request.controller)
-                        && queue.abort(&mut self.env, request.command_id)
-                });
-                let asker = request.asker;
-                self.env.cores[asker.core].send(CoreMessage::AbortAnswered { asker, aborted });
-            }
-            CoreMessage::AbortAnswered { asker, aborted } => {
-                if let Some(queue) = self.queues.get_mut(usize::from(asker.queue)).and_then(Option::as_mut) {
-                    queue.abort_answered(&mut self.env, asker.slot, asker.generation, aborted);
-                }
-            }
-            CoreMessage::Claim(id, message) => self.on_claim(id, message),
+            CoreMessage::Queues(message) => self.on_queue_message(message),
             CoreMessage::Namespace(message) => self.on_namespace(message),
-            CoreMessage::Look => self.look_soon = true,
             CoreMessage::Tell(reply) => {
-                if reply.send((self.env.core, self.usage())).is_err() {
+                if reply.send((self.resources.core, self.usage())).is_err() {
                     tracing::debug!("nobody waits for what is in use any more");
                 }
             }
@@ -304,11 +290,35 @@ impl Core {
         }
     }
 
-    fn queue(&mut self, endpoint: Endpoint) -> Option<(&mut Queue, &mut Env)> {
+    fn on_queue_message(&mut self, message: QueueMessage) {
+        match message {
+            QueueMessage::Evict(controller) => self.evict_queues(&controller),
+            QueueMessage::EndQueues { controller, admin } => self.end_queues(&controller, admin),
+            QueueMessage::Abort(request) => {
+                let aborted = self.queues.iter_mut().flatten().any(|queue| {
+                    queue.id() == request.queue_id
+                        && queue.belongs_to(&request.controller)
+                        && queue.abort(&mut self.resources, request.command_id)
+                });
+                let asker = request.asker;
+                self.resources.cores[asker.core].send(QueueMessage::AbortAnswered { asker, aborted });
+            }
+            QueueMessage::AbortAnswered { asker, aborted } => {
+                let asker = asker.request;
+                if let Some(queue) = self.queues.get_mut(usize::from(asker.queue)).and_then(Option::as_mut) {
+                    queue.abort_answered(&mut self.resources, asker.slot, asker.generation, aborted);
+                }
+            }
+            QueueMessage::Claim(id, message) => self.on_claim(id, message),
+            QueueMessage::CheckControllers => self.look_soon = true,
+        }
+    }
+
+    fn queue(&mut self, endpoint: Endpoint) -> Option<(&mut Queue, &mut Resources)> {
         let (kind, index) = endpoint.place();
         let number = (*self.by_endpoint[kind].get(index)?)?;
         let queue = self.queues[usize::from(number)].as_mut()?;
-        (queue.endpoint() == endpoint).then_some((&mut **queue, &mut self.env))
+        (queue.endpoint() == endpoint).then_some((&mut **queue, &mut self.resources))
     }
 
     /// After something of a queue has ended: a queue whose connection is gone leaves its controller, and is freed when
@@ -323,7 +333,7 @@ impl Core {
     fn end_queues(&mut self, controller: &Arc<Controller>, admin: bool) {
         for queue in self.queues.iter_mut().flatten() {
             if queue.belongs_to(controller) && (admin || queue.id() != 0) {
-                queue.abandon(&mut self.env);
+                queue.abandon(&mut self.resources);
             }
         }
         self.look_soon = true;
@@ -331,25 +341,26 @@ impl Core {
 
     /// Requests that wait for buffers get them, host by host.
     fn serve_waiting(&mut self) {
-        for _ in 0..self.env.hosts.begin_round() {
-            let Some(host) = self.env.hosts.call_next() else { return };
-            for line in Line::ALL {
+        for _ in 0..self.resources.hosts.begin_round() {
+            let Some(host) = self.resources.hosts.call_next() else { return };
+            for line in PoolKind::ALL {
                 self.serve_line(host, line);
             }
-            self.env.hosts.served(host);
+            self.resources.hosts.served(host);
         }
     }
 
     /// In order; the first that gets none stops the line.
-    fn serve_line(&mut self, host: HostId, line: Line) {
-        while let Some(waiter) = self.env.hosts.first_waiting(host, line) {
+    fn serve_line(&mut self, host: HostId, line: PoolKind) {
+        while let Some(waiter) = self.resources.hosts.first_waiting(host, line) {
             let queue = self.queues[usize::from(waiter.queue)].as_mut();
-            let waits =
-                queue.is_some_and(|queue| queue.retry_buffers(&mut self.env, waiter.slot, waiter.generation));
+            let waits = queue.is_some_and(|queue| {
+                queue.retry_buffers(&mut self.resources, waiter.slot, waiter.generation)
+            });
             if waits {
                 return;
             }
-            self.env.hosts.drop_waiting(host, line);
+            self.resources.hosts.drop_waiting(host, line);
         }
     }
 
@@ -365,24 +376,24 @@ impl Core {
         let needed = self.draining.is_some() || self.rests > 0 || self.queues.iter().any(Option::is_some);
         if needed && !self.housekeeping {
             self.housekeeping = true;
-            let at = self.env.reactor.now() + HOUSEKEEPING;
-            self.env.reactor.set_timer(at, Token::new(owner::CORE, HOUSEKEEPING_KIND, 0, 0));
+            let at = self.resources.reactor.now() + HOUSEKEEPING;
+            self.resources.reactor.set_timer(at, Token::new(owner::CORE, HOUSEKEEPING_KIND, 0, 0));
         }
     }
 
     /// Deadlines, events to report, and controllers whose I/O has ended.
     fn look(&mut self) {
-        let now = self.env.reactor.now();
+        let now = self.resources.reactor.now();
         for number in 0..self.queues.len() {
             if let Some(queue) = &mut self.queues[number] {
-                queue.tick(&mut self.env, now);
+                queue.tick(&mut self.resources, now);
                 if queue.id() == 0
                     && let Some(controller) = queue.controller().filter(|controller| controller.expired(now))
                 {
                     let controller = Arc::clone(controller);
                     tell_keep_alive_expired(&controller);
                     controller.keep_alive_expired();
-                    self.env.end_queues(&controller, true);
+                    self.resources.end_queues(&controller, true);
                 }
                 self.reap(number as u16);
             }
@@ -394,13 +405,23 @@ impl Core {
 
     /// Completes the resets whose I/O queues are all gone.
     fn finish_resets(&mut self) {
-        self.env.resetting.retain(|controller| {
+        self.resources.resetting.retain(|controller| {
             let done = controller.io_queues() == 0;
             if done {
                 controller.disabled_done();
             }
             !done
         });
+    }
+}
+
+/// The completion that has finished an operation of a disk may have finished more.
+#[cold]
+fn others_finished(core: &mut Core, disk: usize) {
+    while let Some(open) = core.resources.disks.get_mut(disk).and_then(Option::as_mut) {
+        let Some(finished) = open.disk.next_finished(&mut core.resources.reactor) else { return };
+        let was_silent = open.progress.end();
+        core.disk_finished(disk, finished, was_silent);
     }
 }
 
@@ -417,28 +438,28 @@ impl Hears for Core {
         data: Option<Buffer>,
         intact: bool,
     ) {
-        if let Some((queue, env)) = self.queue(endpoint) {
-            queue.on_capsule(env, command, data, intact);
+        if let Some((queue, resources)) = self.queue(endpoint) {
+            queue.on_capsule(resources, command, data, intact);
         }
     }
 
     #[inline]
     fn fetched(&mut self, endpoint: Endpoint, id: WorkId, sink: Option<Buffer>, intact: bool) {
-        if let Some((queue, env)) = self.queue(endpoint) {
-            queue.on_fetched(env, id, sink, intact);
+        if let Some((queue, resources)) = self.queue(endpoint) {
+            queue.on_fetched(resources, id, sink, intact);
         }
     }
 
     #[inline]
     fn sent(&mut self, endpoint: Endpoint, count: u32) {
-        if let Some((queue, env)) = self.queue(endpoint) {
-            queue.on_sent(env, count);
+        if let Some((queue, resources)) = self.queue(endpoint) {
+            queue.on_sent(resources, count);
         }
     }
 
     fn gone(&mut self, endpoint: Endpoint, gone: Gone<'_>) {
-        let Some((queue, env)) = self.queue(endpoint) else { return };
-        queue.on_disconnected(env.reactor.now());
+        let Some((queue, resources)) = self.queue(endpoint) else { return };
+        queue.on_disconnected(resources.reactor.now());
         queue.tell_gone(gone);
         let (kind, index) = endpoint.place();
         let number = self.by_endpoint[kind][index].take().expect("the queue was just found");

@@ -6,15 +6,12 @@
 use std::sync::{Arc, mpsc};
 
 use ringfab_block::{Backing, Disk, DiskTokens, OpenedFile, Shared};
-use ringfab_reactor::{Reactor, Time};
+use ringfab_reactor::Reactor;
 
-use super::watch::Progress;
 use super::{Core, owner};
-use crate::disk_failures::{self, DiskFailure};
 use crate::disks::keepers::Opened;
-use crate::namespace::Namespace;
-use crate::queue::NamespaceView;
-use crate::subsystem::Subsystem;
+use crate::model::Namespace;
+use crate::resources::disks::{Disks, Namespaces, put};
 use crate::target::Target;
 
 /// What a core does about a namespace, for the control side.
@@ -33,86 +30,8 @@ pub(crate) enum NamespaceMessage {
 /// Where a core says that it is done, or why it cannot.
 pub(crate) type Reply = mpsc::Sender<Result<(), String>>;
 
-/// A core's own disk of a namespace.
-#[derive(Debug)]
-pub(crate) struct OpenDisk {
-    pub(crate) disk: Disk,
-    pub(crate) subsystem: usize,
-    /// What it has to do, and whether it does it.
-    pub(crate) progress: Progress,
-    /// Its position stays taken as long as the disk is open.
-    namespace: Arc<Namespace>,
-    /// It serves what has begun, and is closed then.
-    closing: bool,
-}
-
-impl OpenDisk {
-    /// Its namespace, as it is now.
-    pub(crate) fn view(&self) -> NamespaceView {
-        NamespaceView::of(&self.namespace)
-    }
-
-    /// Identifier of its namespace.
-    pub(crate) fn nsid(&self) -> u32 {
-        self.namespace.nsid()
-    }
-
-    /// What stands behind it, for people.
-    pub(crate) fn source(&self) -> String {
-        self.namespace.source()
-    }
-
-    /// Whether it can be read and written.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.namespace.is_ready()
-    }
-
-    /// Whether what was written may be lost, so that nothing may be said to be safe.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.namespace.is_lost()
-    }
-
-    /// It has failed.
-    pub(crate) fn note_failure(&self, target: &Target, now: Time, failure: DiskFailure) {
-        let subsystem = target.subsystems().get(self.subsystem).map_or("", |subsystem| subsystem.nqn());
-        disk_failures::note(&self.namespace, subsystem, now, failure);
-    }
-}
-
-/// The active namespaces of a core: by subsystem, and then by identifier minus one.
-#[derive(Debug, Default)]
-pub(crate) struct Namespaces(Vec<Vec<Option<Arc<Namespace>>>>);
-
-impl Namespaces {
-    /// The namespace with an identifier, if it is active.
-    #[inline]
-    pub(crate) fn find(&self, subsystem: &Subsystem, nsid: u32) -> Option<&Arc<Namespace>> {
-        let index = usize::try_from(nsid.checked_sub(1)?).ok()?;
-        self.0.get(subsystem.index())?.get(index)?.as_ref()
-    }
-
-    fn insert(&mut self, subsystem: usize, namespace: &Arc<Namespace>) {
-        let index = namespace.nsid() as usize - 1;
-        if self.0.len() <= subsystem {
-            self.0.resize(subsystem + 1, Vec::new());
-        }
-        let table = &mut self.0[subsystem];
-        if table.len() <= index {
-            table.resize(index + 1, None);
-        }
-        table[index] = Some(Arc::clone(namespace));
-    }
-
-    fn remove(&mut self, subsystem: usize, nsid: u32) -> Option<Arc<Namespace>> {
-        self.0.get_mut(subsystem)?.get_mut(nsid as usize - 1)?.take()
-    }
-}
-
-/// The disks of a core, by position.
-pub(crate) type Disks = Vec<Option<OpenDisk>>;
-
-/// Opens every namespace's backing on this core; files were opened before, unless the core is alone and does it itself. One
-/// that is missing is reported as not ready; the rest is served.
+/// Opens every namespace's backing on this core; files were opened before, unless the core is alone and does it
+/// itself. One that is missing is reported as not ready; the rest is served.
 pub(super) fn open_all(
     target: &Target,
     reactor: &mut Reactor,
@@ -163,16 +82,6 @@ fn open(
     Ok(disk)
 }
 
-fn put(disks: &mut Disks, subsystem: usize, namespace: &Arc<Namespace>, disk: Disk) {
-    let index = namespace.index();
-    if disks.len() <= index {
-        disks.resize_with(index + 1, || None);
-    }
-    let progress = Progress::default();
-    disks[index] =
-        Some(OpenDisk { disk, subsystem, progress, namespace: Arc::clone(namespace), closing: false });
-}
-
 impl Core {
     pub(super) fn on_namespace(&mut self, message: NamespaceMessage) {
         let (reply, outcome) = match message {
@@ -187,7 +96,7 @@ impl Core {
                 (reply, Ok(()))
             }
             NamespaceMessage::Resize { index, bytes, reply } => {
-                if let Some(open) = self.env.disks.get_mut(index).and_then(Option::as_mut) {
+                if let Some(open) = self.resources.disks.get_mut(index).and_then(Option::as_mut) {
                     open.disk.resize(bytes);
                 }
                 (reply, Ok(()))
@@ -204,14 +113,14 @@ impl Core {
         namespace: &Arc<Namespace>,
         files: &[OpenedFile],
     ) -> Result<(), String> {
-        let env = &mut self.env;
+        let resources = &mut self.resources;
         // When it was missing at the start, it may have been missing for other cores only.
-        if env.disks.get(namespace.index()).is_some_and(Option::is_some) {
+        if resources.disks.get(namespace.index()).is_some_and(Option::is_some) {
             return Ok(());
         }
-        let disk = open(namespace, files.get(env.core), &mut env.reactor, &env.shared)?;
-        put(&mut env.disks, subsystem, namespace, disk);
-        env.namespaces.insert(subsystem, namespace);
+        let disk = open(namespace, files.get(resources.core), &mut resources.reactor, &resources.shared)?;
+        put(&mut resources.disks, subsystem, namespace, disk);
+        resources.namespaces.insert(subsystem, namespace);
         Ok(())
     }
 
@@ -221,23 +130,24 @@ impl Core {
         namespace: &Arc<Namespace>,
         files: &[OpenedFile],
     ) -> Result<(), String> {
-        let env = &mut self.env;
-        let Some(Some(open)) = env.disks.get_mut(namespace.index()) else {
+        let resources = &mut self.resources;
+        let Some(Some(open)) = resources.disks.get_mut(namespace.index()) else {
             return self.open_namespace(subsystem, namespace, files);
         };
-        match files.get(env.core) {
-            Some(file) => open.disk.replace(file, &mut env.reactor).map_err(|error| error.to_string()),
-            None => open.disk.reopen(&mut env.reactor).map_err(|error| error.to_string()),
+        match files.get(resources.core) {
+            Some(file) => open.disk.replace(file, &mut resources.reactor).map_err(|error| error.to_string()),
+            None => open.disk.reopen(&mut resources.reactor).map_err(|error| error.to_string()),
         }
     }
 
-    /// Opens the disk of a namespace anew, on a target of one core that opens its files itself; for simulations. What was
-    /// lost is given up.
+    /// Opens the disk of a namespace anew, on a target of one core that opens its files itself; for simulations. What
+    /// was lost is given up.
     ///
     /// # Errors
     /// When it cannot be opened, or there is no such namespace.
     pub fn reopen(&mut self, namespace: &Arc<Namespace>) -> Result<(), String> {
-        let found = self.env.disks.iter().flatten().find(|open| Arc::ptr_eq(&open.namespace, namespace));
+        let found =
+            self.resources.disks.iter().flatten().find(|open| Arc::ptr_eq(&open.namespace, namespace));
         let subsystem = found.ok_or("there is no such namespace")?.subsystem;
         self.reopen_namespace(subsystem, namespace, &[])?;
         namespace.reopened();
@@ -245,10 +155,10 @@ impl Core {
     }
 
     fn remove_namespace(&mut self, subsystem: usize, nsid: u32) {
-        let Some(namespace) = self.env.namespaces.remove(subsystem, nsid) else { return };
-        if let Some(open) = self.env.disks.get_mut(namespace.index()).and_then(Option::as_mut) {
+        let Some(namespace) = self.resources.namespaces.remove(subsystem, nsid) else { return };
+        if let Some(open) = self.resources.disks.get_mut(namespace.index()).and_then(Option::as_mut) {
             open.closing = true;
-            self.env.closing.push(namespace.index());
+            self.resources.closing.push(namespace.index());
         }
         self.close_disks();
     }
@@ -256,17 +166,17 @@ impl Core {
     /// Closes the disks of removed namespaces that no command needs any more. Those that run keep theirs until the
     /// housekeeping looks again.
     pub(super) fn close_disks(&mut self) {
-        let closing = std::mem::take(&mut self.env.closing);
+        let closing = std::mem::take(&mut self.resources.closing);
         for index in closing {
             let used = self.queues.iter().flatten().any(|queue| queue.uses_disk(index));
-            match self.env.disks[index].take() {
+            match self.resources.disks[index].take() {
                 Some(open) if open.closing && !used => {
                     self.forget_disk(open.progress);
-                    open.disk.close(&mut self.env.reactor);
+                    open.disk.close(&mut self.resources.reactor);
                 }
                 open => {
-                    self.env.disks[index] = open;
-                    self.env.closing.push(index);
+                    self.resources.disks[index] = open;
+                    self.resources.closing.push(index);
                 }
             }
         }

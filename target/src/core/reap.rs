@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use ringfab_memory::trim_heap;
 
-use super::{Core, CoreMessage};
+use super::Core;
 use crate::controller::Controller;
+use crate::resources::messages::QueueMessage;
 
 /// How often memory is given back after the last queue has ended, and after how many queues the heap is trimmed.
 const RESTS_AFTER: u32 = 8;
@@ -17,7 +18,7 @@ const RESTS_MAX: usize = 32;
 impl Core {
     /// Gives back memory that has not been used for some time.
     pub(super) fn rest(&mut self) {
-        self.env.transports.rest(&mut self.env.reactor);
+        self.resources.transports.rest(&mut self.resources.reactor);
         let rested = self.rest_queues();
         self.ended += rested;
         self.rests = if rested > 0 { RESTS_AFTER } else { self.rests.saturating_sub(1) };
@@ -49,20 +50,20 @@ impl Core {
     pub(super) fn reap_gone(&mut self, number: u16) {
         let entry = &mut self.queues[usize::from(number)];
         let Some(queue) = entry else { return };
-        let (id, left) = (queue.id(), queue.leave(self.env.reactor.now()));
+        let (id, left) = (queue.id(), queue.leave(self.resources.reactor.now()));
         if left.is_some() && !queue.is_finished() {
             // What the disks hold for it may stay with them.
-            self.env.hosts.forgive(queue.host());
+            self.resources.hosts.forgive(queue.host());
         }
         if queue.is_finished()
             && let Some(queue) = entry.take()
         {
-            self.env.hosts.leave(queue.host(), queue.controller().is_none());
+            self.resources.hosts.leave(queue.host(), queue.controller().is_none());
             self.ended += 1;
             self.rests = RESTS_AFTER;
             let none_left = self.queues.iter().all(Option::is_none);
             debug_assert!(
-                !none_left || !self.env.disk_operations.any(),
+                !none_left || !self.resources.disk_operations.any(),
                 "each operation of a disk ends once"
             );
             queue.finish();
@@ -75,10 +76,11 @@ impl Core {
     /// A queue has left its controller.
     fn queue_left(&mut self, id: u16, controller: &Arc<Controller>) {
         if id == 0 {
+            self.resources.target.admin_ended(controller);
             // Without its admin queue an association is over (NVMe over Fabrics: section 3.3.2.2 of Base 2.0).
-            self.env.end_queues(controller, false);
+            self.resources.end_queues(controller, false);
         } else if let Some(core) = controller.core_of_queue(0) {
-            self.env.cores[core].send(CoreMessage::Look);
+            self.resources.cores[core].send(QueueMessage::CheckControllers);
         }
     }
 }

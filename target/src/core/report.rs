@@ -7,7 +7,7 @@ use ringfab_memory::Pool;
 use ringfab_process::limits::Limit;
 use ringfab_reactor::Monitor;
 
-use super::env::CoreSender;
+use super::message::CoreSender;
 
 /// What a starting thread tells the one that starts it.
 pub(super) enum Report {

@@ -15,17 +15,16 @@ use ringfab_reactor::{
     MailboxReceiver, Monitor, Reactor, ReactorConfig, SocketOptions, mailbox, pin_current_thread,
 };
 
-use super::env::CoreSender;
 use super::listen::Listener;
 use super::namespaces::Reply;
 use super::report::{Listening, Ready, Registration, Report, at, tell_unpinned};
 use super::usage::CoreUsage;
-use super::{Core, CoreMessage, Env, NamespaceMessage, namespaces, owner};
-use crate::admin::ADMIN_DATA_BYTES_MAX;
-use crate::config::{Config, IN_CAPSULE_BYTES_MAX, ListenerConfig, Transport};
+use super::{Core, CoreMessage, CoreSender, NamespaceMessage, namespaces, owner};
+use crate::config::{Config, ListenerConfig, Transport};
 use crate::disks::Keepers;
 use crate::disks::keepers::Opened;
-use crate::service;
+use crate::limits::{ADMIN_DATA_BYTES_MAX, IN_CAPSULE_BYTES_MAX};
+use crate::resources::Resources;
 use crate::target::Target;
 use crate::transport::{ListenerId, Transports};
 
@@ -154,34 +153,44 @@ impl Cores {
     }
 }
 
-impl service::Running for Running {
-    fn addresses(&self) -> &[SocketAddr] {
+impl Running {
+    /// The addresses that are bound, in the order of the configuration's listeners.
+    pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    fn monitors(&self) -> &[Monitor] {
+    /// What each core's loop is doing, by number.
+    pub fn monitors(&self) -> &[Monitor] {
         &self.monitors
     }
 
-    fn cores(&self) -> Cores {
-        self.cores.clone()
+    /// The way to them.
+    pub fn cores(&self) -> &Cores {
+        &self.cores
     }
 
-    fn drain(&self, limit: Duration) {
+    /// Stops accepting, and ends within `limit`. Returns at once.
+    pub fn drain(&self, limit: Duration) {
         for core in &self.cores.senders {
             core.send(CoreMessage::Drain(limit));
         }
     }
 
-    fn is_finished(&self) -> bool {
+    /// Whether every core has ended.
+    pub fn is_finished(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    fn is_any_finished(&self) -> bool {
+    /// Whether some core has ended.
+    pub fn is_any_finished(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    fn join(self) -> io::Result<()> {
+    /// Waits for the cores.
+    ///
+    /// # Errors
+    /// When one ended by an error, or panicked.
+    pub fn join(self) -> io::Result<()> {
         let outcomes: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
         for outcome in outcomes {
             outcome.map_err(|_| io::Error::other("a core's thread panicked"))??;
@@ -325,10 +334,21 @@ fn assemble(
     let transports = Transports { rnic, tcp };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = namespaces::open_all(&target, &mut reactor, &shared, opened);
-    let env =
-        Env::new(reactor, transports, target, served, shared, pool, admin_pool, compare_pool, number, cores);
+    let queues = cores.iter().map(CoreSender::to_queues).collect();
+    let resources = Resources::new(
+        reactor,
+        transports,
+        target,
+        served,
+        shared,
+        pool,
+        admin_pool,
+        compare_pool,
+        number,
+        queues,
+    );
     let half_open = (descriptors / HALF_OPEN_PART).clamp(HALF_OPEN_LEAST, HALF_OPEN_MAX);
-    Ok((Core::new(env, inbox, descriptors as usize, half_open as usize), buffers))
+    Ok((Core::new(resources, cores, inbox, descriptors as usize, half_open as usize), buffers))
 }
 
 impl Core {
@@ -354,7 +374,7 @@ impl Core {
     fn listen(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
         let address = config.address.socket_address(config.port)?;
         let half_open_max = self.half_open as u32;
-        let Env { transports, reactor, .. } = &mut self.env;
+        let Resources { transports, reactor, .. } = &mut self.resources;
         let socket = SocketOptions {
             congestion: config.congestion.clone(),
             dscp: config.dscp,

@@ -4,7 +4,8 @@ use ringfab_fabric::CopiedBytes;
 use ringfab_memory::PoolUsage;
 use serde::Serialize;
 
-use super::{Core, Line, SilentDisk};
+use super::{Core, SilentDisk};
+use crate::resources::hosts::PoolKind;
 
 /// Buffers of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -58,28 +59,28 @@ pub struct CoreUsage {
 impl Core {
     /// What it has in use now.
     pub(super) fn usage(&self) -> CoreUsage {
-        let Self { env, queues, .. } = self;
-        let rnic = env.transports.rnic.counters();
-        let buffers = |line| env.hosts.usage(line).into();
+        let Self { resources, queues, .. } = self;
+        let rnic = resources.transports.rnic.counters();
+        let buffers = |line| resources.hosts.usage(line).into();
         CoreUsage {
             queues: queues.iter().flatten().count(),
             commands: queues.iter().flatten().map(|queue| queue.outstanding()).sum(),
             queue_pairs: rnic.queue_pairs,
-            tcp_connections: env.transports.tcp.counters().connections,
+            tcp_connections: resources.transports.tcp.counters().connections,
             regions: rnic.regions,
-            disks: env.disks.iter().flatten().count(),
+            disks: resources.disks.iter().flatten().count(),
             silent_disks: self.silent_disks(),
-            io_buffers: buffers(Line::Io),
-            admin_buffers: buffers(Line::Admin),
-            compare_buffers: buffers(Line::Compare),
+            io_buffers: buffers(PoolKind::Io),
+            admin_buffers: buffers(PoolKind::Admin),
+            compare_buffers: buffers(PoolKind::Compare),
             copied_bytes: self.copied(),
         }
     }
 
     fn copied(&self) -> Copied {
-        let CopiedBytes { received, sent } = self.env.transports.copied_bytes();
-        let disks: u64 = self.env.disks.iter().flatten().map(|open| open.disk.copied_bytes()).sum();
-        let disks = disks + self.env.shared.loans().copied_bytes();
+        let CopiedBytes { received, sent } = self.resources.transports.copied_bytes();
+        let disks: u64 = self.resources.disks.iter().flatten().map(|open| open.disk.copied_bytes()).sum();
+        let disks = disks + self.resources.shared.loans().copied_bytes();
         Copied { received, sent, disks }
     }
 }

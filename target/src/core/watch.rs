@@ -4,14 +4,16 @@
 //! has to do, it is *hung*: commands that come for it wait, without a buffer, until it answers or their time is over. What it
 //! holds does not count against the shares of its hosts any more, so that their other disks go on.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use ringfab_reactor::Time;
 use serde::Serialize;
 
-use super::{Core, HostId, Waiter};
+use super::Core;
 use crate::queue::AtDisk;
+use crate::resources::disks::DiskProgress;
+use crate::resources::held_back::HeldBack;
+use crate::resources::{HostId, RequestId};
 
 /// How often disks are looked at.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -22,80 +24,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How long a command waits for a hung or fenced disk before its host is told to try again. Hosts give up a command after 30 s
 /// and their connections with it.
 const HELD_BACK_MAX: Duration = Duration::from_secs(15);
-
-/// What a disk has to do, and whether it does it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
-    /// Operations that have begun and that have ended; both wrap around.
-    begun: u32,
-    ended: u32,
-    /// How many had ended at the last look.
-    ended_then: u32,
-    /// Since when it has ended nothing; unknown while it is idle or works.
-    silent_since: Option<Time>,
-    /// Whether it was told that it is silent.
-    told: bool,
-    hung: bool,
-}
-
-impl Progress {
-    /// An operation has begun.
-    #[inline]
-    pub(crate) fn begin(&mut self) {
-        self.begun = self.begun.wrapping_add(1);
-    }
-
-    /// One has ended. Returns whether the disk was silent for so long that it was told.
-    #[inline]
-    pub(crate) fn end(&mut self) -> bool {
-        self.ended = self.ended.wrapping_add(1);
-        self.told
-    }
-
-    /// Whether commands for it have to wait.
-    pub(crate) fn is_hung(&self) -> bool {
-        self.hung
-    }
-
-    /// Looks whether something has ended since the last look. Returns for how long nothing has.
-    fn look(&mut self, now: Time) -> Duration {
-        if self.begun == self.ended || self.ended != self.ended_then {
-            self.ended_then = self.ended;
-            self.silent_since = None;
-            return Duration::ZERO;
-        }
-        now.since(*self.silent_since.get_or_insert(now))
-    }
-}
-
-/// A command that waits for a disk that is hung or fenced.
-#[derive(Clone, Copy, Debug)]
-struct HeldBack {
-    waiter: Waiter,
-    since: Time,
-}
-
-/// The commands of a core that wait for disks.
-#[derive(Debug, Default)]
-pub(crate) struct HeldBackCommands {
-    waiting: VecDeque<HeldBack>,
-    /// Disks that are hung. While there is none, no command looks further.
-    hung_disks: usize,
-    looked: Time,
-}
-
-impl HeldBackCommands {
-    /// Whether a disk of this core is hung.
-    #[inline]
-    pub(crate) fn any_disk_hung(&self) -> bool {
-        self.hung_disks != 0
-    }
-
-    /// A command waits from now on.
-    pub(crate) fn push(&mut self, waiter: Waiter, now: Time) {
-        self.waiting.push_back(HeldBack { waiter, since: now });
-    }
-}
 
 /// A disk that has not answered for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -119,10 +47,10 @@ pub struct SilentDisk {
 impl Core {
     /// Looks at the disks from time to time, and at who waits for them.
     pub(super) fn watch_disks(&mut self) {
-        let now = self.env.reactor.now();
-        if now >= self.env.held_back.looked + WATCH_INTERVAL {
-            self.env.held_back.looked = now;
-            for disk in 0..self.env.disks.len() {
+        let now = self.resources.reactor.now();
+        if now >= self.resources.held_back.checked + WATCH_INTERVAL {
+            self.resources.held_back.checked = now;
+            for disk in 0..self.resources.disks.len() {
                 self.watch_disk(disk, now);
             }
         }
@@ -130,19 +58,19 @@ impl Core {
     }
 
     fn watch_disk(&mut self, disk: usize, now: Time) {
-        let Some(open) = self.env.disks[disk].as_mut() else { return };
-        let silence = open.progress.look(now);
-        if silence < SILENCE_MAX || (open.progress.told && open.progress.hung) {
+        let Some(open) = self.resources.disks[disk].as_mut() else { return };
+        let silence = open.progress.check(now);
+        if silence < SILENCE_MAX || (open.progress.reported && open.progress.hung) {
             return;
         }
         let at_disk: Vec<(HostId, AtDisk)> = self.at_disk(disk).collect();
         let hung = at_disk.iter().any(|(_, one)| one.is_transfer);
-        let Some(open) = self.env.disks[disk].as_mut() else { return };
-        let told = std::mem::replace(&mut open.progress.told, true);
+        let Some(open) = self.resources.disks[disk].as_mut() else { return };
+        let told = std::mem::replace(&mut open.progress.reported, true);
         if hung {
             open.progress.hung = true;
-            self.env.held_back.hung_disks += 1;
-            at_disk.iter().for_each(|(host, _)| self.env.hosts.forgive(*host));
+            self.resources.held_back.hung_disks += 1;
+            at_disk.iter().for_each(|(host, _)| self.resources.hosts.forgive(*host));
         }
         if (hung || !told)
             && let Some(silent) = self.silent_disk(disk, now)
@@ -162,49 +90,50 @@ impl Core {
     /// A disk that was told to be silent has ended something.
     #[cold]
     pub(super) fn disk_answers(&mut self, disk: usize) {
-        let now = self.env.reactor.now();
-        let Some(open) = self.env.disks[disk].as_mut() else { return };
+        let now = self.resources.reactor.now();
+        let Some(open) = self.resources.disks[disk].as_mut() else { return };
         let seconds = open.progress.silent_since.take().map_or(0, |since| now.since(since).as_secs());
-        open.progress.told = false;
+        open.progress.reported = false;
         if std::mem::replace(&mut open.progress.hung, false) {
-            self.env.held_back.hung_disks -= 1;
+            self.resources.held_back.hung_disks -= 1;
         }
         let (subsystem, nsid) = (open.subsystem, open.nsid());
-        let subsystem = self.env.target.subsystems().get(subsystem).map(|one| one.nqn().to_owned());
+        let subsystem = self.resources.target.subsystems().get(subsystem).map(|one| one.nqn().to_owned());
         tracing::warn!(subsystem, nsid, seconds, "the disk answers again");
         self.resume_held_back(now);
     }
 
     /// A disk is closed: nobody waits for it any more.
-    pub(super) fn forget_disk(&mut self, progress: Progress) {
-        self.env.held_back.hung_disks -= usize::from(progress.hung);
+    pub(super) fn forget_disk(&mut self, progress: DiskProgress) {
+        self.resources.held_back.hung_disks -= usize::from(progress.hung);
     }
 
     /// Commands whose disk answers go on; those that have waited too long end.
     fn resume_held_back(&mut self, now: Time) {
-        for _ in 0..self.env.held_back.waiting.len() {
-            let Some(held) = self.env.held_back.waiting.pop_front() else { return };
-            let HeldBack { waiter: Waiter { queue, slot, generation }, since } = held;
+        for _ in 0..self.resources.held_back.waiting.len() {
+            let Some(held) = self.resources.held_back.waiting.pop_front() else { return };
+            let HeldBack { request: RequestId { queue, slot, generation }, since } = held;
             let Some(queue) = self.queues.get_mut(usize::from(queue)).and_then(Option::as_mut) else {
                 continue;
             };
             let late = now >= since + HELD_BACK_MAX;
-            if queue.resume_held_back(&mut self.env, slot, generation, late) {
-                self.env.held_back.waiting.push_back(held);
+            if queue.resume_held_back(&mut self.resources, slot, generation, late) {
+                self.resources.held_back.waiting.push_back(held);
             }
         }
     }
 
     /// Disks that have been silent for so long that it was told.
     pub(super) fn silent_disks(&self) -> Vec<SilentDisk> {
-        let now = self.env.reactor.now();
-        let told = |disk: &usize| self.env.disks[*disk].as_ref().is_some_and(|open| open.progress.told);
-        (0..self.env.disks.len()).filter(told).filter_map(|disk| self.silent_disk(disk, now)).collect()
+        let now = self.resources.reactor.now();
+        let told =
+            |disk: &usize| self.resources.disks[*disk].as_ref().is_some_and(|open| open.progress.reported);
+        (0..self.resources.disks.len()).filter(told).filter_map(|disk| self.silent_disk(disk, now)).collect()
     }
 
     fn silent_disk(&self, disk: usize, now: Time) -> Option<SilentDisk> {
-        let open = self.env.disks[disk].as_ref()?;
-        let subsystem = self.env.target.subsystems().get(open.subsystem)?.nqn().to_owned();
+        let open = self.resources.disks[disk].as_ref()?;
+        let subsystem = self.resources.target.subsystems().get(open.subsystem)?.nqn().to_owned();
         let commands: Vec<AtDisk> = self.at_disk(disk).map(|(_, one)| one).collect();
         let shown = commands.iter().find(|one| one.is_transfer).or(commands.first());
         Some(SilentDisk {
@@ -222,30 +151,5 @@ impl Core {
     fn at_disk(&self, disk: usize) -> impl Iterator<Item = (HostId, AtDisk)> {
         let queues = self.queues.iter().flatten();
         queues.flat_map(move |queue| queue.at_disk(disk).map(|one| (queue.host(), one)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(seconds: u64) -> Time {
-        Time::default() + Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn a_disk_is_silent_from_the_first_look_that_finds_it_at_work_without_an_end() {
-        let mut progress = Progress::default();
-        assert_eq!(progress.look(at(1)), Duration::ZERO, "idle");
-        progress.begin();
-        progress.begin();
-        assert_eq!(progress.look(at(2)), Duration::ZERO, "it has just begun");
-        assert_eq!(progress.look(at(8)), Duration::from_secs(6));
-        progress.end();
-        assert_eq!(progress.look(at(9)), Duration::ZERO, "one has ended");
-        assert_eq!(progress.look(at(10)), Duration::ZERO);
-        assert_eq!(progress.look(at(12)), Duration::from_secs(2));
-        progress.end();
-        assert_eq!(progress.look(at(20)), Duration::ZERO, "idle again");
     }
 }

@@ -1,6 +1,6 @@
 //! What a disk works on for a queue.
 
-use super::Work;
+use crate::nvm::Action;
 
 /// What a disk works on, for people.
 #[derive(Clone, Copy, Debug)]
@@ -12,17 +12,17 @@ pub(crate) struct AtDisk {
 }
 
 impl AtDisk {
-    pub(super) fn of(work: &Work) -> Self {
-        let (name, is_transfer) = match work {
-            Work::Read(_) => ("Read", true),
-            Work::Write { .. } => ("Write", true),
-            Work::Compare(_) => ("Compare", true),
-            Work::WriteZeroes { .. } => ("Write Zeroes", false),
-            Work::Flush { .. } | Work::FlushAll { .. } => ("Flush", false),
-            Work::Discard { .. } => ("Dataset Management", false),
-            Work::Verify { .. } => ("Verify", true),
-            Work::Copy(_) => ("Copy", true),
-            Work::Controller | Work::Nothing => ("an admin command", false),
+    pub(super) fn of(action: &Action) -> Self {
+        let (name, is_transfer) = match action {
+            Action::Read(_) => ("Read", true),
+            Action::Write { .. } => ("Write", true),
+            Action::Compare(_) => ("Compare", true),
+            Action::WriteZeroes { .. } => ("Write Zeroes", false),
+            Action::Flush { .. } | Action::FlushAll { .. } => ("Flush", false),
+            Action::Discard { .. } => ("Dataset Management", false),
+            Action::Verify { .. } => ("Verify", true),
+            Action::Copy(_) => ("Copy", true),
+            Action::Controller | Action::Nothing => ("an admin command", false),
         };
         Self { name, is_transfer }
     }

@@ -2,7 +2,7 @@
 //!
 //! The two commands follow each other on one queue. Other commands may come between them, since there are hosts that
 //! send them so, though not forever: a half that stays alone is aborted. Until both are here, neither has a buffer;
-//! then both take theirs and fetch their data, claim the blocks on all cores (see [`crate::core::claims`]), and run
+//! then both take theirs and fetch their data, claim the blocks on all cores (see [crate::resources::claims]), and run
 //! one after the other.
 
 use std::time::Duration;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use ringfab_spec::{Status, SubmissionEntry};
 
-use super::parse;
 use super::{Phase, Queue, Slot, State};
-use crate::core::{ClaimId, Env, Waiter};
 use crate::failure::Failure;
+use crate::nvm;
+use crate::resources::{ClaimId, RequestId, Resources};
 
 /// How long a first half waits for its second.
 const SECOND_HALF_TIMEOUT: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const PARTNER_FAILED: Failure = Failure::new(Status::ABORTED_FAILED_FUSED);
 impl Queue {
     /// A half has come, which may have failed already. False while it waits for its second half; otherwise the request
     /// goes on: the second of a pair for both, or one that is to be answered with its failure.
-    pub(super) fn pair_up(&mut self, env: &mut Env, slot: Slot) -> bool {
+    pub(super) fn pair_up(&mut self, resources: &mut Resources, slot: Slot) -> bool {
         if self.id == 0 || self.requests[slot].command.is_fabrics() {
             return true;
         }
@@ -45,14 +45,14 @@ impl Queue {
             (SubmissionEntry::FUSE_FIRST, before) => {
                 if let FirstHalf::Waits { slot: alone, .. } = before {
                     self.requests[alone].fail(MISSING);
-                    self.reply(env, alone);
+                    self.reply(resources, alone);
                 }
-                let since = env.reactor.now();
+                let since = resources.reactor.now();
                 self.first_half = if failed { FirstHalf::Failed } else { FirstHalf::Waits { slot, since } };
                 failed
             }
             (SubmissionEntry::FUSE_SECOND, FirstHalf::Waits { slot: first, .. }) => {
-                self.join(env, first, slot);
+                self.join(resources, first, slot);
                 true
             }
             (SubmissionEntry::FUSE_SECOND, FirstHalf::Failed) => {
@@ -72,9 +72,9 @@ impl Queue {
     }
 
     /// Both halves are here. If they do not fit each other, both fail.
-    fn join(&mut self, env: &mut Env, first: Slot, second: Slot) {
+    fn join(&mut self, resources: &mut Resources, first: Slot, second: Slot) {
         let outcome = if self.requests[second].status.is_success() {
-            parse::check_pair(self.requests[first].work, self.requests[second].work)
+            nvm::check_pair(self.requests[first].action, self.requests[second].action)
         } else {
             Err(PARTNER_FAILED)
         };
@@ -85,87 +85,93 @@ impl Queue {
             }
             Err(failure) => {
                 self.requests[first].fail(failure);
-                self.reply(env, first);
+                self.reply(resources, first);
                 self.requests[second].fail(PARTNER_FAILED);
             }
         }
     }
 
     /// The second half has not come in time.
-    pub(super) fn expire_half(&mut self, env: &mut Env, now: Time) {
+    pub(super) fn expire_half(&mut self, resources: &mut Resources, now: Time) {
         if let FirstHalf::Waits { since, .. } = self.first_half
             && now >= since + SECOND_HALF_TIMEOUT
         {
-            self.end_half(env);
+            self.end_half(resources);
         }
     }
 
     /// No second half will come.
-    pub(super) fn end_half(&mut self, env: &mut Env) {
+    pub(super) fn end_half(&mut self, resources: &mut Resources) {
         if let FirstHalf::Waits { slot, .. } = std::mem::replace(&mut self.first_half, FirstHalf::None)
             && self.phase != Phase::Gone
         {
             self.requests[slot].fail(MISSING);
-            self.reply(env, slot);
+            self.reply(resources, slot);
         }
     }
 
     /// `NeedBuffer -> DataIn` of both halves, with all the buffers of both, or not at all.
-    pub(super) fn take_pair_buffers(&mut self, env: &mut Env, second: Slot) -> bool {
+    pub(super) fn take_pair_buffers(&mut self, resources: &mut Resources, second: Slot) -> bool {
         let first = self.requests[second].partner.expect("a pair");
         let before = self.requests[first].held.len();
-        if !self.take_own_buffers(env, first) {
+        if !self.take_own_buffers(resources, first) {
             return false;
         }
-        if !self.take_own_buffers(env, second) {
+        if !self.take_own_buffers(resources, second) {
             self.requests[first].held.truncate(before);
             return false;
         }
         self.requests.enter(first, State::DataIn);
         self.requests.enter(second, State::DataIn);
-        self.fetch(env, first);
+        self.fetch(resources, first);
         // If the first could not even begin, the second has been answered with it.
         if self.requests[second].state() == State::DataIn {
-            self.fetch(env, second);
+            self.fetch(resources, second);
         }
         true
     }
 
     /// `Execute` of a half: once the other one is there too, the pair claims its blocks.
-    pub(super) fn run_pair_when_complete(&mut self, env: &mut Env, slot: Slot) {
+    pub(super) fn run_pair_when_complete(&mut self, resources: &mut Resources, slot: Slot) {
         let partner = self.requests[slot].partner.expect("a half of a pair");
         if self.requests[partner].state() != State::Execute {
             return;
         }
         let (_, write) = self.in_order(slot, partner);
         let request = &mut self.requests[write];
-        let extent = request.work.extent().expect("a Write has blocks");
-        let asker = Waiter { queue: self.number, slot: write.number(), generation: request.generation };
-        request.claim = Some(env.claim(extent, asker));
+        let extent = request.action.extent().expect("a Write has blocks");
+        let asker = RequestId { queue: self.number, slot: write.number(), generation: request.generation };
+        request.claim = Some(resources.claim(extent, asker));
     }
 
     /// The blocks are the pair's alone. False when the pair that asked is not there any more.
-    pub(crate) fn claimed(&mut self, env: &mut Env, number: u16, generation: u16, id: ClaimId) -> bool {
+    pub(crate) fn claimed(
+        &mut self,
+        resources: &mut Resources,
+        number: u16,
+        generation: u16,
+        id: ClaimId,
+    ) -> bool {
         let Some(write) = self.requests.find(number, generation) else { return false };
         let request = &self.requests[write];
         let Some(compare) = request.partner.filter(|_| request.claim == Some(id)) else { return false };
-        self.run_disk(env, compare);
+        self.run_disk(resources, compare);
         true
     }
 
     /// The disk has finished with one half.
-    pub(super) fn half_done(&mut self, env: &mut Env, slot: Slot) {
+    pub(super) fn half_done(&mut self, resources: &mut Resources, slot: Slot) {
         let partner = self.requests[slot].partner.expect("a half of a pair");
         let (compare, write) = self.in_order(slot, partner);
         if slot == compare && self.requests[compare].status.is_success() {
-            return self.run_disk(env, write);
+            return self.run_disk(resources, write);
         }
-        self.release_claim(env, write);
+        self.release_claim(resources, write);
         if slot == write {
             self.forget_partner(write);
-            self.reply(env, compare);
+            self.reply(resources, compare);
         }
-        self.reply(env, slot);
+        self.reply(resources, slot);
     }
 
     /// Parts a request from its other half, because it is about to be answered.
@@ -179,17 +185,17 @@ impl Queue {
     }
 
     /// The other half was answered with a failure. While data is on its way, this one waits for that.
-    pub(super) fn fail_partner(&mut self, env: &mut Env, slot: Slot) {
+    pub(super) fn fail_partner(&mut self, resources: &mut Resources, slot: Slot) {
         self.requests[slot].fail(PARTNER_FAILED);
         if self.requests[slot].pending == 0 && !self.blocked.contains(&slot) {
-            self.reply(env, slot);
+            self.reply(resources, slot);
         }
     }
 
     /// Gives back the blocks that a request has claimed, if it has.
-    pub(super) fn release_claim(&mut self, env: &mut Env, slot: Slot) {
+    pub(super) fn release_claim(&mut self, resources: &mut Resources, slot: Slot) {
         if let Some(claim) = self.requests[slot].claim.take() {
-            env.release(claim);
+            resources.release(claim);
         }
     }
 

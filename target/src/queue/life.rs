@@ -3,19 +3,20 @@
 use ringfab_memory::Buffer;
 use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
-use super::parse::{self, HostMemory, NamespaceView, Transfer, Work};
 use super::request::{Held, NoSlot};
 use super::{Phase, Queue, Slot, State};
 use crate::controller::IoAccess;
-use crate::core::{Env, Line, Waiter};
 use crate::failure::Failure;
+use crate::nvm::{self, Action, HostMemory, NamespaceView, Transfer};
+use crate::resources::hosts::PoolKind;
+use crate::resources::{RequestId, Resources};
 use crate::transport::{Piece, Refused, Transfer as LinkTransfer};
 
 impl Queue {
     /// `Free -> NeedBuffer`: gives the command a slot and finds out what it wants.
     pub(super) fn begin(
         &mut self,
-        env: &mut Env,
+        resources: &mut Resources,
         command: &SubmissionEntry,
         data: Option<Buffer>,
         intact: bool,
@@ -23,12 +24,12 @@ impl Queue {
         let slot = loop {
             match self.requests.allocate(command) {
                 Ok(slot) => break slot,
-                Err(why) if self.makes_room(env, command, why) => {}
+                Err(why) if self.makes_room(resources, command, why) => {}
                 Err(_) => return,
             }
         };
         let capsule_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
-        let planned = match self.plan(env, slot, capsule_bytes) {
+        let planned = match self.plan(resources, slot, capsule_bytes) {
             Ok(()) if !intact => Err(DAMAGED),
             planned => planned,
         };
@@ -37,67 +38,70 @@ impl Queue {
         } else if let HostMemory::Capsule { offset } = self.requests[slot].host {
             self.keep_capsule_data(slot, offset as usize, data);
         }
-        if command.fuse() != 0 && !self.pair_up(env, slot) {
+        if command.fuse() != 0 && !self.pair_up(resources, slot) {
             return;
         }
         if !self.requests[slot].status.is_success() {
-            return self.reply(env, slot);
+            return self.reply(resources, slot);
         }
-        if self.peek(env, slot) {
+        if self.peek(resources, slot) {
             return;
         }
-        if self.waits_for_disk(env, slot) {
-            let waiter = self.waiter(slot);
-            return env.held_back.push(waiter, env.reactor.now());
+        if self.waits_for_disk(resources, slot) {
+            let waiter = self.request_id(slot);
+            return resources.held_back.push(waiter, resources.reactor.now());
         }
-        self.queue_for_buffers(env, slot);
+        self.queue_for_buffers(resources, slot);
     }
 
     /// A command for which there was no slot may take the place of a parked request, or is answered without one.
     #[cold]
-    fn makes_room(&mut self, env: &mut Env, command: &SubmissionEntry, why: NoSlot) -> bool {
+    fn makes_room(&mut self, resources: &mut Resources, command: &SubmissionEntry, why: NoSlot) -> bool {
         match why {
-            NoSlot::Full => self.violation(env, "more commands than the queue has entries"),
-            NoSlot::NoMemory => self.evict(env, "the process may have no more memory"),
-            NoSlot::IdentifierInUse if self.drop_parked_request(env, command.cid.get()) => return true,
-            NoSlot::IdentifierInUse => self.refuse_identifier(env, command),
+            NoSlot::Full => self.violation(resources, "more commands than the queue has entries"),
+            NoSlot::NoMemory => self.evict(resources, "the process may have no more memory"),
+            NoSlot::IdentifierInUse if self.drop_parked_request(resources, command.cid.get()) => return true,
+            NoSlot::IdentifierInUse => self.refuse_identifier(resources, command),
         }
         false
     }
 
     /// Takes the buffers of a request, or has it wait for them in order.
     #[inline(always)]
-    fn queue_for_buffers(&mut self, env: &mut Env, slot: Slot) {
-        let line = self.line_of(slot);
+    fn queue_for_buffers(&mut self, resources: &mut Resources, slot: Slot) {
+        let line = self.pool_kind_of(slot);
         // Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
         let pair = self.requests[slot].partner.is_some();
-        let behind = env.hosts.first_waiting(self.host, line).is_some()
-            && (pair || self.bytes_to_take(slot, env.chunk_bytes) != [0, 0]);
-        if behind || !self.take_buffers(env, slot) {
-            let waiter = self.waiter(slot);
-            env.hosts.wait(self.host, line, waiter);
+        let behind = resources.hosts.first_waiting(self.host, line).is_some()
+            && (pair || self.bytes_to_take(slot, resources.chunk_bytes) != [0, 0]);
+        if behind || !self.take_buffers(resources, slot) {
+            let waiter = self.request_id(slot);
+            resources.hosts.wait(self.host, line, waiter);
         }
     }
 
     /// The name of a request among those of all queues of the core.
-    fn waiter(&self, slot: Slot) -> Waiter {
-        Waiter { queue: self.number, slot: slot.number(), generation: self.requests[slot].generation }
+    pub(super) fn request_id(&self, slot: Slot) -> RequestId {
+        RequestId { queue: self.number, slot: slot.number(), generation: self.requests[slot].generation }
     }
 
     /// Whether a request has to wait, without buffers, because its disk is hung, or still works on what the host has left
     /// behind.
     #[inline(always)]
-    fn waits_for_disk(&self, env: &Env, slot: Slot) -> bool {
+    fn waits_for_disk(&self, resources: &Resources, slot: Slot) -> bool {
         let Some(attached) = self.attached.as_ref().filter(|_| self.id != 0) else { return false };
         let fenced = attached.controller.io_access() == IoAccess::Fenced;
-        (fenced || env.held_back.any_disk_hung()) && self.is_held_back(env, slot, fenced)
+        (fenced || resources.held_back.any_disk_hung()) && self.is_held_back(resources, slot, fenced)
     }
 
     #[cold]
-    fn is_held_back(&self, env: &Env, slot: Slot, fenced: bool) -> bool {
-        self.requests[slot].work.disk().is_some_and(|disk| {
-            let hung =
-                env.disks.get(disk).and_then(Option::as_ref).is_some_and(|open| open.progress.is_hung());
+    fn is_held_back(&self, resources: &Resources, slot: Slot, fenced: bool) -> bool {
+        self.requests[slot].action.disk().is_some_and(|disk| {
+            let hung = resources
+                .disks
+                .get(disk)
+                .and_then(Option::as_ref)
+                .is_some_and(|open| open.progress.is_hung());
             let behind = |attached: &super::Attachment| fenced && attached.controller.is_fenced(disk);
             hung || self.attached.as_ref().is_some_and(behind)
         })
@@ -107,7 +111,7 @@ impl Queue {
     /// on.
     pub(crate) fn resume_held_back(
         &mut self,
-        env: &mut Env,
+        resources: &mut Resources,
         number: u16,
         generation: u16,
         late: bool,
@@ -116,32 +120,36 @@ impl Queue {
         if self.requests[slot].state() != State::NeedBuffer {
             return false;
         }
-        if !self.waits_for_disk(env, slot) {
-            self.queue_for_buffers(env, slot);
+        if !self.waits_for_disk(resources, slot) {
+            self.queue_for_buffers(resources, slot);
             return false;
         }
         if late {
             self.requests[slot].fail(Failure::transient(Status::NAMESPACE_NOT_READY));
-            self.reply(env, slot);
+            self.reply(resources, slot);
         }
         !late
     }
 
     /// Parses the command into work, size and place of its data.
-    fn plan(&mut self, env: &Env, slot: Slot, capsule_bytes: u32) -> Result<(), Failure> {
+    fn plan(&mut self, resources: &Resources, slot: Slot, capsule_bytes: u32) -> Result<(), Failure> {
         let command = self.requests[slot].command;
-        let (work, transfer) = self.work_of(env, &command)?;
-        let host = parse::host_memory(&command, (work, transfer), capsule_bytes)?;
+        let (action, transfer) = self.action_of_command(resources, &command)?;
+        let host = nvm::host_memory(&command, (action, transfer), capsule_bytes)?;
         if !self.link.reaches(&host) {
-            return Err(parse::SGL_OF_ANOTHER_TRANSPORT);
+            return Err(nvm::SGL_OF_ANOTHER_TRANSPORT);
         }
         let request = &mut self.requests[slot];
-        (request.work, request.host, request.transfer) = (work, host, transfer);
+        (request.action, request.host, request.transfer) = (action, host, transfer);
         request.length = transfer.length();
         Ok(())
     }
 
-    fn work_of(&self, env: &Env, command: &SubmissionEntry) -> Result<(Work, Transfer), Failure> {
+    fn action_of_command(
+        &self,
+        resources: &Resources,
+        command: &SubmissionEntry,
+    ) -> Result<(Action, Transfer), Failure> {
         let Some(attached) = &self.attached else { return super::control::before_connect(command) };
         let controller = &attached.controller;
         if self.id == 0 || command.is_fabrics() {
@@ -151,34 +159,34 @@ impl Queue {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         let namespace = |nsid| {
-            let found = env.namespaces.find(controller.subsystem(), nsid);
+            let found = resources.namespaces.find(controller.subsystem(), nsid);
             found.map(|namespace| NamespaceView::of(namespace))
         };
-        let (work, transfer) = parse::io_work(command, namespace)?;
-        Ok((if controller.write_cache_enabled() { work } else { work.durable() }, transfer))
+        let (action, transfer) = nvm::parse(command, namespace)?;
+        Ok((if controller.write_cache_enabled() { action } else { action.durable() }, transfer))
     }
 
     /// `NeedBuffer -> DataIn`, with all the buffers that the request will ever need, or not at all.
-    pub(super) fn take_buffers(&mut self, env: &mut Env, slot: Slot) -> bool {
+    pub(super) fn take_buffers(&mut self, resources: &mut Resources, slot: Slot) -> bool {
         if self.requests[slot].partner.is_some() {
-            return self.take_pair_buffers(env, slot);
+            return self.take_pair_buffers(resources, slot);
         }
-        if !self.take_own_buffers(env, slot) {
+        if !self.take_own_buffers(resources, slot) {
             return false;
         }
         self.requests.enter(slot, State::DataIn);
-        self.fetch(env, slot);
+        self.fetch(resources, slot);
         true
     }
 
     /// All the buffers of one request, or none.
-    pub(super) fn take_own_buffers(&mut self, env: &Env, slot: Slot) -> bool {
-        let pool = env.hosts.pool(self.host, self.line_of(slot));
-        let wanted = self.bytes_to_take(slot, env.chunk_bytes);
+    pub(super) fn take_own_buffers(&mut self, resources: &Resources, slot: Slot) -> bool {
+        let pool = resources.hosts.pool(self.host, self.pool_kind_of(slot));
+        let wanted = self.bytes_to_take(slot, resources.chunk_bytes);
         let held = &mut self.requests[slot].held;
         let here = held.len();
         for bytes in wanted {
-            for (_, piece) in pieces(bytes, env.chunk_bytes) {
+            for (_, piece) in pieces(bytes, resources.chunk_bytes) {
                 let Some(mut buffer) = pool.take(piece as usize) else {
                     held.truncate(here);
                     return false;
@@ -199,12 +207,12 @@ impl Queue {
     }
 
     /// Where the request waits for buffers.
-    fn line_of(&self, slot: Slot) -> Line {
+    fn pool_kind_of(&self, slot: Slot) -> PoolKind {
         match self.requests[slot].host {
-            _ if self.id == 0 => Line::Admin,
-            _ if self.requests[slot].partner.is_some() => Line::Compare,
-            HostMemory::Capsule { .. } => Line::Compare,
-            _ => Line::Io,
+            _ if self.id == 0 => PoolKind::Admin,
+            _ if self.requests[slot].partner.is_some() => PoolKind::Compare,
+            HostMemory::Capsule { .. } => PoolKind::Compare,
+            _ => PoolKind::Io,
         }
     }
 
@@ -222,31 +230,31 @@ impl Queue {
     }
 
     /// `DataIn`: has the host's data moved into our buffers, unless there is none to move.
-    pub(super) fn fetch(&mut self, env: &mut Env, slot: Slot) {
+    pub(super) fn fetch(&mut self, resources: &mut Resources, slot: Slot) {
         let in_capsule = matches!(self.requests[slot].host, HostMemory::Capsule { .. });
         if in_capsule || !self.takes_data(slot) {
-            return self.execute(env, slot);
+            return self.execute(resources, slot);
         }
-        let count = pieces(self.requests[slot].length, env.chunk_bytes).count();
+        let count = pieces(self.requests[slot].length, resources.chunk_bytes).count();
         if !self.link.has_room(count) {
             return self.blocked.push_back(slot);
         }
         let transfer = self.link_transfer(slot);
         let request = &mut self.requests[slot];
-        let cut = pieces(request.length, env.chunk_bytes).enumerate();
+        let cut = pieces(request.length, resources.chunk_bytes).enumerate();
         let sinks = cut.zip(&mut request.held).map(|((index, (offset, length)), held)| {
             let Held::Buffer(memory) = held.take() else {
                 unreachable!("a request that fetches holds a buffer for every piece")
             };
             Piece { index: index as u8, offset, length, memory }
         });
-        let (posted, outcome) = self.link.fetch(&mut env.transports, &transfer, sinks);
+        let (posted, outcome) = self.link.fetch(&mut resources.transports, &transfer, sinks);
         request.pending += posted;
         if outcome.is_err() {
             request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR));
         }
         if request.pending == 0 {
-            self.reply(env, slot);
+            self.reply(resources, slot);
         }
     }
 
@@ -265,7 +273,7 @@ impl Queue {
     /// A piece of the host's data is here.
     pub(super) fn data_arrived(
         &mut self,
-        env: &mut Env,
+        resources: &mut Resources,
         slot: Slot,
         piece: usize,
         sink: Option<Buffer>,
@@ -286,41 +294,41 @@ impl Queue {
         if self.phase == Phase::Gone {
             self.requests.release(slot);
         } else if request.status.is_success() {
-            self.execute(env, slot);
+            self.execute(resources, slot);
         } else {
-            self.reply(env, slot);
+            self.reply(resources, slot);
         }
     }
 
     /// `DataIn -> Execute`.
-    fn execute(&mut self, env: &mut Env, slot: Slot) {
+    fn execute(&mut self, resources: &mut Resources, slot: Slot) {
         self.requests.enter(slot, State::Execute);
-        if self.requests[slot].work == Work::Controller {
-            self.run_controller(env, slot);
+        if self.requests[slot].action == Action::Controller {
+            self.run_controller(resources, slot);
         } else if self.requests[slot].partner.is_some() {
-            self.run_pair_when_complete(env, slot);
+            self.run_pair_when_complete(resources, slot);
         } else if !self.requests[slot].status.is_success() {
-            self.reply(env, slot);
+            self.reply(resources, slot);
         } else {
-            self.run_io(env, slot);
+            self.run_io(resources, slot);
         }
     }
 
     /// `Execute` of an I/O command, unless a fused operation has claimed some of its blocks: then it waits for their
     /// release.
-    pub(super) fn run_io(&mut self, env: &mut Env, slot: Slot) {
+    pub(super) fn run_io(&mut self, resources: &mut Resources, slot: Slot) {
         let request = &mut self.requests[slot];
-        request.delayed = env.claims.concern(&request.work);
+        request.delayed = resources.claims.concern(&request.action);
         if request.delayed {
             let generation = request.generation;
-            return env.claims.delay(Waiter { queue: self.number, slot: slot.number(), generation });
+            return resources.claims.delay(RequestId { queue: self.number, slot: slot.number(), generation });
         }
-        self.run_disk(env, slot);
+        self.run_disk(resources, slot);
     }
 
     /// `-> DataOut`: the outcome is known. Buffers with nothing for the host are given back at once, since it may take its
     /// time with the response.
-    pub(super) fn reply(&mut self, env: &mut Env, slot: Slot) {
+    pub(super) fn reply(&mut self, resources: &mut Resources, slot: Slot) {
         let partner = self.forget_partner(slot);
         let failed = !self.requests[slot].status.is_success();
         self.requests.enter(slot, State::DataOut);
@@ -329,19 +337,19 @@ impl Queue {
         }
         self.note_outcome(slot);
         // Behind a request that waits already, this one waits too, so that room goes to the first in order.
-        if !self.blocked.is_empty() || !self.send_reply(env, slot) {
+        if !self.blocked.is_empty() || !self.send_reply(resources, slot) {
             self.blocked.push_back(slot);
         }
         if let Some(partner) = partner.filter(|_| failed) {
-            self.fail_partner(env, partner);
+            self.fail_partner(resources, partner);
         }
     }
 
     /// `DataOut -> Complete -> Free`, when the send queue has room for data and response.
-    fn send_reply(&mut self, env: &mut Env, slot: Slot) -> bool {
+    fn send_reply(&mut self, resources: &mut Resources, slot: Slot) -> bool {
         let sends_data = self.sends_data(slot);
         let request = &self.requests[slot];
-        let count = if sends_data { pieces(request.length, env.chunk_bytes).count() } else { 0 };
+        let count = if sends_data { pieces(request.length, resources.chunk_bytes).count() } else { 0 };
         if !self.link.has_room(count + 1) {
             return false;
         }
@@ -349,28 +357,28 @@ impl Queue {
             self.requests.release(slot);
             return true;
         }
-        self.send(env, slot, count);
+        self.send(resources, slot, count);
         self.requests.enter(slot, State::Complete);
         self.requests.release(slot);
         true
     }
 
     /// Sends `count` pieces of data, and the response.
-    fn send(&mut self, env: &mut Env, slot: Slot, count: usize) {
+    fn send(&mut self, resources: &mut Resources, slot: Slot, count: usize) {
         let head = self.next_submission_head();
         let transfer = self.link_transfer(slot);
         let request = &mut self.requests[slot];
         let entry = CompletionEntry::new(request.cid(), head, request.status).with_result(request.result);
-        let cut = pieces(request.length, env.chunk_bytes).take(count).enumerate();
+        let cut = pieces(request.length, resources.chunk_bytes).take(count).enumerate();
         let data = cut.zip(&mut request.held).map(|((index, (offset, length)), held)| {
             let memory = held.take_lease().expect("every piece is here when the reply is ready");
             Piece { index: index as u8, offset, length, memory }
         });
-        let answered = self.link.answer(&mut env.transports, &transfer, (count, data), &entry);
-        self.link.replenish(&mut env.transports);
+        let answered = self.link.answer(&mut resources.transports, &transfer, (count, data), &entry);
+        self.link.replenish(&mut resources.transports);
         if answered == Err(Refused::Unusable) {
             // What was posted before cannot be taken back, so no status could be true.
-            self.violation(env, "memory that cannot be written to");
+            self.violation(resources, "memory that cannot be written to");
         }
     }
 
@@ -386,15 +394,15 @@ impl Queue {
     }
 
     /// Room has come in the send queue: goes on with what waited, in order.
-    pub(super) fn unblock(&mut self, env: &mut Env) {
+    pub(super) fn unblock(&mut self, resources: &mut Resources) {
         while let Some(slot) = self.blocked.front().copied() {
             match self.requests[slot].state() {
-                State::DataOut if self.send_reply(env, slot) => {
+                State::DataOut if self.send_reply(resources, slot) => {
                     self.blocked.pop_front();
                 }
                 State::DataIn if self.link.has_room(self.requests[slot].held.len()) => {
                     self.blocked.pop_front();
-                    self.fetch(env, slot);
+                    self.fetch(resources, slot);
                 }
                 _ => return,
             }
@@ -402,9 +410,9 @@ impl Queue {
     }
 
     /// A command whose identifier is in use gets its status at once; it never had a slot.
-    fn refuse_identifier(&mut self, env: &mut Env, command: &SubmissionEntry) {
+    fn refuse_identifier(&mut self, resources: &mut Resources, command: &SubmissionEntry) {
         if !self.link.has_room(1) {
-            return self.violation(env, "identifiers in use, again and again");
+            return self.violation(resources, "identifiers in use, again and again");
         }
         let head = self.next_submission_head();
         let status = Status::COMMAND_ID_CONFLICT.with_dnr();
@@ -412,8 +420,8 @@ impl Queue {
         let entry = CompletionEntry::new(command.cid.get(), head, status);
         let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
         let transfer = LinkTransfer { slot, generation, cid, memory: HostMemory::None, length: 0 };
-        let _ended = self.link.answer(&mut env.transports, &transfer, (0, std::iter::empty()), &entry);
-        self.link.replenish(&mut env.transports);
+        let _ended = self.link.answer(&mut resources.transports, &transfer, (0, std::iter::empty()), &entry);
+        self.link.replenish(&mut resources.transports);
     }
 }
 

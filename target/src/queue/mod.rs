@@ -14,7 +14,6 @@ mod disk;
 mod fused;
 mod identifiers;
 mod life;
-mod parse;
 mod request;
 mod steps;
 mod told;
@@ -30,17 +29,14 @@ use ringfab_reactor::Time;
 use ringfab_spec::SubmissionEntry;
 
 use crate::controller::{Controller, LEFT_BEHIND_PATIENCE};
-use crate::core::{Env, HostId};
+use crate::model::QueueRecord;
+use crate::nvm::{Action, Extent};
 use crate::placement::Place;
-use crate::queue_record::QueueRecord;
+use crate::resources::{HostId, Resources};
 use crate::transport::{Endpoint, Link, WorkId};
 
 pub(crate) use at_disk::AtDisk;
 use fused::FirstHalf;
-pub(crate) use parse::{
-    COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX,
-    DSM_RANGES_MAX, Extent, FUSED_BYTES_MAX, HostMemory, NamespaceView, TRANSFER_BYTES_MAX, Work,
-};
 pub use request::State;
 pub(crate) use request::{Requests, Slot};
 pub(crate) use told::tell_keep_alive_expired;
@@ -48,8 +44,8 @@ pub(crate) use told::tell_keep_alive_expired;
 /// How long a host may take from the connection to its Connect command.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Commands that a queue can hold before its Connect is done, so that a peer which never sends one costs little. An ordinary
-/// host sends nothing else before it has the answer.
+/// Commands that a queue can hold before its Connect is done, so that a peer which never sends one costs little. An
+/// ordinary host sends nothing else before it has the answer.
 const HALF_OPEN_ENTRIES: u16 = 4;
 
 /// How long a host may take none of what we send and give nothing of what we fetch. What is in flight to it holds
@@ -173,10 +169,11 @@ impl Queue {
         self.controller().is_some_and(|own| Arc::ptr_eq(own, controller))
     }
 
-    /// A command capsule has arrived; none when it was too short for one. `intact` says that its data are as they were sent.
+    /// A command capsule has arrived; none when it was too short for one. `intact` says that its data are as they
+    /// were sent.
     pub(crate) fn on_capsule(
         &mut self,
-        env: &mut Env,
+        resources: &mut Resources,
         command: Option<&SubmissionEntry>,
         data: Option<Buffer>,
         intact: bool,
@@ -185,43 +182,49 @@ impl Queue {
             return;
         }
         let Some(command) = command else {
-            self.violation(env, "a capsule shorter than a command");
+            self.violation(resources, "a capsule shorter than a command");
             return;
         };
         if let Some(attached) = &self.attached {
             attached.record.note_traffic();
         }
-        env.commands += u32::from(self.id() != 0);
-        self.begin(env, command, data, intact);
+        resources.commands += u32::from(self.id() != 0);
+        self.begin(resources, command, data, intact);
     }
 
     /// A piece of the host's data is here; without its buffer the connection has ended.
-    pub(crate) fn on_fetched(&mut self, env: &mut Env, id: WorkId, sink: Option<Buffer>, intact: bool) {
+    pub(crate) fn on_fetched(
+        &mut self,
+        resources: &mut Resources,
+        id: WorkId,
+        sink: Option<Buffer>,
+        intact: bool,
+    ) {
         self.link.completed(1);
-        self.progress = env.reactor.now();
+        self.progress = resources.reactor.now();
         if let Some(slot) = self.requests.find(id.slot, id.generation) {
-            self.data_arrived(env, slot, usize::from(id.piece), sink, intact);
+            self.data_arrived(resources, slot, usize::from(id.piece), sink, intact);
         }
-        self.unblock(env);
+        self.unblock(resources);
     }
 
     /// So many responses and pieces of data have been sent.
-    pub(crate) fn on_sent(&mut self, env: &mut Env, count: u32) {
+    pub(crate) fn on_sent(&mut self, resources: &mut Resources, count: u32) {
         self.link.completed(count);
-        self.progress = env.reactor.now();
-        self.unblock(env);
+        self.progress = resources.reactor.now();
+        self.unblock(resources);
     }
 
     /// A disk has finished an operation of the request with this slot and generation.
-    pub(crate) fn on_disk(&mut self, env: &mut Env, finished: Finished) {
+    pub(crate) fn on_disk(&mut self, resources: &mut Resources, finished: Finished) {
         let number = (finished.tag.index & 0xffff) as u16;
         if let Some(slot) = self.requests.find(number, finished.tag.generation) {
-            self.disk_finished(env, slot, finished);
+            self.disk_finished(resources, slot, finished);
         }
     }
 
     /// Buffers may have come back: tries a request that waited. Returns whether it still waits.
-    pub(crate) fn retry_buffers(&mut self, env: &mut Env, number: u16, generation: u16) -> bool {
+    pub(crate) fn retry_buffers(&mut self, resources: &mut Resources, number: u16, generation: u16) -> bool {
         let Some(slot) = self.requests.find(number, generation) else { return false };
         if self.requests[slot].state() != State::NeedBuffer {
             return false;
@@ -230,7 +233,7 @@ impl Queue {
             self.requests.release(slot);
             return false;
         }
-        !self.take_buffers(env, slot)
+        !self.take_buffers(resources, slot)
     }
 
     /// Commands that have no answer yet.
@@ -240,9 +243,9 @@ impl Queue {
 
     /// Whether a request works, or is going to work, on a disk.
     pub(crate) fn uses_disk(&self, disk: usize) -> bool {
-        self.requests.outstanding().map(|slot| &self.requests[slot]).any(|request| match request.work {
-            Work::FlushAll { .. } => request.pending != 0,
-            work => work.disk() == Some(disk),
+        self.requests.outstanding().map(|slot| &self.requests[slot]).any(|request| match request.action {
+            Action::FlushAll { .. } => request.pending != 0,
+            action => action.disk() == Some(disk),
         })
     }
 
@@ -250,41 +253,41 @@ impl Queue {
     pub(crate) fn at_disk(&self, disk: usize) -> impl Iterator<Item = AtDisk> {
         let at_disk = move |slot: &Slot| {
             let request = &self.requests[*slot];
-            request.state() == State::Execute && request.pending != 0 && request.work.disk() == Some(disk)
+            request.state() == State::Execute && request.pending != 0 && request.action.disk() == Some(disk)
         };
-        self.requests.outstanding().filter(at_disk).map(|slot| AtDisk::of(&self.requests[slot].work))
+        self.requests.outstanding().filter(at_disk).map(|slot| AtDisk::of(&self.requests[slot].action))
     }
 
     /// Whether a disk works on these blocks for a request.
     pub(crate) fn is_working_on(&self, extent: &Extent) -> bool {
         self.requests.outstanding().map(|slot| &self.requests[slot]).any(|request| {
             let at_disk = request.state() == State::Execute && request.pending != 0;
-            at_disk && request.work.extent().is_some_and(|own| own.overlaps(extent))
+            at_disk && request.action.extent().is_some_and(|own| own.overlaps(extent))
         })
     }
 
     /// The blocks that a request waited for are free, perhaps.
-    pub(crate) fn resume(&mut self, env: &mut Env, number: u16, generation: u16) {
+    pub(crate) fn resume(&mut self, resources: &mut Resources, number: u16, generation: u16) {
         if let Some(slot) = self.requests.find(number, generation).filter(|slot| self.requests[*slot].delayed)
         {
-            self.run_io(env, slot);
+            self.run_io(resources, slot);
         }
     }
 
     /// Takes no more commands, and ends the connection once the outstanding ones have completed. Parked event
     /// requests are not waited for.
-    pub(crate) fn end(&mut self, env: &mut Env) {
+    pub(crate) fn end(&mut self, resources: &mut Resources) {
         if self.phase == Phase::Open {
             self.phase = Phase::Ending;
-            self.end_half(env);
+            self.end_half(resources);
             self.note_unfinished();
         }
-        self.end_when_quiet(env);
+        self.end_when_quiet(resources);
     }
 
-    /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more, so that
-    /// what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
-    pub(crate) fn abandon(&mut self, env: &mut Env) {
+    /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more,
+    /// so that what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
+    pub(crate) fn abandon(&mut self, resources: &mut Resources) {
         if self.phase == Phase::Gone {
             return;
         }
@@ -293,9 +296,9 @@ impl Queue {
         self.note_unfinished();
         let endpoint = self.link.endpoint();
         if self.link.is_idle() {
-            env.transports.disconnect(&mut env.reactor, endpoint);
+            resources.transports.disconnect(&mut resources.reactor, endpoint);
         } else {
-            env.transports.abort(&mut env.reactor, endpoint);
+            resources.transports.abort(&mut resources.reactor, endpoint);
         }
     }
 
@@ -310,21 +313,21 @@ impl Queue {
     }
 
     /// Ends the connection now, whatever is outstanding.
-    pub(crate) fn disconnect(&mut self, env: &mut Env) {
+    pub(crate) fn disconnect(&mut self, resources: &mut Resources) {
         if matches!(self.phase, Phase::Open | Phase::Ending) {
             self.phase = Phase::Disconnecting;
             self.note_unfinished();
-            env.transports.disconnect(&mut env.reactor, self.link.endpoint());
+            resources.transports.disconnect(&mut resources.reactor, self.link.endpoint());
         }
     }
 
     /// Ends the connection now and without another word, since somebody else needs its place.
-    pub(crate) fn evict(&mut self, env: &mut Env, reason: &str) {
+    pub(crate) fn evict(&mut self, resources: &mut Resources, reason: &str) {
         if matches!(self.phase, Phase::Open | Phase::Ending) {
             tracing::warn!(peer = %self.peer, queue = self.id, reason, "connection closed");
             self.phase = Phase::Disconnecting;
             self.note_unfinished();
-            env.transports.abort(&mut env.reactor, self.link.endpoint());
+            resources.transports.abort(&mut resources.reactor, self.link.endpoint());
         }
     }
 
@@ -366,8 +369,9 @@ impl Queue {
         self.phase == Phase::Gone
     }
 
-    /// Tells its controller, once, that it is gone, and returns that. An I/O queue waits for its disks first, but not for ever:
-    /// what they do not end in time is fenced (see [`Controller::is_fenced`]), and stays in its slot until they do.
+    /// Tells its controller, once, that it is gone, and returns that. An I/O queue waits for its disks first, but not
+    /// for ever: what they do not end in time is fenced (see [`Controller::is_fenced`]), and stays in its slot until
+    /// they do.
     pub(crate) fn leave(&mut self, now: Time) -> Option<Arc<Controller>> {
         let unfinished = self.id != 0 && !self.requests.is_idle();
         if self.has_left || (unfinished && now < self.gone_at + LEFT_BEHIND_PATIENCE) {
@@ -375,9 +379,8 @@ impl Queue {
         }
         self.has_left = true;
         let controller = Arc::clone(self.controller()?);
-        if self.id == 0 {
-            controller.admin_ended();
-        } else {
+        // Without its admin queue a controller is over, which the target has to know: see `Core::queue_left`.
+        if self.id != 0 {
             controller.queue_left(self.id);
         }
         Some(controller)
@@ -391,19 +394,19 @@ impl Queue {
     }
 
     /// From time to time: deadlines, and the events that an admin queue has to report.
-    pub(crate) fn tick(&mut self, env: &mut Env, now: Time) {
+    pub(crate) fn tick(&mut self, resources: &mut Resources, now: Time) {
         if self.attached.is_none() && self.phase == Phase::Open && now >= self.opened + CONNECT_TIMEOUT {
             tracing::warn!(peer = %self.peer, queue = self.id, "no Connect command in time");
-            self.disconnect(env);
+            self.disconnect(resources);
         }
         if self.link.is_idle() {
             self.progress = now;
         } else if matches!(self.phase, Phase::Open | Phase::Ending) && now >= self.progress + STALL_TIMEOUT {
-            self.violation(env, "the host neither takes nor gives data");
+            self.violation(resources, "the host neither takes nor gives data");
         }
-        self.expire_half(env, now);
-        self.report_events(env);
-        self.end_when_quiet(env);
+        self.expire_half(resources, now);
+        self.report_events(resources);
+        self.end_when_quiet(resources);
     }
 
     /// Once in a while: gives back what a busy queue needs, if it has been idle. Returns whether anything went.
@@ -412,24 +415,25 @@ impl Queue {
     }
 
     /// The peer broke the protocol in a way that no status can tell it.
-    fn violation(&mut self, env: &mut Env, what: &str) {
+    fn violation(&mut self, resources: &mut Resources, what: &str) {
         self.tell_violation(what);
-        self.disconnect(env);
+        self.disconnect(resources);
     }
 
-    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all disks.
+    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all
+    /// disks.
     fn note_unfinished(&self) {
         let Some(Attachment { record, .. }) = self.attached.as_ref().filter(|_| self.id != 0) else { return };
         if self.phase == Phase::Gone {
-            let disks = self.requests.outstanding().filter_map(|slot| self.requests[slot].work.disk());
+            let disks = self.requests.outstanding().filter_map(|slot| self.requests[slot].action.disk());
             record.set_left_on(disks.collect::<BTreeSet<usize>>());
         }
         record.set_unfinished(!self.requests.is_idle());
     }
 
-    fn end_when_quiet(&mut self, env: &mut Env) {
+    fn end_when_quiet(&mut self, resources: &mut Resources) {
         if self.phase == Phase::Ending && self.requests.outstanding().all(|slot| self.is_parked(slot)) {
-            self.disconnect(env);
+            self.disconnect(resources);
         }
     }
 }

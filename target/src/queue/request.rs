@@ -6,9 +6,9 @@ use ringfab_memory::{Buffer, Lease, is_there_room};
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::identifiers::Identifiers;
-use super::parse::{HostMemory, Transfer, Work};
-use crate::core::ClaimId;
 use crate::failure::{ErrorLocation, Failure};
+use crate::nvm::{Action, HostMemory, Transfer};
+use crate::resources::ClaimId;
 
 /// Where a request is in its life. Every transport walks the same states, some of them in no time:
 /// `Free -> (NeedBuffer) -> DataIn -> Execute -> DataOut -> Complete -> Free`.
@@ -84,7 +84,7 @@ pub(crate) struct Request {
     /// Counts the lives of the slot, so that a late completion of an earlier one is recognised.
     pub(crate) generation: u16,
     pub(crate) command: SubmissionEntry,
-    pub(crate) work: Work,
+    pub(crate) action: Action,
     pub(crate) host: HostMemory,
     /// Which way its data goes, as it was decided when the command came: what decided may change since.
     pub(crate) transfer: Transfer,
@@ -113,7 +113,7 @@ impl Request {
             state: State::Free,
             generation,
             command: SubmissionEntry::zeroed(),
-            work: Work::Nothing,
+            action: Action::Nothing,
             host: HostMemory::None,
             transfer: Transfer::None,
             length: 0,
@@ -323,7 +323,7 @@ impl Requests {
         assert_eq!(request.pending, 0, "operations are still in flight");
         request.generation = request.generation.wrapping_add(1);
         request.held.clear();
-        request.work = Work::Nothing;
+        request.action = Action::Nothing;
         request.host = HostMemory::None;
         request.transfer = Transfer::None;
         request.length = 0;

@@ -5,11 +5,12 @@ use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{FromBytes, Status};
 
 use super::disk::LOST;
-use super::parse::{self, COPY_PIECE_BYTES, Copying, Extent, NamespaceView, Work};
 use super::request::Held;
 use super::{Queue, Slot};
-use crate::core::{Env, OpenDisk};
 use crate::failure::Failure;
+use crate::limits::COPY_PIECE_BYTES;
+use crate::nvm::{self, Action, Copying, Extent, NamespaceView};
+use crate::resources::{OpenDisk, Resources};
 
 /// What a disk deallocates at once. A file system locks a file meanwhile, so that a long range goes in pieces.
 const DISCARD_PIECE_BYTES: u64 = 1 << 30;
@@ -25,22 +26,22 @@ pub(super) fn disk_of_round(round: u16, kind: u8) -> usize {
 
 impl Queue {
     /// Begins a command, once what its ranges say has been checked.
-    pub(super) fn first_step(&mut self, env: &mut Env, slot: Slot) {
-        if let Work::Copy(copying) = self.requests[slot].work
-            && let Err(failure) = self.check_copy(env, slot, &copying)
+    pub(super) fn first_step(&mut self, resources: &mut Resources, slot: Slot) {
+        if let Action::Copy(copying) = self.requests[slot].action
+            && let Err(failure) = self.check_copy(resources, slot, &copying)
         {
             return self.requests[slot].fail(failure);
         }
-        self.next_step(env, slot);
+        self.next_step(resources, slot);
     }
 
     /// Goes on with a command when no operation of it is in flight; one that is done in one step stays as it is.
-    pub(super) fn next_step(&mut self, env: &mut Env, slot: Slot) {
-        match self.requests[slot].work {
-            Work::Discard { disk, .. } => self.discard_next(env, slot, disk),
-            Work::FlushAll { .. } => self.flush_next(env, slot),
-            Work::Verify { extent, .. } => self.verify_next(env, slot, extent),
-            Work::Copy(_) => self.copy_next(env, slot),
+    pub(super) fn next_step(&mut self, resources: &mut Resources, slot: Slot) {
+        match self.requests[slot].action {
+            Action::Discard { disk, .. } => self.discard_next(resources, slot, disk),
+            Action::FlushAll { .. } => self.flush_next(resources, slot),
+            Action::Verify { extent, .. } => self.verify_next(resources, slot, extent),
+            Action::Copy(_) => self.copy_next(resources, slot),
             _ => {}
         }
     }
@@ -51,10 +52,10 @@ impl Queue {
     }
 
     /// Reads one piece after the other into the same buffer.
-    fn verify_next(&mut self, env: &mut Env, slot: Slot, extent: Extent) {
+    fn verify_next(&mut self, resources: &mut Resources, slot: Slot, extent: Extent) {
         while self.is_between_steps(slot) {
             let request = &mut self.requests[slot];
-            let Work::Verify { begun, .. } = &mut request.work else { return };
+            let Action::Verify { begun, .. } = &mut request.action else { return };
             if *begun == extent.length {
                 return;
             }
@@ -62,29 +63,29 @@ impl Queue {
             let Held::Buffer(mut buffer) = request.held[0].take() else {
                 unreachable!("the buffer is here between two steps")
             };
-            let length = u64::from(env.chunk_bytes).min(extent.length - *begun);
+            let length = u64::from(resources.chunk_bytes).min(extent.length - *begun);
             *begun += length;
             buffer.set_len(length as usize);
-            self.start(env, slot, extent.disk, 0, Operation::Read { offset, buffer, lend: false });
+            self.start(resources, slot, extent.disk, 0, Operation::Read { offset, buffer, lend: false });
         }
     }
 
     /// Reads a piece and writes it, one after the other: those of a range in order, and the ranges in order.
-    fn copy_next(&mut self, env: &mut Env, slot: Slot) {
+    fn copy_next(&mut self, resources: &mut Resources, slot: Slot) {
         while self.is_between_steps(slot) {
-            let Work::Copy(mut copying) = self.requests[slot].work else { return };
+            let Action::Copy(mut copying) = self.requests[slot].action else { return };
             if copying.range == copying.ranges {
                 return;
             }
             let outcome = match copying.read {
-                0 => self.copy_read(env, slot, &mut copying),
+                0 => self.copy_read(resources, slot, &mut copying),
                 _ => Ok(self.copy_write(slot, &mut copying)),
             };
-            self.requests[slot].work = Work::Copy(copying);
+            self.requests[slot].action = Action::Copy(copying);
             match outcome {
                 Ok(Some(operation)) => {
                     let piece = self.copy_piece(slot);
-                    self.start(env, slot, copying.disk, piece as u8, operation);
+                    self.start(resources, slot, copying.disk, piece as u8, operation);
                 }
                 Ok(None) => {}
                 Err(failure) => self.requests[slot].fail(failure),
@@ -95,12 +96,12 @@ impl Queue {
     /// The next piece of the range, or none when it is done and the next range is to begin.
     fn copy_read(
         &mut self,
-        env: &Env,
+        resources: &Resources,
         slot: Slot,
         copying: &mut Copying,
     ) -> Result<Option<Operation>, Failure> {
-        let view = self.view_of(env, slot)?;
-        let extent = parse::copy_extent(&view, &self.range_of(slot, usize::from(copying.range)))?;
+        let view = self.view_of(resources, slot)?;
+        let extent = nvm::copy_extent(&view, &self.range_of(slot, usize::from(copying.range)))?;
         let length = extent.length.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
         if length == 0 {
             (copying.range, copying.done) = (copying.range + 1, 0);
@@ -141,31 +142,31 @@ impl Queue {
         }
     }
 
-    fn check_copy(&self, env: &Env, slot: Slot, copying: &Copying) -> Result<(), Failure> {
-        let view = self.view_of(env, slot)?;
-        parse::check_copy(&view, copying, |index| self.range_of::<CopyRange>(slot, usize::from(index)))
+    fn check_copy(&self, resources: &Resources, slot: Slot, copying: &Copying) -> Result<(), Failure> {
+        let view = self.view_of(resources, slot)?;
+        nvm::check_copy(&view, copying, |index| self.range_of::<CopyRange>(slot, usize::from(index)))
     }
 
     /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
     /// others from being flushed.
-    fn flush_next(&mut self, env: &mut Env, slot: Slot) {
+    fn flush_next(&mut self, resources: &mut Resources, slot: Slot) {
         let Some(subsystem) = self.controller().map(|controller| controller.subsystem().index()) else {
             return;
         };
         while self.requests[slot].pending == 0 {
-            let Work::FlushAll { rounds } = &mut self.requests[slot].work else { return };
-            if usize::from(*rounds) * FLUSHES_PER_ROUND >= env.disks.len() {
+            let Action::FlushAll { rounds } = &mut self.requests[slot].action else { return };
+            if usize::from(*rounds) * FLUSHES_PER_ROUND >= resources.disks.len() {
                 return;
             }
             *rounds += 1;
             let round = *rounds;
             for kind in 0..=u8::MAX {
                 let disk = disk_of_round(round, kind);
-                let open = env.disks.get(disk).and_then(Option::as_ref);
+                let open = resources.disks.get(disk).and_then(Option::as_ref);
                 let Some(open) = open.filter(|open| open.subsystem == subsystem) else { continue };
                 // One that was lost and cannot even be flushed is none that is safe.
                 if open.is_ready() {
-                    self.start(env, slot, disk, kind, Operation::Flush);
+                    self.start(resources, slot, disk, kind, Operation::Flush);
                 } else if open.is_lost() {
                     self.requests[slot].fail(LOST);
                 }
@@ -174,29 +175,35 @@ impl Queue {
     }
 
     /// One range of a Dataset Management command after the other, and of a long one one piece after the other.
-    fn discard_next(&mut self, env: &mut Env, slot: Slot, disk: usize) {
+    fn discard_next(&mut self, resources: &mut Resources, slot: Slot, disk: usize) {
         while self.is_between_steps(slot) {
-            let Work::Discard { ranges, next, begun, .. } = self.requests[slot].work else { return };
+            let Action::Discard { ranges, next, begun, .. } = self.requests[slot].action else { return };
             if next == ranges {
                 return;
             }
-            let Extent { offset, length, .. } = match self.discard_range(env, slot, usize::from(next)) {
+            let Extent { offset, length, .. } = match self.discard_range(resources, slot, usize::from(next)) {
                 Ok(extent) => extent,
                 Err(failure) => return self.requests[slot].fail(failure),
             };
             let piece = length.saturating_sub(begun).min(DISCARD_PIECE_BYTES);
             let done = begun + piece >= length;
             let (next, after) = if done { (next + 1, 0) } else { (next, begun + piece) };
-            self.requests[slot].work = Work::Discard { disk, ranges, next, begun: after };
+            self.requests[slot].action = Action::Discard { disk, ranges, next, begun: after };
             if piece != 0 {
-                self.start(env, slot, disk, 0, Operation::Discard { offset: offset + begun, length: piece });
+                self.start(
+                    resources,
+                    slot,
+                    disk,
+                    0,
+                    Operation::Discard { offset: offset + begun, length: piece },
+                );
             }
         }
     }
 
-    fn discard_range(&self, env: &Env, slot: Slot, index: usize) -> Result<Extent, Failure> {
+    fn discard_range(&self, resources: &Resources, slot: Slot, index: usize) -> Result<Extent, Failure> {
         let range: DsmRange = self.range_of(slot, index);
-        parse::discard_extent(&self.view_of(env, slot)?, range.slba.get(), range.nlb.get())
+        nvm::discard_extent(&self.view_of(resources, slot)?, range.slba.get(), range.nlb.get())
     }
 
     /// A range of the list that is the request's data.
@@ -208,9 +215,9 @@ impl Queue {
     }
 
     /// The namespace of a request, as it is now; it may have been removed since the request came.
-    fn view_of(&self, env: &Env, slot: Slot) -> Result<NamespaceView, Failure> {
-        let disk = self.requests[slot].work.disk();
-        let open = disk.and_then(|disk| env.disks.get(disk)).and_then(Option::as_ref);
+    fn view_of(&self, resources: &Resources, slot: Slot) -> Result<NamespaceView, Failure> {
+        let disk = self.requests[slot].action.disk();
+        let open = disk.and_then(|disk| resources.disks.get(disk)).and_then(Option::as_ref);
         open.map(OpenDisk::view).ok_or(Failure::transient(Status::NAMESPACE_NOT_READY))
     }
 }

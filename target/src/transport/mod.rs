@@ -13,7 +13,7 @@ use ringfab_memory::{Buffer, Lease};
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
-use crate::queue::HostMemory;
+use crate::nvm::HostMemory;
 
 /// A listener, whatever its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use ringfab_memory::{Buffer, Lease};
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 
 use super::{Arrival, Endpoint, Gone, Hears, Piece, Refused, Transfer, WorkId};
-use crate::queue::HostMemory;
+use crate::nvm::HostMemory;
 
 /// Tells what the RNIC has reported. What comes for each command is looked at where it lies.
 #[inline]

@@ -2,15 +2,15 @@
 //! command with which it attaches.
 #![no_main]
 
-#[path = "../../../initiator/src/wire/answers.rs"]
+#[path = "../../../initiator/library/src/wire/answers.rs"]
 #[expect(dead_code, reason = "the initiator uses more of it")]
 mod answers;
-#[path = "../../../initiator/src/flow.rs"]
+#[path = "../../../initiator/library/src/flow.rs"]
 mod flow;
-#[path = "../../../initiator/src/retry.rs"]
+#[path = "../../../initiator/library/src/retry.rs"]
 #[expect(dead_code, reason = "the initiator uses more of it")]
 mod retry;
-#[path = "../../../initiator/src/slots.rs"]
+#[path = "../../../initiator/library/src/slots.rs"]
 #[expect(dead_code, reason = "the initiator uses more of it")]
 mod slots;
 

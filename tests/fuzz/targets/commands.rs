@@ -1,19 +1,26 @@
-//! I/O commands as the target takes them: whatever one says, the work that it becomes lies within its namespace, and its
-//! data within its capsule or within addresses that do not wrap.
+//! I/O commands as the target takes them: whatever one says, the work that it becomes lies within its namespace, and
+//! its data within its capsule or within addresses that do not wrap.
 #![no_main]
 
-#[path = "../../../target/src/disk_failures.rs"]
-#[expect(dead_code, reason = "the target uses more of it")]
-mod disk_failures;
 #[path = "../../../target/src/failure.rs"]
 #[expect(dead_code, reason = "the target uses more of it")]
 mod failure;
-#[path = "../../../target/src/namespace.rs"]
+#[path = "../../../target/src/limits.rs"]
 #[expect(dead_code, reason = "the target uses more of it")]
-mod namespace;
-#[path = "../../../target/src/queue/parse.rs"]
+mod limits;
+/// What I/O commands know of the target's model.
+#[path = "../../../target/src/model"]
+mod model {
+    #[expect(dead_code, reason = "the target uses more of it")]
+    pub(crate) mod disk_failures;
+    #[expect(dead_code, reason = "the target uses more of it")]
+    pub(crate) mod namespace;
+
+    pub(crate) use namespace::Namespace;
+}
+#[path = "../../../target/src/nvm/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "the target uses more of it")]
-mod parse;
+mod nvm;
 
 use std::sync::LazyLock;
 
@@ -23,8 +30,9 @@ use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{FromBytes, IoOpcode, SubmissionEntry};
 use uuid::Uuid;
 
-use namespace::{Index, Indexes, Namespace, NamespaceParameters};
-use parse::{Copying, Extent, HostMemory, NamespaceView, TRANSFER_BYTES_MAX, Transfer, Work};
+use limits::TRANSFER_BYTES_MAX;
+use model::namespace::{Index, Indexes, Namespace, NamespaceParameters};
+use nvm::{Action, Copying, Extent, HostMemory, NamespaceView, Transfer};
 
 /// Bytes of each namespace.
 const BYTES: u64 = 64 << 20;
@@ -78,11 +86,11 @@ fuzz_target!(|capsule: &[u8]| {
     for range in data.chunks_exact(DsmRange::SIZE) {
         let range = DsmRange::read_from_bytes(range).expect("as long as a range");
         let namespace = view(1).expect("it is there");
-        if let Ok(extent) = parse::discard_extent(&namespace, range.slba.get(), range.nlb.get()) {
+        if let Ok(extent) = nvm::discard_extent(&namespace, range.slba.get(), range.nlb.get()) {
             check_extent(extent);
         }
     }
-    if let Ok((Work::Copy(copying), _)) = parse::io_work(&command, view) {
+    if let Ok((Action::Copy(copying), _)) = nvm::parse(&command, view) {
         check_copy(&copying, data);
     }
 });
@@ -95,9 +103,9 @@ fn check_copy(copying: &Copying, data: &[u8]) {
         .collect();
     let namespace = view(copying.disk as u32 + 1).expect("it is there");
     let copying = Copying { ranges: copying.ranges.min(ranges.len() as u16), ..*copying };
-    if parse::check_copy(&namespace, &copying, |index| ranges[usize::from(index)]).is_ok() {
+    if nvm::check_copy(&namespace, &copying, |index| ranges[usize::from(index)]).is_ok() {
         let extents =
-            ranges[..usize::from(copying.ranges)].iter().map(|range| parse::copy_extent(&namespace, range));
+            ranges[..usize::from(copying.ranges)].iter().map(|range| nvm::copy_extent(&namespace, range));
         let extents: Vec<Extent> = extents.map(|extent| extent.expect("it was checked")).collect();
         extents.iter().copied().for_each(check_extent);
         let bytes: u64 = extents.iter().map(|extent| extent.length).sum();
@@ -106,20 +114,20 @@ fn check_copy(copying: &Copying, data: &[u8]) {
 }
 
 fn check(command: &SubmissionEntry, capsule_bytes: u32) {
-    let Ok((work, transfer)) = parse::io_work(command, view) else { return };
-    if let Work::Read(extent)
-    | Work::Compare(extent)
-    | Work::Write { extent, .. }
-    | Work::WriteZeroes { extent, .. }
-    | Work::Verify { extent, .. } = work
+    let Ok((action, transfer)) = nvm::parse(command, view) else { return };
+    if let Action::Read(extent)
+    | Action::Compare(extent)
+    | Action::Write { extent, .. }
+    | Action::WriteZeroes { extent, .. }
+    | Action::Verify { extent, .. } = action
     {
         check_extent(extent);
         assert!(transfer == Transfer::None || u64::from(transfer.length()) == extent.length);
     }
-    let changes = matches!(work, Work::Write { .. } | Work::WriteZeroes { .. } | Work::Copy(_));
+    let changes = matches!(action, Action::Write { .. } | Action::WriteZeroes { .. } | Action::Copy(_));
     assert!(!changes || command.nsid.get() == 1, "only one namespace can be written");
     assert!(transfer.length() <= TRANSFER_BYTES_MAX);
-    match parse::host_memory(command, (work, transfer), capsule_bytes) {
+    match nvm::host_memory(command, (action, transfer), capsule_bytes) {
         Ok(HostMemory::Capsule { offset }) => {
             assert!(matches!(transfer, Transfer::ToController(1..)));
             assert!(u64::from(offset) + u64::from(transfer.length()) <= u64::from(capsule_bytes));

@@ -1,13 +1,13 @@
 //! What an NBD client says: the handshake, and requests. In pieces the handshake means the same as in one.
 #![no_main]
 
-#[path = "../../../initiator/src/nbd/export.rs"]
+#[path = "../../../initiator/front-ends/src/nbd/export.rs"]
 #[expect(dead_code, reason = "the server uses more of it")]
 mod export;
-#[path = "../../../initiator/src/nbd/negotiation.rs"]
+#[path = "../../../initiator/front-ends/src/nbd/negotiation.rs"]
 #[expect(dead_code, reason = "the server uses more of it")]
 mod negotiation;
-#[path = "../../../initiator/src/nbd/wire.rs"]
+#[path = "../../../initiator/front-ends/src/nbd/wire.rs"]
 #[expect(dead_code, reason = "the server uses more of it")]
 mod wire;
 

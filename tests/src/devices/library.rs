@@ -1,5 +1,5 @@
-//! A disk that is a library: asynchronous calls, a thread of the library's own, and an eventfd that says when some of them
-//! have been answered, as librbd does it.
+//! A disk that is a library: asynchronous calls, a thread of the library's own, and an eventfd that says when some of
+//! them have been answered, as librbd does it.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;

@@ -1,5 +1,5 @@
-//! A disk behind a socket: the transmission phase of NBD with simple replies, and a server for it that answers in another
-//! order than it is asked.
+//! A disk behind a socket: the transmission phase of NBD with simple replies, and a server for it that answers in
+//! another order than it is asked.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};

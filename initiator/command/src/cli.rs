@@ -1,0 +1,281 @@
+//! The command line.
+//!
+//! | exit code | meaning |
+//! | --- | --- |
+//! | 0 | done |
+//! | 1 | it failed; one sentence on the standard error says why |
+//! | 2 | the command line is wrong |
+//! | 130 | cancelled by SIGINT, SIGTERM or, where it serves nothing, SIGHUP |
+
+#[cfg(feature = "verbs")]
+mod devices;
+mod discover;
+mod identify;
+mod list;
+mod smart;
+mod transfer;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+use ringfab_front_ends::context::{Context, Usage};
+use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
+use ringfab_front_ends::options::ConnectArgs;
+use ringfab_front_ends::{bench, fuse, nbd};
+use ringfab_initiator::blocking::Controller;
+use ringfab_process::{limits, log};
+
+const EXIT_FAILED: u8 = 1;
+const EXIT_USAGE: u8 = 2;
+
+/// The initiator of Ringfab: finds, looks at, measures and uses NVMe over Fabrics namespaces.
+#[derive(Parser)]
+#[command(name = "ringfab", version, max_term_width = 110, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    global: Global,
+}
+
+const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, 130 cancelled. \
+    RUST_LOG sets what is logged, -v and -vv for short.";
+
+#[derive(Args)]
+struct Global {
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true)]
+    json: bool,
+    /// Log more to the standard error: once for what happens to connections, twice for details
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Ask a discovery controller for the subsystems that it knows
+    Discover(discover::DiscoverArgs),
+    /// Show a controller and its namespaces
+    List(ConnectArgs),
+    /// Show the Identify Controller data structure
+    IdCtrl(identify::IdCtrlArgs),
+    /// Show the Identify Namespace data structure
+    IdNs(identify::IdNsArgs),
+    /// Show the RDMA devices of this machine, and why one cannot be used
+    #[cfg(feature = "verbs")]
+    Devices,
+    /// Show the SMART / Health Information log page
+    Smart(ConnectArgs),
+    /// Copy bytes of a namespace to a file or the standard output
+    Read(transfer::ReadArgs),
+    /// Copy a file or the standard input to a namespace
+    Write(transfer::WriteArgs),
+    /// Measure a namespace, or write and verify it
+    Bench(bench::BenchArgs),
+    /// Serve namespaces as a network block device
+    Nbd(nbd::NbdArgs),
+    /// Present namespaces as files
+    Fuse(fuse::FuseArgs),
+}
+
+/// Runs the command.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return answer(&error),
+    };
+    let code = match run(cli) {
+        Ok(()) => 0,
+        Err(error) => {
+            complain(&error);
+            exit_code(&error)
+        }
+    };
+    log::flush();
+    ExitCode::from(code)
+}
+
+/// What is said to a command line that is wrong, or asks for help.
+fn answer(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that has gone has seen enough.
+        let _unread = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render();
+    log::say(&if std::io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() });
+    log::flush();
+    ExitCode::from(EXIT_USAGE)
+}
+
+/// What is logged without `RUST_LOG`, by the number of `-v`.
+fn log_filter(verbose: u8) -> &'static str {
+    match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    let _log = log::start(log_filter(cli.global.verbose), log::Parts::Unnamed).context("start the log")?;
+    limits::raise_descriptors();
+    let service = matches!(cli.command, Command::Nbd(_) | Command::Fuse(_));
+    // What others have mounted or connected to does not end with the terminal that it was started from.
+    let hang_up = if service { HangUp::Survive } else { HangUp::End };
+    let context = Context { json: cli.global.json, interrupt: Interrupt::install(hang_up)? };
+    let result = execute(cli.command, &context);
+    match result {
+        // Whatever a wait that was ended by a signal says, the signal is the reason. For a service it is the
+        // ordinary end, so what it says then is said.
+        Err(error) if !service && context.interrupt.came() && !error.is::<Usage>() => {
+            Err(error.context(Cancelled))
+        }
+        result => result,
+    }
+}
+
+fn execute(command: Command, context: &Context) -> Result<()> {
+    match command {
+        Command::Discover(args) => discover::run(&args, context),
+        Command::List(args) => list::run(&args, context),
+        Command::IdCtrl(args) => identify::id_ctrl(&args, context),
+        Command::IdNs(args) => identify::id_ns(&args, context),
+        #[cfg(feature = "verbs")]
+        Command::Devices => devices::run(context),
+        Command::Smart(args) => smart::run(&args, context),
+        Command::Read(args) => transfer::read(&args, context),
+        Command::Write(args) => transfer::write(&args, context),
+        Command::Bench(args) => bench::run(&args, context),
+        Command::Nbd(args) => nbd::run(&args, context),
+        Command::Fuse(args) => fuse::run(&args, context),
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.downcast_ref::<Usage>().is_some() {
+        EXIT_USAGE
+    } else if error.downcast_ref::<Cancelled>().is_some() {
+        EXIT_CANCELLED
+    } else {
+        EXIT_FAILED
+    }
+}
+
+/// One sentence on the standard error.
+fn complain(error: &anyhow::Error) {
+    let sentence = if error.is::<Cancelled>() { Cancelled.to_string() } else { sentence(error) };
+    log::say(&format!("ringfab: {sentence}"));
+}
+
+/// The chain of causes, each said once: many errors repeat their cause.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut sentence = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if sentence.ends_with(&text) {
+            continue;
+        }
+        if !sentence.is_empty() {
+            sentence.push_str(": ");
+        }
+        sentence.push_str(&text);
+    }
+    sentence
+}
+
+/// Attaches a controller through the blocking handle.
+pub(crate) fn attach(args: &ConnectArgs, context: &Context) -> Result<Controller> {
+    let controller =
+        Controller::connect(args.connect_options()?, args.engine_options(context.interrupt.token()));
+    context.interrupt.check()?;
+    Ok(controller?)
+}
+
+/// Runs `work` with an attached controller and detaches it, also when the work failed.
+pub(crate) fn with_controller<R>(
+    args: &ConnectArgs,
+    context: &Context,
+    work: impl FnOnce(&Controller) -> Result<R>,
+) -> Result<R> {
+    let controller = attach(args, context)?;
+    let result = work(&controller);
+    if let Err(error) = controller.detach() {
+        tracing::warn!(%error, "the controller was not detached in an orderly way");
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    const URL: &str = "nvme+rdma://127.0.0.1/nqn.2026-01.org.example:a";
+
+    fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["ringfab"], arguments].concat())
+    }
+
+    #[test]
+    fn the_command_line_is_consistent_in_itself() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_address_is_a_usage_error_that_says_what_is_wrong() {
+        let error = parse(&["list", "http://x/"]).err().expect("refused");
+        assert_eq!(error.exit_code(), i32::from(EXIT_USAGE));
+        assert!(error.to_string().contains("an address begins with nvme+rdma://"), "{error}");
+    }
+
+    #[test]
+    fn options_that_all_commands_share_may_stand_anywhere() {
+        for command in
+            [&["--json", "list", URL][..], &["list", "--json", URL], &["list", URL, "--json", "-vv"]]
+        {
+            assert!(parse(command).expect("valid").global.json);
+        }
+        assert!(parse(&["list", URL, "--ctrl-loss-timeout", "-1", "--no-crc", "--core", "1"]).is_ok());
+        assert!(parse(&["list", URL, "--depth", "0"]).is_err());
+        assert!(parse(&["list", URL, "--queues", "129"]).is_err());
+        assert!(parse(&["list", URL, "--provider", "rxe"]).is_err());
+    }
+
+    #[test]
+    fn the_address_that_is_attached_can_be_given_to_a_command_again() {
+        for url in [URL, "nvme+tcp://[fd00::1]/nqn.2026-01.org.example:a?hdgst=on"] {
+            let arguments =
+                [url, "--no-crc", "--provider", "iwarp", "--hostnqn", "nqn.2026-01.org.example:host"];
+            let cli = parse(&[&["list"], &arguments[..]].concat()).expect("valid");
+            let Command::List(connect) = cli.command else { panic!("another command") };
+            let shown = connect.connect_options().expect("complete").url.to_string();
+            assert!(parse(&["list", &shown]).is_ok(), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_service_needs_exactly_one_place_to_listen() {
+        assert!(parse(&["nbd", URL, "--socket", "/run/x"]).is_ok());
+        assert!(parse(&["nbd", URL, "--listen", "127.0.0.1:10809"]).is_ok());
+        assert!(parse(&["nbd", URL]).is_err());
+        assert!(parse(&["nbd", URL, "--socket", "/run/x", "--listen", "127.0.0.1:1"]).is_err());
+    }
+
+    #[test]
+    fn the_exit_code_tells_failures_from_usage_and_from_signals() {
+        assert_eq!(exit_code(&anyhow::anyhow!("broken")), EXIT_FAILED);
+        assert_eq!(exit_code(&Usage("both".to_owned()).into()), EXIT_USAGE);
+        assert_eq!(exit_code(&Cancelled.into()), EXIT_CANCELLED);
+        assert_eq!(exit_code(&anyhow::anyhow!("broken").context(Cancelled)), EXIT_CANCELLED);
+    }
+
+    #[test]
+    fn a_chain_of_causes_is_one_sentence_without_repetition() {
+        let error = anyhow::anyhow!("no such file").context("open x: no such file").context("read");
+        assert_eq!(sentence(&error), "read: open x: no such file");
+    }
+}

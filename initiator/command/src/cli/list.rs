@@ -1,0 +1,94 @@
+//! `ringfab list`.
+
+use anyhow::Result;
+use ringfab_initiator::{ControllerInfo, Namespace};
+use serde_json::{Value, json};
+
+use ringfab_front_ends::context::Context;
+use ringfab_front_ends::options::ConnectArgs;
+use ringfab_front_ends::output;
+use ringfab_front_ends::quantity::Bytes;
+
+use super::with_controller;
+
+/// Shows the controller and its namespaces.
+pub(crate) fn run(args: &ConnectArgs, context: &Context) -> Result<()> {
+    let (info, namespaces) =
+        with_controller(args, context, |controller| Ok((controller.info(), controller.namespaces())))?;
+    output::either(
+        context.json,
+        || json!({ "controller": controller(&info), "namespaces": namespaces.iter().map(namespace).collect::<Vec<_>>() }),
+        || lines(&info, &namespaces),
+    )
+}
+
+/// A controller for programs.
+pub(crate) fn controller(info: &ControllerInfo) -> Value {
+    let (major, minor, tertiary) = info.version;
+    json!({
+        "cntlid": info.cntlid,
+        "subsystem": info.subsystem,
+        "serial": info.serial,
+        "model": info.model,
+        "firmware": info.firmware,
+        "version": format!("{major}.{minor}.{tertiary}"),
+        "transfer_bytes_max": info.transfer_bytes_max,
+        "volatile_write_cache": info.volatile_write_cache,
+        "in_capsule_bytes_max": info.in_capsule_bytes_max,
+        "queues": info.queues,
+        "queue_size": info.queue_size,
+        "keep_alive_s": info.keep_alive.map(|time| time.as_secs_f64()),
+    })
+}
+
+/// A namespace for programs.
+pub(crate) fn namespace(namespace: &Namespace) -> Value {
+    json!({
+        "nsid": namespace.nsid,
+        "bytes": namespace.bytes(),
+        "blocks": namespace.blocks,
+        "block_bytes": namespace.block_bytes,
+        "read_only": namespace.read_only,
+        "nguid": namespace.identity.nguid.map(hex),
+        "eui64": namespace.identity.eui64.map(hex),
+        "uuid": namespace.identity.uuid.map(|uuid| uuid.to_string()),
+    })
+}
+
+fn lines(info: &ControllerInfo, namespaces: &[Namespace]) -> String {
+    let (major, minor, _) = info.version;
+    let mut text = output::pairs(&[
+        ("subsystem", info.subsystem.clone()),
+        ("controller", format!("{}, {} I/O queues of {} entries", info.cntlid, info.queues, info.queue_size)),
+        ("model", format!("{} (serial {}, firmware {})", info.model, info.serial, info.firmware)),
+        ("version", format!("NVMe {major}.{minor}")),
+    ]);
+    let row = |namespace: &Namespace| {
+        let access = if namespace.read_only { "read only" } else { "read and write" };
+        vec![
+            namespace.nsid.to_string(),
+            Bytes(namespace.bytes()).to_string(),
+            namespace.block_bytes.to_string(),
+            access.to_owned(),
+            identifier(namespace),
+        ]
+    };
+    let rows: Vec<Vec<String>> = namespaces.iter().map(row).collect();
+    text.push('\n');
+    text.push_str(&output::table(&["namespace", "size", "block", "access", "identifier"], &rows));
+    text
+}
+
+/// The identifier that people compare.
+fn identifier(namespace: &Namespace) -> String {
+    let identity = &namespace.identity;
+    let uuid = identity.uuid.map(|uuid| format!("uuid {uuid}"));
+    let nguid = || identity.nguid.map(|bytes| format!("nguid {}", hex(bytes)));
+    let eui64 = || identity.eui64.map(|bytes| format!("eui64 {}", hex(bytes)));
+    uuid.or_else(nguid).or_else(eui64).unwrap_or_else(|| "none".to_owned())
+}
+
+/// Bytes as digits.
+pub(crate) fn hex<const N: usize>(bytes: [u8; N]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,214 @@
+//! `ringfab read` and `ringfab write`: bytes between a namespace and a file or pipe.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use ringfab_initiator::Namespace;
+use ringfab_initiator::blocking::Controller;
+use serde_json::json;
+
+use ringfab_front_ends::context::{Context, Usage};
+use ringfab_front_ends::namespaces::{confirm_overwriting, only_namespace};
+use ringfab_front_ends::options::ConnectArgs;
+use ringfab_front_ends::output;
+use ringfab_front_ends::quantity::Bytes;
+
+use super::with_controller;
+
+#[derive(Args)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// First byte to read
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    offset: Bytes,
+    /// Bytes to read; without it all up to the end
+    #[arg(long, value_name = "SIZE")]
+    length: Option<Bytes>,
+    /// Where to write them; without it the standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct WriteArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// First byte to write
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    offset: Bytes,
+    /// Bytes to write; without it all of the input
+    #[arg(long, value_name = "SIZE")]
+    length: Option<Bytes>,
+    /// Where the bytes come from; without it the standard input
+    #[arg(long, short, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Confirm that this namespace is overwritten
+    #[arg(long, value_name = "NSID")]
+    destroy_data: Option<u32>,
+}
+
+/// Bytes moved at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Copies bytes of a namespace to a file or the standard output.
+pub(crate) fn read(args: &ReadArgs, context: &Context) -> Result<()> {
+    if args.output.is_none() && io::stdout().is_terminal() {
+        return Err(
+            Usage("a terminal is no place for a disk's bytes; name a file with --output".to_owned()).into()
+        );
+    }
+    if args.output.is_none() && context.json {
+        return Err(Usage("--json needs --output, since both go to the standard output".to_owned()).into());
+    }
+    let copied = with_controller(&args.connect, context, |controller| {
+        let namespace = only_namespace(&controller.namespaces())?;
+        let offset = args.offset.0;
+        let rest = namespace.bytes().checked_sub(offset);
+        let rest = rest.with_context(|| beyond_the_end(&namespace, offset))?;
+        let length = args.length.map_or(rest, |length| length.0);
+        ensure!(length <= rest, beyond_the_end(&namespace, offset.saturating_add(length)));
+        let mut target = open_output(args.output.as_ref())?;
+        copy_out(controller, &namespace, offset, length, &mut *target, context)?;
+        target.flush().context("write the output")?;
+        Ok(length)
+    })?;
+    match context.json {
+        true => output::json(&json!({ "bytes": copied })),
+        false => Ok(()),
+    }
+}
+
+/// Copies a file or the standard input to a namespace, and flushes it.
+pub(crate) fn write(args: &WriteArgs, context: &Context) -> Result<()> {
+    let copied = with_controller(&args.connect, context, |controller| {
+        let namespace = only_namespace(&controller.namespaces())?;
+        confirm_overwriting(&namespace, args.destroy_data)?;
+        let (mut source, known) = open_input(args.input.as_ref())?;
+        let length = args.length.map(|length| length.0);
+        let most = namespace.bytes().saturating_sub(args.offset.0);
+        if let Some(length) = length.or(known) {
+            ensure!(length <= most, beyond_the_end(&namespace, args.offset.0.saturating_add(length)));
+        }
+        let bar = progress(length.or(known), "written");
+        let copied = copy_in(controller, &namespace, args.offset.0, length, &mut *source, &bar, context)?;
+        controller.flush(namespace.nsid).context("flush")?;
+        bar.finish_and_clear();
+        Ok(copied)
+    })?;
+    output::either(
+        context.json,
+        || json!({ "bytes": copied }),
+        || format!("{} written and flushed", Bytes(copied)),
+    )
+}
+
+fn copy_out(
+    controller: &Controller,
+    namespace: &Namespace,
+    offset: u64,
+    length: u64,
+    target: &mut dyn Write,
+    context: &Context,
+) -> Result<()> {
+    let bar = progress(Some(length), "read");
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut done = 0;
+    while done < length {
+        context.interrupt.check()?;
+        let bytes = piece_bytes(length - done);
+        let at = offset + done;
+        let result = controller.read_at(namespace.nsid, at, &mut piece[..bytes]);
+        result.with_context(|| format!("read {bytes} bytes at {at}"))?;
+        target.write_all(&piece[..bytes]).context("write the output")?;
+        done += bytes as u64;
+        bar.set_position(done);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn copy_in(
+    controller: &Controller,
+    namespace: &Namespace,
+    offset: u64,
+    length: Option<u64>,
+    source: &mut dyn Read,
+    bar: &ProgressBar,
+    context: &Context,
+) -> Result<u64> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut done = 0;
+    loop {
+        context.interrupt.check()?;
+        let wanted = length.map_or(PIECE_BYTES, |length| piece_bytes(length - done));
+        let bytes = fill(source, &mut piece[..wanted]).context("read the input")?;
+        if bytes == 0 {
+            break;
+        }
+        let at = offset + done;
+        ensure!(at + bytes as u64 <= namespace.bytes(), "the input is longer than the namespace");
+        let result = controller.write_at(namespace.nsid, at, &piece[..bytes], false);
+        result.with_context(|| format!("write {bytes} bytes at {at}"))?;
+        done += bytes as u64;
+        bar.set_position(done);
+    }
+    if let Some(length) = length.filter(|length| done < *length) {
+        bail!("the input ended after {done} of {length} bytes, which were written");
+    }
+    Ok(done)
+}
+
+/// Reads until the slice is full or the input ends.
+fn fill(source: &mut dyn Read, target: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < target.len() {
+        match source.read(&mut target[filled..]) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn piece_bytes(rest: u64) -> usize {
+    rest.min(PIECE_BYTES as u64) as usize
+}
+
+fn beyond_the_end(namespace: &Namespace, end: u64) -> String {
+    format!("byte {end} lies beyond the end of namespace {} ({} bytes)", namespace.nsid, namespace.bytes())
+}
+
+fn open_output(path: Option<&PathBuf>) -> Result<Box<dyn Write>> {
+    Ok(match path {
+        Some(path) => Box::new(File::create(path).with_context(|| format!("create {}", path.display()))?),
+        None => Box::new(io::stdout().lock()),
+    })
+}
+
+/// The input, and how long it is when that is known.
+fn open_input(path: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>)> {
+    let Some(path) = path else { return Ok((Box::new(io::stdin().lock()), None)) };
+    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let metadata = file.metadata().with_context(|| format!("look at {}", path.display()))?;
+    Ok((Box::new(file), metadata.is_file().then_some(metadata.len())))
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress(length: Option<u64>, verb: &'static str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    let template = "{msg} {bytes} of {total_bytes} [{wide_bar}] {bytes_per_sec} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.with_message(verb)
+}

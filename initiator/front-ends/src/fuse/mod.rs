@@ -1,0 +1,194 @@
+//! `ringfab fuse`: namespaces as files, through FUSE.
+//!
+//! Requests come over io_uring where the kernel can do that, and are served on the engine's thread. Else several threads take
+//! them from `/dev/fuse`, and each waits for its own I/O on the blocking handle. Files are opened for direct I/O, so that
+//! nothing is cached twice.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`files`] | what there is, and what may be done with it |
+//! | [`disks`] | which disk a file is |
+//! | [`range_lock`] | one writer at a time for each block |
+//! | [`truncated`] | files that are written anew |
+//! | [`handshake`] | what the kernel and we agree on |
+//! | [`device`] | requests by `/dev/fuse` |
+//! | [`ring`] | requests over io_uring |
+//! | [`place`] | what is at the mount point before |
+//! | [`mount`] | the mount and its end |
+//! | [`holders`] | who keeps it busy |
+//!
+//! What it does not do: truncate (a namespace has a fixed size, and the file is refused another one; opening it with O_TRUNC
+//! changes nothing), share memory mappings for writing, or keep times and modes.
+
+mod device;
+mod disks;
+mod files;
+mod handshake;
+mod holders;
+mod mount;
+mod place;
+mod range_lock;
+mod ring;
+mod truncated;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, ValueEnum};
+use ringfab_initiator::blocking::{CancelToken, Controller};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::options::ConnectArgs;
+use crate::output;
+use crate::ready::Ready;
+use device::Device;
+use disks::file_name;
+use files::Files;
+use handshake::Handshake;
+
+/// The options of `ringfab fuse`.
+#[derive(Args)]
+pub struct FuseArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Where to mount; an empty directory. The files in it are ns1, ns2 and so on
+    directory: PathBuf,
+    /// Refuse writes
+    #[arg(long)]
+    read_only: bool,
+    /// Let other users in (the files belong to the user who mounts)
+    #[arg(long)]
+    allow_other: bool,
+    /// Mount options: ro, allow_other, allow_root, default_permissions, noatime, nodev, nosuid, noexec, fsname=NAME
+    #[arg(short = 'o', value_name = "OPTION", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Whether the kernel's requests come over io_uring; it offers that when its module parameter enable_uring is set
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Uring::Auto)]
+    io_uring: Uring,
+    /// Threads that wait for I/O: of all requests, or over io_uring of those that take several commands
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Create this file when the files are there; it holds the directory and goes away at the end
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+/// When to use FUSE over io_uring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Uring {
+    /// When the kernel offers it
+    Auto,
+    /// Always; it is an error when the kernel does not
+    Always,
+    /// Not at all
+    Never,
+}
+
+/// Serves until a signal comes or it is unmounted.
+pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
+    let mut config = mount::config(args)?;
+    let read_only = config.mount_options.contains(&fuser::MountOption::RO);
+    let directory = &args.directory;
+    place::prepare(directory)?;
+    let cancel = CancelToken::new();
+    let size = channel_size(args.io_uring)?;
+    let controller = attach(args, context, size, &cancel)?;
+    ensure!(
+        !controller.namespaces().is_empty(),
+        "the subsystem has no namespace; see the target's configuration"
+    );
+    config.mount_options.push(fuser::MountOption::Subtype("ringfab".to_owned()));
+    let files = Arc::new(Files::new(controller.clone(), read_only, config.acl));
+    let channel = size.map(|size| prepare_channel(args, &controller, &files, size)).transpose()?.flatten();
+    let handshake = Arc::new(Handshake::new(channel.is_some()));
+    let device = Device { files, handshake: handshake.clone() };
+    let mut mounted = mount::Mounted::new(device, directory, &config, |device| {
+        match &channel {
+            Some(channel) if handshake.channel_agreed() => channel.serve(device),
+            Some(channel) => channel.dismiss(),
+            None => {}
+        }
+        let how = if handshake.channel_agreed() { "io_uring" } else { "/dev/fuse" };
+        tracing::info!(how, "mounted");
+        let missing = args.io_uring == Uring::Always && !handshake.channel_agreed();
+        ensure!(
+            !missing,
+            "the kernel offers no FUSE over io_uring (Linux 6.14, and 1 in /sys/module/fuse/parameters/enable_uring)"
+        );
+        Ok(())
+    })?;
+    let served = Ready::announce(args.ready_file.as_deref(), &directory.display().to_string()).map(|ready| {
+        announce(&controller, args, context);
+        mounted.serve(&context.interrupt);
+        drop(ready);
+    });
+    let unmounted = mounted.end(&cancel);
+    let detached = controller.detach().context("detach");
+    served?;
+    unmounted?;
+    detached
+}
+
+/// How large the channel is, if there is to be one.
+fn channel_size(when: Uring) -> Result<Option<ring::Size>> {
+    // A kernel that has it switched off offers it to nobody, and then its memory can be saved.
+    let offered = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
+        .is_ok_and(|value| matches!(value.trim(), "Y" | "1"));
+    match when {
+        Uring::Never => Ok(None),
+        Uring::Auto if !offered => Ok(None),
+        Uring::Auto | Uring::Always => ring::Size::here().map(Some).context("the number of processors"),
+    }
+}
+
+/// Makes the channel before anything is mounted, since the kernel waits for it once it has been agreed on.
+fn prepare_channel(
+    args: &FuseArgs,
+    controller: &Controller,
+    files: &Arc<Files>,
+    size: ring::Size,
+) -> Result<Option<ring::Handle>> {
+    match ring::prepare(controller, files.clone(), size, usize::from(args.threads)) {
+        Ok(handle) => Ok(Some(handle)),
+        Err(error) if args.io_uring == Uring::Auto => {
+            tracing::warn!(%error, "no io_uring channel; requests go by /dev/fuse");
+            Ok(None)
+        }
+        Err(error) => Err(error).context("the io_uring channel"),
+    }
+}
+
+/// Attaches the controller. A signal ends the wait for that, but not the I/O later: unmounting flushes.
+fn attach(
+    args: &FuseArgs,
+    context: &Context,
+    channel: Option<ring::Size>,
+    cancel: &CancelToken,
+) -> Result<Controller> {
+    let connecting = Arc::new(AtomicBool::new(true));
+    let (token, armed) = (cancel.clone(), connecting.clone());
+    context.interrupt.call(move || {
+        if armed.load(Ordering::Acquire) {
+            token.cancel();
+        }
+    });
+    let options = args.connect.connect_options()?;
+    let mut engine = args.connect.engine_options(cancel.clone());
+    engine.guest_buffers = channel.map(ring::Size::buffers).unwrap_or_default();
+    let controller = Controller::connect(options, engine);
+    connecting.store(false, Ordering::Release);
+    context.interrupt.check()?;
+    Ok(controller?)
+}
+
+fn announce(controller: &Controller, args: &FuseArgs, context: &Context) {
+    let namespaces = controller.namespaces();
+    let paths: Vec<String> = namespaces
+        .iter()
+        .map(|namespace| args.directory.join(file_name(namespace.nsid)).display().to_string())
+        .collect();
+    output::announce(context.json, || json!({ "files": paths }), || format!("serving {}", paths.join(", ")));
+}

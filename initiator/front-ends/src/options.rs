@@ -1,0 +1,151 @@
+//! Options that all commands share.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use ringfab_initiator::blocking::{CancelToken, EngineOptions};
+use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Transport, Url};
+use uuid::Uuid;
+
+use crate::quantity::{Limit, Span};
+
+/// Where the controller is, and how to attach it.
+#[derive(Args, Clone, Debug)]
+pub struct ConnectArgs {
+    /// nvme+rdma://HOST[:PORT]/[NQN][?OPTIONS&provider=NAME&crc=on|off], or
+    /// nvme+tcp://HOST[:PORT]/[NQN][?OPTIONS&hdgst=on|off&ddgst=on|off], where OPTIONS are
+    /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S
+    pub url: Url,
+    #[command(flatten)]
+    /// How to attach it.
+    pub tuning: Tuning,
+}
+
+/// Everything but the address. What the address says wins.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub struct Tuning {
+    /// Host NQN; without it /etc/nvme/hostnqn, or one made of the host identifier
+    #[arg(long, value_name = "NQN")]
+    hostnqn: Option<String>,
+    /// Host identifier; without it /etc/nvme/hostid, or one made of the machine's
+    #[arg(long, value_name = "UUID")]
+    hostid: Option<Uuid>,
+    /// I/O queues to ask for
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
+    queues: u16,
+    /// Commands outstanding in each I/O queue
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: u16,
+    /// Keep-alive timeout, 0 for off
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    keep_alive: Span,
+    /// The longest that an I/O command may take before it is aborted
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    io_timeout: Span,
+    /// The longest that a connection may take to be made
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    connect_timeout: Span,
+    /// Delay before the first attempt to reconnect; it doubles up to 10 s
+    #[arg(long, value_name = "TIME", default_value = "500ms")]
+    reconnect_delay: Span,
+    /// Give up this long after a loss, or `never`. It is over when a command has succeeded, not when a connection is made
+    #[arg(long, value_name = "TIME", default_value = "600s", allow_hyphen_values = true)]
+    ctrl_loss_timeout: Limit,
+    /// Fail I/O this long after a loss instead of letting it wait, or `never`. So long, too, I/O waits for a namespace that
+    /// is not accessible for now (ANA)
+    #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
+    fast_io_fail_timeout: Limit,
+    /// How often a command is tried again that the target answered with a status without Do Not Retry
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    retries: u8,
+    /// Which RNIC moves the bytes: iwarp, the software RNIC; verbs, an RDMA device; auto, what reaches the host
+    #[arg(long, value_name = "NAME")]
+    provider: Option<Provider>,
+    /// Ask for MPA CRCs (the default)
+    #[arg(long, overrides_with = "no_crc")]
+    crc: bool,
+    /// Do not ask for MPA CRCs; they are used all the same if the target asks
+    #[arg(long)]
+    no_crc: bool,
+    /// Run the engine on this core only
+    #[arg(long, value_name = "CORE")]
+    pub core: Option<usize>,
+    /// How long the engine spins before it sleeps; twenty times as long while commands are outstanding
+    #[arg(long, value_name = "TIME", default_value = "100us")]
+    spin: Span,
+    /// Write a capture of the software RNIC's traffic to this file
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+}
+
+impl ConnectArgs {
+    /// What the library needs to attach the controller.
+    pub fn connect_options(&self) -> Result<ConnectOptions> {
+        let tuning = &self.tuning;
+        ensure!(
+            tuning.capture.is_none() || self.url.transport == Transport::Rdma,
+            "--capture is for the software RNIC (nvme+rdma://); what goes over NVMe/TCP is seen by tcpdump or dumpcap"
+        );
+        let mut url = self.url.clone();
+        let nqn = url.host_nqn.clone().or_else(|| tuning.hostnqn.clone());
+        let id = url.host_id.or(tuning.hostid);
+        let host = HostIdentity::load(nqn, id, std::path::Path::new("/etc")).context("who this host is")?;
+        // An address that is shown has what its transport has, so that it can be given to another command.
+        if url.transport == Transport::Rdma {
+            url.provider = tuning.provider.unwrap_or(url.provider);
+            url.crc = Some(self.crc());
+        }
+        let mut options = ConnectOptions::new(url, host);
+        options.queues = tuning.queues;
+        options.depth = tuning.depth;
+        options.keep_alive = tuning.keep_alive.0;
+        options.timeouts = Timeouts {
+            connect: at_least_a_millisecond(tuning.connect_timeout),
+            io: at_least_a_millisecond(tuning.io_timeout),
+            ..Timeouts::default()
+        };
+        options.reconnect = ReconnectPolicy {
+            delay: tuning.reconnect_delay.0,
+            controller_loss_timeout: tuning.ctrl_loss_timeout.0,
+            fast_io_fail_timeout: tuning.fast_io_fail_timeout.0,
+            retries: tuning.retries,
+            ..ReconnectPolicy::default()
+        };
+        Ok(options)
+    }
+
+    /// What the blocking handle's thread is like.
+    pub fn engine_options(&self, cancel: CancelToken) -> EngineOptions {
+        let tuning = &self.tuning;
+        EngineOptions {
+            core: tuning.core,
+            spin: tuning.spin.0,
+            capture: tuning.capture.clone(),
+            cancel,
+            guest_buffers: Vec::new(),
+        }
+    }
+
+    /// Whether we ask for MPA CRCs.
+    pub fn crc(&self) -> bool {
+        self.url.crc.unwrap_or(!self.tuning.no_crc)
+    }
+
+    /// Where to write a capture.
+    pub fn capture(&self) -> Option<PathBuf> {
+        self.tuning.capture.clone()
+    }
+
+    /// How long the engine spins before it sleeps.
+    pub fn spin(&self) -> Duration {
+        self.tuning.spin.0
+    }
+}
+
+/// A timeout of nothing would fail everything.
+fn at_least_a_millisecond(span: Span) -> Duration {
+    span.0.max(Duration::from_millis(1))
+}

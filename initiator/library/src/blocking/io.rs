@@ -1,0 +1,244 @@
+//! Reading and writing bytes: a call becomes as many commands as it takes, several of them in flight.
+
+use std::sync::mpsc::sync_channel;
+
+use ringfab_spec::Status;
+
+use super::Controller;
+use super::engine::CHUNK_BYTES_MAX;
+use super::message::{Answer, Work};
+use crate::error::{IoError, SubmitError};
+use crate::namespace::{BlockRange, Namespace};
+use crate::request::DiscardRanges;
+
+/// Commands of one call in flight.
+const WINDOW: usize = 16;
+
+impl Controller {
+    /// Reads `target.len()` bytes at `offset`, both of any alignment.
+    ///
+    /// # Errors
+    /// The first error of the commands that it took; the content of `target` is unspecified then.
+    pub fn read_at(&self, nsid: u32, offset: u64, target: &mut [u8]) -> Result<(), IoError> {
+        let namespace = self.in_range(nsid, offset, target.len() as u64)?;
+        let block = u64::from(namespace.block_bytes);
+        let (first, end) = (offset / block, (offset + target.len() as u64).div_ceil(block));
+        let chunks = chunks(first, end - first, chunk_blocks(&namespace));
+        let work =
+            |(lba, nlb): (u64, u32)| Work::Read { nsid, lba, nlb, length: nlb as usize * block as usize };
+        self.pipeline(chunks.clone().map(work), |index, answer| {
+            let Some((lba, _)) = chunks.clone().nth(index) else { return };
+            // The chunk starts `skip` bytes before the target, or `at` bytes into it.
+            let start = lba * block;
+            let (skip, at) = (offset.saturating_sub(start) as usize, start.saturating_sub(offset) as usize);
+            let length = (answer.data.len() - skip).min(target.len() - at);
+            target[at..at + length].copy_from_slice(&answer.data[skip..skip + length]);
+        })
+    }
+
+    /// Writes `source` at `offset`, both of any alignment. Blocks that are only touched in part are read, changed and
+    /// written, which is not atomic towards other writers of the same block.
+    ///
+    /// # Errors
+    /// The first error of the commands that it took; any of the blocks may or may not be written then.
+    pub fn write_at(&self, nsid: u32, offset: u64, source: &[u8], fua: bool) -> Result<(), IoError> {
+        let namespace = self.in_range(nsid, offset, source.len() as u64)?;
+        let block = u64::from(namespace.block_bytes);
+        let head = ((block - offset % block) % block).min(source.len() as u64) as usize;
+        let (head, rest) = source.split_at(head);
+        if !head.is_empty() {
+            self.write_part(&namespace, offset, head, fua)?;
+        }
+        let offset = offset + head.len() as u64;
+        let (body, tail) = rest.split_at(rest.len() - rest.len() % block as usize);
+        let first = offset / block;
+        let work = |(lba, nlb): (u64, u32)| {
+            let at = ((lba - first) * block) as usize;
+            let data = body[at..at + nlb as usize * block as usize].to_vec();
+            Work::Write { nsid, lba, nlb, data, fua }
+        };
+        let chunks = chunks(first, body.len() as u64 / block, chunk_blocks(&namespace));
+        self.pipeline(chunks.map(work), |_, _| {})?;
+        if tail.is_empty() {
+            Ok(())
+        } else {
+            self.write_part(&namespace, offset + body.len() as u64, tail, fua)
+        }
+    }
+
+    /// Makes every write that ended before reach stable storage.
+    ///
+    /// # Errors
+    /// The command's.
+    pub fn flush(&self, nsid: u32) -> Result<(), IoError> {
+        self.engine.call(Work::Flush { nsid }, self.disk.clone()).map(drop)
+    }
+
+    /// Makes a range of bytes, aligned to blocks, read as zeroes.
+    ///
+    /// # Errors
+    /// The first error of the commands that it took.
+    pub fn write_zeroes(&self, nsid: u32, offset: u64, length: u64, deallocate: bool) -> Result<(), IoError> {
+        let (namespace, lba, blocks) = self.aligned(nsid, offset, length)?;
+        let most = match namespace.write_zeroes_blocks_max {
+            0 => return Err(IoError::Status(Status::INVALID_OPCODE)),
+            most => most.min(65_536),
+        };
+        let work = |(lba, nlb)| Work::WriteZeroes { nsid, lba, nlb, deallocate };
+        self.pipeline(chunks(lba, blocks, most).map(work), |_, _| {})
+    }
+
+    /// Says that blocks are no longer needed.
+    ///
+    /// # Errors
+    /// The first error of the commands that it took.
+    pub fn discard(&self, nsid: u32, ranges: &[BlockRange]) -> Result<(), IoError> {
+        let namespace = self.namespace(nsid).ok_or(SubmitError::NoNamespace(nsid))?;
+        if namespace.discard_blocks_max == 0 {
+            return Err(IoError::Status(Status::INVALID_OPCODE));
+        }
+        let work = discards(&namespace, ranges).into_iter().map(|ranges| Work::Discard { nsid, ranges });
+        self.pipeline(work, |_, _| {})
+    }
+
+    /// Has the controller read a range of bytes, aligned to blocks, without sending them here.
+    ///
+    /// # Errors
+    /// The first error of the commands that it took; Invalid Command Opcode if the controller has no Verify.
+    pub fn verify(&self, nsid: u32, offset: u64, length: u64) -> Result<(), IoError> {
+        let (namespace, lba, blocks) = self.aligned(nsid, offset, length)?;
+        let most = match namespace.verify_blocks_max {
+            0 => return Err(IoError::Status(Status::INVALID_OPCODE)),
+            most => most,
+        };
+        let work = |(lba, nlb)| Work::Verify { nsid, lba, nlb };
+        self.pipeline(chunks(lba, blocks, most).map(work), |_, _| {})
+    }
+
+    /// Compares bytes, aligned to blocks, with `source`; `false` when they differ.
+    ///
+    /// # Errors
+    /// Any other error of the commands that it took.
+    pub fn compare(&self, nsid: u32, offset: u64, source: &[u8]) -> Result<bool, IoError> {
+        let (namespace, first, blocks) = self.aligned(nsid, offset, source.len() as u64)?;
+        let block = namespace.block_bytes as usize;
+        let work = |(lba, nlb): (u64, u32)| {
+            let at = (lba - first) as usize * block;
+            Work::Compare { nsid, lba, nlb, data: source[at..at + nlb as usize * block].to_vec() }
+        };
+        match self.pipeline(chunks(first, blocks, chunk_blocks(&namespace)).map(work), |_, _| {}) {
+            Ok(()) => Ok(true),
+            Err(IoError::Status(status)) if status.code() == Status::COMPARE_FAILURE => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs commands with several in flight; the first error counts, after which none is started any more.
+    fn pipeline(
+        &self,
+        works: impl Iterator<Item = Work>,
+        mut take: impl FnMut(usize, &Answer),
+    ) -> Result<(), IoError> {
+        let (reply, replies) = sync_channel(WINDOW);
+        let mut works = works.enumerate();
+        let (mut running, mut first_error) = (0, None);
+        loop {
+            while running < WINDOW && first_error.is_none() {
+                let Some((index, work)) = works.next() else { break };
+                self.engine.start_job(work, self.disk.clone(), index, &reply)?;
+                running += 1;
+            }
+            if running == 0 {
+                return first_error.map_or(Ok(()), Err);
+            }
+            let answered = self.engine.wait(&replies)?;
+            running -= 1;
+            match answered.result {
+                Ok(answer) => take(answered.index, &answer),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+    }
+
+    /// Changes a part of one block.
+    fn write_part(&self, namespace: &Namespace, offset: u64, part: &[u8], fua: bool) -> Result<(), IoError> {
+        let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
+        let (lba, at) = (offset / block, (offset % block) as usize);
+        let mut data = self
+            .engine
+            .call(Work::Read { nsid, lba, nlb: 1, length: block as usize }, self.disk.clone())?
+            .data;
+        data[at..at + part.len()].copy_from_slice(part);
+        self.engine.call(Work::Write { nsid, lba, nlb: 1, data, fua }, self.disk.clone()).map(drop)
+    }
+
+    /// The namespace, if it holds the bytes.
+    fn in_range(&self, nsid: u32, offset: u64, length: u64) -> Result<Namespace, IoError> {
+        let namespace = self.namespace(nsid).ok_or(SubmitError::NoNamespace(nsid))?;
+        let end = offset.checked_add(length).filter(|end| *end <= namespace.bytes());
+        end.map(|_| namespace).ok_or_else(|| SubmitError::Range.into())
+    }
+
+    /// The namespace, first block and number of blocks, if the bytes are whole blocks within it.
+    fn aligned(&self, nsid: u32, offset: u64, length: u64) -> Result<(Namespace, u64, u64), IoError> {
+        let namespace = self.in_range(nsid, offset, length)?;
+        let block = u64::from(namespace.block_bytes);
+        if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+            return Err(IoError::Refused(SubmitError::Length));
+        }
+        Ok((namespace, offset / block, length / block))
+    }
+}
+
+/// Blocks of one command.
+fn chunk_blocks(namespace: &Namespace) -> u32 {
+    namespace.transfer_blocks_max.min(CHUNK_BYTES_MAX as u32 / namespace.block_bytes).max(1)
+}
+
+/// Ranges, as commands that the namespace takes.
+fn discards(namespace: &Namespace, ranges: &[BlockRange]) -> Vec<Vec<BlockRange>> {
+    let count = (namespace.discard_ranges_max as usize).clamp(1, DiscardRanges::COUNT_MAX);
+    let mut commands: Vec<Vec<BlockRange>> = Vec::new();
+    let mut room = 0;
+    for range in ranges {
+        for (lba, nlb) in chunks(range.lba, u64::from(range.nlb), namespace.discard_blocks_max) {
+            let last = commands.last_mut().filter(|last| last.len() < count && room >= u64::from(nlb));
+            match last {
+                Some(last) => last.push(BlockRange { lba, nlb }),
+                None => {
+                    commands.push(vec![BlockRange { lba, nlb }]);
+                    room = namespace.discard_total_blocks_max;
+                }
+            }
+            room = room.saturating_sub(u64::from(nlb));
+        }
+    }
+    commands
+}
+
+/// Splits blocks into pieces of at most `most`.
+fn chunks(lba: u64, blocks: u64, most: u32) -> impl Iterator<Item = (u64, u32)> + Clone {
+    let most = u64::from(most.max(1));
+    (0..blocks.div_ceil(most)).map(move |index| {
+        let start = index * most;
+        (lba + start, (blocks - start).min(most) as u32)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chunks;
+
+    #[test]
+    fn blocks_are_split_without_gap_or_overlap() {
+        for (blocks, most) in [(0, 8), (1, 8), (8, 8), (9, 8), (1000, 7), (5, 0)] {
+            let mut next = 100;
+            for (lba, nlb) in chunks(100, blocks, most) {
+                assert_eq!(lba, next);
+                assert!(nlb >= 1 && nlb <= most.max(1));
+                next += u64::from(nlb);
+            }
+            assert_eq!(next, 100 + blocks);
+        }
+    }
+}

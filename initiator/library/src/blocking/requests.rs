@@ -1,0 +1,52 @@
+//! What a caller's work is to the host, with its data in a buffer of the pool.
+
+use super::message::Work;
+use crate::error::SubmitError;
+use crate::host::Host;
+use crate::request::{AdminData, AdminRequest, DiscardRanges, IoOperation, IoRequest};
+
+/// What the host is given.
+pub(super) enum Request {
+    Io(IoRequest),
+    Admin(AdminRequest),
+}
+
+/// The request of a job, with its data copied into a buffer of the pool. `Err(None)` when no buffer is left.
+pub(super) fn request_of(host: &Host, tag: u64, work: &Work) -> Result<Request, Option<SubmitError>> {
+    let take = |length: usize| match host.pool().take(length) {
+        Some(buffer) => Ok(buffer),
+        None if length > host.pool().buffer_bytes_max() => Err(Some(SubmitError::Length)),
+        None => Err(None),
+    };
+    let copy = |data: &[u8]| {
+        take(data.len()).map(|mut buffer| {
+            buffer.copy_from_slice(data);
+            buffer.share()
+        })
+    };
+    let io = |nsid, operation| Request::Io(IoRequest { nsid, tag, operation });
+    let admin = |entry, data| Request::Admin(AdminRequest { entry, data, tag });
+    Ok(match *work {
+        Work::Read { nsid, lba, nlb, length } => {
+            io(nsid, IoOperation::Read { lba, nlb, buffer: take(length)? })
+        }
+        Work::Write { nsid, lba, nlb, ref data, fua } => {
+            io(nsid, IoOperation::Write { lba, nlb, source: copy(data)?, offset: 0, fua })
+        }
+        Work::Compare { nsid, lba, nlb, ref data } => {
+            io(nsid, IoOperation::Compare { lba, nlb, source: copy(data)?, offset: 0 })
+        }
+        Work::Flush { nsid } => io(nsid, IoOperation::Flush),
+        Work::Verify { nsid, lba, nlb } => io(nsid, IoOperation::Verify { lba, nlb }),
+        Work::WriteZeroes { nsid, lba, nlb, deallocate } => {
+            io(nsid, IoOperation::WriteZeroes { lba, nlb, deallocate, fua: false })
+        }
+        Work::Discard { nsid, ref ranges } => {
+            let ranges = DiscardRanges::new(host.pool(), ranges).ok_or(None)?;
+            io(nsid, IoOperation::Discard { ranges })
+        }
+        Work::AdminRead { entry, length: 0 } => admin(entry, AdminData::None),
+        Work::AdminRead { entry, length } => admin(entry, AdminData::FromController(take(length)?)),
+        Work::AdminWrite { entry, ref data } => admin(entry, AdminData::ToController(copy(data)?)),
+    })
+}

@@ -1,0 +1,332 @@
+//! Errors: one sentence that says what failed, at which step, what the peer answered and what to try.
+
+use std::time::Duration;
+
+use ringfab_fabric::rdma::DisconnectReason;
+use ringfab_spec::Status;
+
+use crate::refusal::RefusedField;
+
+/// A step of attaching a controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Host name to address.
+    Resolve,
+    /// TCP connection of the software RNIC.
+    Connect,
+    /// Exchange of MPA frames with the private data of NVMe/RDMA.
+    Mpa,
+    /// Exchange of ICReq and ICResp of NVMe/TCP.
+    Initialize,
+    /// The Fabrics Connect command.
+    FabricsConnect,
+    /// Enabling the controller until it says that it is ready.
+    Ready,
+    /// Identify and Set Features.
+    Identify,
+    /// Connecting the I/O queues.
+    IoQueues,
+    /// Everything after: the controller was in use.
+    Live,
+    /// Orderly shutdown.
+    Shutdown,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Step::Resolve => "resolve",
+            Step::Connect => "connect",
+            Step::Mpa => "MPA",
+            Step::Initialize => "ICReq",
+            Step::FabricsConnect => "Fabrics Connect",
+            Step::Ready => "ready",
+            Step::Identify => "identify",
+            Step::IoQueues => "I/O queues",
+            Step::Live => "in use",
+            Step::Shutdown => "shutdown",
+        })
+    }
+}
+
+/// Why a controller is not attached (any more).
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{peer}: {step}: {cause}{}", hint_text(.step, .cause))]
+pub struct ConnectError {
+    /// Host, port and subsystem.
+    pub peer: String,
+    /// At which step.
+    pub step: Step,
+    /// What happened.
+    pub cause: Cause,
+}
+
+/// What happened at a [`Step`].
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Cause {
+    /// The host name has no address.
+    #[error("the name has no address ({0})")]
+    Name(String),
+    /// No connection, in the provider's words.
+    #[error("{0}")]
+    Fabric(String),
+    /// The peer rejected the connection.
+    #[error("the target rejected the connection: {0}")]
+    Rejected(String),
+    /// A command failed.
+    #[error("{command} was answered with {}", status_text(.command, .status))]
+    Status {
+        /// Name of the command.
+        command: &'static str,
+        /// What the controller answered.
+        status: Status,
+    },
+    /// A Connect was refused for one of its fields.
+    #[error("Connect was answered with {}: the target refuses {field}", status_text("Connect", .status))]
+    Field {
+        /// Which one, and what we sent in it.
+        field: RefusedField,
+        /// What the controller answered.
+        status: Status,
+    },
+    /// No answer in time.
+    #[error("{what}: no answer within {} s", .limit.as_secs_f32())]
+    TimedOut {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        limit: Duration,
+    },
+    /// The controller reported Controller Fatal Status.
+    #[error("the controller reports a fatal error (CSTS.CFS)")]
+    ControllerFatal,
+    /// The connection ended.
+    #[error("{0}")]
+    Disconnected(DisconnectReason),
+    /// The peer broke a rule of NVMe.
+    #[error("the target broke the protocol: {0}")]
+    Protocol(&'static str),
+    /// The peer cannot do what we need.
+    #[error("{0}")]
+    Unsupported(String),
+    /// After a reconnect it is not the same namespace.
+    #[error("after the reconnect namespace {nsid} is another one: {what}")]
+    Changed {
+        /// Which one.
+        nsid: u32,
+        /// What differs.
+        what: String,
+    },
+    /// After a reconnect the namespace is not there.
+    #[error("after the reconnect there is no namespace {nsid}")]
+    Missing {
+        /// Which one.
+        nsid: u32,
+    },
+    /// The namespace is there, but has no size yet.
+    #[error("the target has namespace {nsid}, but it is not ready")]
+    NotReady {
+        /// Which one.
+        nsid: u32,
+    },
+    /// Reconnecting was given up.
+    #[error(
+        "given up {after:?} after the connection was lost; the last attempt failed at step {step}: {last}"
+    )]
+    GaveUp {
+        /// The controller-loss timeout.
+        after: Duration,
+        /// Where the last attempt failed.
+        step: Step,
+        /// Why.
+        last: Box<Cause>,
+    },
+    /// Our own resources.
+    #[error("{0}")]
+    Local(String),
+    /// The caller cancelled it.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl Cause {
+    /// Whether another attempt may end differently.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Cause::Status { status, .. } | Cause::Field { status, .. } => !status.dnr(),
+            Cause::Unsupported(_) | Cause::Changed { .. } | Cause::GaveUp { .. } | Cause::Cancelled => false,
+            _ => true,
+        }
+    }
+}
+
+/// Why a command did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IoError {
+    /// The controller's answer.
+    #[error("{}", .0.name_in_nvm().map_or_else(|| .0.to_string(), str::to_owned))]
+    Status(Status),
+    /// The controller's answer to the last of several tries.
+    #[error("{}, after {tries} tries", .status.name_in_nvm().map_or_else(|| .status.to_string(), str::to_owned))]
+    Exhausted {
+        /// What it answered.
+        status: Status,
+        /// How often the command was sent.
+        tries: u32,
+    },
+    /// No connection to the controller, and the policy says not to wait (any longer).
+    #[error("no connection to the controller")]
+    NoPath,
+    /// No answer in time, and none was to be had by aborting.
+    #[error("no answer in time")]
+    TimedOut,
+    /// Cancelled by the caller, or by detaching.
+    #[error("cancelled")]
+    Cancelled,
+    /// The request cannot be expressed as a command.
+    #[error("{0}")]
+    Refused(SubmitError),
+}
+
+/// A problem of a program's own machine: the engine could not be started, or has ended.
+impl From<IoError> for std::io::Error {
+    fn from(error: IoError) -> Self {
+        use std::io::ErrorKind;
+        let kind = match error {
+            IoError::Status(status) | IoError::Exhausted { status, .. } => match status.code() {
+                Status::LBA_OUT_OF_RANGE | Status::INVALID_FIELD => ErrorKind::InvalidInput,
+                Status::CAPACITY_EXCEEDED => ErrorKind::StorageFull,
+                Status::INVALID_OPCODE => ErrorKind::Unsupported,
+                _ => ErrorKind::Other,
+            },
+            IoError::NoPath => ErrorKind::NotConnected,
+            IoError::TimedOut => ErrorKind::TimedOut,
+            IoError::Cancelled => ErrorKind::Interrupted,
+            IoError::Refused(_) => ErrorKind::InvalidInput,
+        };
+        std::io::Error::new(kind, error)
+    }
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// As many requests wait as may: take events first.
+    #[error("as many requests wait as may")]
+    Full,
+    /// No such controller, or it is being detached.
+    #[error("the controller is not attached")]
+    Gone,
+    /// The controller was never ready so far.
+    #[error("the controller is not ready yet")]
+    NotReady,
+    /// The controller has no such namespace.
+    #[error("the controller has no namespace {0}")]
+    NoNamespace(u32),
+    /// The controller did not announce this command.
+    #[error("the controller does not have {0}")]
+    NoCommand(&'static str),
+    /// No blocks, or more than one command can take: see
+    /// [`Namespace::transfer_blocks_max`](crate::Namespace::transfer_blocks_max).
+    #[error("a command cannot take that many blocks")]
+    Length,
+    /// The buffer or source is shorter than the blocks.
+    #[error("the buffer is shorter than the blocks")]
+    Buffer,
+    /// The blocks are not all within the namespace.
+    #[error("the blocks reach beyond the end of the namespace")]
+    Range,
+}
+
+impl From<SubmitError> for IoError {
+    fn from(reason: SubmitError) -> Self {
+        match reason {
+            SubmitError::NoNamespace(_) => IoError::Status(Status::INVALID_NAMESPACE),
+            SubmitError::NoCommand(_) => IoError::Status(Status::INVALID_OPCODE),
+            SubmitError::Range => IoError::Status(Status::LBA_OUT_OF_RANGE),
+            SubmitError::Full | SubmitError::Length | SubmitError::Buffer => IoError::Refused(reason),
+            SubmitError::Gone | SubmitError::NotReady => IoError::NoPath,
+        }
+    }
+}
+
+fn status_text(command: &str, status: &Status) -> String {
+    let name = if matches!(command, "Connect" | "Property Get" | "Property Set" | "Disconnect") {
+        status.name_in_fabrics()
+    } else {
+        status.name()
+    };
+    let code = format!("status type {:#x} code {:#04x}", status.sct(), status.sc());
+    name.map_or(code.clone(), |name| format!("{name} ({code})"))
+}
+
+fn hint_text(step: &Step, cause: &Cause) -> String {
+    hint(*step, cause).map_or_else(String::new, |hint| format!("; {hint}"))
+}
+
+/// What to try.
+fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
+    match (step, cause) {
+        (_, Cause::Field { field, .. }) => Some(field.hint()),
+        (_, Cause::NotReady { .. }) => {
+            Some("see the target's status and log; it is served as soon as its disk is")
+        }
+        (_, Cause::Status { command: "Connect", status }) => connect_hint(*status),
+        (Step::Resolve, Cause::Name(_)) => Some("check the host name, or give the address as a number"),
+        // What this machine lacks has nothing to do with the way to the target.
+        (_, Cause::Local(_)) => None,
+        (Step::Connect, _) => Some("check that a target listens there and that no firewall is in between"),
+        (Step::Mpa, Cause::Rejected(_)) => Some("try a smaller queue depth, and see the target's log"),
+        (Step::Mpa, _) => {
+            Some("check that the port is for NVMe/RDMA over iWARP, not RoCE; for NVMe/TCP write nvme+tcp://")
+        }
+        (Step::Initialize, Cause::TimedOut { .. } | Cause::Disconnected(_) | Cause::Fabric(_)) => {
+            Some("check that the port is for NVMe/TCP; for NVMe/RDMA write nvme+rdma://")
+        }
+        (Step::Ready, Cause::TimedOut { .. }) => Some("see the target's log; its namespaces may be busy"),
+        (_, Cause::Changed { .. }) => Some("detach, check the target's configuration, and attach again"),
+        _ => None,
+    }
+}
+
+fn connect_hint(status: Status) -> Option<&'static str> {
+    match status.code() {
+        Status::CONNECT_INVALID_HOST => {
+            Some("allow this host NQN in the target's configuration of the subsystem")
+        }
+        Status::CONNECT_INVALID_PARAMETERS => Some("see the target's log, which has the reason"),
+        Status::CONNECT_CONTROLLER_BUSY => {
+            Some("the target has no controller left; detach another host or try later")
+        }
+        Status::CONNECT_INCOMPATIBLE_FORMAT => Some("the target speaks another version of Fabrics"),
+        Status::AUTHENTICATION_REQUIRED => Some("the target asks for authentication, which is not supported"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_this_machine_is_no_reason_to_look_at_firewalls() {
+        let said = |step, cause| ConnectError { peer: "there".to_owned(), step, cause }.to_string();
+        let local = Cause::Local("this machine has no network interface eth7".to_owned());
+        assert_eq!(
+            said(Step::Resolve, local.clone()),
+            "there: resolve: this machine has no network interface eth7"
+        );
+        assert!(!said(Step::Connect, local).contains("firewall"));
+        let refused = Cause::Fabric("Connection refused".to_owned());
+        assert!(said(Step::Connect, refused).contains("; check that a target listens there"));
+    }
+
+    #[test]
+    fn the_other_transport_is_named() {
+        let said = |step, cause| ConnectError { peer: "there".to_owned(), step, cause }.to_string();
+        let closed = || Cause::Disconnected(DisconnectReason::PeerClosed);
+        assert!(said(Step::Initialize, closed()).contains("for NVMe/RDMA write nvme+rdma://"));
+        let other = Cause::Fabric("the peer speaks NVMe/TCP".to_owned());
+        assert!(said(Step::Mpa, other).contains("for NVMe/TCP write nvme+tcp://"));
+    }
+}

@@ -1,0 +1,244 @@
+//! What a program asks of a [`Host`](crate::Host), and what it is told.
+
+use ringfab_memory::{Buffer, Lease, Pool};
+use ringfab_reactor::Completion;
+use ringfab_spec::{CompletionEntry, SubmissionEntry};
+
+use crate::error::{ConnectError, IoError, SubmitError};
+use crate::namespace::BlockRange;
+
+/// An attached controller of a [`Host`](crate::Host). The handle of a controller that is gone is recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ControllerId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// One command of the NVM Command Set. It owns its memory until its [`IoDone`].
+#[derive(Debug)]
+pub struct IoRequest {
+    /// The namespace.
+    pub nsid: u32,
+    /// The submitter's name for it, given back in [`IoDone`].
+    pub tag: u64,
+    /// What to do.
+    pub operation: IoOperation,
+}
+
+/// What an [`IoRequest`] does. LBAs and counts are in logical blocks, counted from one.
+#[derive(Debug)]
+pub enum IoOperation {
+    /// Read into the start of `buffer`.
+    Read {
+        /// First block.
+        lba: u64,
+        /// Blocks to read.
+        nlb: u32,
+        /// At least `nlb` blocks long; its first bytes are overwritten.
+        buffer: Buffer,
+    },
+    /// Write from `source`.
+    Write {
+        /// First block.
+        lba: u64,
+        /// Blocks to write.
+        nlb: u32,
+        /// The bytes, from `offset`. They must not change before the [`IoDone`].
+        source: Lease,
+        /// Where in `source` they start.
+        offset: u32,
+        /// Force Unit Access: complete only when the bytes are on stable storage.
+        fua: bool,
+    },
+    /// Make every write that completed before this was submitted reach stable storage.
+    Flush,
+    /// Make blocks read as zeroes.
+    WriteZeroes {
+        /// First block.
+        lba: u64,
+        /// Blocks to zero.
+        nlb: u32,
+        /// Whether the space may be freed.
+        deallocate: bool,
+        /// Force Unit Access.
+        fua: bool,
+    },
+    /// Say that the content of some ranges is no longer needed (Dataset Management, deallocate).
+    Discard {
+        /// Which ones.
+        ranges: DiscardRanges,
+    },
+    /// Have the controller read blocks, without sending them here; an error when it cannot.
+    Verify {
+        /// First block.
+        lba: u64,
+        /// Blocks to read.
+        nlb: u32,
+    },
+    /// Compare blocks with `source`; [`Status::COMPARE_FAILURE`] when they differ.
+    Compare {
+        /// First block.
+        lba: u64,
+        /// Blocks to compare.
+        nlb: u32,
+        /// The bytes, from `offset`.
+        source: Lease,
+        /// Where in `source` they start.
+        offset: u32,
+    },
+}
+
+/// The ranges of a Dataset Management command, as they go over the wire.
+#[derive(Debug)]
+pub struct DiscardRanges {
+    pub(crate) lease: Lease,
+    pub(crate) count: u32,
+    /// Blocks of the longest.
+    pub(crate) longest: u32,
+    /// Blocks of all.
+    pub(crate) total: u64,
+    /// The block behind the last; `None` when there is no such number.
+    pub(crate) end: Option<u64>,
+}
+
+impl DiscardRanges {
+    /// The most ranges of one command (NVM Command Set 1.0, section 3.2.3).
+    pub const COUNT_MAX: usize = 256;
+    /// Bytes of one range on the wire.
+    const RANGE_BYTES: usize = 16;
+
+    /// Ranges in a buffer of `pool`: one to [`DiscardRanges::COUNT_MAX`], else it is a caller's error and
+    /// panics. `None` when the pool has no buffer left.
+    pub fn new(pool: &Pool, ranges: &[BlockRange]) -> Option<Self> {
+        assert!((1..=Self::COUNT_MAX).contains(&ranges.len()), "one to 256 ranges");
+        let mut buffer = pool.take(ranges.len() * Self::RANGE_BYTES)?;
+        for (range, bytes) in ranges.iter().zip(buffer.chunks_exact_mut(Self::RANGE_BYTES)) {
+            bytes[..4].fill(0);
+            bytes[4..8].copy_from_slice(&range.nlb.to_le_bytes());
+            bytes[8..].copy_from_slice(&range.lba.to_le_bytes());
+        }
+        let end = |range: &BlockRange| range.lba.checked_add(u64::from(range.nlb));
+        Some(Self {
+            lease: buffer.share(),
+            count: ranges.len() as u32,
+            longest: ranges.iter().map(|range| range.nlb).max().unwrap_or(0),
+            total: ranges.iter().map(|range| u64::from(range.nlb)).sum(),
+            end: ranges.iter().try_fold(0, |last, range| end(range).map(|end| end.max(last))),
+        })
+    }
+}
+
+/// An admin command. The command identifier, the data pointer and the flags of `entry` are filled in.
+#[derive(Debug)]
+pub struct AdminRequest {
+    /// The command.
+    pub entry: SubmissionEntry,
+    /// Its data.
+    pub data: AdminData,
+    /// The submitter's name for it, given back in [`AdminDone`].
+    pub tag: u64,
+}
+
+/// The data of an admin command.
+#[derive(Debug)]
+pub enum AdminData {
+    /// It has none.
+    None,
+    /// The controller sends data into `buffer`.
+    FromController(Buffer),
+    /// The controller fetches all of `source`.
+    ToController(Lease),
+}
+
+/// What a [`Host`](crate::Host) tells its owner.
+#[derive(Debug)]
+pub enum HostEvent {
+    /// An I/O command has ended.
+    IoDone(IoDone),
+    /// An admin command has ended.
+    AdminDone(AdminDone),
+    /// The controller can take I/O: see [`Host::namespaces`](crate::Host::namespaces).
+    Ready {
+        /// Which one.
+        controller: ControllerId,
+        /// Whether it was lost before; outstanding I/O goes on now.
+        reconnected: bool,
+    },
+    /// The connection to the controller was lost. Outstanding I/O waits or fails, as the policy says.
+    Lost {
+        /// Which one.
+        controller: ControllerId,
+        /// Why.
+        error: ConnectError,
+    },
+    /// The next attempt to reconnect.
+    Reconnecting {
+        /// Which one.
+        controller: ControllerId,
+        /// Counted from one since the loss.
+        attempt: u32,
+        /// When it starts, from now.
+        delay: std::time::Duration,
+    },
+    /// A namespace changed its size, appeared or went away: see [`Host::namespaces`](crate::Host::namespaces).
+    NamespacesChanged {
+        /// Of which controller.
+        controller: ControllerId,
+    },
+    /// The controller could not be attached, or was given up. All its requests have been answered, and its
+    /// handle is dead.
+    Failed {
+        /// Which one.
+        controller: ControllerId,
+        /// Why.
+        error: ConnectError,
+    },
+    /// The controller was detached as asked. All its requests have been answered, and its handle is dead.
+    Detached {
+        /// Which one.
+        controller: ControllerId,
+        /// What could not be done in an orderly way, if anything.
+        trouble: Option<ConnectError>,
+    },
+    /// A completion of the reactor for another part of the loop: its owner is
+    /// [`Host::OWNER_FOREIGN_FIRST`](crate::Host::OWNER_FOREIGN_FIRST) or above.
+    Foreign(Completion),
+}
+
+/// The end of an I/O command.
+#[derive(Debug)]
+pub struct IoDone {
+    /// Of which controller.
+    pub controller: ControllerId,
+    /// The submitter's name for it.
+    pub tag: u64,
+    /// Success, or why not.
+    pub result: Result<(), IoError>,
+    /// The buffer of a Read; its content is unspecified after an error.
+    pub buffer: Option<Buffer>,
+    /// The source of a Write or Compare, the ranges of a Discard. A send may still hold it for a while, which
+    /// only matters to who wants it unique.
+    pub source: Option<Lease>,
+}
+
+/// The end of an admin command.
+#[derive(Debug)]
+pub struct AdminDone {
+    /// Of which controller.
+    pub controller: ControllerId,
+    /// The submitter's name for it.
+    pub tag: u64,
+    /// The completion (of success), or why there is none.
+    pub result: Result<CompletionEntry, IoError>,
+    /// The buffer of [`AdminData::FromController`].
+    pub buffer: Option<Buffer>,
+}
+
+/// A request was not taken; it comes back.
+#[derive(Debug)]
+pub struct Refused<R> {
+    /// Why.
+    pub reason: SubmitError,
+    /// The request.
+    pub request: R,
+}

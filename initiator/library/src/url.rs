@@ -1,0 +1,411 @@
+//! Addresses of controllers, as one URL: `nvme+rdma://HOST[:PORT]/[NQN][?OPTION=VALUE&...]`, or `nvme+tcp://` for
+//! NVMe/TCP.
+//!
+//! | option | meaning |
+//! | --- | --- |
+//! | `ns` | the namespace to use, instead of all |
+//! | `provider` | `iwarp`, the software RNIC; `verbs`, an RDMA device; `auto`, the device that reaches the host, if there is one, else `iwarp` |
+//! | `hostnqn`, `hostid` | who we are, for this connection |
+//! | `queues`, `depth` | I/O queues, and commands outstanding in each |
+//! | `keepalive` | keep-alive timeout in seconds, 0 for off |
+//! | `crc` | `on` or `off`: whether we ask for MPA CRCs |
+//! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
+//! | `congestion` | the congestion control of the kernel's TCP |
+//! | `dscp` | the class of service of what is sent, 0 to 63 |
+//! | `usertimeout` | how long what was sent may stay unacknowledged before the connection is given up, in seconds |
+//! | `tcpkeepalive` | how long a connection is idle before TCP looks whether the other end is there, in seconds |
+//!
+//! The last four are for the kernel's TCP: over NVMe/TCP, and under the software RNIC. An RDMA device has nothing of them.
+//!
+//! An IPv6 address is in brackets, a link-local one with its interface: `[fe80::1%25eth0]`, or as most write it,
+//! `[fe80::1%eth0]`.
+
+mod encoding;
+mod host;
+
+use std::fmt;
+use std::str::FromStr;
+
+use ringfab_fabric::ZoneError;
+use ringfab_spec::Nqn;
+use ringfab_spec::nqn::NqnError;
+use uuid::Uuid;
+
+use encoding::{decode, encode};
+pub use host::HostName;
+use host::parse_authority;
+
+/// The address of a controller. Parsing and displaying are inverse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// The machine.
+    pub host: HostName,
+    /// The port; 4420 when the text does not say.
+    pub port: u16,
+    /// The subsystem; `None` stands for discovery.
+    pub subsystem: Option<String>,
+    /// The namespace to use; `None` for all.
+    pub namespace: Option<u32>,
+    /// How capsules and data travel.
+    pub transport: Transport,
+    /// Which RNIC.
+    pub provider: Provider,
+    /// Host NQN for this connection.
+    pub host_nqn: Option<String>,
+    /// Host identifier for this connection.
+    pub host_id: Option<Uuid>,
+    /// I/O queues to ask for.
+    pub queues: Option<u16>,
+    /// Commands outstanding per I/O queue.
+    pub depth: Option<u16>,
+    /// Keep-alive timeout in seconds; zero turns it off.
+    pub keep_alive_s: Option<u32>,
+    /// Whether we ask for MPA CRCs.
+    pub crc: Option<bool>,
+    /// What only NVMe/TCP has.
+    pub digests: DigestOptions,
+    /// What the kernel's TCP is asked for.
+    pub tcp: TcpOptions,
+}
+
+/// How capsules and data travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// NVMe/RDMA.
+    Rdma,
+    /// NVMe/TCP.
+    Tcp,
+}
+
+/// The digests of NVMe/TCP: what only its addresses can say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DigestOptions {
+    /// Header digests.
+    pub header: bool,
+    /// Data digests.
+    pub data: bool,
+}
+
+/// What is asked of the kernel's TCP, below NVMe/TCP or the software RNIC.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// Congestion control by name; the system's default when none.
+    pub congestion: Option<String>,
+    /// Differentiated Services Code Point of what is sent.
+    pub dscp: Option<u8>,
+    /// How long what was sent may stay unacknowledged, in seconds (`TCP_USER_TIMEOUT`); as long as the system likes when none.
+    pub user_timeout_s: Option<u16>,
+    /// Idle time before TCP's own keep-alive probes, in seconds; no probes when none.
+    pub keep_alive_s: Option<u16>,
+}
+
+/// Which RNIC moves the bytes.
+pub use ringfab_fabric::rdma::ProviderChoice as Provider;
+
+/// What is wrong with a text that should be an address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// It begins with neither scheme.
+    #[error("an address begins with nvme+rdma:// or nvme+tcp://, this one with `{0}`")]
+    Scheme(String),
+    /// No or no valid host.
+    #[error("`{0}` is neither a host name, nor an IPv4 address, nor an IPv6 address in brackets")]
+    Host(String),
+    /// A link-local address without interface, or an interface where none belongs.
+    #[error("`{text}` {why}")]
+    Zone {
+        /// The text.
+        text: String,
+        /// Why not.
+        why: ZoneError,
+    },
+    /// The port is none.
+    #[error("`{0}` is not a port number from 1 to 65535")]
+    Port(String),
+    /// The NQN is none.
+    #[error("`{text}` is not a subsystem: {why}")]
+    Nqn {
+        /// The text.
+        text: String,
+        /// Why not.
+        why: NqnError,
+    },
+    /// A percent sign without two hexadecimal digits, or bytes that are no UTF-8.
+    #[error("`{0}` is not percent-encoded text")]
+    Encoding(String),
+    /// An option that does not exist.
+    #[error(
+        "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive, congestion, dscp, usertimeout and \
+         tcpkeepalive; for RDMA provider and crc; for TCP hdgst and ddgst"
+    )]
+    Option(String),
+    /// An option given twice.
+    #[error("option `{0}` is given twice")]
+    Twice(String),
+    /// An option's value is not valid.
+    #[error("option {name}: `{value}` is not {expected}")]
+    Value {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+}
+
+impl Url {
+    /// The port of NVMe/RDMA and NVMe/TCP (IANA).
+    pub const PORT: u16 = 4420;
+    /// The NQN of discovery (Base 2.0, section 3.1.3.3).
+    pub const DISCOVERY_NQN: &'static str = "nqn.2014-08.org.nvmexpress.discovery";
+    const SCHEMES: [(Transport, &'static str); 2] =
+        [(Transport::Rdma, "nvme+rdma://"), (Transport::Tcp, "nvme+tcp://")];
+
+    /// An address without options.
+    pub fn new(host: HostName, port: u16, subsystem: Option<String>) -> Self {
+        Self {
+            host,
+            port,
+            subsystem,
+            namespace: None,
+            transport: Transport::Rdma,
+            provider: Provider::Auto,
+            host_nqn: None,
+            host_id: None,
+            queues: None,
+            depth: None,
+            keep_alive_s: None,
+            crc: None,
+            digests: DigestOptions::default(),
+            tcp: TcpOptions::default(),
+        }
+    }
+
+    /// The same address over a transport; what only another transport has is left out.
+    #[must_use]
+    pub fn with_transport(&self, transport: Transport) -> Self {
+        let same = self.transport == transport;
+        let other = Self::new(self.host.clone(), self.port, None);
+        Self {
+            transport,
+            provider: if same { self.provider } else { other.provider },
+            crc: self.crc.filter(|_| same),
+            digests: if same { self.digests } else { other.digests },
+            ..self.clone()
+        }
+    }
+
+    /// The subsystem's NQN, or that of discovery.
+    pub fn subsystem_nqn(&self) -> &str {
+        self.subsystem.as_deref().unwrap_or(Self::DISCOVERY_NQN)
+    }
+
+    /// Whether this is the address of a discovery controller.
+    pub fn is_discovery(&self) -> bool {
+        self.subsystem_nqn() == Self::DISCOVERY_NQN
+    }
+
+    /// Host, port and subsystem, for people.
+    pub fn peer(&self) -> String {
+        let nqn = self.subsystem.as_deref().unwrap_or("discovery");
+        format!("{nqn} at {}:{}", self.host, self.port)
+    }
+
+    /// Whether the transport may have this option.
+    fn takes(&self, name: &str) -> bool {
+        let wanted = match name {
+            "provider" | "crc" => Transport::Rdma,
+            "hdgst" | "ddgst" => Transport::Tcp,
+            _ => self.transport,
+        };
+        wanted == self.transport
+    }
+
+    #[expect(clippy::too_many_lines, reason = "an arm for each option")]
+    fn set_option(&mut self, name: &str, value: String) -> Result<(), UrlError> {
+        const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
+        const ON_OR_OFF: &str = "`on` or `off`";
+        match name {
+            // What only the other transport has is no option here.
+            _ if !self.takes(name) => Err(UrlError::Option(name.to_owned())),
+            "ns" => set(&mut self.namespace, "ns", parse_namespace(value)?),
+            "provider" => {
+                let words =
+                    [Provider::Auto, Provider::Iwarp, Provider::Verbs].map(|choice| (choice.name(), choice));
+                self.provider = choose("provider", value, "`auto`, `iwarp` or `verbs`", &words)?;
+                Ok(())
+            }
+            "hostnqn" => set(&mut self.host_nqn, "hostnqn", check_nqn(value)?),
+            "hostid" => {
+                let uuid = Uuid::parse_str(&value);
+                set(&mut self.host_id, "hostid", uuid.map_err(|_| wrong("hostid", value, "a UUID"))?)
+            }
+            "queues" => {
+                let expected = "a number from 1 to 128";
+                set(&mut self.queues, "queues", number("queues", value, 1, 128, expected)? as u16)
+            }
+            "depth" => {
+                let expected = "a number from 1 to 1024";
+                set(&mut self.depth, "depth", number("depth", value, 1, 1024, expected)? as u16)
+            }
+            "keepalive" => {
+                let expected = "a number of seconds from 0 to 86400";
+                set(&mut self.keep_alive_s, "keepalive", number("keepalive", value, 0, 86_400, expected)?)
+            }
+            "crc" => {
+                let crc = choose("crc", value, ON_OR_OFF, &SWITCH)?;
+                set(&mut self.crc, "crc", crc)
+            }
+            "hdgst" => {
+                self.digests.header = choose("hdgst", value, ON_OR_OFF, &SWITCH)?;
+                Ok(())
+            }
+            "ddgst" => {
+                self.digests.data = choose("ddgst", value, ON_OR_OFF, &SWITCH)?;
+                Ok(())
+            }
+            "dscp" => {
+                let expected = "a number from 0 to 63";
+                set(&mut self.tcp.dscp, "dscp", number("dscp", value, 0, 63, expected)? as u8)
+            }
+            "usertimeout" => set(&mut self.tcp.user_timeout_s, "usertimeout", seconds("usertimeout", value)?),
+            "tcpkeepalive" => {
+                set(&mut self.tcp.keep_alive_s, "tcpkeepalive", seconds("tcpkeepalive", value)?)
+            }
+            "congestion" => set(&mut self.tcp.congestion, "congestion", check_congestion(value)?),
+            _ => Err(UrlError::Option(name.to_owned())),
+        }
+    }
+
+    fn options(&self) -> Vec<(&'static str, String)> {
+        let mut options = Vec::new();
+        let mut push = |name, value: Option<String>| options.extend(value.map(|value| (name, value)));
+        push("ns", self.namespace.map(|nsid| nsid.to_string()));
+        let provider = Some(self.provider).filter(|provider| *provider != Provider::Auto);
+        push("provider", provider.map(|provider| provider.to_string()));
+        push("hostnqn", self.host_nqn.clone());
+        push("hostid", self.host_id.map(|id| id.to_string()));
+        push("queues", self.queues.map(|queues| queues.to_string()));
+        push("depth", self.depth.map(|depth| depth.to_string()));
+        push("keepalive", self.keep_alive_s.map(|seconds| seconds.to_string()));
+        push("crc", self.crc.map(|crc| if crc { "on" } else { "off" }.to_owned()));
+        push("hdgst", self.digests.header.then(|| "on".to_owned()));
+        push("ddgst", self.digests.data.then(|| "on".to_owned()));
+        push("congestion", self.tcp.congestion.clone());
+        push("dscp", self.tcp.dscp.map(|dscp| dscp.to_string()));
+        push("usertimeout", self.tcp.user_timeout_s.map(|seconds| seconds.to_string()));
+        push("tcpkeepalive", self.tcp.keep_alive_s.map(|seconds| seconds.to_string()));
+        options
+    }
+}
+
+impl FromStr for Url {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let found =
+            Self::SCHEMES.into_iter().find_map(|(one, scheme)| Some((one, text.strip_prefix(scheme)?)));
+        let (transport, rest) = found.ok_or_else(|| UrlError::Scheme(scheme_of(text)))?;
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, port) = parse_authority(authority)?;
+        let path = decode(path)?;
+        let subsystem = if path.is_empty() { None } else { Some(check_nqn(path)?) };
+        let mut url = Self { transport, ..Self::new(host, port, subsystem) };
+        let mut seen = Vec::new();
+        for option in query.into_iter().flat_map(|query| query.split('&')).filter(|option| !option.is_empty())
+        {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            if seen.contains(&name) {
+                return Err(UrlError::Twice(name.to_owned()));
+            }
+            seen.push(name);
+            url.set_option(name, decode(value)?)?;
+        }
+        Ok(url)
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = Self::SCHEMES
+            .into_iter()
+            .find(|(one, _)| *one == self.transport)
+            .map_or("", |(_, scheme)| scheme);
+        write!(f, "{scheme}{}:{}/", self.host.encoded(), self.port)?;
+        f.write_str(&encode(self.subsystem.as_deref().unwrap_or("")))?;
+        for (index, (name, value)) in self.options().into_iter().enumerate() {
+            let separator = if index == 0 { '?' } else { '&' };
+            write!(f, "{separator}{name}={}", encode(&value))?;
+        }
+        Ok(())
+    }
+}
+
+/// The kernel knows algorithms by names of up to 15 characters; whether it has this one is found when connecting.
+fn check_congestion(name: String) -> Result<String, UrlError> {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+    if name.is_empty() || name.len() > 15 || !plain {
+        return Err(wrong("congestion", name, "the name of a congestion control algorithm"));
+    }
+    Ok(name)
+}
+
+/// Checks an NQN.
+pub(crate) fn check_nqn(text: String) -> Result<String, UrlError> {
+    match Nqn::new(&text) {
+        Ok(_) => Ok(text),
+        Err(why) => Err(UrlError::Nqn { text, why }),
+    }
+}
+
+fn parse_namespace(value: String) -> Result<u32, UrlError> {
+    number("ns", value, 1, 0xffff_fffe, "a namespace identifier from 1 to 4294967294")
+}
+
+fn number(
+    name: &'static str,
+    value: String,
+    least: u32,
+    most: u32,
+    expected: &'static str,
+) -> Result<u32, UrlError> {
+    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+    let number = value.parse().ok().filter(|number| digits && (least..=most).contains(number));
+    number.ok_or_else(|| wrong(name, value, expected))
+}
+
+/// As long as a listener takes, too.
+fn seconds(name: &'static str, value: String) -> Result<u16, UrlError> {
+    number(name, value, 1, 3600, "a number of seconds from 1 to 3600").map(|seconds| seconds as u16)
+}
+
+fn choose<T: Copy>(
+    name: &'static str,
+    value: String,
+    expected: &'static str,
+    choices: &[(&str, T)],
+) -> Result<T, UrlError> {
+    let choice = choices.iter().find(|(text, _)| *text == value);
+    choice.map(|(_, choice)| *choice).ok_or_else(|| wrong(name, value, expected))
+}
+
+fn set<T>(field: &mut Option<T>, name: &'static str, value: T) -> Result<(), UrlError> {
+    match field.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(UrlError::Twice(name.to_owned())),
+    }
+}
+
+fn wrong(name: &'static str, value: String, expected: &'static str) -> UrlError {
+    UrlError::Value { name, value, expected }
+}
+
+fn scheme_of(text: &str) -> String {
+    let end = text.find("://").map_or(text.len(), |at| at + 3);
+    text[..end].chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,397 @@
+//! From a command's bytes to work that can only be valid, or to the failure that the host is told.
+
+mod memory;
+
+use ringfab_spec::sqe::{CopyRange, DsmRange};
+use ringfab_spec::{IoOpcode, Status, SubmissionEntry};
+
+use crate::failure::Failure;
+use crate::limits::{
+    COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, FUSED_BYTES_MAX, TRANSFER_BYTES_MAX,
+};
+use crate::model::Namespace;
+
+pub(crate) use memory::{HostMemory, SGL_OF_ANOTHER_TRANSPORT, host_memory};
+
+/// Offsets of fields in a submission queue entry, for error locations.
+mod at {
+    pub(super) const FLAGS: u16 = 1;
+    pub(super) const NSID: u16 = 4;
+    pub(super) const DATA_POINTER: u16 = 24;
+    pub(super) const SGL_LENGTH: u16 = 32;
+    pub(super) const CDW10: u16 = 40;
+    pub(super) const CDW12: u16 = 48;
+    /// Descriptor Format and protection information of the reads, of Copy.
+    pub(super) const COPY_FORMAT: u16 = 49;
+    /// Directive Type.
+    pub(super) const DTYPE: u16 = 50;
+}
+
+/// A range of a namespace, checked against its size when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Which disk of the core.
+    pub(crate) disk: usize,
+    /// First byte on the disk.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) length: u64,
+}
+
+/// What a request does between its data's arrival and its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Nothing more: it has failed already.
+    Nothing,
+    /// Read the range and send it to the host.
+    Read(Extent),
+    /// Write the host's data to the range.
+    Write { extent: Extent, durable: bool },
+    /// Read the range and compare it with the host's data.
+    Compare(Extent),
+    /// Make the range zeroes.
+    WriteZeroes { extent: Extent, deallocate: bool, durable: bool },
+    /// Make what was written to a disk durable.
+    Flush { disk: usize },
+    /// The same for every disk of the subsystem, in rounds; so many have begun.
+    FlushAll { rounds: u16 },
+    /// Deallocate the ranges that the host's data lists, in pieces: `next` is the first range that is not all begun, and so
+    /// many bytes of it are.
+    Discard { disk: usize, ranges: u16, next: u16, begun: u64 },
+    /// Read the range, of which so many bytes were begun, and forget it.
+    Verify { extent: Extent, begun: u64 },
+    /// Copy the ranges that the host's data lists.
+    Copy(Copying),
+    /// An admin or Fabrics command, for the controller.
+    Controller,
+}
+
+impl Extent {
+    /// Whether the two have bytes in common.
+    pub(crate) fn overlaps(&self, other: &Extent) -> bool {
+        let before = |one: &Extent, two: &Extent| one.offset.saturating_add(one.length) <= two.offset;
+        self.disk == other.disk && !before(self, other) && !before(other, self)
+    }
+}
+
+impl Action {
+    /// The same work, done only when its blocks are on stable storage. Without a write cache all writes are so.
+    pub(crate) fn durable(self) -> Self {
+        match self {
+            Self::Write { extent, .. } => Self::Write { extent, durable: true },
+            Self::WriteZeroes { extent, deallocate, .. } => {
+                Self::WriteZeroes { extent, deallocate, durable: true }
+            }
+            Self::Copy(copying) => Self::Copy(Copying { durable: true, ..copying }),
+            other => other,
+        }
+    }
+
+    /// Whether its success says that data is on stable storage.
+    #[inline(always)]
+    pub(crate) fn is_promise(&self) -> bool {
+        // Two comparisons for what comes most often, instead of a jump through a table.
+        match *self {
+            Self::Read(_) => false,
+            Self::Write { durable, .. } => durable,
+            _ => self.is_other_promise(),
+        }
+    }
+
+    #[inline(never)]
+    fn is_other_promise(&self) -> bool {
+        match *self {
+            Self::Flush { .. } | Self::FlushAll { .. } => true,
+            Self::WriteZeroes { durable, .. } => durable,
+            Self::Copy(copying) => copying.durable,
+            _ => false,
+        }
+    }
+
+    /// Which disk it works on; some of all when it flushes them.
+    pub(crate) fn disk(&self) -> Option<usize> {
+        match *self {
+            Self::Flush { disk } | Self::Discard { disk, .. } => Some(disk),
+            Self::Copy(copying) => Some(copying.disk),
+            Self::Verify { extent, .. } => Some(extent.disk),
+            _ => self.extent().map(|extent| extent.disk),
+        }
+    }
+
+    /// The blocks that it reads for the host or changes. Of lists of ranges that is all of the disk, since nobody has
+    /// looked into them.
+    pub(crate) fn extent(&self) -> Option<Extent> {
+        match *self {
+            Self::Read(extent) | Self::Compare(extent) => Some(extent),
+            Self::Write { extent, .. } | Self::WriteZeroes { extent, .. } => Some(extent),
+            Self::Discard { disk, .. } | Self::Copy(Copying { disk, .. }) => {
+                Some(Extent { disk, offset: 0, length: u64::MAX })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How far a Copy is: it moves one piece at a time, of one range after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copying {
+    pub(crate) disk: usize,
+    /// Source ranges that the host's data lists.
+    pub(crate) ranges: u16,
+    /// The range that is being copied, and bytes of it that are copied.
+    pub(crate) range: u16,
+    pub(crate) done: u64,
+    /// Where on the disk the next piece goes.
+    pub(crate) to: u64,
+    /// Bytes of the piece that was read and not yet written.
+    pub(crate) read: u32,
+    pub(crate) durable: bool,
+}
+
+/// The direction and size of a command's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transfer {
+    /// None.
+    None,
+    /// From the host.
+    ToController(u32),
+    /// To the host.
+    ToHost(u32),
+}
+
+impl Transfer {
+    /// Bytes, in either direction.
+    pub(crate) fn length(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::ToController(length) | Self::ToHost(length) => length,
+        }
+    }
+}
+
+/// What an I/O command asks for.
+pub(crate) fn parse(
+    command: &SubmissionEntry,
+    namespace: impl Fn(u32) -> Option<NamespaceView>,
+) -> Result<(Action, Transfer), Failure> {
+    check_fuse(command)?;
+    let (nsid, opcode) = (command.nsid.get(), command.opcode);
+    if opcode == IoOpcode::FLUSH.0 && nsid == u32::MAX {
+        return Ok((Action::FlushAll { rounds: 0 }, Transfer::None));
+    }
+    let view = namespace(nsid).ok_or(Failure::at(Status::INVALID_NAMESPACE, at::NSID))?;
+    if !view.ready {
+        return Err(Failure::transient(Status::NAMESPACE_NOT_READY));
+    }
+    match IoOpcode(opcode) {
+        IoOpcode::READ => read_or_compare(command, &view, Action::Read, Transfer::ToHost),
+        IoOpcode::COMPARE => read_or_compare(command, &view, Action::Compare, Transfer::ToController),
+        IoOpcode::WRITE => write(command, &view),
+        IoOpcode::FLUSH => Ok((Action::Flush { disk: view.disk }, Transfer::None)),
+        IoOpcode::WRITE_ZEROES => write_zeroes(command, &view),
+        IoOpcode::DATASET_MANAGEMENT => dataset_management(command, &view),
+        IoOpcode::VERIFY => verify(command, &view),
+        IoOpcode::COPY => copy(command, &view),
+        _ => Err(Failure::at(Status::INVALID_OPCODE, 0)),
+    }
+}
+
+/// The one fused operation is Compare and Write.
+fn check_fuse(command: &SubmissionEntry) -> Result<(), Failure> {
+    let half = match command.fuse() {
+        0 => return Ok(()),
+        SubmissionEntry::FUSE_FIRST => Some(IoOpcode::COMPARE.0),
+        SubmissionEntry::FUSE_SECOND => Some(IoOpcode::WRITE.0),
+        _ => None,
+    };
+    let known = half == Some(command.opcode);
+    if known { Ok(()) } else { Err(Failure::at(Status::INVALID_FIELD, at::FLAGS)) }
+}
+
+/// Whether a Compare and a Write are the halves of a fused operation: of the same blocks, which are not too many.
+pub(crate) fn check_pair(compare: Action, write: Action) -> Result<(), Failure> {
+    let (Action::Compare(compared), Action::Write { extent, .. }) = (compare, write) else {
+        unreachable!("the halves of a fused operation are a Compare and a Write")
+    };
+    if compared != extent {
+        return Err(Failure::at(Status::INVALID_FIELD, at::CDW10));
+    }
+    if extent.length > u64::from(FUSED_BYTES_MAX) {
+        return Err(Failure::at(Status::ATOMIC_WRITE_UNIT_EXCEEDED, at::CDW12));
+    }
+    Ok(())
+}
+
+/// What the data path knows of a namespace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamespaceView {
+    disk: usize,
+    block_shift: u32,
+    blocks: u64,
+    read_only: bool,
+    ready: bool,
+}
+
+impl NamespaceView {
+    /// As the namespace is now.
+    pub(crate) fn of(namespace: &Namespace) -> Self {
+        Self {
+            disk: namespace.index(),
+            block_shift: namespace.block_shift(),
+            blocks: namespace.blocks(),
+            read_only: namespace.read_only(),
+            ready: namespace.is_ready(),
+        }
+    }
+
+    fn extent(&self, lba: u64, blocks: u64) -> Result<Extent, Failure> {
+        let end = lba.checked_add(blocks);
+        if end.is_none_or(|end| end > self.blocks) {
+            return Err(Failure::at(Status::LBA_OUT_OF_RANGE, at::CDW10));
+        }
+        Ok(Extent { disk: self.disk, offset: lba << self.block_shift, length: blocks << self.block_shift })
+    }
+
+    /// The extent of a Read, Write, Compare or Write Zeroes: SLBA in dwords 10 and 11, NLB in dword 12.
+    fn command_extent(&self, command: &SubmissionEntry) -> Result<Extent, Failure> {
+        self.extent(command.slba(), u64::from(command.nlb()))
+    }
+
+    fn writable(&self) -> Result<(), Failure> {
+        if self.read_only {
+            return Err(Failure::new(Status::NAMESPACE_WRITE_PROTECTED));
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn read_or_compare(
+    command: &SubmissionEntry,
+    view: &NamespaceView,
+    action: impl FnOnce(Extent) -> Action,
+    transfer: impl FnOnce(u32) -> Transfer,
+) -> Result<(Action, Transfer), Failure> {
+    let (extent, length) = data_extent(command, view)?;
+    Ok((action(extent), transfer(length)))
+}
+
+fn write(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Transfer), Failure> {
+    view.writable()?;
+    no_directive(command)?;
+    let (extent, length) = data_extent(command, view)?;
+    Ok((Action::Write { extent, durable: command.fua() }, Transfer::ToController(length)))
+}
+
+fn write_zeroes(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Transfer), Failure> {
+    view.writable()?;
+    no_protection(command)?;
+    let extent = view.command_extent(command)?;
+    Ok((Action::WriteZeroes { extent, deallocate: command.deac(), durable: command.fua() }, Transfer::None))
+}
+
+fn verify(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Transfer), Failure> {
+    // Its limit is that of a transfer (VSL).
+    let (extent, _) = data_extent(command, view)?;
+    Ok((Action::Verify { extent, begun: 0 }, Transfer::None))
+}
+
+/// What the ranges themselves say is checked when they are here, by [`check_copy`].
+fn copy(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Transfer), Failure> {
+    let dword_12 = command.copy_dword12();
+    view.writable()?;
+    if dword_12.desfmt() != 0 {
+        return Err(Failure::at(Status::INVALID_FIELD, at::COPY_FORMAT));
+    }
+    if dword_12.prinfor() != 0 {
+        return Err(Failure::at_bit(Status::INVALID_FIELD, at::COPY_FORMAT, 4));
+    }
+    no_directive(command)?;
+    no_protection(command)?;
+    let ranges = u16::from(dword_12.nr_z()) + 1;
+    if ranges > COPY_RANGES_MAX {
+        return Err(Failure::at(Status::COMMAND_SIZE_LIMIT_EXCEEDED, at::CDW12));
+    }
+    let to = view.extent(command.slba(), 1)?.offset;
+    let durable = dword_12.fua();
+    let copying = Copying { disk: view.disk, ranges, range: 0, done: 0, to, read: 0, durable };
+    Ok((Action::Copy(copying), Transfer::ToController(u32::from(ranges) * CopyRange::SIZE as u32)))
+}
+
+fn dataset_management(
+    command: &SubmissionEntry,
+    view: &NamespaceView,
+) -> Result<(Action, Transfer), Failure> {
+    let ranges = command.dsm_ranges();
+    let length = u32::from(ranges) * DsmRange::SIZE as u32;
+    if !command.dsm_deallocate() {
+        // The hints about access alone ask for nothing that we could do, but the ranges still travel.
+        return Ok((
+            Action::Discard { disk: view.disk, ranges: 0, next: 0, begun: 0 },
+            Transfer::ToController(length),
+        ));
+    }
+    view.writable()?;
+    Ok((Action::Discard { disk: view.disk, ranges, next: 0, begun: 0 }, Transfer::ToController(length)))
+}
+
+/// The extent of a command that transfers its blocks, and their size in bytes.
+fn data_extent(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Extent, u32), Failure> {
+    no_protection(command)?;
+    let extent = view.command_extent(command)?;
+    match u32::try_from(extent.length) {
+        Ok(length) if length <= TRANSFER_BYTES_MAX => Ok((extent, length)),
+        _ => Err(Failure::at(Status::INVALID_FIELD, at::CDW12)),
+    }
+}
+
+/// No namespace of ours has protection information, so that PRACT and PRCHK must be clear.
+fn no_protection(command: &SubmissionEntry) -> Result<(), Failure> {
+    if command.prinfo() != 0 {
+        return Err(Failure::at_bit(Status::INVALID_FIELD, at::CDW12 + 3, 2));
+    }
+    Ok(())
+}
+
+/// No directive is supported, so that the type of each write must be that of none.
+fn no_directive(command: &SubmissionEntry) -> Result<(), Failure> {
+    if command.copy_dword12().dtype() != 0 {
+        return Err(Failure::at_bit(Status::INVALID_FIELD, at::DTYPE, 4));
+    }
+    Ok(())
+}
+
+/// The blocks of a range of a Dataset Management command.
+pub(crate) fn discard_extent(view: &NamespaceView, lba: u64, blocks: u32) -> Result<Extent, Failure> {
+    view.extent(lba, u64::from(blocks)).map_err(|failure| Failure { location: None, ..failure })
+}
+
+/// The blocks of a source range of a Copy.
+pub(crate) fn copy_extent(view: &NamespaceView, range: &CopyRange) -> Result<Extent, Failure> {
+    let blocks = u64::from(range.nlb());
+    if blocks << view.block_shift > u64::from(COPY_RANGE_BYTES_MAX) {
+        return Err(Failure::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
+    }
+    view.extent(range.slba.get(), blocks).map_err(|failure| Failure { location: None, ..failure })
+}
+
+/// Whether all ranges of a Copy, and where they go to, lie within the namespace and the limits. Of a range that does not,
+/// dword 0 has the number.
+pub(crate) fn check_copy(
+    view: &NamespaceView,
+    copying: &Copying,
+    range: impl Fn(u16) -> CopyRange,
+) -> Result<(), Failure> {
+    let mut bytes = 0;
+    for index in 0..copying.ranges {
+        let extent = copy_extent(view, &range(index));
+        bytes += extent.map_err(|failure| Failure { dw0: u32::from(index), ..failure })?.length;
+    }
+    if bytes > u64::from(COPY_BYTES_MAX) {
+        return Err(Failure::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
+    }
+    view.extent(copying.to >> view.block_shift, bytes >> view.block_shift).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! The hosts of a core: what each holds of the core's memory, and which of its requests wait for more.
+//!
+//! A host that stops in the middle holds what is on its way to it or from it until its connection is given up. So that
+//! the others go on meanwhile, each host may hold no more of a pool than it leaves free.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use ringfab_fabric::network_of;
+use ringfab_memory::{Pool, PoolUsage};
+
+use super::RequestId;
+
+/// What requests wait for: each pool has a line of its own for each host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PoolKind {
+    /// Buffers of admin commands.
+    Admin,
+    /// The second buffers of Compare and Copy commands with data in their capsules, and all those of fused pairs.
+    Compare,
+    /// Buffers of all other I/O commands.
+    Io,
+}
+
+impl PoolKind {
+    /// In the order in which they are served.
+    pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Compare, Self::Io];
+}
+
+/// A host with queues on this core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostId(usize);
+
+/// A pool, and how many of its buffers a host may hold however few that leaves: as many as its largest command needs.
+#[derive(Debug)]
+pub(crate) struct SharedPool {
+    pub(crate) pool: Pool,
+    pub(crate) least: usize,
+}
+
+/// All hosts of a core.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    /// By [`PoolKind`].
+    pools: [SharedPool; PoolKind::ALL.len()],
+    hosts: Vec<Option<Host>>,
+    /// Hosts of which requests wait, each once: a turn costs nothing for all others.
+    in_line: VecDeque<HostId>,
+    /// Queues of all, and those of them that have no Connect.
+    queues: usize,
+    opening: usize,
+}
+
+/// Hosts are told apart by their addresses, since a name can be claimed by anyone and is not known before Connect.
+#[derive(Debug)]
+pub(crate) struct Host {
+    address: IpAddr,
+    /// Connections that it has on this core.
+    pub(crate) queues: usize,
+    /// Those of them that have no Connect.
+    pub(crate) opening: usize,
+    /// Its share of each pool, by [`PoolKind`].
+    pools: [Pool; PoolKind::ALL.len()],
+    waiting: [VecDeque<RequestId>; PoolKind::ALL.len()],
+    /// Whether it is among those in line.
+    in_line: bool,
+}
+
+impl Hosts {
+    /// No host yet. The pools are in the order of [`PoolKind`].
+    pub(crate) fn new(pools: [SharedPool; PoolKind::ALL.len()]) -> Self {
+        Self { pools, hosts: Vec::new(), in_line: VecDeque::new(), queues: 0, opening: 0 }
+    }
+
+    /// A connection of the host at an address has come.
+    pub(crate) fn enter(&mut self, address: IpAddr) -> HostId {
+        let address = network_of(address);
+        let known =
+            self.hosts.iter().position(|host| host.as_ref().is_some_and(|host| host.address == address));
+        let index = known.unwrap_or_else(|| self.add(address));
+        let host = self.host_mut(HostId(index));
+        host.queues += 1;
+        host.opening += 1;
+        self.queues += 1;
+        self.opening += 1;
+        HostId(index)
+    }
+
+    /// The Connect of a connection was taken.
+    pub(crate) fn connected(&mut self, id: HostId) {
+        self.host_mut(id).opening -= 1;
+        self.opening -= 1;
+    }
+
+    /// All connections.
+    pub(crate) fn queues(&self) -> usize {
+        self.queues
+    }
+
+    /// All connections without a Connect.
+    pub(crate) fn opening(&self) -> usize {
+        self.opening
+    }
+
+    /// The host that has most of something, if it has more than the host at a newcomer's address would.
+    pub(crate) fn gives_way(&self, newcomer: IpAddr, held: impl Fn(&Host) -> usize) -> Option<HostId> {
+        let newcomer = network_of(newcomer);
+        let all = self.hosts.iter().enumerate().filter_map(|(index, host)| Some((index, host.as_ref()?)));
+        let own = all.clone().find(|(_, host)| host.address == newcomer).map_or(0, |(_, host)| held(host));
+        let (index, most) = all.max_by_key(|(_, host)| held(host))?;
+        (held(most) > own + 1).then_some(HostId(index))
+    }
+
+    /// A connection has gone, with everything that it held. `opening` says that it had no Connect.
+    pub(crate) fn leave(&mut self, id: HostId, opening: bool) {
+        self.queues -= 1;
+        self.opening -= usize::from(opening);
+        let host = self.host_mut(id);
+        host.queues -= 1;
+        host.opening -= usize::from(opening);
+        if host.queues == 0 {
+            self.hosts[id.0] = None;
+            self.in_line.retain(|other| *other != id);
+        }
+    }
+
+    /// A host's share of a pool.
+    pub(crate) fn pool(&self, id: HostId, line: PoolKind) -> &Pool {
+        &self.host(id).pools[line as usize]
+    }
+
+    /// What a host holds now is with a disk that does not answer. It gets a share of what is left, so that its other disks go
+    /// on.
+    pub(crate) fn forgive(&self, id: HostId) {
+        self.host(id).pools.iter().for_each(Pool::forgive);
+    }
+
+    /// How much of a pool all hosts have.
+    pub(crate) fn usage(&self, line: PoolKind) -> PoolUsage {
+        self.pools[line as usize].pool.usage()
+    }
+
+    /// Puts a request in a line.
+    pub(crate) fn wait(&mut self, id: HostId, line: PoolKind, waiter: RequestId) {
+        let host = self.host_mut(id);
+        host.waiting[line as usize].push_back(waiter);
+        if !std::mem::replace(&mut host.in_line, true) {
+            self.in_line.push_back(id);
+        }
+    }
+
+    /// The first of a line. A host that has gone has none.
+    pub(crate) fn first_waiting(&self, id: HostId, line: PoolKind) -> Option<RequestId> {
+        self.hosts[id.0].as_ref()?.waiting[line as usize].front().copied()
+    }
+
+    /// The first of a line has been served.
+    pub(crate) fn drop_waiting(&mut self, id: HostId, line: PoolKind) {
+        if let Some(host) = &mut self.hosts[id.0] {
+            host.waiting[line as usize].pop_front();
+        }
+    }
+
+    /// Begins to serve the hosts in line, and says how many there are. Each time another one is the first.
+    pub(crate) fn begin_round(&mut self) -> usize {
+        let count = self.in_line.len();
+        if count > 1 {
+            self.in_line.rotate_left(1);
+        }
+        count
+    }
+
+    /// Takes the first host out of the line, to be served now.
+    pub(crate) fn call_next(&mut self) -> Option<HostId> {
+        let id = self.in_line.pop_front()?;
+        self.host_mut(id).in_line = false;
+        Some(id)
+    }
+
+    /// A host has been served: it is the last in line if something of it waits still.
+    pub(crate) fn served(&mut self, id: HostId) {
+        let Some(host) = &mut self.hosts[id.0] else { return };
+        if !host.in_line && host.waiting.iter().any(|line| !line.is_empty()) {
+            host.in_line = true;
+            self.in_line.push_back(id);
+        }
+    }
+
+    fn add(&mut self, address: IpAddr) -> usize {
+        let index = self.hosts.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.hosts.push(None);
+            self.hosts.len() - 1
+        });
+        let pools = std::array::from_fn(|line| {
+            let SharedPool { pool, least } = &self.pools[line];
+            pool.limited(*least)
+        });
+        let waiting = PoolKind::ALL.map(|_| VecDeque::new());
+        self.hosts[index] = Some(Host { address, queues: 0, opening: 0, pools, waiting, in_line: false });
+        // So that nobody has to allocate who gets in line.
+        self.in_line.reserve(self.hosts.len());
+        index
+    }
+
+    fn host(&self, id: HostId) -> &Host {
+        self.hosts[id.0].as_ref().expect("a host stays as long as its queues")
+    }
+
+    fn host_mut(&mut self, id: HostId) -> &mut Host {
+        self.hosts[id.0].as_mut().expect("a host stays as long as its queues")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfab_memory::ClassLayout;
+
+    use super::*;
+
+    fn hosts() -> Hosts {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 64, count: 8 }]).expect("a small pool");
+        Hosts::new(std::array::from_fn(|_| SharedPool { pool: pool.clone(), least: 1 }))
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn waiter(queue: u16) -> RequestId {
+        RequestId { queue, slot: 0, generation: 0 }
+    }
+
+    #[test]
+    fn all_connections_of_an_address_are_one_host_and_so_is_a_network_of_ipv6() {
+        let mut hosts = hosts();
+        let one = hosts.enter(address("10.0.0.1"));
+        assert_eq!(hosts.enter(address("::ffff:10.0.0.1")), one);
+        assert_ne!(hosts.enter(address("10.0.0.2")), one);
+        let other = hosts.enter(address("fd00::1"));
+        assert_eq!(hosts.enter(address("fd00::ffff:1")), other);
+        assert_ne!(hosts.enter(address("fd00:0:0:1::1")), other);
+    }
+
+    #[test]
+    fn a_host_that_takes_what_it_can_leaves_as_much_to_the_others() {
+        let mut hosts = hosts();
+        let (greedy, other) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
+        let take_all = |hosts: &Hosts, id| {
+            std::iter::from_fn(|| hosts.pool(id, PoolKind::Io).take(64)).collect::<Vec<_>>()
+        };
+        let held = take_all(&hosts, greedy);
+        assert_eq!((held.len(), take_all(&hosts, other).len()), (4, 2));
+        // To leave and to come again does not help while it is held.
+        hosts.enter(address("10.0.0.1"));
+        hosts.leave(greedy, true);
+        assert_eq!(take_all(&hosts, greedy).len(), 0);
+    }
+
+    #[test]
+    fn the_host_that_has_most_gives_way_unless_the_newcomer_would_have_as_much() {
+        let mut hosts = hosts();
+        let greedy = hosts.enter(address("10.0.0.1"));
+        hosts.enter(address("10.0.0.1"));
+        let other = hosts.enter(address("10.0.0.2"));
+        let most = |hosts: &Hosts, newcomer| hosts.gives_way(address(newcomer), |host| host.queues);
+        assert_eq!(most(&hosts, "10.0.0.3"), Some(greedy));
+        assert_eq!(most(&hosts, "10.0.0.2"), None);
+        assert_eq!(most(&hosts, "10.0.0.1"), None);
+        assert_eq!((hosts.queues(), hosts.opening()), (3, 3));
+        hosts.connected(other);
+        hosts.leave(other, false);
+        hosts.leave(greedy, true);
+        assert_eq!((hosts.queues(), hosts.opening()), (1, 1));
+    }
+
+    /// Serves everybody in line, and nobody gets anything.
+    fn serve_all(hosts: &mut Hosts) -> Vec<HostId> {
+        let serve_one = |hosts: &mut Hosts| {
+            let host = hosts.call_next().expect("as many as are in line");
+            hosts.served(host);
+            host
+        };
+        (0..hosts.begin_round()).map(|_| serve_one(hosts)).collect()
+    }
+
+    #[test]
+    fn lines_are_in_order_and_hosts_take_turns_until_they_leave() {
+        let mut hosts = hosts();
+        let (one, two) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
+        assert_eq!(hosts.begin_round(), 0, "nobody waits");
+        for (host, queue) in [(one, 1), (one, 2), (two, 3)] {
+            hosts.wait(host, PoolKind::Io, waiter(queue));
+        }
+        assert_eq!(hosts.first_waiting(one, PoolKind::Io), Some(waiter(1)));
+        assert_eq!(hosts.first_waiting(one, PoolKind::Admin), None);
+        assert_eq!([serve_all(&mut hosts), serve_all(&mut hosts)], [[two, one], [one, two]]);
+        hosts.drop_waiting(one, PoolKind::Io);
+        assert_eq!(hosts.first_waiting(one, PoolKind::Io), Some(waiter(2)));
+        hosts.leave(one, true);
+        assert_eq!(hosts.first_waiting(one, PoolKind::Io), None);
+        assert_eq!(hosts.begin_round(), 1, "who has left is not in line");
+        assert_eq!(hosts.call_next(), Some(two));
+        hosts.drop_waiting(two, PoolKind::Io);
+        hosts.served(two);
+        assert_eq!(hosts.begin_round(), 0, "nobody waits any more");
+    }
+}

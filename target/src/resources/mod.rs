@@ -1,0 +1,196 @@
+//! What the queues of a core share: its ring, its transports, its disks and its buffers, the requests that wait for them,
+//! and the way to the queues of other cores.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`hosts`] | what each host holds of the core's buffers, and its requests that wait for more |
+//! | [`disks`] | the core's own disk of each namespace, and the table of namespaces |
+//! | [`claims`] | claims of fused operations to blocks |
+//! | [`held_back`] | requests that wait for a disk that does not answer |
+//! | [`operations`] | operations of disks under way |
+//! | [`messages`] | what the queues of one core tell those of another |
+
+pub(crate) mod claims;
+pub(crate) mod disks;
+pub(crate) mod held_back;
+pub(crate) mod hosts;
+pub(crate) mod messages;
+pub(crate) mod operations;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ringfab_block::Shared;
+use ringfab_fabric::rdma::ProtectionDomain;
+use ringfab_memory::Pool;
+use ringfab_reactor::Reactor;
+
+use crate::controller::Controller;
+use crate::limits::ADMIN_DATA_BYTES_MAX;
+use crate::limits::TRANSFER_BYTES_MAX;
+use crate::target::Target;
+use crate::transport::Transports;
+use claims::Claims;
+use disks::{Disks, Namespaces};
+use held_back::HeldBackCommands;
+use hosts::{Hosts, SharedPool};
+use messages::{AbortRequest, QueueMessage, QueueSender};
+use operations::{DEFERRED_MAX, DeferredOperation, DiskOperations};
+
+pub(crate) use claims::ClaimId;
+pub(crate) use disks::OpenDisk;
+pub(crate) use hosts::HostId;
+
+/// Names a request among those of all queues of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestId {
+    /// Position of its queue in the core's table.
+    pub(crate) queue: u16,
+    /// Its slot in the queue's table.
+    pub(crate) slot: u16,
+    /// Which life of the slot.
+    pub(crate) generation: u16,
+}
+
+/// Names a request among those of all cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CoreRequestId {
+    pub(crate) core: usize,
+    pub(crate) request: RequestId,
+}
+
+/// A core's ring, transports, disks and memory, and the way to the other cores.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    pub(crate) reactor: Reactor,
+    pub(crate) transports: Transports,
+    /// Of all queue pairs: nothing of ours is exposed, so that there is nothing to keep them from.
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) target: Arc<Target>,
+    /// What there is to serve.
+    pub(crate) namespaces: Namespaces,
+    /// By index of the namespace; none where the backing could not be opened.
+    pub(crate) disks: Disks,
+    /// Operations that these have under way.
+    pub(crate) disk_operations: DiskOperations,
+    /// Operations whose memory is on its way to the processor. None is left at the end of a turn.
+    pub(crate) deferred: VecDeque<DeferredOperation>,
+    /// Commands of I/O queues that came in this turn.
+    pub(crate) commands: u32,
+    /// Disks of removed namespaces that are still to be closed.
+    pub(crate) closing: Vec<usize>,
+    /// What the disks share, those that are opened later among them.
+    pub(crate) shared: Shared,
+    /// Data of I/O commands.
+    pub(crate) pool: Pool,
+    /// Data of admin commands, apart, so that they never starve.
+    pub(crate) admin_pool: Pool,
+    /// Bytes of a piece of a command's data: the largest buffer of the pool.
+    pub(crate) chunk_bytes: u32,
+    pub(crate) core: usize,
+    /// Who is connected here, with their shares of the pools and the requests that wait.
+    pub(crate) hosts: Hosts,
+    /// Claims of fused operations to blocks.
+    pub(crate) claims: Claims,
+    /// Commands that wait for disks that do not answer.
+    pub(crate) held_back: HeldBackCommands,
+    /// Controllers that are being reset: their I/O queues are ending.
+    pub(crate) resetting: Vec<Arc<Controller>>,
+    /// The way to the queues of all cores, those of this one included.
+    pub(crate) cores: Vec<QueueSender>,
+}
+
+impl Resources {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a core, each named")]
+    pub(crate) fn new(
+        reactor: Reactor,
+        mut transports: Transports,
+        target: Arc<Target>,
+        (namespaces, disks): (Namespaces, Disks),
+        shared: Shared,
+        pool: Pool,
+        admin_pool: Pool,
+        compare_pool: Pool,
+        core: usize,
+        cores: Vec<QueueSender>,
+    ) -> Self {
+        let chunk_bytes = pool.buffer_bytes_max().min(admin_pool.buffer_bytes_max()) as u32;
+        let pieces = |bytes: u32| bytes.div_ceil(chunk_bytes) as usize;
+        let hosts = Hosts::new([
+            SharedPool { pool: admin_pool.clone(), least: pieces(ADMIN_DATA_BYTES_MAX) },
+            // What commands need that have a buffer of `pool` while they wait for another, because their own data came in the
+            // capsule: were that one of `pool` too, a pool full of them would wait for ever. A fused pair needs three.
+            SharedPool { pool: compare_pool, least: 3 },
+            // The largest Compare needs all of its data twice.
+            SharedPool { pool: pool.clone(), least: 2 * pieces(TRANSFER_BYTES_MAX) },
+        ]);
+        Self {
+            reactor,
+            domain: transports.rnic.allocate_domain(),
+            transports,
+            target,
+            namespaces,
+            disks,
+            disk_operations: DiskOperations::default(),
+            deferred: VecDeque::with_capacity(2 * DEFERRED_MAX),
+            commands: 0,
+            closing: Vec::new(),
+            shared,
+            pool,
+            admin_pool,
+            chunk_bytes,
+            core,
+            hosts,
+            claims: Claims::default(),
+            held_back: HeldBackCommands::default(),
+            resetting: Vec::new(),
+            cores,
+        }
+    }
+
+    /// Has what disks in memory have lent sent, as far as it can be at once, and copies the rest, before anybody waits.
+    pub(crate) fn end_loans(&mut self) {
+        if !self.shared.loans().is_empty() {
+            self.reactor.send_lent();
+            self.shared.loans().settle();
+        }
+    }
+
+    /// Has every core end a controller's I/O queues, and the admin queue too when asked.
+    pub(crate) fn end_queues(&self, controller: &Arc<Controller>, admin: bool) {
+        for core in &self.cores {
+            core.send(QueueMessage::EndQueues { controller: Arc::clone(controller), admin });
+        }
+    }
+
+    /// Ends a controller in favour of another host.
+    pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
+        tracing::warn!(
+            peer = %controller.address(),
+            host = controller.host().nqn,
+            controller = controller.id(),
+            reason,
+            "controller ended"
+        );
+        controller.keep_alive_expired();
+        for core in &self.cores {
+            core.send(QueueMessage::Evict(Arc::clone(controller)));
+        }
+    }
+
+    /// Asks the core that has a command to abort it.
+    pub(crate) fn abort(
+        &self,
+        controller: &Arc<Controller>,
+        (queue_id, command_id): (u16, u16),
+        asker: RequestId,
+    ) {
+        let asker = CoreRequestId { core: self.core, request: asker };
+        let controller = Arc::clone(controller);
+        let request = AbortRequest { queue_id, command_id, asker, controller };
+        match request.controller.core_of_queue(queue_id) {
+            Some(core) => self.cores[core].send(QueueMessage::Abort(request)),
+            None => self.cores[self.core].send(QueueMessage::AbortAnswered { asker, aborted: false }),
+        }
+    }
+}

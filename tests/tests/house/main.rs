@@ -1,0 +1,245 @@
+//! The rules of the house that a machine can check. An exception carries its reason, and the lists only shrink.
+
+mod layers;
+mod sizes;
+mod source;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Crates in the order of the arrows: each may depend on these of ours, and on no others.
+const ARROWS: [(&str, &[&str]); 16] = [
+    ("common/base", &[]),
+    ("common/spec", &[]),
+    ("common/crc", &[]),
+    ("common/proto", &["spec", "crc"]),
+    ("common/memory", &[]),
+    ("common/reactor", &["memory"]),
+    ("common/fabric", &["spec", "proto", "memory", "reactor"]),
+    ("common/block", &["base", "memory", "reactor"]),
+    ("common/fuse", &["memory"]),
+    ("common/process", &[]),
+    ("target", &["spec", "proto", "memory", "reactor", "fabric", "block", "process"]),
+    ("initiator/library", &["spec", "memory", "reactor", "fabric"]),
+    ("initiator/front-ends", &["spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"]),
+    ("initiator/command", &["spec", "fabric", "process", "initiator", "front-ends"]),
+    ("tests", &["base", "spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
+    // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
+    // status, and starts it with more threads than there are processors.
+    ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),
+];
+
+/// Where `unsafe` may stand, and why.
+const UNSAFE: [(&str, &str); 6] = [
+    ("common/crc/", "calls code for instructions that not every processor has"),
+    ("common/memory/", "owns the raw memory"),
+    ("common/reactor/", "hands memory to the kernel"),
+    ("common/fuse/", "hands memory to the kernel"),
+    ("common/fabric/src/rdma/verbs/", "calls libibverbs and librdmacm"),
+    ("tests/tests/allocations", "counts the calls of an allocator"),
+];
+
+/// These files name what they look for.
+const OWN_FOLDER: &str = "tests/tests/house/";
+
+/// Characters that a line may have, and folders whose lines are still to be wrapped.
+const LINE_CHARACTERS_MAX: usize = 120;
+const WIDER: [&str; 6] =
+    ["common/block/", "common/fabric/", "common/memory/", "common/reactor/", "initiator/", "target/"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+}
+
+/// The files that begin our crates, from the root.
+fn crate_roots() -> impl Iterator<Item = String> {
+    let files = |(folder, _)| ["lib", "main"].map(|file| format!("{folder}/src/{file}.rs"));
+    ARROWS.into_iter().flat_map(files).filter(|file| root().join(file).exists())
+}
+
+/// Every file of ours below a folder whose name ends so, with its path from the root.
+fn files(ending: &str) -> Vec<(String, String)> {
+    let (root, mut found, mut folders) = (root(), Vec::new(), vec![root()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a readable folder").map(|entry| entry.expect("an entry")) {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if entry.file_type().expect("a type").is_dir() {
+                if !name.starts_with('.') && name != "corpus" {
+                    folders.push(path);
+                }
+            } else if name.ends_with(ending) {
+                let relative =
+                    path.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned();
+                found.push((relative, fs::read_to_string(&path).expect("text")));
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no {ending} files: the test looks in the wrong place");
+    found
+}
+
+/// The code of a file without its comments and strings, roughly: enough to find words.
+fn code(text: &str) -> String {
+    text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_build_folder_is_not_the_crate_named_target() {
+    let executable = std::env::current_exe().expect("this executable");
+    let inside = executable.components().any(|part| part.as_os_str() == "target");
+    assert!(!inside, "{} lies below a folder named target", executable.display());
+    let config = fs::read_to_string(root().join(".cargo/config.toml")).expect("the cargo configuration");
+    assert!(config.lines().any(|line| line.trim() == "target-dir = \".build\""));
+    let ignored = fs::read_to_string(root().join(".gitignore")).expect("the ignore list");
+    assert!(ignored.lines().any(|line| line.trim() == "/.build"));
+    for pattern in ["target", "/target", "target/", "/target/"] {
+        assert!(!ignored.lines().any(|line| line.trim() == pattern), "{pattern} would drop a crate");
+    }
+}
+
+#[test]
+fn crates_depend_only_on_those_above_them() {
+    for (folder, allowed) in ARROWS {
+        let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).expect("a manifest");
+        let normal = manifest.split("[dev-dependencies]").next().unwrap_or("");
+        let used: BTreeSet<&str> = normal
+            .lines()
+            .filter_map(|line| line.strip_prefix("ringfab-"))
+            .filter_map(|line| line.split(['.', ' ', '=']).next())
+            .collect();
+        for one in used {
+            assert!(allowed.contains(&one), "{folder} must not depend on ringfab-{one}");
+        }
+    }
+}
+
+#[test]
+fn only_binaries_use_anyhow() {
+    // The command ringfab, its front ends, and the benchmark of the programs.
+    let commands = ["initiator/command/", "initiator/front-ends/", "tests/bench/src/"];
+    for (path, text) in files(".rs") {
+        let of_command = commands.iter().any(|part| path.starts_with(part));
+        let binary = path.ends_with("/main.rs") || of_command || path.starts_with(OWN_FOLDER);
+        assert!(binary || !code(&text).contains("anyhow::"), "{path} is library code");
+    }
+}
+
+#[test]
+fn unsafe_stands_only_where_it_is_argued() {
+    for (path, text) in files(".rs") {
+        let code = code(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in code.lines().enumerate() {
+            let unsafe_here = ["unsafe {", "unsafe impl", "unsafe fn"].iter().any(|word| line.contains(word));
+            if !unsafe_here || path.starts_with(OWN_FOLDER) {
+                continue;
+            }
+            assert!(
+                UNSAFE.iter().any(|(place, _)| path.starts_with(place)),
+                "{path}:{} is unsafe",
+                number + 1
+            );
+            let before = lines[number.saturating_sub(12)..=number].join("\n");
+            assert!(
+                before.contains("SAFETY:") || before.contains("# Safety"),
+                "{path}:{} argues nothing",
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn crates_without_need_of_it_forbid_unsafe() {
+    for folder in ["common/base", "common/spec", "common/proto"] {
+        let text = fs::read_to_string(root().join(folder).join("src/lib.rs")).expect("a crate");
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{folder}");
+    }
+}
+
+#[test]
+fn lines_are_short_enough_to_read() {
+    let endings = [".rs", ".md", ".sh", ".toml", ".py", ".c", "Makefile"];
+    for (path, text) in endings.into_iter().flat_map(files) {
+        let left = WIDER.iter().any(|folder| path.starts_with(folder));
+        for (number, line) in text.lines().enumerate() {
+            let length = line.chars().count();
+            // A row of a table cannot go on in the next line.
+            let row = path.ends_with(".md") && line.starts_with('|');
+            let allowed = row || left || length <= LINE_CHARACTERS_MAX;
+            assert!(
+                allowed,
+                "{path}:{} has {length} characters, {LINE_CHARACTERS_MAX} are allowed",
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_open() {
+    let marks =
+        [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!("), concat!("unimplemented", "!(")];
+    for ending in [".rs", ".sh", ".toml"] {
+        for (path, text) in files(ending) {
+            for mark in marks {
+                assert!(!text.contains(mark), "{path} says {mark}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_test_that_the_conformance_table_names_is_there() {
+    let table = fs::read_to_string(root().join("tests/CONFORMANCE.md")).expect("the table");
+    let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let mut count = 0;
+    for row in rows {
+        let proof = row.trim_end_matches(" |").rsplit(" | ").next().expect("a last column");
+        let mut names = proof.split('`').skip(1).step_by(2);
+        let path = names.next().expect("a file");
+        let text = fs::read_to_string(root().join(path)).expect(path);
+        for name in names {
+            // Properties have arguments.
+            assert!(text.contains(&format!("fn {name}(")), "{path}: {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 40, "only {count} tests were found: the table has another form now");
+}
+
+#[test]
+fn silenced_lints_say_why() {
+    for (path, text) in files(".rs") {
+        for (number, line) in text.lines().enumerate() {
+            let silences = line.contains("[allow(") || line.contains("[expect(");
+            let here = text.lines().skip(number).take(4).collect::<Vec<_>>().join(" ");
+            let excused = path.starts_with(OWN_FOLDER);
+            assert!(
+                !silences || excused || here.contains("reason ="),
+                "{path}:{} gives no reason",
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn scripts_stop_at_the_first_error() {
+    for (path, text) in files(".sh") {
+        // What is sourced only has it from who sources it.
+        let sourced = !text.starts_with("#!");
+        assert!(sourced || text.contains("set -euo pipefail"), "{path}");
+    }
+}
+
+#[test]
+fn every_example_configuration_is_parsed_by_a_test() {
+    let tests = fs::read_to_string(root().join("target/src/config/tests.rs")).expect("the tests");
+    for (path, _) in files(".toml").into_iter().filter(|(path, _)| path.starts_with("configs/")) {
+        let name = path.rsplit('/').next().expect("a name");
+        assert!(tests.contains(name), "no test parses {path}");
+    }
+}
