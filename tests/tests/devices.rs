@@ -90,7 +90,7 @@ fn a_disk_whose_server_goes_away_fails_what_is_in_flight_and_the_target_goes_on(
     let mut block = [0; 4096];
     controller.read_at(1, 0, &mut block).expect_err("the disk is gone");
     assert!(controller.identify_controller().is_ok(), "the controller is not");
-    controller.detach().expect("detached");
+    controller.detach().expect_err("the flush of its shutdown fails");
     let ended = target.end().expect_err("what was written is not known to be safe").to_string();
     assert!(ended.contains("could not be flushed"), "{ended}");
 }
