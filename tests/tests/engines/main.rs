@@ -8,7 +8,7 @@ use std::time::Duration;
 use crew::{Crew, Life, options};
 use cutter::Cutter;
 use ringfab_initiator::{Cause, ConnectError, IoError};
-use ringfab_tests::TestTarget;
+use ringfab_tests::{TestTarget, program, run_bounded};
 
 const MEMORY: &str = "[[subsystem.namespace]]\nnsid = 1\nmemory = \"8MiB\"\nblock_bytes = 4096\n";
 const TRANSPORTS: [&str; 2] = ["transport = \"tcp\"\n", "transport = \"rdma\"\n"];
@@ -116,4 +116,25 @@ fn when_the_engine_that_leads_ends_the_others_fail() {
     crew.expect("ready", |life| matches!(life, Life::Ready { .. }));
     crew.end(0);
     crew.expect("failed", |life| matches!(life, Life::Failed(_)));
+}
+
+#[test]
+fn the_benchmark_verifies_with_several_engines_what_each_has_written() {
+    for transport in TRANSPORTS {
+        let target = target(transport);
+        let url = target.url("").to_string();
+        let load = [
+            "--rw", "randrw", "--verify", "--size", "4M", "--time", "500ms", "--warmup", "0s", "--depth",
+            "16",
+        ];
+        let common = ["bench", &url, "--json", "--destroy-data", "1", "--cores", "2", "--queues", "4"];
+        let ringfab = program("ringfab");
+        let text = run_bounded(60, ringfab.to_str().expect("a path"), &[&common[..], &load].concat());
+        let found: serde_json::Value = serde_json::from_str(&text).expect("a document");
+        assert_eq!((&found["queues"], &found["outstanding"]), (&4.into(), &64.into()), "{text}");
+        assert_eq!(found["verify"]["mismatches"], 0, "{text}");
+        // Each engine has written the places of its half, most of them by now.
+        assert!(found["verify"]["read_back"].as_u64().is_some_and(|places| places > 512), "{text}");
+        assert!(target.target.controllers().is_empty(), "it has left in order");
+    }
 }
