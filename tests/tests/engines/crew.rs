@@ -44,6 +44,7 @@ enum Order {
 }
 
 /// A command on one block.
+#[derive(Clone, Copy)]
 enum Block {
     Read,
     Write(u8),
@@ -294,7 +295,7 @@ impl Engine {
             self.host.turn(Wait::Event).expect("a turn");
             while let Some(event) = self.host.next_event() {
                 match event {
-                    HostEvent::IoDone(done) if done.tag >= LOAD => self.load_done(done),
+                    HostEvent::IoDone(done) if done.tag >= LOAD => self.load_done(&done),
                     HostEvent::IoDone(done) => self.say(Word::Done(outcome(&done))),
                     HostEvent::Ready { reconnected, .. } => self.say(Word::Life(Life::Ready { reconnected })),
                     HostEvent::Lost { .. } => self.say(Word::Life(Life::Lost)),
@@ -364,9 +365,9 @@ impl Engine {
         }
     }
 
-    fn load_done(&mut self, done: IoDone) {
+    fn load_done(&mut self, done: &IoDone) {
         let index = (done.tag - LOAD) as usize;
-        let found = outcome(&done);
+        let found = outcome(done);
         match std::mem::replace(&mut self.slots[index].0, Slot::Idle) {
             Slot::Idle => panic!("engine {}: a command was answered twice", self.number),
             Slot::Writing(_) => assert!(found.is_ok(), "engine {}: {found:?}", self.number),
