@@ -10,7 +10,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use ringfab_block::{Backing, Disk, OpenedFile, Shared};
+use ringfab_block::{Backing, Disk, DiskTokens, OpenedFile, Shared};
 use ringfab_reactor::Reactor;
 
 use super::{Core, owner};
@@ -93,11 +93,11 @@ fn open(
     reactor: &mut Reactor,
     shared: &Shared,
 ) -> Result<Disk, String> {
+    let number = u16::try_from(namespace.index()).map_err(|_| "this target has too many disks".to_owned())?;
+    let tokens = DiskTokens::new(owner::DISK, number);
     let disk = match file {
-        Some(file) => Disk::adopt(file, reactor, shared, owner::DISK).map_err(|error| error.to_string()),
-        None => {
-            Disk::open(namespace.backing(), reactor, shared, owner::DISK).map_err(|error| error.to_string())
-        }
+        Some(file) => Disk::adopt(file, reactor, shared, tokens).map_err(|error| error.to_string()),
+        None => Disk::open(namespace.backing(), reactor, shared, tokens).map_err(|error| error.to_string()),
     }?;
     let properties = disk.properties();
     if properties.offset_align > namespace.block_bytes() {
@@ -182,10 +182,7 @@ impl Core {
         };
         match files.get(resources.core) {
             Some(file) => open.disk.replace(file, &mut resources.reactor).map_err(|error| error.to_string()),
-            None => {
-                let reopened = open.disk.reopen(namespace.backing(), &mut resources.reactor);
-                reopened.map_err(|error| error.to_string())
-            }
+            None => open.disk.reopen(&mut resources.reactor).map_err(|error| error.to_string()),
         }
     }
 

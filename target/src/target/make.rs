@@ -82,6 +82,7 @@ fn backing(nqn: &str, config: &NamespaceConfig) -> Result<Backing, TargetError> 
         Source::File { path, direct } => {
             Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only }
         }
+        Source::Device(driver) => Backing::Device(driver.clone()),
         Source::Null(bytes) => Backing::Null { bytes: *bytes },
         Source::Memory(bytes) => {
             let refused = |reason: String| TargetError::Memory {
