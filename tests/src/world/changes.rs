@@ -15,13 +15,13 @@ use super::{CALM_MAX, Simulation, WORKLOAD_MAX};
 const CHANGES: u64 = 60;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Runs a world in which nothing goes wrong, while everything that its hosts do not use comes and goes: none of them may
-/// notice. Then what they use goes, and comes back: who loses its right is ended, and nobody else; nothing that was
+/// Runs a world in which nothing goes wrong, while everything that its hosts do not use comes and goes: none of them
+/// may notice. Then what they use goes, and comes back: who loses its right is ended, and nobody else; nothing that was
 /// written is lost.
 ///
 /// # Panics
-/// When something is lost, leaked, never answered or against the protocol; or when a host is disturbed that has nothing to
-/// do with a change.
+/// When something is lost, leaked, never answered or against the protocol; or when a host is disturbed that has nothing
+/// to do with a change.
 pub fn run_changes(scenario: Scenario) {
     let mut this = Simulation::new(scenario, false);
     this.chaos.stop(&this.world, &this.scenario, &mut this.server, &this.hosts);
