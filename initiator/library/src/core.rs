@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use ringfab_base::SplitMix64;
 use ringfab_fabric::Events;
 use ringfab_memory::Pool;
 use ringfab_reactor::{MailboxSender, Reactor, Time, Token};
@@ -9,7 +10,6 @@ use ringfab_spec::CompletionEntry;
 
 use crate::command::{Command, Direction, Owner, Spare};
 use crate::error::IoError;
-use crate::reconnect::Random;
 use crate::request::{AdminDone, ControllerId, HostEvent, IoDone};
 use crate::transport::{Endpoint, Transports};
 
@@ -23,7 +23,7 @@ pub(crate) struct Core {
     pub(crate) io_outstanding: usize,
     pub(crate) routes: Routes,
     pub(crate) spare: Spare,
-    pub(crate) random: Random,
+    pub(crate) random: SplitMix64,
     pub(crate) resolver: MailboxSender<Resolved>,
 }
 
