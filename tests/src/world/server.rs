@@ -141,8 +141,8 @@ impl Server {
         lost
     }
 
-    /// What an administrator does who changes other things than the hosts of the world use: a subsystem, its hosts, a namespace
-    /// beside [`DISK`], a listener. Which one is next depends on what there is; `choice` decides among them.
+    /// What an administrator does who changes other things than the hosts of the world use: a subsystem, its hosts, a
+    /// namespace beside [`DISK`], a listener. Which one is next depends on what there is; `choice` decides among them.
     ///
     /// # Panics
     /// When the target refuses.
