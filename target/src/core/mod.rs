@@ -27,7 +27,7 @@ use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use ringfab_spec::SubmissionEntry;
 
 use crate::controller::Controller;
-use crate::queue::{Queue, tell_keep_alive_expired};
+use crate::queue::{Queue, log_keep_alive_expired};
 use crate::resources::hosts::PoolKind;
 use crate::resources::messages::QueueMessage;
 use crate::resources::operations::{DEFERRED_MAX, DeferredOperation};
@@ -152,6 +152,7 @@ impl Core {
         };
         self.resources.reactor.turn(wait)?;
         self.resources.disk_operations.submitted();
+        self.resources.states.begin_turn(self.resources.reactor.now());
         while let Some(completion) = self.resources.reactor.next_completion() {
             self.dispatch(completion);
         }
@@ -296,7 +297,7 @@ impl Core {
             QueueMessage::AbortAnswered { asker, aborted } => {
                 let asker = asker.request;
                 if let Some(queue) = self.queues.get_mut(usize::from(asker.queue)).and_then(Option::as_mut) {
-                    queue.abort_answered(&mut self.resources, asker.slot, asker.generation, aborted);
+                    queue.abort_answered(&mut self.resources, asker, aborted);
                 }
             }
             QueueMessage::Claim(id, message) => self.on_claim(id, message),
@@ -344,9 +345,7 @@ impl Core {
     fn serve_line(&mut self, host: HostId, line: PoolKind) {
         while let Some(waiter) = self.resources.hosts.first_waiting(host, line) {
             let queue = self.queues[usize::from(waiter.queue)].as_mut();
-            let waits = queue.is_some_and(|queue| {
-                queue.retry_buffers(&mut self.resources, waiter.slot, waiter.generation)
-            });
+            let waits = queue.is_some_and(|queue| queue.retry_buffers(&mut self.resources, waiter));
             if waits {
                 return;
             }
@@ -381,7 +380,7 @@ impl Core {
                     && let Some(controller) = queue.controller().filter(|controller| controller.expired(now))
                 {
                     let controller = Arc::clone(controller);
-                    tell_keep_alive_expired(&controller);
+                    log_keep_alive_expired(&controller);
                     controller.keep_alive_expired();
                     self.resources.end_queues(&controller, true);
                 }
@@ -439,8 +438,7 @@ impl Hears for Core {
 
     fn gone(&mut self, endpoint: Endpoint, gone: Gone<'_>) {
         let Some((queue, resources)) = self.queue(endpoint) else { return };
-        queue.on_disconnected(resources.reactor.now());
-        queue.tell_gone(gone);
+        queue.on_disconnected(resources, gone);
         let (kind, index) = endpoint.place();
         let number = self.by_endpoint[kind][index].take().expect("the queue was just found");
         self.reap(number);

@@ -64,7 +64,7 @@ impl Core {
         let buffers = |line| resources.hosts.usage(line).into();
         CoreUsage {
             queues: queues.iter().flatten().count(),
-            commands: queues.iter().flatten().map(|queue| queue.outstanding()).sum(),
+            commands: resources.states.outstanding() as usize,
             queue_pairs: rnic.queue_pairs,
             tcp_connections: resources.transports.tcp.counters().connections,
             regions: rnic.regions,

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::Core;
 use crate::queue::AtDisk;
+use crate::resources::HostId;
 use crate::resources::disks::DiskProgress;
 use crate::resources::held_back::HeldBack;
-use crate::resources::{HostId, RequestId};
 
 /// How often disks are looked at.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -112,12 +112,12 @@ impl Core {
     fn resume_held_back(&mut self, now: Time) {
         for _ in 0..self.resources.held_back.waiting.len() {
             let Some(held) = self.resources.held_back.waiting.pop_front() else { return };
-            let HeldBack { request: RequestId { queue, slot, generation }, since } = held;
-            let Some(queue) = self.queues.get_mut(usize::from(queue)).and_then(Option::as_mut) else {
+            let HeldBack { request, since } = held;
+            let Some(queue) = self.queues.get_mut(usize::from(request.queue)).and_then(Option::as_mut) else {
                 continue;
             };
             let late = now >= since + HELD_BACK_MAX;
-            if queue.resume_held_back(&mut self.resources, slot, generation, late) {
+            if queue.retry_held_back(&mut self.resources, request, late) {
                 self.resources.held_back.waiting.push_back(held);
             }
         }

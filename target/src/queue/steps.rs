@@ -4,9 +4,9 @@ use ringfab_block::Operation;
 use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{FromBytes, Status};
 
+use super::connection::Connection;
 use super::disk::LOST;
-use super::request::Held;
-use super::{Queue, Slot};
+use super::request::{DataPiece, Request};
 use crate::failure::Failure;
 use crate::nvm::{self, Action, COPY_PIECE_BYTES, Copying, Extent, NamespaceView};
 use crate::resources::{OpenDisk, Resources};
@@ -23,71 +23,67 @@ pub(super) fn disk_of_round(round: u16, kind: u8) -> usize {
     usize::from(round).saturating_sub(1) * FLUSHES_PER_ROUND + usize::from(kind)
 }
 
-impl Queue {
-    /// Begins a command, once what its ranges say has been checked.
-    pub(super) fn first_step(&mut self, resources: &mut Resources, slot: Slot) {
-        if let Action::Copy(copying) = self.requests[slot].action
-            && let Err(failure) = self.check_copy(resources, slot, &copying)
-        {
-            return self.requests[slot].fail(failure);
+impl Request {
+    /// Goes on with a command when no operation of it is in flight; one that is done in one step stays as it is.
+    #[inline(always)]
+    pub(super) fn next_step(&mut self, connection: &Connection, resources: &mut Resources) {
+        if !matches!(self.action, Action::Read(_) | Action::Write { .. }) {
+            self.next_step_of_many(connection, resources);
         }
-        self.next_step(resources, slot);
     }
 
-    /// Goes on with a command when no operation of it is in flight; one that is done in one step stays as it is.
-    pub(super) fn next_step(&mut self, resources: &mut Resources, slot: Slot) {
-        match self.requests[slot].action {
-            Action::Discard { disk, .. } => self.discard_next(resources, slot, disk),
-            Action::FlushAll { .. } => self.flush_next(resources, slot),
-            Action::Verify { extent, .. } => self.verify_next(resources, slot, extent),
-            Action::Copy(_) => self.copy_next(resources, slot),
+    fn next_step_of_many(&mut self, connection: &Connection, resources: &mut Resources) {
+        match self.action {
+            Action::Discard { disk, .. } => self.discard_next(resources, disk),
+            Action::FlushAll { .. } => self.flush_next(connection, resources),
+            Action::Verify { extent, .. } => self.verify_next(resources, extent),
+            Action::Copy(_) => self.copy_next(resources),
             _ => {}
         }
     }
 
     /// Whether the next step can begin.
-    fn is_between_steps(&self, slot: Slot) -> bool {
-        self.requests[slot].pending == 0 && self.requests[slot].status.is_success()
+    fn is_between_steps(&self) -> bool {
+        self.pending == 0 && !self.has_failed()
     }
 
     /// Reads one piece after the other into the same buffer.
-    fn verify_next(&mut self, resources: &mut Resources, slot: Slot, extent: Extent) {
-        while self.is_between_steps(slot) {
-            let request = &mut self.requests[slot];
-            let Action::Verify { begun, .. } = &mut request.action else { return };
+    fn verify_next(&mut self, resources: &mut Resources, extent: Extent) {
+        while self.is_between_steps() {
+            let Action::Verify { begun, .. } = &mut self.action else { return };
             if *begun == extent.length {
                 return;
             }
             let offset = extent.offset + *begun;
-            let Held::Buffer(mut buffer) = request.held[0].take() else {
+            let DataPiece::Buffer(mut buffer) = self.pieces[0].take() else {
                 unreachable!("the buffer is here between two steps")
             };
             let length = u64::from(resources.chunk_bytes).min(extent.length - *begun);
             *begun += length;
             buffer.set_len(length as usize);
-            self.start(resources, slot, extent.disk, 0, Operation::Read { offset, buffer, lend: false });
+            self.start(resources, extent.disk, 0, Operation::Read { offset, buffer, lend: false });
         }
     }
 
     /// Reads a piece and writes it, one after the other: those of a range in order, and the ranges in order.
-    fn copy_next(&mut self, resources: &mut Resources, slot: Slot) {
-        while self.is_between_steps(slot) {
-            let Action::Copy(mut copying) = self.requests[slot].action else { return };
+    fn copy_next(&mut self, resources: &mut Resources) {
+        while self.is_between_steps() {
+            let Action::Copy(mut copying) = self.action else { return };
             if copying.range == copying.ranges {
                 return;
             }
             let outcome = match copying.read {
-                0 => self.copy_read(resources, slot, &mut copying),
-                _ => Ok(self.copy_write(slot, &mut copying)),
+                0 => self.copy_read(resources, &mut copying),
+                _ => Ok(self.copy_write(&mut copying)),
             };
-            self.requests[slot].action = Action::Copy(copying);
+            self.action = Action::Copy(copying);
             match outcome {
                 Ok(Some(operation)) => {
-                    let piece = self.copy_piece(slot);
-                    self.start(resources, slot, copying.disk, piece as u8, operation);
+                    let piece = self.copy_piece();
+                    self.start(resources, copying.disk, piece as u8, operation);
                 }
                 Ok(None) => {}
-                Err(failure) => self.requests[slot].fail(failure),
+                Err(failure) => self.fail(failure),
             }
         }
     }
@@ -96,30 +92,29 @@ impl Queue {
     fn copy_read(
         &mut self,
         resources: &Resources,
-        slot: Slot,
         copying: &mut Copying,
     ) -> Result<Option<Operation>, Failure> {
-        let view = self.view_of(resources, slot)?;
-        let extent = nvm::copy_extent(&view, &self.range_of(slot, usize::from(copying.range)))?;
+        let view = self.view_of(resources)?;
+        let extent = nvm::copy_extent(&view, &self.range_of(usize::from(copying.range)))?;
         let length = extent.length.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
         if length == 0 {
             (copying.range, copying.done) = (copying.range + 1, 0);
             return Ok(None);
         }
-        let piece = self.copy_piece(slot);
-        let mut buffer = match self.requests[slot].held[piece].take() {
-            Held::Buffer(buffer) => buffer,
-            Held::Lease(lease) => lease.into_unique().expect("the disk has given its handle back"),
-            Held::Away => unreachable!("the buffer is here between two steps"),
+        let piece = self.copy_piece();
+        let mut buffer = match self.pieces[piece].take() {
+            DataPiece::Buffer(buffer) => buffer,
+            DataPiece::Lease(lease) => lease.into_unique().expect("the disk has given its handle back"),
+            DataPiece::InFlight => unreachable!("the buffer is here between two steps"),
         };
         copying.read = length as u32;
         buffer.set_len(length as usize);
         Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer, lend: false }))
     }
 
-    fn copy_write(&mut self, slot: Slot, copying: &mut Copying) -> Option<Operation> {
-        let piece = self.copy_piece(slot);
-        let source = self.requests[slot].held[piece].take_lease().expect("the piece was read");
+    fn copy_write(&mut self, copying: &mut Copying) -> Option<Operation> {
+        let piece = self.copy_piece();
+        let source = self.pieces[piece].take_lease().expect("the piece was read");
         let (offset, length, durable) = (copying.to, copying.read, copying.durable);
         copying.to += u64::from(length);
         copying.done += u64::from(length);
@@ -128,32 +123,31 @@ impl Queue {
     }
 
     /// Where the buffer of a Copy is: behind its list of ranges.
-    fn copy_piece(&self, slot: Slot) -> usize {
-        self.requests[slot].held.len() - 1
+    fn copy_piece(&self) -> usize {
+        self.pieces.len() - 1
     }
 
     /// Of a Copy that failed on the way, dword 0 has the number of the first range that is not copied.
-    pub(super) fn note_copied(&mut self, slot: Slot, copying: Copying) {
-        let request = &mut self.requests[slot];
+    pub(super) fn note_copied(&mut self, copying: Copying) {
         let began = copying.done != 0 || copying.read != 0 || copying.range != 0;
-        if !request.status.is_success() && began {
-            request.result = u64::from(copying.range);
+        if self.has_failed() && began {
+            self.result = u64::from(copying.range);
         }
     }
 
-    fn check_copy(&self, resources: &Resources, slot: Slot, copying: &Copying) -> Result<(), Failure> {
-        let view = self.view_of(resources, slot)?;
-        nvm::check_copy(&view, copying, |index| self.range_of::<CopyRange>(slot, usize::from(index)))
+    pub(super) fn check_copy(&self, resources: &Resources, copying: &Copying) -> Result<(), Failure> {
+        let view = self.view_of(resources)?;
+        nvm::check_copy(&view, copying, |index| self.range_of::<CopyRange>(usize::from(index)))
     }
 
     /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
     /// others from being flushed.
-    fn flush_next(&mut self, resources: &mut Resources, slot: Slot) {
-        let Some(subsystem) = self.controller().map(|controller| controller.subsystem().index()) else {
+    fn flush_next(&mut self, connection: &Connection, resources: &mut Resources) {
+        let Some(subsystem) = connection.controller().map(|controller| controller.subsystem().index()) else {
             return;
         };
-        while self.requests[slot].pending == 0 {
-            let Action::FlushAll { rounds } = &mut self.requests[slot].action else { return };
+        while self.pending == 0 {
+            let Action::FlushAll { rounds } = &mut self.action else { return };
             if usize::from(*rounds) * FLUSHES_PER_ROUND >= resources.disks.len() {
                 return;
             }
@@ -165,57 +159,51 @@ impl Queue {
                 let Some(open) = open.filter(|open| open.subsystem == subsystem) else { continue };
                 // One that was lost and cannot even be flushed is none that is safe.
                 if open.is_ready() {
-                    self.start(resources, slot, disk, kind, Operation::Flush);
+                    self.start(resources, disk, kind, Operation::Flush);
                 } else if open.is_lost() {
-                    self.requests[slot].fail(LOST);
+                    self.fail(LOST);
                 }
             }
         }
     }
 
     /// One range of a Dataset Management command after the other, and of a long one one piece after the other.
-    fn discard_next(&mut self, resources: &mut Resources, slot: Slot, disk: usize) {
-        while self.is_between_steps(slot) {
-            let Action::Discard { ranges, next, begun, .. } = self.requests[slot].action else { return };
+    fn discard_next(&mut self, resources: &mut Resources, disk: usize) {
+        while self.is_between_steps() {
+            let Action::Discard { ranges, next, begun, .. } = self.action else { return };
             if next == ranges {
                 return;
             }
-            let Extent { offset, length, .. } = match self.discard_range(resources, slot, usize::from(next)) {
+            let Extent { offset, length, .. } = match self.discard_range(resources, usize::from(next)) {
                 Ok(extent) => extent,
-                Err(failure) => return self.requests[slot].fail(failure),
+                Err(failure) => return self.fail(failure),
             };
             let piece = length.saturating_sub(begun).min(DISCARD_PIECE_BYTES);
             let done = begun + piece >= length;
             let (next, after) = if done { (next + 1, 0) } else { (next, begun + piece) };
-            self.requests[slot].action = Action::Discard { disk, ranges, next, begun: after };
+            self.action = Action::Discard { disk, ranges, next, begun: after };
             if piece != 0 {
-                self.start(
-                    resources,
-                    slot,
-                    disk,
-                    0,
-                    Operation::Discard { offset: offset + begun, length: piece },
-                );
+                self.start(resources, disk, 0, Operation::Discard { offset: offset + begun, length: piece });
             }
         }
     }
 
-    fn discard_range(&self, resources: &Resources, slot: Slot, index: usize) -> Result<Extent, Failure> {
-        let range: DsmRange = self.range_of(slot, index);
-        nvm::discard_extent(&self.view_of(resources, slot)?, range.slba.get(), range.nlb.get())
+    fn discard_range(&self, resources: &Resources, index: usize) -> Result<Extent, Failure> {
+        let range: DsmRange = self.range_of(index);
+        nvm::discard_extent(&self.view_of(resources)?, range.slba.get(), range.nlb.get())
     }
 
     /// A range of the list that is the request's data.
-    fn range_of<T: FromBytes>(&self, slot: Slot, index: usize) -> T {
-        let Some(Held::Buffer(data)) = self.requests[slot].held.first() else {
+    fn range_of<T: FromBytes>(&self, index: usize) -> T {
+        let Some(DataPiece::Buffer(data)) = self.pieces.first() else {
             unreachable!("the ranges stay in their buffer until the command completes")
         };
         T::read_from_bytes(&data[index * size_of::<T>()..][..size_of::<T>()]).expect("as long as a range")
     }
 
     /// The namespace of a request, as it is now; it may have been removed since the request came.
-    fn view_of(&self, resources: &Resources, slot: Slot) -> Result<NamespaceView, Failure> {
-        let disk = self.requests[slot].action.disk();
+    fn view_of(&self, resources: &Resources) -> Result<NamespaceView, Failure> {
+        let disk = self.action.disk();
         let open = disk.and_then(|disk| resources.disks.get(disk)).and_then(Option::as_ref);
         open.map(OpenDisk::view).ok_or(Failure::transient(Status::NAMESPACE_NOT_READY))
     }

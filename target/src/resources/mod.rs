@@ -8,6 +8,7 @@
 //! | [`claims`] | claims of fused operations to blocks |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
+//! | [`states`] | in which state how many requests are, and for how long |
 //! | [`messages`] | what the queues of one core tell those of another |
 
 pub(crate) mod claims;
@@ -16,6 +17,7 @@ pub(crate) mod held_back;
 pub(crate) mod hosts;
 pub(crate) mod messages;
 pub(crate) mod operations;
+pub(crate) mod states;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ use held_back::HeldBackCommands;
 use hosts::{Hosts, SharedPool};
 use messages::{AbortRequest, QueueMessage, QueueSender};
 use operations::{DEFERRED_MAX, DeferredOperation, DiskOperations};
+use states::RequestStates;
 
 pub(crate) use claims::ClaimId;
 pub(crate) use disks::OpenDisk;
@@ -75,6 +78,8 @@ pub(crate) struct Resources {
     pub(crate) disk_operations: DiskOperations,
     /// Operations whose memory is on its way to the processor. None is left at the end of a turn.
     pub(crate) deferred: VecDeque<DeferredOperation>,
+    /// Where the requests of all queues are in their lives.
+    pub(crate) states: RequestStates,
     /// Commands of I/O queues that came in this turn.
     pub(crate) commands: u32,
     /// Disks of removed namespaces that are still to be closed.
@@ -133,6 +138,7 @@ impl Resources {
             disks,
             disk_operations: DiskOperations::default(),
             deferred: VecDeque::with_capacity(2 * DEFERRED_MAX),
+            states: RequestStates::default(),
             commands: 0,
             closing: Vec::new(),
             shared,

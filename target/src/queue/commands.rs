@@ -1,0 +1,625 @@
+//! The commands of a queue, from their arrival to their answer. [`Commands::advance`] is the whole life of a request, to be read
+//! from top to bottom.
+
+use std::collections::VecDeque;
+
+use ringfab_block::Finished;
+use ringfab_memory::Buffer;
+use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
+
+use super::admin::Executed;
+use super::automaton::{Event, Step, next};
+use super::connection::Connection;
+use super::fused::{FusedPairs, PairTurn};
+use super::request::{DataPiece, NoSlot, Requests, Slot};
+use crate::failure::Failure;
+use crate::nvm::{Action, HostMemory, TRANSFER_BYTES_MAX};
+use crate::resources::Resources;
+use crate::resources::states::State;
+use crate::transport::{Piece, Refused, Transfer as LinkTransfer};
+
+/// Commands that a queue can hold before its Connect is done, so that a peer which never sends one costs little. An ordinary
+/// host sends nothing else before it has the answer.
+const HALF_OPEN_ENTRIES: u16 = 4;
+
+/// Data that are not what the host sent: it may send them again.
+const DAMAGED: Failure = Failure::transient(Status::TRANSIENT_TRANSPORT_ERROR);
+
+/// The commands of a queue.
+#[derive(Debug)]
+pub(super) struct Commands {
+    pub(super) table: Requests,
+    pub(super) fused: FusedPairs,
+    /// Requests that wait for room in the send queue, in order.
+    wait_for_room: VecDeque<Slot>,
+}
+
+/// What became of a request, when it is not on its own.
+pub(super) type Turn = Option<PairTurn>;
+
+/// What a fetch of the host's data came to.
+enum Fetch {
+    /// There is nothing to fetch, or it cannot be.
+    Done,
+    /// It is under way.
+    Posted,
+    /// There is no room in the send queue.
+    NoRoom,
+}
+
+impl Commands {
+    /// No command yet, for the queue at a position of the core's table.
+    pub(super) fn new(queue: u16, entries: u16) -> Self {
+        Self {
+            table: Requests::new(queue, entries.min(HALF_OPEN_ENTRIES)),
+            fused: FusedPairs::default(),
+            wait_for_room: VecDeque::new(),
+        }
+    }
+
+    /// A command has arrived: gives it a slot, and finds out what it asks for.
+    pub(super) fn begin(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        command: &SubmissionEntry,
+        (data, intact): (Option<Buffer>, bool),
+    ) {
+        let slot = loop {
+            match self.table.allocate(&mut resources.states, command) {
+                Ok(slot) => break slot,
+                Err(why) if self.makes_room(connection, resources, command, why) => {}
+                Err(_) => return,
+            }
+        };
+        let request = &mut self.table[slot];
+        let capsule_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
+        match request.plan(connection, resources, capsule_bytes) {
+            Ok(()) if !intact => request.fail(DAMAGED),
+            Ok(()) => {
+                if let HostMemory::Capsule { offset } = request.host {
+                    request.keep_capsule_data(offset as usize, data);
+                }
+            }
+            Err(failure) => request.fail(failure),
+        }
+        if command.fuse() != 0 {
+            return self.begin_half(connection, resources, slot);
+        }
+        self.advance(connection, resources, slot, next(State::Free, Event::Arrived));
+    }
+
+    /// Something has happened to a request. Returns what it came to.
+    #[inline(always)]
+    pub(super) fn on_event(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        slot: Slot,
+        event: Event,
+    ) -> Step {
+        let step = next(self.table[slot].state(), event);
+        match step {
+            Step::Ignore => {}
+            Step::Release => self.release(resources, slot),
+            Step::Claim => self.claim_blocks(resources, slot),
+            Step::Never => unreachable!("{event:?} of a request in {:?}", self.table[slot].state()),
+            _ => self.advance(connection, resources, slot, step),
+        }
+        step
+    }
+
+    /// Takes a request from a step of its life to the next state in which it waits, or to its end.
+    #[inline(always)]
+    pub(super) fn advance(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        slot: Slot,
+        step: Step,
+    ) {
+        if let Some(turn) = self.run(connection, resources, slot, step) {
+            self.advance_pair(connection, resources, turn);
+        }
+    }
+
+    /// The life of a request. It goes from top to bottom, and enters at any step.
+    fn run(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        slot: Slot,
+        from: Step,
+    ) -> Turn {
+        'answer: {
+            if from >= Step::Answer {
+                break 'answer;
+            }
+            if from <= Step::Begin {
+                let request = &mut self.table[slot];
+                if request.has_failed() || request.peek(resources) {
+                    break 'answer;
+                }
+                if connection.holds_back(resources, &request.action) {
+                    resources.held_back.push(request.id(), resources.states.now());
+                    return self.wait(resources, slot, State::HeldBack);
+                }
+            }
+            if from <= Step::TakeBuffers {
+                let in_turn = from == Step::TakeBuffers;
+                let behind = !in_turn && self.is_behind_others(connection, resources, slot);
+                if behind || !self.take_buffers(connection, resources, slot) {
+                    if in_turn {
+                        return None;
+                    }
+                    let request = &self.table[slot];
+                    resources.hosts.wait(connection.host, request.pool_kind(connection.id), request.id());
+                    return self.wait(resources, slot, State::NeedBuffer);
+                }
+                if self.table[slot].is_fused {
+                    self.wait(resources, slot, State::AwaitFused);
+                    return Some(PairTurn::HasBuffers(slot));
+                }
+            }
+            if from <= Step::Fetch {
+                match self.fetch(connection, resources, slot) {
+                    Fetch::Done => {}
+                    Fetch::Posted => return self.wait(resources, slot, State::DataIn),
+                    Fetch::NoRoom => {
+                        self.wait_for_room.push_back(slot);
+                        return self.wait(resources, slot, State::FetchRoom);
+                    }
+                }
+            }
+            if from <= Step::Execute {
+                let request = &self.table[slot];
+                if request.has_failed() {
+                    break 'answer;
+                }
+                if request.is_fused {
+                    self.wait(resources, slot, State::AwaitPartner);
+                    return Some(PairTurn::HasData(slot));
+                }
+                if request.action == Action::Controller {
+                    match self.execute(connection, resources, slot) {
+                        Executed::Flush => self.table[slot].action = Action::FlushAll { rounds: 0 },
+                        Executed::Waits(state) => return self.wait(resources, slot, state),
+                        _ => break 'answer,
+                    }
+                }
+            }
+            if from <= Step::StartDisk {
+                let request = &self.table[slot];
+                if resources.claims.concern(&request.action) {
+                    resources.claims.delay(request.id());
+                    return self.wait(resources, slot, State::BlocksClaimed);
+                }
+            }
+            let request = &mut self.table[slot];
+            if from <= Step::StartClaimed {
+                request.start_at_disk(connection, resources);
+            } else {
+                request.next_step(connection, resources);
+            }
+            if request.pending != 0 {
+                return self.wait(resources, slot, State::AtDisk);
+            }
+            self.conclude(connection, resources, slot);
+            if self.table[slot].is_fused {
+                return Some(PairTurn::DiskDone(slot));
+            }
+        }
+        // The outcome is known.
+        let mut failed_partner = None;
+        if from != Step::Send {
+            failed_partner = self.settle(connection, slot);
+            // Behind a request that waits already, this one waits too, so that room goes to the first in order.
+            if !self.wait_for_room.is_empty()
+                || !connection.link.has_room(self.room_to_answer(resources, slot))
+            {
+                self.wait_for_room.push_back(slot);
+                self.wait(resources, slot, State::DataOut);
+                return failed_partner;
+            }
+        }
+        self.send(connection, resources, slot);
+        self.table.release(&mut resources.states, slot);
+        failed_partner
+    }
+
+    /// A request waits from now on.
+    #[inline(always)]
+    fn wait(&mut self, resources: &mut Resources, slot: Slot, state: State) -> Turn {
+        self.table[slot].enter(&mut resources.states, state);
+        None
+    }
+
+    /// A command for which there was no slot may take the place of a parked request, or is answered without one.
+    #[cold]
+    fn makes_room(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        command: &SubmissionEntry,
+        why: NoSlot,
+    ) -> bool {
+        let unfinished = !self.table.is_idle();
+        match why {
+            NoSlot::Full => {
+                connection.violation(resources, "more commands than the queue has entries", unfinished);
+            }
+            NoSlot::NoMemory => {
+                connection.evict(resources, "the process may have no more memory", unfinished);
+            }
+            NoSlot::IdentifierInUse if self.forget_parked(connection, resources, command.cid.get()) => {
+                return true;
+            }
+            NoSlot::IdentifierInUse => self.refuse_identifier(connection, resources, command),
+        }
+        false
+    }
+
+    /// Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
+    #[inline(always)]
+    fn is_behind_others(&self, connection: &Connection, resources: &Resources, slot: Slot) -> bool {
+        let request = &self.table[slot];
+        resources.hosts.first_waiting(connection.host, request.pool_kind(connection.id)).is_some()
+            && (request.is_fused || request.bytes_to_take(resources.chunk_bytes) != [0, 0])
+    }
+
+    /// All the buffers that a request will ever need, or none.
+    #[inline(always)]
+    fn take_buffers(&mut self, connection: &Connection, resources: &Resources, slot: Slot) -> bool {
+        if self.table[slot].is_fused {
+            return self.take_pair_buffers(connection, resources, slot);
+        }
+        self.table[slot].take_buffers(connection, resources)
+    }
+
+    /// Has the host's data moved into our buffers, unless there is none to move.
+    #[inline(always)]
+    fn fetch(&mut self, connection: &mut Connection, resources: &mut Resources, slot: Slot) -> Fetch {
+        let request = &mut self.table[slot];
+        if !request.fetches_data() || request.has_failed() {
+            return Fetch::Done;
+        }
+        let count = cut(request.length, resources.chunk_bytes).count();
+        if !connection.link.has_room(count) {
+            return Fetch::NoRoom;
+        }
+        let transfer = link_transfer(slot, request);
+        let sinks = cut(request.length, resources.chunk_bytes).enumerate().zip(&mut request.pieces);
+        let sinks = sinks.map(|((index, (offset, length)), piece)| {
+            let DataPiece::Buffer(memory) = piece.take() else {
+                unreachable!("a request that fetches holds a buffer for every piece")
+            };
+            Piece { index: index as u8, offset, length, memory }
+        });
+        let (posted, outcome) = connection.link.fetch(&mut resources.transports, &transfer, sinks);
+        request.pending += posted;
+        if outcome.is_err() {
+            request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR));
+        }
+        if request.pending == 0 { Fetch::Done } else { Fetch::Posted }
+    }
+
+    /// A piece of the host's data is here, or is lost with the connection.
+    #[inline(always)]
+    pub(super) fn data_arrived(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        slot: Slot,
+        (piece, sink, intact): (usize, Option<Buffer>, bool),
+    ) {
+        let request = &mut self.table[slot];
+        request.pending -= 1;
+        match sink {
+            Some(sink) => request.pieces[piece] = DataPiece::Buffer(sink),
+            None => request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR)),
+        }
+        if !intact {
+            request.fail(DAMAGED);
+        }
+        if request.pending == 0 {
+            self.on_event(connection, resources, slot, Event::DataArrived);
+        }
+    }
+
+    /// A disk has finished an operation of a request. Returns whether that was the end of a request whose connection is gone.
+    #[inline(always)]
+    pub(super) fn disk_finished(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        slot: Slot,
+        finished: Finished,
+    ) -> bool {
+        let request = &mut self.table[slot];
+        request.take_back(resources, finished);
+        if request.pending != 0 {
+            return false;
+        }
+        let gone = connection.is_gone();
+        let event = if gone { Event::Disconnected } else { Event::DiskDone };
+        self.on_event(connection, resources, slot, event);
+        gone
+    }
+
+    /// What an admin or Fabrics command comes to.
+    #[inline(never)]
+    fn execute(&mut self, connection: &mut Connection, resources: &mut Resources, slot: Slot) -> Executed {
+        let executed = match connection.execute(resources, &mut self.table[slot]) {
+            Ok(executed) => executed,
+            Err(failure) => {
+                self.table[slot].fail(failure);
+                return Executed::Done(0);
+            }
+        };
+        match executed {
+            Executed::Done(result) => self.table[slot].result = result,
+            Executed::Connected(result) => {
+                self.table[slot].result = result;
+                self.table.grow(connection.entries);
+                self.wait_for_room.reserve(usize::from(connection.entries));
+                if connection.id != 0 {
+                    self.table.reserve_pieces(TRANSFER_BYTES_MAX.div_ceil(resources.chunk_bytes) as usize);
+                }
+            }
+            Executed::Reset => self.forget_all_parked(connection, resources),
+            Executed::Flush | Executed::Waits(_) => {}
+        }
+        executed
+    }
+
+    /// All operations on disks have ended: what they came to.
+    #[inline(always)]
+    fn conclude(&mut self, connection: &Connection, resources: &Resources, slot: Slot) {
+        let request = &mut self.table[slot];
+        match request.action {
+            Action::Compare(_) => request.compare(resources.chunk_bytes),
+            Action::Copy(copying) => request.note_copied(copying),
+            Action::FlushAll { .. } if connection.id == 0 => self.shutdown_flushed(connection, slot),
+            _ => {}
+        }
+    }
+
+    /// The flush that a shutdown asked for has ended. The host learns that from CSTS.SHST, and from CSTS.CFS if a disk failed.
+    #[cold]
+    fn shutdown_flushed(&mut self, connection: &Connection, slot: Slot) {
+        let request = &mut self.table[slot];
+        let flushed = !request.has_failed();
+        (request.status, request.location) = (Status::SUCCESS, None);
+        // A reset may have come between this shutdown and another one.
+        let flushes = |other: Slot| matches!(self.table[other].action, Action::FlushAll { .. });
+        let last = !self.table.waiting().any(|other| other != slot && flushes(other));
+        match connection.controller().filter(|_| last) {
+            Some(controller) if flushed => controller.shutdown_done(),
+            Some(controller) => {
+                tracing::error!(controller = controller.id(), "shutdown: a disk could not be flushed");
+                controller.shutdown_failed();
+            }
+            None => {}
+        }
+    }
+
+    /// The outcome of a request is known. Buffers with nothing for the host are given back at once, since it may take its time
+    /// with the response. Returns the other half of a fused pair, if that has failed with this one.
+    #[inline(always)]
+    fn settle(&mut self, connection: &Connection, slot: Slot) -> Turn {
+        let partner = if self.table[slot].is_fused { self.part(slot) } else { None };
+        let request = &mut self.table[slot];
+        if !request.sends_data() {
+            request.pieces.clear();
+        }
+        if request.has_failed() {
+            connection.log_failed(&request.command, request.status);
+        }
+        if let Some(attached) = &connection.attached {
+            attached.note_outcome(connection.id, request);
+        }
+        partner.filter(|_| request.has_failed()).map(PairTurn::PartnerFailed)
+    }
+
+    /// Room that a request needs in the send queue for its answer.
+    #[inline(always)]
+    fn room_to_answer(&self, resources: &Resources, slot: Slot) -> usize {
+        let request = &self.table[slot];
+        1 + if request.sends_data() { cut(request.length, resources.chunk_bytes).count() } else { 0 }
+    }
+
+    /// Sends the data of a request, if the host gets any, and the response.
+    #[inline(always)]
+    fn send(&mut self, connection: &mut Connection, resources: &mut Resources, slot: Slot) {
+        let count = self.room_to_answer(resources, slot) - 1;
+        let head = connection.next_submission_head();
+        let request = &mut self.table[slot];
+        let transfer = link_transfer(slot, request);
+        let entry = CompletionEntry::new(request.cid(), head, request.status).with_result(request.result);
+        let data =
+            cut(request.length, resources.chunk_bytes).take(count).enumerate().zip(&mut request.pieces);
+        let data = data.map(|((index, (offset, length)), piece)| {
+            let memory = piece.take_lease().expect("every piece is here when the answer is ready");
+            Piece { index: index as u8, offset, length, memory }
+        });
+        let answered = connection.link.answer(&mut resources.transports, &transfer, (count, data), &entry);
+        connection.link.replenish(&mut resources.transports);
+        if answered == Err(Refused::Unusable) {
+            // What was posted before cannot be taken back, so no status could be true.
+            connection.violation(resources, "memory that cannot be written to", true);
+        }
+    }
+
+    /// Room has come in the send queue: goes on with what waited, in order.
+    #[inline(always)]
+    pub(super) fn room_freed(&mut self, connection: &mut Connection, resources: &mut Resources) {
+        if !self.wait_for_room.is_empty() {
+            self.serve_waiting_for_room(connection, resources);
+        }
+    }
+
+    fn serve_waiting_for_room(&mut self, connection: &mut Connection, resources: &mut Resources) {
+        while let Some(slot) = self.wait_for_room.front().copied() {
+            let room = match self.table[slot].state() {
+                State::FetchRoom => cut(self.table[slot].length, resources.chunk_bytes).count(),
+                _ => self.room_to_answer(resources, slot),
+            };
+            if !connection.link.has_room(room) {
+                return;
+            }
+            self.wait_for_room.pop_front();
+            self.on_event(connection, resources, slot, Event::RoomFree);
+        }
+    }
+
+    /// A command whose identifier is in use gets its status at once; it never had a slot.
+    fn refuse_identifier(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        command: &SubmissionEntry,
+    ) {
+        if !connection.link.has_room(1) {
+            return connection.violation(resources, "identifiers in use, again and again", true);
+        }
+        let head = connection.next_submission_head();
+        let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+        connection.log_failed(command, status);
+        if let Some(attached) = &connection.attached {
+            attached.record_error(connection.id, command, (status, None));
+        }
+        let entry = CompletionEntry::new(command.cid.get(), head, status);
+        let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
+        let transfer = LinkTransfer { slot, generation, cid, memory: HostMemory::None, length: 0 };
+        let nothing = (0, std::iter::empty());
+        let _ended = connection.link.answer(&mut resources.transports, &transfer, nothing, &entry);
+        connection.link.replenish(&mut resources.transports);
+    }
+
+    /// Ends a request without an answer.
+    #[cold]
+    pub(super) fn release(&mut self, resources: &mut Resources, slot: Slot) {
+        if self.table[slot].is_fused
+            && let Some(claim) = self.fused.forget(slot)
+        {
+            resources.release(claim);
+        }
+        self.table.release(&mut resources.states, slot);
+    }
+
+    /// Sends an event to every request of which nothing is in flight.
+    pub(super) fn on_event_of_all(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        event: Event,
+    ) {
+        let idle = |slot: &Slot| self.table[*slot].pending == 0;
+        let slots: Vec<Slot> = self.table.waiting().filter(idle).collect();
+        for slot in slots {
+            self.on_event(connection, resources, slot, event);
+        }
+    }
+
+    /// Its connection is gone: only what disks hold stays.
+    pub(super) fn disconnected(&mut self, connection: &mut Connection, resources: &mut Resources) {
+        self.wait_for_room.clear();
+        self.on_event_of_all(connection, resources, Event::Disconnected);
+    }
+
+    /// Aborts a command that still waits. One that a disk or the network works on is left to complete.
+    pub(super) fn abort(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        command_id: u16,
+    ) -> bool {
+        let Some(slot) = self.table.find_cid(command_id) else { return false };
+        let state = self.table[slot].state();
+        if next(state, Event::Aborted) != Step::Answer {
+            return false;
+        }
+        if state == State::Parked
+            && let Some(controller) = connection.controller()
+        {
+            controller.forget_event_request(command_id);
+        }
+        self.table[slot].fail(Failure::transient(Status::ABORT_REQUESTED));
+        self.on_event(connection, resources, slot, Event::Aborted);
+        true
+    }
+
+    /// A command has the identifier of an Asynchronous Event Request that waits: its host has forgotten the request, as some
+    /// do before they shut down. The command takes its place. Returns whether there was such a request.
+    fn forget_parked(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        command_id: u16,
+    ) -> bool {
+        let slot = self.table.find_cid(command_id);
+        let parked = slot.filter(|slot| self.table[*slot].state() == State::Parked);
+        let (Some(slot), Some(controller)) = (parked, connection.controller()) else { return false };
+        controller.forget_event_request(command_id);
+        self.on_event(connection, resources, slot, Event::Forgotten);
+        connection.skip_answer(resources);
+        true
+    }
+
+    /// A reset ends the Asynchronous Event Requests without completions.
+    fn forget_all_parked(&mut self, connection: &mut Connection, resources: &mut Resources) {
+        let parked = |slot: &Slot| self.table[*slot].state() == State::Parked;
+        let slots: Vec<Slot> = self.table.waiting().filter(parked).collect();
+        for slot in slots {
+            self.on_event(connection, resources, slot, Event::Forgotten);
+            connection.skip_answer(resources);
+        }
+    }
+
+    /// Completes parked event requests for which something has happened.
+    pub(super) fn report_events(&mut self, connection: &mut Connection, resources: &mut Resources) {
+        let Some(controller) = connection.controller().cloned() else { return };
+        while let Some((command_id, dw0)) = controller.next_event() {
+            let Some(slot) = self.table.find_cid(command_id) else { continue };
+            self.table[slot].result = u64::from(dw0);
+            self.on_event(connection, resources, slot, Event::EventOccurred);
+        }
+    }
+
+    /// Whether nothing is outstanding but parked event requests.
+    pub(super) fn only_parked(&self) -> bool {
+        self.table.waiting().all(|slot| self.table[slot].state() == State::Parked)
+    }
+}
+
+/// A request's data in the words of the link.
+#[inline(always)]
+fn link_transfer(slot: Slot, request: &super::request::Request) -> LinkTransfer {
+    LinkTransfer {
+        slot: slot.number(),
+        generation: request.id().generation,
+        cid: request.cid(),
+        memory: request.host,
+        length: request.length,
+    }
+}
+
+/// The pieces of `length` bytes: offset and length of each.
+#[inline(always)]
+pub(super) fn cut(length: u32, chunk_bytes: u32) -> impl Iterator<Item = (u32, u32)> {
+    (0..length).step_by(chunk_bytes as usize).map(move |offset| (offset, chunk_bytes.min(length - offset)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn pieces_cover_every_byte_once() {
+        let all = |length| cut(length, 100).collect::<Vec<_>>();
+        assert_eq!(all(0), []);
+        assert_eq!(all(100), [(0, 100)]);
+        assert_eq!(all(101), [(0, 100), (100, 1)]);
+        assert_eq!(all(200), [(0, 100), (100, 100)]);
+    }
+}
