@@ -250,13 +250,13 @@ impl Requests {
         }
         self.slots.try_reserve_exact(count)?;
         self.free.try_reserve_exact(count)?;
-        for number in (first..end).rev() {
+        for number in first..end {
             let mut pieces = Vec::new();
             pieces.try_reserve_exact(self.pieces)?;
             let id = RequestId { queue: self.queue, slot: number, generation: self.generation };
             self.slots.push(Request::new(id, pieces));
-            self.free.push(number);
         }
+        self.free.extend((first..end).rev());
         if end > FEW {
             self.cids.expect_many();
         }

@@ -52,6 +52,7 @@ fn a_table_is_made_whole_with_the_command_after_a_few() {
     assert_eq!(requests.slots.len(), usize::from(FEW));
     requests.allocate(&mut states, &command(0)).expect("a slot");
     assert_eq!(requests.slots.len(), 128);
+    assert!(requests.slots.iter().enumerate().all(|(index, slot)| usize::from(slot.id().slot) == index));
     assert!(requests.slots.capacity() == 128 && requests.free.capacity() == 128);
 }
 
