@@ -70,8 +70,8 @@ scripts: ## The shell scripts (needs shellcheck)
 workspace-tests: ## Every test of every crate
 	timeout --foreground $(MINUTES_MAX)m tests/scripts/tests.sh
 
-# The packages and kinds of targets of tests.sh, here and below: with others, Cargo would choose other features for what they
-# share and build all of it again.
+# The packages and kinds of targets of tests.sh, here and below: with others, Cargo would choose other features for what
+# they share and build all of it again.
 .PHONY: end-to-end
 end-to-end: ## fio, libnbd, QEMU, the demonstration, and the service under systemd
 	cargo build --locked --workspace --bins --tests
@@ -125,7 +125,7 @@ bench-quick: ## The figures that have bars, in two minutes
 
 # RINGFAB_BIN_DIR=... for programs that are built already.
 .PHONY: install
-install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit and configuration below DESTDIR; a configuration that exists stays
+install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit and configuration below DESTDIR, not over a configuration
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab-target
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab
 	install -D -m 0644 -t $(DESTDIR)$(SYSTEMDDIR) systemd/ringfab-target.service

@@ -7,6 +7,15 @@ pub(crate) const fn dword_offset(index: u16) -> u16 {
     index * 4
 }
 
+/// Offsets in the Connect command.
+pub(crate) mod connect_field {
+    pub(crate) const RECFMT: u16 = 40;
+    pub(crate) const QID: u16 = 42;
+    pub(crate) const SQSIZE: u16 = 44;
+    pub(crate) const CATTR: u16 = 46;
+    pub(crate) const KATO: u16 = 48;
+}
+
 /// A submission queue entry, read by offset.
 #[derive(Clone, Copy)]
 pub(crate) struct Command<'a>(&'a [u8]);

@@ -60,6 +60,18 @@ impl Failure {
         Self { status: status.with_dnr(), dw0: 0, location: Some(ErrorLocation { byte, bit }) }
     }
 
+    /// Connect Invalid Parameters, for the field of the command that begins at `byte`.
+    pub const fn invalid_connect_command(byte: u16) -> Self {
+        let (status, location) = (Status::CONNECT_INVALID_PARAMETERS.with_dnr(), ErrorLocation::byte(byte));
+        Self { status, dw0: byte as u32, location: Some(location) }
+    }
+
+    /// Connect Invalid Parameters, for the field of its data that begins at `byte` (IATTR is 1).
+    pub const fn invalid_connect_data(byte: u16) -> Self {
+        let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
+        Self { status, dw0: byte as u32 | 1 << 16, location: None }
+    }
+
     /// Invalid Field in Command, for the field that begins at `byte`.
     pub const fn invalid_field(byte: u16) -> Self {
         Self::at(Status::INVALID_FIELD, byte)

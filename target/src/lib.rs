@@ -1,17 +1,25 @@
 //! The NVMe over Fabrics target.
 //!
+//! Each module uses only those above it.
+//!
 //! | module | what it does |
 //! | --- | --- |
+//! | [`limits`], [`failure`], `command`, [`nqn`] | what commands may ask for, why they fail, how their fields are read |
+//! | [`worker`] | threads for what may take long or hang |
+//! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
 //! | [`identity`] | the identifiers that stay the same over restarts |
-//! | [`target`] | subsystems, namespaces and controllers; takes Connect commands |
-//! | [`controller`] | one controller: its registers, keep-alive timer, events and errors |
-//! | [`admin`] | the admin commands of a controller |
+//! | [`model`] | what is served: subsystems and namespaces |
 //! | `nvm` | what an I/O command asks for, parsed into a value that can only be valid |
+//! | `placement` | which core serves a queue |
+//! | [`controller`] | one controller: its registers, keep-alive timer, events and errors |
+//! | [`target`] | what is served and who is connected; takes Connect commands |
+//! | [`disks`] | the files and devices behind namespaces: opened, kept and closed |
+//! | [`admin`] | the admin commands of a controller |
 //! | `transport` | how capsules and data move |
 //! | `resources` | what the queues of a core share |
-//! | [`core`] | a core: its ring, RNIC, disks and queues; the threads |
 //! | [`queue`] | a queue on its core: the life of its requests |
+//! | [`core`] | a core: its ring, RNIC, disks and queues; the threads |
 //! | [`control`] | managing a target that runs, over a Unix socket |
 //! | [`service`] | the process: logging, signals, the service manager, an orderly end |
 //!
@@ -24,28 +32,26 @@ pub mod config;
 pub mod control;
 pub mod controller;
 pub mod core;
-mod disk_failures;
+pub mod disk_identity;
 pub mod disks;
 pub mod failure;
 pub mod identity;
-pub mod namespace;
+pub mod limits;
+pub mod model;
 pub mod nqn;
 mod nvm;
 mod placement;
 pub mod queue;
-pub mod queue_record;
 mod resources;
 pub mod service;
-pub mod subsystem;
 pub mod target;
 mod transport;
+pub mod worker;
 
 pub use admin::{AdminContext, AdminOutcome, Transfer};
 pub use config::{Config, ConfigErrors};
 pub use controller::{Controller, ErrorRecord, PropertyEffect};
 pub use failure::{ErrorLocation, Failure};
 pub use identity::{Identity, IdentityError};
-pub use namespace::Namespace;
-pub use queue_record::QueueRecord;
-pub use subsystem::Subsystem;
+pub use model::{Namespace, QueueRecord, Subsystem};
 pub use target::{Attached, ConnectRequest, Target, TargetError};

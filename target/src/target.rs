@@ -15,15 +15,14 @@ use ringfab_fabric::zone_index;
 use ringfab_memory::SharedMemory;
 
 pub use connect::{Attached, ConnectRequest};
-pub(crate) use connect::{field, invalid_command_parameter};
 pub(crate) use refusal::Refusal;
 
 use crate::config::{Config, ListenerConfig, NamespaceConfig, Source, Transport};
 use crate::controller::{Controller, ControllerLimits};
 use crate::identity::Identity;
-use crate::namespace::{Index, Indexes, Namespace, NamespaceParameters};
+use crate::model::Subsystem;
+use crate::model::namespace::{Index, Indexes, Namespace, NamespaceParameters};
 use crate::placement::Placement;
-use crate::subsystem::Subsystem;
 use pools::Controllers;
 
 /// Everything that is served, and who is connected to it.
@@ -164,8 +163,15 @@ impl Target {
         self.lock_listeners().clone()
     }
 
+    /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O queues are
+    /// still to be ended by their cores.
+    pub fn admin_ended(&self, controller: &Controller) {
+        controller.admin_ended();
+        self.remove(controller);
+    }
+
     /// Forgets a controller, if it is not forgotten already.
-    pub(crate) fn remove(&self, controller: &Controller) {
+    fn remove(&self, controller: &Controller) {
         // The controller is dropped after the lock: its drop takes the subsystem's.
         let removed = self.table().remove(controller);
         drop(removed);

@@ -1,8 +1,9 @@
-//! A load for counting instructions: the target's core and a host in one thread, over a simulated link, without a system call
-//! between them. `tests/scripts/instructions.sh` runs it under callgrind, which counts in [`target_turn`] only.
+//! A load for counting instructions: the target's core and a host in one thread, over a simulated link, without a
+//! system call between them. `tests/scripts/instructions.sh` runs it under callgrind, which counts in [`target_turn`]
+//! only.
 //!
-//! `instructions rdma|tcp read|write|fetched DEPTH COUNT`: so many commands of 4 KiB on a null namespace; `fetched` is a
-//! write whose data the target fetches, since they are in no capsule.
+//! `instructions rdma|tcp read|write|fetched DEPTH COUNT`: so many commands of 4 KiB on a null namespace; `fetched` is
+//! a write whose data the target fetches, since they are in no capsule.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use ringfab_target::{Config, Identity, Target};
 /// Bytes of a command's data.
 const BYTES: usize = 4096;
 
-/// Commands until every table has the size that it keeps. They are counted, too: the difference of two runs leaves them out.
+/// Commands until every table has the size that it keeps. They are counted, too: the difference of two runs leaves them
+/// out.
 const WARM_UP: usize = 2000;
 
 const NQN: &str = "nqn.2026-11.org.ringfab:instructions";

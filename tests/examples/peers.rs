@@ -1,10 +1,10 @@
 //! What SECURITY.md's attacks and docs/memory.md's connections cost, in figures, of two builds of the programs in turn:
 //!
-//! `peers BEFORE AFTER attacks|memory|floods [NAME]`: the folders of the programs as they were and as they are, and of the
-//! attacks those whose name contains NAME. All attacks take a quarter of an hour. Nothing fails for being slow.
+//! `peers BEFORE AFTER attacks|memory|floods [NAME]`: the folders of the programs as they were and as they are, and of
+//! the attacks those whose name contains NAME. All attacks take a quarter of an hour. Nothing fails for being slow.
 //!
-//! The hosts and attackers are those of `tests/tests/peers`, which has the tests. `ringfab bench`, which measures the good
-//! host, is always that of AFTER.
+//! The hosts and attackers are those of `tests/tests/peers`, which has the tests. `ringfab bench`, which measures the
+//! good host, is always that of AFTER.
 
 #![expect(clippy::print_stdout, reason = "the tables are what this is for")]
 
@@ -54,8 +54,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The p99 of a host that reads 4 KiB at random with eight outstanding while something goes on, in microseconds. The reads
-/// begin before, and that is not counted.
+/// The p99 of a host that reads 4 KiB at random with eight outstanding while something goes on, in microseconds. The
+/// reads begin before, and that is not counted.
 fn p99<R>(ringfab: &Path, process: &Process, over: Over, meanwhile: impl FnOnce() -> R) -> (String, R) {
     let arguments = ["bench", &process.url(over), "--hostnqn", FRIEND, "--depth", "8", "--json"];
     let times = ["--warmup", "3s", "--time", "3s"];

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the target's core executes for a command of 4 KiB over verbs: our target under callgrind in the virtual machine, the
-# kernel's host, and the software device rxe.
+# What the target's core executes for a command of 4 KiB over verbs: our target under callgrind in the virtual machine,
+# the kernel's host, and the software device rxe.
 #
 #   instructions.sh [COUNT]     commands of the shortest load (100)
 #
@@ -20,5 +20,6 @@ cp "$here"/guest/* "$TMP/guest/"
 # With its lines: what is counted is told apart by the file that it is in.
 cp "$RINGFAB_BIN_DIR/ringfab-target" "$TMP/guest/bin/"
 strip -o "$TMP/guest/bin/ringfab" "$RINGFAB_BIN_DIR/ringfab"
-RINGFAB_VM_SECONDS=1800 "$here/vm.sh" run "$TMP/guest" "bash instructions.sh rxe/verbs ${1:-100}" || fail "the measurement"
+RINGFAB_VM_SECONDS=1800 "$here/vm.sh" run "$TMP/guest" "bash instructions.sh rxe/verbs ${1:-100}" ||
+    fail "the measurement"
 python3 "$here/../scripts/instructions.py" verbs "$TMP/guest/dumps"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The kernel's NVMe/RDMA host on the kernel's own target and on ours, over the same link to the same kind of disk, in turns: how
-# much faster ours is. Everything is emulated, so that only the ratios mean something.
+# The kernel's NVMe/RDMA host on the kernel's own target and on ours, over the same link to the same kind of disk, in
+# turns: how much faster ours is. Everything is emulated, so that only the ratios mean something.
 #
 #   ratio.sh [LANE...]
 #
@@ -23,5 +23,6 @@ cp "$here"/guest/* "$TMP/guest/"
 for program in ringfab ringfab-target; do strip -o "$TMP/guest/bin/$program" "$RINGFAB_BIN_DIR/$program"; done
 [ $# -gt 0 ] || set -- siw/iwarp siw/verbs rxe/verbs
 for lane in "$@"; do
-    RINGFAB_VM_SECONDS=1200 "$here/vm.sh" run "$TMP/guest" "bash ratio.sh $lane ${ROUNDS:-3} ${SECONDS_EACH:-4}" || fail "the measurement over $lane"
+    RINGFAB_VM_SECONDS=1200 "$here/vm.sh" run "$TMP/guest" "bash ratio.sh $lane ${ROUNDS:-3} ${SECONDS_EACH:-4}" ||
+        fail "the measurement over $lane"
 done

@@ -4,13 +4,14 @@
 #
 #   run.sh [LANE...] [-- SCENARIO...]
 #
-# A lane is DRIVER/PROVIDER: a driver of the kernel under test (siw, rxe) and a provider of ours (iwarp, verbs), or `kernel`
-# for both ends of the kernel's own; or tcp/tcp. With `@stable` behind it, the machine has the older kernel of this Debian
-# release, and runs what could differ there. A scenario is a file in guest/ without its ending. All of them run when none
-# is named, and in every lane but `kernel` when none is; in two lanes only those that could differ from other lanes.
+# A lane is DRIVER/PROVIDER: a driver of the kernel under test (siw, rxe) and a provider of ours (iwarp, verbs), or
+# `kernel` for both ends of the kernel's own; or tcp/tcp. With `@stable` behind it, the machine has the older kernel of
+# this Debian release, and runs what could differ there. A scenario is a file in guest/ without its ending. All of them
+# run when none is named, and in every lane but `kernel` when none is; in two lanes only those that could differ from
+# other lanes.
 #
-# The kernel's drivers have races of their own. What fails runs again after a fresh boot, twice at most, and the end says so: a
-# scenario that needs this again and again is broken.
+# The kernel's drivers have races of their own. What fails runs again after a fresh boot, twice at most, and the end
+# says so: a scenario that needs this again and again is broken.
 #
 # Exits with 0 when all passed, 1 when one failed, 77 when nothing ran, because this machine cannot boot the kernel.
 #
@@ -48,7 +49,8 @@ main() {
         PIDS+=("$!")
     done
     wait
-    say "The kernel as the other end: ${#lanes[@]} lanes in $(((SECONDS - started) / 60)) min $(((SECONDS - started) % 60)) s"
+    local took=$((SECONDS - started))
+    say "The kernel as the other end: ${#lanes[@]} lanes in $((took / 60)) min $((took % 60)) s"
     [ ! -e "$TMP/again" ] || sed 's/^/    passed only at the /' "$TMP/again"
     for lane in "${lanes[@]}"; do
         [ -e "$(folder_of "$lane")/passed" ] || fail "the tests against the Linux kernel"
@@ -98,8 +100,8 @@ run_lane() {
     return 1
 }
 
-# not_passed LANE [SCENARIO...]: those of the last boot that failed, or were not reached; where the table of commands was
-# wrong, those that write it.
+# not_passed LANE [SCENARIO...]: those of the last boot that failed, or were not reached; where the table of commands
+# was wrong, those that write it.
 not_passed() {
     local lane=${1%@*} scenario scenarios=("${@:2}") results
     results=$(folder_of "$1")/guest/results
@@ -153,7 +155,9 @@ lay_out() {
 keep_logs() {
     local guest folder
     guest=$(folder_of "$1")/guest
-    if [ -n "${RINGFAB_KERNEL_WRITE:-}" ] && [ -e "$guest/logs/COMMANDS.md" ]; then cp "$guest/logs/COMMANDS.md" "$here/"; fi
+    if [ -n "${RINGFAB_KERNEL_WRITE:-}" ] && [ -e "$guest/logs/COMMANDS.md" ]; then
+        cp "$guest/logs/COMMANDS.md" "$here/"
+    fi
     [ -n "${RINGFAB_KERNEL_LOGS:-}" ] || return 0
     folder=$RINGFAB_KERNEL_LOGS/${1/\//-}
     mkdir -p "$folder"

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # A virtual machine with a stock Debian kernel that has software RDMA and NVMe over Fabrics, over this machine's files.
 #
-#   vm.sh prepare              fetch the kernel, build the software iWARP driver, make the boot image; once, a minute or two
-#   vm.sh run FOLDER COMMAND   boot, run COMMAND as root in FOLDER, show its output, exit with its status
+#   vm.sh prepare              fetch the kernel, build the software iWARP driver, make the boot image; once, a minute or
+#   two vm.sh run FOLDER COMMAND   boot, run COMMAND as root in FOLDER, show its output, exit with its status
 #
 # FOLDER is the only place of this machine that the guest can write; what it writes elsewhere is gone afterwards. The
 # guest's kernel log is left in FOLDER/dmesg. `prepare` exits with 77 where this machine cannot do it;
 # with RINGFAB_REQUIRE_TOOLS, what could be installed and is not is a failure instead.
 #
 # Environment: RINGFAB_VM_KERNEL (backports; or stable, the older kernel of this release), RINGFAB_VM_CACHE
-# (~/.cache/ringfab-vm), RINGFAB_VM_CPUS (2), RINGFAB_VM_MIB (3072), RINGFAB_VM_SECONDS (1500, then the machine is ended),
-# RINGFAB_VM_ACCEL (tcg,thread=multi; kvm where it works).
+# (~/.cache/ringfab-vm), RINGFAB_VM_CPUS (2), RINGFAB_VM_MIB (3072), RINGFAB_VM_SECONDS (1500, then the machine is
+# ended), RINGFAB_VM_ACCEL (tcg,thread=multi; kvm where it works).
 set -euo pipefail
 
 kernel=${RINGFAB_VM_KERNEL:-backports}
@@ -65,7 +65,8 @@ use_suite() {
     esac
     mirror=$(mirror_of "$codename")
     # The machine's own lists may never have been fetched; without them apt does not tell.
-    [[ -n $mirror ]] || { apt-get update -qq && mirror=$(mirror_of "$codename"); } || unable "no package lists can be had"
+    [[ -n $mirror ]] || { apt-get update -qq && mirror=$(mirror_of "$codename"); } ||
+        unable "no package lists can be had"
     [[ -n $mirror ]] || unable "apt names no Debian mirror"
     [[ ! -e $keyring ]] || signed="[signed-by=$keyring]"
     mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial"
@@ -77,7 +78,8 @@ use_suite() {
 
 mirror_of() {
     # shellcheck disable=SC2016  # apt expands it
-    apt-get indextargets --format '$(SITE)' "Created-By: Packages" "Origin: Debian" "Component: main" "Codename: $1" | sed -n 1p
+    apt-get indextargets --format '$(SITE)' "Created-By: Packages" "Origin: Debian" "Component: main" "Codename: $1" |
+        sed -n 1p
 }
 
 # The kernel that the metapackage stands for, for instance 6.12.43+deb12-amd64.
@@ -91,7 +93,8 @@ unpack_kernel() {
     series=$(cut -d. -f1,2 <<<"$release")
     local version=${release%-amd64} kbuild
     # Named after the series in one release, after the version in another.
-    kbuild=$(apt-cache "${apt_options[@]}" show "linux-headers-$release" | grep -o 'linux-kbuild-[^ ,]*' | sort -u | tail -n 1)
+    kbuild=$(apt-cache "${apt_options[@]}" show "linux-headers-$release" | grep -o 'linux-kbuild-[^ ,]*' | sort -u |
+        tail -n 1)
     rm -rf "$cache/debs" "$cache/root"
     mkdir -p "$cache/debs" "$cache/root"
     (cd "$cache/debs" && apt-get "${apt_options[@]}" download "linux-image-$release" "linux-headers-$release" \
@@ -107,8 +110,8 @@ unpack_kernel() {
 
 # Debian's kernel comes without siw, the software iWARP driver; its source is there, and one module is quickly built.
 # What the driver does about CRCs, MPA revisions and peer-to-peer mode is fixed when it is compiled; here it becomes
-# parameters of the module with the same values, so that a test can have each of them. One fault is mended, since it ends
-# the machine; all others are as they are.
+# parameters of the module with the same values, so that a test can have each of them. One fault is mended, since it
+# ends the machine; all others are as they are.
 build_siw() {
     local release=$1 series source headers
     series=$(cut -d. -f1,2 <<<"$release")
@@ -120,8 +123,9 @@ build_siw() {
         sed -i "s/\(extern \|^\)\(const \)\?\(bool\|u_char\) $name\b/\1\3 $name/" "$cache/$source"/siw{.h,_main.c}
         echo "module_param($name, $type, 0644);" >>"$cache/$source/siw_main.c"
     done <<<$'mpa_crc_required bool\nmpa_crc_strict bool\npeer_to_peer bool\nmpa_version byte'
-    # A header that comes in three pieces is received past its end, over the kernel's memory, since what is left of it is
-    # taken to be as much as ever. Any host or target that sends many READs at once brings that about, sooner or later.
+    # A header that comes in three pieces is received past its end, over the kernel's memory, since what is left of it
+    # is taken to be as much as ever. Any host or target that sends many READs at once brings that about, sooner or
+    # later.
     sed -i 's/min_t(int, hdrlen - MIN_DDP_HDR, srx->skb_new)/min_t(int, hdrlen - srx->fpdu_part_rcvd, srx->skb_new)/' \
         "$cache/$source/siw_qp_rx.c"
     # The headers name each other by the absolute paths of an installed package.
@@ -208,15 +212,17 @@ run() {
 }
 
 # What is started so often that the guest has it in its memory.
-often=(bash sh env cat cp mv rm ln ls mkdir rmdir head tail dd cmp diff truncate stat touch timeout sleep tee sort uniq wc cut tr
-    od sync dirname basename mktemp mkfifo sed grep awk tac xargs seq sha256sum nvme jq fio python3 ip tc rdma ss dmesg mount
-    umount mountpoint blkdiscard blockdev fstrim mkfs.ext4 fsck.ext4 modprobe busybox nbd-client rping sysctl tcpdump)
+often=(bash sh env cat cp mv rm ln ls mkdir rmdir head tail dd cmp diff truncate stat touch timeout sleep tee sort uniq
+    wc cut tr od sync dirname basename mktemp mkfifo sed grep awk tac xargs seq sha256sum nvme jq fio python3 ip tc rdma
+    ss dmesg mount umount mountpoint blkdiscard blockdev fstrim mkfs.ext4 fsck.ext4 modprobe busybox
+    nbd-client rping sysctl tcpdump)
 
 # Files that the guest copies into its memory before anything else: programs that scenarios start again and again, with
-# their libraries, but for the largest. Every file that is opened elsewhere takes several messages to this machine, and on a
-# busy one each of them takes milliseconds.
+# their libraries, but for the largest. Every file that is opened elsewhere takes several messages to this machine, and
+# on a busy one each of them takes milliseconds.
 list_often() {
-    local name file programs=() libraries files=(/{bin,sbin,lib,lib64} /etc/{ld.so.cache,passwd,group,nsswitch.conf,hosts}
+    local name file programs=() libraries
+    local files=(/{bin,sbin,lib,lib64} /etc/{ld.so.cache,passwd,group,nsswitch.conf,hosts}
         /etc/{libibverbs.d,nvme,iproute2}/* /usr/lib/x86_64-linux-gnu/libibverbs/*)
     for name in "${often[@]}"; do
         ! file=$(type -P "$name") || programs+=("$file")
@@ -248,18 +254,20 @@ START
 }
 
 # The emulator's own translation by default: a machine that is itself virtual often has a KVM that fails half-way. Its
-# processor is a plain one, since what newer ones do in one instruction the emulator does byte by byte or bit by bit: copies
-# by `rep movs` take four times as long as a loop, a CRC by its instruction takes longer than with a table.
-# The guest ends with its first panic.
+# processor is a plain one, since what newer ones do in one instruction the emulator does byte by byte or bit by bit:
+# copies by `rep movs` take four times as long as a loop, a CRC by its instruction takes longer than with a table. The
+# guest ends with its first panic.
 boot() {
-    local folder=$1 share=security_model=none,multidevs=remap options=
-    # A host that shares the machine with its target sends it pages by reference, neighbours as one. When those are of two
-    # huge pages, a check of the older kernel ends the process that receives them.
-    [[ $kernel != stable ]] || options=hardened_usercopy=off
+    local folder=$1 share=security_model=none,multidevs=remap
+    local options="console=ttyS0 quiet loglevel=4 panic=-1 clearcpuid=rep_good mitigations=off nowatchdog norandmaps"
+    options+=" tsc=reliable rcupdate.rcu_cpu_stall_timeout=120"
+    # A host that shares the machine with its target sends it pages by reference, neighbours as one. When those are of
+    # two huge pages, a check of the older kernel ends the process that receives them.
+    [[ $kernel != stable ]] || options+=" hardened_usercopy=off"
     exec timeout --foreground "${RINGFAB_VM_SECONDS:-1500}" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
         -display none -machine q35 -accel "${RINGFAB_VM_ACCEL:-tcg,thread=multi}" -cpu qemu64 \
         -smp "${RINGFAB_VM_CPUS:-2}" -m "${RINGFAB_VM_MIB:-3072}" -serial "file:$folder/console" \
-        -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -append "console=ttyS0 quiet loglevel=4 panic=-1 clearcpuid=rep_good mitigations=off nowatchdog norandmaps tsc=reliable rcupdate.rcu_cpu_stall_timeout=120 $options" \
+        -kernel "$cache/vmlinuz" -initrd "$cache/initrd" -append "$options" \
         -virtfs "local,path=/,mount_tag=host,readonly=on,$share" \
         -virtfs "local,path=$cache/root/usr/lib/modules,mount_tag=modules,readonly=on,$share" \
         -virtfs "local,path=$folder,mount_tag=out,$share" </dev/null >"$folder/machine" 2>&1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC and over
-# NVMe/TCP.
+# The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC and
+# over NVMe/TCP.
 #
 # It makes an ext4 image, serves it, attaches it as a file by FUSE, mounts that, copies a real file tree in, detaches,
 # checks the file system, attaches it again over NBD, compares every byte, and measures. All that it makes lies in one
@@ -42,7 +42,8 @@ main() {
 # --- Before anything is made ---------------------------------------------------------------------------------
 
 check_machine() {
-    [ -c /dev/fuse ] || fail "there is no /dev/fuse here; a container needs it passed in (docker run --device /dev/fuse)"
+    [ -c /dev/fuse ] ||
+        fail "there is no /dev/fuse here; a container needs it passed in (docker run --device /dev/fuse)"
     if tests/scripts/can-loop.sh; then
         MOUNT_BY=loop
         COPY_MIB=${DEMO_MIB:-300}
@@ -136,7 +137,8 @@ compare_over_nbd() {
     spent=$(($(now_ms) - begun))
     stop_cleanly "ringfab nbd" "$NBD"
     cmp "$TMP/disk.img" "$TMP/copy.img" || fail "what NBD delivers is not what is on the disk"
-    remember "read over NVMe/TCP, NBD" "$IMAGE_MIB MiB in $(seconds "$spent") ($(rate "$IMAGE_MIB" "$spent")), identical"
+    remember "read over NVMe/TCP, NBD" \
+        "$IMAGE_MIB MiB in $(seconds "$spent") ($(rate "$IMAGE_MIB" "$spent")), identical"
     compare_tree
     rm -f "$TMP/copy.img"
 }
@@ -162,8 +164,8 @@ measure() {
     local job rdma tcp
     for TRANSPORT in rdma tcp; do
         start_nbd 2
-        # In the background, because ctrl-C would reach it too, and what fio does in its signal handler can lock it up for
-        # ever.
+        # In the background, because ctrl-C would reach it too, and what fio does in its signal handler can lock it up
+        # for ever.
         start fio env URI="$NBD_URI" RUNTIME="${DEMO_SECONDS:-5}" fio --minimal configs/fio/nbd-speed.fio
         wait "$STARTED" || fail "fio failed"
         stop_cleanly "ringfab nbd" "$NBD"
@@ -202,7 +204,7 @@ rate() { awk -v mib="$1" -v ms="$2" 'BEGIN { printf "%.0f MiB/s", mib * 1000 / (
 
 show_summary() {
     printf '\n'
-    say "Done. A remote disk over the software RNIC and over NVMe/TCP, target and initiator on this machine ($(nproc) cores):"
+    say "Done. A remote disk over the software RNIC and over NVMe/TCP, both ends on this machine ($(nproc) cores):"
     printf '    %s\n' "${SUMMARY[@]}"
 }
 

@@ -43,7 +43,8 @@ nbd_serves_what_fio_verifies() {
 fuse_serves_what_fio_verifies() {
     say "fio with verify over FUSE, io_uring $1"
     start_fuse "$TMP/fuse" '' --io-uring "$1"
-    FILE="$(fuse_file "$TMP/fuse" 1)" fio --minimal configs/fio/fuse-verify.fio >"$TMP/fio.log" 2>&1 || fail "fio over FUSE"
+    FILE="$(fuse_file "$TMP/fuse" 1)" fio --minimal configs/fio/fuse-verify.fio >"$TMP/fio.log" 2>&1 ||
+        fail "fio over FUSE"
     jobs_ran "$TMP/fio.log" 3
     [ "$(stat -c %s "$(fuse_file "$TMP/fuse" 2)")" -eq $((64 << 20)) ] || fail "the second namespace has the wrong size"
     stop_cleanly "ringfab fuse" "$FUSE"

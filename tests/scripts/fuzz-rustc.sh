@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The compiler, as Cargo calls it for our own crates when it builds fuzz targets: with the coverage counters that libFuzzer
-# reads. No nightly compiler is needed, since they are a pass of LLVM that the stable one runs when it is told to.
+# The compiler, as Cargo calls it for our own crates when it builds fuzz targets: with the coverage counters that
+# libFuzzer reads. No nightly compiler is needed, since they are a pass of LLVM that the stable one runs when it is told
+# to.
 #
 #   fuzz-rustc.sh RUSTC ARGUMENT...
 set -euo pipefail

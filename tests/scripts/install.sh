@@ -57,6 +57,7 @@ want_test() {
     want tshark tshark
     want systemd-analyze systemd
     want shellcheck shellcheck
+    want jq jq
     want ip iproute2
     want mmdebstrap mmdebstrap
     want systemd-nspawn systemd-container
@@ -98,8 +99,8 @@ want_kernel() {
     [ -e /usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so ] || WANTED+=(ibverbs-providers)
 }
 
-# QEMU's tools and its emulator must be of one version, and a machine may have the tools from elsewhere than what apt would
-# take the emulator from. apt would remove them then; they are wanted, so they get the emulator's version instead.
+# QEMU's tools and its emulator must be of one version, and a machine may have the tools from elsewhere than what apt
+# would take the emulator from. apt would remove them then; they are wanted, so they get the emulator's version instead.
 keep_qemu_utils() {
     case " ${WANTED[*]} " in *" qemu-system-x86 "*) ;; *) return 0 ;; esac
     apt-get -s install --no-install-recommends qemu-system-x86 2>/dev/null | grep -q '^Remv qemu-utils ' || return 0
@@ -139,7 +140,8 @@ check_rust() {
     needed=$(rust_needed)
     # A toolchain that was installed a moment ago may not be in this shell's PATH.
     have cargo || export PATH="$PATH:$HOME/.cargo/bin"
-    have cargo || fail "cargo is missing. Install Rust $needed or newer, for instance with rustup (see https://rustup.rs)"
+    have cargo ||
+        fail "cargo is missing. Install Rust $needed or newer, for instance with rustup (see https://rustup.rs)"
     local has
     has=$(rustc --version | cut -d ' ' -f 2)
     [ "$(printf '%s\n' "$needed" "$has" | sort -V | head -n 1)" = "$needed" ] ||
@@ -156,8 +158,8 @@ check_rust_parts() {
     done
 }
 
-# cargo-deny is in no Debian release, and what prebuilt copies there are do not understand this Cargo. It is built into the
-# build folder, quickly rather than fast, and only once. Without it `make deny` says that it did not run.
+# cargo-deny is in no Debian release, and what prebuilt copies there are do not understand this Cargo. It is built into
+# the build folder, quickly rather than fast, and only once. Without it `make deny` says that it did not run.
 install_deny() {
     have cargo-deny && return
     [ -x "$TOOLS/bin/cargo-deny" ] && return

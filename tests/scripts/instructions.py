@@ -5,8 +5,8 @@ instructions.py engine (NAME COUNT DUMP COUNT DUMP)...
 
 instructions.py verbs FOLDER
     The dumps of tests/kernel/guest/instructions.sh. A look that finds nothing is the difference of two loads of as many
-    commands, one with pauses; a command is the difference of two loads without their looks. Waiting in the ring is no part
-    of either.
+    commands, one with pauses; a command is the difference of two loads without their looks. Waiting in the ring is no
+    part of either.
 """
 
 import collections
@@ -195,7 +195,13 @@ class Load:
 
 REACTOR = "reactor"
 # What a function of ours calls of the device's library.
-CALLS = [("poll", "poll_queue"), ("poll", "take_completions"), ("send", "::flush"), ("send", "::ring"), ("receive", "::fill")]
+CALLS = [
+    ("poll", "poll_queue"),
+    ("poll", "take_completions"),
+    ("send", "::flush"),
+    ("send", "::ring"),
+    ("receive", "::fill"),
+]
 ORDER = {part: place for place, (_, part) in enumerate(PARTS)}
 
 
@@ -205,7 +211,8 @@ def verbs(folder):
     columns = {}
     for kind in ("read", "write", "fetched"):
         few, many, paused, short, long = (
-            Load(folder, f"{kind}-{load}", commands[f"{kind}-{load}"]) for load in ("1-a", "1-b", "1-paused", "32-a", "32-b")
+            Load(folder, f"{kind}-{load}", commands[f"{kind}-{load}"])
+            for load in ("1-a", "1-b", "1-paused", "32-a", "32-b")
         )
         looks = paused.polls - few.polls
         look = {part: (paused.parts[part] - few.parts[part]) / looks for part in few.parts | paused.parts}

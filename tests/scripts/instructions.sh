@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the target's core executes for a command of 4 KiB on a null namespace, without a system call: the example `instructions`
-# of the tests under callgrind, with the caches of a common processor. Each number is the difference of two runs.
+# What the target's core executes for a command of 4 KiB on a null namespace, without a system call: the example
+# `instructions` of the tests under callgrind, with the caches of a common processor. Each number is the difference of
+# two runs.
 #
 #   instructions.sh [rdma|tcp...]
 set -euo pipefail
@@ -16,7 +17,8 @@ count() {
     local dump=$1
     shift
     valgrind -q --tool=callgrind --cache-sim=yes --I1=32768,8,64 --D1=32768,8,64 --LL=1048576,16,64 \
-        '--toggle-collect=*target_turn*' --callgrind-out-file="$dump" "$load" "$@" 2>"$dump.log" || { cat "$dump.log"; exit 1; }
+        '--toggle-collect=*target_turn*' --callgrind-out-file="$dump" "$load" "$@" 2>"$dump.log" ||
+        { cat "$dump.log"; exit 1; }
 }
 
 arguments=()

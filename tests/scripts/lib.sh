@@ -17,8 +17,8 @@ fail() {
     printf 'error: %s\n' "$*" >&2
     exit 1
 }
-# A check that could not run is neither passed nor failed, and the reader must see which one it was: here, and in the file
-# that RINGFAB_NOT_RUN names, if it does.
+# A check that could not run is neither passed nor failed, and the reader must see which one it was: here, and in the
+# file that RINGFAB_NOT_RUN names, if it does.
 not_run() {
     printf '%sNOT RUN: %s%s\n' "$BOLD" "$*" "$PLAIN"
     [ -z "${RINGFAB_NOT_RUN:-}" ] || printf '%s\n' "$*" >>"$RINGFAB_NOT_RUN"
@@ -105,8 +105,8 @@ unmount_now() {
     umount -l "$1" 2>/dev/null || fusermount3 -u -z "$1" 2>/dev/null || note "could not unmount $1"
 }
 
-# Starts a process in the background with its output in TMP/NAME.log; its pid is in STARTED. It gets its own process group,
-# so that ctrl-C reaches this script alone and the processes end in clean_up's order.
+# Starts a process in the background with its output in TMP/NAME.log; its pid is in STARTED. It gets its own process
+# group, so that ctrl-C reaches this script alone and the processes end in clean_up's order.
 start() {
     local name=$1
     shift
@@ -120,7 +120,8 @@ start() {
 # Whether one of our processes runs. The shell knows, also when the number belongs to somebody else by now.
 alive() { jobs -rp | grep -qx "$1"; }
 
-# Ends one of our processes: SIGTERM, then SIGKILL for it and its children after so many seconds. Its status is in STOPPED.
+# Ends one of our processes: SIGTERM, then SIGKILL for it and its children after so many seconds. Its status is in
+# STOPPED.
 stop() {
     local pid=$1 deadline=$(($(now_ms) + ${2:-15} * 1000))
     STOPPED=0
@@ -181,8 +182,8 @@ NQN=nqn.2024-01.org.example:scripts
 # How the commands below attach: rdma or tcp.
 TRANSPORT=rdma
 
-# Starts a target on loopback ports of the kernel's choice, one for each transport, for the namespaces given as image files,
-# in that order, `null` for one without a disk. Their URLs without a namespace are in URL and URL_TCP.
+# Starts a target on loopback ports of the kernel's choice, one for each transport, for the namespaces given as image
+# files, in that order, `null` for one without a disk. Their URLs without a namespace are in URL and URL_TCP.
 start_target() {
     local ready="$TMP/target.ready"
     write_config "$@" >"$TMP/target.toml"
@@ -240,8 +241,8 @@ start_nbd() {
 
 nbd_answers() { nbdinfo --size "$1" >/dev/null; }
 
-# start_fuse DIR [NSID] [OPTION...]: presents a namespace, or all of them with no number, as files under DIR; the pid is in
-# FUSE.
+# start_fuse DIR [NSID] [OPTION...]: presents a namespace, or all of them with no number, as files under DIR; the pid is
+# in FUSE.
 start_fuse() {
     local dir=$1 url="$URL?provider=iwarp"
     [ -z "${2:-}" ] || url=$(namespace_url "$2")

@@ -21,7 +21,8 @@ row 'what' 'shared' 'NVMe/RDMA adds' 'NVMe/TCP adds'
 row '---' '---' '---' '---'
 target=target/src/transport
 row 'target: the life of a request, controllers, cores' \
-    "$(count target/src/{nvm,resources,queue,controller,admin,core} $target/mod.rs)" "$(count $target/rdma.rs)" "$(count $target/tcp.rs)"
+    "$(count target/src/{nvm,resources,queue,controller,admin,core} $target/mod.rs)" \
+    "$(count $target/rdma.rs)" "$(count $target/tcp.rs)"
 initiator=initiator/library/src
 row 'initiator: the life of a command, controllers' \
     "$(count $initiator/{controller,queue.rs,command.rs,request.rs,core.rs,host.rs,slots.rs,transport/mod.rs})" \

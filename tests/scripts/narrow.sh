@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Both ends in a network of their own, whose sockets take little at once, as those of slow and distant machines do: a send
-# waits for its peer then while much of what was in it is done already.
+# Both ends in a network of their own, whose sockets take little at once, as those of slow and distant machines do: a
+# send waits for its peer then while much of what was in it is done already.
 #
 #   RINGFAB_BIN_DIR   a folder with ringfab-target and ringfab, instead of building them
 set -euo pipefail
@@ -26,7 +26,8 @@ within() {
     for TRANSPORT in rdma tcp; do
         for kind in randwrite randrw; do
             say "$kind over $TRANSPORT"
-            ringfab bench "$(namespace_url 1)" --rw "$kind" --depth 128 --time 1s --destroy-data 1 >"$TMP/bench.log" 2>&1 ||
+            ringfab bench "$(namespace_url 1)" --rw "$kind" --depth 128 --time 1s --destroy-data 1 \
+                >"$TMP/bench.log" 2>&1 ||
                 fail "ringfab bench over narrow sockets"
         done
     done

@@ -54,7 +54,8 @@ make_tree() {
 
 # The first code block below "As a service". The programs are made already.
 steps_of_readme() {
-    awk '/^## As a service/ { found = 1 } found && /^```/ { inside = !inside; if (!inside) exit; next } inside' README.md |
+    awk '/^## As a service/ { found = 1 } found && /^```/ { inside = !inside; if (!inside) exit; next } inside' \
+        README.md |
         sed 's,^make install$,cp -a /installed/. /,'
 }
 
@@ -64,7 +65,13 @@ what_follows() {
 # A command that succeeds where it must not; `set -e` looks past a plain `!`.
 not() { if "$@"; then echo "it should fail: $*"; exit 1; fi; }
 in_journal() { journalctl -q -u ringfab-target | grep -q "$1"; }
-is() { [ "$2" = "$3" ] || { echo "$1 is $2, not $3"; systemctl status --no-pager ringfab-target; journalctl -u ringfab-target; exit 1; }; }
+is() {
+    [ "$2" = "$3" ] && return
+    echo "$1 is $2, not $3"
+    systemctl status --no-pager ringfab-target
+    journalctl -u ringfab-target
+    exit 1
+}
 state() { systemctl show -P "$1" ringfab-target; }
 until_active() { for i in $(seq 100); do ! systemctl is-active -q ringfab-target || return 0; sleep 0.1; done; }
 is state "$(state ActiveState)" active
@@ -118,7 +125,8 @@ UNIT
     # systemd-nspawn wants /run to be a file system of its own, and systemd a terminal.
     # shellcheck disable=SC2016  # for the inner shell
     timeout 120 unshare --mount sh -c 'mount -t tmpfs tmpfs /run && exec script -qec "$0" /dev/null </dev/null' \
-        "SYSTEMD_SECCOMP=0 systemd-nspawn --directory=$TREE --register=no --keep-unit --boot" >"$TMP/boot.log" 2>&1 || true
+        "SYSTEMD_SECCOMP=0 systemd-nspawn --directory=$TREE --register=no --keep-unit --boot" \
+        >"$TMP/boot.log" 2>&1 || true
     cp "$TREE/boot.said" "$TMP/said.log" 2>/dev/null || fail "it did not boot"
     [ "$(cat "$TREE/boot.status" 2>/dev/null)" = 0 ] || fail "a step failed"
 }

@@ -27,7 +27,8 @@ if [[ -n $ours ]]; then
 fi
 echo "verify: no complaint"
 
-report=$(systemd-analyze security --offline=true --threshold=$exposure_max --no-pager "$folder/ringfab-target.service") || {
+report=$(systemd-analyze security --offline=true --threshold=$exposure_max --no-pager \
+    "$folder/ringfab-target.service") || {
     echo "$report"
     echo "the unit is more exposed than allowed"
     exit 1

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs every test of every crate, several programs of tests at once: most of their time they wait for something.
+# Runs the tests of every crate, several programs of tests at once: most of their time they wait for something.
 #
-#   tests.sh
+#   tests.sh           every test, those in the documentation last
+#   tests.sh units     the unit tests of libraries and programs
 #
-# `cargo test` does the same one program after the other, which takes more than twice as long. What a program says is said
-# when it is over.
+# `cargo test` does the same one program after the other, which takes more than twice as long. What a program says is
+# said when it is over. The end says how many tests passed, which failed, and what could not run. Needs jq.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -12,17 +13,25 @@ set -euo pipefail
 # More than the processors are, since these wait.
 AT_ONCE=4
 # Those that take longest begin first.
-FIRST=(replay tcp slow)
+FIRST=(ringfab-tests:replay ringfab-tests:tcp ringfab-tests:slow)
 # What measures how long something takes, or what of a processor it takes, runs by itself.
-ALONE=(idle waiting watchdog)
+ALONE=(ringfab-tests:idle ringfab-reactor:waiting ringfab-tests:watchdog)
 
 main() {
+    local name what=(--lib --bins --tests)
+    have jq || fail "jq is missing, which reads what cargo says of its programs (Debian: apt install jq)"
     begin
-    # What tests start, and where they look for it.
-    cargo build --locked --workspace --bins --tests --example rdma_reach
-    export RINGFAB_BIN_DIR="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}/debug"
-    list_programs
-    local name
+    : "${RINGFAB_NOT_RUN:=$TMP/not-run}"
+    export RINGFAB_NOT_RUN
+    touch "$RINGFAB_NOT_RUN"
+    if [ "${1:-}" = units ]; then
+        what=(--lib --bins) FIRST=() ALONE=()
+    else
+        # What tests start, and where they look for it.
+        cargo build --locked --workspace --bins --tests --example rdma_reach
+        export RINGFAB_BIN_DIR="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}/debug"
+    fi
+    list_programs "${what[@]}"
     for name in "${FIRST[@]}" $(names_of_the_others); do
         [ "$(jobs -rp | wc -l)" -lt "$AT_ONCE" ] || wait -n || true
         run_program "$name" &
@@ -35,24 +44,28 @@ main() {
         wait
     done
     report
-    cargo test --locked --workspace --doc
+    [ "${1:-}" = units ] || cargo test --quiet --locked --workspace --doc
 }
 
-# Each program's name, path and its package's folder, a line each.
+# Each program's name, path and its package's folder, a line each. A package may have a library, programs and tests of
+# one name, and two packages may have the same.
 list_programs() {
-    cargo test --locked --workspace --lib --bins --tests --no-run --message-format=json >"$TMP/built"
-    # A library and a program may be named alike, and two packages have tests of one name.
-    sed -nE '/"profile":\{[^}]*"test":true/s/.*"manifest_path":"([^"]*)\/Cargo.toml".*"executable":"([^"]*)".*/\2 \1/p' "$TMP/built" |
-        awk '{ name = $1; sub(/.*\//, "", name); sub(/-[0-9a-f]*$/, "", name); if (seen[name]++) name = name "-" seen[name]; print name, $0 }' \
-            >"$TMP/programs"
+    cargo test --locked --workspace "$@" --no-run --message-format=json >"$TMP/built"
+    jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable) |
+        (.manifest_path | rtrimstr("/Cargo.toml")) as $folder |
+        ($folder | split("/") | last) as $last |
+        (.package_id | split("#") | last | if contains("@") then split("@")[0] else $last end) as $package |
+        ({lib: "", bin: ":program"}[.target.kind[0]] // ":\(.target.name)") as $which |
+        "\($package)\($which) \(.executable) \($folder)"' "$TMP/built" >"$TMP/programs"
     [ -s "$TMP/programs" ] || fail "cargo names no tests"
+    [ -z "$(cut -d ' ' -f 1 "$TMP/programs" | sort | uniq -d)" ] || fail "two programs of tests have one name"
     for name in "${FIRST[@]}" "${ALONE[@]}"; do
         grep -q "^$name " "$TMP/programs" || fail "there is no program of tests called $name"
     done
 }
 
 names_of_the_others() {
-    cut -d ' ' -f 1 "$TMP/programs" | grep -vxF "$(printf '%s\n' "${FIRST[@]}" "${ALONE[@]}")"
+    cut -d ' ' -f 1 "$TMP/programs" | grep -vxF "$(printf '%s\n' none "${FIRST[@]}" "${ALONE[@]}")"
 }
 
 # run_program NAME: in its package's folder, as Cargo does it.
@@ -75,12 +88,26 @@ run_program() {
 
 # What failed fails here, and so does what never ran.
 report() {
-    local failed=() name
+    local failed=() name passed ignored
     while read -r name _; do
         [ -e "$TMP/$name.passed" ] || failed+=("$name")
     done <"$TMP/programs"
-    [ "${#failed[@]}" -eq 0 ] || fail "tests failed in: ${failed[*]}"
-    say "$(wc -l <"$TMP/programs") programs of tests have passed"
+    passed=$(total passed)
+    ignored=$(total ignored)
+    say "$passed tests passed in $(wc -l <"$TMP/programs") programs, $ignored are ignored"
+    [ ! -s "$RINGFAB_NOT_RUN" ] || say "$(wc -l <"$RINGFAB_NOT_RUN") could not run:"
+    sed 's/^/    /' "$RINGFAB_NOT_RUN"
+    [ "${#failed[@]}" -gt 0 ] || return 0
+    say "FAILED:"
+    for name in "${failed[@]}"; do
+        note "$name: $(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$TMP/$name.said" | paste -sd ' ')"
+    done
+    fail "tests failed in: ${failed[*]}"
+}
+
+# total WORD: of what each program's last line counts under it.
+total() {
+    cat "$TMP"/*.said | sed -nE "s/^test result: .* ([0-9]+) $1;.*/\1/p" | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
 main "$@"

@@ -1,5 +1,5 @@
-//! A disk in memory behind [`FakeTarget`](crate::fake_target::FakeTarget): a controller that does what it announces, refuses
-//! everything else, and keeps a note of it.
+//! A disk in memory behind [`FakeTarget`](crate::fake_target::FakeTarget): a controller that does what it announces,
+//! refuses everything else, and keeps a note of it.
 
 use ringfab_spec::{Status, SubmissionEntry};
 

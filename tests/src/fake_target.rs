@@ -1,5 +1,5 @@
-//! A controller of NVMe/TCP on plain sockets that does what no good one does: it falls silent, drips, resets, or comes back as
-//! another one. Each connection has a thread, which ends with it.
+//! A controller of NVMe/TCP on plain sockets that does what no good one does: it falls silent, drips, resets, or comes
+//! back as another one. Each connection has a thread, which ends with it.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};

@@ -23,7 +23,6 @@ use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 use ringfab_target::config::Transport;
 use ringfab_target::control::Manager;
 use ringfab_target::core::CoreUsage;
-use ringfab_target::service::Running;
 use ringfab_target::{Config, Identity, Target};
 use tempfile::TempDir;
 
@@ -100,7 +99,7 @@ impl TestTarget {
     /// # Panics
     /// Never: it runs until it is dropped.
     pub fn manager(&self) -> Manager {
-        let cores = self.running.as_ref().expect("it runs").cores();
+        let cores = self.running.as_ref().expect("it runs").cores().clone();
         Manager::new(Arc::clone(&self.target), cores, self.identity.clone(), &self.config)
     }
 

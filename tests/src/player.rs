@@ -102,8 +102,8 @@ pub fn ends(stream: &mut TcpStream) -> bool {
     false
 }
 
-/// Attaches, reads the first bytes of namespace 1 and detaches, without another attempt at anything and with a second for
-/// each step. What was read, if that worked, and whether all of it did.
+/// Attaches, reads the first bytes of namespace 1 and detaches, without another attempt at anything and with a second
+/// for each step. What was read, if that worked, and whether all of it did.
 ///
 /// # Panics
 /// When the address is none.

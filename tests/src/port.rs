@@ -26,8 +26,8 @@ pub fn free_port() -> u16 {
     candidates.into_iter().find(|port| claim(*port) && is_free(port)).expect("a free port")
 }
 
-/// Claims a port for this process. A name that is bound in the abstract namespace is the kernel's to release: nothing is
-/// left behind however the process ends.
+/// Claims a port for this process. A name that is bound in the abstract namespace is the kernel's to release: nothing
+/// is left behind however the process ends.
 fn claim(port: u16) -> bool {
     let name = format!("ringfab-test-port-{port}");
     let address = SocketAddr::from_abstract_name(name).expect("a short name");

@@ -1,11 +1,13 @@
 //! The programs of the project, for tests that start them as users do.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Path of `ringfab-target`, `ringfab`, or a program of the tests' own, built from the sources as they are, in the profile of this test. Where
-/// `RINGFAB_BIN_DIR` names a folder, whoever set it has built them there.
+/// Path of `ringfab-target`, `ringfab`, or a program of the tests' own, built from the sources as they are, in the
+/// profile of this test. Where `RINGFAB_BIN_DIR` names a folder, whoever set it has built them there.
 ///
 /// # Panics
 /// When it does not build.
@@ -40,7 +42,8 @@ pub fn program(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// Says that a test could not run. It is no pass: where tools are required (`RINGFAB_REQUIRE_TOOLS`), it fails.
+/// Says that a test could not run, here and in the file that `RINGFAB_NOT_RUN` names, if it does. It is no pass: where
+/// tools are required (`RINGFAB_REQUIRE_TOOLS`), it fails.
 ///
 /// # Panics
 /// Where tools are required.
@@ -48,6 +51,11 @@ pub fn program(name: &str) -> PathBuf {
 pub fn not_run(why: &str) {
     assert!(std::env::var_os("RINGFAB_REQUIRE_TOOLS").is_none(), "NOT RUN: {why}");
     eprintln!("NOT RUN: {why}");
+    // What a test that passes says is not shown.
+    if let Some(path) = std::env::var_os("RINGFAB_NOT_RUN") {
+        let mut notes = File::options().append(true).create(true).open(path).expect("a file for notes");
+        writeln!(notes, "{why}").expect("a file for notes can be written");
+    }
 }
 
 /// The folder of the profile that this executable was built in: test executables lie in its `deps`.

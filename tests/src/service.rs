@@ -45,8 +45,8 @@ impl Service {
         Self::start_command(folder, command, log.into())
     }
 
-    /// Starts a command, whose last argument says what the program shall do in this folder, with a standard error of the
-    /// caller's. Waits as [`Service::start`] does.
+    /// Starts a command, whose last argument says what the program shall do in this folder, with a standard error of
+    /// the caller's. Waits as [`Service::start`] does.
     ///
     /// # Panics
     /// As [`Service::start`].
@@ -188,9 +188,10 @@ pub fn file_target_with(port: u16, image: &Path, caching: Caching) -> Service {
     Service::start("ringfab-target", |folder| {
         let config = folder.join("target.toml");
         let text = format!(
-            "[target]\nstate_dir = {:?}\ncores = 1\ndrain_timeout_s = 5\n[[listener]]\naddress = \"127.0.0.1\"\nport = {port}\n\
-             [[subsystem]]\nnqn = {:?}\nallow_any_host = true\n[[subsystem.namespace]]\npath = {image:?}\n\
-             block_bytes = 512\ndirect = {direct}\nallow_page_cache = {cached}\n",
+            "[target]\nstate_dir = {:?}\ncores = 1\ndrain_timeout_s = 5\n[[listener]]\naddress = \"127.0.0.1\"\n\
+             port = {port}\n[[subsystem]]\nnqn = {:?}\nallow_any_host = true\n\
+             [[subsystem.namespace]]\npath = {image:?}\nblock_bytes = 512\ndirect = {direct}\n\
+             allow_page_cache = {cached}\n",
             image.with_extension("state"),
             crate::NQN
         );

@@ -45,7 +45,8 @@ impl Counter {
         words[0]
     }
 
-    /// What its blocks are full of. An ordinary write of several blocks is not atomic: a read on another core may see half.
+    /// What its blocks are full of. An ordinary write of several blocks is not atomic: a read on another core may see
+    /// half.
     fn read_words(&mut self) -> Vec<u32> {
         let entry = SubmissionEntry::read(self.host.next_cid(), 1, self.lba, BLOCKS);
         let (completion, bytes) = self.host.fetch(self.io, &entry, BLOCKS as usize * BLOCK);

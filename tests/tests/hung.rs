@@ -224,8 +224,8 @@ fn the_process_ends_within_its_limit_whatever_hangs() {
     wait_until("both hang", || fs.waiting() == 2);
     let begun = Instant::now();
     service.signal("TERM");
-    // The kernel itself keeps what is left of a process until the file system has answered; nobody else can do that. It serves
-    // nothing any more, and its port is free.
+    // The kernel itself keeps what is left of a process until the file system has answered; nobody else can do that. It
+    // serves nothing any more, and its port is free.
     wait_until("it has ended", || has_ended(service.id()));
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(TcpListener::bind(address).is_ok(), "the port is free");

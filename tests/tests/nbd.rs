@@ -189,8 +189,8 @@ fn a_refused_write_is_read_to_its_end_and_the_connection_goes_on() {
     assert_eq!(client.read::<512>(), [0; 512]);
 }
 
-/// Small payloads come with the heads around them, large ones straight to their place, and parts of both: wherever the client
-/// cuts its stream, each byte is where it belongs.
+/// Small payloads come with the heads around them, large ones straight to their place, and parts of both: wherever the
+/// client cuts its stream, each byte is where it belongs.
 #[test]
 fn writes_of_all_sizes_arrive_whole_however_the_stream_is_cut() {
     const SIZES: [usize; 9] = [512, 4096, 16 << 10, 32 << 10, 36 << 10, 512, 64 << 10, 300 << 10, 1024];

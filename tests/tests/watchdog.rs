@@ -24,7 +24,8 @@ fn serve(socket: &Path) -> Service {
     let arguments = |folder: &Path| {
         let config = folder.join("target.toml");
         let text = format!(
-            "[target]\nstate_dir = {:?}\ncores = 1\nspin_us = 1000000\n[[listener]]\naddress = \"127.0.0.1\"\nport = 0\n\
+            "[target]\nstate_dir = {:?}\ncores = 1\nspin_us = 1000000\n\
+             [[listener]]\naddress = \"127.0.0.1\"\nport = 0\n\
              [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n",
             folder.join("state")
         );
@@ -48,8 +49,8 @@ fn load(url: &Url, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     })
 }
 
-/// A thread of another process that this one has stopped. It goes on when this is dropped: without its tracer its process
-/// could not even be ended.
+/// A thread of another process that this one has stopped. It goes on when this is dropped: without its tracer its
+/// process could not even be ended.
 struct Stopped(Pid);
 
 impl Stopped {

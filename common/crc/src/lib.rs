@@ -4,8 +4,8 @@
 //! [`finish`]. The four bytes on the wire are the finished value in little-endian order, which is what iSCSI does and
 //! what Linux siw and Wireshark expect.
 //!
-//! On processors that multiply polynomials by 256 or 512 bits, our own code does the work: `wide` or `widest`, which keep both
-//! kinds of instructions busy that can. It also does what is short. On all others a library does it.
+//! On processors that multiply polynomials by 256 or 512 bits, our own code does the work: `wide` or `widest`, which
+//! keep both kinds of instructions busy that can. It also does what is short. On all others a library does it.
 
 #![allow(unsafe_code, reason = "calls of code for instructions that not every processor has")]
 

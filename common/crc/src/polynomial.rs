@@ -1,8 +1,8 @@
 //! Arithmetic modulo the polynomial, for putting parts of a CRC together.
 //!
-//! A CRC is linear. The register after a whole block is the sum of those of its parts, each multiplied by x once for every
-//! bit behind that part, modulo the polynomial. See V. Gopal and others, "Fast CRC Computation for Generic Polynomials
-//! Using PCLMULQDQ Instruction", 2009; the bits are mirrored here, as the CRC32 instruction has them.
+//! A CRC is linear. The register after a whole block is the sum of those of its parts, each multiplied by x once for
+//! every bit behind that part, modulo the polynomial. See V. Gopal and others, "Fast CRC Computation for Generic
+//! Polynomials Using PCLMULQDQ Instruction", 2009; the bits are mirrored here, as the CRC32 instruction has them.
 
 use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si64};
 
@@ -17,8 +17,8 @@ pub(crate) fn multiply(state: u64, factor: i64) -> u64 {
     _mm_cvtsi128_si64(product) as u64
 }
 
-/// What multiplies by x for each of `bits`. A product of mirrored numbers lacks a factor x, and what is 32 bits long stands
-/// in the half of a word that stands for x to the power of 32.
+/// What multiplies by x for each of `bits`. A product of mirrored numbers lacks a factor x, and what is 32 bits long
+/// stands in the half of a word that stands for x to the power of 32.
 pub(crate) const fn factor(bits: u64) -> i64 {
     power(bits - 33) as i64
 }

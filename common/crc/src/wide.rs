@@ -109,7 +109,8 @@ pub(crate) fn fold(sum: __m256i, (low, high): (i64, i64), bytes: __m256i) -> __m
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(bytes: &[u8; STEP]) -> __m256i {
-    // SAFETY: the bytes are borrowed for this call, there are exactly as many as it reads, and it asks for no alignment.
+    // SAFETY: the bytes are borrowed for this call, there are exactly as many as it reads, and it asks for no
+    // alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 

@@ -106,6 +106,7 @@ fn fold(sum: __m512i, (low, high): (i64, i64), bytes: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn load(bytes: &[u8; SUM]) -> __m512i {
-    // SAFETY: the bytes are borrowed for this call, there are exactly as many as it reads, and it asks for no alignment.
+    // SAFETY: the bytes are borrowed for this call, there are exactly as many as it reads, and it asks for no
+    // alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }

@@ -1,5 +1,5 @@
-//! The structures of the FUSE protocol, version 7.42 (`include/uapi/linux/fuse.h`), in the byte order of the machine. Fields
-//! have the protocol's names; times are seconds and nanoseconds, sizes are bytes.
+//! The structures of the FUSE protocol, version 7.42 (`include/uapi/linux/fuse.h`), in the byte order of the machine.
+//! Fields have the protocol's names; times are seconds and nanoseconds, sizes are bytes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -106,8 +106,8 @@ enum Place {
 }
 
 impl Channel {
-    /// A channel whose entries have these payloads, the same number for each of `queues`, which must be as many as the kernel
-    /// has possible processors. Nothing is registered yet.
+    /// A channel whose entries have these payloads, the same number for each of `queues`, which must be as many as the
+    /// kernel has possible processors. Nothing is registered yet.
     ///
     /// # Errors
     /// When the kernel makes no such ring, or has no memory.
@@ -134,8 +134,8 @@ impl Channel {
         })
     }
 
-    /// Registers all entries with a mounted file system, whose handshake agreed on the channel. `device` is its `/dev/fuse`.
-    /// If the kernel refuses, each entry ends, and requests go by `/dev/fuse`.
+    /// Registers all entries with a mounted file system, whose handshake agreed on the channel. `device` is its
+    /// `/dev/fuse`. If the kernel refuses, each entry ends, and requests go by `/dev/fuse`.
     ///
     /// # Errors
     /// When the ring is broken.
@@ -150,7 +150,8 @@ impl Channel {
                 libc::iovec { iov_base: headers.cast(), iov_len: HEADERS_BYTES },
                 libc::iovec { iov_base: entry.base.cast_mut().cast(), iov_len: payload.len() },
             ];
-            // SAFETY: the vectors' place is within this entry's part of the mapping, aligned, and the kernel has none of it.
+            // SAFETY: the vectors' place is within this entry's part of the mapping, aligned, and the kernel has none
+            // of it.
             let place = unsafe {
                 let place = headers.add(VECTORS_OFFSET);
                 place.cast::<[libc::iovec; VECTORS as usize]>().write(vectors);
@@ -194,8 +195,8 @@ impl Channel {
         }
         entry.place = Place::Ours;
         let headers = slot(&self.headers, index);
-        // SAFETY: each of the three lies within this entry's part of the mapping, and has no invalid values. The kernel has
-        // filled them and does not write here again before the answer is submitted.
+        // SAFETY: each of the three lies within this entry's part of the mapping, and has no invalid values. The kernel
+        // has filled them and does not write here again before the answer is submitted.
         let (header, first, used) = unsafe {
             (
                 headers.cast::<InHeader>().read(),
@@ -214,8 +215,8 @@ impl Channel {
         entry.payload.take().expect("lent once for each request")
     }
 
-    /// Answers the request of an entry, with zero or an error number, and asks for the next one. `payload` is what was lent, and
-    /// its first `bytes` are the answer. It is sent with [`Channel::submit`].
+    /// Answers the request of an entry, with zero or an error number, and asks for the next one. `payload` is what was
+    /// lent, and its first `bytes` are the answer. It is sent with [`Channel::submit`].
     pub fn answer(&mut self, id: EntryId, payload: Lease, errno: i32, bytes: u32) {
         let index = id.index();
         let entry = &mut self.entries[index];
@@ -228,8 +229,8 @@ impl Channel {
         let header = OutHeader { len: size_of::<OutHeader>() as u32 + bytes, error: -errno, unique };
         let used = RingEntInOut { commit_id: unique, payload_sz: bytes, ..RingEntInOut::default() };
         let headers = slot(&self.headers, index);
-        // SAFETY: both lie within this entry's part of the mapping, which the kernel reads when the answer is submitted and
-        // not before.
+        // SAFETY: both lie within this entry's part of the mapping, which the kernel reads when the answer is submitted
+        // and not before.
         unsafe {
             headers.cast::<OutHeader>().write(header);
             headers.add(ENT_IN_OUT_OFFSET).cast::<RingEntInOut>().write(used);
@@ -274,9 +275,9 @@ impl Channel {
         if vectors.is_some() {
             set_len(&mut entry, VECTORS);
         }
-        // SAFETY: what the kernel is told of are this entry's headers and payload. Both stay where they are until the command
-        // has ended: the payload is in `self.entries`, and when the kernel does not end it, `Drop` leaks both. Who looks at the
-        // payload does so through a lease, which promises nothing about who writes.
+        // SAFETY: what the kernel is told of are this entry's headers and payload. Both stay where they are until the
+        // command has ended: the payload is in `self.entries`, and when the kernel does not end it, `Drop` leaks both.
+        // Who looks at the payload does so through a lease, which promises nothing about who writes.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the queue has room for one command of each entry");
         self.unsubmitted = true;
@@ -310,8 +311,8 @@ fn slot(headers: &Mapping, index: usize) -> *mut u8 {
 /// The entry's `len`, which the library has no setter for.
 fn set_len(entry: &mut Entry128, len: u32) {
     const { assert!(size_of::<Entry128>() == 128) };
-    // SAFETY: an entry is the kernel's structure of 128 bytes and nothing else, of which `len` are the four bytes at this
-    // offset, aligned; any value is valid.
+    // SAFETY: an entry is the kernel's structure of 128 bytes and nothing else, of which `len` are the four bytes at
+    // this offset, aligned; any value is valid.
     unsafe { std::ptr::from_mut(entry).cast::<u8>().add(SQE_LEN_OFFSET).cast::<u32>().write(len) };
 }
 

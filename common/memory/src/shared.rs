@@ -283,6 +283,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "two threads that write beside one that reads")]
     fn a_page_is_read_and_lent_as_one_write_left_it() {
         const BYTES: usize = 2 * PAGE_BYTES;
         let memory = &Arc::new(SharedMemory::new(BYTES).expect("memory"));

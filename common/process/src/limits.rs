@@ -4,8 +4,8 @@ use std::fmt;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
-/// Raises the number of files and sockets that this process may open to the hard limit. The soft one is low for the sake of
-/// programs that use `select`, which ours do not. Without the permission it stays as it is.
+/// Raises the number of files and sockets that this process may open to the hard limit. The soft one is low for the
+/// sake of programs that use `select`, which ours do not. Without the permission it stays as it is.
 pub fn raise_descriptors() {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
     if soft < hard

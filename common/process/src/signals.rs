@@ -1,7 +1,7 @@
 //! What our programs do about each signal whose default would end them.
 //!
-//! All signals of [`TABLE`] have handlers, and the masks that a parent may have left are cleared. A program that one of ours
-//! starts has the defaults again, as the system does with handlers.
+//! All signals of [`TABLE`] have handlers, and the masks that a parent may have left are cleared. A program that one of
+//! ours starts has the defaults again, as the system does with handlers.
 
 use std::fs;
 use std::io;
@@ -41,10 +41,10 @@ const fn decision(signal: i32, name: &'static str, action: Action, why: &'static
     Decision { signal, name, action, why }
 }
 
-/// Each signal that ends a process by default and can be caught. Not in it are SIGILL, SIGFPE, SIGSEGV, SIGBUS, SIGTRAP, SIGSYS
-/// and SIGABRT, which say that the program is broken; SIGQUIT, by which people ask for the core file of a program that hangs;
-/// SIGPIPE, which is ignored before `main`, so that a write says EPIPE; and the real-time signals, which are ignored as
-/// SIGUSR1 is.
+/// Each signal that ends a process by default and can be caught. Not in it are SIGILL, SIGFPE, SIGSEGV, SIGBUS,
+/// SIGTRAP, SIGSYS and SIGABRT, which say that the program is broken; SIGQUIT, by which people ask for the core file of
+/// a program that hangs; SIGPIPE, which is ignored before `main`, so that a write says EPIPE; and the real-time
+/// signals, which are ignored as SIGUSR1 is.
 pub const TABLE: [Decision; 15] = [
     decision(libc::SIGTERM, "SIGTERM", Action::End, "asks for the end"),
     decision(libc::SIGINT, "SIGINT", Action::End, "is ctrl-C"),

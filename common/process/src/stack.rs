@@ -5,12 +5,14 @@ use std::thread;
 
 use crate::{log, signals};
 
-/// What the system gives the first thread is limited (`ulimit -s`), and less than is needed ends a process without a word.
+/// What the system gives the first thread is limited (`ulimit -s`), and less than is needed ends a process without a
+/// word.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Runs a program on a stack that is large enough, whatever the limit is.
 pub fn run(program: impl FnOnce() -> ExitCode + Send + 'static) -> ExitCode {
-    // All threads begin with the mask of this one, which a parent may have left. A failure is none: there is nothing to refuse.
+    // All threads begin with the mask of this one, which a parent may have left. A failure is none: there is nothing to
+    // refuse.
     let _cleared = signals::clear_mask();
     match thread::Builder::new().name("main".to_owned()).stack_size(STACK_BYTES).spawn(program) {
         // As the standard library ends a process whose first thread panics.

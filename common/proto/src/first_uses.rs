@@ -4,8 +4,8 @@
 const FEW: u32 = 16;
 
 /// Counts the first uses of something that should have room for all it may ever hold, but not while it is hardly used:
-/// most connections of most hosts are. With a count of uses instead of what is held, the room is made soon and nothing is
-/// allocated after a long time.
+/// most connections of most hosts are. With a count of uses instead of what is held, the room is made soon and nothing
+/// is allocated after a long time.
 #[derive(Debug, Default)]
 pub(crate) struct FirstUses(u32);
 

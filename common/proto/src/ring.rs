@@ -1,8 +1,8 @@
 //! A queue of what is copied.
 
-/// A queue in a ring. What is pushed is made where it lies, which a queue of things that must be dropped cannot promise: one
-/// that is put together elsewhere, field by field, and then moved in words of 16 bytes has the move wait for the stores before
-/// it.
+/// A queue in a ring. What is pushed is made where it lies, which a queue of things that must be dropped cannot
+/// promise: one that is put together elsewhere, field by field, and then moved in words of 16 bytes has the move wait
+/// for the stores before it.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
     entries: Box<[T]>,
@@ -62,7 +62,8 @@ impl<T: Copy + Default> Ring<T> {
         self.get_mut(self.len.wrapping_sub(1))
     }
 
-    /// Removes the oldest one, if there is one. When none is left, the next ones go to the front again, which is in the cache.
+    /// Removes the oldest one, if there is one. When none is left, the next ones go to the front again, which is in the
+    /// cache.
     #[inline]
     pub(crate) fn remove_first(&mut self) {
         match self.len {

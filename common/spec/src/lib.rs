@@ -9,7 +9,7 @@
 //! | module | specification |
 //! | --- | --- |
 //! | [`sqe`], [`cqe`], [`status`] | NVM Express Base 2.0, sections 3.3.3, 5, 6; NVM Command Set 1.0, section 3 |
-//! | [`identify`], [`features`], [`log`] | NVM Express Base 2.0, sections 5.16, 5.17, 5.27; NVM Command Set 1.0, section 4 |
+//! | [`identify`], [`features`], [`log`] | Base 2.0, sections 5.16, 5.17, 5.27; NVM Command Set 1.0, section 4 |
 //! | [`sgl`] | NVM Express Base 2.0, section 4.1.2; RDMA Transport 1.0, section 3.2 |
 //! | [`property`] | NVM Express Base 2.0, section 3.1.3 |
 //! | [`rdma_cm`] | NVM Express RDMA Transport 1.0, section 3.5 |

@@ -9,8 +9,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 ///
 /// Size alone is not enough: a structure can have the right size and a field two bytes off.
 ///
-/// `align 8` behind the size is for what is moved about for every command: bytes that lie anywhere beside an enumeration's
-/// tag are copied in pieces that do not match those that they were stored in, for which a processor waits.
+/// `align 8` behind the size is for what is moved about for every command: bytes that lie anywhere beside an
+/// enumeration's tag are copied in pieces that do not match those that they were stored in, for which a processor
+/// waits.
 macro_rules! wire {
     ($(#[$meta:meta])* pub struct $name:ident[$size:literal] {
         $($(#[$fmeta:meta])* $offset:literal => $vis:vis $field:ident : $ty:ty,)+
@@ -178,7 +179,8 @@ macro_rules! bits {
                     <$ty as $crate::macros::BitValue>::from_bits(bits)
                 }
 
-                #[doc = concat!("This value with `", stringify!($get), "` set. Panics when the value is wider than the field.")]
+                #[doc = concat!("This value with `", stringify!($get), "` set.")]
+                #[doc = " Panics when the value is wider than the field."]
                 #[inline]
                 #[must_use]
                 pub fn $with(self, value: $ty) -> Self {

@@ -199,7 +199,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_field_is_a_name_or_an_error_and_a_name_survives_its_field(bytes: std::vec::Vec<u8>, tail in "[ -~]{1,200}") {
+        fn any_field_is_a_name_or_an_error_and_a_name_survives_its_field(
+            bytes: std::vec::Vec<u8>,
+            tail in "[ -~]{1,200}",
+        ) {
             let mut field = [0; 256];
             let length = bytes.len().min(256);
             field[..length].copy_from_slice(&bytes[..length]);

@@ -17,7 +17,8 @@ wire! {
         4 => pub hrqsize: U16,
         /// RDMA QP Host Send Queue Size, zero's based: the size of the submission queue.
         6 => pub hsqsize_z: U16,
-        /// Controller Identifier that an I/O queue will connect to, so that its resources can be near it; zero when unknown.
+        /// Controller Identifier that an I/O queue will connect to, so that its resources can be near it; zero when
+        /// unknown.
         8 => pub cntlid: U16,
         10 => reserved: [u8; 22],
     }

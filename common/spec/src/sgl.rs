@@ -114,8 +114,8 @@ impl SglDescriptor {
         }
     }
 
-    /// The descriptor as a value that can only be valid. The bytes that descriptors without a key reserve (12 to 14) are
-    /// not looked at: Linux builds an in-capsule descriptor over the one that the same tag used before, and leaves
+    /// The descriptor as a value that can only be valid. The bytes that descriptors without a key reserve (12 to 14)
+    /// are not looked at: Linux builds an in-capsule descriptor over the one that the same tag used before, and leaves
     /// bytes of the old key there.
     ///
     /// # Errors

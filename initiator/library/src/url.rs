@@ -222,6 +222,7 @@ impl Url {
         wanted == self.transport
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each option")]
     fn set_option(&mut self, name: &str, value: String) -> Result<(), UrlError> {
         const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
         const ON_OR_OFF: &str = "`on` or `off`";

@@ -14,17 +14,16 @@ use super::ascii;
 use super::page::Page;
 use crate::config::Transport;
 use crate::controller::Controller;
-use crate::subsystem::Subsystem;
+use crate::model::Subsystem;
 use crate::target::{Listener, Target};
 
 /// The largest admin queue that a host should ask for, in entries.
 const ADMIN_QUEUE_ENTRIES_MAX: u32 = 128;
 
 /// One entry per listener that this host can reach and subsystem that it may see.
-pub(super) fn page(controller: &Controller) -> Page {
+pub(super) fn page(controller: &Controller, target: &Target) -> Page {
     let mut header = DiscoveryLogHeader::zeroed();
-    let Some(target) = controller.target() else { return Page::of(&header) };
-    let entries = entries(controller, &target);
+    let entries = entries(controller, target);
     header.genctr.set(target.generation());
     header.numrec.set(entries.len() as u64);
     let mut page = Page::of(&header);

@@ -6,7 +6,7 @@ use super::{AdminContext, AdminOutcome, NSID, Transfer};
 use crate::command::{Command, dword_offset};
 use crate::controller::{Controller, Features, State, Timestamp, supported_events};
 use crate::failure::Failure;
-use crate::subsystem::NSID_BROADCAST;
+use crate::limits::NSID_BROADCAST;
 
 /// Feature identifiers.
 mod id {
@@ -97,7 +97,7 @@ pub(super) fn get_transfer(command: Command<'_>) -> Transfer {
 
 pub(super) fn get(
     controller: &Controller,
-    context: &AdminContext,
+    context: &AdminContext<'_>,
     command: Command<'_>,
 ) -> Result<AdminOutcome, Failure> {
     let feature = find(controller, command)?;
@@ -113,7 +113,7 @@ pub(super) fn get(
 
 pub(super) fn set(
     controller: &Controller,
-    context: &AdminContext,
+    context: &AdminContext<'_>,
     command: Command<'_>,
     data: &[u8],
 ) -> Result<AdminOutcome, Failure> {
@@ -168,7 +168,7 @@ fn find(controller: &Controller, command: Command<'_>) -> Result<Capabilities, F
 fn current(
     controller: &Controller,
     state: &State,
-    context: &AdminContext,
+    context: &AdminContext<'_>,
     command: Command<'_>,
 ) -> Result<AdminOutcome, Failure> {
     let features = &state.features;
@@ -193,7 +193,7 @@ fn current(
 fn default(
     controller: &Controller,
     state: &State,
-    context: &AdminContext,
+    context: &AdminContext<'_>,
     command: Command<'_>,
 ) -> Result<AdminOutcome, Failure> {
     let fresh = Features::new(state.features.io_queues_max(), state.features.reset_at);
@@ -308,7 +308,7 @@ fn set_events(controller: &Controller, state: &mut State, value: u32) -> Result<
     Ok(())
 }
 
-fn set_timestamp(features: &mut Features, context: &AdminContext, data: &[u8]) -> Result<(), Failure> {
+fn set_timestamp(features: &mut Features, context: &AdminContext<'_>, data: &[u8]) -> Result<(), Failure> {
     let data = data.first_chunk().ok_or(Failure::new(Status::DATA_SGL_LENGTH_INVALID))?;
     let ms = u64::from_le_bytes(*data) & ((1 << 48) - 1);
     features.timestamp = Timestamp::Set { ms, at: context.now };
@@ -316,7 +316,7 @@ fn set_timestamp(features: &mut Features, context: &AdminContext, data: &[u8]) -
 }
 
 /// Milliseconds in 48 bits, then the origin in bits 3:1 of byte 6.
-fn timestamp(features: &Features, context: &AdminContext) -> AdminOutcome {
+fn timestamp(features: &Features, context: &AdminContext<'_>) -> AdminOutcome {
     let origin = match features.timestamp {
         Timestamp::SinceReset => 0,
         Timestamp::Set { .. } => 1,

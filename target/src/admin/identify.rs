@@ -9,18 +9,22 @@ use ringfab_spec::Status;
 use ringfab_spec::identify::{Cns, CommandSet, CommandSetVector, CommandSetVectors, DATA_LEN, NamespaceList};
 
 use super::page::Page;
-use super::{AdminOutcome, NSID};
+use super::{AdminContext, AdminOutcome, NSID};
 use crate::command::{Command, dword_offset};
 use crate::controller::Controller;
 use crate::failure::Failure;
-use crate::namespace::Namespace;
-use crate::subsystem::{NSID_BROADCAST, NSID_MAX};
+use crate::limits::{NSID_BROADCAST, NSID_MAX};
+use crate::model::Namespace;
 
 const CNS: u16 = dword_offset(10);
 const CNTID: u16 = dword_offset(10) + 2;
 const CSI: u16 = dword_offset(11) + 3;
 
-pub(super) fn identify(controller: &Controller, command: Command<'_>) -> Result<AdminOutcome, Failure> {
+pub(super) fn identify(
+    controller: &Controller,
+    context: &AdminContext<'_>,
+    command: Command<'_>,
+) -> Result<AdminOutcome, Failure> {
     let cns = Cns(command.u8(CNS));
     if controller.is_discovery() && cns != Cns::CONTROLLER {
         return Err(Failure::invalid_field(CNS));
@@ -55,9 +59,11 @@ pub(super) fn identify(controller: &Controller, command: Command<'_>) -> Result<
                 return Err(Failure::invalid_field(NSID));
             }
             active(controller, command)?;
-            Page::of(&controller::controllers(controller, command.u16(CNTID)))
+            Page::of(&controller::controllers(controller, context.target, command.u16(CNTID)))
         }
-        Cns::CONTROLLERS => Page::of(&controller::controllers(controller, command.u16(CNTID))),
+        Cns::CONTROLLERS => {
+            Page::of(&controller::controllers(controller, context.target, command.u16(CNTID)))
+        }
         Cns::COMMAND_SETS => command_sets(controller, command)?,
         _ => return Err(Failure::invalid_field(CNS)),
     };

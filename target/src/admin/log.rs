@@ -8,11 +8,12 @@ use ringfab_spec::Status;
 use ringfab_spec::log::{ActiveFirmware, ChangedNamespaceList, FirmwareSlot, LogId, SupportedLogPages};
 
 use super::page::Page;
-use super::{ADMIN_DATA_BYTES_MAX, AdminContext, AdminOutcome, FIRMWARE, NSID, Transfer, ascii, discovery};
+use super::{AdminContext, AdminOutcome, FIRMWARE, NSID, Transfer, ascii, discovery};
 use crate::command::{Command, dword_offset};
 use crate::controller::Controller;
 use crate::failure::Failure;
-use crate::subsystem::NSID_BROADCAST;
+use crate::limits::ADMIN_DATA_BYTES_MAX;
+use crate::limits::NSID_BROADCAST;
 
 const IO_PAGES: &[LogId] = &[
     LogId::SUPPORTED_LOG_PAGES,
@@ -46,7 +47,7 @@ pub(super) fn transfer(command: Command<'_>) -> Result<Transfer, Failure> {
 
 pub(super) fn get_log_page(
     controller: &Controller,
-    context: &AdminContext,
+    context: &AdminContext<'_>,
     command: Command<'_>,
 ) -> Result<AdminOutcome, Failure> {
     let request = Request::parse(command)?;
@@ -94,7 +95,7 @@ fn pages(controller: &Controller) -> &'static [LogId] {
 
 fn build(
     controller: &Controller,
-    context: &AdminContext,
+    context: &AdminContext<'_>,
     command: Command<'_>,
     request: Request,
 ) -> Result<Page, Failure> {
@@ -108,7 +109,7 @@ fn build(
         LogId::FEATURE_EFFECTS => effects::features(controller),
         // There is no management endpoint, hence none of its commands.
         LogId::MI_COMMAND_EFFECTS => Page::zeroed(4096),
-        _ => discovery::page(controller),
+        _ => discovery::page(controller, context.target),
     })
 }
 

@@ -18,10 +18,7 @@ use ringfab_spec::{AdminOpcode, AsciiField, Status, SubmissionEntry};
 use crate::command::Command;
 use crate::controller::{Controller, NOT_READY};
 use crate::failure::Failure;
-use crate::nvm::TRANSFER_BYTES_MAX;
-
-/// The largest data of an admin command, in bytes.
-pub const ADMIN_DATA_BYTES_MAX: u32 = TRANSFER_BYTES_MAX;
+use crate::target::Target;
 
 /// The firmware revision that hosts see.
 pub(crate) const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
@@ -37,9 +34,11 @@ pub enum Transfer {
     ToHost(u32),
 }
 
-/// What time it is.
+/// What a command may need beside its controller.
 #[derive(Clone, Copy, Debug)]
-pub struct AdminContext {
+pub struct AdminContext<'a> {
+    /// What is served.
+    pub target: &'a Target,
     /// On the clock of timers.
     pub now: Time,
     /// Since 1970.
@@ -128,14 +127,14 @@ impl Controller {
     /// The status of the completion.
     pub fn admin(
         &self,
-        context: &AdminContext,
+        context: &AdminContext<'_>,
         entry: &SubmissionEntry,
         data: &[u8],
     ) -> Result<AdminOutcome, Failure> {
         let command = Command::new(entry);
         self.check_command(command)?;
         match AdminOpcode(command.opcode()) {
-            AdminOpcode::IDENTIFY => identify::identify(self, command),
+            AdminOpcode::IDENTIFY => identify::identify(self, context, command),
             AdminOpcode::GET_LOG_PAGE => log::get_log_page(self, context, command),
             AdminOpcode::SET_FEATURES => features::set(self, context, command, data),
             AdminOpcode::GET_FEATURES => features::get(self, context, command),
@@ -167,7 +166,7 @@ impl Controller {
         Ok(AdminOutcome::Park)
     }
 
-    fn renew(&self, context: &AdminContext) -> AdminOutcome {
+    fn renew(&self, context: &AdminContext<'_>) -> AdminOutcome {
         self.state().keep_alive.restart(context.now);
         AdminOutcome::Complete { dw0: 0 }
     }

@@ -1,5 +1,6 @@
 //! Every admin command, as a host sees it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,56 +9,70 @@ use ringfab_spec::sqe::PropertySize;
 use super::*;
 use crate::controller::{ErrorRecord, PropertyEffect};
 use crate::failure::ErrorLocation;
-use crate::subsystem::DISCOVERY_NQN;
 use crate::target::Target;
-use crate::target::tests::{Connect, DISK, FRIEND, PRIVATE, at, enabled, target};
+use crate::target::tests::{self, Connect, DISK, FRIEND, PRIVATE, at, target};
+use ringfab_spec::nqn::DISCOVERY_NQN;
 
-const CONTEXT: AdminContext = AdminContext { now: at_zero(), wall: Duration::from_secs(1_700_000_000) };
+/// A controller with its target.
+struct Admin {
+    target: Arc<Target>,
+    controller: Arc<Controller>,
+}
 
-const fn at_zero() -> Time {
-    Time::ZERO
+impl Admin {
+    fn at(&self, now: Time) -> AdminContext<'_> {
+        AdminContext { target: &self.target, now, wall: Duration::from_secs(1_700_000_000) }
+    }
+}
+
+impl Deref for Admin {
+    type Target = Controller;
+
+    fn deref(&self) -> &Controller {
+        &self.controller
+    }
+}
+
+fn enabled(target: &Arc<Target>, subsystem: &str) -> Admin {
+    Admin { target: Arc::clone(target), controller: tests::enabled(target, subsystem) }
 }
 
 /// An enabled controller with its target.
-fn disk() -> (Arc<Target>, Arc<Controller>) {
+fn disk() -> (Arc<Target>, Admin) {
     let target = target();
     let controller = enabled(&target, DISK);
     (target, controller)
 }
 
-fn run(controller: &Controller, command: &SubmissionEntry) -> Result<AdminOutcome, Failure> {
+fn run(controller: &Admin, command: &SubmissionEntry) -> Result<AdminOutcome, Failure> {
     run_with(controller, command, &[])
 }
 
 /// Runs a command and checks that it keeps to the transfer that it announced.
-fn run_with(
-    controller: &Controller,
-    command: &SubmissionEntry,
-    data: &[u8],
-) -> Result<AdminOutcome, Failure> {
+fn run_with(controller: &Admin, command: &SubmissionEntry, data: &[u8]) -> Result<AdminOutcome, Failure> {
     let transfer = controller.admin_transfer(command);
-    let outcome = controller.admin(&CONTEXT, command, data);
+    let outcome = controller.admin(&controller.at(Time::ZERO), command, data);
     if let Ok(AdminOutcome::Data { bytes, .. }) = &outcome {
         assert_eq!(transfer, Ok(Transfer::ToHost(u32::try_from(bytes.len()).unwrap())));
     }
     outcome
 }
 
-fn bytes(controller: &Controller, command: &SubmissionEntry) -> Vec<u8> {
+fn bytes(controller: &Admin, command: &SubmissionEntry) -> Vec<u8> {
     match run(controller, command) {
         Ok(AdminOutcome::Data { bytes, .. }) => bytes,
         other => panic!("no data: {other:?}"),
     }
 }
 
-fn dw0(controller: &Controller, command: &SubmissionEntry) -> u32 {
+fn dw0(controller: &Admin, command: &SubmissionEntry) -> u32 {
     match run(controller, command) {
         Ok(AdminOutcome::Complete { dw0 }) => dw0,
         other => panic!("no completion: {other:?}"),
     }
 }
 
-fn refusal(controller: &Controller, command: &SubmissionEntry) -> (Status, Option<u16>) {
+fn refusal(controller: &Admin, command: &SubmissionEntry) -> (Status, Option<u16>) {
     let failure = run(controller, command).expect_err("refused");
     assert!(failure.status.dnr(), "{failure}");
     (failure.status.code(), failure.location.map(|location| location.byte))
@@ -213,6 +228,7 @@ fn unknown_opcodes_fused_commands_and_early_commands_are_refused() {
     let fused = SubmissionEntry { flags: 1, ..identify(1, 0) };
     assert_eq!(refusal(&controller, &fused), (Status::INVALID_FIELD, Some(1)));
     let early = Connect::admin(DISK, FRIEND).send(&target).unwrap().controller;
+    let early = Admin { target, controller: early };
     assert_eq!(refusal(&early, &identify(1, 0)).0, Status::COMMAND_SEQUENCE_ERROR);
 }
 
@@ -299,7 +315,7 @@ fn a_timestamp_goes_on_from_what_was_set() {
     assert!(run_with(&controller, &set, &[0; 7]).is_err());
     run_with(&controller, &set, &1_000_000_u64.to_le_bytes()).unwrap();
     let get = SubmissionEntry::get_features(1, 0x0e, 0, 0);
-    let later = AdminContext { now: at(3), ..CONTEXT };
+    let later = controller.at(at(3));
     let Ok(AdminOutcome::Data { bytes, .. }) = controller.admin(&later, &get, &[]) else { panic!("no data") };
     assert_eq!(u64_at(&bytes, 0), 1_003_000 | 1 << 49);
 }
@@ -319,7 +335,7 @@ fn the_keep_alive_timer_can_be_set_and_renewed() {
     assert_eq!(dw0(&controller, &SubmissionEntry::set_features(1, 0x0f, false, 2500)), 0);
     assert_eq!(dw0(&controller, &SubmissionEntry::get_features(1, 0x0f, 0, 0)), 3000, "rounded up to KAS");
     assert_eq!(controller.keep_alive_deadline(), Some(at(4)));
-    let later = AdminContext { now: at(3), ..CONTEXT };
+    let later = controller.at(at(3));
     controller.admin(&later, &SubmissionEntry::keep_alive(1), &[]).unwrap();
     assert!(!controller.expired(at(6)));
     assert!(controller.expired(at(7)));
@@ -478,13 +494,14 @@ fn discovery_shows_what_the_host_may_see_at_the_address_it_came_to() {
 fn discovery_hides_what_the_host_may_not_see_and_counts_changes() {
     let target = target();
     let stranger = Connect::admin(DISCOVERY_NQN, "nqn.2024-01.org.example:stranger").send(&target).unwrap();
-    crate::target::tests::enable(&stranger.controller);
-    assert_eq!(u64_at(&bytes(&stranger.controller, &log(0x70, 1024)), 8), 1);
-    dw0(&stranger.controller, &SubmissionEntry::set_features(1, 0x0b, false, 1 << 31));
-    run(&stranger.controller, &SubmissionEntry::async_event_request(5)).unwrap();
+    let stranger = Admin { target: Arc::clone(&target), controller: stranger.controller };
+    tests::enable(&stranger);
+    assert_eq!(u64_at(&bytes(&stranger, &log(0x70, 1024)), 8), 1);
+    dw0(&stranger, &SubmissionEntry::set_features(1, 0x0b, false, 1 << 31));
+    run(&stranger, &SubmissionEntry::async_event_request(5)).unwrap();
     target.set_listener_address(0, "198.51.100.1:4421".parse().unwrap());
     assert_eq!(stranger.controller.next_event(), Some((5, 0x0070_f002)));
-    let page = bytes(&stranger.controller, &log(0x70, 2048));
+    let page = bytes(&stranger, &log(0x70, 2048));
     assert_eq!(u64_at(&page, 0), 2);
     assert_eq!(&page[1024 + 512..1024 + 525], b"198.51.100.1 ");
 }

@@ -13,7 +13,7 @@ use toml::de::DeTable;
 use super::error::{ConfigError, Errors};
 use super::reader::{At, Reader};
 use super::{Config, NamespaceConfig};
-use crate::disks::DiskIdentity;
+use crate::disk_identity::DiskIdentity;
 
 /// Finds out which disk a path leads to, where one may look.
 pub(super) type Look<'a> = &'a dyn Fn(&Path) -> Option<DiskIdentity>;

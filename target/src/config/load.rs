@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::check::check;
 use super::{Config, ConfigErrors};
-use crate::disks::{DiskIdentity, helpers};
+use crate::disk_identity::DiskIdentity;
+use crate::worker;
 
 /// How long reading the file may take. Who writes it through a pipe is about to.
 const READ_LIMIT: Duration = Duration::from_secs(5);
@@ -21,7 +22,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 pub(super) fn load(path: &Path) -> Result<Config, ConfigErrors> {
     let at = path.to_owned();
-    let text = helpers::within("reading", path, READ_LIMIT, move || read(&at)).map_err(io::Error::from);
+    let text = worker::within("reading", path, READ_LIMIT, move || read(&at)).map_err(io::Error::from);
     let text = match text {
         // Without a thread for it nothing bounds the wait; whoever needs one next says that there is none.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => read(path),
@@ -53,7 +54,7 @@ fn read(path: &Path) -> io::Result<String> {
 
 fn look(disk: &Path, limit: Duration) -> Option<DiskIdentity> {
     let at = disk.to_owned();
-    helpers::within("looking at", disk, limit, move || DiskIdentity::of_path(&at)).ok()?.ok()
+    worker::within("looking at", disk, limit, move || DiskIdentity::of_path(&at)).ok()?.ok()
 }
 
 #[cfg(test)]

@@ -20,8 +20,6 @@ use uuid::Uuid;
 
 pub use error::{ConfigError, ConfigErrors};
 
-use crate::subsystem::Access;
-
 pub(crate) use size::parse_size;
 
 /// Everything that a target is told.
@@ -99,9 +97,6 @@ impl Default for ControlConfig {
     }
 }
 
-/// The most bytes of data in a command capsule that a listener can allow.
-pub const IN_CAPSULE_BYTES_MAX: u32 = 64 << 10;
-
 /// Who does RDMA for a listener.
 pub use ringfab_fabric::rdma::ProviderChoice as Provider;
 
@@ -176,6 +171,15 @@ pub struct SubsystemConfig {
     pub access: Access,
     /// By ascending identifier.
     pub namespaces: Vec<NamespaceConfig>,
+}
+
+/// Which hosts a subsystem lets in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Every host, said explicitly in the configuration.
+    AnyHost,
+    /// These host NQNs.
+    Hosts(BTreeSet<String>),
 }
 
 /// A namespace.

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::size::format_size;
 use super::{Config, ListenerConfig, NamespaceConfig, Source, SubsystemConfig, Transport};
-use crate::subsystem::Access;
+use crate::config::Access;
 
 /// The text; it parses to the same configuration.
 pub(super) fn to_toml(config: &Config) -> String {

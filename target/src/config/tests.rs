@@ -168,16 +168,28 @@ fn a_link_local_listener_has_its_interface() {
     assert!(global.contains("which names an interface, which only a link-local"), "{global}");
 }
 
-#[test]
-fn one_mistake_is_one_line() {
+/// A listener, a subsystem and its namespace, as they are right.
+fn right_parts() -> (&'static str, String) {
     let namespace = "[[subsystem.namespace]]\nmemory = \"4MiB\"\n";
     let subsystem =
         format!("[[subsystem]]\nnqn = \"nqn.2026-11.org.example:a\"\nallow_any_host = true\n{namespace}");
-    let listener = "[[listener]]\naddress = \"127.0.0.1\"\n";
-    let page_cache = "direct = false\nallow_page_cache = \"yes\"\n";
-    // With one thing written in another way.
-    let with = |right, wrong| listener.to_owned() + &subsystem.replace(right, wrong);
-    for (text, said) in [
+    ("[[listener]]\naddress = \"127.0.0.1\"\n", subsystem)
+}
+
+/// Each text has one mistake, and what is said about it is one line.
+fn check_mistakes(mistakes: &[(String, &str)]) {
+    for (text, said) in mistakes {
+        let error = Config::parse(text, "test.toml").expect_err("a mistake").to_string();
+        let colour = usize::from(text.contains("colour"));
+        assert_eq!(error.lines().count(), 1 + colour, "{text}\n{error}");
+        assert!(error.contains(said), "{said}\n{error}");
+    }
+}
+
+#[test]
+fn one_mistake_in_a_listener_is_one_line() {
+    let (listener, subsystem) = right_parts();
+    check_mistakes(&[
         (
             format!("[[listener]]\nadress = \"::1\"\n{subsystem}"),
             "2:1: listener[0].adress: is not a known key; did you mean address?",
@@ -194,6 +206,22 @@ fn one_mistake_is_one_line() {
             format!("listener = []\n{subsystem}"),
             "1:1: listener: is empty; write at least one [[listener]] with an address",
         ),
+        (
+            format!("[[listener]]\naddress = \"::1\"\ntransport = \"tcp\"\nprovider = 5\n{subsystem}"),
+            "4:12: listener[0].provider: is for transport",
+        ),
+        (format!("{listener}port = [0\n{subsystem}"), "4:1: "),
+    ]);
+}
+
+#[test]
+fn one_mistake_in_a_subsystem_is_one_line() {
+    let (listener, subsystem) = right_parts();
+    let namespace = "[[subsystem.namespace]]\nmemory = \"4MiB\"\n";
+    let page_cache = "direct = false\nallow_page_cache = \"yes\"\n";
+    // With one thing written in another way.
+    let with = |right, wrong| listener.to_owned() + &subsystem.replace(right, wrong);
+    check_mistakes(&[
         (with("nqn =", "nnq ="), "4:1: subsystem[0].nnq: is not a known key; did you mean nqn?"),
         (
             with("allow_any_host", "allow_any"),
@@ -221,17 +249,7 @@ fn one_mistake_is_one_line() {
             with("memory = \"4MiB\"", "path = \"/a\"") + page_cache,
             "9:20: subsystem[0].namespace[0].allow_page_cache: must be true or false, not string",
         ),
-        (
-            format!("[[listener]]\naddress = \"::1\"\ntransport = \"tcp\"\nprovider = 5\n{subsystem}"),
-            "4:12: listener[0].provider: is for transport",
-        ),
-        (format!("{listener}port = [0\n{subsystem}"), "4:1: "),
-    ] {
-        let error = Config::parse(&text, "test.toml").expect_err("a mistake").to_string();
-        let colour = usize::from(text.contains("colour"));
-        assert_eq!(error.lines().count(), 1 + colour, "{text}\n{error}");
-        assert!(error.contains(said), "{said}\n{error}");
-    }
+    ]);
 }
 
 #[test]

@@ -13,15 +13,17 @@ use serde_json::{Map, Value};
 use super::status::{NamespaceState, Status, View};
 use crate::config::{Config, ConfigError, NamespaceConfig, Source, SubsystemConfig};
 use crate::core::{Cores, NamespaceMessage};
-use crate::disk_failures;
 use crate::disks::grow::grow;
 use crate::disks::keeper::Seen;
 use crate::disks::open::Wanted;
-use crate::disks::{Keeper, Keepers, helpers};
+use crate::disks::{Keeper, Keepers};
 use crate::identity::Identity;
-use crate::namespace::Namespace;
-use crate::subsystem::{NSID_MAX, Subsystem};
+use crate::limits::NSID_MAX;
+use crate::model::Namespace;
+use crate::model::Subsystem;
+use crate::model::disk_failures;
 use crate::target::Target;
+use crate::worker;
 
 /// How long a request waits for a file that hangs.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -319,7 +321,7 @@ impl Manager {
         let served = self.with_keeper(subsystem, namespace.nsid(), Keeper::identity);
         let served = served.ok_or("the namespace is not ready")?;
         let at = path.to_owned();
-        let grown = helpers::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));
+        let grown = worker::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));
         grown.map_err(|error| error.to_string())?
     }
 

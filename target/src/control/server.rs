@@ -14,7 +14,7 @@ use super::status::View;
 use super::turns::Turns;
 use super::{ControlSocket, Manager};
 use crate::config::ControlConfig;
-use crate::disks::helpers;
+use crate::worker;
 
 /// How long a client may take for a request, and for taking its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -76,7 +76,7 @@ pub fn start(
 fn bind(config: &ControlConfig) -> io::Result<(ControlSocket, UnixListener)> {
     let config = config.clone();
     let path = config.socket.clone();
-    helpers::within("binding", &path, BIND_LIMIT, move || ControlSocket::bind(&config))?
+    worker::within("binding", &path, BIND_LIMIT, move || ControlSocket::bind(&config))?
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {

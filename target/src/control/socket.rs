@@ -13,7 +13,7 @@ use nix::unistd::Group;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::config::ControlConfig;
-use crate::disks::helpers;
+use crate::worker;
 
 /// Connections that wait to be taken in.
 const BACKLOG: i32 = 64;
@@ -52,7 +52,7 @@ impl ControlSocket {
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         let path = self.path.clone();
-        let removed = helpers::within("removing", &self.path, REMOVE_LIMIT, move || fs::remove_file(path));
+        let removed = worker::within("removing", &self.path, REMOVE_LIMIT, move || fs::remove_file(path));
         if let Err(error) = removed.map_err(io::Error::from).flatten() {
             tracing::debug!(%error, path = %self.path.display(), "the control socket cannot be removed");
         }

@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
-use crate::disks::{Hanging, helpers};
-use crate::namespace::{Health, Namespace};
+use crate::model::namespace::{Health, Namespace};
 use crate::target::Target;
+use crate::worker::{self, Hanging};
 
 /// A namespace.
 #[derive(Clone, Debug, Serialize)]
@@ -150,7 +150,7 @@ impl View {
     pub fn status(&self) -> Result<Status, String> {
         let cores = self.cores.usage()?;
         let controllers = self.target.controllers().iter().map(|one| controller(one)).collect();
-        let (open_files, namespaces, hanging) = (open_files(), self.list(), helpers::hanging());
+        let (open_files, namespaces, hanging) = (open_files(), self.list(), worker::hanging());
         Ok(Status { open_files, cores, controllers, namespaces, hanging })
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 
 use super::Controller;
-use crate::namespace::Namespace;
+use crate::model::Namespace;
 
 /// What I/O commands of a controller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

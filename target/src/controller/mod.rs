@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_reactor::Time;
 use ringfab_spec::Status;
@@ -32,14 +32,12 @@ pub(crate) use fence::{IoAccess, LEFT_BEHIND_PATIENCE};
 pub(crate) use keep_alive::{GRANULARITY as KEEP_ALIVE_GRANULARITY, KeepAlive};
 pub(crate) use registers::{NOT_READY, Registers, VERSION};
 
-pub use crate::admin::{AdminContext, AdminOutcome, Transfer};
-
+use crate::command::connect_field;
 use crate::config::Transport;
 use crate::failure::Failure;
-use crate::namespace::Namespace;
-use crate::queue_record::QueueRecord;
-use crate::subsystem::Subsystem;
-use crate::target::Target;
+use crate::model::Namespace;
+use crate::model::QueueRecord;
+use crate::model::Subsystem;
 
 /// What a controller may use, by the listener on which its host came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +65,6 @@ pub struct Host {
 pub struct Controller {
     id: u16,
     subsystem: Arc<Subsystem>,
-    target: Weak<Target>,
     host: Host,
     address: IpAddr,
     created: Time,
@@ -101,7 +98,6 @@ pub(crate) struct State {
 pub(crate) struct ControllerParameters {
     pub(crate) id: u16,
     pub(crate) subsystem: Arc<Subsystem>,
-    pub(crate) target: Weak<Target>,
     pub(crate) host: Host,
     /// Where its host is.
     pub(crate) address: IpAddr,
@@ -112,8 +108,7 @@ pub(crate) struct ControllerParameters {
 
 impl Controller {
     pub(crate) fn new(parameters: ControllerParameters) -> Self {
-        let ControllerParameters { id, subsystem, target, host, address, limits, keep_alive_ms, now } =
-            parameters;
+        let ControllerParameters { id, subsystem, host, address, limits, keep_alive_ms, now } = parameters;
         let discovery = subsystem.is_discovery();
         let state = State {
             registers: Registers::new(limits.queue_entries_max, discovery),
@@ -130,7 +125,6 @@ impl Controller {
         Self {
             id,
             subsystem,
-            target,
             host,
             address,
             created: now,
@@ -310,15 +304,12 @@ impl Controller {
         self.state().queues.remove(&queue_id);
     }
 
-    /// The admin queue has ended: the controller takes no further queue and its identifier is free. Its I/O queues
-    /// are still to be ended by their cores.
-    pub fn admin_ended(&self) {
+    /// The admin queue has ended: the controller takes no further queue. Its I/O queues are still to be ended by their
+    /// cores, and the target is to forget it.
+    pub(crate) fn admin_ended(&self) {
         self.set_io_access(false, false);
         self.set_wake(None);
         self.queue_left(0);
-        if let Some(target) = self.target.upgrade() {
-            target.remove(self);
-        }
     }
 
     /// The queues that are connected now, by identifier; the admin queue is the first.
@@ -341,10 +332,6 @@ impl Controller {
         self.state().queues.get(&queue_id).map(|queue| queue.core())
     }
 
-    pub(crate) fn target(&self) -> Option<Arc<Target>> {
-        self.target.upgrade()
-    }
-
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -362,7 +349,7 @@ impl Controller {
                 return Err(NOT_READY);
             }
             if queue.id() > state.features.io_queues() {
-                return Err(crate::target::invalid_command_parameter(crate::target::field::QID));
+                return Err(Failure::invalid_connect_command(connect_field::QID));
             }
         }
         if state.queues.contains_key(&queue.id()) {

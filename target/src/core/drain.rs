@@ -7,7 +7,7 @@ use ringfab_block::{BlockError, Operation, Started, Tag};
 use ringfab_reactor::{Token, Wait};
 
 use super::{Core, CoreMessage, owner};
-use crate::disk_failures::{DiskAction, DiskFailure};
+use crate::model::disk_failures::{DiskAction, DiskFailure};
 use crate::resources::Resources;
 use crate::transport;
 

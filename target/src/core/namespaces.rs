@@ -10,7 +10,7 @@ use ringfab_reactor::Reactor;
 
 use super::{Core, owner};
 use crate::disks::keepers::Opened;
-use crate::namespace::Namespace;
+use crate::model::Namespace;
 use crate::resources::disks::{Disks, Namespaces, put};
 use crate::target::Target;
 

@@ -76,6 +76,7 @@ impl Core {
     /// A queue has left its controller.
     fn queue_left(&mut self, id: u16, controller: &Arc<Controller>) {
         if id == 0 {
+            self.resources.target.admin_ended(controller);
             // Without its admin queue an association is over (NVMe over Fabrics: section 3.3.2.2 of Base 2.0).
             self.resources.end_queues(controller, false);
         } else if let Some(core) = controller.core_of_queue(0) {

@@ -20,12 +20,11 @@ use super::namespaces::Reply;
 use super::report::{Listening, Ready, Registration, Report, at, tell_unpinned};
 use super::usage::CoreUsage;
 use super::{Core, CoreMessage, CoreSender, NamespaceMessage, namespaces, owner};
-use crate::admin::ADMIN_DATA_BYTES_MAX;
-use crate::config::{Config, IN_CAPSULE_BYTES_MAX, ListenerConfig, Transport};
+use crate::config::{Config, ListenerConfig, Transport};
 use crate::disks::Keepers;
 use crate::disks::keepers::Opened;
+use crate::limits::{ADMIN_DATA_BYTES_MAX, IN_CAPSULE_BYTES_MAX};
 use crate::resources::Resources;
-use crate::service;
 use crate::target::Target;
 use crate::transport::{ListenerId, Transports};
 
@@ -154,34 +153,44 @@ impl Cores {
     }
 }
 
-impl service::Running for Running {
-    fn addresses(&self) -> &[SocketAddr] {
+impl Running {
+    /// The addresses that are bound, in the order of the configuration's listeners.
+    pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    fn monitors(&self) -> &[Monitor] {
+    /// What each core's loop is doing, by number.
+    pub fn monitors(&self) -> &[Monitor] {
         &self.monitors
     }
 
-    fn cores(&self) -> Cores {
-        self.cores.clone()
+    /// The way to them.
+    pub fn cores(&self) -> &Cores {
+        &self.cores
     }
 
-    fn drain(&self, limit: Duration) {
+    /// Stops accepting, and ends within `limit`. Returns at once.
+    pub fn drain(&self, limit: Duration) {
         for core in &self.cores.senders {
             core.send(CoreMessage::Drain(limit));
         }
     }
 
-    fn is_finished(&self) -> bool {
+    /// Whether every core has ended.
+    pub fn is_finished(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    fn is_any_finished(&self) -> bool {
+    /// Whether some core has ended.
+    pub fn is_any_finished(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    fn join(self) -> io::Result<()> {
+    /// Waits for the cores.
+    ///
+    /// # Errors
+    /// When one ended by an error, or panicked.
+    pub fn join(self) -> io::Result<()> {
         let outcomes: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
         for outcome in outcomes {
             outcome.map_err(|_| io::Error::other("a core's thread panicked"))??;

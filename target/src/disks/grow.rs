@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-use super::DiskIdentity;
+use crate::disk_identity::DiskIdentity;
 
 /// Makes a file longer, if it is the one that is served.
 pub(crate) fn grow(path: &Path, served: DiskIdentity, bytes: u64) -> Result<(), String> {

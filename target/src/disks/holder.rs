@@ -4,7 +4,7 @@ use std::fs;
 
 use nix::sys::stat::{major, minor};
 
-use super::DiskIdentity;
+use crate::disk_identity::DiskIdentity;
 
 /// Who holds a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use ringfab_block::OpenedFile;
 
-use super::DiskIdentity;
-use super::helpers::{self, HelperError};
-use super::in_use::InUse;
+use crate::disk_identity::DiskIdentity;
+use crate::disk_identity::InUse;
+use crate::worker::{self, WorkError};
 
 /// How long one look may take.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
@@ -78,16 +78,16 @@ impl Keeper {
     }
 
     /// How long it is by now, and whether its name still leads to it.
-    pub(crate) fn look(&self) -> impl FnOnce() -> Result<io::Result<Seen>, HelperError> + use<> {
+    pub(crate) fn look(&self) -> impl FnOnce() -> Result<io::Result<Seen>, WorkError> + use<> {
         let (path, at, hold) = (self.path.clone(), self.path.clone(), self.hold());
-        move || helpers::within("looking at", &at, LOOK_LIMIT, move || look(&path, &hold))
+        move || worker::within("looking at", &at, LOOK_LIMIT, move || look(&path, &hold))
     }
 
     /// Writes back what the page cache holds of it. An error is one that no descriptor has told of since it was opened.
-    pub(crate) fn sync(&self, limit: Duration) -> Result<io::Result<()>, HelperError> {
+    pub(crate) fn sync(&self, limit: Duration) -> Result<io::Result<()>, WorkError> {
         let files = self.files();
         let sync = move || files.first().map_or(Ok(()), |first| first.file.sync_data());
-        helpers::within("flushing", &self.path, limit, sync)
+        worker::within("flushing", &self.path, limit, sync)
     }
 
     /// Forgets what the page cache holds of it and the disk may not have.
@@ -95,7 +95,7 @@ impl Keeper {
         use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
         let file = Arc::clone(&self.files[0].file);
         let forget = move || posix_fadvise(&*file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
-        match helpers::within("dropping the page cache of", &self.path, LOOK_LIMIT, forget) {
+        match worker::within("dropping the page cache of", &self.path, LOOK_LIMIT, forget) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "the page cache stays"),
             Err(error) => tracing::warn!(%error, "the page cache stays"),
@@ -112,7 +112,7 @@ impl Keeper {
         if hold.is_none() {
             return Ok(());
         }
-        match helpers::within("closing", &self.path, LOOK_LIMIT, move || close(files, hold)) {
+        match worker::within("closing", &self.path, LOOK_LIMIT, move || close(files, hold)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(format!("closing {} failed: {error}", self.path.display())),
             Err(error) => {

@@ -8,9 +8,9 @@ use ringfab_block::OpenedFile;
 
 use super::Keeper;
 use super::open::{Refusal, Wanted};
-use crate::disk_failures;
-use crate::namespace::Namespace;
-use crate::subsystem::Subsystem;
+use crate::model::Namespace;
+use crate::model::Subsystem;
+use crate::model::disk_failures;
 use crate::target::Target;
 
 /// How long the start waits for disks that hang, all together. What is not open then is opened later.

@@ -11,12 +11,12 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use ringfab_block::{Backing, OpenedFile};
 use ringfab_reactor::{FileOptions, inspect_file};
 
-use super::DiskIdentity;
-use super::helpers::{self, HelperError};
 use super::holder::Holder;
-use super::in_use::{InUse, Sharing};
 use super::keeper::{Hold, Keeper};
-use crate::namespace::Namespace;
+use crate::disk_identity::DiskIdentity;
+use crate::disk_identity::{InUse, Sharing};
+use crate::model::Namespace;
+use crate::worker::{self, WorkError};
 
 /// How long one that is in use is tried again: what a killed process held, the kernel lets go of some time after it is
 /// gone, because its ring still holds it. A process that lives will hardly let go.
@@ -57,7 +57,7 @@ pub(crate) enum Refusal {
     Unsuitable { path: PathBuf, reason: String },
     /// It hangs.
     #[error(transparent)]
-    Hangs(#[from] HelperError),
+    Hangs(#[from] WorkError),
 }
 
 impl Wanted {
@@ -79,7 +79,7 @@ impl Wanted {
     /// Opens it, and waits no longer than `limit` for a path that hangs.
     pub(crate) fn open_within(&self, limit: Duration) -> Result<Keeper, Refusal> {
         let this = self.clone();
-        helpers::within("opening", &self.path, limit, move || this.open())?
+        worker::within("opening", &self.path, limit, move || this.open())?
     }
 
     /// The same, patiently where it is in use.

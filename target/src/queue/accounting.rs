@@ -7,8 +7,8 @@ use ringfab_spec::{Status, SubmissionEntry};
 use super::request::Request;
 use crate::controller::{Controller, ErrorRecord, IoAccess};
 use crate::failure::{ErrorLocation, Failure};
+use crate::model::QueueRecord;
 use crate::nvm::{self, Action, NamespaceView, Transfer};
-use crate::queue_record::QueueRecord;
 use crate::resources::Resources;
 
 /// What a queue belongs to, once its Connect succeeded.

@@ -182,7 +182,11 @@ impl Connection {
         request: &mut Request,
     ) -> Result<Executed, Failure> {
         let controller = self.own_controller()?;
-        let context = AdminContext { now: resources.reactor.now(), wall: resources.reactor.wall_clock() };
+        let context = AdminContext {
+            target: &resources.target,
+            now: resources.reactor.now(),
+            wall: resources.reactor.wall_clock(),
+        };
         let takes_data = request.takes_data();
         let data_in: &[u8] = match request.pieces.first() {
             Some(DataPiece::Buffer(buffer)) if takes_data => buffer,

@@ -6,7 +6,8 @@ use super::commands::cut;
 use super::connection::Connection;
 use super::request::{DataPiece, Request};
 use crate::failure::Failure;
-use crate::nvm::{self, Action, COPY_PIECE_BYTES, HostMemory, Transfer};
+use crate::limits::COPY_PIECE_BYTES;
+use crate::nvm::{self, Action, HostMemory, Transfer};
 use crate::resources::Resources;
 use crate::resources::hosts::PoolKind;
 

@@ -371,9 +371,8 @@ impl Queue {
         }
         self.has_left = true;
         let controller = Arc::clone(self.controller()?);
-        if self.id() == 0 {
-            controller.admin_ended();
-        } else {
+        // Without its admin queue a controller is over, which the target has to know: see `Core::queue_left`.
+        if self.id() != 0 {
             controller.queue_left(self.id());
         }
         Some(controller)

@@ -8,7 +8,8 @@ use super::connection::Connection;
 use super::disk::LOST;
 use super::request::{DataPiece, Request};
 use crate::failure::Failure;
-use crate::nvm::{self, Action, COPY_PIECE_BYTES, Copying, Extent, NamespaceView};
+use crate::limits::COPY_PIECE_BYTES;
+use crate::nvm::{self, Action, Copying, Extent, NamespaceView};
 use crate::resources::{OpenDisk, Resources};
 
 /// What a disk deallocates at once. A file system locks a file meanwhile, so that a long range goes in pieces.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ringfab_block::Disk;
 use ringfab_reactor::Time;
 
-use crate::disk_failures::{self, DiskFailure};
-use crate::namespace::Namespace;
+use crate::model::Namespace;
+use crate::model::Subsystem;
+use crate::model::disk_failures::{self, DiskFailure};
 use crate::nvm::NamespaceView;
-use crate::subsystem::Subsystem;
 use crate::target::Target;
 
 /// A core's own disk of a namespace.

@@ -27,9 +27,9 @@ use ringfab_fabric::rdma::ProtectionDomain;
 use ringfab_memory::Pool;
 use ringfab_reactor::Reactor;
 
-use crate::admin::ADMIN_DATA_BYTES_MAX;
 use crate::controller::Controller;
-use crate::nvm::TRANSFER_BYTES_MAX;
+use crate::limits::ADMIN_DATA_BYTES_MAX;
+use crate::limits::TRANSFER_BYTES_MAX;
 use crate::target::Target;
 use crate::transport::Transports;
 use claims::Claims;

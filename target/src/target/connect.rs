@@ -5,16 +5,16 @@ use std::str;
 use std::sync::Arc;
 
 use ringfab_reactor::Time;
-use ringfab_spec::nqn::NQN_BYTES_MAX;
+use ringfab_spec::nqn::{DISCOVERY_NQN, NQN_BYTES_MAX};
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::Target;
 use super::pools::Newcomer;
-use crate::command::Command;
+use crate::command::{Command, connect_field as field};
 use crate::controller::{Controller, ControllerLimits, ControllerParameters, Host};
-use crate::failure::{ErrorLocation, Failure};
-use crate::queue_record::{QueueParameters, QueueRecord};
-use crate::subsystem::{DISCOVERY_NQN, Subsystem};
+use crate::failure::Failure;
+use crate::model::Subsystem;
+use crate::model::queue_record::{QueueParameters, QueueRecord};
 
 /// A Connect command that arrived on a new queue.
 #[derive(Clone, Copy, Debug)]
@@ -46,15 +46,6 @@ pub struct Attached {
     pub evicted: Option<Arc<Controller>>,
 }
 
-/// Offsets in the Connect command.
-pub(crate) mod field {
-    pub(crate) const RECFMT: u16 = 40;
-    pub(crate) const QID: u16 = 42;
-    pub(crate) const SQSIZE: u16 = 44;
-    pub(crate) const CATTR: u16 = 46;
-    pub(crate) const KATO: u16 = 48;
-}
-
 /// Offsets in the Connect data.
 pub(super) mod data {
     pub(in crate::target) const HOSTID: u16 = 0;
@@ -73,20 +64,6 @@ const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
 /// Bits of CATTR that are defined: priority class, flow control, individual queue deletion.
 const CATTR_DEFINED: u8 = 0b1111;
 
-/// Connect Invalid Parameters, for a field of the command.
-pub(crate) const fn invalid_command_parameter(offset: u16) -> Failure {
-    Failure {
-        status: Status::new(1, 0x82).with_dnr(),
-        dw0: offset as u32,
-        location: Some(ErrorLocation::byte(offset)),
-    }
-}
-
-/// Connect Invalid Parameters, for a field of the data (IATTR is 1).
-const fn invalid_data_parameter(offset: u16) -> Failure {
-    Failure { status: Status::new(1, 0x82).with_dnr(), dw0: offset as u32 | 1 << 16, location: None }
-}
-
 /// The fields of a Connect, each checked by itself.
 struct Connect {
     queue_id: u16,
@@ -103,7 +80,7 @@ impl Target {
     ///
     /// # Errors
     /// The status of the completion, with the place of a wrong parameter in its dword 0.
-    pub fn connect(self: &Arc<Self>, request: &ConnectRequest<'_>, now: Time) -> Result<Attached, Failure> {
+    pub fn connect(&self, request: &ConnectRequest<'_>, now: Time) -> Result<Attached, Failure> {
         let limits = self.limits(request.listener);
         let connect = Connect::parse(request, limits)?;
         let subsystem = self.find_subsystem(&connect)?;
@@ -139,7 +116,7 @@ impl Target {
             return Ok(Arc::clone(&self.discovery));
         }
         let subsystem = self.subsystems.iter().find(|one| one.nqn() == connect.subsystem_nqn);
-        let subsystem = subsystem.ok_or(invalid_data_parameter(data::SUBNQN))?;
+        let subsystem = subsystem.ok_or(Failure::invalid_connect_data(data::SUBNQN))?;
         if !subsystem.allows(&connect.host.nqn) {
             return Err(Failure::new(Status::CONNECT_INVALID_HOST));
         }
@@ -147,14 +124,14 @@ impl Target {
     }
 
     fn create_controller(
-        self: &Arc<Self>,
+        &self,
         connect: Connect,
         subsystem: Arc<Subsystem>,
         limits: ControllerLimits,
         (address, now): (IpAddr, Time),
     ) -> Result<(Arc<Controller>, Option<Arc<Controller>>), Failure> {
         if connect.controller_id != CNTLID_DYNAMIC {
-            return Err(invalid_data_parameter(data::CNTLID));
+            return Err(Failure::invalid_connect_data(data::CNTLID));
         }
         let io_queues_max = if subsystem.is_discovery() { 0 } else { limits.io_queues_max };
         let mut table = self.table();
@@ -164,7 +141,6 @@ impl Target {
         let controller = Arc::new(Controller::new(ControllerParameters {
             id,
             subsystem,
-            target: Arc::downgrade(self),
             host: connect.host,
             address,
             limits: ControllerLimits { io_queues_max, ..limits },
@@ -182,15 +158,15 @@ impl Target {
         subsystem: &Arc<Subsystem>,
     ) -> Result<Arc<Controller>, Failure> {
         let found = self.table().find(connect.controller_id);
-        let controller = found.ok_or(invalid_data_parameter(data::CNTLID))?;
+        let controller = found.ok_or(Failure::invalid_connect_data(data::CNTLID))?;
         if !Arc::ptr_eq(controller.subsystem(), subsystem) {
-            return Err(invalid_data_parameter(data::CNTLID));
+            return Err(Failure::invalid_connect_data(data::CNTLID));
         }
         if controller.host().nqn != connect.host.nqn {
-            return Err(invalid_data_parameter(data::HOSTNQN));
+            return Err(Failure::invalid_connect_data(data::HOSTNQN));
         }
         if controller.host().id != connect.host.id {
-            return Err(invalid_data_parameter(data::HOSTID));
+            return Err(Failure::invalid_connect_data(data::HOSTID));
         }
         Ok(controller)
     }
@@ -207,11 +183,11 @@ impl Connect {
         }
         let queue_id = command.u16(field::QID);
         if queue_id != request.queue_id {
-            return Err(invalid_command_parameter(field::QID));
+            return Err(Failure::invalid_connect_command(field::QID));
         }
         let cattr = command.u8(field::CATTR);
         if cattr & !CATTR_DEFINED != 0 {
-            return Err(invalid_command_parameter(field::CATTR));
+            return Err(Failure::invalid_connect_command(field::CATTR));
         }
         Ok(Self {
             queue_id,
@@ -229,7 +205,7 @@ impl Connect {
 fn entries(command: Command<'_>, entries_max: u32) -> Result<u32, Failure> {
     let sqsize_z = u32::from(command.u16(field::SQSIZE));
     if sqsize_z == 0 || sqsize_z + 1 > entries_max {
-        return Err(invalid_command_parameter(field::SQSIZE));
+        return Err(Failure::invalid_connect_command(field::SQSIZE));
     }
     Ok(sqsize_z + 1)
 }
@@ -251,7 +227,7 @@ pub(super) fn nqn(all: &[u8], offset: u16) -> Result<String, Failure> {
     let text = length.and_then(|length| str::from_utf8(&field[..length]).ok());
     // Names go into logs: one with control characters is no name.
     let text = text.filter(|text| !text.chars().any(char::is_control));
-    text.map(str::to_owned).ok_or(invalid_data_parameter(offset))
+    text.map(str::to_owned).ok_or(Failure::invalid_connect_data(offset))
 }
 
 fn bytes<const N: usize>(all: &[u8], offset: u16) -> [u8; N] {

@@ -5,7 +5,7 @@ use std::fmt;
 use ringfab_spec::Status;
 
 use super::connect::{self, ConnectRequest};
-use crate::command::Command;
+use crate::command::{Command, connect_field};
 use crate::failure::Failure;
 
 /// Bytes of a field of the Connect data that holds a name.
@@ -42,7 +42,7 @@ impl<'a> Refusal<'a> {
     }
 
     fn of_command(&self, offset: u16) -> Option<String> {
-        use connect::field::{CATTR, KATO, QID, SQSIZE};
+        use connect_field::{CATTR, KATO, QID, SQSIZE};
         let command = Command::new(self.request.command);
         let wire = self.request.queue_entries;
         Some(match offset {

@@ -11,7 +11,7 @@ use ringfab_spec::{IntoBytes, Nqn, Status, SubmissionEntry, zerocopy};
 use super::*;
 use crate::controller::PropertyEffect;
 use crate::failure::Failure;
-use crate::subsystem::DISCOVERY_NQN;
+use ringfab_spec::nqn::DISCOVERY_NQN;
 
 pub(crate) const DISK: &str = "nqn.2024-01.org.example:disk";
 pub(crate) const PRIVATE: &str = "nqn.2024-01.org.example:private";
@@ -234,7 +234,7 @@ fn a_discovery_controller_takes_no_io_queue() {
 fn a_controller_goes_with_its_admin_queue_and_its_identifier_comes_again_last() {
     let target = target();
     let first = enabled(&target, DISK);
-    first.admin_ended();
+    target.admin_ended(&first);
     assert!(!first.io_allowed());
     assert!(target.controllers().is_empty());
     assert_eq!(parameter(Connect::queue(1, first.id(), DISK, FRIEND).send(&target)), 16 | IN_DATA);
@@ -250,7 +250,7 @@ fn any_bytes_in_a_connect_are_refused_or_taken_without_a_panic() {
         data[bit / 8] ^= 1 << (bit % 8);
         let data = zerocopy::FromBytes::read_from_bytes(&data).unwrap();
         if let Ok(attached) = (Connect { data, ..connect }).send(&target) {
-            attached.controller.admin_ended();
+            target.admin_ended(&attached.controller);
         }
     }
     assert!(target.controllers().is_empty());

@@ -118,8 +118,7 @@ fn absolute(what: impl Into<String>, footprint: Footprint, metric: Metric, at_mo
 fn of_transport(transport: Transport) -> Vec<Bar> {
     use Limit::{AtLeast, AtMost};
     use Metric::{Iops, Megabytes, P50, P999};
-    use Namespace::{Memory, Null};
-    let name = transport.name().to_uppercase();
+    use Namespace::{File, Memory, Null};
     let case = |namespace, rw, io_bytes, depth| Fabric {
         transport,
         digests: false,
@@ -130,78 +129,39 @@ fn of_transport(transport: Transport) -> Vec<Bar> {
         queues: 1,
     };
     let bar = |what: &str, fabric: Fabric, metric, reference: Case, of, limit| Bar {
-        what: format!("{name}: {what}"),
+        what: format!("{}: {what}", transport.name().to_uppercase()),
         figure: (Case::Fabric(fabric), metric),
         reference: Some((reference, of)),
         limit,
     };
-    let ping = raw(Shape::PingPong { sizes: READ_4K });
-    let pipeline = |sizes, depth| raw(Shape::Pipeline { sizes, depth });
-    let stream = raw(Shape::Stream { write_bytes: STREAM_BYTES });
+    // Against plain messages of the same sizes on a socket, and against a plain stream.
+    let rate = |what: &str, fabric: Fabric, sizes, at_least| {
+        let reference = raw(Shape::Pipeline { sizes, depth: usize::from(fabric.depth) });
+        bar(what, fabric, Iops, reference, Iops, AtLeast(at_least))
+    };
+    let bulk = |what: &str, rw| {
+        let stream = raw(Shape::Stream { write_bytes: STREAM_BYTES });
+        bar(what, case(Null, rw, 128 << 10, 16), Megabytes, stream, Megabytes, AtLeast(0.85))
+    };
     let read = |depth| case(Null, Rw::RandRead, 4096, depth);
+    let write = |namespace| case(namespace, Rw::RandWrite, 4096, 128);
+    let small = case(Null, Rw::RandRead, 512, 128);
+    let from_memory = case(Memory, Rw::RandRead, 4096, 128);
+    let from_file = case(File, Rw::RandRead, 4096, 32);
     let four = Fabric { queues: 4, ..read(128) };
     let checked = Fabric { digests: true, ..read(128) };
-    let bulk = 128 << 10;
+    let ping = raw(Shape::PingPong { sizes: READ_4K });
     vec![
         bar("4 KiB read, depth 1, null", read(1), P50, ping, P50, AtMost(1.25)),
-        bar("4 KiB read, depth 32, null", read(32), Iops, pipeline(READ_4K, 32), Iops, AtLeast(0.65)),
-        bar("4 KiB read, depth 128, null", read(128), Iops, pipeline(READ_4K, 128), Iops, AtLeast(0.65)),
-        bar(
-            "4 KiB write, depth 128, null",
-            case(Null, Rw::RandWrite, 4096, 128),
-            Iops,
-            pipeline(WRITE_4K, 128),
-            Iops,
-            AtLeast(0.65),
-        ),
-        bar(
-            "512 B read, depth 128, null",
-            case(Null, Rw::RandRead, 512, 128),
-            Iops,
-            pipeline(READ_512, 128),
-            Iops,
-            AtLeast(0.45),
-        ),
-        bar(
-            "128 KiB read, depth 16, null",
-            case(Null, Rw::Read, bulk, 16),
-            Megabytes,
-            stream,
-            Megabytes,
-            AtLeast(0.85),
-        ),
-        bar(
-            "128 KiB write, depth 16, null",
-            case(Null, Rw::Write, bulk, 16),
-            Megabytes,
-            stream,
-            Megabytes,
-            AtLeast(0.85),
-        ),
-        bar(
-            "4 KiB read, depth 128, memory",
-            case(Memory, Rw::RandRead, 4096, 128),
-            Iops,
-            pipeline(READ_4K, 128),
-            Iops,
-            AtLeast(0.55),
-        ),
-        bar(
-            "4 KiB write, depth 128, memory",
-            case(Memory, Rw::RandWrite, 4096, 128),
-            Iops,
-            pipeline(WRITE_4K, 128),
-            Iops,
-            AtLeast(0.55),
-        ),
-        bar(
-            "4 KiB random read, depth 32, file",
-            case(Namespace::File, Rw::RandRead, 4096, 32),
-            Iops,
-            fio_on_file(),
-            Iops,
-            AtLeast(0.85),
-        ),
+        rate("4 KiB read, depth 32, null", read(32), READ_4K, 0.65),
+        rate("4 KiB read, depth 128, null", read(128), READ_4K, 0.65),
+        rate("4 KiB write, depth 128, null", write(Null), WRITE_4K, 0.65),
+        rate("512 B read, depth 128, null", small, READ_512, 0.45),
+        bulk("128 KiB read, depth 16, null", Rw::Read),
+        bulk("128 KiB write, depth 16, null", Rw::Write),
+        rate("4 KiB read, depth 128, memory", from_memory, READ_4K, 0.55),
+        rate("4 KiB write, depth 128, memory", write(Memory), WRITE_4K, 0.55),
+        bar("4 KiB random read, depth 32, file", from_file, Iops, fio_on_file(), Iops, AtLeast(0.85)),
         bar("four connections instead of one", four, Iops, Case::Fabric(read(128)), Iops, AtLeast(1.0)),
         bar("digests on, 4 KiB read", checked, Iops, Case::Fabric(read(128)), Iops, AtLeast(0.85)),
         bar("p99.9 against the median, depth 32", read(32), P999, Case::Fabric(read(32)), P50, AtMost(4.0)),

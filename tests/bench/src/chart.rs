@@ -13,6 +13,7 @@ const TOP: f64 = 56.0;
 const BOTTOM: f64 = 36.0;
 /// Part of a group's width that its bars have.
 const FILLED: f64 = 0.8;
+const FONT: &str = r#"font-family="sans-serif" font-size="12""#;
 /// Distinct for those who see few colours, too.
 const COLOURS: [&str; 3] = ["#999999", "#0072b2", "#e69f00"];
 
@@ -37,9 +38,8 @@ impl Chart {
     pub(crate) fn svg(&self) -> Option<String> {
         let bars = self.groups.iter().flat_map(|group| &group.bars).flatten();
         let top = round_up(bars.map(|bar| bar.max).fold(0.0, f64::max))?;
-        let mut svg = format!(
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">"#
-        );
+        let mut svg =
+            format!(r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {FONT}>"#);
         svg.push_str(r#"<rect width="100%" height="100%" fill="white"/>"#);
         text(&mut svg, LEFT, 20.0, "start", &format!("{} ({})", self.title, self.unit));
         self.legend(&mut svg);

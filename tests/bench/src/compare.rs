@@ -19,7 +19,8 @@ pub(crate) fn load(path: &Path) -> Result<Run> {
     serde_json::from_slice(&bytes).with_context(|| format!("{} is no run", path.display()))
 }
 
-/// The cases of both runs, with what changed. A change is marked when no sample of one run is as good as any of the other.
+/// The cases of both runs, with what changed. A change is marked when no sample of one run is as good as any of the
+/// other.
 pub(crate) fn table(before: &Run, after: &Run) -> String {
     let rows = before.cases.iter().filter_map(|old| row(old, after.case(&old.name)?)).collect();
     let head = format!("{} -> {}", before.facts.sources, after.facts.sources);

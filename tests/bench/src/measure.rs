@@ -18,8 +18,8 @@ use crate::shims::Shims;
 use crate::target::{NAMESPACE_BYTES, Setup, Target};
 use crate::{disks, fabric, footprint, raw, report, scale};
 
-/// Measures every case in every round, and again, for as long as `patience` in all, what was disturbed. One that fails is
-/// noted and not tried again; nothing else stops.
+/// Measures every case in every round, and again, for as long as `patience` in all, what was disturbed. One that fails
+/// is noted and not tried again; nothing else stops.
 pub(crate) fn all(
     setup: &Setup,
     cases: impl Fn(usize) -> Vec<Case>,

@@ -1,6 +1,6 @@
-//! Whether the processors are ours. Those of a virtual machine share cores with others, and move: for seconds they may run
-//! at half their speed, or pass a cache line to each other in five times the time. What is measured then says nothing about
-//! what is measured before or after.
+//! Whether the processors are ours. Those of a virtual machine share cores with others, and move: for seconds they may
+//! run at half their speed, or pass a cache line to each other in five times the time. What is measured then says
+//! nothing about what is measured before or after.
 
 use std::fs;
 use std::hint::{black_box, spin_loop};
@@ -14,10 +14,11 @@ use anyhow::{Context, Result, anyhow};
 use crate::place::{INITIATOR_CORE, TARGET_CORE, pin};
 use crate::sample::{Metric, Sample};
 
-/// A pace below this part of the best is a disturbed one: two processors on one core have little more than half of it each.
+/// A pace below this part of the best is a disturbed one: two processors on one core have little more than half of it
+/// each.
 const PACE_LEAST: f64 = 0.6;
-/// So is a round trip of more than this many times the shortest: within one core it takes a third of what it takes between
-/// two with a common cache, and without one it takes four times that.
+/// So is a round trip of more than this many times the shortest: within one core it takes a third of what it takes
+/// between two with a common cache, and without one it takes four times that.
 const ROUND_TRIP_MOST: f64 = 4.0;
 /// And a measurement of which the hypervisor took more than this many percent of one processor.
 const STOLEN_MOST: f64 = 5.0;

@@ -117,8 +117,8 @@ fn load(setup: &Setup, target: &Target, transport: Transport, nsid: u32, sample:
     rates(setup, target, &busy(transport, DEPTH), nsid, sample)
 }
 
-/// What the target did for I/Os. A run of hardly any is taken off: a host that comes and goes costs something, too, and when
-/// it goes all disks are flushed.
+/// What the target did for I/Os. A run of hardly any is taken off: a host that comes and goes costs something, too, and
+/// when it goes all disks are flushed.
 fn rates(setup: &Setup, target: &Target, case: &Fabric, nsid: u32, sample: &mut Sample) -> Result<()> {
     let shortest = Duration::from_millis(1);
     let nothing = Setup { warmup: shortest, time: shortest, ..setup.clone() };

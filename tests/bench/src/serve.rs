@@ -1,5 +1,5 @@
-//! The target with as many reactor threads as one likes, also with more than there are processors: its own program takes
-//! each processor only once, since nobody is faster for it.
+//! The target with as many reactor threads as one likes, also with more than there are processors: its own program
+//! takes each processor only once, since nobody is faster for it.
 
 use std::path::PathBuf;
 

@@ -136,7 +136,8 @@ impl Drop for Running {
     }
 }
 
-/// The kernel's switch for FUSE over io_uring, on while something is mounted. What is mounted does not need it any more.
+/// The kernel's switch for FUSE over io_uring, on while something is mounted. What is mounted does not need it any
+/// more.
 struct UringSwitch {
     was_off: bool,
 }

@@ -1,16 +1,23 @@
-//! I/O commands as the target takes them: whatever one says, the work that it becomes lies within its namespace, and its
-//! data within its capsule or within addresses that do not wrap.
+//! I/O commands as the target takes them: whatever one says, the work that it becomes lies within its namespace, and
+//! its data within its capsule or within addresses that do not wrap.
 #![no_main]
 
-#[path = "../../../target/src/disk_failures.rs"]
-#[expect(dead_code, reason = "the target uses more of it")]
-mod disk_failures;
 #[path = "../../../target/src/failure.rs"]
 #[expect(dead_code, reason = "the target uses more of it")]
 mod failure;
-#[path = "../../../target/src/namespace.rs"]
+#[path = "../../../target/src/limits.rs"]
 #[expect(dead_code, reason = "the target uses more of it")]
-mod namespace;
+mod limits;
+/// What I/O commands know of the target's model.
+#[path = "../../../target/src/model"]
+mod model {
+    #[expect(dead_code, reason = "the target uses more of it")]
+    pub(crate) mod disk_failures;
+    #[expect(dead_code, reason = "the target uses more of it")]
+    pub(crate) mod namespace;
+
+    pub(crate) use namespace::Namespace;
+}
 #[path = "../../../target/src/nvm/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "the target uses more of it")]
 mod nvm;
@@ -23,8 +30,9 @@ use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{FromBytes, IoOpcode, SubmissionEntry};
 use uuid::Uuid;
 
-use namespace::{Index, Indexes, Namespace, NamespaceParameters};
-use nvm::{Action, Copying, Extent, HostMemory, NamespaceView, TRANSFER_BYTES_MAX, Transfer};
+use limits::TRANSFER_BYTES_MAX;
+use model::namespace::{Index, Indexes, Namespace, NamespaceParameters};
+use nvm::{Action, Copying, Extent, HostMemory, NamespaceView, Transfer};
 
 /// Bytes of each namespace.
 const BYTES: u64 = 64 << 20;

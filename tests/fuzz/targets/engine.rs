@@ -1,5 +1,5 @@
-//! The software RNIC's engine against a hostile peer, after MPA: noise, or FPDUs with a right length and CRC, so that what
-//! lies behind those is reached as well.
+//! The software RNIC's engine against a hostile peer, after MPA: noise, or FPDUs with a right length and CRC, so that
+//! what lies behind those is reached as well.
 #![no_main]
 
 #[path = "../../../common/proto/tests/iwarp/support.rs"]

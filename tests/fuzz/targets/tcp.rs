@@ -1,5 +1,5 @@
-//! The engine of NVMe/TCP against a hostile peer, from either end: noise, or PDUs with the lengths and digests that they
-//! should have, so that what lies behind those is reached as well.
+//! The engine of NVMe/TCP against a hostile peer, from either end: noise, or PDUs with the lengths and digests that
+//! they should have, so that what lies behind those is reached as well.
 #![no_main]
 
 #[path = "../../../common/proto/tests/tcp/support.rs"]

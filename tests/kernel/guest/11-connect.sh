@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# One and four I/O queues, small and large depths (256 is the kernel's own limit); what is refused is refused with its reason.
+# One and four I/O queues, small and large depths (256 is the kernel's own limit); what is refused is refused with its
+# reason.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "${0%/*}/lib.sh"

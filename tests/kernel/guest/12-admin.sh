@@ -30,7 +30,8 @@ identify() {
     expect "NGUID in sysfs" "${REPLY//-/}" "$nguid"
     works "namespaces 1 and 2" nvme list-ns "$device" -o json
     expect "active namespaces" "$(grep -oE '"nsid" *: *[0-9]+' /tmp/said | tr -cd '0-9\n' | xargs)" "1 2"
-    refused "Invalid Namespace or Format" "broadcast: a host cannot create namespaces" nvme id-ns "$device" -n 0xffffffff
+    refused "Invalid Namespace or Format" "broadcast: a host cannot create namespaces" \
+        nvme id-ns "$device" -n 0xffffffff
     works "readable" nvme id-iocs "$device"
     works "readable" nvme cmdset-ind-id-ns "$ns1" --namespace-id=1
     works "readable" nvme nvm-id-ctrl "$device"
@@ -125,8 +126,10 @@ absent() {
     refused "Invalid Command Opcode" "there is none" nvme sanitize "$device" --sanact=2
     refused "Invalid Command Opcode" "there is none" nvme device-self-test "$device" --namespace-id=1 --self-test-code=1
     refused "Invalid Command Opcode" "there is none" nvme security-recv "$device" --size=512 --al=512
-    refused "Invalid Command Opcode" "there is none" nvme dir-receive "$device" --dir-type=0 --dir-oper=1 --req-resource=0 --namespace-id=1
-    refused "Invalid Command Opcode" "there is none" nvme get-lba-status "$device" --namespace-id=1 --action=16 --max-dw=16
+    refused "Invalid Command Opcode" "there is none" \
+        nvme dir-receive "$device" --dir-type=0 --dir-oper=1 --req-resource=0 --namespace-id=1
+    refused "Invalid Command Opcode" "there is none" \
+        nvme get-lba-status "$device" --namespace-id=1 --action=16 --max-dw=16
 }
 
 identify

@@ -35,7 +35,8 @@ data() {
     read_back
     cmp -n "$block" /tmp/zeroes /tmp/read
     nvme write "$ns" "${at[@]}" --data-size=65536 --data=/tmp/data
-    works "zeroes there, and its neighbours as before" nvme write-zeroes "$ns" --start-block=9 --block-count=$((last - 2))
+    works "zeroes there, and its neighbours as before" \
+        nvme write-zeroes "$ns" --start-block=9 --block-count=$((last - 2))
     read_back
     cmp -n "$block" /tmp/data /tmp/read
     cmp -i "0:$block" -n $((65536 - 2 * block)) /tmp/zeroes /tmp/read
@@ -69,7 +70,8 @@ limits() {
     refused "LBA Out of Range" "behind the end" nvme write-zeroes "$ns" --start-block="$end" --block-count=0
     refused "LBA Out of Range" "behind the end" nvme verify "$ns" --start-block="$end" --block-count=0
     refused "LBA Out of Range" "behind the end" nvme copy "$ns" --sdlba=0 --slbs="$end" --blocks=0
-    refused "Invalid Command Opcode" "reserved" nvme io-passthru "$ns" --opcode=0x7d --namespace-id="$(<"/sys/class/block/${ns##*/}/nsid")"
+    refused "Invalid Command Opcode" "reserved" \
+        nvme io-passthru "$ns" --opcode=0x7d --namespace-id="$(<"/sys/class/block/${ns##*/}/nsid")"
     refused "Invalid Command Opcode" "there is none" nvme write-uncor "$ns" --start-block=0 --block-count=0
     refused "Invalid Command Opcode" "there are no reservations" nvme resv-report "$ns" --numd=16
 }

@@ -5,7 +5,8 @@ set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "${0%/*}/lib.sh"
 
-# What a process had that was killed is freed one by one: what arrives in between may find a queue pair without its memory.
+# What a process had that was killed is freed one by one: what arrives in between may find a queue pair without its
+# memory.
 if [[ $driver == rxe ]]; then
     may_warn 'do_complete: non-flush error status = 2' 'make_send_cqe: non-flush error status = 11'
 fi

@@ -22,7 +22,8 @@ is_gone() {
 
 start_target
 connect "${four[@]}"
-report=/tmp/fio.beside.json verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=1500 --size=16m &
+report=/tmp/fio.beside.json verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 \
+    --number_ios=1500 --size=16m &
 load=$!
 for round in 1 2; do
     echo "--- round $round"

@@ -13,7 +13,8 @@ ip addr replace "$theirs/64" dev "$near_link" nodad
 # shown_at ADDRESS: what discovery through this address says of where the subsystem is.
 shown_at() {
     nvme discover -t tcp -a "$1" -s 4420 -o json >/tmp/discovery.json
-    jq -r ".records[] | select(.subnqn == \"$nqn\") | \"\(.trtype) \(.adrfam) \(.traddr) \(.trsvcid)\"" /tmp/discovery.json
+    jq -r ".records[] | select(.subnqn == \"$nqn\") |
+        \"\(.trtype) \(.adrfam) \(.traddr) \(.trsvcid)\"" /tmp/discovery.json
 }
 
 echo "--- a listener on one address"
@@ -59,7 +60,8 @@ start_kernel_target "$nqn"
 ringfab --json discover "$(address "$theirs")" >/tmp/found
 cat /tmp/found
 jq -e --arg nqn "$nqn" --arg at "$theirs" \
-    '[.. | objects | select(.subsystem? == $nqn and .address_family == "ipv6" and .address == $at)] | length == 1' /tmp/found
+    '[.. | objects | select(.subsystem? == $nqn and .address_family == "ipv6" and .address == $at)] | length == 1' \
+    /tmp/found
 bench "$(url "$nqn" "ns=1&queues=2&depth=16")" --rw randrw --bs 4k --size 16M --time 1s
 bench "$(url "$nqn" "ns=1&queues=1&depth=4&hdgst=on&ddgst=on")" --rw randrw --bs 512k --size 16M --time 1s
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A queue of 1024 entries that is full, and transfers of 1 MiB, of which there are far more than our target has buffers for.
+# A queue of 1024 entries that is full, and transfers of 1 MiB, of which there are far more than our target has buffers
+# for.
 #
 # One short round of them, and with RINGFAB_LOAD_SECONDS rounds that fill the queue for that long.
 set -euo pipefail

@@ -10,8 +10,8 @@ for required in 0 1; do
     for crc in on off; do
         echo "--- siw requires crc: $required; ours: $crc"
         set_siw mpa_crc_required $required
-        ringfab --json bench "$(url "$nqn" "ns=1&crc=$crc")" --rw randrw --bs 16k --size 4M --time 1s --warmup 0s --verify \
-            --destroy-data 1 >/dev/null
+        ringfab --json bench "$(url "$nqn" "ns=1&crc=$crc")" --rw randrw --bs 16k --size 4M --time 1s \
+            --warmup 0s --verify --destroy-data 1 >/dev/null
     done
 done
 echo "--- siw will not have CRCs"

@@ -9,7 +9,8 @@ rm -f /tmp/nbd.ready
 may_warn 'nbd0: shutting down sockets'
 start_kernel_target "$nqn"
 # It serves for longer than a command of ours may take elsewhere.
-timeout --foreground 280 "${far[@]}" "$bin/ringfab" nbd "$(url "$nqn" 'ns=1&queues=4&depth=32')" --socket /tmp/nbd.sock --ready-file /tmp/nbd.ready &
+timeout --foreground 280 "${far[@]}" "$bin/ringfab" nbd "$(url "$nqn" 'ns=1&queues=4&depth=32')" \
+    --socket /tmp/nbd.sock --ready-file /tmp/nbd.ready &
 server=$!
 wait_for 20 test -e /tmp/nbd.ready
 nbd-client -unix /tmp/nbd.sock /dev/nbd0 -persist

@@ -7,8 +7,9 @@ set -euo pipefail
 start_kernel_target "$nqn"
 loads=()
 for host in 0 1; do
-    "${ringfab[@]}" --json bench "$(url "$nqn" "ns=1&queues=2&depth=8&hostnqn=nqn.2026-11.org.ringfab:host$host")" --rw randrw \
-        --bs 8k --time 4s --warmup 0s --verify --destroy-data 1 --size 16M --offset $((host * 64))M >/tmp/bench.$host &
+    options="ns=1&queues=2&depth=8&hostnqn=nqn.2026-11.org.ringfab:host$host"
+    "${ringfab[@]}" --json bench "$(url "$nqn" "$options")" --rw randrw --bs 8k \
+        --time 4s --warmup 0s --verify --destroy-data 1 --size 16M --offset $((host * 64))M >/tmp/bench.$host &
     loads+=($!)
 done
 for load in "${loads[@]}"; do wait "$load"; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Our RDMA device is removed under a verified load and comes back: the driver gets it back at once, our end goes on without
-# it, and afterwards with it.
+# Our RDMA device is removed under a verified load and comes back: the driver gets it back at once, our end goes on
+# without it, and afterwards with it.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "${0%/*}/lib.sh"

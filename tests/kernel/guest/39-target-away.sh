@@ -4,8 +4,9 @@ set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "${0%/*}/lib.sh"
 
-# A kernel's target that ends connections under a load may wait for ever for their requests, and with it whoever removes its
-# port (seen with Linux 6.12 over siw). Our end has to come back all the same; nothing else runs on that kernel after this.
+# A kernel's target that ends connections under a load may wait for ever for their requests, and with it whoever removes
+# its port (seen with Linux 6.12 over siw). Our end has to come back all the same; nothing else runs on that kernel
+# after this.
 last_of_all
 may_warn nvmet
 start_kernel_target "$nqn"

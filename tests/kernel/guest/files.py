@@ -1,5 +1,5 @@
-# A file system in use: several processes make, write, cut, rename and remove files at random, each in a folder of its own,
-# and know what every file should hold.
+# A file system in use: several processes make, write, cut, rename and remove files at random, each in a folder of its
+# own, and know what every file should hold.
 #
 #   files.py use FOLDER BOOKS WORKERS STEPS     does so, compares, and writes down what there should be
 #   files.py check FOLDER BOOKS                 compares with what was written down

@@ -24,12 +24,13 @@ main() {
     measure fetched 0 randwrite
 }
 
-# measure NAME IN-CAPSULE KIND: at depth 1 with and without pauses, and at depth 32, more often the second time: what neither
-# commands nor turns cost is the same in all of them.
+# measure NAME IN-CAPSULE KIND: at depth 1 with and without pauses, and at depth 32, more often the second time: what
+# neither commands nor turns cost is the same in all of them.
 measure() {
     local name=$1 kind=$3 disk
     serve_counted "$2"
-    # The first connection takes so long here that the target gives it up. Ours soon tries again, the kernel's host does not.
+    # The first connection takes so long here that the target gives it up. Ours soon tries again, the kernel's host does
+    # not.
     wait_for 400 ringfab list "$(own_url "$nqn" ns=1)" >/dev/null 2>&1
     nvme connect -t rdma -a "$ours" -s 4420 -n "$nqn" -i 1
     wait_for 60 is_block "$nqn" 1
@@ -46,9 +47,9 @@ measure() {
     nvme disconnect -n "$nqn" >/dev/null
 }
 
-# Valgrind 3.19 takes io_uring_enter for a call that does not block, and stops all threads with it. So the core never sleeps
-# once it has a queue, whose housekeeping is an event four times a second; before, only a connection wakes it, and nothing
-# of the target says that it is ready.
+# Valgrind 3.19 takes io_uring_enter for a call that does not block, and stops all threads with it. So the core never
+# sleeps once it has a queue, whose housekeeping is an event four times a second; before, only a connection wakes it,
+# and nothing of the target says that it is ready.
 serve_counted() {
     cat >/tmp/target.toml <<TOML
 [target]
@@ -77,7 +78,8 @@ load() {
     shift 4
     echo "--- $name: $number"
     fio --name=load --filename="$disk" --direct=1 --ioengine=io_uring --rw="$kind" --bs=4k --iodepth="$depth" \
-        --number_ios="$number" --norandommap --output-format=json "$@" >/tmp/fio.json || { cat /tmp/fio.json; fail fio; }
+        --number_ios="$number" --norandommap --output-format=json "$@" >/tmp/fio.json ||
+        { cat /tmp/fio.json; fail fio; }
     local said done=0 part
     said=$(</tmp/fio.json)
     for part in read write; do

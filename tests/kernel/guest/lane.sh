@@ -9,10 +9,13 @@ trap - ERR
 trouble='WARNING:|BUG:|Oops|general protection|Call Trace|refcount_t|use-after-free|blocked for more than'
 trouble+='|soft lockup|rcu.*stall|slab-out-of-bounds|double free'
 # Its ordinary words about connections that end and come back, and about a kernel with a module that was built for it.
-harmless='nvme.*: (rdma connection establishment failed|Connect rejected|rdma_resolve_addr failed|rdma_connect_locked failed)'
-harmless+='|nvme.*: (failed to send request|failed nvme_keep_alive_end_io|nvme_rdma_post_recv failed|I/O .* timeout|starting error recovery|Failed reconnect attempt|Reconnecting in)'
+harmless='nvme.*: (rdma connection establishment failed|Connect rejected|rdma_resolve_addr failed)'
+harmless+='|nvme.*: rdma_connect_locked failed'
+harmless+='|nvme.*: (failed to send request|failed nvme_keep_alive_end_io|nvme_rdma_post_recv failed|I/O .* timeout)'
+harmless+='|nvme.*: (starting error recovery|Failed reconnect attempt|Reconnecting in)'
 harmless+='|nvmet_rdma: (post_recv cmd failed|sending cmd response failed)|nvmet: connect request for invalid subsystem'
-harmless+='|nvme.*: (failed to connect socket|failed to connect queue: [0-9]+ ret=|queue [0-9]+ connect request failed|receive failed|.*starting error recovery)'
+harmless+='|nvme.*: (failed to connect socket|failed to connect queue: [0-9]+ ret=|queue [0-9]+ connect request failed)'
+harmless+='|nvme.*: (receive failed|.*starting error recovery)'
 harmless+='|no usable path - requeuing I/O|module verification failed|loading out-of-tree module'
 # And about an emulated machine on a busy one.
 harmless+='|callbacks suppressed|clocksource: |hrtimer: interrupt took|workqueue: .* hogged CPU|perf: interrupt took'
@@ -90,7 +93,8 @@ run_scenario() {
     esac
 }
 
-# Fails when the kernel or our target said what they should not: of the kernel, anything above a notice that is not known.
+# Fails when the kernel or our target said what they should not: of the kernel, anything above a notice that is not
+# known.
 what_was_said() {
     local name=$1 good=true warning='kern +:(warn|err|crit|alert|emerg)' said
     said=$(<"$logs/$name.dmesg")

@@ -46,7 +46,8 @@ first_line() {
     { read -r REPLY <"$1"; } 2>/dev/null || true
 }
 
-# value_of NAME JSON: the first value with that name, in REPLY; a number or a string, without its quotes and last blanks.
+# value_of NAME JSON: the first value with that name, in REPLY; a number or a string, without its quotes and last
+# blanks.
 value_of() {
     REPLY=
     [[ $2 =~ \"$1\"[[:space:]]*:[[:space:]]*(\"([^\"]*)\"|[-+.0-9a-z]+) ]] || fail "no $1 in: $2"

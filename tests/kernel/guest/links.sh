@@ -92,8 +92,8 @@ cut_far_link() {
     esac
 }
 
-# disturb_link OPTIONS OF netem...: what it does to packets, in both directions. What replaces netem by netem keeps options
-# and counts of the one before.
+# disturb_link OPTIONS OF netem...: what it does to packets, in both directions. What replaces netem by netem keeps
+# options and counts of the one before.
 disturb_link() {
     touch "$disturbed"
     calm_link

@@ -19,8 +19,8 @@ main() {
     rm -rf logs
     mkdir logs
     cp -r bin /tmp/
-    # In this order: a device that is removed is taken from the last of them first. Where that is ib_uverbs, it waits for
-    # programs that only the connection manager could tell of it.
+    # In this order: a device that is removed is taken from the last of them first. Where that is ib_uverbs, it waits
+    # for programs that only the connection manager could tell of it.
     modprobe -a ib_uverbs rdma_ucm nvme-rdma nvmet-rdma
     modprobe null_blk nr_devices=0
     RINGFAB_DRIVER=${lane%/*} RINGFAB_PROVIDER=${lane#*/} bash ./lane.sh "${scenarios[@]}"

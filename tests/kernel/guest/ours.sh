@@ -7,8 +7,8 @@ pid_file=/tmp/target.pid
 socket=/tmp/control.sock
 
 # One subsystem, namespace 1 a file with 512-byte blocks, namespace 2 memory with 4096-byte blocks. The file outlives a
-# restart. `of_target` may name another provider than the lane's, `listen_at` another address than ours, and `listener` hold
-# more lines for the listener's table.
+# restart. `of_target` may name another provider than the lane's, `listen_at` another address than ours, and `listener`
+# hold more lines for the listener's table.
 start_target() {
     mkdir -p /tmp/state
     [[ -e /tmp/disk.img ]] || truncate -s 256M /tmp/disk.img

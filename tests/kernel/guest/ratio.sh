@@ -30,8 +30,9 @@ main() {
     python3 "$out/ratio.py" "$lane" /tmp/figures
 }
 
-# Both disks answer at once and hold nothing. Everything takes some forty times as long as on a machine, and so a core spins
-# for forty times as long; for the same reason there is one, since the machine has not more processors than the two ends use.
+# Both disks answer at once and hold nothing. Everything takes some forty times as long as on a machine, and so a core
+# spins for forty times as long; for the same reason there is one, since the machine has not more processors than the
+# two ends use.
 serve_ours() {
     cat >/tmp/target.toml <<TOML
 [target]
@@ -77,8 +78,9 @@ measure() {
     disk=$found
     for depth in 1 32 128; do
         for kind in randread randwrite; do
-            fio --name=load --filename="$disk" --direct=1 --ioengine=io_uring --rw=$kind --bs=4k --iodepth=$depth --time_based \
-                --runtime="$seconds" --ramp_time=1 --norandommap --output-format=json >/tmp/fio.json
+            fio --name=load --filename="$disk" --direct=1 --ioengine=io_uring --rw=$kind --bs=4k \
+                --iodepth=$depth --time_based --runtime="$seconds" --ramp_time=1 --norandommap \
+                --output-format=json >/tmp/fio.json
             sed -n '/^{/,$p' /tmp/fio.json | jq -r --arg who "$who" --arg depth $depth --arg kind $kind \
                 '.jobs[0] | (if $kind == "randread" then .read else .write end) |
                     [$who, $depth, $kind, .iops, .clat_ns.mean / 1000] | @tsv' >>/tmp/figures

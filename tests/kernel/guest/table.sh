@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # lib.sh has the variables
-# The table of commands: what nvme-cli asked of our target, what it was answered, and what was checked of the answer. The
-# rows are written by the checks themselves and compared with COMMANDS.md, so that it says what is.
+# The table of commands: what nvme-cli asked of our target, what it was answered, and what was checked of the answer.
+# The rows are written by the checks themselves and compared with COMMANDS.md, so that it says what is.
 
 # Answers that were not the expected ones. The scenario goes on, to show all of them, and fails at its end.
 wrong=0

@@ -61,8 +61,8 @@ no_io_errors() {
     if kernel_said | grep 'I/O error'; then fail "the kernel says so"; fi
 }
 
-# verified DEVICE OPTIONS OF fio...: a load that is written, read back and compared. One that runs beside another needs a
-# `report` of its own.
+# verified DEVICE OPTIONS OF fio...: a load that is written, read back and compared. One that runs beside another needs
+# a `report` of its own.
 verified() {
     local disk=$1 report=${report:-/tmp/fio.json}
     shift

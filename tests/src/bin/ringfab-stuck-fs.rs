@@ -1,8 +1,8 @@
 //! A file system with one file, `disk`, that stops answering when it is told to: a disk that hangs, for tests.
 //!
-//! It is a process of its own. One that serves its own file system and hangs could not even be killed. Its words come by
-//! standard input, a line each, and each has one line of answer: `stick`, `release`, `waiting`, `bytes OFFSET LENGTH`. The end
-//! of standard input ends it, and with it everything that waits for it.
+//! It is a process of its own. One that serves its own file system and hangs could not even be killed. Its words come
+//! by standard input, a line each, and each has one line of answer: `stick`, `release`, `waiting`, `bytes OFFSET
+//! LENGTH`. The end of standard input ends it, and with it everything that waits for it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, Write};
@@ -160,8 +160,8 @@ impl Filesystem for Server {
         reply.attr(&TTL, &self.attributes(ino));
     }
 
-    /// Past the page cache, so that every read and write comes here. The kernel waits for those of who opened the file with
-    /// `O_DIRECT` without a thread, unless it is told to go past the cache by us.
+    /// Past the page cache, so that every read and write comes here. The kernel waits for those of who opened the file
+    /// with `O_DIRECT` without a thread, unless it is told to go past the cache by us.
     fn open(&self, _request: &Request, _ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let direct = flags.0 & nix::libc::O_DIRECT != 0;
         let past = if direct { FopenFlags::empty() } else { FopenFlags::FOPEN_DIRECT_IO };

@@ -47,8 +47,8 @@ impl Server {
         let (address, block_bytes) = (world.address(host), scenario.block_bytes);
         let transport = if scenario.tcp { "tcp" } else { "rdma" };
         let text = format!(
-            "[target]\nstate_dir = \"/state\"\ncores = 1\n[[listener]]\naddress = \"{address}\"\nport = 4420\ntransport = \"{transport}\"\n\
-             [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
+            "[target]\nstate_dir = \"/state\"\ncores = 1\n[[listener]]\naddress = \"{address}\"\nport = 4420\n\
+             transport = \"{transport}\"\n[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
              [[subsystem.namespace]]\npath = {DISK:?}\nblock_bytes = {block_bytes}\n"
         );
         let config = Config::parse(&text, "world").expect("a valid configuration");
@@ -116,7 +116,8 @@ impl Server {
         }
     }
 
-    /// What an administrator does about a disk that has lost something: has it opened anew. Returns whether that was needed.
+    /// What an administrator does about a disk that has lost something: has it opened anew. Returns whether that was
+    /// needed.
     pub fn reopen_when_lost(&mut self) -> bool {
         let Some(Instance { core, target, .. }) = &mut self.running else { return false };
         let namespace = &target.namespaces()[0];

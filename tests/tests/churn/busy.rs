@@ -106,14 +106,16 @@ fn configuration(folder: &Path, ports: [u16; 4]) -> String {
     };
     [
         format!("[target]\nstate_dir = {:?}\ncores = 2\n", folder.join("state")),
-        format!("[memory]\nsmall_buffers = 128\nlarge_buffers = 64\n[control]\nsocket = {:?}\n", folder.join("control")),
+        "[memory]\nsmall_buffers = 128\nlarge_buffers = 64\n".to_owned(),
+        format!("[control]\nsocket = {:?}\n", folder.join("control")),
         listener("127.0.0.1", rdma, "rdma"),
         listener("127.0.0.1", tcp, "tcp"),
         listener(second, other_rdma, "rdma"),
         listener(second, other_tcp, "tcp"),
         format!("[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n"),
         format!("[[subsystem.namespace]]\nmemory = \"{BYTES}\"\nblock_bytes = 512\n"),
-        format!("[[subsystem.namespace]]\npath = {image:?}\nblock_bytes = 512\ndirect = false\nallow_page_cache = true\n"),
+        format!("[[subsystem.namespace]]\npath = {image:?}\nblock_bytes = 512\n"),
+        "direct = false\nallow_page_cache = true\n".to_owned(),
     ]
     .concat()
 }

@@ -114,7 +114,8 @@ impl Guest {
         }
     }
 
-    /// Does the next thing, if it is time for it. Once it is `late`, it looks at everything that it has written and leaves.
+    /// Does the next thing, if it is time for it. Once it is `late`, it looks at everything that it has written and
+    /// leaves.
     pub(crate) fn act(&mut self, engine: &mut Host, now: Instant, late: bool, did: &mut Did) {
         match self.state {
             State::Away { until } if now >= until => {

@@ -1,5 +1,6 @@
-//! Sixty-four hosts of both transports, with four I/O queues each, come, work and leave in any order, while namespaces come,
-//! grow and go: every byte is what its host wrote, and when all have left, the target has in use what it had before.
+//! Sixty-four hosts of both transports, with four I/O queues each, come, work and leave in any order, while namespaces
+//! come, grow and go: every byte is what its host wrote, and when all have left, the target has in use what it had
+//! before.
 //!
 //! `CHURN_SECONDS` says for how long, and `SEED` which choices are made.
 

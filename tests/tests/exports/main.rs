@@ -1,5 +1,5 @@
-//! Exports of `ringfab nbd`, as programs that are not ours use them: on controllers that cannot do everything, and when their
-//! namespaces become other disks.
+//! Exports of `ringfab nbd`, as programs that are not ours use them: on controllers that cannot do everything, and when
+//! their namespaces become other disks.
 
 mod announced;
 mod replaced;

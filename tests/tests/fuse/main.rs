@@ -1,5 +1,5 @@
-//! `ringfab fuse` through the kernel: a namespace is a file that programs use as any other. Each test runs by both ways that the
-//! kernel's requests can come.
+//! `ringfab fuse` through the kernel: a namespace is a file that programs use as any other. Each test runs by both ways
+//! that the kernel's requests can come.
 
 mod announced;
 mod replaced;

@@ -98,6 +98,21 @@ impl Crate {
         found
     }
 
+    /// The module that defines a type, by its name as a module writes it, or `None` for a type of another crate.
+    pub(crate) fn home_of(&self, from: &ModulePath, written: &[String]) -> Option<ModulePath> {
+        let module = &self.modules[from];
+        let first = written.first()?;
+        if written.len() == 1 && module.defined.contains(first) {
+            return Some(from.clone());
+        }
+        let source = module.imported.get(first).cloned().unwrap_or_else(|| vec![first.clone()]);
+        let path = [source, written[1..].to_vec()].concat();
+        let in_globs = module.globs.iter().map(|glob| [glob.clone(), written.to_vec()].concat());
+        let mut homes =
+            std::iter::once(path.clone()).chain(in_globs).filter_map(|path| self.resolve(from, &path, 0));
+        homes.find(|home| path.last().is_some_and(|name| self.modules[home].defined.contains(name)))
+    }
+
     /// The module in which what a path names is defined, or `None` for what other crates define.
     fn resolve(&self, from: &ModulePath, written: &[String], depth: usize) -> Option<ModulePath> {
         let (mut at, rest) = self.start_of(from, written)?;

@@ -21,8 +21,8 @@ const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Somebody who is never allowed.
 const STRANGER: &str = raw_tcp::HOST_NQN;
 
-/// How long an attacker waits to be connected or answered by a target that may have better things to do, and for all its
-/// connections in the beginning: what it has not got then is not to be had.
+/// How long an attacker waits to be connected or answered by a target that may have better things to do, and for all
+/// its connections in the beginning: what it has not got then is not to be had.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 const START_PATIENCE: Duration = Duration::from_secs(8);
 

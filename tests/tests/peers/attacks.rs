@@ -1,4 +1,5 @@
-//! The attacks of SECURITY.md: that each takes what it is after, and how long the host that may connect waits meanwhile.
+//! The attacks of SECURITY.md: that each takes what it is after, and how long the host that may connect waits
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -7,12 +8,13 @@ use ringfab_tests::PATIENCE;
 use crate::attack::{Act, Attack, Going, Origin};
 use crate::target::{Over, Process};
 
-/// How often the host attaches, and the longest that it may take in the median. It takes a few milliseconds; one that is far
-/// off may be the machine's doing, which has other tests to run, two cannot.
+/// How often the host attaches, and the longest that it may take in the median. It takes a few milliseconds; one that
+/// is far off may be the machine's doing, which has other tests to run, two cannot.
 const ATTACHES: usize = 5;
 const ATTACH_MAX: Duration = Duration::from_secs(1);
 
-/// What a target says when an attack has filled what it is after. Only who would be one too many is told so, or ended for it.
+/// What a target says when an attack has filled what it is after. Only who would be one too many is told so, or ended
+/// for it.
 const HANDSHAKES: &[&str] = &["too many connections in handshake, and this address has most of them"];
 const CONNECTS: &[&str] = &[
     "it has not sent its Connect command, and its address has most of those",
@@ -60,8 +62,8 @@ pub(crate) fn attacks() -> Vec<Case> {
     ]
 }
 
-/// How long the host takes to attach each time, the shortest first. Each time it is served. When it does not get in once, it
-/// tries no more.
+/// How long the host takes to attach each time, the shortest first. Each time it is served. When it does not get in
+/// once, it tries no more.
 pub(crate) fn attaches(process: &Process, over: Over, limit: Duration) -> Vec<Option<Duration>> {
     let attach = |_| {
         let (newcomer, took) = process.try_attach(over, limit)?;

@@ -59,7 +59,8 @@ pub(crate) fn burst(queue: &mut RawTcp, count: u16) {
     }
 }
 
-/// What a target has resident once that is less than it may be, or when there is no more patience. It gives back in steps.
+/// What a target has resident once that is less than it may be, or when there is no more patience. It gives back in
+/// steps.
 fn kib_below(process: &Process, bound: u64) -> u64 {
     let begun = std::time::Instant::now();
     loop {

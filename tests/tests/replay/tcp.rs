@@ -1,5 +1,5 @@
-//! What a target of NVMe/TCP sent, played to an initiator: cut at every byte and with bytes flipped. It ends in an error, or with the
-//! data that there are.
+//! What a target of NVMe/TCP sent, played to an initiator: cut at every byte and with bytes flipped. It ends in an
+//! error, or with the data that there are.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -63,7 +63,8 @@ fn pdus(stream: &[u8]) -> Vec<Place> {
     found
 }
 
-/// Every byte of the headers and of the digests around them, and some of the data. Of ICResp the bytes that say something.
+/// Every byte of the headers and of the digests around them, and some of the data. Of ICResp the bytes that say
+/// something.
 fn places(stream: &[u8]) -> Vec<usize> {
     let places = pdus(stream).into_iter().flat_map(|Place { at, hlen, plen }| {
         let said = if stream[at] == PduType::IC_RESP.0 { 17 } else { (hlen + 4).min(plen) };

@@ -7,7 +7,8 @@ use ringfab_tests::not_run;
 
 use super::*;
 
-/// Two network namespaces, joined by a link: `far` has `fe80::1`, `near` has `fe80::2`. The interface has the same name in both.
+/// Two network namespaces, joined by a link: `far` has `fe80::1`, `near` has `fe80::2`. The interface has the same name
+/// in both.
 struct Link {
     far: Holder,
     near: Holder,

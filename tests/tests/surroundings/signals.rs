@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Those that mean nothing to a service, or that it survives, as `kill` knows them; real-time signals have numbers only.
+/// Those that mean nothing to a service, or that it survives, as `kill` knows them; real-time signals have numbers
+/// only.
 const SURVIVED: [&str; 15] = [
     "HUP", "USR1", "USR2", "PIPE", "ALRM", "VTALRM", "PROF", "POLL", "XCPU", "XFSZ", "PWR", "STKFLT", "34",
     "41", "64",

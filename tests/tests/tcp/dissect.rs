@@ -11,7 +11,8 @@ use ringfab_tests::{NQN, TestTarget};
 
 use crate::{MEMORY, TCP};
 
-/// A session with every kind of PDU: data in capsules, asked for, and sent in several PDUs; then what passed, by connection.
+/// A session with every kind of PDU: data in capsules, asked for, and sent in several PDUs; then what passed, by
+/// connection.
 fn record(options: &str) -> Vec<Recording> {
     let target = TestTarget::with_listener(TCP, MEMORY);
     let recorder = Recorder::start(target.address(), 2);

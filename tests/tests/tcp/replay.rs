@@ -1,5 +1,5 @@
-//! What an ordinary host says, cut at every byte and flipped at every byte: the connection ends, and everything else goes
-//! on.
+//! What an ordinary host says, cut at every byte and flipped at every byte: the connection ends, and everything else
+//! goes on.
 
 use std::io::Write;
 

@@ -167,8 +167,9 @@ fn a_port_in_use_is_told_once() {
     let folder = tempfile::tempdir().expect("a folder");
     for transport in ["rdma", "tcp"] {
         let text = format!(
-            "[target]\nstate_dir = {:?}\ncores = 1\n[[listener]]\naddress = \"127.0.0.1\"\nport = {port}\ntransport = {transport:?}\n\
-             [[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:test\"\nallow_any_host = true\n{MEMORY}",
+            "[target]\nstate_dir = {:?}\ncores = 1\n[[listener]]\naddress = \"127.0.0.1\"\nport = {port}\n\
+             transport = {transport:?}\n[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:test\"\n\
+             allow_any_host = true\n{MEMORY}",
             folder.path()
         );
         let config = folder.path().join("target.toml");

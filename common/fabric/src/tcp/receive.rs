@@ -14,6 +14,7 @@ use crate::stream::{self, Fault, Shared, Want};
 
 impl Connection {
     /// Feeds the engine until it wants more.
+    #[expect(clippy::too_many_lines, reason = "an arm for each event of the engine")]
     pub(super) fn feed(
         &mut self,
         shared: &mut Shared<Self>,

@@ -58,8 +58,8 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Folds {
     hasher: RandomState,
-    /// By the place of the program, of which there are only so many. Held for a few comparisons, and never while anything is
-    /// formatted or written.
+    /// By the place of the program, of which there are only so many. Held for a few comparisons, and never while
+    /// anything is formatted or written.
     sites: Mutex<HashMap<Identifier, Site>>,
 }
 
@@ -240,8 +240,8 @@ impl<H: Hasher> Visit for Key<H> {
 }
 
 trait WriteAddress: Hasher {
-    /// An address without its port; of IPv6 the network, since a host has all addresses of that, but for the one of a link,
-    /// which all have there.
+    /// An address without its port; of IPv6 the network, since a host has all addresses of that, but for the one of a
+    /// link, which all have there.
     fn write_address(&mut self, text: &str) {
         match text.trim_matches('"').parse::<SocketAddr>().map(|address| address.ip().to_canonical()) {
             Ok(IpAddr::V4(address)) => self.write(&address.octets()),

@@ -19,8 +19,8 @@ pub(super) fn text_of(event: &Event<'_>) -> String {
     text.0
 }
 
-/// A text into which names that peers chose can be written: what could end the line, move the cursor or turn the direction
-/// of writing is escaped.
+/// A text into which names that peers chose can be written: what could end the line, move the cursor or turn the
+/// direction of writing is escaped.
 #[derive(Debug, Default)]
 struct Text(String);
 

@@ -1,13 +1,14 @@
 //! The log: one line an event, on the standard error.
 //!
-//! Whoever logs formats a line and puts it into a queue. One thread takes lines from there and writes them. When the queue is
-//! full, because the reader of the standard error stalls, lines are dropped. When a write fails, because a disk is full or the
-//! reader has gone, its line is lost. Both are counted, and the count is told with the next line that can be written.
+//! Whoever logs formats a line and puts it into a queue. One thread takes lines from there and writes them. When the
+//! queue is full, because the reader of the standard error stalls, lines are dropped. When a write fails, because a
+//! disk is full or the reader has gone, its line is lost. Both are counted, and the count is told with the next line
+//! that can be written.
 //!
 //! Events that repeat are folded (see [`fold`]), so that a peer cannot fill a disk or hide what others do.
 //!
-//! Where the standard error is the journal of systemd, a line begins with its priority and has no time, since the journal
-//! keeps both.
+//! Where the standard error is the journal of systemd, a line begins with its priority and has no time, since the
+//! journal keeps both.
 
 mod filter;
 mod fold;
@@ -55,8 +56,8 @@ pub enum Parts {
     Unnamed,
 }
 
-/// Starts the log. `RUST_LOG` goes before the filter `configured`; one that cannot be used is told and left out. In a process
-/// that has a log already, that one stays.
+/// Starts the log. `RUST_LOG` goes before the filter `configured`; one that cannot be used is told and left out. In a
+/// process that has a log already, that one stays.
 ///
 /// # Errors
 /// When the system has no thread left to write it.
@@ -85,8 +86,8 @@ pub fn start(configured: &str, parts: Parts) -> io::Result<Log> {
     Ok(Log(()))
 }
 
-/// Says something to whoever started the program: text without time and level, on the standard error. It comes after all that
-/// was logged before, and blocks nobody. [`flush`] waits for it.
+/// Says something to whoever started the program: text without time and level, on the standard error. It comes after
+/// all that was logged before, and blocks nobody. [`flush`] waits for it.
 pub fn say(text: &str) {
     let style = Style::of_stderr(Parts::Unnamed);
     let text = style.plain(Level::ERROR, text);

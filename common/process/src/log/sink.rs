@@ -64,7 +64,8 @@ pub(super) trait Output {
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno>;
 }
 
-/// The standard error, without the lock that the standard library has around it: who waits for that would wait for a reader.
+/// The standard error, without the lock that the standard library has around it: who waits for that would wait for a
+/// reader.
 struct Stderr;
 
 impl Output for Stderr {

@@ -78,8 +78,8 @@ impl Style {
     }
 }
 
-/// Whether the standard error is the stream that a service manager has named as the journal's. One that was sent elsewhere
-/// since then is not.
+/// Whether the standard error is the stream that a service manager has named as the journal's. One that was sent
+/// elsewhere since then is not.
 fn is_journal() -> bool {
     let Some(named) = env::var_os("JOURNAL_STREAM") else { return false };
     let Ok(file) = fstat(io::stderr()) else { return false };

@@ -141,8 +141,8 @@ impl Emitter {
         self.read_request(sink, wire, &iwarp::ReadRequest::new(sink_end, read.sink.len, source))
     }
 
-    /// Emits the message that says "ready to receive" (RFC 6581, section 4.1). It has no bytes; STag and offset 0 are never
-    /// checked.
+    /// Emits the message that says "ready to receive" (RFC 6581, section 4.1). It has no bytes; STag and offset 0 are
+    /// never checked.
     pub(crate) fn ready<H: Copy>(
         &mut self,
         sink: &mut impl TxSink<H>,
@@ -180,7 +180,8 @@ impl Emitter {
         Emitted { fpdu_len, last: true }
     }
 
-    /// Goes on to the next segment of the message at hand, which has `len` bytes, of which a segment carries up to `max`.
+    /// Goes on to the next segment of the message at hand, which has `len` bytes, of which a segment carries up to
+    /// `max`.
     #[inline]
     fn next_segment(&mut self, len: u64, max: u32) -> Segment {
         let start = self.emitted;

@@ -4,8 +4,8 @@
 //! The life of a connection: [`mpa::Initiator`] or [`mpa::Responder`] turns the first bytes of a TCP stream into
 //! [`mpa::Negotiated`] parameters; from there on an [`Engine`] owns the protocol state of the queue pair. Its owner
 //! moves bytes: what [`Engine::transmit`] emits goes to the socket, what the socket delivers goes to
-//! [`Engine::receive`], which tells a [`Receiver`] where each piece of payload belongs. Memory is named by handles `H` that only the
-//! owner can resolve.
+//! [`Engine::receive`], which tells a [`Receiver`] where each piece of payload belongs. Memory is named by handles `H`
+//! that only the owner can resolve.
 //!
 //! ```
 //! use ringfab_proto::iwarp::mpa::{Initiator, MpaConfig, Outcome, Responder};

@@ -122,9 +122,9 @@ pub enum RegisterError {
 /// The regions of one core, found by STag in constant time.
 ///
 /// All 32 bits of an STag come from the caller's random source, so that knowing one STag says nothing about others. An
-/// STag's own low bits are its place in an open-addressed table that is at most half full. The table grows with the most
-/// regions that there ever were at once, and is not larger: a search in it is somewhere else each time, and should find
-/// that place in the cache. STag 0 is never used: peers send it where no STag is meant.
+/// STag's own low bits are its place in an open-addressed table that is at most half full. The table grows with the
+/// most regions that there ever were at once, and is not larger: a search in it is somewhere else each time, and should
+/// find that place in the cache. STag 0 is never used: peers send it where no STag is meant.
 #[derive(Debug)]
 pub struct RegionTable<H> {
     /// Zero where there is none. Apart from the regions, so that a search sees many of them at once.
@@ -218,8 +218,8 @@ impl<H: Copy> RegionTable<H> {
         self.admit(stag, to, len, access, requester).map(|(_, place)| place)
     }
 
-    /// Like [`Self::check`] for a write, which is noted. Returns with the place how many bytes of the region lie behind it,
-    /// if no peer has written among them.
+    /// Like [`Self::check`] for a write, which is noted. Returns with the place how many bytes of the region lie behind
+    /// it, if no peer has written among them.
     #[inline(always)]
     pub(crate) fn check_write(
         &mut self,
@@ -287,8 +287,8 @@ impl<H: Copy> RegionTable<H> {
         Some(entry.region)
     }
 
-    /// Has an STag name nothing any more on behalf of a peer (Send with Invalidate): only its own may go. The owner still
-    /// has to deregister it.
+    /// Has an STag name nothing any more on behalf of a peer (Send with Invalidate): only its own may go. The owner
+    /// still has to deregister it.
     pub fn invalidate(&mut self, stag: u32, requester: Requester) -> Option<Region<H>> {
         let slot = self.find(stag).ok()?;
         let entry = self.entries[slot].as_mut()?;

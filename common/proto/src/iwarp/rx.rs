@@ -1,5 +1,5 @@
-//! From bytes to FPDUs and their headers (RFC 5044, section 4; RFC 5041, section 4; RFC 5040, section 4). Stateless: what
-//! an FPDU means on a connection is the engine's business.
+//! From bytes to FPDUs and their headers (RFC 5044, section 4; RFC 5041, section 4; RFC 5040, section 4). Stateless:
+//! what an FPDU means on a connection is the engine's business.
 
 use core::ops::Range;
 
@@ -46,8 +46,8 @@ pub(crate) struct Untagged {
 pub(crate) enum Framed {
     /// Not enough to act on: so many bytes, counted from the front, are needed.
     NeedMore(usize),
-    /// A complete FPDU whose CRC is right. What its ULPDU says is read by who acts on it: a header of one of two kinds would be
-    /// put together here only to be taken apart there.
+    /// A complete FPDU whose CRC is right. What its ULPDU says is read by who acts on it: a header of one of two kinds
+    /// would be put together here only to be taken apart there.
     Whole { ulpdu_end: usize, fpdu_len: usize },
     /// The front of a large tagged FPDU.
     Front { header: Tagged, payload: Range<usize>, payload_len: usize, pad: usize },

@@ -8,8 +8,8 @@
 //!
 //! Completions leave in the order of posting, so a finished Send behind an unfinished Read waits for it.
 //!
-//! Work requests that are emitted as they are posted, one after the other and into the same transmission, are one slot, a run:
-//! they are emitted when they come here, and the transport takes them together, so that they complete together.
+//! Work requests that are emitted as they are posted, one after the other and into the same transmission, are one slot,
+//! a run: they are emitted when they come here, and the transport takes them together, so that they complete together.
 
 use std::collections::VecDeque;
 
@@ -244,8 +244,8 @@ impl<H: Copy> SendQueue<H> {
         fpdu_len
     }
 
-    /// Checks a Read Response against the oldest outstanding read (RFC 5040, section 5.2) and says where it goes; `None`
-    /// for the response to a read of the engine's own, which has no bytes.
+    /// Checks a Read Response against the oldest outstanding read (RFC 5040, section 5.2) and says where it goes;
+    /// `None` for the response to a read of the engine's own, which has no bytes.
     #[inline]
     pub(crate) fn check_response(&self, header: Tagged, len: u32) -> Result<Option<Placement<H>>, Violation> {
         let Some(read) = self.oldest_read() else {

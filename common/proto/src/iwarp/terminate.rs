@@ -49,8 +49,8 @@ impl TerminateMessage {
 /// The length field and all headers of a Read Request.
 const QUOTED_READ_REQUEST: usize = FPDU_LENGTH_SIZE + UntaggedHeader::SIZE + ReadRequest::SIZE;
 
-/// How much of the FPDU's front to quote: the length field and the headers, in the order of the wire; the RDMAP header only
-/// of a Read Request, and only when RDMAP is what complains. Nothing when the DDP header is not there.
+/// How much of the FPDU's front to quote: the length field and the headers, in the order of the wire; the RDMAP header
+/// only of a Read Request, and only when RDMAP is what complains. Nothing when the DDP header is not there.
 fn quoted_len(layer: TerminateLayer, fpdu: &[u8]) -> usize {
     let Some(&[high, low, ddp, rdmap]) = fpdu.first_chunk::<4>() else { return 0 };
     let tagged = DdpControl::from_bits(ddp).tagged();

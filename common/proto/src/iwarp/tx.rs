@@ -10,7 +10,8 @@ use super::work::Local;
 /// The largest ULPDU that the 16-bit length field of an FPDU can announce, in bytes.
 pub const ULPDU_LEN_MAX: u16 = u16::MAX;
 
-/// The smallest ULPDU limit that makes sense: an untagged header, an inline Send and a Terminate with all its headers fit.
+/// The smallest ULPDU limit that makes sense: an untagged header, an inline Send and a Terminate with all its headers
+/// fit.
 pub(crate) const ULPDU_LEN_MIN: u16 = 128;
 
 /// Segments of large messages are multiples of this, so that each starts on a page of the destination.
@@ -18,17 +19,17 @@ const SEGMENT_ALIGN: u32 = 4096;
 
 /// Takes what the engine emits, in stream order.
 ///
-/// Rely on: between two calls of [`TxSink::has_room`] at most one payload arrives, and fewer than 256 bytes around it, in
-/// any number of calls. Promise: the pieces go on the wire in the order of the calls, and the memory behind a payload stays
-/// valid until the bytes are reported to [`Engine::transmitted`](super::Engine::transmitted).
+/// Rely on: between two calls of [`TxSink::has_room`] at most one payload arrives, and fewer than 256 bytes around it,
+/// in any number of calls. Promise: the pieces go on the wire in the order of the calls, and the memory behind a
+/// payload stays valid until the bytes are reported to [`Engine::transmitted`](super::Engine::transmitted).
 pub trait TxSink<H> {
     /// Whether another FPDU may be emitted.
     fn has_room(&self) -> bool {
         true
     }
 
-    /// Room for headers, inline payload and trailers, `len` bytes, all of which are written before the next call, which is
-    /// [`TxSink::filled`].
+    /// Room for headers, inline payload and trailers, `len` bytes, all of which are written before the next call, which
+    /// is [`TxSink::filled`].
     fn room(&mut self, len: usize) -> &mut [u8];
 
     /// The last `len` bytes of room, all that was asked for last, have been written.
@@ -111,9 +112,9 @@ impl Front<'_> {
         FRONT_SIZE + self.mo.len() + self.inline.len()
     }
 
-    /// Puts it where there is room for exactly it. The length and the header but for its last word go there as two values. Put
-    /// together in memory, field by field, they could not be copied from there with larger loads before all of the stores are
-    /// done, which takes longer than everything else about a header.
+    /// Puts it where there is room for exactly it. The length and the header but for its last word go there as two
+    /// values. Put together in memory, field by field, they could not be copied from there with larger loads before all
+    /// of the stores are done, which takes longer than everything else about a header.
     #[inline(always)]
     fn put(&self, room: &mut [u8], ulpdu_len: u16) {
         let ([ddp, rdmap], words) = ([self.controls.0.bits(), self.controls.1.bits()], self.words);
@@ -128,8 +129,8 @@ impl Front<'_> {
     }
 }
 
-/// Emits one FPDU and returns its length in bytes. Around its payload there is as little to do as possible: one room for all
-/// that is copied in one piece.
+/// Emits one FPDU and returns its length in bytes. Around its payload there is as little to do as possible: one room
+/// for all that is copied in one piece.
 #[inline(always)]
 fn emit<H: Copy>(
     sink: &mut impl TxSink<H>,

@@ -125,8 +125,8 @@ enum Role<H> {
 
 /// One end of a connection.
 ///
-/// What it is given to send it emits at once where nothing waits before it: the sink that comes with it is the one of the next
-/// [`Engine::transmit`].
+/// What it is given to send it emits at once where nothing waits before it: the sink that comes with it is the one of
+/// the next [`Engine::transmit`].
 #[derive(Debug)]
 pub struct Engine<H> {
     receiver: Receiver,
@@ -163,8 +163,8 @@ impl<H: Clone> Engine<H> {
         Self { receiver, outbox, role: Role::Host { config, commands }, current: None, ended: false }
     }
 
-    /// The controller's end of a connection on which ICReq and ICResp were exchanged, by an engine of which nothing else is
-    /// left.
+    /// The controller's end of a connection on which ICReq and ICResp were exchanged, by an engine of which nothing
+    /// else is left.
     pub fn resume(config: ControllerConfig, agreed: Agreed) -> Self {
         let mut this = Self::controller(config);
         this.apply(agreed);
@@ -228,8 +228,8 @@ impl<H: Clone> Engine<H> {
         self.receiver.direct_received(length as u32, checksum);
     }
 
-    /// Asks for `length` bytes of a command's data from `offset` on, as one R2T. Returns the transfer's tag; `None` when as
-    /// many are outstanding as may. A command has one R2T outstanding at a time, which every host allows.
+    /// Asks for `length` bytes of a command's data from `offset` on, as one R2T. Returns the transfer's tag; `None`
+    /// when as many are outstanding as may. A command has one R2T outstanding at a time, which every host allows.
     pub fn request(&mut self, cid: u16, offset: u32, length: u32) -> Option<u16> {
         let Role::Controller { transfers, .. } = &mut self.role else { return None };
         let ttag = transfers.begin(cid, offset, length)?;
@@ -237,8 +237,8 @@ impl<H: Clone> Engine<H> {
         Some(ttag)
     }
 
-    /// Sends data of a command, in the order of their offsets. With `last` they are the end; with `success`, which asks for
-    /// `last`, no response follows (only for queues without flow control). Counted when it was sent.
+    /// Sends data of a command, in the order of their offsets. With `last` they are the end; with `success`, which asks
+    /// for `last`, no response follows (only for queues without flow control). Counted when it was sent.
     #[inline(always)]
     pub fn send_data(
         &mut self,

@@ -1,8 +1,8 @@
 //! NVMe/TCP (NVM Express TCP Transport 1.0): one connection, from either end.
 //!
-//! An [`Engine`] gets bytes and says what they mean; it is told what to send and emits bytes. Memory is named by handles
-//! and places: what arrives for a place is put there by the engine's owner, and large data can be received there at
-//! once. After each of them the engine says whether all of it arrived intact.
+//! An [`Engine`] gets bytes and says what they mean; it is told what to send and emits bytes. Memory is named by
+//! handles and places: what arrives for a place is put there by the engine's owner, and large data can be received
+//! there at once. After each of them the engine says whether all of it arrived intact.
 //!
 //! | module | what it does |
 //! | --- | --- |

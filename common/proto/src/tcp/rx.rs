@@ -264,8 +264,8 @@ fn is_termination(pdu_type: PduType) -> bool {
     matches!(pdu_type, PduType::H2C_TERM_REQ | PduType::C2H_TERM_REQ)
 }
 
-/// A termination request quotes the wrong PDU behind its header, and never has digests. Of one with a length that it cannot
-/// have no more is looked at: it ends the connection all the same (section 3.5.1).
+/// A termination request quotes the wrong PDU behind its header, and never has digests. Of one with a length that it
+/// cannot have no more is looked at: it ends the connection all the same (section 3.5.1).
 fn termination_shape(common: &CommonHeader) -> Shape {
     let plen = common.plen.get() as usize;
     let fits = usize::from(common.hlen) == TermReq::SIZE

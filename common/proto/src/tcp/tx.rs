@@ -28,8 +28,8 @@ const DATA_BYTES_MAX: u32 = 1 << 20;
 
 /// Takes what the engine emits, in stream order.
 ///
-/// Rely on: between two calls of [`TxSink::has_room`] at most one payload arrives, and no more than [`HEAD_BYTES_MAX`] bytes
-/// around it, in any number of calls.
+/// Rely on: between two calls of [`TxSink::has_room`] at most one payload arrives, and no more than [`HEAD_BYTES_MAX`]
+/// bytes around it, in any number of calls.
 pub trait TxSink<H> {
     /// Whether another PDU may be emitted.
     fn has_room(&self) -> bool {
@@ -295,8 +295,8 @@ impl<H: Clone> Outbox<H> {
     }
 }
 
-/// The digest of a header: of a copy, so that where none is asked for the header is never put together in memory only to be
-/// copied from there.
+/// The digest of a header: of a copy, so that where none is asked for the header is never put together in memory only
+/// to be copied from there.
 #[inline(never)]
 #[expect(clippy::needless_pass_by_value, reason = "the copy is what it is for")]
 fn digest_of<T: IntoBytes + ringfab_spec::zerocopy::Immutable>(header: T) -> [u8; DIGEST_SIZE] {

@@ -293,10 +293,11 @@ proptest! {
         }
         let outcome = end.input(&bytes);
         let sent = end.output();
-        prop_assert_eq!(matches!(outcome, Err(EngineError::Violation(_))), !sent.is_empty() && [2, 3].contains(&sent[0]));
+        let terminated = sent.first().is_some_and(|pdu_type| [2, 3].contains(pdu_type));
+        prop_assert_eq!(matches!(outcome, Err(EngineError::Violation(_))), terminated);
     }
-    /// PDUs of every type with the lengths and digests that they should have, and any fields, before and after ICReq and
-    /// ICResp.
+    /// PDUs of every type with the lengths and digests that they should have, and any fields, before and after ICReq
+    /// and ICResp.
     #[test]
     fn any_fields_of_any_pdu_are_taken_or_answered(
         bytes in prop::collection::vec(prop_oneof![0_u8..12, any::<u8>()], 0..600),

@@ -146,7 +146,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_list_after_list_finds_every_namespace(nsids in proptest::collection::btree_set(1..u32::MAX, 0..3000)) {
+        fn reading_list_after_list_finds_every_namespace(
+            nsids in proptest::collection::btree_set(1..u32::MAX, 0..3000),
+        ) {
             let (mut found, mut after) = (Vec::new(), Some(0));
             while let Some(start) = after {
                 let list = NamespaceList::following(start, nsids.iter().copied());

@@ -301,7 +301,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_log_page_can_be_read(numrec: u64, entry in proptest::collection::vec(any::<u8>(), 1024), len in 0..4096_usize) {
+        fn any_log_page_can_be_read(
+            numrec: u64,
+            entry in proptest::collection::vec(any::<u8>(), 1024),
+            len in 0..4096_usize,
+        ) {
             let mut bytes = log(numrec, len);
             for place in bytes.get_mut(1024..).unwrap_or_default().chunks_mut(1024) {
                 place.copy_from_slice(&entry[..place.len()]);

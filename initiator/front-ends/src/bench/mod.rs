@@ -168,11 +168,8 @@ fn buffers(args: &BenchArgs, outstanding: usize) -> Vec<ClassLayout> {
     vec![ClassLayout { buffer_bytes: args.bs.0 as usize, count: count + 8 }]
 }
 
-fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize) -> Result<Plan> {
-    let read_percent = args.rw.read_percent(args.rwmix);
-    if read_percent < 100 {
-        confirm_overwriting(namespace, args.destroy_data)?;
-    }
+/// How many I/Os have a place of their own in the part of the namespace that is used.
+fn places(args: &BenchArgs, namespace: &Namespace) -> Result<u64> {
     let block_bytes = u64::from(namespace.block_bytes);
     let io_bytes = args.bs.0;
     ensure!(
@@ -204,6 +201,18 @@ fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize) -> Result<P
             "verify keeps books on {VERIFY_PLACES_MAX} I/Os at most; use --size"
         );
     }
+    Ok(places)
+}
+
+fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize) -> Result<Plan> {
+    let read_percent = args.rw.read_percent(args.rwmix);
+    if read_percent < 100 {
+        confirm_overwriting(namespace, args.destroy_data)?;
+    }
+    let block_bytes = u64::from(namespace.block_bytes);
+    let io_bytes = args.bs.0;
+    let offset = args.offset.0;
+    let places = places(args, namespace)?;
     // In verify mode no two I/Os are at the same place at the same time.
     let outstanding = if args.verify { outstanding.min(places.div_ceil(2) as usize) } else { outstanding };
     let seed = args.seed.map_or_else(|| random().map(u64::from_le_bytes), Ok)?;

@@ -158,6 +158,7 @@ impl Controller {
     }
 
     /// Remembers what an answer says.
+    #[expect(clippy::too_many_lines, reason = "an arm for each step")]
     fn learn(&mut self, core: &Core, task: Task, entry: &CompletionEntry) -> Result<(), Cause> {
         let success = entry.status().is_success();
         let scratch = self.scratch.as_ref();

@@ -13,8 +13,9 @@ use crate::config::Transport;
 use crate::controller::{
     Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY, VERSION, supported_events,
 };
-use crate::nvm::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX, FUSED_BYTES_MAX};
-use crate::subsystem::NSID_MAX;
+use crate::limits::NSID_MAX;
+use crate::limits::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX, FUSED_BYTES_MAX};
+use crate::target::Target;
 
 /// Maximum Data Transfer Size: a power of two of 4 KiB pages; 1 MiB.
 const MDTS: u8 = 8;
@@ -126,8 +127,8 @@ fn fabrics(page: &mut IdentifyController, controller: &Controller) {
 }
 
 /// The identifiers of the subsystem's controllers from one on, ascending.
-pub(super) fn controllers(controller: &Controller, from: u16) -> ControllerList {
-    let all = controller.target().map(|target| target.controllers()).unwrap_or_default();
+pub(super) fn controllers(controller: &Controller, target: &Target, from: u16) -> ControllerList {
+    let all = target.controllers();
     let nqn = controller.subsystem().nqn();
     let own = all.iter().filter(|other| other.subsystem().nqn() == nqn);
     ControllerList::starting_at(from, own.map(|other| other.id()))

@@ -6,8 +6,8 @@ use ringfab_spec::identify::{
 };
 
 use super::Page;
-use crate::namespace::Namespace;
-use crate::nvm::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX};
+use crate::limits::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX};
+use crate::model::Namespace;
 
 /// What files and disks like: whole pages, and runs of the size of a large buffer.
 const PREFERRED_BYTES: u32 = 4096;

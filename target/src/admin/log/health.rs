@@ -6,7 +6,7 @@ use ringfab_spec::log::{CriticalWarning, Smart};
 use super::{AdminContext, Page};
 use crate::controller::Controller;
 
-pub(super) fn page(controller: &Controller, context: &AdminContext) -> Page {
+pub(super) fn page(controller: &Controller, context: &AdminContext<'_>) -> Page {
     let mut page = Smart::zeroed();
     let subsystem = controller.subsystem();
     let counters = subsystem.counters();

@@ -5,7 +5,8 @@ use std::time::Duration;
 use ringfab_fabric::{ZoneError, ZonedIp};
 
 use super::{Errors, Reader, Unique, or, word};
-use crate::config::{IN_CAPSULE_BYTES_MAX, ListenerConfig, Provider, Transport};
+use crate::config::{ListenerConfig, Provider, Transport};
+use crate::limits::IN_CAPSULE_BYTES_MAX;
 
 /// The port that IANA gave to NVMe over RDMA and over TCP.
 const PORT: u64 = 4420;

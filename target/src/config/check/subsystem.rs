@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use ringfab_spec::nqn::DISCOVERY_NQN;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::process::absolute_path;
 use super::{Errors, Look, Reader, Unique, or};
 use crate::config::reader::At;
-use crate::config::{NamespaceConfig, Source, SubsystemConfig};
-use crate::disks::DiskIdentity;
-use crate::disks::in_use::Sharing;
+use crate::config::{Access, NamespaceConfig, Source, SubsystemConfig};
+use crate::disk_identity::{DiskIdentity, Sharing};
+use crate::limits::NSID_MAX;
 use crate::nqn::{check_host_nqn, check_nqn};
-use crate::subsystem::{Access, DISCOVERY_NQN, NSID_MAX};
 
 /// What may appear only once in the whole file.
 struct Once<'a> {

@@ -34,7 +34,7 @@ fn a_host_elsewhere_gets_the_place_of_one_at_the_address_that_has_all() {
     assert!(controllers.iter().any(|one| Arc::ptr_eq(one, &evicted)));
     assert_eq!(target.controllers().len(), CONTROLLERS_MAX as usize);
     // Its end comes later, and must not be that of another controller.
-    evicted.admin_ended();
+    target.admin_ended(&evicted);
     assert_eq!(target.controllers().len(), CONTROLLERS_MAX as usize);
 }
 
@@ -55,7 +55,7 @@ fn one_more_of_the_same_host_is_told_to_come_later_unless_one_has_been_idle() {
     assert_eq!(admin(&target, FRIEND, GREEDY, at(0)).unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
     let evicted = admin(&target, FRIEND, GREEDY, at(60)).unwrap().evicted.expect("the idle one");
     assert!(Arc::ptr_eq(&evicted, &controllers[5]));
-    target.controllers()[0].admin_ended();
+    target.admin_ended(&target.controllers()[0]);
     assert!(admin(&target, FRIEND, GREEDY, at(60)).unwrap().evicted.is_none());
 }
 

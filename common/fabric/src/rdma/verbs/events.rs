@@ -47,24 +47,12 @@ impl Device {
         let key = Key { index: event.context as u32, generation: (event.context >> 32) as u32 };
         let Some(phase) = self.connections.get(key).map(|connection| connection.phase) else { return };
         match (event.kind, phase) {
-            (CmEventKind::AddressResolved, Phase::Resolving) => {
-                let Some(connection) = self.connections.get(key) else { return };
-                if let Err(error) = connection.cm.resolve_route(RESOLVE_TRY) {
-                    self.finish_soon(key, End::Failed(ConnectError::Connect(error)));
-                }
+            (CmEventKind::AddressResolved | CmEventKind::RouteResolved, Phase::Resolving) => {
+                self.resolve_further(reactor, key, &event);
             }
+            // Our own timer says when it is enough.
             (CmEventKind::Unresolved, Phase::Resolving) if event.status == -libc::ETIMEDOUT => {
-                // Our own timer says when it is enough.
-                let Some(connection) = self.connections.get(key) else { return };
-                if let Err(error) = connection.cm.resolve_address(connection.addresses.1, RESOLVE_TRY) {
-                    self.finish_soon(key, End::Failed(ConnectError::Connect(error)));
-                }
-            }
-            (CmEventKind::RouteResolved, Phase::Resolving) => {
-                let asked = self.put_on_device(reactor, key).and_then(|()| self.ask(key));
-                if let Err(error) = asked {
-                    self.finish_soon(key, End::Failed(ConnectError::Connect(error)));
-                }
+                self.resolve_further(reactor, key, &event);
             }
             (CmEventKind::Established, Phase::Connecting | Phase::Accepting) => {
                 self.establish(reactor, key, &event);
@@ -90,6 +78,19 @@ impl Device {
             }
             (CmEventKind::DeviceRemoved, phase) => self.lose_connection(key, phase),
             _ => {}
+        }
+    }
+
+    /// The next step towards a connection: an address, a route to it, and the request to connect.
+    fn resolve_further(&mut self, reactor: &mut Reactor, key: Key, event: &CmEvent) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let asked = match event.kind {
+            CmEventKind::AddressResolved => connection.cm.resolve_route(RESOLVE_TRY),
+            CmEventKind::RouteResolved => self.put_on_device(reactor, key).and_then(|()| self.ask(key)),
+            _ => connection.cm.resolve_address(connection.addresses.1, RESOLVE_TRY),
+        };
+        if let Err(error) = asked {
+            self.finish_soon(key, End::Failed(ConnectError::Connect(error)));
         }
     }
 

@@ -78,23 +78,7 @@ impl Device {
         domain.queue_pairs += 1;
         domain.promise(receives, attributes.receive_depth, limits.iwarp)?;
         connection.credits = attributes.receive_depth;
-        let limits = QueuePairLimits {
-            send_requests: send_entries,
-            inline_bytes: crate::rdma::Inline::LEN_MAX as u32,
-        };
-        let queue = domain.receive_queue(receives);
-        let completions = (adapter.sends(), adapter.receives());
-        let made = connection.cm.create_queue_pair(domain.raw(), completions, queue, &limits);
-        let queue_pair = match made {
-            // Some devices take nothing inline, and say so only in this way.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => connection.cm.create_queue_pair(
-                domain.raw(),
-                completions,
-                queue,
-                &QueuePairLimits { inline_bytes: 0, ..limits },
-            )?,
-            made => made?,
-        };
+        let queue_pair = make_queue_pair(connection, domain, adapter)?;
         self.by_number.insert((adapter_index, queue_pair.number), key);
         connection.queue_pair = Some(queue_pair);
         connection.make_heads(domain)?;
@@ -228,5 +212,27 @@ impl Device {
             adapter.owed.subtract(connection.owed());
         }
         Some(connection)
+    }
+}
+
+/// Makes a connection's queue pair from what was put down for it: its receives, and how much it may send at once.
+fn make_queue_pair(
+    connection: &mut Connection,
+    domain: &Domain,
+    adapter: &Adapter,
+) -> io::Result<sys::QueuePair> {
+    let limits = QueuePairLimits {
+        send_requests: connection.send_entries,
+        inline_bytes: crate::rdma::Inline::LEN_MAX as u32,
+    };
+    let queue = domain.receive_queue(connection.receives);
+    let completions = (adapter.sends(), adapter.receives());
+    match connection.cm.create_queue_pair(domain.raw(), completions, queue, &limits) {
+        // Some devices take nothing inline, and say so only in this way.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            let limits = QueuePairLimits { inline_bytes: 0, ..limits };
+            connection.cm.create_queue_pair(domain.raw(), completions, queue, &limits)
+        }
+        made => made,
     }
 }

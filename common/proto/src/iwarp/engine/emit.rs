@@ -19,8 +19,8 @@ pub(super) enum Source {
 /// Posting and emitting in one step. What is posted to a queue pair with nothing to emit goes to the sink of the next
 /// [`Engine::transmit`] without being described, stored and looked up.
 impl<H: Copy> Engine<H> {
-    /// Whether a Send of `len` bytes posted now may be emitted at once, by [`Self::send_now`]: it takes one FPDU, and nothing
-    /// comes before it.
+    /// Whether a Send of `len` bytes posted now may be emitted at once, by [`Self::send_now`]: it takes one FPDU, and
+    /// nothing comes before it.
     #[must_use]
     #[inline(always)]
     pub fn sends_now(&self, len: u64) -> bool {
@@ -39,9 +39,9 @@ impl<H: Copy> Engine<H> {
         open && self.responses.is_empty() && self.send_queue.is_clear()
     }
 
-    /// Posts a Send and emits its FPDU to the sink of the next [`Self::transmit`]. Call only when [`Self::sends_now`] and
-    /// the sink has room. The payload's range must not wrap. Returns whether it shares the completion of the work request
-    /// before it, which then bears this number.
+    /// Posts a Send and emits its FPDU to the sink of the next [`Self::transmit`]. Call only when [`Self::sends_now`]
+    /// and the sink has room. The payload's range must not wrap. Returns whether it shares the completion of the work
+    /// request before it, which then bears this number.
     #[inline(always)]
     pub fn send_now(&mut self, wr_id: u64, send: &SendRef<'_, H>, sink: &mut impl TxSink<H>) -> bool {
         let wire = self.wire();

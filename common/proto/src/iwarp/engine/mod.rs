@@ -93,10 +93,10 @@ pub enum Pause<H> {
     Stopped,
 }
 
-/// How a message may go on behind the place of [`Pause::Direct`]: `gap` bytes of input, `step` bytes that belong right behind the
-/// place, a gap again, and so on, until `total` bytes of steps are there; the last step may be shorter. Nothing that a peer has
-/// sent lies there yet, and it may send nothing of the kind: what was received there counts when [`Pause::Direct`] names it, and
-/// is input otherwise.
+/// How a message may go on behind the place of [`Pause::Direct`]: `gap` bytes of input, `step` bytes that belong right
+/// behind the place, a gap again, and so on, until `total` bytes of steps are there; the last step may be shorter.
+/// Nothing that a peer has sent lies there yet, and it may send nothing of the kind: what was received there counts
+/// when [`Pause::Direct`] names it, and is input otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     /// The end of one FPDU and the header of the next.
@@ -120,7 +120,8 @@ pub struct FpduCounts {
 ///
 /// The owner promises: memory behind a posted work request stays valid until its [`Completion`]; bytes are put on the
 /// wire in the order of emission; after an error it transmits what is left (the Terminate), closes the transport, and
-/// calls [`Engine::transport_closed`]. In exchange nothing here allocates after creation, and no input of a peer panics.
+/// calls [`Engine::transport_closed`]. In exchange nothing here allocates after creation, and no input of a peer
+/// panics.
 #[derive(Debug)]
 pub struct Engine<H> {
     config: EngineConfig,
@@ -143,8 +144,8 @@ pub struct Engine<H> {
     released: bool,
 }
 
-/// The incoming reads that are served at a time. The Linux kernel's siw rounds the number that it was granted up to a power
-/// of two, and has so many outstanding.
+/// The incoming reads that are served at a time. The Linux kernel's siw rounds the number that it was granted up to a
+/// power of two, and has so many outstanding.
 fn served(ird: u16) -> usize {
     if ird == 0 { 0 } else { usize::from(ird).next_power_of_two() }
 }
@@ -193,9 +194,9 @@ impl<H: Copy> Engine<H> {
     }
 
     /// Sends a Write of no bytes if we connected and nothing has come from the peer, and there is room for it. It moves
-    /// nothing and needs no STag (RFC 5040, section 5.1), but a responder that began to listen for FPDUs too late for our
-    /// first one looks at its socket again: Linux's siw goes over to FPDUs only after its MPA reply is sent, and then
-    /// does not ask what has come in between. Returns whether it was posted.
+    /// nothing and needs no STag (RFC 5040, section 5.1), but a responder that began to listen for FPDUs too late for
+    /// our first one looks at its socket again: Linux's siw goes over to FPDUs only after its MPA reply is sent, and
+    /// then does not ask what has come in between. Returns whether it was posted.
     pub fn nudge(&mut self) -> bool {
         let asked = self.config.negotiated.role == Role::Initiator && self.counts.emitted > 0;
         let unanswered = asked && self.counts.received == 0 && self.error.is_none() && !self.released;
@@ -234,8 +235,9 @@ impl<H: Copy> Engine<H> {
         self.emitted_now > 0 || self.terminate.is_some() || self.next_source().is_some()
     }
 
-    /// Emits FPDUs until the sink is full, or nothing is left. Returns the number of bytes emitted, those that posting has
-    /// emitted since the last time among them; report them with [`Self::transmitted`] when the transport has taken them.
+    /// Emits FPDUs until the sink is full, or nothing is left. Returns the number of bytes emitted, those that posting
+    /// has emitted since the last time among them; report them with [`Self::transmitted`] when the transport has taken
+    /// them.
     pub fn transmit(&mut self, regions: &RegionTable<H>, sink: &mut impl TxSink<H>) -> usize {
         let mut total = std::mem::take(&mut self.emitted_now);
         self.send_queue.end_run();
@@ -258,17 +260,18 @@ impl<H: Copy> Engine<H> {
         assert!(self.transmitted <= self.emitted, "more bytes were transmitted than emitted");
     }
 
-    /// The next completion of the send queue, in the order of posting. Work requests that were emitted as they were posted may
-    /// share one.
+    /// The next completion of the send queue, in the order of posting. Work requests that were emitted as they were
+    /// posted may share one.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion<H>> {
         self.send_queue.pop_completion(self.transmitted, self.released)
     }
 
-    /// Takes bytes from the front of the stream and has `receiver` act on them, until there are no more, or it stops. Returns how
-    /// many it is done with, and why it does not go on; call again with the input behind them. With CRCs in use, everything
-    /// but the pieces of an FPDU that is larger than the input is reported after its CRC was found right. The buffer behind
-    /// `input` must be able to hold [`FPDU_LEN_MAX`](super::FPDU_LEN_MAX) bytes, or a large FPDU may never fit.
+    /// Takes bytes from the front of the stream and has `receiver` act on them, until there are no more, or it stops.
+    /// Returns how many it is done with, and why it does not go on; call again with the input behind them. With CRCs in
+    /// use, everything but the pieces of an FPDU that is larger than the input is reported after its CRC was found
+    /// right. The buffer behind `input` must be able to hold [`FPDU_LEN_MAX`](super::FPDU_LEN_MAX) bytes, or a large
+    /// FPDU may never fit.
     ///
     /// # Errors
     /// The connection is over. When the peer broke a rule, a Terminate is ready to be transmitted.

@@ -121,8 +121,8 @@ impl<H: Copy> Engine<H> {
         }
     }
 
-    /// How a message goes on behind a segment of `len` bytes that is not its last, if its segments are of one length and fill
-    /// the memory to its end. No step is so short that it would not be [`Pause::Direct`].
+    /// How a message goes on behind a segment of `len` bytes that is not its last, if its segments are of one length
+    /// and fill the memory to its end. No step is so short that it would not be [`Pause::Direct`].
     fn ahead(&self, len: u32, pad: usize, fresh: u64) -> Option<Ahead> {
         let (step, direct_min) = (len as usize, self.config.direct_min.max(1));
         let total = usize::try_from(fresh).unwrap_or(usize::MAX);

@@ -180,7 +180,8 @@ pub enum MpaError {
 }
 
 impl MpaError {
-    /// The Terminate that tells an accepting responder about the failure, for errors that an initiator finds in a Reply.
+    /// The Terminate that tells an accepting responder about the failure, for errors that an initiator finds in a
+    /// Reply.
     #[must_use]
     pub fn terminate_code(self) -> super::TerminateCode {
         match self {

@@ -38,7 +38,8 @@ impl Responder {
         self.request.private_data()
     }
 
-    /// The IRD and ORD that the Request carries, once it is complete; `None` when the initiator does not negotiate them.
+    /// The IRD and ORD that the Request carries, once it is complete; `None` when the initiator does not negotiate
+    /// them.
     #[must_use]
     pub fn peer_depths(&self) -> Option<(u16, u16)> {
         let enhanced = self.request.fields()?.enhanced?;

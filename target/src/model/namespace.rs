@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ringfab_block::Backing;
 use uuid::Uuid;
 
-use crate::disk_failures::FailureLog;
+use crate::model::disk_failures::FailureLog;
 
 /// Positions of namespaces in the cores' tables of disks. One is used again once nobody has its namespace any more: no
 /// core's disk, no table.

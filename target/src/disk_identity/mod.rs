@@ -1,4 +1,6 @@
-//! Which disk a path leads to.
+//! Which disk a path leads to, whatever its name, and which disks this process serves already.
+
+mod in_use;
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -7,6 +9,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use ringfab_reactor::check_kind;
+
+pub(crate) use in_use::{InUse, Sharing};
 
 /// A regular file or a block device, however many names it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringfab_block::{Backing, BlockError};
 use ringfab_reactor::Time;
 
-use crate::namespace::Namespace;
+use crate::model::Namespace;
 
 /// How long one failure speaks for others of its kind.
 const QUIET: Duration = Duration::from_secs(10);

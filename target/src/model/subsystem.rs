@@ -1,28 +1,14 @@
 //! A subsystem: its name, who may use it, and its namespaces.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use crate::namespace::Namespace;
-use crate::queue_record::{QueueCounters, QueueRecord};
+use ringfab_spec::nqn::DISCOVERY_NQN;
 
-/// The largest namespace identifier; small enough for tables that need no search on the data path.
-pub const NSID_MAX: u32 = 4096;
-
-pub use ringfab_spec::nqn::DISCOVERY_NQN;
-
-/// The value of a namespace identifier that means all of them.
-pub const NSID_BROADCAST: u32 = u32::MAX;
-
-/// Which hosts a subsystem lets in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Every host, said explicitly in the configuration.
-    AnyHost,
-    /// These host NQNs.
-    Hosts(BTreeSet<String>),
-}
+use super::Namespace;
+use super::queue_record::{QueueCounters, QueueRecord};
+use crate::config::Access;
 
 /// A subsystem, as the control side knows it. The cores have tables of their own of its namespaces.
 #[derive(Debug)]
