@@ -169,7 +169,7 @@ impl Core {
         self.handle_events();
         self.report_held();
         self.tell_quiet();
-        self.resources.reactor.worked(mem::take(&mut self.resources.commands));
+        self.resources.reactor.worked(self.resources.states.take_arrived());
         self.resources.transports.flush(&mut self.resources.reactor);
         self.resources.end_loans();
         Ok(())
@@ -195,7 +195,7 @@ impl Core {
                 }
                 done = false;
             }
-            done &= self.resources.deferred.is_empty();
+            done &= (self.resources.disk_operations.deferred() == 0);
             self.start_deferred(0);
         }
         self.heard = heard;
@@ -204,13 +204,14 @@ impl Core {
     /// Starts operations that were deferred, the oldest first, until so many are left.
     #[inline]
     fn start_deferred(&mut self, left: usize) {
-        while self.resources.deferred.len() > left {
+        while self.resources.disk_operations.deferred() > left {
             self.start_first_deferred();
         }
     }
 
     fn start_first_deferred(&mut self) {
-        let Some(DeferredOperation { disk, operation, tag }) = self.resources.deferred.pop_front() else {
+        let Some(DeferredOperation { disk, operation, tag }) = self.resources.disk_operations.next_deferred()
+        else {
             return;
         };
         let number = tag.index >> 16;
@@ -231,7 +232,7 @@ impl Core {
 
     /// Buffers in use: those of I/O commands and those of admin commands.
     pub fn pool_usage(&self) -> [PoolUsage; 2] {
-        [self.resources.pool.usage(), self.resources.admin_pool.usage()]
+        [PoolKind::Io, PoolKind::Admin].map(|kind| self.resources.hosts.usage(kind))
     }
 
     fn dispatch(&mut self, completion: Completion) {

@@ -5,7 +5,7 @@ use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 use super::accounting::Attachment;
 use super::connection::{Connection, Phase};
 use super::log;
-use super::request::{DataPiece, Request};
+use super::request::Request;
 use crate::admin::{AdminContext, AdminOutcome, Transfer as AdminTransfer};
 use crate::controller::{Controller, PropertyEffect};
 use crate::failure::Failure;
@@ -122,9 +122,7 @@ impl Connection {
         if self.attached.is_some() {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
-        let Some(DataPiece::Buffer(data)) = request.pieces.first() else {
-            unreachable!("the data of a Connect is here when it is executed")
-        };
+        let data = request.pieces.first().expect("the data of a Connect is here when it is executed");
         let request = ConnectRequest {
             command: &request.command,
             data,
@@ -188,21 +186,18 @@ impl Connection {
             wall: resources.reactor.wall_clock(),
         };
         let takes_data = request.takes_data();
-        let data_in: &[u8] = match request.pieces.first() {
-            Some(DataPiece::Buffer(buffer)) if takes_data => buffer,
-            _ => &[],
-        };
+        let data_in: &[u8] = request.pieces.first().filter(|_| takes_data).map_or(&[], |buffer| buffer);
         match controller.admin(&context, &request.command, data_in)? {
             AdminOutcome::Complete { dw0 } => {
                 // Should a command that brings data to the host end without any, the host gets zeroes and not
                 // what the buffers held before.
                 if !takes_data {
-                    request.fill(&[]);
+                    request.pieces.fill(&[]);
                 }
                 Ok(Executed::Done(u64::from(dw0)))
             }
             AdminOutcome::Data { bytes, dw0 } => {
-                request.fill(&bytes);
+                request.pieces.fill(&bytes);
                 Ok(Executed::Done(u64::from(dw0)))
             }
             AdminOutcome::Park => Ok(Executed::Waits(State::Parked)),

@@ -4,7 +4,7 @@ use ringfab_memory::Buffer;
 
 use super::commands::cut;
 use super::connection::Connection;
-use super::request::{DataPiece, Request};
+use super::request::Request;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
 use crate::nvm::{self, Action, HostMemory, Transfer};
@@ -39,7 +39,7 @@ impl Request {
             data.copy_within(offset..offset + length, 0);
         }
         data.set_len(length);
-        self.pieces.push(DataPiece::Buffer(data));
+        self.pieces.push(data);
     }
 
     /// Whether the host's data is needed.
@@ -101,21 +101,9 @@ impl Request {
                     return false;
                 };
                 buffer.set_len(piece as usize);
-                self.pieces.push(DataPiece::Buffer(buffer));
+                self.pieces.push(buffer);
             }
         }
         true
-    }
-
-    /// Puts an answer into the buffers that were taken for it; what it does not fill is zero.
-    pub(super) fn fill(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        for piece in &mut self.pieces {
-            let DataPiece::Buffer(buffer) = piece else { continue };
-            let (now, later) = rest.split_at(rest.len().min(buffer.len()));
-            buffer[..now.len()].copy_from_slice(now);
-            buffer[now.len()..].fill(0);
-            rest = later;
-        }
     }
 }

@@ -11,7 +11,7 @@ use super::admin::Executed;
 use super::automaton::{Event, Step, next};
 use super::connection::Connection;
 use super::fused::{FusedPairs, PairTurn};
-use super::request::{DataPiece, NoSlot, Requests, Slot};
+use super::request::{NoSlot, Requests, Slot};
 use crate::failure::Failure;
 use crate::limits::TRANSFER_BYTES_MAX;
 use crate::nvm::{Action, HostMemory};
@@ -289,12 +289,12 @@ impl Commands {
             return Fetch::NoRoom;
         }
         let transfer = link_transfer(slot, request);
-        let sinks = cut(request.length, resources.chunk_bytes).enumerate().zip(&mut request.pieces);
-        let sinks = sinks.map(|((index, (offset, length)), piece)| {
-            let DataPiece::Buffer(memory) = piece.take() else {
-                unreachable!("a request that fetches holds a buffer for every piece")
-            };
-            Piece { index: index as u8, offset, length, memory }
+        let sinks = cut(request.length, resources.chunk_bytes).enumerate().zip(request.pieces.take_buffers());
+        let sinks = sinks.map(|((index, (offset, length)), memory)| Piece {
+            index: index as u8,
+            offset,
+            length,
+            memory,
         });
         let (posted, outcome) = connection.link.fetch(&mut resources.transports, &transfer, sinks);
         request.pending += posted;
@@ -316,7 +316,7 @@ impl Commands {
         let request = &mut self.table[slot];
         request.pending -= 1;
         match sink {
-            Some(sink) => request.pieces[piece] = DataPiece::Buffer(sink),
+            Some(sink) => request.pieces.put(piece, sink),
             None => request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR)),
         }
         if !intact {
@@ -437,11 +437,13 @@ impl Commands {
         let request = &mut self.table[slot];
         let transfer = link_transfer(slot, request);
         let entry = CompletionEntry::new(request.cid(), head, request.status).with_result(request.result);
-        let data =
-            cut(request.length, resources.chunk_bytes).take(count).enumerate().zip(&mut request.pieces);
-        let data = data.map(|((index, (offset, length)), piece)| {
-            let memory = piece.take_lease().expect("every piece is here when the answer is ready");
-            Piece { index: index as u8, offset, length, memory }
+        let data = cut(request.length, resources.chunk_bytes).take(count).enumerate();
+        let data = data.zip(request.pieces.take_leases());
+        let data = data.map(|((index, (offset, length)), memory)| Piece {
+            index: index as u8,
+            offset,
+            length,
+            memory,
         });
         let answered = connection.link.answer(&mut resources.transports, &transfer, (count, data), &entry);
         connection.link.replenish(&mut resources.transports);

@@ -5,7 +5,7 @@ use ringfab_spec::Status;
 
 use super::commands::cut;
 use super::connection::Connection;
-use super::request::{DataPiece, Request};
+use super::request::Request;
 use super::steps::disk_of_round;
 use crate::failure::Failure;
 use crate::model::disk_failures::{DiskAction, DiskFailure};
@@ -25,7 +25,7 @@ impl Request {
                 self.pieces.clear();
                 return false;
             };
-            self.hold(move || DataPiece::Lease(lease));
+            self.pieces.push_lease(lease);
         }
         true
     }
@@ -55,12 +55,8 @@ impl Request {
                 self.start(resources, extent.disk, 0, operation);
             }
             Action::Flush { disk } => self.start(resources, disk, 0, Operation::Flush),
-            Action::Copy(copying) => match self.check_copy(resources, &copying) {
-                Ok(()) => self.next_step(connection, resources),
-                Err(failure) => self.fail(failure),
-            },
-            Action::FlushAll { .. } | Action::Discard { .. } | Action::Verify { .. } => {
-                self.next_step(connection, resources);
+            Action::FlushAll { .. } | Action::Discard { .. } | Action::Verify { .. } | Action::Copy(_) => {
+                self.first_step(connection, resources);
             }
             Action::Read(_) | Action::Write { .. } => unreachable!("they were started"),
             Action::Controller | Action::Nothing => unreachable!("not the disks' work"),
@@ -97,9 +93,7 @@ impl Request {
     fn start_reads(&mut self, resources: &mut Resources, extent: Extent, first_piece: usize, lend: bool) {
         for (index, (offset, _)) in cut(extent.length as u32, resources.chunk_bytes).enumerate() {
             let piece = first_piece + index;
-            let DataPiece::Buffer(buffer) = self.pieces[piece].take() else {
-                unreachable!("a read has a buffer for every piece")
-            };
+            let buffer = self.pieces.take_buffer(piece);
             let operation = Operation::Read { offset: extent.offset + u64::from(offset), buffer, lend };
             self.start(resources, extent.disk, piece as u8, operation);
         }
@@ -108,7 +102,7 @@ impl Request {
     #[inline(always)]
     fn start_writes(&mut self, resources: &mut Resources, extent: Extent, durable: bool) {
         for (index, (offset, length)) in cut(extent.length as u32, resources.chunk_bytes).enumerate() {
-            let source = self.pieces[index].take_lease().expect("a write holds all its data");
+            let source = self.pieces.take_lease(index);
             let offset = extent.offset + u64::from(offset);
             let operation = Operation::Write { offset, source, at: 0, length, durable };
             self.start(resources, extent.disk, index as u8, operation);
@@ -125,7 +119,7 @@ impl Request {
         let tag = Tag { kind, generation: id.generation, index };
         self.pending += 1;
         if open.disk.prefetch(&operation) {
-            return resources.deferred.push_back(DeferredOperation { disk, operation, tag });
+            return resources.disk_operations.defer(DeferredOperation { disk, operation, tag });
         }
         match open.disk.start(&mut resources.reactor, operation, tag) {
             Started::Finished(finished) => self.take_back(resources, finished),
@@ -144,10 +138,10 @@ impl Request {
         self.pending -= 1;
         let piece = usize::from(finished.tag.kind);
         if let Some(buffer) = finished.buffer {
-            self.pieces[piece] = DataPiece::Buffer(buffer);
+            self.pieces.put(piece, buffer);
         }
         if let (Action::Copy(_) | Action::Read(_), Some(source)) = (self.action, finished.source) {
-            self.pieces[piece] = DataPiece::Lease(source);
+            self.pieces.put_lease(piece, source);
         }
         match finished.result {
             Ok(()) if !self.action.is_promise() => {}
@@ -177,12 +171,7 @@ impl Request {
     /// The blocks of a Compare are here: whether they are the host's.
     pub(super) fn compare(&mut self, chunk_bytes: u32) {
         let count = cut(self.length, chunk_bytes).count();
-        let (host, disk) = self.pieces.split_at(count);
-        let same = |(host, disk): (&DataPiece, &DataPiece)| match (host, disk) {
-            (DataPiece::Buffer(host), DataPiece::Buffer(disk)) => **host == **disk,
-            _ => false,
-        };
-        if !self.has_failed() && !host.iter().zip(disk).all(same) {
+        if !self.has_failed() && !self.pieces.are_equal(count) {
             self.fail(Failure::new(Status::COMPARE_FAILURE));
         }
     }

@@ -6,6 +6,7 @@
 //! | `commands` | the life of each request, from its arrival to its answer |
 //! | `automaton` | which event leads from which state to which step of that life |
 //! | `request` | a request, and the table of requests |
+//! | `pieces` | the memory of a request's data |
 //! | `buffers`, `disk`, `steps` | what a request needs of the pool, and asks of the disks |
 //! | `fused` | pairs of commands that are done as one |
 //! | `admin` | what the controller does for Fabrics and admin commands |
@@ -24,6 +25,7 @@ mod disk;
 mod fused;
 mod identifiers;
 mod log;
+mod pieces;
 mod request;
 mod steps;
 
@@ -161,7 +163,7 @@ impl Queue {
         if let Some(attached) = &self.connection.attached {
             attached.record.note_traffic();
         }
-        resources.commands += u32::from(self.id() != 0);
+        resources.states.arrived(self.id() != 0);
         self.commands.begin(&mut self.connection, resources, command, (data, intact));
         if self.connection.phase == Phase::Ending {
             self.stop_taking_commands(resources);

@@ -2,42 +2,16 @@
 
 use std::collections::TryReserveError;
 
-use ringfab_memory::{Buffer, Lease, is_there_room};
+use ringfab_memory::is_there_room;
 use ringfab_reactor::Time;
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::identifiers::Identifiers;
+use super::pieces::Pieces;
 use crate::failure::{ErrorLocation, Failure};
 use crate::nvm::{Action, HostMemory, Transfer};
 use crate::resources::RequestId;
 use crate::resources::states::{RequestStates, State};
-
-/// One piece of a request's data.
-#[derive(Debug)]
-pub(crate) enum DataPiece {
-    /// The disk or the transport has it.
-    InFlight,
-    /// Ours alone.
-    Buffer(Buffer),
-    /// Shared with a send or a write.
-    Lease(Lease),
-}
-
-impl DataPiece {
-    /// Takes it, leaving `InFlight`.
-    pub(crate) fn take(&mut self) -> DataPiece {
-        std::mem::replace(self, DataPiece::InFlight)
-    }
-
-    /// Takes it as a lease; `None` when it is in flight.
-    pub(crate) fn take_lease(&mut self) -> Option<Lease> {
-        match self.take() {
-            DataPiece::InFlight => None,
-            DataPiece::Buffer(buffer) => Some(buffer.share()),
-            DataPiece::Lease(lease) => Some(lease),
-        }
-    }
-}
 
 /// A command between its capsule and its response.
 #[derive(Debug)]
@@ -55,7 +29,7 @@ pub(crate) struct Request {
     /// Bytes that move between the host and us.
     pub(crate) length: u32,
     /// Our pieces of the data, each of the core's chunk size but the last. Keeps its capacity from life to life.
-    pub(crate) pieces: Vec<DataPiece>,
+    pub(crate) pieces: Pieces,
     /// Operations of the disk or the transport that have not ended.
     pub(crate) pending: u16,
     /// Whether it is half of a fused operation, and neither half is answered.
@@ -68,7 +42,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// A free slot, whose pieces need memory of their own.
-    fn new(id: RequestId, pieces: Vec<DataPiece>) -> Self {
+    fn new(id: RequestId, pieces: Pieces) -> Self {
         Self {
             id,
             state: State::Free,
@@ -100,12 +74,6 @@ impl Request {
     /// The command's identifier.
     pub(crate) fn cid(&self) -> u16 {
         self.command.cid.get()
-    }
-
-    /// Adds a piece, which is made in its place: moved there, it would be read before it is written.
-    #[inline(always)]
-    pub(crate) fn hold(&mut self, piece: impl FnOnce() -> DataPiece) {
-        self.pieces.extend(std::iter::once_with(piece));
     }
 
     /// Keeps the first failure; the ones that follow from it say less.
@@ -251,8 +219,7 @@ impl Requests {
         self.slots.try_reserve_exact(count)?;
         self.free.try_reserve_exact(count)?;
         for number in first..end {
-            let mut pieces = Vec::new();
-            pieces.try_reserve_exact(self.pieces)?;
+            let pieces = Pieces::try_with_capacity(self.pieces)?;
             let id = RequestId { queue: self.queue, slot: number, generation: self.generation };
             self.slots.push(Request::new(id, pieces));
         }

@@ -1,12 +1,12 @@
 //! Commands that the disks do in steps: each begins when the one before has ended.
 
 use ringfab_block::Operation;
+use ringfab_spec::Status;
 use ringfab_spec::sqe::{CopyRange, DsmRange};
-use ringfab_spec::{FromBytes, Status};
 
 use super::connection::Connection;
 use super::disk::LOST;
-use super::request::{DataPiece, Request};
+use super::request::Request;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
 use crate::nvm::{self, Action, Copying, Extent, NamespaceView};
@@ -25,107 +25,23 @@ pub(super) fn disk_of_round(round: u16, kind: u8) -> usize {
 }
 
 impl Request {
+    /// Starts the first step of a command, once what its ranges say has been checked.
+    pub(super) fn first_step(&mut self, connection: &Connection, resources: &mut Resources) {
+        if let Action::Copy(copying) = self.action
+            && let Err(failure) = (Steps { request: self, resources }).check_copy(&copying)
+        {
+            return self.fail(failure);
+        }
+        self.next_step(connection, resources);
+    }
+
     /// Goes on with a command when no operation of it is in flight; one that is done in one step stays as it is.
     #[inline(always)]
     pub(super) fn next_step(&mut self, connection: &Connection, resources: &mut Resources) {
         if !matches!(self.action, Action::Read(_) | Action::Write { .. }) {
-            self.next_step_of_many(connection, resources);
+            let subsystem = connection.controller().map(|controller| controller.subsystem().index());
+            Steps { request: self, resources }.next(subsystem);
         }
-    }
-
-    fn next_step_of_many(&mut self, connection: &Connection, resources: &mut Resources) {
-        match self.action {
-            Action::Discard { disk, .. } => self.discard_next(resources, disk),
-            Action::FlushAll { .. } => self.flush_next(connection, resources),
-            Action::Verify { extent, .. } => self.verify_next(resources, extent),
-            Action::Copy(_) => self.copy_next(resources),
-            _ => {}
-        }
-    }
-
-    /// Whether the next step can begin.
-    fn is_between_steps(&self) -> bool {
-        self.pending == 0 && !self.has_failed()
-    }
-
-    /// Reads one piece after the other into the same buffer.
-    fn verify_next(&mut self, resources: &mut Resources, extent: Extent) {
-        while self.is_between_steps() {
-            let Action::Verify { begun, .. } = &mut self.action else { return };
-            if *begun == extent.length {
-                return;
-            }
-            let offset = extent.offset + *begun;
-            let DataPiece::Buffer(mut buffer) = self.pieces[0].take() else {
-                unreachable!("the buffer is here between two steps")
-            };
-            let length = u64::from(resources.chunk_bytes).min(extent.length - *begun);
-            *begun += length;
-            buffer.set_len(length as usize);
-            self.start(resources, extent.disk, 0, Operation::Read { offset, buffer, lend: false });
-        }
-    }
-
-    /// Reads a piece and writes it, one after the other: those of a range in order, and the ranges in order.
-    fn copy_next(&mut self, resources: &mut Resources) {
-        while self.is_between_steps() {
-            let Action::Copy(mut copying) = self.action else { return };
-            if copying.range == copying.ranges {
-                return;
-            }
-            let outcome = match copying.read {
-                0 => self.copy_read(resources, &mut copying),
-                _ => Ok(self.copy_write(&mut copying)),
-            };
-            self.action = Action::Copy(copying);
-            match outcome {
-                Ok(Some(operation)) => {
-                    let piece = self.copy_piece();
-                    self.start(resources, copying.disk, piece as u8, operation);
-                }
-                Ok(None) => {}
-                Err(failure) => self.fail(failure),
-            }
-        }
-    }
-
-    /// The next piece of the range, or none when it is done and the next range is to begin.
-    fn copy_read(
-        &mut self,
-        resources: &Resources,
-        copying: &mut Copying,
-    ) -> Result<Option<Operation>, Failure> {
-        let view = self.view_of(resources)?;
-        let extent = nvm::copy_extent(&view, &self.range_of(usize::from(copying.range)))?;
-        let length = extent.length.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
-        if length == 0 {
-            (copying.range, copying.done) = (copying.range + 1, 0);
-            return Ok(None);
-        }
-        let piece = self.copy_piece();
-        let mut buffer = match self.pieces[piece].take() {
-            DataPiece::Buffer(buffer) => buffer,
-            DataPiece::Lease(lease) => lease.into_unique().expect("the disk has given its handle back"),
-            DataPiece::InFlight => unreachable!("the buffer is here between two steps"),
-        };
-        copying.read = length as u32;
-        buffer.set_len(length as usize);
-        Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer, lend: false }))
-    }
-
-    fn copy_write(&mut self, copying: &mut Copying) -> Option<Operation> {
-        let piece = self.copy_piece();
-        let source = self.pieces[piece].take_lease().expect("the piece was read");
-        let (offset, length, durable) = (copying.to, copying.read, copying.durable);
-        copying.to += u64::from(length);
-        copying.done += u64::from(length);
-        copying.read = 0;
-        Some(Operation::Write { offset, source, at: 0, length, durable })
-    }
-
-    /// Where the buffer of a Copy is: behind its list of ranges.
-    fn copy_piece(&self) -> usize {
-        self.pieces.len() - 1
     }
 
     /// Of a Copy that failed on the way, dword 0 has the number of the first range that is not copied.
@@ -135,77 +51,169 @@ impl Request {
             self.result = u64::from(copying.range);
         }
     }
+}
 
-    pub(super) fn check_copy(&self, resources: &Resources, copying: &Copying) -> Result<(), Failure> {
-        let view = self.view_of(resources)?;
-        nvm::check_copy(&view, copying, |index| self.range_of::<CopyRange>(usize::from(index)))
+/// A request of which a disk does one step after the other.
+struct Steps<'a> {
+    request: &'a mut Request,
+    resources: &'a mut Resources,
+}
+
+impl Steps<'_> {
+    fn next(&mut self, subsystem: Option<usize>) {
+        match (self.request.action, subsystem) {
+            (Action::Discard { disk, .. }, _) => self.discard_next(disk),
+            (Action::FlushAll { .. }, Some(subsystem)) => self.flush_next(subsystem),
+            (Action::Verify { extent, .. }, _) => self.verify_next(extent),
+            (Action::Copy(_), _) => self.copy_next(),
+            _ => {}
+        }
+    }
+
+    /// Whether the next step can begin.
+    fn is_between_steps(&self) -> bool {
+        self.request.pending == 0 && !self.request.has_failed()
+    }
+
+    /// Reads one piece after the other into the same buffer.
+    fn verify_next(&mut self, extent: Extent) {
+        while self.is_between_steps() {
+            let Action::Verify { begun, .. } = &mut self.request.action else { return };
+            if *begun == extent.length {
+                return;
+            }
+            let offset = extent.offset + *begun;
+            let mut buffer = self.request.pieces.take_buffer(0);
+            let length = u64::from(self.resources.chunk_bytes).min(extent.length - *begun);
+            *begun += length;
+            buffer.set_len(length as usize);
+            self.request.start(
+                self.resources,
+                extent.disk,
+                0,
+                Operation::Read { offset, buffer, lend: false },
+            );
+        }
+    }
+
+    /// Reads a piece and writes it, one after the other: those of a range in order, and the ranges in order.
+    fn copy_next(&mut self) {
+        while self.is_between_steps() {
+            let Action::Copy(mut copying) = self.request.action else { return };
+            if copying.range == copying.ranges {
+                return;
+            }
+            let outcome = match copying.read {
+                0 => self.copy_read(&mut copying),
+                _ => Ok(self.copy_write(&mut copying)),
+            };
+            self.request.action = Action::Copy(copying);
+            match outcome {
+                Ok(Some(operation)) => {
+                    let piece = self.copy_piece();
+                    self.request.start(self.resources, copying.disk, piece as u8, operation);
+                }
+                Ok(None) => {}
+                Err(failure) => self.request.fail(failure),
+            }
+        }
+    }
+
+    /// The next piece of the range, or none when it is done and the next range is to begin.
+    fn copy_read(&mut self, copying: &mut Copying) -> Result<Option<Operation>, Failure> {
+        let view = self.view_of()?;
+        let extent = nvm::copy_extent(&view, &self.request.pieces.record(usize::from(copying.range)))?;
+        let length = extent.length.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
+        if length == 0 {
+            (copying.range, copying.done) = (copying.range + 1, 0);
+            return Ok(None);
+        }
+        let piece = self.copy_piece();
+        let mut buffer = self.request.pieces.take_buffer(piece);
+        copying.read = length as u32;
+        buffer.set_len(length as usize);
+        Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer, lend: false }))
+    }
+
+    fn copy_write(&mut self, copying: &mut Copying) -> Option<Operation> {
+        let piece = self.copy_piece();
+        let source = self.request.pieces.take_lease(piece);
+        let (offset, length, durable) = (copying.to, copying.read, copying.durable);
+        copying.to += u64::from(length);
+        copying.done += u64::from(length);
+        copying.read = 0;
+        Some(Operation::Write { offset, source, at: 0, length, durable })
+    }
+
+    /// Where the buffer of a Copy is: behind its list of ranges.
+    fn copy_piece(&self) -> usize {
+        self.request.pieces.len() - 1
+    }
+
+    fn check_copy(&self, copying: &Copying) -> Result<(), Failure> {
+        let view = self.view_of()?;
+        nvm::check_copy(&view, copying, |index| self.request.pieces.record::<CopyRange>(usize::from(index)))
     }
 
     /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
     /// others from being flushed.
-    fn flush_next(&mut self, connection: &Connection, resources: &mut Resources) {
-        let Some(subsystem) = connection.controller().map(|controller| controller.subsystem().index()) else {
-            return;
-        };
-        while self.pending == 0 {
-            let Action::FlushAll { rounds } = &mut self.action else { return };
-            if usize::from(*rounds) * FLUSHES_PER_ROUND >= resources.disks.len() {
+    fn flush_next(&mut self, subsystem: usize) {
+        while self.request.pending == 0 {
+            let Action::FlushAll { rounds } = &mut self.request.action else { return };
+            if usize::from(*rounds) * FLUSHES_PER_ROUND >= self.resources.disks.len() {
                 return;
             }
             *rounds += 1;
             let round = *rounds;
             for kind in 0..=u8::MAX {
                 let disk = disk_of_round(round, kind);
-                let open = resources.disks.get(disk).and_then(Option::as_ref);
+                let open = self.resources.disks.get(disk).and_then(Option::as_ref);
                 let Some(open) = open.filter(|open| open.subsystem == subsystem) else { continue };
                 // One that was lost and cannot even be flushed is none that is safe.
                 if open.is_ready() {
-                    self.start(resources, disk, kind, Operation::Flush);
+                    self.request.start(self.resources, disk, kind, Operation::Flush);
                 } else if open.is_lost() {
-                    self.fail(LOST);
+                    self.request.fail(LOST);
                 }
             }
         }
     }
 
     /// One range of a Dataset Management command after the other, and of a long one one piece after the other.
-    fn discard_next(&mut self, resources: &mut Resources, disk: usize) {
+    fn discard_next(&mut self, disk: usize) {
         while self.is_between_steps() {
-            let Action::Discard { ranges, next, begun, .. } = self.action else { return };
+            let Action::Discard { ranges, next, begun, .. } = self.request.action else { return };
             if next == ranges {
                 return;
             }
-            let Extent { offset, length, .. } = match self.discard_range(resources, usize::from(next)) {
+            let Extent { offset, length, .. } = match self.discard_range(usize::from(next)) {
                 Ok(extent) => extent,
-                Err(failure) => return self.fail(failure),
+                Err(failure) => return self.request.fail(failure),
             };
             let piece = length.saturating_sub(begun).min(DISCARD_PIECE_BYTES);
             let done = begun + piece >= length;
             let (next, after) = if done { (next + 1, 0) } else { (next, begun + piece) };
-            self.action = Action::Discard { disk, ranges, next, begun: after };
+            self.request.action = Action::Discard { disk, ranges, next, begun: after };
             if piece != 0 {
-                self.start(resources, disk, 0, Operation::Discard { offset: offset + begun, length: piece });
+                self.request.start(
+                    self.resources,
+                    disk,
+                    0,
+                    Operation::Discard { offset: offset + begun, length: piece },
+                );
             }
         }
     }
 
-    fn discard_range(&self, resources: &Resources, index: usize) -> Result<Extent, Failure> {
-        let range: DsmRange = self.range_of(index);
-        nvm::discard_extent(&self.view_of(resources)?, range.slba.get(), range.nlb.get())
-    }
-
-    /// A range of the list that is the request's data.
-    fn range_of<T: FromBytes>(&self, index: usize) -> T {
-        let Some(DataPiece::Buffer(data)) = self.pieces.first() else {
-            unreachable!("the ranges stay in their buffer until the command completes")
-        };
-        T::read_from_bytes(&data[index * size_of::<T>()..][..size_of::<T>()]).expect("as long as a range")
+    fn discard_range(&self, index: usize) -> Result<Extent, Failure> {
+        let range: DsmRange = self.request.pieces.record(index);
+        nvm::discard_extent(&self.view_of()?, range.slba.get(), range.nlb.get())
     }
 
     /// The namespace of a request, as it is now; it may have been removed since the request came.
-    fn view_of(&self, resources: &Resources) -> Result<NamespaceView, Failure> {
-        let disk = self.action.disk();
-        let open = disk.and_then(|disk| resources.disks.get(disk)).and_then(Option::as_ref);
+    fn view_of(&self) -> Result<NamespaceView, Failure> {
+        let disk = self.request.action.disk();
+        let open = disk.and_then(|disk| self.resources.disks.get(disk)).and_then(Option::as_ref);
         open.map(OpenDisk::view).ok_or(Failure::transient(Status::NAMESPACE_NOT_READY))
     }
 }

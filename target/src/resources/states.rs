@@ -129,12 +129,14 @@ pub(crate) struct RequestStates {
     until_sample: u32,
     /// When this turn of the core's loop began.
     now: Time,
+    /// Commands of I/O queues that have arrived in this turn.
+    arrived: u32,
 }
 
 impl Default for RequestStates {
     fn default() -> Self {
         let times = [StateTime::default(); State::COUNT];
-        Self { counts: [0; State::COUNT], times, until_sample: 1, now: Time::ZERO }
+        Self { counts: [0; State::COUNT], times, until_sample: 1, now: Time::ZERO, arrived: 0 }
     }
 }
 
@@ -150,7 +152,18 @@ impl RequestStates {
         self.now
     }
 
-    /// A command has arrived. Returns whether its states are to be timed.
+    /// A command has arrived, on an I/O queue or on an admin queue.
+    #[inline]
+    pub(crate) fn arrived(&mut self, is_io: bool) {
+        self.arrived += u32::from(is_io);
+    }
+
+    /// How many commands of I/O queues have arrived in this turn.
+    pub(crate) fn take_arrived(&mut self) -> u32 {
+        std::mem::take(&mut self.arrived)
+    }
+
+    /// A command begins its life. Returns whether its states are to be timed.
     #[inline]
     pub(crate) fn samples_next(&mut self) -> bool {
         self.until_sample -= 1;

@@ -84,7 +84,10 @@ fn a_late_completion_of_an_earlier_life_finds_no_slot() {
 
 #[test]
 fn the_first_failure_of_a_request_is_the_one_reported() {
-    let mut request = Request::new(RequestId { queue: 0, slot: 0, generation: 0 }, Vec::new());
+    let mut request = Request::new(
+        RequestId { queue: 0, slot: 0, generation: 0 },
+        Pieces::try_with_capacity(0).expect("nothing"),
+    );
     request.fail(Failure::invalid_field(40));
     request.fail(Failure::new(Status::INTERNAL_ERROR));
     assert_eq!(request.status.code(), Status::INVALID_FIELD);
