@@ -64,7 +64,7 @@ impl Request {
     }
 
     /// Which disk its operation `kind` runs on.
-    pub(super) fn disk_of_operation(&self, kind: u8) -> Option<usize> {
+    fn disk_of_operation(&self, kind: u8) -> Option<usize> {
         match self.action {
             Action::FlushAll { rounds } => Some(disk_of_round(rounds, kind)),
             action => action.disk(),
@@ -198,7 +198,9 @@ fn status_of(action: Action, error: BlockError) -> Status {
     // A host that reads that there is no Flush, or that it was asked wrongly, takes its data to be safe without.
     let flush = matches!(action, Action::Flush { .. } | Action::FlushAll { .. });
     match error {
-        _ if flush && error != BlockError::Cancelled => Status::WRITE_FAULT.with_dnr(),
+        _ if flush && !matches!(error, BlockError::Busy | BlockError::Cancelled) => {
+            Status::WRITE_FAULT.with_dnr()
+        }
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         BlockError::Misaligned => Status::INVALID_FIELD.with_dnr(),
         BlockError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
@@ -207,6 +209,6 @@ fn status_of(action: Action, error: BlockError) -> Status {
         BlockError::Gone | BlockError::Shrunk => Status::NAMESPACE_NOT_READY,
         BlockError::Read => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         BlockError::Write => Status::WRITE_FAULT.with_dnr(),
-        BlockError::Cancelled => Status::COMMAND_INTERRUPTED,
+        BlockError::Busy | BlockError::Cancelled => Status::COMMAND_INTERRUPTED,
     }
 }

@@ -205,12 +205,6 @@ impl Queue {
         }
     }
 
-    /// The disk that the request of a tag works on.
-    pub(crate) fn disk_of(&self, number: u16, generation: u16, kind: u8) -> Option<usize> {
-        let table = &self.commands.table;
-        table[table.find(number, generation)?].disk_of_operation(kind)
-    }
-
     /// Something has happened to a request that waits, if it is there still. Returns in which state it is now.
     fn on_event(&mut self, resources: &mut Resources, request: RequestId, event: Event) -> Option<State> {
         let Self { connection, commands, .. } = self;
