@@ -34,6 +34,7 @@ use crate::resources::operations::{DEFERRED_MAX, DeferredOperation};
 use crate::resources::{HostId, Resources};
 use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
 
+pub use crate::resources::states::{LatencySplit, State, StateUsage, WaitsFor};
 pub(crate) use message::{CoreMessage, CoreSender};
 pub(crate) use namespaces::{NamespaceMessage, Reply};
 pub use start::{CoreParts, Cores, Running, build, start};
@@ -195,7 +196,7 @@ impl Core {
                 }
                 done = false;
             }
-            done &= (self.resources.disk_operations.deferred() == 0);
+            done &= self.resources.disk_operations.deferred() == 0;
             self.start_deferred(0);
         }
         self.heard = heard;

@@ -147,3 +147,6 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

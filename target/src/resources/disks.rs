@@ -115,8 +115,10 @@ pub(crate) struct DiskProgress {
     ended_then: u32,
     /// Since when it has ended nothing; unknown while it is idle or works.
     pub(crate) silent_since: Option<Time>,
-    /// Whether it was reported to be silent it is silent.
+    /// Whether it was reported to be silent.
     pub(crate) reported: bool,
+    /// One of the commands that it works on, and how many there are, when it was last found silent.
+    pub(crate) works_on: (&'static str, usize),
     pub(crate) hung: bool,
 }
 
@@ -127,7 +129,7 @@ impl DiskProgress {
         self.begun = self.begun.wrapping_add(1);
     }
 
-    /// One has ended. Returns whether the disk was silent for so long that it was told.
+    /// One has ended. Returns whether the disk was silent for so long that it was reported.
     #[inline]
     pub(crate) fn end(&mut self) -> bool {
         self.ended = self.ended.wrapping_add(1);

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use ringfab_reactor::Time;
+use serde::Serialize;
 
 /// Where a request waits. What needs no wait is passed through: a command that finds everything at once is never in a state
 /// other than [`State::Free`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     /// The slot serves no command, until one arrives.
     Free,
@@ -92,13 +94,13 @@ pub(crate) const SAMPLE_INTERVAL: u32 = 64;
 
 /// How long sampled requests were in a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StateTime {
+struct StateTime {
     /// How often one of them has left it.
-    pub count: u64,
+    count: u64,
     /// For how long they were in it, all together.
-    pub total: Duration,
+    total: Duration,
     /// The longest.
-    pub max: Duration,
+    max: Duration,
 }
 
 impl StateTime {
@@ -109,15 +111,32 @@ impl StateTime {
     }
 }
 
-/// Where the time of sampled requests went, all together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Where the time of sampled commands went, all together, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencySplit {
-    /// Waiting for hosts and the network.
-    pub host: Duration,
-    /// Waiting in the target.
-    pub queue: Duration,
-    /// Waiting for disks.
-    pub disk: Duration,
+    /// How many were sampled.
+    pub commands: u64,
+    /// They waited for hosts and the network.
+    pub host_us: u64,
+    /// They waited in the target.
+    pub queue_us: u64,
+    /// They waited for disks.
+    pub disk_us: u64,
+}
+
+/// The requests of a core that are in one state, and those of the sampled ones that were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StateUsage {
+    /// The state.
+    pub state: State,
+    /// How many are in it now.
+    pub commands: u32,
+    /// How often a sampled one has left it.
+    pub sampled: u64,
+    /// For how long these were in it, all together, in microseconds.
+    pub total_us: u64,
+    /// The longest of them, in microseconds.
+    pub max_us: u64,
 }
 
 /// The requests of a core, counted as they move.
@@ -125,8 +144,9 @@ pub struct LatencySplit {
 pub(crate) struct RequestStates {
     counts: [u32; State::COUNT],
     times: [StateTime; State::COUNT],
-    /// Commands until the next one that is sampled.
+    /// Commands until the next one that is sampled, and how many were.
     until_sample: u32,
+    sampled: u64,
     /// When this turn of the core's loop began.
     now: Time,
     /// Commands of I/O queues that have arrived in this turn.
@@ -136,7 +156,7 @@ pub(crate) struct RequestStates {
 impl Default for RequestStates {
     fn default() -> Self {
         let times = [StateTime::default(); State::COUNT];
-        Self { counts: [0; State::COUNT], times, until_sample: 1, now: Time::ZERO, arrived: 0 }
+        Self { counts: [0; State::COUNT], times, until_sample: 1, sampled: 0, now: Time::ZERO, arrived: 0 }
     }
 }
 
@@ -169,6 +189,7 @@ impl RequestStates {
         self.until_sample -= 1;
         if self.until_sample == 0 {
             self.until_sample = SAMPLE_INTERVAL;
+            self.sampled += 1;
             return true;
         }
         false
@@ -199,23 +220,33 @@ impl RequestStates {
         State::ALL.iter().map(|state| self.count(*state)).sum()
     }
 
-    /// How long sampled requests were in a state.
-    pub(crate) fn time(&self, state: State) -> StateTime {
-        self.times[state as usize]
+    /// The states that a request is in, or that a sampled one was in.
+    pub(crate) fn usage(&self) -> Vec<StateUsage> {
+        let of = |state: State| {
+            let StateTime { count: sampled, total, max } = self.times[state as usize];
+            let (total_us, max_us) = (micros(total), micros(max));
+            StateUsage { state, commands: self.count(state), sampled, total_us, max_us }
+        };
+        State::ALL.into_iter().map(of).filter(|usage| usage.commands != 0 || usage.sampled != 0).collect()
     }
 
     /// Where the time of sampled requests went.
     pub(crate) fn split(&self) -> LatencySplit {
         let total = |whom| {
-            let states = State::ALL.iter().filter(|state| state.waits_for() == whom);
-            states.map(|state| self.time(*state).total).sum()
+            let states = State::ALL.into_iter().filter(|state| state.waits_for() == whom);
+            micros(states.map(|state| self.times[state as usize].total).sum())
         };
         LatencySplit {
-            host: total(WaitsFor::Host),
-            queue: total(WaitsFor::Queue),
-            disk: total(WaitsFor::Disk),
+            commands: self.sampled,
+            host_us: total(WaitsFor::Host),
+            queue_us: total(WaitsFor::Queue),
+            disk_us: total(WaitsFor::Disk),
         }
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -262,8 +293,11 @@ mod tests {
         states.timed(State::AtDisk, at(3));
         states.timed(State::Parked, at(0));
         states.timed(State::Free, at(0));
-        let ms = Duration::from_millis;
-        assert_eq!(states.time(State::DataIn), StateTime { count: 2, total: ms(4), max: ms(3) });
-        assert_eq!(states.split(), LatencySplit { host: ms(4), queue: ms(5), disk: ms(7) });
+        states.moved(State::Free, State::DataIn);
+        let data_in =
+            StateUsage { state: State::DataIn, commands: 1, sampled: 2, total_us: 4000, max_us: 3000 };
+        assert_eq!(states.usage().into_iter().find(|usage| usage.state == State::DataIn), Some(data_in));
+        let split = LatencySplit { commands: 0, host_us: 4000, queue_us: 5000, disk_us: 7000 };
+        assert_eq!(states.split(), split);
     }
 }
