@@ -63,7 +63,7 @@ pub struct CoreUsage {
 
 impl Core {
     /// What it has in use now.
-    pub(super) fn usage(&self) -> CoreUsage {
+    pub fn usage(&self) -> CoreUsage {
         let resources = &self.resources;
         let rnic = resources.transports.rnic.counters();
         let buffers = |line| resources.hosts.usage(line).into();
