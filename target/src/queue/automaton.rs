@@ -34,10 +34,8 @@ pub(super) enum Event {
     BlocksReleased,
     /// The last of its operations on disks has ended.
     DiskDone,
-    /// A worker has an answer.
-    WorkerDone,
-    /// Something has happened that the host asked to hear of.
-    EventOccurred,
+    /// Something has happened of which the host has asked to be notified.
+    HostNotified,
     /// The command that it is to abort is aborted, or is not.
     AbortAnswered,
     /// The host asks for its end.
@@ -125,10 +123,10 @@ pub(super) const fn next(state: State, event: Event) -> Step {
 
         (S::AtDisk, E::DiskDone) => Step::GoOnAtDisk,
 
-        (S::AtWorker, E::WorkerDone | E::Aborted) => Step::Answer,
+        (S::AtWorker, E::Aborted) => Step::Answer,
         (S::AtWorker, E::Abandoned) => Step::Release,
 
-        (S::Parked, E::EventOccurred | E::Aborted) => Step::Answer,
+        (S::Parked, E::HostNotified | E::Aborted) => Step::Answer,
         (S::Parked, E::Forgotten) => Step::Release,
 
         (S::Aborting, E::AbortAnswered) => Step::Answer,
@@ -137,7 +135,7 @@ pub(super) const fn next(state: State, event: Event) -> Step {
 
         // These come from elsewhere, and may find that the request has gone on.
         (_, E::DiskAnswers | E::BuffersFree | E::BlocksReleased | E::TimedOut) => Step::Ignore,
-        (_, E::WorkerDone | E::AbortAnswered | E::EventOccurred | E::Forgotten) => Step::Ignore,
+        (_, E::AbortAnswered | E::HostNotified | E::Forgotten) => Step::Ignore,
         // What a disk or the network works on is left to complete.
         (_, E::Aborted | E::Abandoned | E::PartnerFailed) => Step::Ignore,
 

@@ -2,7 +2,7 @@
 
 use ringfab_memory::Buffer;
 
-use super::commands::cut;
+use super::commands::{Stop, cut};
 use super::connection::Connection;
 use super::request::Request;
 use crate::failure::Failure;
@@ -10,6 +10,7 @@ use crate::limits::COPY_PIECE_BYTES;
 use crate::nvm::{self, Action, HostMemory, Transfer};
 use crate::resources::Resources;
 use crate::resources::hosts::PoolKind;
+use crate::resources::states::State;
 
 impl Request {
     /// Parses the command into what it asks for, and the size and place of its data.
@@ -27,6 +28,19 @@ impl Request {
         }
         (self.action, self.host, self.transfer) = (action, host, transfer);
         self.length = transfer.length();
+        Ok(())
+    }
+
+    /// What has failed is answered, and what the disk can answer without I/O. What is for a disk that is hung is held back.
+    #[inline(always)]
+    pub(super) fn admit(&mut self, connection: &Connection, resources: &mut Resources) -> Result<(), Stop> {
+        if self.has_failed() || self.peek(resources) {
+            return Err(Stop::Answer);
+        }
+        if connection.holds_back(resources, &self.action) {
+            resources.held_back.push(self.id(), resources.states.now());
+            return Err(Stop::Wait(State::HeldBack));
+        }
         Ok(())
     }
 
@@ -105,5 +119,18 @@ impl Request {
             }
         }
         true
+    }
+
+    /// Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
+    #[inline(always)]
+    pub(super) fn is_behind_others(&self, connection: &Connection, resources: &Resources) -> bool {
+        resources.hosts.first_waiting(connection.host, self.pool_kind(connection.id)).is_some()
+            && (self.is_fused || self.bytes_to_take(resources.chunk_bytes) != [0, 0])
+    }
+
+    /// Room that a request needs in the send queue for its answer.
+    #[inline(always)]
+    pub(super) fn room_to_answer(&self, chunk_bytes: u32) -> usize {
+        1 + if self.sends_data() { cut(self.length, chunk_bytes).count() } else { 0 }
     }
 }

@@ -1,5 +1,5 @@
-//! The commands of a queue, from their arrival to their answer. [`Commands::advance`] is the whole life of a request, to be read
-//! from top to bottom.
+//! The commands of a queue, from their arrival to their answer. The life of a request is [`Commands::live`], to be read from top
+//! to bottom, and then its answer in [`Commands::run`].
 
 use std::collections::VecDeque;
 
@@ -38,14 +38,14 @@ pub(super) struct Commands {
 /// What became of a request, when it is not on its own.
 pub(super) type Turn = Option<PairTurn>;
 
-/// What a fetch of the host's data came to.
-enum Fetch {
-    /// There is nothing to fetch, or it cannot be.
-    Done,
-    /// It is under way.
-    Posted,
-    /// There is no room in the send queue.
-    NoRoom,
+/// Why a request goes no further for now.
+pub(super) enum Stop {
+    /// It waits.
+    Wait(State),
+    /// Its outcome is known.
+    Answer,
+    /// It is half of a fused pair, whose halves go on together.
+    Pair(PairTurn),
 }
 
 impl Commands {
@@ -124,7 +124,7 @@ impl Commands {
         }
     }
 
-    /// The life of a request. It goes from top to bottom, and enters at any step.
+    /// Goes on from a step until the request waits, or has been answered.
     fn run(
         &mut self,
         connection: &mut Connection,
@@ -132,94 +132,25 @@ impl Commands {
         slot: Slot,
         from: Step,
     ) -> Turn {
-        'answer: {
-            if from >= Step::Answer {
-                break 'answer;
-            }
-            if from <= Step::Begin {
-                let request = &mut self.table[slot];
-                if request.has_failed() || request.peek(resources) {
-                    break 'answer;
+        if from < Step::Answer {
+            match self.live(connection, resources, slot, from) {
+                Ok(()) | Err(Stop::Answer) => {}
+                Err(Stop::Wait(state)) => {
+                    self.table[slot].enter(&mut resources.states, state);
+                    return None;
                 }
-                if connection.holds_back(resources, &request.action) {
-                    resources.held_back.push(request.id(), resources.states.now());
-                    return self.wait(resources, slot, State::HeldBack);
-                }
-            }
-            if from <= Step::TakeBuffers {
-                let in_turn = from == Step::TakeBuffers;
-                let behind = !in_turn && self.is_behind_others(connection, resources, slot);
-                if behind || !self.take_buffers(connection, resources, slot) {
-                    if in_turn {
-                        return None;
-                    }
-                    let request = &self.table[slot];
-                    resources.hosts.wait(connection.host, request.pool_kind(connection.id), request.id());
-                    return self.wait(resources, slot, State::NeedBuffer);
-                }
-                if self.table[slot].is_fused {
-                    self.wait(resources, slot, State::AwaitFused);
-                    return Some(PairTurn::HasBuffers(slot));
-                }
-            }
-            if from <= Step::Fetch {
-                match self.fetch(connection, resources, slot) {
-                    Fetch::Done => {}
-                    Fetch::Posted => return self.wait(resources, slot, State::DataIn),
-                    Fetch::NoRoom => {
-                        self.wait_for_room.push_back(slot);
-                        return self.wait(resources, slot, State::FetchRoom);
-                    }
-                }
-            }
-            if from <= Step::Execute {
-                let request = &self.table[slot];
-                if request.has_failed() {
-                    break 'answer;
-                }
-                if request.is_fused {
-                    self.wait(resources, slot, State::AwaitPartner);
-                    return Some(PairTurn::HasData(slot));
-                }
-                if request.action == Action::Controller {
-                    match self.execute(connection, resources, slot) {
-                        Executed::Flush => self.table[slot].action = Action::FlushAll { rounds: 0 },
-                        Executed::Waits(state) => return self.wait(resources, slot, state),
-                        _ => break 'answer,
-                    }
-                }
-            }
-            if from <= Step::StartDisk {
-                let request = &self.table[slot];
-                if resources.claims.concern(&request.action) {
-                    resources.claims.delay(request.id());
-                    return self.wait(resources, slot, State::BlocksClaimed);
-                }
-            }
-            let request = &mut self.table[slot];
-            if from <= Step::StartClaimed {
-                request.start_at_disk(connection, resources);
-            } else {
-                request.next_step(connection, resources);
-            }
-            if request.pending != 0 {
-                return self.wait(resources, slot, State::AtDisk);
-            }
-            self.conclude(connection, resources, slot);
-            if self.table[slot].is_fused {
-                return Some(PairTurn::DiskDone(slot));
+                Err(Stop::Pair(turn)) => return Some(turn),
             }
         }
-        // The outcome is known.
         let mut failed_partner = None;
         if from != Step::Send {
             failed_partner = self.settle(connection, slot);
             // Behind a request that waits already, this one waits too, so that room goes to the first in order.
             if !self.wait_for_room.is_empty()
-                || !connection.link.has_room(self.room_to_answer(resources, slot))
+                || !connection.link.has_room(self.table[slot].room_to_answer(resources.chunk_bytes))
             {
                 self.wait_for_room.push_back(slot);
-                self.wait(resources, slot, State::DataOut);
+                self.table[slot].enter(&mut resources.states, State::DataOut);
                 return failed_partner;
             }
         }
@@ -228,11 +159,102 @@ impl Commands {
         failed_partner
     }
 
-    /// A request waits from now on.
+    /// The life of a request until its outcome is known. It goes from top to bottom, and enters at any step.
     #[inline(always)]
-    fn wait(&mut self, resources: &mut Resources, slot: Slot, state: State) -> Turn {
-        self.table[slot].enter(&mut resources.states, state);
-        None
+    fn live(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        slot: Slot,
+        from: Step,
+    ) -> Result<(), Stop> {
+        if from <= Step::Begin {
+            self.table[slot].admit(connection, resources)?;
+        }
+        if from <= Step::TakeBuffers {
+            self.get_buffers(connection, resources, slot, from == Step::TakeBuffers)?;
+        }
+        if from <= Step::Fetch {
+            self.fetch(connection, resources, slot)?;
+        }
+        if from <= Step::Execute {
+            self.execute(connection, resources, slot)?;
+        }
+        if from <= Step::StartDisk {
+            self.table[slot].check_claims(resources)?;
+        }
+        if from <= Step::StartClaimed {
+            self.table[slot].start_at_disk(connection, resources);
+        } else {
+            self.table[slot].next_step(connection, resources);
+        }
+        self.conclude(connection, resources, slot)
+    }
+
+    /// Takes all buffers, or has the request wait for them in order; `in_turn` says that it is the first that waits.
+    #[inline(always)]
+    fn get_buffers(
+        &mut self,
+        connection: &Connection,
+        resources: &mut Resources,
+        slot: Slot,
+        in_turn: bool,
+    ) -> Result<(), Stop> {
+        let behind = !in_turn && self.table[slot].is_behind_others(connection, resources);
+        if behind || !self.take_buffers(connection, resources, slot) {
+            let request = &self.table[slot];
+            if !in_turn {
+                resources.hosts.wait(connection.host, request.pool_kind(connection.id), request.id());
+            }
+            return Err(Stop::Wait(State::NeedBuffer));
+        }
+        let request = &mut self.table[slot];
+        if request.is_fused {
+            request.enter(&mut resources.states, State::AwaitFused);
+            return Err(Stop::Pair(PairTurn::HasBuffers(slot)));
+        }
+        Ok(())
+    }
+
+    /// Does what an admin or Fabrics command asks for. A half of a fused pair waits for the other.
+    #[inline(always)]
+    fn execute(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        slot: Slot,
+    ) -> Result<(), Stop> {
+        let request = &mut self.table[slot];
+        if request.has_failed() {
+            return Err(Stop::Answer);
+        }
+        if request.is_fused {
+            request.enter(&mut resources.states, State::AwaitPartner);
+            return Err(Stop::Pair(PairTurn::HasData(slot)));
+        }
+        if request.action == Action::Controller {
+            return self.ask_controller(connection, resources, slot);
+        }
+        Ok(())
+    }
+
+    /// Waits for operations on disks that are in flight, or sees what all of them came to.
+    #[inline(always)]
+    fn conclude(&mut self, connection: &Connection, resources: &Resources, slot: Slot) -> Result<(), Stop> {
+        let request = &mut self.table[slot];
+        if request.pending != 0 {
+            return Err(Stop::Wait(State::AtDisk));
+        }
+        match request.action {
+            Action::Compare(_) => request.compare(resources.chunk_bytes),
+            Action::Copy(copying) => request.note_copied(copying),
+            Action::FlushAll { .. } if connection.id == 0 => self.shutdown_flushed(connection, slot),
+            _ => {}
+        }
+        if self.table[slot].is_fused {
+            return Err(Stop::Pair(PairTurn::DiskDone(slot)));
+        }
+        Ok(())
     }
 
     /// A command for which there was no slot may take the place of a parked request, or is answered without one.
@@ -255,17 +277,9 @@ impl Commands {
             NoSlot::IdentifierInUse if self.forget_parked(connection, resources, command.cid.get()) => {
                 return true;
             }
-            NoSlot::IdentifierInUse => self.refuse_identifier(connection, resources, command),
+            NoSlot::IdentifierInUse => connection.refuse_identifier(resources, command),
         }
         false
-    }
-
-    /// Behind a request that waits already, one that needs buffers waits too, so that those go to the first in order.
-    #[inline(always)]
-    fn is_behind_others(&self, connection: &Connection, resources: &Resources, slot: Slot) -> bool {
-        let request = &self.table[slot];
-        resources.hosts.first_waiting(connection.host, request.pool_kind(connection.id)).is_some()
-            && (request.is_fused || request.bytes_to_take(resources.chunk_bytes) != [0, 0])
     }
 
     /// All the buffers that a request will ever need, or none.
@@ -279,14 +293,20 @@ impl Commands {
 
     /// Has the host's data moved into our buffers, unless there is none to move.
     #[inline(always)]
-    fn fetch(&mut self, connection: &mut Connection, resources: &mut Resources, slot: Slot) -> Fetch {
+    fn fetch(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        slot: Slot,
+    ) -> Result<(), Stop> {
         let request = &mut self.table[slot];
         if !request.fetches_data() || request.has_failed() {
-            return Fetch::Done;
+            return Ok(());
         }
         let count = cut(request.length, resources.chunk_bytes).count();
         if !connection.link.has_room(count) {
-            return Fetch::NoRoom;
+            self.wait_for_room.push_back(slot);
+            return Err(Stop::Wait(State::FetchRoom));
         }
         let transfer = link_transfer(slot, request);
         let sinks = cut(request.length, resources.chunk_bytes).enumerate().zip(request.pieces.take_buffers());
@@ -301,7 +321,7 @@ impl Commands {
         if outcome.is_err() {
             request.fail(Failure::transient(Status::DATA_TRANSFER_ERROR));
         }
-        if request.pending == 0 { Fetch::Done } else { Fetch::Posted }
+        if request.pending == 0 { Ok(()) } else { Err(Stop::Wait(State::DataIn)) }
     }
 
     /// A piece of the host's data is here, or is lost with the connection.
@@ -347,41 +367,39 @@ impl Commands {
         gone
     }
 
-    /// What an admin or Fabrics command comes to.
+    /// Has the controller execute an admin or Fabrics command.
     #[inline(never)]
-    fn execute(&mut self, connection: &mut Connection, resources: &mut Resources, slot: Slot) -> Executed {
-        let executed = match connection.execute(resources, &mut self.table[slot]) {
-            Ok(executed) => executed,
-            Err(failure) => {
-                self.table[slot].fail(failure);
-                return Executed::Done(0);
-            }
-        };
+    fn ask_controller(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        slot: Slot,
+    ) -> Result<(), Stop> {
+        let request = &mut self.table[slot];
+        let executed = connection.execute(resources, request);
         match executed {
-            Executed::Done(result) => self.table[slot].result = result,
-            Executed::Connected(result) => {
-                self.table[slot].result = result;
-                self.table.grow(connection.entries);
-                self.wait_for_room.reserve(usize::from(connection.entries));
-                if connection.id != 0 {
-                    self.table.reserve_pieces(TRANSFER_BYTES_MAX.div_ceil(resources.chunk_bytes) as usize);
-                }
+            Err(failure) => request.fail(failure),
+            Ok(Executed::Done(result)) => request.result = result,
+            Ok(Executed::Connected(result)) => {
+                request.result = result;
+                self.grow(connection, resources);
             }
-            Executed::Reset => self.forget_all_parked(connection, resources),
-            Executed::Flush | Executed::Waits(_) => {}
+            Ok(Executed::Reset) => self.forget_all_parked(connection, resources),
+            Ok(Executed::Flush) => {
+                request.action = Action::FlushAll { rounds: 0 };
+                return Ok(());
+            }
+            Ok(Executed::Waits(state)) => return Err(Stop::Wait(state)),
         }
-        executed
+        Err(Stop::Answer)
     }
 
-    /// All operations on disks have ended: what they came to.
-    #[inline(always)]
-    fn conclude(&mut self, connection: &Connection, resources: &Resources, slot: Slot) {
-        let request = &mut self.table[slot];
-        match request.action {
-            Action::Compare(_) => request.compare(resources.chunk_bytes),
-            Action::Copy(copying) => request.note_copied(copying),
-            Action::FlushAll { .. } if connection.id == 0 => self.shutdown_flushed(connection, slot),
-            _ => {}
+    /// The queue is connected: it may have as many commands as it has entries, of any size.
+    fn grow(&mut self, connection: &Connection, resources: &Resources) {
+        self.table.grow(connection.entries);
+        self.wait_for_room.reserve(usize::from(connection.entries));
+        if connection.id != 0 {
+            self.table.reserve_pieces(TRANSFER_BYTES_MAX.div_ceil(resources.chunk_bytes) as usize);
         }
     }
 
@@ -422,17 +440,10 @@ impl Commands {
         partner.filter(|_| request.has_failed()).map(PairTurn::PartnerFailed)
     }
 
-    /// Room that a request needs in the send queue for its answer.
-    #[inline(always)]
-    fn room_to_answer(&self, resources: &Resources, slot: Slot) -> usize {
-        let request = &self.table[slot];
-        1 + if request.sends_data() { cut(request.length, resources.chunk_bytes).count() } else { 0 }
-    }
-
     /// Sends the data of a request, if the host gets any, and the response.
     #[inline(always)]
     fn send(&mut self, connection: &mut Connection, resources: &mut Resources, slot: Slot) {
-        let count = self.room_to_answer(resources, slot) - 1;
+        let count = self.table[slot].room_to_answer(resources.chunk_bytes) - 1;
         let head = connection.next_submission_head();
         let request = &mut self.table[slot];
         let transfer = link_transfer(slot, request);
@@ -465,7 +476,7 @@ impl Commands {
         while let Some(slot) = self.wait_for_room.front().copied() {
             let room = match self.table[slot].state() {
                 State::FetchRoom => cut(self.table[slot].length, resources.chunk_bytes).count(),
-                _ => self.room_to_answer(resources, slot),
+                _ => self.table[slot].room_to_answer(resources.chunk_bytes),
             };
             if !connection.link.has_room(room) {
                 return;
@@ -473,30 +484,6 @@ impl Commands {
             self.wait_for_room.pop_front();
             self.on_event(connection, resources, slot, Event::RoomFree);
         }
-    }
-
-    /// A command whose identifier is in use gets its status at once; it never had a slot.
-    fn refuse_identifier(
-        &mut self,
-        connection: &mut Connection,
-        resources: &mut Resources,
-        command: &SubmissionEntry,
-    ) {
-        if !connection.link.has_room(1) {
-            return connection.violation(resources, "identifiers in use, again and again", true);
-        }
-        let head = connection.next_submission_head();
-        let status = Status::COMMAND_ID_CONFLICT.with_dnr();
-        connection.log_failed(command, status);
-        if let Some(attached) = &connection.attached {
-            attached.record_error(connection.id, command, (status, None));
-        }
-        let entry = CompletionEntry::new(command.cid.get(), head, status);
-        let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
-        let transfer = LinkTransfer { slot, generation, cid, memory: HostMemory::None, length: 0 };
-        let nothing = (0, std::iter::empty());
-        let _ended = connection.link.answer(&mut resources.transports, &transfer, nothing, &entry);
-        connection.link.replenish(&mut resources.transports);
     }
 
     /// Ends a request without an answer.
@@ -585,7 +572,7 @@ impl Commands {
         while let Some((command_id, dw0)) = controller.next_event() {
             let Some(slot) = self.table.find_cid(command_id) else { continue };
             self.table[slot].result = u64::from(dw0);
-            self.on_event(connection, resources, slot, Event::EventOccurred);
+            self.on_event(connection, resources, slot, Event::HostNotified);
         }
     }
 

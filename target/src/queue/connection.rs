@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ringfab_spec::{Status, SubmissionEntry};
+use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
 use crate::controller::{Controller, IoAccess};
 use crate::failure::Failure;
-use crate::nvm::{Action, Transfer};
+use crate::nvm::{Action, HostMemory, Transfer};
 use crate::resources::{HostId, Resources};
-use crate::transport::Link;
+use crate::transport::{Link, Transfer as LinkTransfer};
 
 /// Where a queue is in its own life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,5 +145,24 @@ impl Connection {
         if let Some(Attachment { record, .. }) = self.attached.as_ref().filter(|_| self.id != 0) {
             record.set_unfinished(unfinished);
         }
+    }
+
+    /// A command whose identifier is in use gets its status at once; it never had a slot.
+    pub(super) fn refuse_identifier(&mut self, resources: &mut Resources, command: &SubmissionEntry) {
+        if !self.link.has_room(1) {
+            return self.violation(resources, "identifiers in use, again and again", true);
+        }
+        let head = self.next_submission_head();
+        let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+        self.log_failed(command, status);
+        if let Some(attached) = &self.attached {
+            attached.record_error(self.id, command, (status, None));
+        }
+        let entry = CompletionEntry::new(command.cid.get(), head, status);
+        let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
+        let transfer = LinkTransfer { slot, generation, cid, memory: HostMemory::None, length: 0 };
+        let nothing = (0, std::iter::empty());
+        let _ended = self.link.answer(&mut resources.transports, &transfer, nothing, &entry);
+        self.link.replenish(&mut resources.transports);
     }
 }

@@ -3,7 +3,7 @@
 use ringfab_block::{BlockError, Finished, Operation, Started, Tag};
 use ringfab_spec::Status;
 
-use super::commands::cut;
+use super::commands::{Stop, cut};
 use super::connection::Connection;
 use super::request::Request;
 use super::steps::disk_of_round;
@@ -28,6 +28,16 @@ impl Request {
             self.pieces.push_lease(lease);
         }
         true
+    }
+
+    /// A command waits while a fused pair has claimed blocks that it is about.
+    #[inline(always)]
+    pub(super) fn check_claims(&self, resources: &mut Resources) -> Result<(), Stop> {
+        if resources.claims.concern(&self.action) {
+            resources.claims.delay(self.id());
+            return Err(Stop::Wait(State::BlocksClaimed));
+        }
+        Ok(())
     }
 
     /// Starts the operations of an I/O command, or the first of them.

@@ -104,8 +104,9 @@ pub fn run_loss(scenario: Scenario) {
     assert_eq!(simulation.flush_all(), 0, "the disk was opened anew");
 }
 
-/// Runs a world in which nothing goes wrong, with a disk that takes exactly so long for everything. Returns what the core
-/// says while every host waits for the disk, beside its Asynchronous Event Request, and once all have been answered many times.
+/// Runs a world in which nothing goes wrong, with a disk that takes exactly so long for everything. Returns what the
+/// core says while every host waits for the disk, beside its Asynchronous Event Request, and once all have been
+/// answered many times.
 ///
 /// # Panics
 /// When a flush fails or is not answered.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const EVENTS: [Event; 20] = [
+const EVENTS: [Event; 19] = [
     Event::Arrived,
     Event::PairHasBuffers,
     Event::DiskAnswers,
@@ -16,8 +16,7 @@ const EVENTS: [Event; 20] = [
     Event::ClaimGranted,
     Event::BlocksReleased,
     Event::DiskDone,
-    Event::WorkerDone,
-    Event::EventOccurred,
+    Event::HostNotified,
     Event::AbortAnswered,
     Event::Aborted,
     Event::TimedOut,
@@ -53,8 +52,8 @@ fn the_automaton_of_a_request_is_this_one() {
             "AwaitClaim: PartnerFailed -> Answer, ClaimGranted -> StartClaimed",
             "BlocksClaimed: BlocksReleased -> StartDisk",
             "AtDisk: DiskDone -> GoOnAtDisk",
-            "AtWorker: WorkerDone -> Answer, Aborted -> Answer, Abandoned -> Release",
-            "Parked: EventOccurred -> Answer, Aborted -> Answer, Forgotten -> Release",
+            "AtWorker: Aborted -> Answer, Abandoned -> Release",
+            "Parked: HostNotified -> Answer, Aborted -> Answer, Forgotten -> Release",
             "Aborting: AbortAnswered -> Answer",
             "DataOut: RoomFree -> Send",
         ]
@@ -73,9 +72,8 @@ fn every_event_in_every_state_has_one_of_three_outcomes_a_step_nothing_or_that_i
         Event::BuffersFree,
         Event::BlocksReleased,
         Event::TimedOut,
-        Event::WorkerDone,
         Event::AbortAnswered,
-        Event::EventOccurred,
+        Event::HostNotified,
         Event::Forgotten,
         Event::Aborted,
         Event::Abandoned,
