@@ -205,7 +205,7 @@ impl Core {
         let open = self.resources.disks.get_mut(namespace.index()).and_then(Option::as_mut);
         if let Some(open) = open.filter(|open| Arc::ptr_eq(&open.namespace, namespace)) {
             open.closing = true;
-            self.resources.closing.push(namespace.index());
+            self.resources.namespaces.closing.push(namespace.index());
         }
         self.close_disks();
     }
@@ -213,7 +213,7 @@ impl Core {
     /// Closes the disks of removed namespaces that no command needs any more. Those that run keep theirs until the
     /// housekeeping looks again.
     pub(super) fn close_disks(&mut self) {
-        let closing = std::mem::take(&mut self.resources.closing);
+        let closing = std::mem::take(&mut self.resources.namespaces.closing);
         for index in closing {
             let used = self.queues.iter().flatten().any(|queue| queue.uses_disk(index));
             match self.resources.disks[index].take() {
@@ -224,7 +224,7 @@ impl Core {
                 }
                 open => {
                     self.resources.disks[index] = open;
-                    self.resources.closing.push(index);
+                    self.resources.namespaces.closing.push(index);
                 }
             }
         }

@@ -57,23 +57,27 @@ impl OpenDisk {
 
 /// The active namespaces of a core: by subsystem, and then by identifier minus one.
 #[derive(Debug, Default)]
-pub(crate) struct Namespaces(Vec<Vec<Option<Arc<Namespace>>>>);
+pub(crate) struct Namespaces {
+    active: Vec<Vec<Option<Arc<Namespace>>>>,
+    /// Disks of removed namespaces that are still to be closed.
+    pub(crate) closing: Vec<usize>,
+}
 
 impl Namespaces {
     /// The namespace with an identifier, if it is active.
     #[inline]
     pub(crate) fn find(&self, subsystem: &Subsystem, nsid: u32) -> Option<&Arc<Namespace>> {
         let index = usize::try_from(nsid.checked_sub(1)?).ok()?;
-        self.0.get(subsystem.index())?.get(index)?.as_ref()
+        self.active.get(subsystem.index())?.get(index)?.as_ref()
     }
 
     pub(crate) fn insert(&mut self, subsystem: &Subsystem, namespace: &Arc<Namespace>) {
         let subsystem = subsystem.index();
         let index = namespace.nsid() as usize - 1;
-        if self.0.len() <= subsystem {
-            self.0.resize(subsystem + 1, Vec::new());
+        if self.active.len() <= subsystem {
+            self.active.resize(subsystem + 1, Vec::new());
         }
-        let table = &mut self.0[subsystem];
+        let table = &mut self.active[subsystem];
         if table.len() <= index {
             table.resize(index + 1, None);
         }
@@ -82,7 +86,7 @@ impl Namespaces {
 
     /// Takes out a namespace, unless another one has its identifier by now.
     pub(crate) fn remove(&mut self, subsystem: &Subsystem, namespace: &Arc<Namespace>) {
-        let table = self.0.get_mut(subsystem.index());
+        let table = self.active.get_mut(subsystem.index());
         let entry = table.and_then(|table| table.get_mut(namespace.nsid() as usize - 1));
         if let Some(entry) = entry
             && entry.as_ref().is_some_and(|own| Arc::ptr_eq(own, namespace))
@@ -116,8 +120,10 @@ pub(crate) struct DiskProgress {
     ended_then: u32,
     /// Since when it has ended nothing; unknown while it is idle or works.
     pub(crate) silent_since: Option<Time>,
-    /// Whether it was reported to be silent it is silent.
+    /// Whether it was reported to be silent.
     pub(crate) reported: bool,
+    /// One of the commands that it works on, and how many there are, when it was last found silent.
+    pub(crate) works_on: (&'static str, usize),
     pub(crate) hung: bool,
 }
 
@@ -128,7 +134,7 @@ impl DiskProgress {
         self.begun = self.begun.wrapping_add(1);
     }
 
-    /// One has ended. Returns whether the disk was silent for so long that it was told.
+    /// One has ended. Returns whether the disk was silent for so long that it was reported.
     #[inline]
     pub(crate) fn end(&mut self) -> bool {
         self.ended = self.ended.wrapping_add(1);
