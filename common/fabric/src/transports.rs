@@ -2,6 +2,7 @@
 
 use ringfab_reactor::Reactor;
 
+use crate::copied::CopiedBytes;
 use crate::events::Events;
 use crate::rdma::{self, QueuePairId, Rnic};
 use crate::tcp::{self, ConnectionId, TcpStack};
@@ -29,15 +30,6 @@ impl Endpoint {
             Self::Tcp(connection) => (1, connection.index as usize),
         }
     }
-}
-
-/// Bytes that were copied from one place of this process's memory to another. The kernel's own copies come on top.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopiedBytes {
-    /// From and in staging memory.
-    pub received: u64,
-    /// Into what is sent.
-    pub sent: u64,
 }
 
 /// Events of all transports, while they are looked at.

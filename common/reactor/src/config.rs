@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::ListenerId;
-
 /// How a reactor is built.
 #[derive(Clone, Debug)]
 pub struct ReactorConfig {
@@ -36,15 +34,6 @@ pub enum ListenAddr {
     Tcp(SocketAddr),
     /// A path of a Unix socket; a stale socket there is replaced.
     Unix(PathBuf),
-}
-
-/// A listener that was bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bind {
-    /// Its handle.
-    pub listener: ListenerId,
-    /// The address it got.
-    pub address: ListenAddr,
 }
 
 /// Options of a TCP socket. Nagle's algorithm is always off.

@@ -3,19 +3,19 @@
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_memory::{Buffer, Lease, Pool};
 
-use crate::completion::Detached;
 use crate::ring::Ring;
 use crate::sim;
 use crate::{
-    Allocate, Bind, Completion, DetachedSocket, FileId, FileInfo, FileOptions, ListenAddr, ListenerId,
-    Monitor, ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId,
-    Token, Wait, Waker,
+    Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor,
+    ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token,
+    Wait, Waker,
 };
 
 /// A core's ring, or its simulation.
@@ -29,6 +29,16 @@ pub struct Reactor {
 enum Backend {
     Ring(Box<Ring>),
     Simulated(Box<sim::Port>),
+}
+
+/// A socket on its way from one reactor to another; nothing is in flight on it. Dropping it closes it.
+#[derive(Debug)]
+pub struct DetachedSocket(Detached);
+
+#[derive(Debug)]
+enum Detached {
+    Kernel(OwnedFd),
+    Simulated(sim::SocketHandle),
 }
 
 /// Calls the same method of whichever backend there is.
@@ -226,7 +236,10 @@ impl Reactor {
 
     /// Takes a socket with nothing in flight out of this reactor.
     pub fn detach_socket(&mut self, socket: SocketId) -> DetachedSocket {
-        dispatch!(mut self.detach_socket(socket))
+        DetachedSocket(match &mut self.backend {
+            Backend::Ring(ring) => Detached::Kernel(ring.detach_socket(socket)),
+            Backend::Simulated(port) => Detached::Simulated(port.detach_socket(socket)),
+        })
     }
 
     /// Adopts a socket from another reactor.

@@ -1,8 +1,8 @@
 //! What an RNIC reports.
 
+use std::any::Any;
 use std::net::SocketAddr;
 
-use super::provider::Pending;
 use super::{DisconnectReason, ListenerId, QueuePairId};
 use bytes::Bytes;
 use ringfab_memory::Buffer;
@@ -156,5 +156,6 @@ pub struct ConnectRequest {
     pub private_data: Bytes,
     /// The most RDMA READs that the peer lets us have outstanding, if it said.
     pub initiator_depth_max: Option<u16>,
-    pub(crate) pending: Box<Pending>,
+    /// What its provider keeps of it until then.
+    pub(crate) pending: Box<dyn Any + Send>,
 }

@@ -14,6 +14,7 @@
 pub mod devices;
 mod event;
 pub mod iwarp;
+mod parameters;
 mod provider;
 mod rnic;
 #[cfg(feature = "verbs")]
@@ -22,8 +23,11 @@ mod work;
 
 pub use crate::stream::DisconnectReason;
 pub use event::{ConnectError, ConnectRequest, Event, ReceivedHead};
-pub use provider::{ListenerId, ProviderChoice};
-pub use rnic::{ConnectParameters, ListenParameters, QueuePairAttributes, Rnic, RnicConfig, RnicCounters};
+pub use parameters::{
+    ConnectParameters, ListenParameters, ListenerId, ProviderChoice, QueuePairAttributes, RnicConfig,
+    RnicCounters, UnknownProvider,
+};
+pub use rnic::Rnic;
 pub use work::{
     Access, Capsule, Inline, PostError, ProtectionDomain, QueuePairId, RegionId, RemoteBuffer, Scope,
     SendRequest, Slice, Work,

@@ -16,6 +16,7 @@
 //! | `shared` | what the streams of a core have in common |
 
 mod copies;
+mod end;
 mod life;
 mod listener;
 mod receive;
@@ -36,12 +37,12 @@ use ringfab_reactor::{DetachedSocket, ListenerId, Reactor};
 use crate::table::Key;
 
 pub(crate) use copies::Copies;
+pub use end::DisconnectReason;
+pub(crate) use end::{End, Fault};
 pub(crate) use listener::Listen;
 pub(crate) use receive::{Place, TURN_EVENTS, Want};
 pub(crate) use shared::{Counters, FRONTS_BYTES, Shared, StreamConfig};
 pub(crate) use table::{Adopted, Streams};
-pub use teardown::DisconnectReason;
-pub(crate) use teardown::{End, Fault};
 pub(crate) use transmit::Gather;
 
 /// What is spoken on a stream: one connection's protocol engine with the memory behind its handles.

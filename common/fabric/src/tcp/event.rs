@@ -7,8 +7,17 @@ use ringfab_proto::tcp::Agreed;
 use ringfab_reactor::{DetachedSocket, ListenerId};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
-use super::ConnectionId;
 pub use crate::stream::DisconnectReason;
+use crate::table::Key;
+
+/// A connection of this core. Handles of ended ones are recognised and ignored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ConnectionId {
+    /// Slot in the table; small and dense, so that a caller may index by it.
+    pub index: u32,
+    /// Generation of the slot.
+    pub generation: u32,
+}
 
 /// Something has happened.
 #[derive(Debug)]
@@ -112,4 +121,16 @@ pub struct Incoming {
     pub(super) agreed: Agreed,
     /// What was received of the first capsule.
     pub(super) bytes: Vec<u8>,
+}
+
+impl From<Key> for ConnectionId {
+    fn from(key: Key) -> Self {
+        Self { index: key.index, generation: key.generation }
+    }
+}
+
+impl From<ConnectionId> for Key {
+    fn from(id: ConnectionId) -> Self {
+        Self { index: id.index, generation: id.generation }
+    }
 }

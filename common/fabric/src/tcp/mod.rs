@@ -24,8 +24,8 @@ mod stack;
 mod transmit;
 
 pub use config::{AcceptParameters, ConnectParameters, ListenParameters, TcpConfig};
-pub use event::{ConnectError, DisconnectReason, Event, Incoming};
+pub use event::{ConnectError, ConnectionId, DisconnectReason, Event, Incoming};
 pub use ringfab_proto::tcp::Digests;
 pub use ringfab_reactor::ListenerId;
-pub use stack::{ConnectionId, Counters, TcpStack};
+pub use stack::{Counters, TcpStack};
 pub use transmit::{Ended, SubmitData};

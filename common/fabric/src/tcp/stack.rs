@@ -11,24 +11,15 @@ use ringfab_spec::{CompletionEntry, SubmissionEntry};
 use super::connection::{Connection, DIRECT_BYTES_MIN};
 use super::transmit::source;
 use super::{
-    AcceptParameters, ConnectParameters, Ended, Event, Incoming, ListenParameters, SubmitData, TcpConfig,
+    AcceptParameters, ConnectParameters, ConnectionId, Ended, Event, Incoming, ListenParameters, SubmitData,
+    TcpConfig,
 };
 use crate::rdma::Slice;
 use crate::stream::{Adopted, Gather, Listen, StreamConfig, Streams};
-use crate::table::Key;
 use crate::{CopiedBytes, Events};
 
 /// R2Ts that a controller may have outstanding for a command.
 const R2TS_MAX: u32 = 16;
-
-/// A connection of this core. Handles of ended ones are recognised and ignored.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ConnectionId {
-    /// Slot in the table; small and dense, so that a caller may index by it.
-    pub index: u32,
-    /// Generation of the slot.
-    pub generation: u32,
-}
 
 /// What a core's NVMe/TCP has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -251,17 +242,5 @@ impl TcpStack {
             Some((connection, mut gather)) => act(connection, &mut gather),
             None => Err(Ended),
         }
-    }
-}
-
-impl From<Key> for ConnectionId {
-    fn from(key: Key) -> Self {
-        Self { index: key.index, generation: key.generation }
-    }
-}
-
-impl From<ConnectionId> for Key {
-    fn from(id: ConnectionId) -> Self {
-        Self { index: id.index, generation: id.generation }
     }
 }

@@ -9,9 +9,11 @@ mod open;
 mod operations;
 mod queues;
 mod sockets;
+mod sync;
 mod timers;
 mod wait;
 mod wake;
+mod wake_flags;
 
 pub use self::open::{check_kind, inspect_file};
 
