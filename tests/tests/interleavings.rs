@@ -1,5 +1,5 @@
-//! What cores share without a lock, under every interleaving and every order of memory accesses that the language allows
-//! (loom). The files themselves are compiled here once more, on loom's atomics in place of the processor's.
+//! What cores share without a lock, under every interleaving and every order of memory accesses that the language
+//! allows (loom). The files themselves are compiled here once more, on loom's atomics in place of the processor's.
 
 use std::sync::Arc;
 

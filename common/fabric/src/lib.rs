@@ -1,9 +1,9 @@
 //! Moves bytes: the verbs-shaped RDMA interface and its providers, and NVMe/TCP.
 //!
-//! [`rdma`] is what the NVMe/RDMA code of both ends is written against. Behind it stands a provider: the
-//! software RNIC ([`rdma::iwarp`]), which speaks MPA, DDP and RDMAP over a TCP socket of the core's reactor.
-//! [`tcp`] has the connections of NVMe/TCP, which carry capsules and data themselves. What these two have in common, the
-//! life of a connection over TCP, is in `stream`.
+//! [`rdma`] is what the NVMe/RDMA code of both ends is written against. Behind it stands a provider: the software
+//! RNIC ([`rdma::iwarp`]), which speaks MPA, DDP and RDMAP over a TCP socket of the core's reactor. [`tcp`] has the
+//! connections of NVMe/TCP, which carry capsules and data themselves. What these two have in common, the life of a
+//! connection over TCP, is in `stream`.
 
 mod copied;
 mod events;

@@ -51,7 +51,8 @@ pub struct Transports {
 }
 
 impl Transports {
-    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something did.
+    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something
+    /// did.
     pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
         self.rnic.poll(reactor) | self.tcp.poll(reactor)
     }

@@ -15,7 +15,8 @@ use crate::CopiedBytes;
 /// How an RNIC is built.
 #[derive(Clone, Debug)]
 pub struct RnicConfig {
-    /// The `owner` of the tokens of its reactor operations; completions that bear it go to [`Rnic::on_completion`](super::Rnic::on_completion).
+    /// The `owner` of the tokens of its reactor operations; completions that bear it go to
+    /// [`Rnic::on_completion`](super::Rnic::on_completion).
     pub owner: u8,
     /// Seed of the generator that makes keys; from the operating system, or from a simulation's seed.
     pub seed: [u8; 32],
@@ -33,8 +34,8 @@ pub struct RnicConfig {
     pub queue_pairs_max: u32,
     /// The most exposures at once.
     pub regions_max: u32,
-    /// The longest that the completion queues of a verbs device are polled after the last completion before the core may
-    /// sleep, see [`Spin`](ringfab_reactor::Spin).
+    /// The longest that the completion queues of a verbs device are polled after the last completion before the core
+    /// may sleep, see [`Spin`](ringfab_reactor::Spin).
     pub spin: Duration,
     /// Writes a capture of the software RNIC's own traffic here, as if it had been seen on a network.
     pub capture: Option<PathBuf>,
@@ -66,7 +67,8 @@ pub struct QueuePairAttributes {
     pub domain: ProtectionDomain,
     /// The most outstanding send-queue work requests.
     pub send_depth: u32,
-    /// Receive credits at the start: SENDs that the peer may have outstanding. More are given by [`Rnic::post_receive`](super::Rnic::post_receive).
+    /// Receive credits at the start: SENDs that the peer may have outstanding. More are given by
+    /// [`Rnic::post_receive`](super::Rnic::post_receive).
     pub receive_depth: u32,
     /// The largest message to receive, head included.
     pub receive_bytes_max: u32,

@@ -40,9 +40,9 @@ impl Rnic {
         self.providers.deallocate_domain(domain);
     }
 
-    /// Lets peers reach `length` bytes of `lease` at `offset`. `None` when a table is full, or the send queue on which the
-    /// exposure has to be posted. What of it a peer may write to, but has not written yet, may hold anything from now on: large
-    /// messages are received further than their segments are known.
+    /// Lets peers reach `length` bytes of `lease` at `offset`. `None` when a table is full, or the send queue on
+    /// which the exposure has to be posted. What of it a peer may write to, but has not written yet, may hold
+    /// anything from now on: large messages are received further than their segments are known.
     #[inline]
     pub fn expose(
         &mut self,
@@ -55,9 +55,9 @@ impl Rnic {
         self.providers.expose(scope.into(), lease, offset, length, access)
     }
 
-    /// Ends an exposure and gives the lease back: at once for the peer, though a send of its bytes that is in flight still
-    /// holds another lease. After an invalidation by the peer this is how its owner takes the lease. `None` for one that has
-    /// ended.
+    /// Ends an exposure and gives the lease back: at once for the peer, though a send of its bytes that is in flight
+    /// still holds another lease. After an invalidation by the peer this is how its owner takes the lease. `None` for
+    /// one that has ended.
     pub fn revoke(&mut self, region: RegionId) -> Option<Lease> {
         self.providers.revoke(region)
     }
@@ -110,7 +110,8 @@ impl Rnic {
         self.providers.reject(reactor, request, private_data);
     }
 
-    /// Ends a connection: what was posted before is still sent, for a bounded time; then [`Event::Disconnected`] follows.
+    /// Ends a connection: what was posted before is still sent, for a bounded time; then [`Event::Disconnected`]
+    /// follows.
     pub fn disconnect(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
         self.providers.disconnect(reactor, queue_pair);
     }
@@ -145,7 +146,8 @@ impl Rnic {
         self.providers.post_receive(queue_pair, count);
     }
 
-    /// Rings the doorbell: starts everything posted since the last flush, on all queue pairs, with as few sends as possible.
+    /// Rings the doorbell: starts everything posted since the last flush, on all queue pairs, with as few sends as
+    /// possible.
     pub fn flush(&mut self, reactor: &mut Reactor) {
         self.providers.flush(reactor);
     }
@@ -155,8 +157,8 @@ impl Rnic {
         self.providers.on_completion(reactor, completion);
     }
 
-    /// Once per turn, after whatever may have freed buffers: takes what devices have completed and resumes what waited for
-    /// buffers. Returns whether something did.
+    /// Once per turn, after whatever may have freed buffers: takes what devices have completed and resumes what
+    /// waited for buffers. Returns whether something did.
     pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
         self.providers.poll(reactor)
     }
@@ -181,8 +183,8 @@ impl Rnic {
         Ok(())
     }
 
-    /// Whether the core may sleep in its ring: whatever happens next on a device will wake it. While a device is busy it may
-    /// not, and the turn must not wait.
+    /// Whether the core may sleep in its ring: whatever happens next on a device will wake it. While a device is busy
+    /// it may not, and the turn must not wait.
     pub fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
         self.providers.may_sleep(reactor)
     }
@@ -193,8 +195,8 @@ impl Rnic {
         self.providers.next_event()
     }
 
-    /// The same for many, which are looked at where they lie: [`Events::exchange`] with the events that wait. What was taken
-    /// before is done with; slots of queue pairs that have ended are used again when nothing waits.
+    /// The same for many, which are looked at where they lie: [`Events::exchange`] with the events that wait. What
+    /// was taken before is done with; slots of queue pairs that have ended are used again when nothing waits.
     #[inline]
     pub fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
         self.providers.exchange_events(taken)

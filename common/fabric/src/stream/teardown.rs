@@ -1,5 +1,5 @@
-//! How a stream ends: a reason is noted once, the socket is closed when there is nothing more to say, and when nothing is in
-//! flight any more the protocol lets go of everything and reports it.
+//! How a stream ends: a reason is noted once, the socket is closed when there is nothing more to say, and when
+//! nothing is in flight any more the protocol lets go of everything and reports it.
 
 use std::io;
 use std::time::Duration;

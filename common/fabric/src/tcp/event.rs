@@ -22,8 +22,8 @@ pub struct ConnectionId {
 /// Something has happened.
 #[derive(Debug)]
 pub enum Event {
-    /// A listener has a connection that wants to send its first command: adopt it with [`super::TcpStack::accept`], on this
-    /// or another core. Dropping it closes the connection.
+    /// A listener has a connection that wants to send its first command: adopt it with [`super::TcpStack::accept`],
+    /// on this or another core. Dropping it closes the connection.
     Incoming(Box<Incoming>),
     /// To a controller: a command capsule.
     Command {
@@ -90,8 +90,8 @@ pub enum ConnectError {
     /// No TCP connection.
     #[error("connect: {0}")]
     Connect(#[source] std::io::Error),
-    /// What listens there answers the request to initialize the connection with something else than its response, or with
-    /// one that cannot be agreed with.
+    /// What listens there answers the request to initialize the connection with something else than its response, or
+    /// with one that cannot be agreed with.
     #[error("ICReq: {0}")]
     Initialize(String),
     /// Nothing came in time.

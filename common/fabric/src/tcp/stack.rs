@@ -109,7 +109,8 @@ impl TcpStack {
         made.map(ConnectionId::from)
     }
 
-    /// Ends a connection: what was given before is still sent, for a bounded time; then [`Event::Disconnected`] follows.
+    /// Ends a connection: what was given before is still sent, for a bounded time; then [`Event::Disconnected`]
+    /// follows.
     pub fn disconnect(&mut self, reactor: &mut Reactor, connection: ConnectionId) {
         self.streams.disconnect(reactor, connection.into());
     }
@@ -149,9 +150,9 @@ impl TcpStack {
         self.give(connection, |connection, _| connection.request_data((cid, length), pieces))
     }
 
-    /// Sends data of a command, in the order of their offsets. `last` says that they are the end. With `success`, a response
-    /// is not needed: the host takes the command for done. That is for queues without flow control only, because it
-    /// carries no SQHD. [`Event::Sent`] counts it.
+    /// Sends data of a command, in the order of their offsets. `last` says that they are the end. With `success`, a
+    /// response is not needed: the host takes the command for done. That is for queues without flow control only,
+    /// because it carries no SQHD. [`Event::Sent`] counts it.
     ///
     /// # Errors
     /// When the connection has ended.
@@ -192,7 +193,8 @@ impl TcpStack {
         self.streams.on_completion(reactor, completion);
     }
 
-    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something did.
+    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something
+    /// did.
     pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
         self.streams.poll(reactor)
     }

@@ -9,8 +9,8 @@ use super::sync::{AtomicBool, Ordering, fence};
 /// Shared between a loop and those who wake it.
 #[derive(Debug)]
 pub(super) struct WakeFlags {
-    /// Somebody wants the loop to return. The exchange that sets it also orders what was written before for the exchange
-    /// that clears it.
+    /// Somebody wants the loop to return. The exchange that sets it also orders what was written before for the
+    /// exchange that clears it.
     pending: AtomicBool,
     /// The loop is in the kernel, or about to enter it to sleep.
     sleeping: AtomicBool,

@@ -1,4 +1,5 @@
-//! What only passes through: an accepted socket until its MPA request is complete, and one on which a rejection is delivered.
+//! What only passes through: an accepted socket until its MPA request is complete, and one on which a rejection is
+//! delivered.
 
 use std::net::SocketAddr;
 use std::ops::Range;
