@@ -41,7 +41,7 @@ pub struct Host {
     /// What the transports report, while it is acted on.
     heard: Heard,
     controllers: Vec<Slot>,
-    messages: MailboxReceiver<Message>,
+    messages: MailboxReceiver<Box<Message>>,
 }
 
 /// A place for a controller; handles of its former ones have other generations.
@@ -258,10 +258,10 @@ impl Host {
         while let Some(message) = self.messages.try_receive() {
             let id = message.controller();
             if let Some(attachment) = Self::find(&mut self.controllers, id) {
-                attachment.on_message(&mut self.core, message);
+                attachment.on_message(&mut self.core, *message);
                 self.remove_gone(id.index);
             } else {
-                Attachment::turn_away(message);
+                Attachment::turn_away(*message);
             }
         }
         self.take_events();

@@ -26,6 +26,11 @@ pub struct SharedController {
 }
 
 impl SharedController {
+    /// How the controller is attached.
+    pub fn options(&self) -> &ConnectOptions {
+        &self.options
+    }
+
     /// Part number `engine` of `engines` in a controller that `leader` attaches.
     pub(crate) fn new(
         options: Arc<ConnectOptions>,
@@ -65,7 +70,7 @@ impl LeaderLink {
     pub(super) fn tell(&self, what: ToLeader) {
         let message = Message::ToLeader { controller: self.leader, engine: self.engine, what };
         // One that has ended says so itself.
-        let _ended = self.mailbox.0.send(message);
+        let _there = self.mailbox.send(message);
     }
 
     /// Why the controller was given up, as far as the leader has said so.
@@ -92,7 +97,7 @@ impl Path {
         let SharedController { options, share, link: leader } = shared;
         let joined = ToLeader::Joined { follower: id, mailbox: core.mailbox.clone() };
         let message = Message::ToLeader { controller: leader.leader, engine: leader.engine, what: joined };
-        let ended = leader.mailbox.0.send(message).is_err();
+        let ended = !leader.mailbox.send(message);
         let mut this = Self::new(id, index, options, Role::Follower(leader), share, core);
         if ended {
             let error = this.error(Step::Connect, Cause::Local(NOBODY_LEADS.to_owned()));
@@ -107,7 +112,7 @@ impl Path {
         let error = ConnectError { peer: String::new(), step: Step::Connect, cause };
         let what = ToFollower::Failed(error);
         // One that has ended does not care.
-        let _ended = mailbox.0.send(Message::ToFollower { controller: follower, what });
+        let _there = mailbox.send(Message::ToFollower { controller: follower, what });
     }
 
     /// The leader tells something.

@@ -108,7 +108,7 @@ impl Follower {
     fn tell(&self, what: ToFollower) {
         let Some((controller, mailbox)) = &self.link else { return };
         // One that has ended says so itself.
-        let _ended = mailbox.0.send(Message::ToFollower { controller: *controller, what });
+        let _there = mailbox.send(Message::ToFollower { controller: *controller, what });
     }
 }
 

@@ -172,10 +172,10 @@ impl Volumes {
         let path = &mut paths[chosen];
         let now = core.now();
         let deadline = now + self.options.timeouts.io;
-        while !self.waiting.is_empty() && path.has_room() {
+        while let Some(queue) = path.queue_with_room() {
             let Some(mut command) = self.waiting.pop_front() else { break };
             (command.deadline, command.aborted) = (deadline, false);
-            match path.send(core, command) {
+            match path.send(core, queue, command) {
                 Ok(()) => {}
                 Err((command, NotSent::Busy)) if path.io_outstanding() == 0 => {
                     // Nothing will come free: the RNIC cannot do it at all.
