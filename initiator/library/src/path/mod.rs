@@ -530,7 +530,7 @@ impl Path {
     /// The volumes have found that this is the right subsystem: I/O can run.
     pub(crate) fn accept(&mut self, core: &mut Core, namespaces: &[Namespace]) {
         let reconnected = self.liveness.loss.is_some();
-        self.say_back(core.now());
+        self.log_back(core.now());
         self.phase = Phase::Live;
         self.liveness.begin(core.now());
         let info = self.describe();

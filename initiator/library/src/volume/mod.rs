@@ -123,7 +123,7 @@ impl Volumes {
         {
             self.written.note(request.nsid);
         }
-        let mut command = Command::from_io(request, block_bytes, &mut core.spare);
+        let mut command = Command::from_io(request, block_bytes, &mut core.commands);
         command.order = self.order;
         self.order += 1;
         core.io_outstanding += 1;
