@@ -158,7 +158,7 @@ impl Attachment {
     /// Answers who joins a controller that is gone.
     pub(crate) fn turn_away(message: Message) {
         if let Message::ToLeader { what: ToLeader::Joined { follower, mailbox }, .. } = message {
-            Path::turn_away(follower, &mailbox);
+            SharedController::turn_away(follower, &mailbox);
         }
     }
 

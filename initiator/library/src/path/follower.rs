@@ -26,6 +26,15 @@ pub struct SharedController {
 }
 
 impl SharedController {
+    /// Tells an engine that the controller which it wants to join is gone.
+    pub(crate) fn turn_away(follower: ControllerId, mailbox: &Mailbox) {
+        let cause = Cause::Local(NOBODY_LEADS.to_owned());
+        let error = ConnectError { peer: String::new(), step: Step::Connect, cause };
+        let what = ToFollower::Failed(error);
+        // One that has ended does not care.
+        let _there = mailbox.send(Message::ToFollower { controller: follower, what });
+    }
+
     /// How the controller is attached.
     pub fn options(&self) -> &ConnectOptions {
         &self.options
@@ -104,15 +113,6 @@ impl Path {
             this.end(core, PathEvent::Failed(error));
         }
         this
-    }
-
-    /// Tells an engine that the controller which it wants to join is gone.
-    pub(crate) fn turn_away(follower: ControllerId, mailbox: &Mailbox) {
-        let cause = Cause::Local(NOBODY_LEADS.to_owned());
-        let error = ConnectError { peer: String::new(), step: Step::Connect, cause };
-        let what = ToFollower::Failed(error);
-        // One that has ended does not care.
-        let _there = mailbox.send(Message::ToFollower { controller: follower, what });
     }
 
     /// The leader tells something.

@@ -169,7 +169,7 @@ impl Path {
         let all = followers.list.iter().all(|one| matches!(one.state, State::Open | State::Left));
         if all && self.sequence.step == Some(SequenceStep::Followers) {
             self.sequence.step = None;
-            if let Some(next) = self.after_followers() {
+            if let Some(next) = self.first_namespace() {
                 self.run(core, next);
             }
         }

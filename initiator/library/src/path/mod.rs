@@ -223,12 +223,6 @@ impl Path {
         self.phase == Phase::Gone
     }
 
-    /// Whether I/O can be sent at this moment.
-    #[inline]
-    pub(crate) fn has_room(&self) -> bool {
-        self.queue_with_room().is_some()
-    }
-
     /// Whether I/O can be sent, though perhaps not at this moment.
     #[inline]
     pub(crate) fn takes_io(&self) -> bool {

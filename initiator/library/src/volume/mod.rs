@@ -159,7 +159,9 @@ impl Volumes {
 
     /// Whether a command could be sent at once.
     fn has_room(&self, paths: &[Path]) -> bool {
-        self.waiting.is_empty() && !self.unsettled && paths.iter().any(Path::has_room)
+        self.waiting.is_empty()
+            && !self.unsettled
+            && paths.iter().any(|path| path.queue_with_room().is_some())
     }
 
     /// Sends what waits, in order, as far as there is room. Says whether a path has to look for overdue answers sooner.
