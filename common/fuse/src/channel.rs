@@ -82,8 +82,8 @@ pub struct Channel {
     unsubmitted: bool,
 }
 
-/// Which of the kernel's queues a channel serves. There is one for each possible processor, and each must be served by some
-/// channel.
+/// Which of the kernel's queues a channel serves. There is one for each possible processor, and each must be served by
+/// some channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues {
     /// The first one.
