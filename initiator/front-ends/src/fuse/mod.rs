@@ -113,7 +113,7 @@ pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
     let mut mounted = mount::Mounted::new(device, directory, &config, |device| {
         match &channel {
             Some(channel) if handshake.channel_agreed() => {
-                channel.serve(&device).context("the io_uring channel")?
+                channel.serve(&device).context("the io_uring channel")?;
             }
             Some(channel) => channel.dismiss(),
             None => {}
@@ -158,7 +158,7 @@ fn prepare_channel(
     files: &Arc<Files>,
     size: ring::Size,
 ) -> Result<Option<ring::Handle>> {
-    match ring::prepare(controller, files.clone(), size, usize::from(args.threads)) {
+    match ring::prepare(controller, files, size, usize::from(args.threads)) {
         Ok(handle) => Ok(Some(handle)),
         Err(error) if args.io_uring == Uring::Auto => {
             tracing::warn!(%error, "no io_uring channel; requests go by /dev/fuse");

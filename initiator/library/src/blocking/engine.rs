@@ -165,7 +165,7 @@ impl Engine {
     /// Has all threads leave. Whether one was still there.
     fn leave(&self, orderly: bool) -> bool {
         let told = |sender: &Mailbox| sender.0.send(Message::Leave { orderly }).is_ok();
-        self.senders.iter().fold(false, |any, sender| told(sender) || any)
+        self.senders.iter().filter(|sender| told(sender)).count() > 0
     }
 
     /// Waits for an answer, or for the cancellation.

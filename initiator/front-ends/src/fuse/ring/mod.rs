@@ -120,7 +120,7 @@ enum Note {
 /// Prepares a channel on each engine's thread, with as many helpers in all as that when they are needed.
 pub(super) fn prepare(
     controller: &Controller,
-    files: Arc<Files>,
+    files: &Arc<Files>,
     size: Size,
     helpers_max: usize,
 ) -> io::Result<Handle> {
