@@ -6,7 +6,7 @@ use std::mem;
 use ringfab_base::SplitMix64;
 use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
 use ringfab_fabric::tcp::{TcpConfig, TcpStack};
-use ringfab_fabric::{CopiedBytes, Events, Heard};
+use ringfab_fabric::{CopiedBytes, Events, TransportEvents};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
 use ringfab_spec::CompletionEntry;
@@ -39,7 +39,7 @@ pub struct HostConfig {
 pub struct Host {
     core: Core,
     /// What the transports report, while it is acted on.
-    heard: Heard,
+    heard: TransportEvents,
     controllers: Vec<Slot>,
     messages: MailboxReceiver<Box<Message>>,
 }
@@ -75,7 +75,7 @@ impl Host {
             random: SplitMix64::new(config.seed),
             mailbox: Mailbox(sender),
         };
-        Ok(Self { core, heard: Heard::default(), controllers: Vec::new(), messages })
+        Ok(Self { core, heard: TransportEvents::default(), controllers: Vec::new(), messages })
     }
 
     /// Buffers for I/O.
