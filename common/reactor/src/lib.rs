@@ -8,6 +8,8 @@
 //! Two backends stand behind the same methods: the kernel's io_uring, and a simulated [`sim::World`] with
 //! virtual time, sockets that delay and cut, and disks that fail and forget what was not flushed. Everything
 //! above this crate runs unchanged on either.
+//!
+//! Not implemented here: a pool of threads, futures, UDP, and several rings for one loop.
 #![allow(unsafe_code, reason = "this crate hands memory to the kernel; every block is argued")]
 
 mod batch;
@@ -25,14 +27,14 @@ mod time;
 mod token;
 
 pub use batch::SendBatch;
-pub use completion::{Completion, DetachedSocket, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId};
+pub use completion::{Bind, Completion, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId};
 pub use config::{
-    Allocate, Bind, FileInfo, FileOptions, ListenAddr, ReactorConfig, ReactorCounters, SocketOptions, Wait,
+    Allocate, FileInfo, FileOptions, ListenAddr, ReactorConfig, ReactorCounters, SocketOptions, Wait,
 };
 pub use mailbox::{MailboxReceiver, MailboxSender, Waker, mailbox};
 pub use monitor::Monitor;
 pub use pin::pin_current_thread;
-pub use reactor::Reactor;
+pub use reactor::{DetachedSocket, Reactor};
 pub use receive::{Part, ReceiveOp, STRIDES_MAX, Strides};
 pub use ring::{check_kind, inspect_file};
 pub use spin::{SPIN_DEFAULT, Spin};

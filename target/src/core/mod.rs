@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::{DiskTokens, Finished, Started};
-use ringfab_fabric::Heard;
+use ringfab_fabric::TransportEvents;
 use ringfab_fabric::rdma::RnicCounters;
 use ringfab_memory::{Buffer, PoolUsage};
 use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
@@ -76,7 +76,7 @@ pub struct Core {
     /// Slot of the queue on each connection, by the connection's place.
     by_endpoint: [Vec<Option<u16>>; Endpoint::KINDS],
     /// What the transports report, while it is acted on.
-    heard: Heard,
+    heard: TransportEvents,
     inbox: MailboxReceiver<CoreMessage>,
     listeners: Listeners,
     /// Descriptors that it may have.
@@ -113,7 +113,7 @@ impl Core {
             cores,
             queues: Vec::new(),
             by_endpoint: std::array::from_fn(|_| Vec::new()),
-            heard: Heard::default(),
+            heard: TransportEvents::default(),
             inbox,
             listeners: Listeners::new(half_open),
             descriptors,
