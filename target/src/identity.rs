@@ -10,7 +10,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::worker;
+use crate::worker::{self, Task};
 
 /// How long the state directory may take to answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -67,7 +67,9 @@ impl Identity {
     /// When there is one that cannot be read or is damaged, or none and it cannot be written.
     pub fn load_or_create(state_dir: &Path) -> Result<Self, IdentityError> {
         let (path, dir) = (state_dir.join(FILE_NAME), state_dir.to_owned());
-        let outcome = worker::within("reading", &path, LIMIT, move || Self::load_or_create_here(&dir));
+        let outcome = worker::wait(Task::new("reading", &path, LIMIT).must_finish(), move || {
+            Self::load_or_create_here(&dir)
+        });
         outcome.map_err(|error| IdentityError::Read { path, source: error.into() })?
     }
 

@@ -163,8 +163,8 @@ impl Target {
         self.lock_listeners().clone()
     }
 
-    /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O queues are
-    /// still to be ended by their cores.
+    /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O
+    /// queues are still to be ended by their cores.
     pub fn admin_ended(&self, controller: &Controller) {
         controller.admin_ended();
         self.remove(controller);
@@ -238,6 +238,7 @@ fn backing(nqn: &str, config: &NamespaceConfig) -> Result<Backing, TargetError> 
             Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only }
         }
         Source::Null(bytes) => Backing::Null { bytes: *bytes },
+        Source::Device(driver) => Backing::Device(driver.clone()),
         Source::Memory(bytes) => {
             let refused = |reason: String| TargetError::Memory {
                 nqn: nqn.to_owned(),

@@ -25,7 +25,8 @@ row 'target: the life of a request, controllers, cores' \
     "$(count $target/rdma.rs)" "$(count $target/tcp.rs)"
 initiator=initiator/library/src
 row 'initiator: the life of a command, controllers' \
-    "$(count $initiator/{controller,queue.rs,command.rs,request.rs,core.rs,host.rs,slots.rs,transport/mod.rs})" \
+    "$(count $initiator/{path,volume,transport/mod.rs} \
+        $initiator/{attachment,delayed,queue,command,request,core,host,slots}.rs)" \
     "$(count $initiator/transport/rdma.rs)" "$(count $initiator/transport/tcp.rs)"
 fabric=common/fabric/src
 row 'connections: sockets, and RDMA devices' "$(count $fabric/{stream,table.rs,transports.rs})" \

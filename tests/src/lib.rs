@@ -1,6 +1,7 @@
 //! Everything that needs both ends: a target in this process for tests to attach to.
 
 pub mod busy;
+pub mod devices;
 pub mod fake_disk;
 pub mod fake_target;
 pub mod player;
@@ -14,13 +15,15 @@ pub mod stuck_fs;
 pub mod tamper;
 pub mod world;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_block::{Driver, DriverHandle};
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
-use ringfab_target::config::Transport;
+use ringfab_target::config::{Source, Transport};
 use ringfab_target::control::Manager;
 use ringfab_target::core::CoreUsage;
 use ringfab_target::{Config, Identity, Target};
@@ -60,7 +63,7 @@ impl TestTarget {
     /// # Panics
     /// When it cannot.
     pub fn with_target(process: &str, namespaces: &str) -> Self {
-        Self::with_lines(process, "", namespaces)
+        Self::with(process, "", namespaces)
     }
 
     /// The same with lines of the `[[listener]]` table.
@@ -68,7 +71,7 @@ impl TestTarget {
     /// # Panics
     /// When it cannot.
     pub fn with_listener(listener: &str, namespaces: &str) -> Self {
-        Self::with_lines("cores = 1\nspin_us = 20", listener, namespaces)
+        Self::with("cores = 1\nspin_us = 20", listener, namespaces)
     }
 
     /// The same with lines of both.
@@ -76,17 +79,29 @@ impl TestTarget {
     /// # Panics
     /// When it cannot.
     pub fn with(process: &str, listener: &str, namespaces: &str) -> Self {
-        Self::with_lines(process, listener, namespaces)
+        Self::adapted(process, listener, namespaces, |_| {})
     }
 
-    fn with_lines(process: &str, listener: &str, namespaces: &str) -> Self {
+    /// Serves a device of the test's own as namespace 1, with blocks of 4 KiB, on two cores over NVMe/TCP.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn with_device(driver: impl Driver + 'static) -> Self {
+        let namespace = "[[subsystem.namespace]]\nnull = \"4KiB\"\nblock_bytes = 4096\n";
+        Self::adapted("cores = 2\nspin_us = 20", "transport = \"tcp\"", namespace, |config| {
+            config.subsystems[0].namespaces[0].source = Source::Device(DriverHandle::new(driver));
+        })
+    }
+
+    fn adapted(process: &str, listener: &str, namespaces: &str, adapt: impl FnOnce(&mut Config)) -> Self {
         let state = tempfile::tempdir().expect("a folder for the state");
         let text = format!(
             "[target]\nstate_dir = {:?}\n{process}\n[[listener]]\naddress = \"127.0.0.1\"\nport = 0\n{listener}\n\
              [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n{namespaces}",
             state.path()
         );
-        let config = Config::parse(&text, "test").expect("a valid configuration");
+        let mut config = Config::parse(&text, "test").expect("a valid configuration");
+        adapt(&mut config);
         let identity = Identity::load_or_create(state.path()).expect("an identity");
         let target = Target::new(&config, &identity).expect("a target");
         let running = ringfab_target::core::start(&target, &config).expect("running cores");
@@ -169,13 +184,26 @@ impl TestTarget {
     }
 }
 
+impl TestTarget {
+    /// Drains it.
+    ///
+    /// # Errors
+    /// When it does not end in order.
+    pub fn end(mut self) -> io::Result<()> {
+        self.drain()
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        let Some(running) = self.running.take() else { return Ok(()) };
+        running.drain(Duration::from_secs(5));
+        running.join()
+    }
+}
+
 impl Drop for TestTarget {
     fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.drain(Duration::from_secs(5));
-            if let Err(error) = running.join() {
-                assert!(std::thread::panicking(), "the target did not end in order: {error}");
-            }
+        if let Err(error) = self.drain() {
+            assert!(std::thread::panicking(), "the target did not end in order: {error}");
         }
     }
 }

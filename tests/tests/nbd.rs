@@ -116,6 +116,43 @@ impl Client {
     }
 }
 
+/// Lines of `/proc`: the threads of a process that run engines, with the processor time that each has used, in ticks.
+fn engine_ticks(process: u32) -> Vec<u64> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    let ticks = stats.filter_map(|stat| {
+        let (name, rest) = stat.split_once(") ")?;
+        let fields: Vec<u64> = rest.split(' ').filter_map(|field| field.parse().ok()).collect();
+        // The state is no number; user and system time are the tenth and eleventh of the numbers behind it.
+        name.contains("(engine-").then(|| fields[10] + fields[11])
+    });
+    ticks.collect()
+}
+
+#[test]
+fn connections_are_spread_over_engine_threads_with_queues_of_their_own() {
+    for listener in ["transport = \"tcp\"\n", "transport = \"rdma\"\n"] {
+        let target = TestTarget::with("cores = 2\nspin_us = 20", listener, MEMORY);
+        let mut service = serve(&target.url("").to_string(), &["--cores", "3", "--connections-max", "6"]);
+        assert_eq!(target.target.controllers().len(), 1, "one controller for all");
+        assert_eq!(engine_ticks(service.id()).len(), 2, "beside the engine that leads");
+        let mut clients: Vec<Client> = (0..6).map(|_| Client::negotiated(&service)).collect();
+        clients.iter_mut().for_each(Client::works);
+        std::thread::scope(|scope| {
+            for client in &mut clients {
+                scope.spawn(|| client.many(400));
+            }
+        });
+        assert!(engine_ticks(service.id()).iter().all(|ticks| *ticks > 0), "each engine has worked");
+        let mut seventh = Client::connect(&service);
+        assert!(seventh.is_closed(), "as many are connected as may");
+        drop(clients);
+        service.signal("TERM");
+        assert!(service.wait(PATIENCE).success(), "{}", service.log());
+        assert!(target.target.controllers().is_empty(), "it has left in order");
+    }
+}
+
 #[test]
 fn libnbd_gets_every_size_of_request_and_every_error_as_specified() {
     // Another Python may come first in the path than the one that libnbd's package serves.

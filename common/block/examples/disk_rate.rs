@@ -9,7 +9,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfab_block::{Backing, Disk, Finished, Operation, Shared, Started, Tag};
+use ringfab_base::SplitMix64;
+use ringfab_block::{Backing, Disk, DiskTokens, Finished, Operation, Shared, Started, Tag};
 use ringfab_memory::{Buffer, ClassLayout, Pool};
 use ringfab_reactor::{Reactor, ReactorConfig, Time, Wait, pin_current_thread};
 
@@ -55,7 +56,7 @@ struct Load {
     reactor: Reactor,
     disk: Disk,
     /// State of the sequence of places.
-    random: u64,
+    random: SplitMix64,
     started: Vec<Time>,
     latencies_ns: Vec<u64>,
 }
@@ -84,10 +85,20 @@ impl Load {
         assert!(reactor.register_pool(&pool), "the ring takes the buffers");
         let shared = Shared::new(&pool).expect("zeroes");
         let backing = Backing::File { path: plan.path.clone(), direct: true, read_only: plan.is_read };
-        let disk = Disk::open(&backing, &mut reactor, &shared, OWNER).expect("the file");
+        let disk = Disk::open(&backing, &mut reactor, &shared, DiskTokens::new(OWNER, 0)).expect("the file");
         let buffers = (0..count).map(|_| pool.take(bytes).expect("a buffer")).collect();
         let started = vec![Time::ZERO; count];
-        (Self { plan, reactor, disk, random: 1, started, latencies_ns: Vec::with_capacity(1 << 22) }, buffers)
+        (
+            Self {
+                plan,
+                reactor,
+                disk,
+                random: SplitMix64::new(1),
+                started,
+                latencies_ns: Vec::with_capacity(1 << 22),
+            },
+            buffers,
+        )
     }
 
     fn start(&mut self, index: u32, buffer: Buffer) {
@@ -103,11 +114,9 @@ impl Load {
         assert!(matches!(started, Started::Pending), "a file works by completions");
     }
 
-    /// The next of a sequence that visits all places alike (SplitMix64).
+    /// The next of a sequence that visits all places alike.
     fn place(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ (mixed >> 27)) % (self.plan.size_bytes / u64::from(self.plan.block_bytes))
+        self.random.below(self.plan.size_bytes / u64::from(self.plan.block_bytes))
     }
 
     fn run(&mut self, time: Duration) -> Duration {

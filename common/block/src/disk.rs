@@ -1,18 +1,21 @@
-//! One core's handle of a disk.
+//! What stands behind a disk, and one core's handle of it.
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfab_memory::{Buffer, Lease, Loans, Pool, SharedMemory};
-use ringfab_reactor::{Completion, FileInfo, Reactor, Token};
+use ringfab_memory::{Lease, Loans, Pool};
+use ringfab_reactor::{Completion, FileOptions, Reactor};
 
-use crate::faults::{FaultInjector, Faults};
+use crate::device::{BlockDevice, DriverHandle, OpenedFile};
+use crate::faults::{Faults, FaultyDevice};
 use crate::file::FileDisk;
-use crate::memory::MemoryDisk;
-use crate::null::{NullDisk, Zeroes};
-use crate::{BlockError, OpenError};
+use crate::memory::{Memory, MemoryDisk};
+use crate::null::NullDisk;
+use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::pace::{Pace, PacedDevice};
+use crate::zeroes::Zeroes;
+use crate::{BlockError, DiskTokens, OpenError};
 
 /// What stands behind a disk. The same backing is opened once per core.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub enum Backing {
         /// Size in bytes.
         bytes: u64,
     },
+    /// A device that this crate does not know.
+    Device(DriverHandle),
     /// Another backing that fails now and then, to test what stands above it.
     Faulty {
         /// What works.
@@ -40,158 +45,13 @@ pub enum Backing {
         /// How often it does not.
         faults: Faults,
     },
-}
-
-/// The bytes of a memory disk.
-pub type Memory = Arc<SharedMemory>;
-
-/// What a disk can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskProperties {
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Granularity in bytes of offsets and lengths.
-    pub offset_align: u32,
-    /// Alignment in bytes of memory.
-    pub memory_align: u32,
-    /// Whether completed writes may be lost in a crash until a flush.
-    pub volatile_cache: bool,
-    /// Whether writes are refused.
-    pub read_only: bool,
-    /// Whether a range reads as zeroes after [`Operation::Discard`]; else it may also read as before.
-    pub discard_zeroes: bool,
-}
-
-/// Which request of the caller an operation belongs to; it comes back with the result.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Tag {
-    /// The caller's own.
-    pub kind: u8,
-    /// Generation of the caller's slot.
-    pub generation: u16,
-    /// The caller's slot.
-    pub index: u32,
-}
-
-impl Tag {
-    pub(crate) fn token(self, owner: u8) -> Token {
-        Token::new(owner, self.kind, self.generation, self.index)
-    }
-
-    pub(crate) fn of(token: Token) -> Self {
-        Self { kind: token.kind, generation: token.generation, index: token.index }
-    }
-}
-
-/// What to do. Offsets and lengths are in bytes.
-#[derive(Debug)]
-pub enum Operation {
-    /// Read at `offset` of the disk until `buffer` is full.
-    Read {
-        /// Position on the disk.
-        offset: u64,
-        /// Where the bytes go; given back.
-        buffer: Buffer,
-        /// Whether it may become a lease of bytes that a disk in memory [lends](Loans). Other disks fill it.
-        lend: bool,
+    /// Another backing that is slow, to test what stands above it.
+    Paced {
+        /// What is fast.
+        inner: Box<Backing>,
+        /// How slow it is.
+        pace: Pace,
     },
-    /// Write `length` bytes of `source` at `at` to `offset` of the disk.
-    Write {
-        /// Position on the disk.
-        offset: u64,
-        /// The bytes; given back.
-        source: Lease,
-        /// First byte in the lease.
-        at: u32,
-        /// How many.
-        length: u32,
-        /// Reach stable storage before completing (force unit access).
-        durable: bool,
-    },
-    /// Make every write that completed before reach stable storage.
-    Flush,
-    /// Make a range read as zeroes.
-    WriteZeroes {
-        /// Position on the disk.
-        offset: u64,
-        /// How many bytes.
-        length: u64,
-        /// Whether the space may be freed.
-        deallocate: bool,
-        /// Reach stable storage before completing.
-        durable: bool,
-    },
-    /// The range is not needed any more: see [`DiskProperties::discard_zeroes`].
-    Discard {
-        /// Position on the disk.
-        offset: u64,
-        /// How many bytes.
-        length: u64,
-    },
-}
-
-impl Operation {
-    /// Whether it changes the disk.
-    pub fn writes(&self) -> bool {
-        !matches!(self, Self::Read { .. } | Self::Flush)
-    }
-
-    /// The range of the disk that it concerns: offset and length in bytes. A flush has none.
-    pub fn range(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::Read { offset, buffer, .. } => Some((*offset, buffer.len() as u64)),
-            Self::Write { offset, length, .. } => Some((*offset, u64::from(*length))),
-            Self::WriteZeroes { offset, length, .. } | Self::Discard { offset, length } => {
-                Some((*offset, *length))
-            }
-            Self::Flush => None,
-        }
-    }
-
-    /// Ends it here, giving back what it holds.
-    pub(crate) fn finish(self, tag: Tag, result: Result<(), BlockError>) -> Finished {
-        let (buffer, source) = match self {
-            Self::Read { buffer, .. } => (Some(buffer), None),
-            Self::Write { source, .. } => (None, Some(source)),
-            _ => (None, None),
-        };
-        Finished { tag, result, errno: None, buffer, source }
-    }
-}
-
-/// An operation that has ended.
-#[derive(Debug)]
-pub struct Finished {
-    /// The caller's request.
-    pub tag: Tag,
-    /// How it went.
-    pub result: Result<(), BlockError>,
-    /// The system's own word for what went wrong, if it said any.
-    pub errno: Option<i32>,
-    /// The buffer of a read, also when it failed, unless bytes were lent to it.
-    pub buffer: Option<Buffer>,
-    /// The source of a write, or what was lent to a read.
-    pub source: Option<Lease>,
-}
-
-/// What became of an operation at its start.
-#[derive(Debug)]
-pub enum Started {
-    /// It is on its way; the reactor will complete it.
-    Pending,
-    /// It is done already.
-    Finished(Finished),
-}
-
-/// A file or block device that was opened for a core.
-#[derive(Clone, Debug)]
-pub struct OpenedFile {
-    /// Its descriptor.
-    pub file: Arc<File>,
-    /// What [`ringfab_reactor::inspect_file`] said of it.
-    pub info: FileInfo,
-    /// Whether it was opened for reading only.
-    pub read_only: bool,
 }
 
 /// What all disks of a core share.
@@ -214,169 +74,254 @@ impl Shared {
     }
 }
 
-/// One core's handle of a disk.
+/// One core's handle of a disk. It holds every operation to the [contract](BlockDevice) before the device sees it.
 #[derive(Debug)]
 pub struct Disk {
     kind: Kind,
-    faults: Option<FaultInjector>,
 }
 
+/// The devices of this crate are known by name, so that no call of theirs is an indirect one. The tag is a byte of
+/// its own, since it is read for every command.
 #[derive(Debug)]
+#[repr(u8)]
 enum Kind {
     File(FileDisk),
     Memory(MemoryDisk),
     Null(NullDisk),
+    Other(Box<dyn BlockDevice>),
+}
+
+/// Calls the same method of whichever device there is.
+macro_rules! dispatch {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match &$self.kind {
+            Kind::File(device) => device.$method($($argument),*),
+            Kind::Memory(device) => device.$method($($argument),*),
+            Kind::Null(device) => device.$method($($argument),*),
+            Kind::Other(device) => device.$method($($argument),*),
+        }
+    };
+    (mut $self:ident.$method:ident($($argument:expr),*)) => {
+        match &mut $self.kind {
+            Kind::File(device) => device.$method($($argument),*),
+            Kind::Memory(device) => device.$method($($argument),*),
+            Kind::Null(device) => device.$method($($argument),*),
+            Kind::Other(device) => device.$method($($argument),*),
+        }
+    };
+}
+
+impl Kind {
+    fn open(
+        backing: &Backing,
+        reactor: &mut Reactor,
+        shared: &Shared,
+        tokens: DiskTokens,
+    ) -> Result<Self, OpenError> {
+        Ok(match backing {
+            Backing::File { path, direct, read_only } => {
+                let options = FileOptions { direct: *direct, read_only: *read_only };
+                Self::File(FileDisk::open(path, options, reactor, &shared.zeroes, tokens)?)
+            }
+            Backing::Memory(memory) => Self::Memory(MemoryDisk::new(Arc::clone(memory), &shared.loans)),
+            Backing::Null { bytes } => Self::Null(NullDisk::new(*bytes, &shared.zeroes)),
+            Backing::Device(driver) => Self::Other(driver.open(reactor, tokens)?),
+            Backing::Faulty { inner, faults } => {
+                let inner = Disk::open(inner, reactor, shared, tokens)?;
+                Self::Other(Box::new(FaultyDevice::new(Box::new(inner), *faults)))
+            }
+            Backing::Paced { inner, pace } => {
+                let inner = Disk::open(inner, reactor, shared, tokens.inner())?;
+                Self::Other(Box::new(PacedDevice::new(Box::new(inner), tokens, *pace)))
+            }
+        })
+    }
 }
 
 impl Disk {
-    /// Opens `backing` on the core of `reactor`. The tokens of its reactor operations are `owner` and the three
-    /// parts of the caller's [`Tag`], so that the caller finds the disk of a completion through its own request.
+    /// Opens `backing` on the core of `reactor`. The reactor operations of the disk bear `tokens`; their completions
+    /// go to [`Disk::on_completion`].
     ///
     /// # Errors
-    /// [`OpenError`] says which file and why.
+    /// [`OpenError`] says what could not be opened and why.
     pub fn open(
         backing: &Backing,
         reactor: &mut Reactor,
         shared: &Shared,
-        owner: u8,
+        tokens: DiskTokens,
     ) -> Result<Self, OpenError> {
-        let kind = match backing {
-            Backing::File { path, direct, read_only } => {
-                Kind::File(FileDisk::open(path, *direct, *read_only, reactor, &shared.zeroes, owner)?)
-            }
-            Backing::Memory(memory) => Kind::Memory(MemoryDisk::new(Arc::clone(memory), &shared.loans)),
-            Backing::Null { bytes } => Kind::Null(NullDisk::new(*bytes, &shared.zeroes)),
-            Backing::Faulty { inner, faults } => {
-                let disk = Self::open(inner, reactor, shared, owner)?;
-                return Ok(Self { kind: disk.kind, faults: Some(FaultInjector::new(*faults)) });
-            }
-        };
-        Ok(Self { kind, faults: None })
+        Ok(Self { kind: Kind::open(backing, reactor, shared, tokens)? })
     }
 
-    /// Serves a file or device that was opened elsewhere, because opening it may take as long as its server likes. The file is
-    /// given up when the disk is closed; who else has it decides when its descriptor is.
+    /// Serves a file or device that was opened elsewhere, because opening it may take as long as its server likes.
+    /// The file is given up when the disk is closed; who else has it decides when its descriptor is.
     ///
     /// # Errors
     /// When the core has no room for it.
-    pub fn adopt(opened: &OpenedFile, reactor: &mut Reactor, shared: &Shared, owner: u8) -> io::Result<Self> {
-        let disk = FileDisk::adopt(opened, reactor, &shared.zeroes, owner)?;
-        Ok(Self { kind: Kind::File(disk), faults: None })
+    pub fn adopt(
+        opened: &OpenedFile,
+        reactor: &mut Reactor,
+        shared: &Shared,
+        tokens: DiskTokens,
+    ) -> io::Result<Self> {
+        let disk = FileDisk::adopt(opened, reactor, &shared.zeroes, tokens)?;
+        Ok(Self { kind: Kind::File(disk) })
     }
 
-    /// Goes on with the same file opened anew. What is in flight ends on the old one.
+    /// Continues with the same file opened anew. What is in flight ends on the old one.
     ///
     /// # Errors
     /// When the core has no room for it; the disk is as before then.
     pub fn replace(&mut self, opened: &OpenedFile, reactor: &mut Reactor) -> io::Result<()> {
-        match &mut self.kind {
-            Kind::File(disk) => disk.replace(opened, reactor),
-            Kind::Memory(_) | Kind::Null(_) => Ok(()),
-        }
+        dispatch!(mut self.replace(opened, reactor))
     }
 
-    /// The same for a backing whose files this core opens itself.
+    /// The same for a disk whose backing this core opens itself.
     ///
     /// # Errors
-    /// As [`Disk::open`].
-    pub fn reopen(&mut self, backing: &Backing, reactor: &mut Reactor) -> Result<(), OpenError> {
-        match (&mut self.kind, backing) {
-            (Kind::File(disk), Backing::File { path, direct, read_only }) => {
-                disk.reopen(path, *direct, *read_only, reactor)
-            }
-            _ => Ok(()),
-        }
+    /// As [`Disk::open`]; the disk is as before then.
+    pub fn reopen(&mut self, reactor: &mut Reactor) -> Result<(), OpenError> {
+        dispatch!(mut self.reopen(reactor))
     }
 
     /// What it can do.
     pub fn properties(&self) -> DiskProperties {
-        match &self.kind {
-            Kind::File(disk) => disk.properties(),
-            Kind::Memory(disk) => disk.properties(),
-            Kind::Null(disk) => disk.properties(),
-        }
+        dispatch!(self.properties())
     }
 
     /// Bytes copied between buffers and a disk that is memory. Files have none: the kernel moves their bytes.
     pub fn copied_bytes(&self) -> u64 {
-        match &self.kind {
-            Kind::Memory(disk) => disk.copied_bytes(),
-            Kind::File(_) | Kind::Null(_) => 0,
-        }
+        dispatch!(self.copied_bytes())
     }
 
     /// The bytes of a range without any I/O, when the disk can hand them out (a null disk's zeroes).
     pub fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
         match &self.kind {
-            Kind::Null(disk) if self.faults.is_none() => disk.peek(offset, length),
-            _ => None,
+            Kind::Null(disk) => disk.peek(offset, length),
+            Kind::File(_) | Kind::Memory(_) | Kind::Other(_) => None,
         }
     }
 
-    /// Has the processor fetch what an operation will touch first, where the disk is memory. Returns whether it does, which
-    /// takes as long as one or two commands: who starts the operation a little later does not wait for it.
+    /// Has the processor fetch what an operation will touch first, where the disk is memory. Returns whether it does,
+    /// which takes as long as one or two commands: who starts the operation a little later does not wait for it.
     #[inline]
     pub fn prefetch(&self, operation: &Operation) -> bool {
         match &self.kind {
-            Kind::Memory(disk) => {
-                self.faults.is_none() && self.check(operation).is_ok() && disk.prefetch(operation)
-            }
-            Kind::File(_) | Kind::Null(_) => false,
+            Kind::Memory(disk) => self.check(operation).is_ok() && disk.prefetch(operation),
+            Kind::File(_) | Kind::Null(_) | Kind::Other(_) => false,
         }
     }
 
     /// Starts an operation. What cannot be done (out of range, misaligned, read only) is finished at once with
     /// its error.
     pub fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
-        let fault = self.faults.as_mut().and_then(|faults| faults.strike(&operation));
-        if let Err(error) = fault.map_or_else(|| self.check(&operation), Err) {
+        if let Err(error) = self.check(&operation) {
             return Started::Finished(operation.finish(tag, Err(error)));
         }
-        match &mut self.kind {
-            Kind::File(disk) => disk.start(reactor, operation, tag),
-            Kind::Memory(disk) => Started::Finished(match operation {
-                Operation::Read { offset, buffer, lend: true } => disk.lend(offset, buffer, tag),
-                operation => disk.run(operation, tag),
-            }),
-            Kind::Null(_) => Started::Finished(NullDisk::run(operation, tag)),
-        }
+        dispatch!(mut self.start(reactor, operation, tag))
     }
 
-    /// Takes a completion of the reactor that belongs to this disk. `None` when the operation has a further step.
+    /// Takes a completion of the reactor with one of the disk's tokens. Returns an operation that has finished, if
+    /// any has; [`Disk::next_finished`] has the others.
     pub fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
+        dispatch!(mut self.on_completion(reactor, completion))
+    }
+
+    /// Whether a completion can finish several operations, so that [`Disk::next_finished`] has to be asked.
+    #[inline]
+    pub fn finishes_several(&self) -> bool {
+        matches!(self.kind, Kind::Other(_))
+    }
+
+    /// The next operation that the last completion has finished. Call it until there is none.
+    #[inline]
+    pub fn next_finished(&mut self, reactor: &mut Reactor) -> Option<Finished> {
         match &mut self.kind {
-            Kind::File(disk) => disk.on_completion(reactor, completion),
-            Kind::Memory(_) | Kind::Null(_) => None,
+            Kind::File(_) | Kind::Memory(_) | Kind::Null(_) => None,
+            Kind::Other(device) => device.next_finished(reactor),
         }
     }
 
     /// The file has grown or shrunk to `bytes`, as whoever manages it has found. Memory and null have a fixed size.
     pub fn resize(&mut self, bytes: u64) {
-        if let Kind::File(disk) = &mut self.kind {
-            disk.resize(bytes);
-        }
+        dispatch!(mut self.resize(bytes));
     }
 
-    /// Closes it. Operations in flight finish first, with [`BlockError::Cancelled`] or their result.
-    pub fn close(self, reactor: &mut Reactor) {
-        if let Kind::File(disk) = self.kind {
-            disk.close(reactor);
-        }
+    /// Closes it. Operations in flight end first, with [`BlockError::Cancelled`] or their result, and nobody hears of
+    /// them.
+    pub fn close(mut self, reactor: &mut Reactor) {
+        BlockDevice::close(&mut self, reactor);
     }
 
     fn check(&self, operation: &Operation) -> Result<(), BlockError> {
-        let properties = self.properties();
-        if operation.writes() && properties.read_only {
-            return Err(BlockError::ReadOnly);
-        }
-        let Some((offset, length)) = operation.range() else { return Ok(()) };
-        if offset.checked_add(length).is_none_or(|end| end > properties.bytes) {
-            return Err(BlockError::OutOfRange);
-        }
-        let align = u64::from(properties.offset_align);
-        if !offset.is_multiple_of(align) || !length.is_multiple_of(align) {
-            return Err(BlockError::Misaligned);
-        }
-        Ok(())
+        let properties = match &self.kind {
+            Kind::File(disk) => disk.properties(),
+            Kind::Memory(disk) => disk.properties(),
+            Kind::Null(disk) => disk.properties(),
+            Kind::Other(device) => return check_other(&**device, operation),
+        };
+        check(&properties, operation)
+    }
+}
+
+/// What of the contract can be checked before the device sees the operation.
+#[inline(always)]
+fn check(properties: &DiskProperties, operation: &Operation) -> Result<(), BlockError> {
+    if operation.writes() && properties.read_only {
+        return Err(BlockError::ReadOnly);
+    }
+    let Some((offset, length)) = operation.range() else { return Ok(()) };
+    if offset.checked_add(length).is_none_or(|end| end > properties.bytes) {
+        return Err(BlockError::OutOfRange);
+    }
+    let align = u64::from(properties.offset_align);
+    if !offset.is_multiple_of(align) || !length.is_multiple_of(align) {
+        return Err(BlockError::Misaligned);
+    }
+    Ok(())
+}
+
+/// Apart, because an answer that comes through memory would make all other disks read theirs from there.
+#[inline(never)]
+fn check_other(device: &dyn BlockDevice, operation: &Operation) -> Result<(), BlockError> {
+    check(&device.properties(), operation)
+}
+
+/// Inside of a wrapper.
+impl BlockDevice for Disk {
+    fn properties(&self) -> DiskProperties {
+        self.properties()
+    }
+
+    fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
+        self.start(reactor, operation, tag)
+    }
+
+    fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
+        self.on_completion(reactor, completion)
+    }
+
+    fn next_finished(&mut self, reactor: &mut Reactor) -> Option<Finished> {
+        self.next_finished(reactor)
+    }
+
+    fn close(&mut self, reactor: &mut Reactor) {
+        dispatch!(mut self.close(reactor));
+    }
+
+    fn resize(&mut self, bytes: u64) {
+        self.resize(bytes);
+    }
+
+    fn replace(&mut self, opened: &OpenedFile, reactor: &mut Reactor) -> io::Result<()> {
+        self.replace(opened, reactor)
+    }
+
+    fn reopen(&mut self, reactor: &mut Reactor) -> Result<(), OpenError> {
+        self.reopen(reactor)
+    }
+
+    fn copied_bytes(&self) -> u64 {
+        self.copied_bytes()
     }
 }

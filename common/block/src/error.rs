@@ -22,6 +22,14 @@ pub enum OpenError {
         /// Why, as the end of a sentence that begins with the path.
         reason: String,
     },
+    /// A driver cannot open its device on this core.
+    #[error("cannot open {name}: {reason}")]
+    Device {
+        /// What the driver serves.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
 }
 
 /// Why an operation failed.
@@ -54,6 +62,9 @@ pub enum BlockError {
     /// A write, flush or deallocation failed for good.
     #[error("write error")]
     Write,
+    /// More operations are in flight than the disk can tell apart. Trying again later helps.
+    #[error("too many operations are in flight")]
+    Busy,
     /// The operation was given up because the disk was closed.
     #[error("cancelled")]
     Cancelled,

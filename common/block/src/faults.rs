@@ -1,7 +1,11 @@
-//! Faults on purpose.
+//! Faults on purpose: a wrapper around another device.
 
-use crate::BlockError;
-use crate::disk::Operation;
+use ringfab_base::SplitMix64;
+use ringfab_reactor::{Completion, Reactor};
+
+use crate::device::{BlockDevice, OpenedFile};
+use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::{BlockError, OpenError};
 
 /// How often a disk fails: of so many operations of a kind, one, chosen by a seeded generator. Zero is never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,33 +20,67 @@ pub struct Faults {
     pub flush_one_in: u32,
 }
 
+/// A device that fails now and then.
 #[derive(Debug)]
-pub(crate) struct FaultInjector {
+pub(crate) struct FaultyDevice {
+    inner: Box<dyn BlockDevice>,
     faults: Faults,
-    state: u64,
+    random: SplitMix64,
 }
 
-impl FaultInjector {
-    pub(crate) fn new(faults: Faults) -> Self {
-        Self { faults, state: faults.seed }
+impl FaultyDevice {
+    pub(crate) fn new(inner: Box<dyn BlockDevice>, faults: Faults) -> Self {
+        Self { inner, faults, random: SplitMix64::new(faults.seed) }
     }
 
     /// The error with which an operation fails, if its turn has come. It fails before it touches the disk.
-    pub(crate) fn strike(&mut self, operation: &Operation) -> Option<BlockError> {
+    fn strike(&mut self, operation: &Operation) -> Option<BlockError> {
         let (one_in, error) = match operation {
             Operation::Read { .. } => (self.faults.read_one_in, BlockError::Read),
             Operation::Flush => (self.faults.flush_one_in, BlockError::Write),
             _ => (self.faults.write_one_in, BlockError::Write),
         };
-        (one_in != 0 && self.next().is_multiple_of(u64::from(one_in))).then_some(error)
+        (one_in != 0 && self.random.below(u64::from(one_in)) == 0).then_some(error)
+    }
+}
+
+impl BlockDevice for FaultyDevice {
+    fn properties(&self) -> DiskProperties {
+        self.inner.properties()
     }
 
-    /// SplitMix64: enough to scatter faults, and repeatable.
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
+        match self.strike(&operation) {
+            Some(error) => Started::Finished(operation.finish(tag, Err(error))),
+            None => self.inner.start(reactor, operation, tag),
+        }
+    }
+
+    fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
+        self.inner.on_completion(reactor, completion)
+    }
+
+    fn next_finished(&mut self, reactor: &mut Reactor) -> Option<Finished> {
+        self.inner.next_finished(reactor)
+    }
+
+    fn close(&mut self, reactor: &mut Reactor) {
+        self.inner.close(reactor);
+    }
+
+    fn resize(&mut self, bytes: u64) {
+        self.inner.resize(bytes);
+    }
+
+    fn replace(&mut self, opened: &OpenedFile, reactor: &mut Reactor) -> std::io::Result<()> {
+        self.inner.replace(opened, reactor)
+    }
+
+    fn reopen(&mut self, reactor: &mut Reactor) -> Result<(), OpenError> {
+        self.inner.reopen(reactor)
+    }
+
+    fn copied_bytes(&self) -> u64 {
+        self.inner.copied_bytes()
     }
 }

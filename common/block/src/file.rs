@@ -1,15 +1,17 @@
 //! A regular file or a block device, through the core's ring.
 
-use std::collections::VecDeque;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ringfab_base::{SlotId, Slots};
+use ringfab_memory::Buffer;
 use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, Payload, Reactor};
 
-use crate::disk::{DiskProperties, Finished, OpenedFile, Operation, Started, Tag};
-use crate::null::Zeroes;
-use crate::{BlockError, OpenError};
+use crate::device::{BlockDevice, OpenedFile};
+use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::zeroes::Zeroes;
+use crate::{BlockError, DiskTokens, OpenError};
 
 /// One core's handle of a file.
 #[derive(Debug)]
@@ -17,19 +19,43 @@ pub(crate) struct FileDisk {
     file: FileId,
     info: FileInfo,
     read_only: bool,
-    owner: u8,
+    tokens: DiskTokens,
     zeroes: Zeroes,
-    /// Operations of more than one step. They are rare, and there are few at once.
-    composites: VecDeque<Composite>,
-    /// Writes up to the very end, while the file is asked whether it still reaches there: one that was cut off and then written
-    /// to at its end would look whole, with zeroes that nobody wrote.
-    at_end: Vec<(Tag, Operation)>,
+    in_flight: Slots<InFlight>,
+    rare: Box<RareOperations>,
+    /// How this core opens it anew, when it has opened it itself.
+    source: Option<(PathBuf, FileOptions)>,
+}
+
+/// What [`Stage`] names: of these operations there are few at once.
+#[derive(Debug, Default)]
+struct RareOperations {
+    unchecked: Slots<Operation>,
+    composites: Slots<Composite>,
+}
+
+/// An operation in flight.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    tag: Tag,
+    stage: Stage,
+}
+
+/// What of an operation is in flight.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// All of it.
+    Whole,
+    /// The file is asked whether it still reaches where the operation ends: one that was cut off and then written to
+    /// at its end would look whole, with zeroes that nobody wrote.
+    CheckEnd(SlotId),
+    /// A step of several.
+    Step(SlotId),
 }
 
 /// An operation of several steps, of which one is in flight.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Composite {
-    tag: Tag,
     step: Step,
     /// What is still to be zeroed by writing, when the file cannot do it by itself.
     position: u64,
@@ -48,50 +74,67 @@ enum Step {
     Sync,
 }
 
+impl Composite {
+    /// The step that follows one that has ended so; none when that was the last.
+    fn next(&mut self, result: &io::Result<u32>, block_device: bool) -> Result<Option<Step>, BlockError> {
+        let sync = self.durable.then_some(Step::Sync);
+        match (self.step, result) {
+            (Step::Allocate, Ok(_)) => Ok(sync),
+            (Step::Sync, Ok(_)) => Ok(None),
+            // A block device that cannot unmap may ignore a discard; everything else must become zeroes.
+            (Step::Allocate, Err(error)) if unsupported(error) => {
+                Ok((!(self.discard && block_device)).then_some(Step::WriteZeroes))
+            }
+            (Step::WriteZeroes, Ok(written)) => {
+                self.position += u64::from(*written);
+                Ok(if self.position < self.end { Some(Step::WriteZeroes) } else { sync })
+            }
+            // Whatever a sync fails with, what was written before it may be lost.
+            (Step::Sync, Err(error)) if error.raw_os_error() != Some(libc::ECANCELED) => {
+                Err(BlockError::Write)
+            }
+            (_, Err(error)) => Err(map_error(error, BlockError::Write)),
+        }
+    }
+}
+
+/// Reactor operations need no kinds of their own: the slot says what they are.
+const KIND: u8 = 0;
+
 impl FileDisk {
     pub(crate) fn open(
         path: &Path,
-        direct: bool,
-        read_only: bool,
+        options: FileOptions,
         reactor: &mut Reactor,
         zeroes: &Zeroes,
-        owner: u8,
+        tokens: DiskTokens,
     ) -> Result<Self, OpenError> {
-        let (file, info) = open(path, FileOptions { direct, read_only }, reactor)?;
-        Ok(Self::new(file, info, read_only, owner, zeroes))
+        let (file, info) = open(path, options, reactor)?;
+        let disk = Self::new(file, info, options.read_only, zeroes, tokens);
+        Ok(Self { source: Some((path.to_owned(), options)), ..disk })
     }
 
     pub(crate) fn adopt(
         opened: &OpenedFile,
         reactor: &mut Reactor,
         zeroes: &Zeroes,
-        owner: u8,
+        tokens: DiskTokens,
     ) -> io::Result<Self> {
         let file = reactor.adopt_file(Arc::clone(&opened.file), &opened.info)?;
-        Ok(Self::new(file, opened.info, opened.read_only, owner, zeroes))
+        Ok(Self::new(file, opened.info, opened.read_only, zeroes, tokens))
     }
 
-    fn new(file: FileId, info: FileInfo, read_only: bool, owner: u8, zeroes: &Zeroes) -> Self {
-        let (composites, at_end) = (VecDeque::new(), Vec::new());
-        Self { file, info, read_only, owner, zeroes: zeroes.clone(), composites, at_end }
-    }
-
-    pub(crate) fn replace(&mut self, opened: &OpenedFile, reactor: &mut Reactor) -> io::Result<()> {
-        let file = reactor.adopt_file(Arc::clone(&opened.file), &opened.info)?;
-        self.exchange(file, opened.info, reactor);
-        Ok(())
-    }
-
-    pub(crate) fn reopen(
-        &mut self,
-        path: &Path,
-        direct: bool,
-        read_only: bool,
-        reactor: &mut Reactor,
-    ) -> Result<(), OpenError> {
-        let (file, info) = open(path, FileOptions { direct, read_only }, reactor)?;
-        self.exchange(file, info, reactor);
-        Ok(())
+    fn new(file: FileId, info: FileInfo, read_only: bool, zeroes: &Zeroes, tokens: DiskTokens) -> Self {
+        Self {
+            file,
+            info,
+            read_only,
+            tokens,
+            zeroes: zeroes.clone(),
+            in_flight: Slots::new(),
+            rare: Box::default(),
+            source: None,
+        }
     }
 
     /// Operations of several steps go on with the new file.
@@ -101,7 +144,156 @@ impl FileDisk {
         reactor.retire_file(old);
     }
 
-    pub(crate) fn properties(&self) -> DiskProperties {
+    /// Whether a change would put the end of a file that was cut off back to where it was.
+    fn reaches_end(&self, operation: &Operation) -> bool {
+        !self.info.block_device
+            && operation.range().is_some_and(|(offset, length)| offset + length == self.info.bytes)
+    }
+
+    #[inline]
+    fn read(&mut self, reactor: &mut Reactor, id: SlotId, offset: u64, buffer: Buffer) {
+        let length = buffer.len();
+        reactor.read_file(self.file, offset, buffer, 0, length, self.tokens.token(KIND, id));
+    }
+
+    /// Starts the operation of a slot, which is no read. One of several steps replaces the slot's stage.
+    #[inline(always)]
+    fn submit(&mut self, reactor: &mut Reactor, id: SlotId, operation: Operation) {
+        let token = self.tokens.token(KIND, id);
+        match operation {
+            Operation::Read { .. } => unreachable!("reads are started by themselves"),
+            Operation::Write { offset, source, at, length, durable } => {
+                reactor.write_file(self.file, offset, source, at as usize, length as usize, durable, token);
+            }
+            Operation::Flush => reactor.sync_file(self.file, token),
+            Operation::WriteZeroes { offset, length, deallocate, durable } => {
+                let what = if deallocate { Allocate::PunchHole } else { Allocate::ZeroRange };
+                self.start_composite(reactor, id, what, (offset, length), false, durable);
+            }
+            Operation::Discard { offset, length } => {
+                self.start_composite(reactor, id, Allocate::PunchHole, (offset, length), true, false);
+            }
+        }
+    }
+
+    /// The whole operation has ended.
+    #[inline]
+    fn finish(&self, tag: Tag, completion: Completion) -> Finished {
+        let errno = errno_of(&completion);
+        let (result, buffer, source) = match completion.payload {
+            Payload::Buffer(buffer) => {
+                let short = if self.info.block_device { BlockError::Read } else { BlockError::Shrunk };
+                (read_result(completion.result, buffer.len(), short), Some(buffer), None)
+            }
+            Payload::Lease(source) => (write_result(completion.result), None, Some(source)),
+            _ => (write_result(completion.result), None, None),
+        };
+        Finished { tag, result, errno, buffer, source }
+    }
+
+    /// Asks the file how long it is, before an operation that ends there.
+    #[cold]
+    fn check_end(&mut self, reactor: &mut Reactor, id: SlotId, operation: Operation) {
+        let unchecked = self.rare.unchecked.insert(operation);
+        self.set_stage(id, Stage::CheckEnd(unchecked));
+        reactor.file_bytes(self.file, self.tokens.token(KIND, id));
+    }
+
+    /// The file has said how long it is.
+    #[cold]
+    fn end_checked(
+        &mut self,
+        reactor: &mut Reactor,
+        id: SlotId,
+        operation: SlotId,
+        completion: Completion,
+    ) -> Option<Finished> {
+        let operation = self.rare.unchecked.remove(operation)?;
+        let errno = errno_of(&completion);
+        let error = match (completion.result, completion.payload) {
+            (Ok(_), Payload::FileBytes(bytes)) if bytes >= self.info.bytes => {
+                self.set_stage(id, Stage::Whole);
+                self.submit_checked(reactor, id, operation);
+                return None;
+            }
+            (Ok(_), _) => BlockError::Shrunk,
+            (Err(error), _) => map_error(&error, BlockError::Write),
+        };
+        let InFlight { tag, .. } = self.in_flight.remove(id)?;
+        Some(Finished { errno, ..operation.finish(tag, Err(error)) })
+    }
+
+    /// Apart, so that the only other place that submits has the code of it.
+    #[inline(never)]
+    fn submit_checked(&mut self, reactor: &mut Reactor, id: SlotId, operation: Operation) {
+        self.submit(reactor, id, operation);
+    }
+
+    fn set_stage(&mut self, id: SlotId, stage: Stage) {
+        if let Some(in_flight) = self.in_flight.get_mut(id) {
+            in_flight.stage = stage;
+        }
+    }
+
+    #[cold]
+    fn start_composite(
+        &mut self,
+        reactor: &mut Reactor,
+        id: SlotId,
+        what: Allocate,
+        (offset, length): (u64, u64),
+        discard: bool,
+        durable: bool,
+    ) {
+        let end = offset + length;
+        let composite = Composite { step: Step::Allocate, position: offset, end, discard, durable };
+        let composite = self.rare.composites.insert(composite);
+        self.set_stage(id, Stage::Step(composite));
+        reactor.allocate_file(self.file, what, offset, length, self.tokens.token(KIND, id));
+    }
+
+    /// One step of a composite has ended: starts the next, or finishes it.
+    #[cold]
+    fn advance(
+        &mut self,
+        reactor: &mut Reactor,
+        id: SlotId,
+        step: SlotId,
+        completion: &Completion,
+    ) -> Option<Finished> {
+        let block_device = self.info.block_device;
+        let composite = self.rare.composites.get_mut(step)?;
+        let next = composite.next(&completion.result, block_device);
+        let result = match next {
+            Ok(Some(step)) => {
+                composite.step = step;
+                let composite = *composite;
+                self.run_step(reactor, id, composite);
+                return None;
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.rare.composites.remove(step);
+        let InFlight { tag, .. } = self.in_flight.remove(id)?;
+        let errno = result.err().and_then(|_| errno_of(completion));
+        Some(Finished { tag, result, errno, buffer: None, source: None })
+    }
+
+    fn run_step(&self, reactor: &mut Reactor, id: SlotId, composite: Composite) {
+        let Composite { step, position, end, .. } = composite;
+        let token = self.tokens.token(KIND, id);
+        if step == Step::Sync {
+            reactor.sync_file(self.file, token);
+            return;
+        }
+        let length = self.zeroes.0.len().min(usize::try_from(end - position).unwrap_or(usize::MAX));
+        reactor.write_file(self.file, position, self.zeroes.0.clone(), 0, length, false, token);
+    }
+}
+
+impl BlockDevice for FileDisk {
+    fn properties(&self) -> DiskProperties {
         DiskProperties {
             bytes: self.info.bytes,
             offset_align: self.info.offset_align,
@@ -113,166 +305,53 @@ impl FileDisk {
         }
     }
 
-    /// Starts an operation whose range and rights were checked.
-    pub(crate) fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
-        if self.reaches_end(&operation) {
-            self.at_end.push((tag, operation));
-            reactor.file_bytes(self.file, tag.token(self.owner));
-            return Started::Pending;
+    #[inline]
+    fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
+        let in_flight = InFlight { tag, stage: Stage::Whole };
+        let Ok(id) = self.in_flight.try_insert(in_flight, DiskTokens::SLOTS) else {
+            return Started::Finished(operation.finish(tag, Err(BlockError::Busy)));
+        };
+        match operation {
+            Operation::Read { offset, buffer, .. } => self.read(reactor, id, offset, buffer),
+            operation if self.reaches_end(&operation) => self.check_end(reactor, id, operation),
+            operation => self.submit(reactor, id, operation),
         }
-        self.go(reactor, operation, tag);
         Started::Pending
     }
 
-    /// Whether it would put the end of a file that was cut off back to where it was.
-    fn reaches_end(&self, operation: &Operation) -> bool {
-        !self.info.block_device
-            && operation.writes()
-            && operation.range().is_some_and(|(offset, length)| offset + length == self.info.bytes)
-    }
-
-    fn go(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) {
-        let token = tag.token(self.owner);
-        match operation {
-            Operation::Read { offset, buffer, .. } => {
-                let length = buffer.len();
-                reactor.read_file(self.file, offset, buffer, 0, length, token);
+    #[inline]
+    fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
+        let (slot, generation) = DiskTokens::slot_of(completion.token);
+        let (id, &InFlight { tag, stage }) = self.in_flight.find(slot, generation)?;
+        match stage {
+            Stage::Whole => {
+                self.in_flight.remove(id);
+                Some(self.finish(tag, completion))
             }
-            Operation::Write { offset, source, at, length, durable } => {
-                reactor.write_file(self.file, offset, source, at as usize, length as usize, durable, token);
-            }
-            Operation::Flush => reactor.sync_file(self.file, token),
-            Operation::WriteZeroes { offset, length, deallocate, durable } => {
-                let what = if deallocate { Allocate::PunchHole } else { Allocate::ZeroRange };
-                self.start_composite(reactor, tag, what, (offset, length), false, durable);
-            }
-            Operation::Discard { offset, length } => {
-                self.start_composite(reactor, tag, Allocate::PunchHole, (offset, length), true, false);
-            }
+            Stage::CheckEnd(operation) => self.end_checked(reactor, id, operation, completion),
+            Stage::Step(step) => self.advance(reactor, id, step, &completion),
         }
     }
 
-    pub(crate) fn on_completion(
-        &mut self,
-        reactor: &mut Reactor,
-        completion: Completion,
-    ) -> Option<Finished> {
-        let tag = Tag::of(completion.token);
-        if let Some(index) = self.composites.iter().position(|composite| composite.tag == tag) {
-            return self.advance(reactor, index, completion);
-        }
-        if let Some(index) = self.at_end.iter().position(|(waiting, _)| *waiting == tag) {
-            let (_, operation) = self.at_end.swap_remove(index);
-            return self.looked(reactor, operation, tag, completion);
-        }
-        let errno = completion.result.as_ref().err().and_then(io::Error::raw_os_error);
-        let (result, buffer, source) = match completion.payload {
-            Payload::Buffer(buffer) => {
-                let short = if self.info.block_device { BlockError::Read } else { BlockError::Shrunk };
-                (read_result(completion.result, buffer.len(), short), Some(buffer), None)
-            }
-            Payload::Lease(source) => (write_result(completion.result), None, Some(source)),
-            _ => (write_result(completion.result), None, None),
-        };
-        Some(Finished { tag, result, errno, buffer, source })
-    }
-
-    /// The file has said how long it is.
-    fn looked(
-        &mut self,
-        reactor: &mut Reactor,
-        operation: Operation,
-        tag: Tag,
-        completion: Completion,
-    ) -> Option<Finished> {
-        let errno = completion.result.as_ref().err().and_then(io::Error::raw_os_error);
-        let error = match (completion.result, completion.payload) {
-            (Ok(_), Payload::FileBytes(bytes)) if bytes >= self.info.bytes => {
-                self.go(reactor, operation, tag);
-                return None;
-            }
-            (Ok(_), _) => BlockError::Shrunk,
-            (Err(error), _) => map_error(&error, BlockError::Write),
-        };
-        Some(Finished { errno, ..operation.finish(tag, Err(error)) })
-    }
-
-    pub(crate) fn resize(&mut self, bytes: u64) {
-        self.info.bytes = bytes;
-    }
-
-    pub(crate) fn close(self, reactor: &mut Reactor) {
+    fn close(&mut self, reactor: &mut Reactor) {
         reactor.close_file(self.file);
     }
 
-    fn start_composite(
-        &mut self,
-        reactor: &mut Reactor,
-        tag: Tag,
-        what: Allocate,
-        (offset, length): (u64, u64),
-        discard: bool,
-        durable: bool,
-    ) {
-        let end = offset + length;
-        let composite = Composite { tag, step: Step::Allocate, position: offset, end, discard, durable };
-        self.composites.push_back(composite);
-        reactor.allocate_file(self.file, what, offset, length, tag.token(self.owner));
+    fn resize(&mut self, bytes: u64) {
+        self.info.bytes = bytes;
     }
 
-    /// One step of a composite has ended: starts the next, or finishes it.
-    fn advance(&mut self, reactor: &mut Reactor, index: usize, completion: Completion) -> Option<Finished> {
-        let block_device = self.info.block_device;
-        let composite = &mut self.composites[index];
-        let next = match (composite.step, completion.result) {
-            (Step::Allocate, Ok(_)) if composite.durable => Ok(Some(Step::Sync)),
-            (Step::Allocate | Step::Sync, Ok(_)) => Ok(None),
-            (Step::Allocate, Err(error)) if unsupported(&error) => {
-                // A block device that cannot unmap may ignore a discard; everything else must become zeroes.
-                Ok((!(composite.discard && block_device)).then_some(Step::WriteZeroes))
-            }
-            (Step::WriteZeroes, Ok(written)) => {
-                composite.position += u64::from(written);
-                let done = composite.position >= composite.end;
-                Ok(if !done { Some(Step::WriteZeroes) } else { composite.durable.then_some(Step::Sync) })
-            }
-            // Whatever a sync fails with, what was written before it may be lost.
-            (Step::Sync, Err(error)) if error.raw_os_error() != Some(libc::ECANCELED) => {
-                Err((BlockError::Write, error.raw_os_error()))
-            }
-            (_, Err(error)) => Err((map_error(&error, BlockError::Write), error.raw_os_error())),
-        };
-        match next {
-            Ok(Some(step)) => {
-                composite.step = step;
-                self.run_step(reactor, index);
-                None
-            }
-            Ok(None) => Some(self.end_composite(index, Ok(()), None)),
-            Err((error, errno)) => Some(self.end_composite(index, Err(error), errno)),
-        }
+    fn replace(&mut self, opened: &OpenedFile, reactor: &mut Reactor) -> io::Result<()> {
+        let file = reactor.adopt_file(Arc::clone(&opened.file), &opened.info)?;
+        self.exchange(file, opened.info, reactor);
+        Ok(())
     }
 
-    fn run_step(&mut self, reactor: &mut Reactor, index: usize) {
-        let Composite { tag, step, position, end, .. } = self.composites[index];
-        let token = tag.token(self.owner);
-        if step == Step::Sync {
-            reactor.sync_file(self.file, token);
-            return;
-        }
-        let length = self.zeroes.0.len().min(usize::try_from(end - position).unwrap_or(usize::MAX));
-        reactor.write_file(self.file, position, self.zeroes.0.clone(), 0, length, false, token);
-    }
-
-    fn end_composite(
-        &mut self,
-        index: usize,
-        result: Result<(), BlockError>,
-        errno: Option<i32>,
-    ) -> Finished {
-        let tag = self.composites[index].tag;
-        self.composites.swap_remove_back(index);
-        Finished { tag, result, errno, buffer: None, source: None }
+    fn reopen(&mut self, reactor: &mut Reactor) -> Result<(), OpenError> {
+        let Some((path, options)) = &self.source else { return Ok(()) };
+        let (file, info) = open(path, *options, reactor)?;
+        self.exchange(file, info, reactor);
+        Ok(())
     }
 }
 
@@ -296,6 +375,10 @@ fn read_result(result: io::Result<u32>, expected: usize, short: BlockError) -> R
         Ok(_) => Err(short),
         Err(error) => Err(map_error(&error, BlockError::Read)),
     }
+}
+
+fn errno_of(completion: &Completion) -> Option<i32> {
+    completion.result.as_ref().err().and_then(io::Error::raw_os_error)
 }
 
 fn write_result(result: io::Result<u32>) -> Result<(), BlockError> {

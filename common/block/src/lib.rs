@@ -1,18 +1,34 @@
-//! Block devices: regular files and block devices through the core's io_uring, memory and null, and a wrapper
-//! that injects faults.
+//! Block devices: regular files and block devices through the core's io_uring, memory, null, and wrappers that inject
+//! faults, delays and limits.
 //!
-//! A [`Disk`] belongs to one core. It takes an [`Operation`] with the memory it needs and gives that back when it
-//! is finished: at once for memory and null, else through the reactor's completion.
+//! A [`Disk`] belongs to one core. It takes an [`Operation`] with the memory it needs and gives that back when the
+//! operation has finished: at once for memory and null, else after a completion of the reactor. What is not in this
+//! crate (a library, a network protocol, a passed-through device) implements [`BlockDevice`], whose page is the
+//! contract of all disks.
+//!
+//! The modules, each using only those before it: `error`, `operation`, `tokens`, `device`, `zeroes`, `null`,
+//! `memory`, `file`, `faults`, `pace`, `disk`.
+//!
+//! Not implemented here: NVMe (blocks, namespaces, statuses), caches, partitions, RAID, and metadata or protection
+//! information beside the data.
 
+mod device;
 mod disk;
 mod error;
 mod faults;
 mod file;
 mod memory;
 mod null;
+mod operation;
+mod pace;
+mod tokens;
+mod zeroes;
 
-pub use disk::{
-    Backing, Disk, DiskProperties, Finished, Memory, OpenedFile, Operation, Shared, Started, Tag,
-};
+pub use device::{BlockDevice, Driver, DriverHandle, OpenedFile};
+pub use disk::{Backing, Disk, Shared};
 pub use error::{BlockError, OpenError};
 pub use faults::Faults;
+pub use memory::Memory;
+pub use operation::{DiskProperties, Finished, Operation, Started, Tag};
+pub use pace::Pace;
+pub use tokens::DiskTokens;

@@ -1,12 +1,18 @@
 //! A disk in this process's memory.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use ringfab_memory::{Buffer, CoreMemory, Loans};
+use ringfab_memory::{Buffer, CoreMemory, Loans, SharedMemory};
+use ringfab_reactor::{Completion, Reactor};
 
-use crate::disk::{DiskProperties, Finished, Memory, Operation, Tag};
+use crate::device::BlockDevice;
+use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
 
-/// One core's handle of shared memory. Its operations are copies or loans, done at once; ranges were checked before.
+/// The bytes of a memory disk.
+pub type Memory = Arc<SharedMemory>;
+
+/// One core's handle of shared memory. Its operations are copies or loans, done at once.
 #[derive(Debug)]
 pub(crate) struct MemoryDisk {
     memory: Rc<CoreMemory>,
@@ -19,22 +25,8 @@ impl MemoryDisk {
         Self { memory: CoreMemory::new(memory), loans: loans.clone(), copied_bytes: 0 }
     }
 
-    pub(crate) fn properties(&self) -> DiskProperties {
-        DiskProperties {
-            bytes: self.memory.bytes() as u64,
-            offset_align: 1,
-            memory_align: 1,
-            volatile_cache: false,
-            read_only: false,
-            discard_zeroes: true,
-        }
-    }
-
-    pub(crate) fn copied_bytes(&self) -> u64 {
-        self.copied_bytes
-    }
-
-    /// Ranges were checked before.
+    /// Has the processor fetch what a read or write touches. The range was checked.
+    #[inline]
     pub(crate) fn prefetch(&self, operation: &Operation) -> bool {
         let (Operation::Read { .. } | Operation::Write { .. }, Some((offset, length))) =
             (operation, operation.range())
@@ -45,7 +37,7 @@ impl MemoryDisk {
         true
     }
 
-    pub(crate) fn run(&mut self, mut operation: Operation, tag: Tag) -> Finished {
+    fn run(&mut self, mut operation: Operation, tag: Tag) -> Finished {
         let (memory, loans) = (&self.memory, &self.loans);
         match &mut operation {
             Operation::Read { offset, buffer, .. } => {
@@ -67,10 +59,41 @@ impl MemoryDisk {
 
     /// A read whose bytes are lent to its buffer, or copied into it while somebody writes there.
     #[inline]
-    pub(crate) fn lend(&mut self, offset: u64, buffer: Buffer, tag: Tag) -> Finished {
+    fn lend(&mut self, offset: u64, buffer: Buffer, tag: Tag) -> Finished {
         match self.memory.lend(&self.loans, offset as usize, buffer) {
             Ok(lease) => Finished { tag, result: Ok(()), errno: None, buffer: None, source: Some(lease) },
             Err(buffer) => self.run(Operation::Read { offset, buffer, lend: false }, tag),
         }
+    }
+}
+
+impl BlockDevice for MemoryDisk {
+    fn properties(&self) -> DiskProperties {
+        DiskProperties {
+            bytes: self.memory.bytes() as u64,
+            offset_align: 1,
+            memory_align: 1,
+            volatile_cache: false,
+            read_only: false,
+            discard_zeroes: true,
+        }
+    }
+
+    #[inline]
+    fn start(&mut self, _: &mut Reactor, operation: Operation, tag: Tag) -> Started {
+        Started::Finished(match operation {
+            Operation::Read { offset, buffer, lend: true } => self.lend(offset, buffer, tag),
+            operation => self.run(operation, tag),
+        })
+    }
+
+    fn on_completion(&mut self, _: &mut Reactor, _: Completion) -> Option<Finished> {
+        None
+    }
+
+    fn close(&mut self, _: &mut Reactor) {}
+
+    fn copied_bytes(&self) -> u64 {
+        self.copied_bytes
     }
 }

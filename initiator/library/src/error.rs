@@ -6,6 +6,7 @@ use ringfab_fabric::rdma::DisconnectReason;
 use ringfab_spec::Status;
 
 use crate::refusal::RefusedField;
+use crate::retry::{Tries, Verdict};
 
 /// A step of attaching a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -188,7 +189,17 @@ pub enum IoError {
     Refused(SubmitError),
 }
 
-/// A problem of a program's own machine: the engine could not be started, or has ended.
+impl IoError {
+    /// Of a command that gets no further try.
+    pub(crate) fn final_status(verdict: Verdict, status: Status, tries: Tries) -> Self {
+        let bounded = matches!(verdict, Verdict::Retry | Verdict::WaitForPath);
+        match tries.sent() {
+            tries if bounded && tries > 1 => Self::Exhausted { status, tries },
+            _ => Self::Status(status),
+        }
+    }
+}
+
 impl From<IoError> for std::io::Error {
     fn from(error: IoError) -> Self {
         use std::io::ErrorKind;

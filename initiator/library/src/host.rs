@@ -10,12 +10,14 @@ use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
 use ringfab_spec::CompletionEntry;
 
+use crate::attachment::Attachment;
 use crate::command::Spare;
-use crate::controller::Controller;
-use crate::core::{Core, OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Resolved, Routes};
+use crate::core::{Core, OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Route, Routes};
 use crate::error::SubmitError;
+use crate::messages::{Mailbox, Message};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
+use crate::path::SharedController;
 use crate::reconnect::Random;
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
 use crate::transport::{self, Endpoint, Event, Hears, Transports};
@@ -39,13 +41,13 @@ pub struct Host {
     /// What the transports report, while it is acted on.
     heard: Heard,
     controllers: Vec<Slot>,
-    resolved: MailboxReceiver<Resolved>,
+    messages: MailboxReceiver<Message>,
 }
 
 /// A place for a controller; handles of its former ones have other generations.
 struct Slot {
     generation: u32,
-    controller: Option<Controller>,
+    attachment: Option<Attachment>,
 }
 
 impl Host {
@@ -61,7 +63,7 @@ impl Host {
         // Not registered with the ring: that is for files, and takes longer than everything else until a volume is attached.
         let pool = Pool::new(&config.pool).map_err(io::Error::other)?;
         let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, spin: reactor.spin(), ..config.rnic })?;
-        let (resolver, resolved) = mailbox(reactor.waker());
+        let (sender, messages) = mailbox(reactor.waker());
         let core = Core {
             reactor,
             transports: Transports { rnic, tcp: TcpStack::new(TcpConfig::new(OWNER_TCP)) },
@@ -71,9 +73,9 @@ impl Host {
             routes: Routes::default(),
             spare: Spare::default(),
             random: Random::new(config.seed),
-            resolver,
+            mailbox: Mailbox(sender),
         };
-        Ok(Self { core, heard: Heard::default(), controllers: Vec::new(), resolved })
+        Ok(Self { core, heard: Heard::default(), controllers: Vec::new(), messages })
     }
 
     /// Buffers for I/O.
@@ -99,16 +101,48 @@ impl Host {
     /// Starts to attach a controller. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. The first attachment is not
     /// retried; the policy's attempts begin with the first loss.
     pub fn attach(&mut self, options: ConnectOptions) -> ControllerId {
-        let free = self.controllers.iter().position(|slot| slot.controller.is_none());
+        self.attach_shared(options, 0).0
+    }
+
+    /// The same for a controller that this engine shares with `others` more, each on a thread of its own with I/O queues of its
+    /// own. This engine leads: it has the admin queue too. The controller is ready when all of them have joined, within
+    /// [`Timeouts::attach`](crate::Timeouts::attach), and has to allow an I/O queue for each.
+    ///
+    /// Every engine has the events of the controller. When any connection is lost, all of them end; what each engine has
+    /// outstanding then waits or fails as the policy says. Detaching on any of them detaches all.
+    pub fn attach_shared(
+        &mut self,
+        options: ConnectOptions,
+        others: u16,
+    ) -> (ControllerId, Vec<SharedController>) {
+        let id = self.free_id();
+        let (attachment, shared) = Attachment::attach(id, options, others, &mut self.core);
+        self.keep(id, attachment);
+        (id, shared)
+    }
+
+    /// Takes part in a controller that another engine attaches. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. Admin
+    /// commands are for the engine that leads.
+    pub fn join(&mut self, shared: SharedController) -> ControllerId {
+        let id = self.free_id();
+        let attachment = Attachment::join(id, shared, &mut self.core);
+        self.keep(id, attachment);
+        id
+    }
+
+    fn free_id(&mut self) -> ControllerId {
+        let free = self.controllers.iter().position(|slot| slot.attachment.is_none());
         let index = free.unwrap_or_else(|| {
-            self.controllers.push(Slot { generation: 0, controller: None });
+            self.controllers.push(Slot { generation: 0, attachment: None });
             self.controllers.len() - 1
         });
         let slot = &mut self.controllers[index];
-        let id = ControllerId { index: index as u32, generation: slot.generation };
-        slot.controller = Some(Controller::attach(id, options, &mut self.core));
+        ControllerId { index: index as u32, generation: slot.generation }
+    }
+
+    fn keep(&mut self, id: ControllerId, attachment: Attachment) {
+        self.controllers[id.index as usize].attachment = Some(attachment);
         self.remove_gone(id.index);
-        id
     }
 
     /// The controller, once it was ready.
@@ -118,7 +152,7 @@ impl Host {
 
     /// The namespaces in use: the one that the address names, or all that are active.
     pub fn namespaces(&self, controller: ControllerId) -> &[Namespace] {
-        self.controller(controller).map_or(&[], Controller::namespaces)
+        self.controller(controller).map_or(&[], Attachment::namespaces)
     }
 
     /// Starts an I/O command; beyond the depth of the queues, and while the connection is lost, it waits in order.
@@ -178,7 +212,7 @@ impl Host {
 
     /// Commands that were submitted and not answered yet, waiting ones included.
     pub fn outstanding(&self, controller: ControllerId) -> usize {
-        self.controller(controller).map_or(0, Controller::outstanding)
+        self.controller(controller).map_or(0, Attachment::outstanding)
     }
 
     /// Detaches in an orderly way: outstanding commands end, volatile caches are flushed, the controller shuts down. All
@@ -221,11 +255,13 @@ impl Host {
         while let Some(completion) = self.core.reactor.next_completion() {
             self.on_completion(completion);
         }
-        while let Some(resolved) = self.resolved.try_receive() {
-            let id = resolved.controller;
-            if let Some(controller) = Self::find(&mut self.controllers, id) {
-                controller.on_resolved(&mut self.core, resolved);
+        while let Some(message) = self.messages.try_receive() {
+            let id = message.controller();
+            if let Some(attachment) = Self::find(&mut self.controllers, id) {
+                attachment.on_message(&mut self.core, message);
                 self.remove_gone(id.index);
+            } else {
+                Attachment::turn_away(message);
             }
         }
         self.take_events();
@@ -281,7 +317,7 @@ impl Host {
                 let (index, generation) = (completion.token.index, completion.token.generation);
                 let slot = self.controllers.get_mut(index as usize);
                 let slot = slot.filter(|slot| slot.generation as u16 == generation);
-                if let Some(controller) = slot.and_then(|slot| slot.controller.as_mut()) {
+                if let Some(controller) = slot.and_then(|slot| slot.attachment.as_mut()) {
                     controller.on_timer(&mut self.core);
                     self.remove_gone(index);
                 }
@@ -292,35 +328,35 @@ impl Host {
 
     /// Has the controller whose connection it is do something, and forgets it when it is gone.
     #[inline]
-    fn with_controller(&mut self, endpoint: Endpoint, act: impl FnOnce(&mut Controller, &mut Core, u16)) {
+    fn with_controller(&mut self, endpoint: Endpoint, act: impl FnOnce(&mut Attachment, &mut Core, Route)) {
         let Some(route) = self.core.routes.get(endpoint) else { return };
         let slot = self.controllers.get_mut(route.controller as usize);
-        if let Some(controller) = slot.and_then(|slot| slot.controller.as_mut()) {
-            act(controller, &mut self.core, route.qid);
+        if let Some(controller) = slot.and_then(|slot| slot.attachment.as_mut()) {
+            act(controller, &mut self.core, route);
             if controller.is_gone() {
                 self.remove_gone(route.controller);
             }
         }
     }
 
-    fn controller(&self, id: ControllerId) -> Option<&Controller> {
+    fn controller(&self, id: ControllerId) -> Option<&Attachment> {
         let slot = self.controllers.get(id.index as usize)?;
-        slot.controller.as_ref().filter(|_| slot.generation == id.generation)
+        slot.attachment.as_ref().filter(|_| slot.generation == id.generation)
     }
 
-    fn find(controllers: &mut [Slot], id: ControllerId) -> Option<&mut Controller> {
+    fn find(controllers: &mut [Slot], id: ControllerId) -> Option<&mut Attachment> {
         let slot = controllers.get_mut(id.index as usize)?;
-        slot.controller.as_mut().filter(|_| slot.generation == id.generation)
+        slot.attachment.as_mut().filter(|_| slot.generation == id.generation)
     }
 
     /// Forgets a controller that has told its end.
     fn remove_gone(&mut self, index: u32) {
         let slot = &mut self.controllers[index as usize];
-        if let Some(controller) = slot.controller.as_mut().filter(|controller| controller.is_gone()) {
+        if let Some(controller) = slot.attachment.as_mut().filter(|controller| controller.is_gone()) {
             controller.disarm(&mut self.core);
-            slot.controller = None;
+            slot.attachment = None;
             slot.generation = slot.generation.wrapping_add(1);
-            let none_left = self.controllers.iter().all(|slot| slot.controller.is_none());
+            let none_left = self.controllers.iter().all(|slot| slot.attachment.is_none());
             debug_assert!(!none_left || self.core.io_outstanding == 0, "each I/O command ends once");
         }
     }
@@ -329,13 +365,13 @@ impl Host {
 impl Hears for Host {
     #[inline]
     fn response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>) {
-        self.with_controller(endpoint, |controller, core, qid| {
-            controller.on_response(core, qid, entry, invalidated);
+        self.with_controller(endpoint, |attachment, core, route| {
+            attachment.on_response(core, route, entry, invalidated);
         });
     }
 
     fn happened(&mut self, endpoint: Endpoint, event: Event) {
-        self.with_controller(endpoint, |controller, core, qid| controller.on_event(core, qid, event));
+        self.with_controller(endpoint, |attachment, core, route| attachment.on_event(core, route, event));
     }
 }
 

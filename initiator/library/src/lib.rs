@@ -5,17 +5,21 @@
 //! [`blocking::Controller`] is the same for ordinary programs: a handle that any thread may use.
 
 mod allowed;
+mod attachment;
 pub mod blocking;
+mod chooser;
 mod command;
-mod controller;
 mod core;
+mod delayed;
 pub mod discovery;
 mod error;
 mod flow;
 mod host;
 mod identity;
+mod messages;
 mod namespace;
 mod options;
+mod path;
 mod queue;
 mod reconnect;
 mod refusal;
@@ -25,6 +29,7 @@ mod retry;
 mod slots;
 mod transport;
 mod url;
+mod volume;
 mod wire;
 
 pub use error::{Cause, ConnectError, IoError, Step, SubmitError};
@@ -32,6 +37,7 @@ pub use host::{Host, HostConfig};
 pub use identity::{HostIdentity, IdentityError};
 pub use namespace::{BlockRange, ControllerInfo, Namespace, NamespaceIdentity};
 pub use options::{ConnectOptions, ReconnectPolicy, Timeouts};
+pub use path::SharedController;
 pub use refusal::RefusedField;
 pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,

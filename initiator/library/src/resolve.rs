@@ -3,9 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use ringfab_reactor::MailboxSender;
-
-use crate::core::Resolved;
+use crate::messages::{Mailbox, Message, Resolved};
 use crate::request::ControllerId;
 use crate::url::{HostName, Url};
 
@@ -15,7 +13,7 @@ pub(crate) fn resolve(
     url: &Url,
     controller: ControllerId,
     question: u32,
-    mailbox: &MailboxSender<Resolved>,
+    mailbox: &Mailbox,
 ) -> io::Result<Option<SocketAddr>> {
     let port = url.port;
     let name = match &url.host {
@@ -26,7 +24,8 @@ pub(crate) fn resolve(
     std::thread::Builder::new().name("resolve".to_owned()).spawn(move || {
         let result = (name.as_str(), port).to_socket_addrs();
         let result = result.map(Iterator::collect).map_err(|error| error.to_string());
-        if mailbox.send(Resolved { controller, question, result }).is_err() {
+        let answer = Message::Resolved(Resolved { controller, question, result });
+        if mailbox.0.send(answer).is_err() {
             tracing::debug!(name, "the host ended before its question was answered");
         }
     })?;

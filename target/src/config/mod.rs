@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfab_block::DriverHandle;
 use ringfab_fabric::ZonedIp;
 use ringfab_memory::ClassLayout;
 use uuid::Uuid;
@@ -215,6 +216,8 @@ pub enum Source {
     Memory(u64),
     /// Nothing, of a size in bytes: reads give zeroes and writes are forgotten.
     Null(u64),
+    /// A device of a program that embeds the target; no file names one.
+    Device(DriverHandle),
 }
 
 impl Config {

@@ -185,5 +185,6 @@ fn namespace(config: &NamespaceConfig) -> Namespace<'_> {
         },
         Source::Memory(bytes) => Namespace { memory: Some(format_size(*bytes)), ..common },
         Source::Null(bytes) => Namespace { null: Some(format_size(*bytes)), ..common },
+        Source::Device(_) => common,
     }
 }

@@ -97,8 +97,8 @@ impl Manager {
         closed.map(|()| state)
     }
 
-    /// Looks at the size of a namespace's file or device, and makes a regular file `bytes` long before, if so asked. Tells
-    /// hosts when it has changed.
+    /// Looks at the size of a namespace's file or device, and makes a regular file `bytes` long before, if so asked.
+    /// Tells hosts when it has changed.
     ///
     /// # Errors
     /// When there is no such namespace, it has no file, or the file cannot grow.
@@ -219,7 +219,7 @@ impl Manager {
                 }
                 path.as_os_str().as_encoded_bytes().to_vec()
             }
-            Source::Memory(_) | Source::Null(_) => {
+            Source::Memory(_) | Source::Null(_) | Source::Device(_) => {
                 let mut once = [0; 32];
                 getrandom::fill(&mut once).map_err(|error| error.to_string())?;
                 once.to_vec()

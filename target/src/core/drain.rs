@@ -3,15 +3,15 @@
 use std::io;
 use std::time::Duration;
 
-use ringfab_block::{BlockError, Operation, Started, Tag};
-use ringfab_reactor::{Token, Wait};
+use ringfab_block::{BlockError, DiskTokens, Finished, Operation, Started, Tag};
+use ringfab_reactor::{Completion, Token, Wait};
 
 use super::{Core, CoreMessage, owner};
 use crate::model::disk_failures::{DiskAction, DiskFailure};
 use crate::resources::Resources;
 use crate::transport;
 
-/// The last flush of a disk: its kind and generation no request has at the same time.
+/// The tag of a disk's last flush, beside its number: no request has that kind and generation at once.
 const LAST_FLUSH: (u8, u16) = (u8::MAX, u16::MAX);
 
 /// What a last flush of all disks gets at least, when a drain has used up its time.
@@ -59,11 +59,10 @@ impl Core {
         while pending > 0 && self.resources.reactor.now() < deadline {
             self.resources.reactor.turn(Wait::Event)?;
             while let Some(completion) = self.resources.reactor.next_completion() {
-                let Token { owner, kind, generation, index } = completion.token;
-                if owner == owner::DISK && (kind, generation) == LAST_FLUSH {
-                    pending -= 1;
-                    let errno = completion.result.err().map(|error| error.raw_os_error());
-                    unsafe_disks += usize::from(errno.is_some_and(|errno| self.flush_failed(index, errno)));
+                if completion.token.owner == owner::DISK {
+                    let (ended, failed) = last_flushes_ended(&mut self.resources, completion);
+                    pending -= ended;
+                    unsafe_disks += failed;
                 }
             }
         }
@@ -78,14 +77,6 @@ impl Core {
                 "{count} disks could not be flushed; what was written may be lost"
             ))),
         }
-    }
-
-    /// The last flush of a disk has failed. Returns whether that says anything of its data.
-    fn flush_failed(&self, disk: u32, errno: Option<i32>) -> bool {
-        let Some(Some(open)) = self.resources.disks.get(disk as usize) else { return false };
-        let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
-        open.note_failure(&self.resources.target, self.resources.reactor.now(), failure);
-        true
     }
 
     /// How many flushes are under way, and how many disks are known not to be safe.
@@ -104,4 +95,25 @@ impl Core {
         }
         (pending, unsafe_disks)
     }
+}
+
+/// A completion of a disk. Returns how many last flushes have ended with it, and how many of them have failed.
+fn last_flushes_ended(resources: &mut Resources, completion: Completion) -> (usize, usize) {
+    let Resources { reactor, disks, target, .. } = resources;
+    let disk = usize::from(DiskTokens::disk_of(completion.token));
+    let Some(open) = disks.get_mut(disk).and_then(Option::as_mut) else { return (0, 0) };
+    let (mut ended, mut failed) = (0, 0);
+    let mut next = open.disk.on_completion(reactor, completion);
+    while let Some(Finished { tag, result, errno, .. }) = next {
+        if (tag.kind, tag.generation) == LAST_FLUSH {
+            ended += 1;
+            if result.is_err() {
+                failed += 1;
+                let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
+                open.note_failure(target, reactor.now(), failure);
+            }
+        }
+        next = open.disk.next_finished(reactor);
+    }
+    (ended, failed)
 }

@@ -19,7 +19,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_block::Started;
+use ringfab_block::{DiskTokens, Finished, Started};
 use ringfab_fabric::Heard;
 use ringfab_fabric::rdma::RnicCounters;
 use ringfab_memory::{Buffer, PoolUsage};
@@ -46,7 +46,7 @@ pub(crate) mod owner {
     pub(crate) const CORE: u8 = 1;
     /// The RNIC.
     pub(crate) const RNIC: u8 = 2;
-    /// The disks; the rest of the token is a request's tag.
+    /// The disks; the rest of the token says which, and what of it: see [`DiskTokens`](ringfab_block::DiskTokens).
     pub(crate) const DISK: u8 = 3;
     /// NVMe/TCP.
     pub(crate) const TCP: u8 = 4;
@@ -248,21 +248,31 @@ impl Core {
         }
     }
 
+    /// A completion of a disk's own. It may finish none of its operations, one or many.
     fn on_disk(&mut self, completion: Completion) {
-        let Token { kind, generation, index, .. } = completion.token;
-        let (number, slot) = ((index >> 16) as usize, (index & 0xffff) as u16);
-        let Some(queue) = self.queues.get_mut(number).and_then(Option::as_mut) else { return };
-        let Some(disk) = queue.disk_of(slot, generation, kind) else { return };
+        let disk = usize::from(DiskTokens::disk_of(completion.token));
         let Some(open) = self.resources.disks.get_mut(disk).and_then(Option::as_mut) else { return };
-        if let Some(finished) = open.disk.on_completion(&mut self.resources.reactor, completion) {
-            self.resources.disk_operations.end();
-            let was_silent = open.progress.end();
-            queue.on_disk(&mut self.resources, finished);
-            if was_silent {
-                self.disk_answers(disk);
-            }
-            self.reap(number as u16);
+        let Some(finished) = open.disk.on_completion(&mut self.resources.reactor, completion) else { return };
+        let (was_silent, several) = (open.progress.end(), open.disk.finishes_several());
+        self.disk_finished(disk, finished, was_silent);
+        if several {
+            others_finished(self, disk);
         }
+    }
+
+    /// A disk has finished an operation. The tag says for which request of which queue.
+    #[inline(always)]
+    fn disk_finished(&mut self, disk: usize, finished: Finished, was_silent: bool) {
+        self.resources.disk_operations.end();
+        let number = finished.tag.index >> 16;
+        let queue = self.queues[number as usize].as_mut();
+        queue
+            .expect("a queue stays while its requests wait for disks")
+            .on_disk(&mut self.resources, finished);
+        if was_silent {
+            self.disk_answers(disk);
+        }
+        self.reap(number as u16);
     }
 
     fn on_message(&mut self, message: CoreMessage) {
@@ -402,6 +412,16 @@ impl Core {
             }
             !done
         });
+    }
+}
+
+/// The completion that has finished an operation of a disk may have finished more.
+#[cold]
+fn others_finished(core: &mut Core, disk: usize) {
+    while let Some(open) = core.resources.disks.get_mut(disk).and_then(Option::as_mut) {
+        let Some(finished) = open.disk.next_finished(&mut core.resources.reactor) else { return };
+        let was_silent = open.progress.end();
+        core.disk_finished(disk, finished, was_silent);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use ringfab_block::{Backing, Disk, OpenedFile, Shared};
+use ringfab_block::{Backing, Disk, DiskTokens, OpenedFile, Shared};
 use ringfab_reactor::Reactor;
 
 use super::{Core, owner};
@@ -30,8 +30,8 @@ pub(crate) enum NamespaceMessage {
 /// Where a core says that it is done, or why it cannot.
 pub(crate) type Reply = mpsc::Sender<Result<(), String>>;
 
-/// Opens every namespace's backing on this core; files were opened before, unless the core is alone and does it itself. One
-/// that is missing is reported as not ready; the rest is served.
+/// Opens every namespace's backing on this core; files were opened before, unless the core is alone and does it
+/// itself. One that is missing is reported as not ready; the rest is served.
 pub(super) fn open_all(
     target: &Target,
     reactor: &mut Reactor,
@@ -66,11 +66,11 @@ fn open(
     reactor: &mut Reactor,
     shared: &Shared,
 ) -> Result<Disk, String> {
+    let number = u16::try_from(namespace.index()).map_err(|_| "this target has too many disks".to_owned())?;
+    let tokens = DiskTokens::new(owner::DISK, number);
     let disk = match file {
-        Some(file) => Disk::adopt(file, reactor, shared, owner::DISK).map_err(|error| error.to_string()),
-        None => {
-            Disk::open(namespace.backing(), reactor, shared, owner::DISK).map_err(|error| error.to_string())
-        }
+        Some(file) => Disk::adopt(file, reactor, shared, tokens).map_err(|error| error.to_string()),
+        None => Disk::open(namespace.backing(), reactor, shared, tokens).map_err(|error| error.to_string()),
     }?;
     let properties = disk.properties();
     if properties.offset_align > namespace.block_bytes() {
@@ -136,15 +136,12 @@ impl Core {
         };
         match files.get(resources.core) {
             Some(file) => open.disk.replace(file, &mut resources.reactor).map_err(|error| error.to_string()),
-            None => {
-                let reopened = open.disk.reopen(namespace.backing(), &mut resources.reactor);
-                reopened.map_err(|error| error.to_string())
-            }
+            None => open.disk.reopen(&mut resources.reactor).map_err(|error| error.to_string()),
         }
     }
 
-    /// Opens the disk of a namespace anew, on a target of one core that opens its files itself; for simulations. What was
-    /// lost is given up.
+    /// Opens the disk of a namespace anew, on a target of one core that opens its files itself; for simulations. What
+    /// was lost is given up.
     ///
     /// # Errors
     /// When it cannot be opened, or there is no such namespace.

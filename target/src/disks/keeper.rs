@@ -13,7 +13,7 @@ use ringfab_block::OpenedFile;
 
 use crate::disk_identity::DiskIdentity;
 use crate::disk_identity::InUse;
-use crate::worker::{self, HelperError};
+use crate::worker::{self, WorkError};
 
 /// How long one look may take.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
@@ -78,13 +78,13 @@ impl Keeper {
     }
 
     /// How long it is by now, and whether its name still leads to it.
-    pub(crate) fn look(&self) -> impl FnOnce() -> Result<io::Result<Seen>, HelperError> + use<> {
+    pub(crate) fn look(&self) -> impl FnOnce() -> Result<io::Result<Seen>, WorkError> + use<> {
         let (path, at, hold) = (self.path.clone(), self.path.clone(), self.hold());
         move || worker::within("looking at", &at, LOOK_LIMIT, move || look(&path, &hold))
     }
 
     /// Writes back what the page cache holds of it. An error is one that no descriptor has told of since it was opened.
-    pub(crate) fn sync(&self, limit: Duration) -> Result<io::Result<()>, HelperError> {
+    pub(crate) fn sync(&self, limit: Duration) -> Result<io::Result<()>, WorkError> {
         let files = self.files();
         let sync = move || files.first().map_or(Ok(()), |first| first.file.sync_data());
         worker::within("flushing", &self.path, limit, sync)

@@ -16,7 +16,7 @@ use super::keeper::{Hold, Keeper};
 use crate::disk_identity::DiskIdentity;
 use crate::disk_identity::{InUse, Sharing};
 use crate::model::Namespace;
-use crate::worker::{self, HelperError};
+use crate::worker::{self, WorkError};
 
 /// How long one that is in use is tried again: what a killed process held, the kernel lets go of some time after it is
 /// gone, because its ring still holds it. A process that lives will hardly let go.
@@ -57,7 +57,7 @@ pub(crate) enum Refusal {
     Unsuitable { path: PathBuf, reason: String },
     /// It hangs.
     #[error(transparent)]
-    Hangs(#[from] HelperError),
+    Hangs(#[from] WorkError),
 }
 
 impl Wanted {

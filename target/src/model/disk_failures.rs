@@ -1,7 +1,7 @@
 //! Failures of disks: what they mean for the namespace, and who is told.
 //!
-//! The system tells of data that it could not write back once only, for each open file. So whoever hears of it keeps it for
-//! all: the namespace remembers until an administrator has its disk opened anew.
+//! The system tells of data that it could not write back once only, for each open file. So whoever hears of it keeps
+//! it for all: the namespace remembers until an administrator has its disk opened anew.
 
 use std::io;
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl DiskFailure {
     /// Whether the disk failed, and not who asked.
     fn is_of_disk(self) -> bool {
         match self.error {
-            BlockError::OutOfRange | BlockError::Cancelled => false,
+            BlockError::OutOfRange | BlockError::Busy | BlockError::Cancelled => false,
             _ if self.what == DiskAction::Flush => true,
             BlockError::NotSupported => false,
             BlockError::Misaligned | BlockError::ReadOnly => self.errno.is_some(),
@@ -101,12 +101,13 @@ impl DiskFailure {
         }
     }
 
-    /// Whether data of other commands may be lost with it, which the system says this once only. A full disk refuses a direct
-    /// write before anything is lost; of one through the page cache nobody knows whether it was its own or an older one.
+    /// Whether data of other commands may be lost with it, which the system says this once only. A full disk refuses
+    /// a direct write before anything is lost; of one through the page cache nobody knows whether it was its own or
+    /// an older one.
     fn loses_data(self, direct: bool) -> bool {
         let refused = self.errno.is_none() && !matches!(self.error, BlockError::Read | BlockError::Write);
         match (self.what, self.error) {
-            (_, BlockError::Cancelled) => false,
+            (_, BlockError::Busy | BlockError::Cancelled) => false,
             // Whatever a flush fails with may be what a write-back failed with.
             (DiskAction::Flush, _) => !refused,
             (DiskAction::DurableWrite, BlockError::NoSpace) => !direct,
@@ -177,8 +178,8 @@ pub(crate) fn fail_closed(namespace: &Namespace, subsystem: &str, why: &str) {
 fn is_direct(backing: &Backing) -> bool {
     match backing {
         Backing::File { direct, .. } => *direct,
-        Backing::Memory(_) | Backing::Null { .. } => true,
-        Backing::Faulty { inner, .. } => is_direct(inner),
+        Backing::Memory(_) | Backing::Null { .. } | Backing::Device(_) => true,
+        Backing::Faulty { inner, .. } | Backing::Paced { inner, .. } => is_direct(inner),
     }
 }
 

@@ -172,7 +172,8 @@ impl Namespace {
                 Backing::File { path, .. } => path.display().to_string(),
                 Backing::Memory(_) => "memory".to_owned(),
                 Backing::Null { .. } => "null".to_owned(),
-                Backing::Faulty { inner, .. } => of(inner),
+                Backing::Device(driver) => driver.name(),
+                Backing::Faulty { inner, .. } | Backing::Paced { inner, .. } => of(inner),
             }
         }
         of(&self.backing)
@@ -227,8 +228,8 @@ impl Namespace {
         self.ready.swap(false, Ordering::Release)
     }
 
-    /// What was written to it may be lost. No Flush, and no write that is to be durable, succeeds until [`Namespace::reopened`].
-    /// Returns whether this is new.
+    /// What was written to it may be lost. No Flush, and no write that is to be durable, succeeds until
+    /// [`Namespace::reopened`]. Returns whether this is new.
     pub(crate) fn lose(&self, why: impl FnOnce() -> String) -> bool {
         let mut condition = self.condition();
         let new = !self.lost.swap(true, Ordering::AcqRel);
@@ -243,7 +244,8 @@ impl Namespace {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// It is not what it was: nothing of it is read or written until [`Namespace::reopened`]. Returns whether this is new.
+    /// It is not what it was: nothing of it is read or written until [`Namespace::reopened`]. Returns whether this is
+    /// new.
     pub(crate) fn fail_closed(&self, why: impl FnOnce() -> String) -> bool {
         let mut condition = self.condition();
         let new = self.ready.swap(false, Ordering::AcqRel);

@@ -255,7 +255,9 @@ fn status_of(action: Action, error: BlockError) -> Status {
     // A host that reads that there is no Flush, or that it was asked wrongly, takes its data to be safe without.
     let flush = matches!(action, Action::Flush { .. } | Action::FlushAll { .. });
     match error {
-        _ if flush && error != BlockError::Cancelled => Status::WRITE_FAULT.with_dnr(),
+        _ if flush && !matches!(error, BlockError::Busy | BlockError::Cancelled) => {
+            Status::WRITE_FAULT.with_dnr()
+        }
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         BlockError::Misaligned => Status::INVALID_FIELD.with_dnr(),
         BlockError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
@@ -264,6 +266,6 @@ fn status_of(action: Action, error: BlockError) -> Status {
         BlockError::Gone | BlockError::Shrunk => Status::NAMESPACE_NOT_READY,
         BlockError::Read => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         BlockError::Write => Status::WRITE_FAULT.with_dnr(),
-        BlockError::Cancelled => Status::COMMAND_INTERRUPTED,
+        BlockError::Busy | BlockError::Cancelled => Status::COMMAND_INTERRUPTED,
     }
 }

@@ -44,8 +44,8 @@ pub(crate) use told::tell_keep_alive_expired;
 /// How long a host may take from the connection to its Connect command.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Commands that a queue can hold before its Connect is done, so that a peer which never sends one costs little. An ordinary
-/// host sends nothing else before it has the answer.
+/// Commands that a queue can hold before its Connect is done, so that a peer which never sends one costs little. An
+/// ordinary host sends nothing else before it has the answer.
 const HALF_OPEN_ENTRIES: u16 = 4;
 
 /// How long a host may take none of what we send and give nothing of what we fetch. What is in flight to it holds
@@ -169,7 +169,8 @@ impl Queue {
         self.controller().is_some_and(|own| Arc::ptr_eq(own, controller))
     }
 
-    /// A command capsule has arrived; none when it was too short for one. `intact` says that its data are as they were sent.
+    /// A command capsule has arrived; none when it was too short for one. `intact` says that its data are as they
+    /// were sent.
     pub(crate) fn on_capsule(
         &mut self,
         resources: &mut Resources,
@@ -220,12 +221,6 @@ impl Queue {
         if let Some(slot) = self.requests.find(number, finished.tag.generation) {
             self.disk_finished(resources, slot, finished);
         }
-    }
-
-    /// The disk that the request of a tag works on.
-    pub(crate) fn disk_of(&self, number: u16, generation: u16, kind: u8) -> Option<usize> {
-        let slot = self.requests.find(number, generation)?;
-        self.request_disk(slot, kind)
     }
 
     /// Buffers may have come back: tries a request that waited. Returns whether it still waits.
@@ -290,8 +285,8 @@ impl Queue {
         self.end_when_quiet(resources);
     }
 
-    /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more, so that
-    /// what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
+    /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more,
+    /// so that what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
     pub(crate) fn abandon(&mut self, resources: &mut Resources) {
         if self.phase == Phase::Gone {
             return;
@@ -374,8 +369,9 @@ impl Queue {
         self.phase == Phase::Gone
     }
 
-    /// Tells its controller, once, that it is gone, and returns that. An I/O queue waits for its disks first, but not for ever:
-    /// what they do not end in time is fenced (see [`Controller::is_fenced`]), and stays in its slot until they do.
+    /// Tells its controller, once, that it is gone, and returns that. An I/O queue waits for its disks first, but not
+    /// for ever: what they do not end in time is fenced (see [`Controller::is_fenced`]), and stays in its slot until
+    /// they do.
     pub(crate) fn leave(&mut self, now: Time) -> Option<Arc<Controller>> {
         let unfinished = self.id != 0 && !self.requests.is_idle();
         if self.has_left || (unfinished && now < self.gone_at + LEFT_BEHIND_PATIENCE) {
@@ -424,7 +420,8 @@ impl Queue {
         self.disconnect(resources);
     }
 
-    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all disks.
+    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all
+    /// disks.
     fn note_unfinished(&self) {
         let Some(Attachment { record, .. }) = self.attached.as_ref().filter(|_| self.id != 0) else { return };
         if self.phase == Phase::Gone {

@@ -23,6 +23,7 @@ use crate::control::{self, ControlError, Manager};
 use crate::core::{self, Cores};
 use crate::identity::{Identity, IdentityError};
 use crate::target::{Target, TargetError};
+use crate::worker::{self, Hanging};
 use notify::Notifier;
 use pulse::Pulses;
 use ready::ReadyFile;
@@ -33,6 +34,9 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// What the cores get beyond the limit of a drain before the process ends without them.
 const DRAIN_GRACE: Duration = Duration::from_secs(2);
+
+/// How long the end of the process waits for files that are being written.
+const FILES_LIMIT: Duration = Duration::from_secs(5);
 
 /// What `serve` is told on the command line.
 #[derive(Clone, Debug)]
@@ -169,6 +173,7 @@ pub fn serve<R: Running>(
 ) -> Result<(), ServeError> {
     let config = Config::load(&options.config)?;
     let _log = log::start(&config.target.log, log::Parts::Named).map_err(ServeError::Log)?;
+    let _files = FinishedFiles;
     limits::raise_descriptors();
     let signals = Signals::catch().map_err(ServeError::Signals)?;
     let identity = Identity::load_or_create(&config.target.state_dir)?;
@@ -180,6 +185,17 @@ pub fn serve<R: Running>(
     let manager = Manager::new(Arc::clone(&target), running.cores(), identity, &config);
     let _control = control::start(config.control.as_ref(), manager)?;
     watch(running, &target, &config, &signals)
+}
+
+/// What is being written is whole before the process ends, within a limit. What merely hangs is left behind.
+struct FinishedFiles;
+
+impl Drop for FinishedFiles {
+    fn drop(&mut self) {
+        for Hanging { what, path, seconds } in worker::finish(FILES_LIMIT) {
+            tracing::error!(what, path = %path.display(), seconds, "the process ends before a file is written");
+        }
+    }
 }
 
 /// Says where hosts can connect, in the log and in discovery.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::ServeError;
-use crate::worker;
+use crate::worker::{self, Task};
 
 /// How long writing the file may take, and removing it at the end.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -24,7 +24,8 @@ impl ReadyFile {
     pub(super) fn write(path: &Path, addresses: &[SocketAddr]) -> Result<Self, ServeError> {
         let failed = |source| ServeError::ReadyFile { path: path.to_owned(), source };
         let (at, addresses) = (path.to_owned(), addresses.to_vec());
-        let written = worker::within("writing", path, LIMIT, move || write(&at, &addresses));
+        let written =
+            worker::wait(Task::new("writing", path, LIMIT).must_finish(), move || write(&at, &addresses));
         written.map_err(io::Error::from).flatten().map_err(failed)?;
         Ok(Self { path: path.to_owned() })
     }

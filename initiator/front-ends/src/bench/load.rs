@@ -25,6 +25,8 @@ const MISMATCHES_TOLD: usize = 10;
 
 /// What was measured.
 pub(crate) struct Outcome {
+    /// I/Os outstanding.
+    pub(crate) outstanding: usize,
     pub(crate) elapsed: Duration,
     /// I/Os since the connection was made, those of the warm-up included.
     pub(crate) submitted: u64,
@@ -51,6 +53,21 @@ pub(crate) struct Direction {
 }
 
 impl Outcome {
+    /// Adds what another engine has measured at the same time. The processor time is that of the process already.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.submitted += other.submitted;
+        self.reads.add(&other.reads);
+        self.writes.add(&other.writes);
+        self.copied.received += other.copied.received;
+        self.copied.sent += other.copied.sent;
+        // Each engine sees each loss of the controller.
+        self.losses = self.losses.max(other.losses);
+        self.verified += other.verified;
+        self.mismatches += other.mismatches;
+        self.mismatch_texts.extend_from_slice(&other.mismatch_texts);
+    }
+
     /// An error when something that was read was not what had been written.
     pub(crate) fn verdict(&self) -> Result<()> {
         match self.mismatch_texts.first() {
@@ -75,6 +92,11 @@ impl Direction {
         self.latency.saturating_record(latency.as_nanos() as u64);
     }
 
+    fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.latency += &other.latency;
+    }
+
     fn reset(&mut self) {
         self.count = 0;
         self.latency.reset();
@@ -90,7 +112,7 @@ struct Slot {
     is_read: bool,
 }
 
-struct Load<'a> {
+struct Run<'a> {
     engine: &'a mut Engine,
     plan: &'a Plan,
     interrupt: &'a Interrupt,
@@ -110,7 +132,7 @@ struct Load<'a> {
 
 /// Runs the plan: warm-up, measurement, and reading back what was written.
 pub(crate) fn measure(engine: &mut Engine, plan: &Plan, interrupt: &Interrupt) -> Result<Outcome> {
-    let mut load = Load::new(engine, plan, interrupt)?;
+    let mut load = Run::new(engine, plan, interrupt)?;
     load.start()?;
     load.run(plan.warmup)?;
     load.reads.reset();
@@ -124,6 +146,7 @@ pub(crate) fn measure(engine: &mut Engine, plan: &Plan, interrupt: &Interrupt) -
     let (submitted, copied) = (load.submitted, load.engine.host.copied_bytes());
     let verified = load.read_back()?;
     Ok(Outcome {
+        outstanding: plan.outstanding,
         elapsed,
         submitted,
         reads: Direction { count: counts.0, latency: latencies.0 },
@@ -147,7 +170,7 @@ fn usage() -> Result<(Duration, Duration)> {
     Ok((duration(usage.user_time()), duration(usage.system_time())))
 }
 
-impl<'a> Load<'a> {
+impl<'a> Run<'a> {
     fn new(engine: &'a mut Engine, plan: &'a Plan, interrupt: &'a Interrupt) -> Result<Self> {
         let slot = Slot { started: Time::ZERO, place: 0, generation: 0, is_read: true };
         Ok(Self {

@@ -8,6 +8,7 @@ mod pattern;
 mod report;
 mod verify;
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -16,14 +17,16 @@ use ringfab_initiator::Namespace;
 use ringfab_memory::ClassLayout;
 
 use crate::context::{Context, Usage};
-use crate::engine::{Engine, EngineSetup, HURRIED, random};
+use crate::engine::{Engine, EngineSetup, Engines, HURRIED, random};
+use crate::interrupt::Interrupt;
 use crate::namespaces::confirm_overwriting;
 use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::{Bytes, Span};
+use load::Outcome;
 
 /// The options of `ringfab bench`.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct BenchArgs {
     #[command(flatten)]
     connect: ConnectArgs,
@@ -57,6 +60,10 @@ pub struct BenchArgs {
     /// Spin instead of sleeping, whatever --spin says
     #[arg(long)]
     poll: bool,
+    /// Engine threads: each has its own I/O queues of the controller, and its own part of the namespace. With --core the next ones
+    /// are pinned to the cores that follow
+    #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
+    cores: NonZeroU16,
     /// Confirm that this namespace is overwritten
     #[arg(long, value_name = "NSID")]
     destroy_data: Option<u32>,
@@ -114,6 +121,8 @@ pub(crate) struct Plan {
     pub(crate) warmup: Duration,
     pub(crate) verify: bool,
     pub(crate) seed: u64,
+    /// That of the offsets of one engine.
+    pub(crate) pattern_seed: u64,
 }
 
 /// The most places that verify mode keeps a generation of.
@@ -128,18 +137,30 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
     let url = &options.url;
     let queues = usize::from(url.queues.unwrap_or(options.queues));
     let depth = usize::from(url.depth.unwrap_or(options.depth));
-    let outstanding = queues * depth;
+    let cores = usize::from(args.cores.get());
+    // The first engines have as many queues as any.
+    let outstanding = queues.div_ceil(cores) * depth;
     let mut setup = EngineSetup::new(&args.connect, buffers(args, outstanding));
     if args.poll {
         setup.spin = SPIN_ALWAYS;
     }
-    let mut engine = Engine::attach(options, setup, &context.interrupt)?;
-    let namespace = engine.only_namespace()?;
-    let plan = plan(args, &namespace, outstanding)?;
-    let info = engine.host.info(engine.controller).cloned();
-    let result = load::measure(&mut engine, &plan, &context.interrupt);
-    let detached = engine.detach(&context.interrupt, Some(HURRIED));
-    let outcome = result?;
+    let seed = args.seed.map_or_else(|| random().map(u64::from_le_bytes), Ok)?;
+    let load = Load { args: args.clone(), seed, queues, depth, interrupt: context.interrupt.clone() };
+    let others = load.clone();
+    let mut engines = Engines::attach(options, &setup, args.cores, &context.interrupt, move |engine| {
+        others.measure(engine).map(|(_, outcome)| outcome)
+    })?;
+    let info = engines.leader.host.info(engines.leader.controller).cloned();
+    let result = load.measure(&mut engines.leader);
+    if result.is_ok() {
+        engines.wait()?;
+    }
+    let (detached, others) = engines.detach(&context.interrupt, Some(HURRIED));
+    let (mut plan, mut outcome) = result?;
+    for other in others? {
+        plan.outstanding += other.outstanding;
+        outcome.add(&other);
+    }
     output::either(
         context.json,
         || report::document(&plan, &outcome, info.as_ref()),
@@ -147,6 +168,56 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
     )?;
     outcome.verdict()?;
     detached
+}
+
+/// What the engines share of a measurement.
+#[derive(Clone)]
+struct Load {
+    args: BenchArgs,
+    seed: u64,
+    queues: usize,
+    depth: usize,
+    interrupt: Interrupt,
+}
+
+impl Load {
+    /// Measures with one of the engines.
+    fn measure(&self, engine: &mut Engine) -> Result<(Plan, Outcome)> {
+        let engines = usize::from(self.args.cores.get());
+        let queues = self.queues.max(engines).saturating_sub(engine.number).div_ceil(engines);
+        let part = plan(&self.args, &engine.only_namespace()?, queues * self.depth, self.seed)?;
+        let part = part.part(engine.number as u64, engines as u64)?;
+        let outcome = load::measure(engine, &part, &self.interrupt)?;
+        Ok((part, outcome))
+    }
+}
+
+impl Plan {
+    /// The part of an engine: each has its own places, so that none writes where another reads.
+    fn part(self, engine: u64, engines: u64) -> Result<Self> {
+        let places = self.places / engines;
+        ensure!(places > 0, "the part of the namespace to use is too small for {engines} engine threads");
+        let lba_first = self.lba_first + engine * places * u64::from(self.io_nlb);
+        let outstanding = self.in_places(places);
+        Ok(Self {
+            places,
+            lba_first,
+            outstanding,
+            pattern_seed: self.pattern_seed.wrapping_add(engine),
+            ..self
+        })
+    }
+
+    /// I/Os outstanding: when verifying, no two are at the same place at the same time.
+    fn in_places(&self, places: u64) -> usize {
+        if self.verify { self.outstanding.min(places.div_ceil(2) as usize) } else { self.outstanding }
+    }
+}
+
+/// A number of engine threads.
+pub(crate) fn cores(text: &str) -> Result<NonZeroU16, String> {
+    let number = text.parse::<NonZeroU16>().ok().filter(|number| number.get() <= 128);
+    number.ok_or_else(|| format!("`{text}` is not a number from 1 to 128"))
 }
 
 fn ensure_sensible(args: &BenchArgs) -> Result<()> {
@@ -204,7 +275,7 @@ fn places(args: &BenchArgs, namespace: &Namespace) -> Result<u64> {
     Ok(places)
 }
 
-fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize) -> Result<Plan> {
+fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize, seed: u64) -> Result<Plan> {
     let read_percent = args.rw.read_percent(args.rwmix);
     if read_percent < 100 {
         confirm_overwriting(namespace, args.destroy_data)?;
@@ -213,9 +284,6 @@ fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize) -> Result<P
     let io_bytes = args.bs.0;
     let offset = args.offset.0;
     let places = places(args, namespace)?;
-    // In verify mode no two I/Os are at the same place at the same time.
-    let outstanding = if args.verify { outstanding.min(places.div_ceil(2) as usize) } else { outstanding };
-    let seed = args.seed.map_or_else(|| random().map(u64::from_le_bytes), Ok)?;
     Ok(Plan {
         kind: args.rw,
         read_percent,
@@ -230,6 +298,7 @@ fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize) -> Result<P
         warmup: args.warmup.0,
         verify: args.verify,
         seed,
+        pattern_seed: seed,
     })
 }
 
@@ -272,7 +341,7 @@ mod tests {
     fn planned(arguments: &[&str]) -> Result<Plan> {
         let args = parsed(arguments)?;
         ensure_sensible(&args)?;
-        plan(&args, &namespace(), 128)
+        plan(&args, &namespace(), 128, 1)?.part(0, 1)
     }
 
     #[test]
@@ -308,6 +377,19 @@ mod tests {
             let args = parsed(&["--rw", kind, "--bs", "4k"]).expect("arguments");
             assert!(buffers(&args, 128)[0].count >= 2 * 128, "{kind}");
         }
+    }
+
+    #[test]
+    fn engines_have_places_of_their_own_and_their_own_offsets() {
+        let all = plan(&parsed(&["--bs", "8k"]).expect("arguments"), &namespace(), 128, 7).expect("a plan");
+        let parts: Vec<Plan> = (0..3).map(|engine| all.clone().part(engine, 3).expect("a part")).collect();
+        assert_eq!(all.places, 1024);
+        for (part, lba_first) in parts.iter().zip([0, 682, 1364]) {
+            assert_eq!((part.places, part.lba_first, part.seed), (341, lba_first, 7));
+        }
+        assert_ne!(parts[0].pattern_seed, parts[1].pattern_seed);
+        assert!(all.part(0, 1025).expect_err("too many").to_string().contains("too small for 1025"));
+        assert!(cores("0").is_err() && cores("129").is_err() && cores("x").is_err());
     }
 
     #[test]

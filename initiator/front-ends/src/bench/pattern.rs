@@ -50,7 +50,7 @@ pub(crate) struct Pattern {
 impl Pattern {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
-            random: Random::new(plan.seed),
+            random: Random::new(plan.pattern_seed),
             places: plan.places,
             next: 0,
             is_random: plan.kind.is_random(),
@@ -101,6 +101,7 @@ mod tests {
             warmup: Duration::ZERO,
             verify: false,
             seed: 7,
+            pattern_seed: 7,
         }
     }
 

@@ -12,6 +12,7 @@
 //! | [`negotiation`] | the handshake |
 //! | [`connection`] | one client: its requests, what it sends and what it is sent |
 //! | [`place`] | what is at the socket's path before |
+//! | [`share`] | how engines share the connections |
 //! | [`server`] | the loop |
 
 mod connection;
@@ -20,10 +21,13 @@ mod negotiation;
 mod place;
 mod renew;
 mod server;
+mod share;
 mod wire;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -31,12 +35,14 @@ use ringfab_initiator::{Namespace, ZonedIp};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::ListenAddr;
 
+use crate::bench::cores;
 use crate::context::Context;
-use crate::engine::{Engine, EngineSetup};
+use crate::engine::{Engine, EngineSetup, Engines};
 use crate::namespaces::only_namespace;
 use crate::options::ConnectArgs;
 use connection::{COMMANDS_MAX, LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
 use export::Export;
+use share::Shares;
 
 /// The options of `ringfab nbd`.
 #[derive(Args)]
@@ -54,6 +60,10 @@ pub struct NbdArgs {
     /// Connections at once; more are closed
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections_max: u16,
+    /// Engine threads: each has its own I/O queues of the controller, and serves its share of the connections. With --core the next
+    /// ones are pinned to the cores that follow
+    #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
+    cores: NonZeroU16,
     /// Create this file when connections are accepted; it holds the address and goes away at the end
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -76,7 +86,7 @@ const NAME_BYTES_MAX: usize = 4096;
 /// Serves until a signal comes.
 pub fn run(args: &NbdArgs, context: &Context) -> Result<()> {
     let mut options = args.connect.connect_options()?;
-    let connections = usize::from(args.connections_max);
+    let connections = usize::from(args.connections_max.div_ceil(args.cores.get()));
     options.waiting_max = options.waiting_max.max(connections * COMMANDS_MAX);
     let mut setup = EngineSetup::new(&args.connect, buffers(connections));
     // Before anything is attached: this is looked at again when it is listened on.
@@ -85,16 +95,26 @@ pub fn run(args: &NbdArgs, context: &Context) -> Result<()> {
     }
     // One more than are served, to turn a client away.
     setup.descriptors = u32::from(args.connections_max) + 8;
-    let engine = Engine::attach(options, setup, &context.interrupt)?;
+    let settings = Settings::new(args);
+    let shares = Arc::new(Shares::new(usize::from(args.cores.get()), usize::from(args.connections_max)));
+    let work = {
+        let (settings, shares, interrupt) = (settings.clone(), shares.clone(), context.interrupt.clone());
+        move |engine: &mut Engine| {
+            let exports = settings.exports(engine.host.namespaces(engine.controller))?;
+            server::serve_share(engine, exports, &shares, &interrupt)
+        }
+    };
+    let engines = Engines::attach(options, &setup, args.cores, &context.interrupt, work)?;
     context.interrupt.serve();
-    let exports = exports(args, engine.host.namespaces(engine.controller))?;
+    let leader = &engines.leader;
+    let exports = settings.exports(leader.host.namespaces(leader.controller))?;
     let address = match (&args.place.socket, args.place.listen) {
         (Some(path), _) => ListenAddr::Unix(path.clone()),
         (None, Some(address)) => ListenAddr::Tcp(address),
         (None, None) => unreachable!("clap asks for one of them"),
     };
-    let plan = server::Plan { address, connections, ready_file: args.ready_file.clone(), json: context.json };
-    server::serve(engine, exports, &plan, &context.interrupt)
+    let plan = server::Plan { address, ready_file: args.ready_file.clone(), json: context.json };
+    server::serve(engines, exports, &plan, &shares, &context.interrupt)
 }
 
 /// The buffers of all connections, each with its own share.
@@ -105,22 +125,36 @@ fn buffers(connections: usize) -> Vec<ClassLayout> {
     ]
 }
 
-fn exports(args: &NbdArgs, namespaces: &[Namespace]) -> Result<Vec<Export>> {
-    if args.export.is_some() {
-        only_namespace(namespaces)?;
+/// How namespaces are exported.
+#[derive(Clone)]
+struct Settings {
+    name: Option<String>,
+    read_only: bool,
+    peer: String,
+}
+
+impl Settings {
+    fn new(args: &NbdArgs) -> Self {
+        Self { name: args.export.clone(), read_only: args.read_only, peer: args.connect.url.peer() }
     }
-    ensure!(!namespaces.is_empty(), "the subsystem has no namespace; see the target's configuration");
-    let exports = namespaces.iter().map(|namespace| {
-        let name = args.export.clone().unwrap_or_else(|| format!("ns{}", namespace.nsid));
-        ensure!(name.len() <= NAME_BYTES_MAX, "the name of an export has {NAME_BYTES_MAX} bytes at most");
-        let peer = args.connect.url.peer();
-        Ok(Export {
-            name,
-            description: format!("namespace {} of {peer}", namespace.nsid),
-            read_only: args.read_only,
-            namespace: namespace.clone(),
-            removed: false,
-        })
-    });
-    exports.collect()
+
+    /// The exports of namespaces.
+    fn exports(&self, namespaces: &[Namespace]) -> Result<Vec<Export>> {
+        if self.name.is_some() {
+            only_namespace(namespaces)?;
+        }
+        ensure!(!namespaces.is_empty(), "the subsystem has no namespace; see the target's configuration");
+        let exports = namespaces.iter().map(|namespace| {
+            let name = self.name.clone().unwrap_or_else(|| format!("ns{}", namespace.nsid));
+            ensure!(name.len() <= NAME_BYTES_MAX, "the name of an export has {NAME_BYTES_MAX} bytes at most");
+            Ok(Export {
+                name,
+                description: format!("namespace {} of {}", namespace.nsid, self.peer),
+                read_only: self.read_only,
+                namespace: namespace.clone(),
+                removed: false,
+            })
+        });
+        exports.collect()
+    }
 }

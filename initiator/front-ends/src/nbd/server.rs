@@ -1,17 +1,21 @@
-//! The loop: one ring, one controller, many clients.
+//! The loop of an engine: one ring, its part of one controller, many clients.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ringfab_initiator::{ControllerId, Host, HostEvent};
-use ringfab_reactor::{Completion, ListenAddr, ListenerId, Payload, SocketId, SocketOptions, Wait};
+use ringfab_reactor::{
+    Completion, DetachedSocket, ListenAddr, ListenerId, MailboxReceiver, Payload, SocketId, SocketOptions,
+    Wait,
+};
 use serde_json::json;
 
 use super::connection::{Connection, Shared, connection_of, kind, token};
 use super::export::Export;
 use super::renew::renew;
-use crate::engine::Engine;
+use super::share::Shares;
+use crate::engine::{Engine, Engines};
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::ready::Ready;
@@ -26,60 +30,65 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// How to serve.
 pub(crate) struct Plan {
     pub(crate) address: ListenAddr,
-    pub(crate) connections: usize,
     pub(crate) ready_file: Option<PathBuf>,
     pub(crate) json: bool,
 }
 
 /// Serves until a signal comes or the controller is given up.
 pub(crate) fn serve(
-    mut engine: Engine,
+    mut engines: Engines<()>,
     exports: Vec<Export>,
     plan: &Plan,
+    shares: &Shares,
     interrupt: &Interrupt,
 ) -> Result<()> {
     let options = SocketOptions { keep_alive: Some(KEEP_ALIVE), ..SocketOptions::default() };
-    let bind = engine.host.reactor().listen(&plan.address, &options, token(kind::ACCEPT, 0, 0));
+    let leader = &mut engines.leader;
+    let bind = leader.host.reactor().listen(&plan.address, &options, token(kind::ACCEPT, 0, 0));
     let bind = bind.with_context(|| format!("listen on {}", place(&plan.address)))?;
     let uri = uri(&bind.address);
     let ready = Ready::announce(plan.ready_file.as_deref(), &uri)?;
     announce(plan.json, &uri, &exports);
-    let mut server = Server {
-        controller: engine.controller,
-        host: &mut engine.host,
-        exports,
-        slots: (0..plan.connections).map(|_| Slot { generation: 0, connection: None }).collect(),
-        listener: Some(bind.listener),
-        failed: None,
-        late: false,
-    };
-    let result = server.run(interrupt);
-    server.stop_listening();
-    let left = server.slots.iter().any(|slot| slot.connection.is_some());
-    let failed = server.failed.take();
-    drop(server);
+    let mut server = Server::new(leader, exports, shares);
+    server.listener = Some(bind.listener);
+    let served = server.serve(interrupt);
     drop(ready);
-    result?;
-    if let Some(error) = failed {
-        return Err(error).context("the target is given up");
-    }
-    if left {
+    served?;
+    engines.wait()?;
+    if shares.has_left_waiting() {
         // Their commands can only end by cancelling: the target is away.
-        engine.host.cancel(engine.controller);
         tracing::warn!("ended while requests were waiting for the target");
-        return Ok(());
+        return engines.cancel().map(drop);
     }
-    engine.detach(interrupt, None)
+    let (detached, others) = engines.detach(interrupt, None);
+    detached.and(others.map(drop))
+}
+
+/// Serves the connections that the engine which listens gives to this one.
+pub(crate) fn serve_share(
+    engine: &mut Engine,
+    exports: Vec<Export>,
+    shares: &Shares,
+    interrupt: &Interrupt,
+) -> Result<()> {
+    Server::new(engine, exports, shares).serve(interrupt)
 }
 
 struct Server<'a> {
-    host: &'a mut Host,
     controller: ControllerId,
+    host: &'a mut Host,
     exports: Vec<Export>,
+    /// Number of this engine.
+    number: usize,
+    shares: &'a Shares,
+    /// Connections from the engine that listens.
+    sockets: MailboxReceiver<DetachedSocket>,
     slots: Vec<Slot>,
-    /// `None` when the end has begun.
+    /// Of the engine that listens, while it does.
     listener: Option<ListenerId>,
     failed: Option<anyhow::Error>,
+    /// Whether the end has begun.
+    ending: bool,
     /// Whether the end takes longer than it may.
     late: bool,
 }
@@ -89,24 +98,61 @@ struct Slot {
     connection: Option<Connection>,
 }
 
-impl Server<'_> {
+impl<'a> Server<'a> {
+    fn new(engine: &'a mut Engine, exports: Vec<Export>, shares: &'a Shares) -> Self {
+        Self {
+            controller: engine.controller,
+            exports,
+            number: engine.number,
+            shares,
+            sockets: shares.begin(engine.number, engine.host.reactor()),
+            slots: (0..shares.each_max()).map(|_| Slot { generation: 0, connection: None }).collect(),
+            listener: None,
+            failed: None,
+            ending: false,
+            late: false,
+            host: &mut engine.host,
+        }
+    }
+
+    /// Serves to the end.
+    fn serve(mut self, interrupt: &Interrupt) -> Result<()> {
+        let result = self.run(interrupt);
+        self.stop_listening();
+        if self.is_in_use() {
+            self.shares.leave_waiting();
+        }
+        result?;
+        self.failed.take().map_or(Ok(()), |error| Err(error).context("the target is given up"))
+    }
+
     fn run(&mut self, interrupt: &Interrupt) -> Result<()> {
         loop {
-            let ending = interrupt.came() || self.failed.is_some();
-            if ending && self.listener.is_some() {
+            if (interrupt.came() || self.failed.is_some()) && !self.ending {
                 self.begin_end();
             }
-            if self.listener.is_none()
-                && (self.late || self.slots.iter().all(|slot| slot.connection.is_none()))
-            {
+            if self.ending && (self.late || !self.is_in_use()) {
                 return Ok(());
             }
             self.host.turn(Wait::Event).context("the ring")?;
             while let Some(event) = self.host.next_event() {
                 self.on_event(event);
             }
+            while let Some(socket) = self.sockets.try_receive() {
+                match self.host.reactor().attach_socket(socket) {
+                    Ok(socket) => self.connect(socket),
+                    Err(error) => {
+                        tracing::warn!(%error, "a client was turned away");
+                        self.shares.release(self.number);
+                    }
+                }
+            }
             self.pump();
         }
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.slots.iter().any(|slot| slot.connection.is_some())
     }
 
     fn on_event(&mut self, event: HostEvent) {
@@ -145,12 +191,27 @@ impl Server<'_> {
         }
     }
 
+    /// A client has connected: the engine with the fewest connections serves it.
     fn accept(&mut self, socket: SocketId) {
+        match self.shares.take().filter(|_| self.listener.is_some()) {
+            Some(engine) if engine == self.number => self.connect(socket),
+            Some(engine) => {
+                let socket = self.host.reactor().detach_socket(socket);
+                self.shares.give(engine, socket);
+            }
+            None => {
+                tracing::warn!("a client was turned away: as many are connected as may");
+                self.host.reactor().close_socket(socket);
+            }
+        }
+    }
+
+    /// Serves a connection that is counted here.
+    fn connect(&mut self, socket: SocketId) {
         let free = self.slots.iter().position(|slot| slot.connection.is_none());
-        let Some(index) = free.filter(|_| self.listener.is_some()) else {
-            tracing::warn!("a client was turned away: as many are connected as may");
+        let Some(index) = free.filter(|_| !self.ending) else {
             self.host.reactor().close_socket(socket);
-            return;
+            return self.shares.release(self.number);
         };
         let slot = &mut self.slots[index];
         let mut shared = shared(self.host, self.controller, &self.exports);
@@ -165,6 +226,7 @@ impl Server<'_> {
             connection.pump(&mut shared);
             if connection.is_gone() {
                 slot.connection = None;
+                self.shares.release(self.number);
                 slot.generation = slot.generation.wrapping_add(1);
             }
         }
@@ -187,6 +249,7 @@ impl Server<'_> {
 
     /// Accepts nothing more, answers what was asked.
     fn begin_end(&mut self) {
+        self.ending = true;
         self.stop_listening();
         let at = self.host.reactor().clock() + SHUTDOWN;
         self.host.reactor().set_timer(at, token(kind::DEADLINE, 0, 0));

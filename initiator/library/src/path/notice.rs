@@ -4,44 +4,50 @@
 use std::time::Duration;
 
 use ringfab_reactor::Time;
-use ringfab_spec::Status;
 
-use super::task::Task;
-use super::{Controller, Phase};
-use crate::command::Command;
+use super::steps::SequenceStep;
+use super::{Path, Phase};
 use crate::core::Core;
 use crate::error::ConnectError;
-use crate::retry::{Verdict, path_limit};
 
 /// Whoever waits is told after this time.
-const FIRST: Duration = Duration::from_secs(2);
+pub(crate) const FIRST: Duration = Duration::from_secs(2);
 /// And again after each of these.
-const AGAIN: Duration = Duration::from_secs(60);
+pub(crate) const AGAIN: Duration = Duration::from_secs(60);
 /// An I/O command that has no answer for this long is spoken of.
-pub(super) const SLOW_IO: Duration = Duration::from_secs(5);
+pub(crate) const SLOW_IO: Duration = Duration::from_secs(5);
 
-impl Controller {
+/// When a path logs what.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// When the attempt to attach began.
+    attempt_since: Time,
+    /// When commands without an answer may be logged again.
+    slow_again: Time,
+}
+
+impl Path {
     /// An attempt to attach begins.
     pub(super) fn begin_attempt(&mut self, now: Time) {
-        self.attempt_since = now;
+        self.notices.attempt_since = now;
         self.timers.attach = now + self.options.timeouts.attach;
-        if self.loss.is_none() {
+        if self.liveness.loss.is_none() {
             self.timers.notice = now + FIRST;
         }
     }
 
     /// How long the attempt may take, from its start.
     pub(super) fn attempt_limit(&self) -> Duration {
-        self.timers.attach.since(self.attempt_since)
+        self.timers.attach.since(self.notices.attempt_since)
     }
 
     /// How long the step that runs may take.
     fn step_limit(&self) -> Duration {
         let timeouts = &self.options.timeouts;
-        let own = match (self.phase, self.task) {
+        let own = match (self.phase, self.sequence.step) {
             (Phase::Resolving, _) => timeouts.resolve,
-            (Phase::Connecting, _) | (_, Some(Task::QueueEstablish(_))) => timeouts.connect,
-            (_, Some(Task::ReadyStatus)) => self.facts.capabilities.timeout,
+            (Phase::Connecting, _) | (_, Some(SequenceStep::QueueEstablish(_))) => timeouts.connect,
+            (_, Some(SequenceStep::ReadyStatus)) => self.sequence.facts.capabilities.timeout,
             _ => timeouts.admin,
         };
         own.min(self.attempt_limit())
@@ -58,16 +64,16 @@ impl Controller {
         if self.is_lost() {
             self.say_still_lost(now);
         } else if matches!(self.phase, Phase::Resolving | Phase::Connecting | Phase::Setup) {
-            let command = self.task.map_or("the connection", Task::command);
+            let command = self.sequence.step.map_or("the connection", SequenceStep::command);
             tracing::warn!(
                 "{}: {}: still waiting for {command}, {} after the start; its limit is {}",
                 self.peer,
                 self.step(),
-                seconds(now.since(self.attempt_since)),
+                seconds(now.since(self.notices.attempt_since)),
                 seconds(self.step_limit()),
             );
         } else if matches!(self.phase, Phase::Draining | Phase::Shutdown) {
-            let waits = self.task.map_or("outstanding commands", Task::command);
+            let waits = self.sequence.step.map_or("outstanding commands", SequenceStep::command);
             tracing::warn!(
                 "{}: still leaving: waiting for {waits}; given up in {}",
                 self.peer,
@@ -86,8 +92,8 @@ impl Controller {
     }
 
     fn say_still_lost(&self, now: Time) {
-        let Some(loss) = &self.loss else { return };
-        let last = self.last_error.as_ref().map_or_else(String::new, |error| format!(" ({error})"));
+        let Some(loss) = &self.liveness.loss else { return };
+        let last = self.liveness.last_error.as_ref().map_or_else(String::new, |error| format!(" ({error})"));
         tracing::warn!(
             "{}: still no connection after {}{last}; {}",
             self.peer,
@@ -98,9 +104,9 @@ impl Controller {
 
     /// What happens meanwhile, and when it ends.
     fn lost_until(&self, now: Time) -> String {
-        let Some(loss) = &self.loss else { return String::new() };
+        let Some(loss) = &self.liveness.loss else { return String::new() };
         let left = |at: Time| seconds(at.since(now));
-        let io = match (self.failing, loss.fail_io_at()) {
+        let io = match (self.liveness.failing_fast, loss.fail_io_at()) {
             (true, _) => "I/O fails".to_owned(),
             (false, Time::MAX) => "I/O waits".to_owned(),
             (false, at) => format!("I/O waits, and fails in {}", left(at)),
@@ -120,33 +126,9 @@ impl Controller {
 
     /// A controller that was lost is there again.
     pub(super) fn say_back(&self, now: Time) {
-        if let Some(loss) = &self.loss {
+        if let Some(loss) = &self.liveness.loss {
             tracing::warn!("{}: connected again after {}", self.peer, seconds(now.since(loss.since())));
         }
-    }
-
-    /// A command waits for another try.
-    pub(super) fn say_held(
-        &mut self,
-        core: &Core,
-        command: &Command,
-        status: Status,
-        verdict: Verdict,
-        delay: Duration,
-    ) {
-        let now = core.now();
-        let long = verdict == Verdict::WaitForPath || delay >= FIRST;
-        if !long || now < self.held_told {
-            return;
-        }
-        self.held_told = now + AGAIN;
-        let until = match path_limit(status, &self.pace, &self.options.reconnect) {
-            _ if verdict == Verdict::Retry => format!("tried again in {}", seconds(delay)),
-            Some(limit) => format!("tried again for {} at most", seconds(limit)),
-            None => "tried again without an end".to_owned(),
-        };
-        let name = status.name_in_nvm().map_or_else(|| status.to_string(), str::to_owned);
-        tracing::warn!("{}: namespace {}: {name}; commands are {until}", self.peer, command.entry.nsid.get());
     }
 
     /// Some I/O commands had no answer in time.
@@ -161,10 +143,10 @@ impl Controller {
 
     /// Some I/O commands have no answer for longer than is usual.
     pub(super) fn say_slow(&mut self, now: Time, count: usize, longest: Duration) {
-        if now < self.slow_told {
+        if now < self.notices.slow_again {
             return;
         }
-        self.slow_told = now + AGAIN;
+        self.notices.slow_again = now + AGAIN;
         tracing::warn!(
             "{}: no answer to {count} I/O commands, to the oldest for {}; aborted after {}",
             self.peer,
@@ -175,7 +157,7 @@ impl Controller {
 }
 
 /// A time as people read it.
-fn seconds(time: Duration) -> String {
+pub(crate) fn seconds(time: Duration) -> String {
     let ms = time.as_millis();
     if ms < 1000 {
         format!("{ms} ms")

@@ -2,9 +2,9 @@
 
 use ringfab_reactor::Time;
 
-use super::Controller;
+use super::Path;
 use crate::error::Cause;
-use crate::namespace::{self, ControllerInfo, Namespace};
+use crate::namespace::{ControllerInfo, Namespace};
 use crate::wire::answers;
 
 /// Collected while the sequence runs.
@@ -19,8 +19,12 @@ pub(super) struct Facts {
     pub(super) last_status: answers::ControllerStatus,
     /// When the controller must be ready.
     pub(super) ready_until: Time,
+    /// I/O queues of all engines.
     pub(super) queues: u16,
+    /// Entries of each.
     pub(super) queue_size: u16,
+    /// In-capsule data of an I/O command.
+    pub(super) in_capsule_bytes_max: u32,
     pub(super) list: Vec<u32>,
     pub(super) namespaces: Vec<Namespace>,
 }
@@ -41,7 +45,7 @@ impl Facts {
     }
 
     /// In-capsule data of an I/O command. Without an offset in the descriptor there is none (RDMA Transport 1.0, section 3.2).
-    pub(super) fn in_capsule_bytes_max(&self) -> u32 {
+    pub(super) fn announced_in_capsule_bytes(&self) -> u32 {
         let facts = &self.controller;
         if !facts.sgl_offset || facts.icdoff != 0 {
             return 0;
@@ -97,41 +101,13 @@ impl Facts {
             preferred_write_blocks: facts.preferred_write_blocks,
         }))
     }
-
-    /// Compares with what was known before a loss: whoever comes back must be whom we left, and no smaller. One that is not
-    /// `needed` may have been removed meanwhile.
-    pub(super) fn check_same(&self, known: &[Namespace], needed: impl Fn(u32) -> bool) -> Result<(), Cause> {
-        for old in known {
-            let changed = |what: String| Err(Cause::Changed { nsid: old.nsid, what });
-            let Some(new) = namespace::find(&self.namespaces, old.nsid) else {
-                let nsid = old.nsid;
-                if !needed(nsid) {
-                    continue;
-                }
-                let listed = self.list.contains(&nsid);
-                return Err(if listed { Cause::NotReady { nsid } } else { Cause::Missing { nsid } });
-            };
-            if !new.identity.agrees_with(&old.identity) {
-                return changed("its NGUID, EUI64 or UUID differs".to_owned());
-            }
-            if new.block_bytes != old.block_bytes {
-                return changed(format!(
-                    "its blocks have {} bytes, not {}",
-                    new.block_bytes, old.block_bytes
-                ));
-            }
-            if new.blocks < old.blocks {
-                return changed(format!("it has {} blocks, not {}", new.blocks, old.blocks));
-            }
-        }
-        Ok(())
-    }
 }
 
-impl Controller {
+impl Path {
     /// What the caller may know, when everything is.
     pub(super) fn describe(&self) -> ControllerInfo {
-        let (facts, controller) = (&self.facts, &self.facts.controller);
+        let facts = &self.sequence.facts;
+        let controller = &facts.controller;
         ControllerInfo {
             cntlid: facts.cntlid,
             subsystem: controller.subsystem.clone(),
@@ -142,8 +118,8 @@ impl Controller {
             discovery: controller.discovery,
             transfer_bytes_max: facts.transfer_bytes_max(),
             volatile_write_cache: controller.volatile_write_cache,
-            in_capsule_bytes_max: facts.in_capsule_bytes_max(),
-            queues: self.queues.len() as u16,
+            in_capsule_bytes_max: facts.in_capsule_bytes_max,
+            queues: facts.queues,
             queue_size: facts.queue_size,
             keep_alive: self.keep_alive.interval.map(|interval| interval * 2),
         }

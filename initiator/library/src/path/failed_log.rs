@@ -1,18 +1,18 @@
-//! What the log is told of commands.
+//! Logs commands that failed.
 
 use ringfab_spec::{AdminOpcode, CompletionEntry, IoOpcode};
 
-use super::Controller;
+use super::Path;
 use crate::command::Command;
 
-impl Controller {
+impl Path {
     /// A command was answered with a status that is no success.
     #[cold]
-    pub(super) fn tell_failed(&self, qid: u16, command: &Command, entry: &CompletionEntry) {
+    pub(super) fn log_failed(&self, number: u16, command: &Command, entry: &CompletionEntry) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
-        let sent = &command.entry;
+        let (qid, sent) = (self.qid(number), &command.entry);
         let name = match qid {
             _ if sent.is_fabrics() => sent.fabrics_type().to_string(),
             0 => AdminOpcode(sent.opcode).to_string(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfab_memory::Lease;
 use ringfab_spec::{IntoBytes, SubmissionEntry};
 
-use super::Controller;
+use super::Path;
 use super::sequence::SCRATCH_BYTES;
 use crate::command::{Command, Direction, Owner};
 use crate::core::Core;
@@ -13,10 +13,11 @@ use crate::error::{Cause, Step};
 use crate::url::Transport;
 use crate::wire;
 
-impl Controller {
-    pub(super) fn send_connect(&mut self, core: &mut Core, qid: u16) {
-        let size = if qid == 0 { super::ADMIN_QUEUE_SIZE } else { self.facts.queue_size };
-        let cntlid = if qid == 0 { wire::CNTLID_DYNAMIC } else { self.facts.cntlid };
+impl Path {
+    pub(super) fn send_connect(&mut self, core: &mut Core, number: u16) {
+        let qid = self.qid(number);
+        let size = if qid == 0 { super::ADMIN_QUEUE_SIZE } else { self.sequence.facts.queue_size };
+        let cntlid = if qid == 0 { wire::CNTLID_DYNAMIC } else { self.sequence.facts.cntlid };
         let keep_alive = if qid == 0 { self.options.keep_alive_wanted() } else { Duration::ZERO };
         let data = match wire::connect_data(&self.options.host, cntlid, self.options.url.subsystem_nqn()) {
             Ok(data) => data,
@@ -26,7 +27,12 @@ impl Controller {
         };
         // Over TCP that spares the responses of reads: without flow control they say nothing that the data cannot.
         let flow_control = self.options.url.transport != Transport::Tcp;
-        self.send_with_data(core, qid, wire::connect(qid, size, keep_alive, flow_control), data.as_bytes());
+        self.send_with_data(
+            core,
+            number,
+            wire::connect(qid, size, keep_alive, flow_control),
+            data.as_bytes(),
+        );
     }
 
     pub(super) fn send_host_behavior(&mut self, core: &mut Core) {
@@ -34,12 +40,18 @@ impl Controller {
         self.send_with_data(core, 0, entry, data.as_bytes());
     }
 
-    pub(super) fn send_with_data(&mut self, core: &mut Core, qid: u16, entry: SubmissionEntry, data: &[u8]) {
+    pub(super) fn send_with_data(
+        &mut self,
+        core: &mut Core,
+        number: u16,
+        entry: SubmissionEntry,
+        data: &[u8],
+    ) {
         let Some(lease) = self.take_scratch(core) else { return };
         lease.write_at(0, data);
         let command = Command::new(entry, Owner::Sequence);
         let command = command.with_data(Direction::ToController, lease, 0, data.len() as u32);
-        self.send_sequence(core, qid, command);
+        self.send_sequence(core, number, command);
     }
 
     pub(super) fn send_identify(&mut self, core: &mut Core, entry: SubmissionEntry) {
@@ -51,7 +63,7 @@ impl Controller {
 
     /// The sequence's own memory; it is taken from the pool once.
     pub(super) fn take_scratch(&mut self, core: &mut Core) -> Option<Lease> {
-        let scratch = self.scratch.take().filter(Lease::is_unique);
+        let scratch = self.sequence.scratch.take().filter(Lease::is_unique);
         let scratch = scratch.or_else(|| core.pool.take(SCRATCH_BYTES).map(ringfab_memory::Buffer::share));
         if scratch.is_none() {
             let step = self.step();
@@ -61,12 +73,12 @@ impl Controller {
         scratch
     }
 
-    pub(super) fn send_sequence(&mut self, core: &mut Core, qid: u16, mut command: Box<Command>) {
+    pub(super) fn send_sequence(&mut self, core: &mut Core, number: u16, mut command: Box<Command>) {
         command.deadline = core.now() + self.options.timeouts.admin;
         self.watch(command.deadline);
-        let Some(queue) = self.queue_mut(qid) else { return };
+        let Some(queue) = self.queue_mut(number) else { return };
         if let Err((command, reason)) = queue.send(&mut core.transports, command) {
-            self.scratch = command.memory.or(self.scratch.take());
+            self.sequence.scratch = command.memory.or(self.sequence.scratch.take());
             tracing::debug!(peer = self.peer, ?reason, "a command of the sequence could not be sent");
             let step = self.step();
             self.lose(core, step, Cause::Protocol("the queue takes no command"));

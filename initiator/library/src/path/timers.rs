@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use ringfab_reactor::{Time, TimerId};
+use ringfab_reactor::Time;
 use ringfab_spec::Status;
 
 use super::notice::SLOW_IO;
-use super::{Controller, Phase};
+use super::{Path, Phase, Role};
 use crate::command::{Command, Owner};
-use crate::core::{Core, timer_token};
+use crate::core::Core;
 use crate::error::{Cause, Step};
+use crate::messages::ToLeader;
 use crate::queue::Queue;
 use crate::wire;
 
-/// When the controller acts next. All share one timer of the reactor.
+/// When the controller acts next. All of a subsystem share one timer of the reactor.
 #[derive(Debug)]
 pub(super) struct Timers {
     /// End of the phase, or the next poll of a status.
@@ -23,26 +24,15 @@ pub(super) struct Timers {
     pub(super) scan: Time,
     /// End of an orderly shutdown.
     pub(super) shutdown: Time,
-    /// When to give commands that were answered with "try again" another try.
-    pub(super) retry: Time,
     /// End of an attempt to attach.
     pub(super) attach: Time,
     /// When to say what is waited for.
     pub(super) notice: Time,
-    armed: Option<(Time, TimerId)>,
 }
 
 impl Default for Timers {
     fn default() -> Self {
-        Self {
-            phase: Time::MAX,
-            scan: Time::MAX,
-            shutdown: Time::MAX,
-            retry: Time::MAX,
-            attach: Time::MAX,
-            notice: Time::MAX,
-            armed: None,
-        }
+        Self { phase: Time::MAX, scan: Time::MAX, shutdown: Time::MAX, attach: Time::MAX, notice: Time::MAX }
     }
 }
 
@@ -67,40 +57,30 @@ impl Default for KeepAlive {
 /// An overdue command for whose abort there was no room is looked at again after this time.
 const ABORT_AGAIN: Duration = Duration::from_millis(100);
 
-impl Controller {
-    /// Sets the reactor's timer to the next thing to do.
-    pub(crate) fn arm(&mut self, core: &mut Core) {
-        let at = self.next_deadline();
-        if self.timers.armed.is_some_and(|(armed, _)| armed == at) {
-            return;
-        }
-        if let Some((_, timer)) = self.timers.armed.take() {
-            core.reactor.cancel_timer(timer);
-        }
-        if at != Time::MAX {
-            self.timers.armed = Some((at, core.reactor.set_timer(at, timer_token(self.id))));
-        }
-    }
-
-    /// Takes the timer back, at the end.
-    pub(crate) fn disarm(&mut self, core: &mut Core) {
-        if let Some((_, timer)) = self.timers.armed.take() {
-            core.reactor.cancel_timer(timer);
-        }
-    }
-
-    fn next_deadline(&self) -> Time {
-        let loss = self.loss.as_ref().filter(|_| self.is_lost()).map_or(Time::MAX, |loss| {
-            if self.failing { loss.give_up_at() } else { loss.give_up_at().min(loss.fail_io_at()) }
+impl Path {
+    /// When it acts next.
+    pub(crate) fn next_deadline(&self) -> Time {
+        let loss = self.liveness.loss.as_ref().filter(|_| self.is_lost()).map_or(Time::MAX, |loss| {
+            if self.liveness.failing_fast {
+                loss.give_up_at()
+            } else {
+                loss.give_up_at().min(loss.fail_io_at())
+            }
         });
         let timers = &self.timers;
-        let own = [timers.phase, timers.scan, timers.shutdown, timers.retry, timers.attach, timers.notice];
+        let own = [
+            timers.phase,
+            timers.scan,
+            timers.shutdown,
+            self.admin.delayed.due(),
+            timers.attach,
+            timers.notice,
+        ];
         own.into_iter().chain([self.keep_alive.next, loss]).min().unwrap_or(Time::MAX)
     }
 
     /// The timer has fired.
     pub(crate) fn on_timer(&mut self, core: &mut Core) {
-        self.timers.armed = None;
         let now = core.now();
         self.check_loss(core, now);
         if now >= self.timers.shutdown {
@@ -117,8 +97,8 @@ impl Controller {
         if now >= self.keep_alive.next {
             self.keep_alive(core, now);
         }
-        if now >= self.timers.retry {
-            self.release_due(core, now);
+        if now >= self.admin.delayed.due() {
+            self.admin_retry(core, now);
         }
         if now >= self.timers.attach {
             let limit = self.attempt_limit();
@@ -129,7 +109,7 @@ impl Controller {
         if now >= self.timers.notice {
             self.notice(now);
         }
-        self.arm(core);
+        self.check_closed(core);
     }
 
     fn phase_overdue(&mut self, core: &mut Core) {
@@ -148,56 +128,61 @@ impl Controller {
     /// an overdue admin command means that the controller does not answer. As many aborts are asked for at once as the
     /// controller takes (ACL).
     fn scan(&mut self, core: &mut Core, now: Time) {
-        if let Some((_, command)) = self.admin.as_mut().and_then(|queue| queue.overdue(now)) {
+        if let Some((_, command)) = self.admin.queue.as_mut().and_then(|queue| queue.overdue(now)) {
             let owner = command.owner;
             let what = if owner == Owner::KeepAlive { "Keep Alive" } else { "an admin command" };
             let (step, limit) = (self.step(), self.admin_limit(owner));
             return self.lose(core, step, Cause::TimedOut { what, limit });
         }
-        let mut overdue = 0;
-        let mut aborts_left = self.aborts_left();
-        for index in 0..self.queues.len() {
-            while let Some((cid, command)) = self.queues[index].overdue(now) {
-                if command.aborted || command.owner == Owner::Sequence {
-                    let (step, limit) = (self.step(), self.options.timeouts.io);
-                    return self.lose(
-                        core,
-                        step,
-                        Cause::TimedOut { what: "an I/O command and its abort", limit },
-                    );
-                }
-                if aborts_left == 0 {
-                    command.deadline = now + ABORT_AGAIN;
-                    continue;
-                }
-                aborts_left -= 1;
-                command.aborted = true;
-                command.deadline = now + self.options.timeouts.io;
-                let abort = Command::new(wire::abort(self.queues[index].qid(), cid), Owner::Abort);
-                overdue += 1;
-                self.send_admin(core, abort);
+        let limit = self.options.timeouts.io;
+        let mut aborts_left = match self.role {
+            Role::Leader(_) => self.admin.aborts_left(self.sequence.facts.controller.aborts_max),
+            // The leader asks for as many at once as the controller takes.
+            Role::Follower(_) => usize::MAX,
+        };
+        let mut overdue = Vec::new();
+        let looked = self.io.overdue(now, |qid, cid, command| {
+            if command.aborted || command.owner == Owner::Sequence {
+                return Err(Cause::TimedOut { what: "an I/O command and its abort", limit });
             }
+            if aborts_left == 0 {
+                command.deadline = now + ABORT_AGAIN;
+                return Ok(());
+            }
+            aborts_left -= 1;
+            command.aborted = true;
+            command.deadline = now + limit;
+            overdue.push((qid, cid));
+            Ok(())
+        });
+        if let Err(cause) = looked {
+            let step = self.step();
+            return self.lose(core, step, cause);
         }
+        for &(qid, cid) in &overdue {
+            self.abort(core, qid, cid);
+        }
+        let overdue = overdue.len();
         if overdue > 0 {
             self.say_overdue(overdue);
         }
-        let admin = self.admin.as_mut().map_or(Time::MAX, Queue::deadline);
+        let admin = self.admin.queue.as_mut().map_or(Time::MAX, Queue::deadline);
         self.timers.scan = admin.min(self.look_for_slow(now));
     }
 
-    /// Aborts that the controller takes beside those that it has not answered.
-    fn aborts_left(&self) -> usize {
-        let is_abort = |command: &Command| command.owner == Owner::Abort;
-        let sent = self.admin.as_ref().map_or(0, |queue| queue.count(is_abort));
-        let waiting = self.admin_waiting.iter().filter(|command| is_abort(command)).count();
-        usize::from(self.facts.controller.aborts_max).saturating_sub(sent + waiting)
+    /// Asks the controller to abort a command.
+    fn abort(&mut self, core: &mut Core, qid: u16, cid: u16) {
+        match &self.role {
+            Role::Leader(_) => self.send_admin(core, Command::new(wire::abort(qid, cid), Owner::Abort)),
+            Role::Follower(leader) => leader.tell(ToLeader::Abort { qid, cid }),
+        }
     }
 
     /// Speaks of I/O commands without an answer, and says when to look again.
     fn look_for_slow(&mut self, now: Time) -> Time {
         let limit = self.options.timeouts.io;
         let (mut slow, mut longest, mut next) = (0, Duration::ZERO, Time::MAX);
-        for command in self.queues.iter().flat_map(Queue::commands) {
+        for command in self.io.iter().flat_map(Queue::commands) {
             // A deadline is that long after the command was sent, or its abort. `Time` does not go below zero.
             let left = command.deadline.since(now);
             let is_slow = left + SLOW_IO <= limit;
@@ -223,6 +208,16 @@ impl Controller {
         }
     }
 
+    /// Makes sure that overdue I/O is noticed; whether that is sooner than it would have been.
+    #[inline]
+    pub(crate) fn look_by(&mut self, at: Time) -> bool {
+        let sooner = at < self.timers.scan;
+        if sooner {
+            self.timers.scan = at;
+        }
+        sooner
+    }
+
     /// Makes sure that an overdue answer is noticed.
     pub(super) fn watch(&mut self, deadline: Time) {
         self.timers.scan = self.timers.scan.min(deadline);
@@ -241,7 +236,7 @@ impl Controller {
     fn keep_alive(&mut self, core: &mut Core, now: Time) {
         let Some(interval) = self.keep_alive.interval else { return };
         self.keep_alive.next = now + interval;
-        let queues = self.admin.iter().chain(&self.queues);
+        let queues = self.admin.queue.iter().chain(self.io.iter());
         let answered = queues.map(|queue| queue.answered()).sum();
         let traffic = answered != std::mem::replace(&mut self.keep_alive.answered, answered);
         // One that is outstanding has its own deadline.
@@ -257,7 +252,7 @@ impl Controller {
         self.keep_alive.outstanding = false;
         // It is no traffic of its own: an idle host sends the next one half a timeout later, not a whole one.
         self.keep_alive.answered += 1;
-        self.admin_worked |= self.outstanding() == 0;
+        self.liveness.admin_worked |= self.is_idle();
         if status.code() == Status::INVALID_OPCODE {
             self.keep_alive = KeepAlive::default();
         } else if !status.is_success() {

@@ -1,0 +1,133 @@
+//! What a disk is asked to do, and what comes of it.
+
+use ringfab_memory::{Buffer, Lease};
+
+use crate::BlockError;
+
+/// What a disk can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskProperties {
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Granularity in bytes of offsets and lengths.
+    pub offset_align: u32,
+    /// Alignment in bytes of memory.
+    pub memory_align: u32,
+    /// Whether completed writes may be lost in a crash until a flush.
+    pub volatile_cache: bool,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether a range reads as zeroes after [`Operation::Discard`]; else it may also read as before.
+    pub discard_zeroes: bool,
+}
+
+/// Which request of the caller an operation belongs to. The disk does not look at it; it comes back with the result.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tag {
+    /// The caller's own.
+    pub kind: u8,
+    /// Generation of the caller's slot.
+    pub generation: u16,
+    /// The caller's slot.
+    pub index: u32,
+}
+
+/// What to do. Offsets and lengths are in bytes.
+#[derive(Debug)]
+pub enum Operation {
+    /// Read at `offset` of the disk until `buffer` is full.
+    Read {
+        /// Position on the disk.
+        offset: u64,
+        /// Where the bytes go; given back.
+        buffer: Buffer,
+        /// Whether it may become a lease of bytes that a disk in memory [lends](Loans). Other disks fill it.
+        lend: bool,
+    },
+    /// Write `length` bytes of `source` at `at` to `offset` of the disk.
+    Write {
+        /// Position on the disk.
+        offset: u64,
+        /// The bytes; given back.
+        source: Lease,
+        /// First byte in the lease.
+        at: u32,
+        /// How many.
+        length: u32,
+        /// Reach stable storage before completing (force unit access).
+        durable: bool,
+    },
+    /// Make every write that completed before reach stable storage.
+    Flush,
+    /// Make a range read as zeroes.
+    WriteZeroes {
+        /// Position on the disk.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+        /// Whether the space may be freed.
+        deallocate: bool,
+        /// Reach stable storage before completing.
+        durable: bool,
+    },
+    /// The range is not needed any more: see [`DiskProperties::discard_zeroes`].
+    Discard {
+        /// Position on the disk.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+    },
+}
+
+impl Operation {
+    /// Whether it changes the disk.
+    pub fn writes(&self) -> bool {
+        !matches!(self, Self::Read { .. } | Self::Flush)
+    }
+
+    /// The range of the disk that it concerns: offset and length in bytes. A flush has none.
+    pub fn range(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Read { offset, buffer, .. } => Some((*offset, buffer.len() as u64)),
+            Self::Write { offset, length, .. } => Some((*offset, u64::from(*length))),
+            Self::WriteZeroes { offset, length, .. } | Self::Discard { offset, length } => {
+                Some((*offset, *length))
+            }
+            Self::Flush => None,
+        }
+    }
+
+    /// Ends it, giving back what it holds.
+    pub fn finish(self, tag: Tag, result: Result<(), BlockError>) -> Finished {
+        let (buffer, source) = match self {
+            Self::Read { buffer, .. } => (Some(buffer), None),
+            Self::Write { source, .. } => (None, Some(source)),
+            _ => (None, None),
+        };
+        Finished { tag, result, errno: None, buffer, source }
+    }
+}
+
+/// An operation that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// The caller's request.
+    pub tag: Tag,
+    /// How it went.
+    pub result: Result<(), BlockError>,
+    /// The system's own word for what went wrong, if it said any.
+    pub errno: Option<i32>,
+    /// The buffer of a read, also when it failed, unless bytes were lent to it.
+    pub buffer: Option<Buffer>,
+    /// The source of a write, or what was lent to a read.
+    pub source: Option<Lease>,
+}
+
+/// What became of an operation at its start.
+#[derive(Debug)]
+pub enum Started {
+    /// It is in flight; the disk says later that it has finished.
+    Pending,
+    /// It has finished already.
+    Finished(Finished),
+}

@@ -1,0 +1,133 @@
+//! What reaches a host from other threads: the answers of resolvers, and what the engines that share a controller tell each
+//! other. The engine that attached the controller leads: it has the admin queue. The others follow.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ringfab_reactor::MailboxSender;
+
+use crate::error::ConnectError;
+use crate::namespace::{ControllerInfo, Namespace};
+use crate::request::ControllerId;
+use crate::retry::Pace;
+
+/// What another thread tells a host.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// The answer of a resolver thread.
+    Resolved(Resolved),
+    /// A follower tells the engine that leads.
+    ToLeader {
+        /// The leader's controller.
+        controller: ControllerId,
+        /// Number of the engine that tells.
+        engine: u16,
+        what: ToLeader,
+    },
+    /// The engine that leads tells a follower.
+    ToFollower {
+        /// The follower's handle of the controller.
+        controller: ControllerId,
+        what: ToFollower,
+    },
+}
+
+impl Message {
+    /// Which controller of the host it is for.
+    pub(crate) fn controller(&self) -> ControllerId {
+        match self {
+            Self::Resolved(resolved) => resolved.controller,
+            Self::ToLeader { controller, .. } | Self::ToFollower { controller, .. } => *controller,
+        }
+    }
+}
+
+/// The answer of a resolver thread.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) controller: ControllerId,
+    /// Which of the controller's questions it answers.
+    pub(crate) question: u32,
+    pub(crate) result: Result<Vec<SocketAddr>, String>,
+}
+
+/// The sending end of a host's mailbox.
+#[derive(Clone)]
+pub(crate) struct Mailbox(pub(crate) MailboxSender<Message>);
+
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mailbox")
+    }
+}
+
+/// From an engine that follows.
+#[derive(Debug)]
+pub(crate) enum ToLeader {
+    /// It can open its queues.
+    Joined {
+        /// Its handle of the controller.
+        follower: ControllerId,
+        mailbox: Mailbox,
+    },
+    /// Its queues are connected. These namespaces have commands that wait.
+    Opened { attempt: u32, needed: Vec<u32> },
+    /// One of its queues is of no further use. It closes the others.
+    Lost { attempt: u32, error: ConnectError },
+    /// Its queues have ended, and nothing of it is in flight.
+    Closed {
+        /// Whether I/O was answered with more than "try again".
+        answered: bool,
+        /// Whether nothing was outstanding.
+        idle: bool,
+    },
+    /// It takes no more I/O, and has no more. These namespaces were written to.
+    Drained { written: Vec<u32> },
+    /// A command's answer is overdue.
+    Abort { qid: u16, cid: u16 },
+    /// Its program detaches the controller, in order or at once.
+    Detach { orderly: bool },
+    /// The engine has ended.
+    Left,
+}
+
+/// From the engine that leads.
+#[derive(Clone, Debug)]
+pub(crate) enum ToFollower {
+    /// Connect your I/O queues.
+    Open(Box<OpenQueues>),
+    /// The controller is ready: I/O goes on.
+    Live { info: Arc<ControllerInfo>, namespaces: Arc<[Namespace]>, pace: Pace, reconnected: bool },
+    /// The connection was lost.
+    Lost(ConnectError),
+    /// Close your queues of this attempt, if you have not.
+    Close { attempt: u32, orderly: bool },
+    /// The next attempt to connect.
+    Reconnecting { attempt: u32, delay: std::time::Duration },
+    /// I/O no longer waits for the connection.
+    FailFast,
+    /// Namespaces have changed: I/O waits until they were looked at.
+    Changed,
+    /// They were looked at, and these are in use now. `None`: nothing that was known has changed.
+    LookedAt(Option<Arc<[Namespace]>>),
+    /// Take no more I/O, and say when all has ended.
+    Drain,
+    /// The controller was given up.
+    Failed(ConnectError),
+    /// The controller is detached.
+    Detached(Option<ConnectError>),
+}
+
+/// What a follower needs to connect its I/O queues.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenQueues {
+    /// Counts the leader's attempts to connect.
+    pub(crate) attempt: u32,
+    pub(crate) address: SocketAddr,
+    pub(crate) cntlid: u16,
+    /// I/O queues of all engines.
+    pub(crate) queues: u16,
+    /// Entries of each.
+    pub(crate) queue_size: u16,
+    pub(crate) in_capsule_bytes_max: u32,
+}

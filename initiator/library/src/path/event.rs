@@ -1,0 +1,58 @@
+//! What a path tells the volumes that use it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::ConnectError;
+use crate::namespace::Namespace;
+
+/// A step in the life of a path, as far as it matters to those who use it.
+#[derive(Debug)]
+pub(crate) enum PathEvent {
+    /// The controller is attached, and these are its namespaces. The path becomes ready with [`Path::accept`](super::Path::accept).
+    Identified {
+        /// With a size.
+        found: Vec<Namespace>,
+        /// All that the controller lists, if it was asked.
+        listed: Vec<u32>,
+    },
+    /// The I/O queues of this engine, which follows, are connected: [`Path::opened`](super::Path::opened) says so.
+    Opened,
+    /// These are the namespaces that the engine that leads has found.
+    Adopt(Arc<[Namespace]>),
+    /// It can take I/O.
+    Ready {
+        /// Whether it was lost before.
+        reconnected: bool,
+    },
+    /// It was lost. What it was sent and has not answered comes back: see [`Path::unanswered`](super::Path::unanswered).
+    Lost(ConnectError),
+    /// The next attempt to connect.
+    Reconnecting {
+        /// Counted from one since the loss.
+        attempt: u32,
+        /// When it starts, from now.
+        delay: Duration,
+    },
+    /// It is lost for so long that I/O should not wait for it.
+    FailFast,
+    /// The controller tells that namespaces have changed.
+    NamespacesChanged,
+    /// These have; they are looked at next.
+    Changes(Vec<u32>),
+    /// What was found when they were looked at.
+    NamespacesFound {
+        /// With a size.
+        found: Vec<Namespace>,
+        /// Whether nothing changed meanwhile, so that I/O can go on.
+        final_look: bool,
+    },
+    /// They could not be looked at, or nothing has changed.
+    NamespacesKept,
+    /// What was submitted is to end, and nothing new to begin: the controller is being detached.
+    Drain,
+    /// It was given up.
+    Failed(ConnectError),
+    /// It is detached, with what could not be done in an orderly way.
+    Detached(Option<ConnectError>),
+}

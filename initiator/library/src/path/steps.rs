@@ -1,0 +1,121 @@
+//! The steps of the sequence that attaches, refreshes and shuts down a controller.
+
+use crate::error::Step;
+
+/// A step: one command, or something else that is waited for. Where a number stands in it, it is the namespace that it is about, or
+/// the queue among those of this engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SequenceStep {
+    /// Fabrics Connect of the admin queue.
+    Connect,
+    /// Property Get of CAP.
+    Capabilities,
+    /// Property Get of VS.
+    Version,
+    /// Property Set of CC, enabling.
+    Enable,
+    /// Property Get of CSTS, until it is ready.
+    ReadyStatus,
+    /// Identify Controller.
+    Identify,
+    /// Identify of the NVM Command Set's limits; old controllers have none.
+    Limits,
+    /// Set Features, Host Behavior Support, where the controller has delays for another try.
+    HostBehavior,
+    /// Set Features, Number of Queues.
+    QueueCount,
+    /// Set Features, Asynchronous Event Configuration.
+    EventConfig,
+    /// The RNIC connects a queue pair.
+    QueueEstablish(u16),
+    /// Fabrics Connect of an I/O queue.
+    QueueConnect(u16),
+    /// The engines that follow connect their I/O queues.
+    Followers,
+    /// Identify, active namespaces after this one.
+    List(u32),
+    /// Identify of the namespace at this index of the list.
+    Namespace(usize),
+    /// Identify, active namespaces from this one on, which has no size.
+    Listed(u32),
+    /// Its identification descriptors; old controllers have none.
+    Descriptors(usize),
+    /// Get Log Page, changed namespaces, which also lets the next event of this kind come.
+    ChangedLog,
+    /// Flush of this namespace.
+    Flush(u32),
+    /// Fabrics Disconnect of an I/O queue; a controller need not have it.
+    Disconnect(u16),
+    /// Property Set of CC, normal shutdown.
+    ShutdownSet,
+    /// Property Get of CSTS, until shutdown is complete.
+    ShutdownStatus,
+}
+
+impl SequenceStep {
+    /// The step that a failure belongs to.
+    pub(super) fn step(self) -> Step {
+        match self {
+            SequenceStep::Connect => Step::FabricsConnect,
+            SequenceStep::Capabilities
+            | SequenceStep::Version
+            | SequenceStep::Enable
+            | SequenceStep::ReadyStatus => Step::Ready,
+            SequenceStep::QueueEstablish(_) | SequenceStep::QueueConnect(_) | SequenceStep::Followers => {
+                Step::IoQueues
+            }
+            SequenceStep::Flush(_)
+            | SequenceStep::Disconnect(_)
+            | SequenceStep::ShutdownSet
+            | SequenceStep::ShutdownStatus => Step::Shutdown,
+            _ => Step::Identify,
+        }
+    }
+
+    /// The command's name, for an error.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            SequenceStep::Connect | SequenceStep::QueueConnect(_) => "Connect",
+            SequenceStep::Capabilities
+            | SequenceStep::Version
+            | SequenceStep::ReadyStatus
+            | SequenceStep::ShutdownStatus => "Property Get",
+            SequenceStep::Enable | SequenceStep::ShutdownSet => "Property Set",
+            SequenceStep::Identify | SequenceStep::Limits => "Identify Controller",
+            SequenceStep::HostBehavior => "Set Features (Host Behavior Support)",
+            SequenceStep::QueueCount => "Set Features (Number of Queues)",
+            SequenceStep::EventConfig => "Set Features (Asynchronous Event Configuration)",
+            SequenceStep::List(_) | SequenceStep::Listed(_) => "Identify (active namespaces)",
+            SequenceStep::Namespace(_) | SequenceStep::Descriptors(_) => "Identify Namespace",
+            SequenceStep::ChangedLog => "Get Log Page (changed namespaces)",
+            SequenceStep::Flush(_) => "Flush",
+            SequenceStep::Disconnect(_) => "Disconnect",
+            SequenceStep::QueueEstablish(_) => "the connection of an I/O queue",
+            SequenceStep::Followers => "the I/O queues of the other engines",
+        }
+    }
+
+    /// Whether the sequence goes on when the controller refuses it.
+    pub(super) fn is_optional(self) -> bool {
+        matches!(
+            self,
+            SequenceStep::Limits
+                | SequenceStep::HostBehavior
+                | SequenceStep::EventConfig
+                | SequenceStep::Descriptors(_)
+                | SequenceStep::ChangedLog
+                | SequenceStep::Disconnect(_)
+        )
+    }
+
+    /// Whether it may be tried again on the same connection. A Connect has a connection of its own.
+    pub(super) fn may_repeat(self) -> bool {
+        !matches!(
+            self,
+            SequenceStep::Connect
+                | SequenceStep::QueueConnect(_)
+                | SequenceStep::QueueEstablish(_)
+                | SequenceStep::Disconnect(_)
+        )
+    }
+}

@@ -1,0 +1,127 @@
+//! Namespaces that become other disks: the number of one that was removed may be given to the next.
+//!
+//! A command carries the number, and nothing else says which disk it is meant for. So from the controller's notice that namespaces
+//! have changed until they were looked at, I/O waits; if all that changed is new to us, no longer than it takes to hear that. What
+//! waits for a disk that is gone then ends. Between the change and its notice a command may reach the new disk: only a controller
+//! that does not give numbers away at once can prevent that.
+
+use ringfab_spec::Status;
+
+use super::Volumes;
+use crate::command::Command;
+use crate::core::Core;
+use crate::error::{Cause, IoError};
+use crate::namespace::{self, Namespace};
+use crate::request::HostEvent;
+
+impl Volumes {
+    /// A path says which namespaces it leads to. At first these are the volumes. Later it must lead to the same ones, or those
+    /// that I/O waits for: a namespace without any may have been removed.
+    ///
+    /// # Errors
+    /// Another one has the number of one that is known, or one that is needed is missing.
+    pub(crate) fn identify(
+        &mut self,
+        found: Vec<Namespace>,
+        listed: &[u32],
+        needed: &[u32],
+    ) -> Result<(), Cause> {
+        let wanted = self.options.url.namespace.filter(|_| !self.options.url.is_discovery());
+        if self.state != super::State::New {
+            let own = self.needed();
+            let is_needed = |nsid| {
+                self.options.url.namespace == Some(nsid)
+                    || [&own[..], needed].iter().any(|list| list.contains(&nsid))
+            };
+            check_same(&self.namespaces, &found, listed, is_needed)?;
+        } else if let (Some(nsid), true) = (wanted, found.is_empty()) {
+            if listed.contains(&nsid) {
+                return Err(Cause::NotReady { nsid });
+            }
+            return Err(Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")));
+        }
+        self.namespaces = found;
+        Ok(())
+    }
+
+    /// The namespaces are these from here on, as the engine that leads has found.
+    pub(crate) fn adopt(&mut self, core: &mut Core, found: Vec<Namespace>) {
+        let known = std::mem::replace(&mut self.namespaces, found);
+        let is_there = |old: &Namespace| {
+            namespace::find(&self.namespaces, old.nsid)
+                .is_some_and(|now| now.identity.agrees_with(&old.identity))
+        };
+        let gone: Vec<u32> = known.iter().filter(|old| !is_there(old)).map(|old| old.nsid).collect();
+        if !gone.is_empty() {
+            self.end_waiting(core, &gone);
+        }
+    }
+
+    /// The controller tells that namespaces have changed: I/O waits until they were looked at.
+    pub(crate) fn namespaces_may_have_changed(&mut self) {
+        self.unsettled = true;
+    }
+
+    /// The namespaces were looked at again: from here on they are what was found.
+    pub(crate) fn take_namespaces(&mut self, core: &mut Core, found: Vec<Namespace>) {
+        self.adopt(core, found);
+        core.events.push_with(|| HostEvent::NamespacesChanged { controller: self.id });
+    }
+
+    /// Whether these are all new to us. Nobody has anything to do with what is new.
+    pub(crate) fn are_only_new(&self, changed: &[u32]) -> bool {
+        let is_new = |nsid: &u32| namespace::find(&self.namespaces, *nsid).is_none();
+        let too_many = changed.first() == Some(&u32::MAX);
+        !changed.is_empty() && !too_many && changed.iter().all(is_new)
+    }
+
+    /// I/O goes on.
+    pub(crate) fn settle(&mut self) {
+        self.unsettled = false;
+    }
+
+    /// Ends what waits for one of these, which ascend.
+    fn end_waiting(&mut self, core: &mut Core, gone: &[u32]) {
+        let is_meant = |command: &Command| gone.binary_search(&command.entry.nsid.get()).is_ok();
+        let mut ended = self.delayed.take_if(is_meant);
+        for _ in 0..self.waiting.len() {
+            match self.waiting.pop_front() {
+                Some(command) if is_meant(&command) => ended.push(command),
+                command => self.waiting.extend(command),
+            }
+        }
+        for command in ended {
+            core.done(self.id, command, Err(IoError::Status(Status::INVALID_NAMESPACE.with_dnr())));
+        }
+    }
+}
+
+/// Compares with what was known before a loss: whoever comes back must be whom we left, and no smaller.
+fn check_same(
+    known: &[Namespace],
+    found: &[Namespace],
+    listed: &[u32],
+    is_needed: impl Fn(u32) -> bool,
+) -> Result<(), Cause> {
+    for old in known {
+        let nsid = old.nsid;
+        let changed = |what: String| Err(Cause::Changed { nsid, what });
+        let Some(new) = namespace::find(found, nsid) else {
+            if !is_needed(nsid) {
+                continue;
+            }
+            let is_listed = listed.contains(&nsid);
+            return Err(if is_listed { Cause::NotReady { nsid } } else { Cause::Missing { nsid } });
+        };
+        if !new.identity.agrees_with(&old.identity) {
+            return changed("its NGUID, EUI64 or UUID differs".to_owned());
+        }
+        if new.block_bytes != old.block_bytes {
+            return changed(format!("its blocks have {} bytes, not {}", new.block_bytes, old.block_bytes));
+        }
+        if new.blocks < old.blocks {
+            return changed(format!("it has {} blocks, not {}", new.blocks, old.blocks));
+        }
+    }
+    Ok(())
+}

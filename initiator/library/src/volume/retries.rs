@@ -1,0 +1,78 @@
+//! Commands that were answered so that another try may succeed: [`crate::retry`] has the table.
+
+use std::time::Duration;
+
+use ringfab_reactor::Time;
+use ringfab_spec::Status;
+
+use super::Volumes;
+use crate::command::Command;
+use crate::core::Core;
+use crate::error::IoError;
+use crate::path::{NOTICE_AGAIN, NOTICE_FIRST, Path, seconds};
+use crate::retry::{Verdict, judge, path_limit};
+
+impl Volumes {
+    /// A command was answered with something else than success: it gets another try, or that is its end.
+    pub(super) fn try_again(
+        &mut self,
+        core: &mut Core,
+        path: &mut Path,
+        mut command: Box<Command>,
+        status: Status,
+    ) {
+        let verdict = judge(status);
+        let policy = self.options.reconnect;
+        if let Some(delay) = command.tries.next(verdict, status, path.pace(), &policy) {
+            tracing::debug!(peer = path.peer(), %status, ?delay, sent = command.tries.sent(), "tried again");
+            self.log_delayed(core.now(), path, &command, status, verdict, delay);
+            self.delayed.push(command, core.now() + delay);
+            return path.put_off(self.delayed.len());
+        }
+        let error = IoError::final_status(verdict, status, command.tries);
+        core.done(self.id, command, Err(error));
+    }
+
+    /// Those whose delay is over get another try. Says whether there are any.
+    pub(crate) fn release_due(&mut self, now: Time) -> bool {
+        if now < self.delayed.due() {
+            return false;
+        }
+        self.waiting.extend(self.delayed.take_due(now));
+        self.sort();
+        true
+    }
+
+    /// All of them go back to the others, without waiting any longer.
+    pub(super) fn release_all(&mut self) {
+        self.release_due(Time::MAX);
+    }
+
+    /// Logs that a command waits for another try, where that takes long.
+    fn log_delayed(
+        &mut self,
+        now: Time,
+        path: &Path,
+        command: &Command,
+        status: Status,
+        verdict: Verdict,
+        delay: Duration,
+    ) {
+        let long = verdict == Verdict::WaitForPath || delay >= NOTICE_FIRST;
+        if !long || now < self.delayed_logged {
+            return;
+        }
+        self.delayed_logged = now + NOTICE_AGAIN;
+        let until = match path_limit(status, path.pace(), &self.options.reconnect) {
+            _ if verdict == Verdict::Retry => format!("tried again in {}", seconds(delay)),
+            Some(limit) => format!("tried again for {} at most", seconds(limit)),
+            None => "tried again without an end".to_owned(),
+        };
+        let name = status.name_in_nvm().map_or_else(|| status.to_string(), str::to_owned);
+        tracing::warn!(
+            "{}: namespace {}: {name}; commands are {until}",
+            path.peer(),
+            command.entry.nsid.get()
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! Slow work: everything that touches a file system, or that may compute for long, happens on a thread of a small pool.
+//!
+//! A core asks and goes on: the answer comes back as a message to it. A thread of the control side waits for the result.
+//! Either way each [`Task`] has a limit of time, after which its asker is told that it hangs. The task keeps its thread, is
+//! shown in `status`, and its result is dropped when it comes; meanwhile nobody else tries the same file. What gets no thread
+//! in its time is never begun. The end of the process waits only for what says that it [must finish](Task::must_finish).
+//!
+//! | what is bounded | how |
+//! | --- | --- |
+//! | threads | 32, those that hang among them; four stay when there is nothing to do |
+//! | tasks that wait for a thread | 256; one more is refused |
+//! | the time of a task | its limit, from the moment of asking |
+
+mod pool;
+mod task;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pool::Pool;
+
+pub use task::{Hanging, Task, WorkError};
+
+/// The pool of this process. Threads that hang belong to the process anyway.
+static PROCESS: LazyLock<Arc<Pool>> = LazyLock::new(Arc::default);
+
+/// Who does slow work for a core.
+#[derive(Clone)]
+pub struct Workers(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Threads(Arc<Pool>),
+    Stepped(Steps),
+}
+
+impl Workers {
+    /// The threads of this process.
+    pub fn of_process() -> Self {
+        Self(Kind::Threads(Arc::clone(&PROCESS)))
+    }
+
+    /// Work that is done when the caller says so, for simulations.
+    pub fn stepped() -> (Self, Steps) {
+        let steps = Steps::default();
+        (Self(Kind::Stepped(steps.clone())), steps)
+    }
+
+    /// Has `work` done and returns at once. `answer` is called once, on a thread of the pool, with the result or with the
+    /// reason why there is none. It must not block.
+    ///
+    /// # Errors
+    /// When the task is not taken; `answer` is not called then.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        task: Task,
+        work: impl FnOnce() -> T + Send + 'static,
+        answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
+    ) -> Result<(), WorkError> {
+        match &self.0 {
+            Kind::Threads(pool) => pool.ask(task, work, answer),
+            Kind::Stepped(steps) => {
+                steps.waiting().push_back(Box::new(move || answer(Ok(work()))));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Workers")
+    }
+}
+
+/// The work of a simulation, which is done step by step.
+#[derive(Clone, Default)]
+pub struct Steps(Arc<Mutex<VecDeque<Step>>>);
+
+type Step = Box<dyn FnOnce() + Send>;
+
+impl Steps {
+    /// Does what was asked for first, and answers. Returns whether there was something.
+    pub fn run_one(&self) -> bool {
+        let step = self.waiting().pop_front();
+        step.map(|step| step()).is_some()
+    }
+
+    /// How much waits to be done.
+    pub fn count(&self) -> usize {
+        self.waiting().len()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Step>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Steps({})", self.count())
+    }
+}
+
+/// Has a thread do `work`, which is `what` to `path`, and waits no longer than `limit`. Not for cores.
+///
+/// # Errors
+/// When it takes longer, or there is no thread for it. The work may happen all the same.
+pub fn within<T: Send + 'static>(
+    what: &'static str,
+    path: &Path,
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, WorkError> {
+    wait(Task::new(what, path, limit), work)
+}
+
+/// Has a thread do a task, and waits no longer than its limit. Not for cores.
+///
+/// # Errors
+/// When it takes longer, or there is no thread for it. The work may happen all the same.
+pub fn wait<T: Send + 'static>(
+    task: Task,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, WorkError> {
+    PROCESS.wait(task, work)
+}
+
+/// The tasks that have not ended for a while, oldest first.
+pub fn hanging() -> Vec<Hanging> {
+    PROCESS.hanging()
+}
+
+/// Waits until what must finish has, and no longer than `limit`; for the end of the process. Returns what has not.
+pub fn finish(limit: Duration) -> Vec<Hanging> {
+    PROCESS.finish(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn work_of_a_simulation_is_done_when_it_is_told_to_and_in_order() {
+        let (workers, steps) = Workers::stepped();
+        let seen = Arc::new(AtomicU32::new(0));
+        for number in 1..=2 {
+            let seen = Arc::clone(&seen);
+            let answer = move |outcome: Result<u32, WorkError>| {
+                seen.store(seen.load(Ordering::Relaxed) * 10 + outcome.expect("done"), Ordering::Relaxed);
+            };
+            workers.ask(Task::new("adding", "it", Duration::ZERO), move || number, answer).expect("taken");
+        }
+        assert_eq!((seen.load(Ordering::Relaxed), steps.count()), (0, 2));
+        assert!(steps.run_one() && steps.run_one() && !steps.run_one());
+        assert_eq!(seen.load(Ordering::Relaxed), 12);
+    }
+}

@@ -1,0 +1,232 @@
+//! A disk that is a library: asynchronous calls, a thread of the library's own, and an eventfd that says when some of
+//! them have been answered, as librbd does it.
+
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use ringfab_base::{SlotId, Slots};
+use ringfab_block::{
+    BlockDevice, BlockError, DiskProperties, DiskTokens, Driver, Finished, OpenError, Operation, Started, Tag,
+};
+use ringfab_reactor::{Completion, Reactor};
+
+/// How long the library gathers calls before it answers all of them, the last one first.
+const GATHER: Duration = Duration::from_micros(200);
+
+/// The library's image, which all of its handles share, and what a test wants to know.
+#[derive(Debug, Default)]
+pub struct Image {
+    bytes: Mutex<Vec<u8>>,
+    /// The most operations that one poll has finished.
+    answers_max: AtomicUsize,
+    /// Handles that were opened and not closed.
+    handles: AtomicUsize,
+}
+
+impl Image {
+    /// An image of zeroes.
+    pub fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { bytes: Mutex::new(vec![0; bytes]), ..Self::default() })
+    }
+
+    /// The most operations that one poll has finished.
+    pub fn answers_max(&self) -> usize {
+        self.answers_max.load(Ordering::Relaxed)
+    }
+
+    /// Handles that were opened and not closed.
+    pub fn handles(&self) -> usize {
+        self.handles.load(Ordering::Relaxed)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the library is asked for; it copies what it needs.
+#[derive(Debug)]
+enum Call {
+    Read { offset: usize, length: usize },
+    Write { offset: usize, bytes: Vec<u8> },
+    Zero { offset: usize, length: usize },
+    Flush,
+}
+
+/// An answer with the number of its call; a read has bytes.
+#[derive(Debug)]
+struct Answer {
+    call: SlotId,
+    bytes: Vec<u8>,
+}
+
+/// A handle of the library. Its thread ends with it.
+#[derive(Debug)]
+struct Library {
+    calls: mpsc::Sender<(SlotId, Call)>,
+    answers: Arc<Mutex<Vec<Answer>>>,
+    eventfd: Arc<EventFd>,
+}
+
+impl Library {
+    fn open(image: Arc<Image>) -> nix::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let eventfd = Arc::new(EventFd::from_value_and_flags(0, flags)?);
+        let (calls, inbox) = mpsc::channel();
+        let answers = Arc::<Mutex<Vec<Answer>>>::default();
+        let (outbox, bell) = (Arc::clone(&answers), Arc::clone(&eventfd));
+        thread::spawn(move || serve(&image, &inbox, &outbox, &bell));
+        Ok(Self { calls, answers, eventfd })
+    }
+
+    fn take_answers(&self) -> Vec<Answer> {
+        std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The library's thread: gathers calls, does them, and answers them backwards with one signal.
+fn serve(
+    image: &Image,
+    calls: &mpsc::Receiver<(SlotId, Call)>,
+    answers: &Mutex<Vec<Answer>>,
+    bell: &EventFd,
+) {
+    while let Ok(first) = calls.recv() {
+        thread::sleep(GATHER);
+        let batch = std::iter::once(first).chain(calls.try_iter());
+        let mut done: Vec<Answer> =
+            batch.map(|(call, what)| Answer { call, bytes: run(image, what) }).collect();
+        done.reverse();
+        answers.lock().unwrap_or_else(PoisonError::into_inner).append(&mut done);
+        bell.write(1).expect("an eventfd takes a signal");
+    }
+}
+
+fn run(image: &Image, call: Call) -> Vec<u8> {
+    let mut image = image.bytes();
+    match call {
+        Call::Read { offset, length } => return image[offset..offset + length].to_vec(),
+        Call::Write { offset, bytes } => image[offset..offset + bytes.len()].copy_from_slice(&bytes),
+        Call::Zero { offset, length } => image[offset..offset + length].fill(0),
+        Call::Flush => {}
+    }
+    Vec::new()
+}
+
+/// Opens an image of the library on each core.
+#[derive(Debug)]
+pub struct LibraryDriver(pub Arc<Image>);
+
+impl Driver for LibraryDriver {
+    fn name(&self) -> String {
+        "library".to_owned()
+    }
+
+    fn open(&self, reactor: &mut Reactor, tokens: DiskTokens) -> Result<Box<dyn BlockDevice>, OpenError> {
+        let library = Library::open(Arc::clone(&self.0))
+            .map_err(|error| OpenError::Device { name: self.name(), reason: error.to_string() })?;
+        self.0.handles.fetch_add(1, Ordering::Relaxed);
+        let device = LibraryDevice {
+            image: Arc::clone(&self.0),
+            library,
+            tokens,
+            in_flight: Slots::new(),
+            finished: VecDeque::new(),
+        };
+        device.poll(reactor);
+        Ok(Box::new(device))
+    }
+}
+
+/// A core's handle of the image.
+#[derive(Debug)]
+struct LibraryDevice {
+    image: Arc<Image>,
+    library: Library,
+    tokens: DiskTokens,
+    in_flight: Slots<(Operation, Tag)>,
+    finished: VecDeque<Finished>,
+}
+
+/// The only reactor operation: a poll of the eventfd.
+const POLL: u8 = 0;
+
+impl LibraryDevice {
+    fn poll(&self, reactor: &mut Reactor) {
+        reactor.poll_readable(self.library.eventfd.as_raw_fd(), self.tokens.token_of_kind(POLL));
+    }
+
+    fn finish(&mut self, answer: &Answer) {
+        let (mut operation, tag) = self.in_flight.remove(answer.call).expect("an answer to a call");
+        if let Operation::Read { buffer, .. } = &mut operation {
+            buffer.copy_from_slice(&answer.bytes);
+        }
+        self.finished.push_back(operation.finish(tag, Ok(())));
+    }
+}
+
+fn call_of(operation: &Operation) -> Call {
+    match *operation {
+        Operation::Read { offset, ref buffer, .. } => {
+            Call::Read { offset: offset as usize, length: buffer.len() }
+        }
+        Operation::Write { offset, ref source, at, length, .. } => {
+            let mut bytes = vec![0; length as usize];
+            source.read_at(at as usize, &mut bytes);
+            Call::Write { offset: offset as usize, bytes }
+        }
+        Operation::WriteZeroes { offset, length, .. } | Operation::Discard { offset, length } => {
+            Call::Zero { offset: offset as usize, length: length as usize }
+        }
+        Operation::Flush => Call::Flush,
+    }
+}
+
+impl BlockDevice for LibraryDevice {
+    fn properties(&self) -> DiskProperties {
+        DiskProperties {
+            bytes: self.image.bytes().len() as u64,
+            offset_align: 512,
+            memory_align: 1,
+            volatile_cache: false,
+            read_only: false,
+            discard_zeroes: true,
+        }
+    }
+
+    fn start(&mut self, _: &mut Reactor, operation: Operation, tag: Tag) -> Started {
+        let call = call_of(&operation);
+        let id = self.in_flight.insert((operation, tag));
+        if self.library.calls.send((id, call)).is_err() {
+            let (operation, tag) = self.in_flight.remove(id).expect("it was just put there");
+            return Started::Finished(operation.finish(tag, Err(BlockError::Gone)));
+        }
+        Started::Pending
+    }
+
+    fn on_completion(&mut self, reactor: &mut Reactor, _: Completion) -> Option<Finished> {
+        // It fails when somebody has taken the signal before: never, or there is nothing to take.
+        if self.library.eventfd.read().is_ok() {
+            let answers = self.library.take_answers();
+            self.image.answers_max.fetch_max(answers.len(), Ordering::Relaxed);
+            answers.iter().for_each(|answer| self.finish(answer));
+        }
+        self.poll(reactor);
+        self.finished.pop_front()
+    }
+
+    fn next_finished(&mut self, _: &mut Reactor) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    fn close(&mut self, reactor: &mut Reactor) {
+        reactor.stop_polling(self.library.eventfd.as_raw_fd());
+        self.image.handles.fetch_sub(1, Ordering::Relaxed);
+    }
+}
