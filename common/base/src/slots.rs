@@ -25,6 +25,8 @@ impl SlotId {
 pub struct Slots<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
+    /// Slots without a value that are not to be used yet.
+    retired: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ struct Slot<T> {
 
 impl<T> Default for Slots<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self { slots: Vec::new(), free: Vec::new(), retired: Vec::new() }
     }
 }
 
@@ -47,13 +49,20 @@ impl<T> Slots<T> {
 
     /// An empty table with memory for `capacity` values.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { slots: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) }
+        let (slots, free) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
+        Self { slots, free, retired: Vec::new() }
     }
 
     /// How many values there are.
     #[inline]
     pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() - self.retired.len()
+    }
+
+    /// How many slots there are, with and without a value.
+    #[inline]
+    pub fn slot_count(&self) -> u32 {
+        self.slots.len() as u32
     }
 
     /// Whether there is no value.
@@ -62,13 +71,19 @@ impl<T> Slots<T> {
         self.len() == 0
     }
 
-    /// Puts a value into a free slot, unless there are `count_max` values already.
+    /// Whether no slot is free and there are `count_max` of them.
+    #[inline]
+    pub fn is_full(&self, count_max: u32) -> bool {
+        self.free.is_empty() && self.slots.len() >= count_max as usize
+    }
+
+    /// Puts a value into a free slot, unless there are `count_max` slots and none is free.
     ///
     /// # Errors
     /// Gives the value back.
     #[inline]
     pub fn try_insert(&mut self, value: T, count_max: u32) -> Result<SlotId, T> {
-        if self.free.is_empty() && self.slots.len() >= count_max as usize {
+        if self.is_full(count_max) {
             return Err(value);
         }
         Ok(self.insert(value))
@@ -123,14 +138,46 @@ impl<T> Slots<T> {
     /// Takes a value out; its handle has expired.
     #[inline]
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
+        let value = self.take(id)?;
+        self.free.push(id.index);
+        Some(value)
+    }
+
+    /// Takes a value out whose slot is not to be used again before [`Slots::reuse`], because something that names the
+    /// slot alone is still to come.
+    pub fn retire(&mut self, id: SlotId) -> Option<T> {
+        let value = self.take(id)?;
+        self.retired.push(id.index);
+        Some(value)
+    }
+
+    /// Slots of values that have retired can be used again.
+    #[inline]
+    pub fn reuse(&mut self) {
+        self.free.append(&mut self.retired);
+    }
+
+    #[inline]
+    fn take(&mut self, id: SlotId) -> Option<T> {
         let slot = self.slots.get_mut(id.index as usize)?;
         if slot.generation != id.generation {
             return None;
         }
         let value = slot.value.take()?;
         slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(id.index);
         Some(value)
+    }
+
+    /// Takes all values out, by slot.
+    pub fn drain(&mut self) -> Vec<T> {
+        let ids: Vec<SlotId> = self.iter().map(|(id, _)| id).collect();
+        ids.into_iter().filter_map(|id| self.remove(id)).collect()
+    }
+
+    /// The value of a slot, whichever of its values it is, with its handle.
+    pub fn of_slot(&mut self, index: u32) -> Option<(SlotId, &mut T)> {
+        let slot = self.slots.get_mut(index as usize)?;
+        Some((SlotId { index, generation: slot.generation }, slot.value.as_mut()?))
     }
 
     /// All values with their handles, by slot.
@@ -167,6 +214,20 @@ mod tests {
         assert_eq!(slots.find(third.index, third.generation_low()), Some((third, &'c')));
         assert_eq!(slots.find(first.index, first.generation_low()), None);
         assert_eq!((slots.len(), slots.values().count()), (2, 2));
+    }
+
+    #[test]
+    fn a_slot_that_has_retired_is_not_used_before_it_may() {
+        let mut slots = Slots::new();
+        let first = slots.insert('a');
+        assert_eq!((slots.retire(first), slots.retire(first)), (Some('a'), None));
+        assert_eq!((slots.get(first), slots.len(), slots.is_full(1)), (None, 0, true));
+        let second = slots.insert('b');
+        assert_ne!(second.index, first.index);
+        slots.reuse();
+        let third = slots.insert('c');
+        assert_eq!((third.index, slots.of_slot(first.index)), (first.index, Some((third, &mut 'c'))));
+        assert_eq!((slots.drain(), slots.is_empty(), slots.get(third)), (vec!['c', 'b'], true, None));
     }
 
     #[test]

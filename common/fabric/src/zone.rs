@@ -9,8 +9,8 @@ use nix::net::if_::if_nametoindex;
 
 /// An IP address and, if it is link-local, the interface on whose link it is meant.
 ///
-/// Every link has its own `fe80::/64`, so that the address alone names nobody. The interface is kept by name and looked up
-/// whenever it is used: another one may have the name by then, or the same one another index.
+/// Every link has its own `fe80::/64`, so that the address alone names nobody. The interface is kept by name and
+/// looked up whenever it is used: another one may have the name by then, or the same one another index.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ZonedIp {
     ip: IpAddr,
@@ -133,6 +133,7 @@ impl fmt::Display for ZonedIp {
 }
 
 /// The same address with another port: an address rebuilt from its IP alone would lose its zone.
+#[cfg(any(test, feature = "verbs"))]
 pub(crate) fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address

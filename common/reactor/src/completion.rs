@@ -4,37 +4,26 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use ringfab_base::SlotId;
 use ringfab_memory::{Buffer, Lease};
 
 use crate::{ReceiveOp, SendBatch, Token};
 
 /// A stream socket of this reactor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SocketId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
+pub struct SocketId(pub(crate) SlotId);
 
 /// A listening socket of this reactor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ListenerId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
+pub struct ListenerId(pub(crate) SlotId);
 
 /// A file or block device open in this reactor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FileId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
+pub struct FileId(pub(crate) SlotId);
 
 /// A timer that was set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct TimerId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
+pub struct TimerId(pub(crate) SlotId);
 
 /// Who is at the other end of an accepted socket.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,10 +1,11 @@
 //! A simulated world: hosts, links and disks in virtual time, everything drawn from one seed.
 //!
 //! [`World`] owns the clock, the links and the disks. Each core of a host is a reactor that was made by
-//! [`Reactor::simulated`](crate::Reactor::simulated). The same seed and the same calls give the same world, byte by byte;
-//! [`World::trace_hash`] is the proof.
+//! [`Reactor::simulated`](crate::Reactor::simulated). The same seed and the same calls give the same world, byte by
+//! byte; [`World::trace_hash`] is the proof.
 //!
-//! What is not simulated: Unix sockets, descriptors from outside (`poll_readable`, `attach_file`), congestion, and the options of a socket (its link decides instead).
+//! What is not simulated: Unix sockets, descriptors from outside (`poll_readable`, `attach_file`), congestion, and
+//! the options of a socket (its link decides instead).
 
 mod core;
 mod disk;
@@ -14,7 +15,6 @@ mod net;
 mod port;
 mod state;
 mod stream;
-mod table;
 mod world;
 
 pub use disk::DiskFaults;

@@ -1,5 +1,6 @@
 //! What all controllers of a host share: the core's ring, transports and buffers, and the way back to the caller.
 
+use ringfab_base::SplitMix64;
 use ringfab_fabric::Events;
 use ringfab_memory::Pool;
 use ringfab_reactor::{Reactor, Time, Token};
@@ -8,7 +9,6 @@ use ringfab_spec::CompletionEntry;
 use crate::command::{Command, Direction, Owner, Spare};
 use crate::error::IoError;
 use crate::messages::Mailbox;
-use crate::reconnect::Random;
 use crate::request::{AdminDone, ControllerId, HostEvent, IoDone};
 use crate::transport::{Endpoint, Transports};
 
@@ -22,7 +22,7 @@ pub(crate) struct Core {
     pub(crate) io_outstanding: usize,
     pub(crate) routes: Routes,
     pub(crate) spare: Spare,
-    pub(crate) random: Random,
+    pub(crate) random: SplitMix64,
     /// For other threads that have something to tell this host.
     pub(crate) mailbox: Mailbox,
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::mem;
 
+use ringfab_base::SplitMix64;
 use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
 use ringfab_fabric::tcp::{TcpConfig, TcpStack};
 use ringfab_fabric::{CopiedBytes, Events, Heard};
@@ -18,7 +19,6 @@ use crate::messages::{Mailbox, Message};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::SharedController;
-use crate::reconnect::Random;
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
 use crate::transport::{self, Endpoint, Event, Hears, Transports};
 
@@ -72,7 +72,7 @@ impl Host {
             io_outstanding: 0,
             routes: Routes::default(),
             spare: Spare::default(),
-            random: Random::new(config.seed),
+            random: SplitMix64::new(config.seed),
             mailbox: Mailbox(sender),
         };
         Ok(Self { core, heard: Heard::default(), controllers: Vec::new(), messages })

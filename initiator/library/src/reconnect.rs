@@ -19,6 +19,7 @@
 
 use std::time::Duration;
 
+use ringfab_base::SplitMix64;
 use ringfab_reactor::Time;
 
 use crate::options::ReconnectPolicy;
@@ -38,14 +39,14 @@ impl Loss {
 
     /// The next attempt: its number, counted from one, and how long to wait before it. Up to a quarter of the delay is
     /// taken off at random, so that hosts that lost the same target do not return at the same moment.
-    pub(crate) fn next_attempt(&mut self, random: &mut Random) -> (u32, Duration) {
+    pub(crate) fn next_attempt(&mut self, random: &mut SplitMix64) -> (u32, Duration) {
         let mut delay = self.policy.delay.min(self.policy.delay_max);
         for _ in 0..self.attempts.min(64) {
             delay = (delay.saturating_mul(self.policy.factor_percent) / 100).min(self.policy.delay_max);
         }
         self.attempts = self.attempts.saturating_add(1);
         let quarter = u64::try_from(delay.as_nanos() / 4).unwrap_or(u64::MAX);
-        let less = if quarter == 0 { 0 } else { random.next_u64() % (quarter + 1) };
+        let less = if quarter == 0 { 0 } else { random.next() % (quarter + 1) };
         (self.attempts, delay - Duration::from_nanos(less))
     }
 
@@ -62,23 +63,6 @@ impl Loss {
     /// When I/O stops waiting; [`Time::MAX`] when never.
     pub(crate) fn fail_io_at(&self) -> Time {
         self.policy.fast_io_fail_timeout.map_or(Time::MAX, |timeout| self.since + timeout)
-    }
-}
-
-/// A small generator for jitter (SplitMix64). Nothing secret depends on it.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
 
@@ -99,7 +83,7 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_cap_and_lose_at_most_a_quarter() {
-        let (mut loss, mut random) = (Loss::new(policy(), Time::ZERO), Random::new(1));
+        let (mut loss, mut random) = (Loss::new(policy(), Time::ZERO), SplitMix64::new(1));
         for (index, expected) in [100, 200, 400, 800, 1000, 1000].into_iter().enumerate() {
             let (attempt, delay) = loss.next_attempt(&mut random);
             assert_eq!(attempt as usize, index + 1);
@@ -111,7 +95,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_delays() {
         let delays = |seed| {
-            let (mut loss, mut random) = (Loss::new(policy(), Time::ZERO), Random::new(seed));
+            let (mut loss, mut random) = (Loss::new(policy(), Time::ZERO), SplitMix64::new(seed));
             (0..8).map(|_| loss.next_attempt(&mut random).1).collect::<Vec<_>>()
         };
         assert_eq!(delays(7), delays(7));
@@ -121,7 +105,7 @@ mod tests {
     #[test]
     fn extreme_policies_neither_overflow_nor_wait_longer_than_their_cap() {
         let extreme = ReconnectPolicy { factor_percent: u32::MAX, delay: Duration::MAX, ..policy() };
-        let (mut loss, mut random) = (Loss::new(extreme, Time::MAX), Random::new(0));
+        let (mut loss, mut random) = (Loss::new(extreme, Time::MAX), SplitMix64::new(0));
         for _ in 0..100 {
             assert!(loss.next_attempt(&mut random).1 <= extreme.delay_max);
         }

@@ -1,5 +1,7 @@
 //! What a sector holds: a stamp that names the write, and bytes that follow from it and from the sector's number.
 
+use ringfab_base::{SplitMix64, mix};
+
 /// The unit of the model: what a disk keeps or loses as a whole.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -36,28 +38,20 @@ fn word_of(stamp: Stamp, sector: u64, index: u64) -> u64 {
     if index == 0 { stamp } else { mix(stamp.rotate_left(17) ^ sector << 8 ^ index) }
 }
 
-/// The finalizer of SplitMix64.
-pub fn mix(seed: u64) -> u64 {
-    let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
-/// A generator of its own for each part of a world (SplitMix64), so that what one part draws does not change the
+/// A generator of its own for each part of a world, so that what one part draws does not change the
 /// others.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// The generator of a seed and a part.
     pub fn new(seed: u64, part: u64) -> Self {
-        Self(mix(seed ^ mix(part.wrapping_add(0x9e37_79b9_7f4a_7c15))))
+        Self(SplitMix64::new(mix(seed ^ mix(part))))
     }
 
     /// A number of 64 bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.next()
     }
 
     /// A number below `bound`.

@@ -8,11 +8,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Once};
 
 use io_uring::Submitter;
+use ringfab_base::SlotId;
 
 use super::operations::{NO_DESCRIPTOR, Target};
 use crate::Token;
 
-/// The table of descriptors; an index in it is also the slot of the kernel's registered files.
+/// The table of descriptors; an index in it is also the slot of the kernel's registered files. A handle expires when
+/// its descriptor begins to close, and the slot is free when the last operation on it has ended: that is why this is
+/// no [`Slots`](ringfab_base::Slots).
 pub(super) struct Descriptors {
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -145,13 +148,13 @@ impl Descriptors {
         Self { slots, free: (0..count).rev().collect(), registered }
     }
 
-    /// Adopts a descriptor: its index and generation.
+    /// Adopts a descriptor: its handle.
     pub(super) fn insert(
         &mut self,
         submitter: &Submitter<'_>,
         fd: impl Into<Owner>,
         role: Role,
-    ) -> io::Result<(u32, u32)> {
+    ) -> io::Result<SlotId> {
         let fd = fd.into();
         let full = || io::Error::new(io::ErrorKind::QuotaExceeded, "the reactor's descriptor table is full");
         let index = *self.free.last().ok_or_else(full)?;
@@ -161,16 +164,16 @@ impl Descriptors {
         self.free.pop();
         let slot = &mut self.slots[index as usize];
         slot.descriptor = Some(Descriptor { fd, role });
-        Ok((index, slot.generation))
+        Ok(SlotId { index, generation: slot.generation })
     }
 
     /// The index of a live handle of that kind.
     #[inline]
-    pub(super) fn find(&self, kind: Kind, index: u32, generation: u32) -> Option<u32> {
-        let slot = self.slots.get(index as usize)?;
-        let live = slot.generation == generation && !slot.closing;
+    pub(super) fn find(&self, kind: Kind, id: SlotId) -> Option<u32> {
+        let slot = self.slots.get(id.index as usize)?;
+        let live = slot.generation == id.generation && !slot.closing;
         let descriptor = slot.descriptor.as_ref()?;
-        (live && descriptor.role.kind() == kind).then_some(index)
+        (live && descriptor.role.kind() == kind).then_some(id.index)
     }
 
     /// The descriptor itself, for system calls on it.
@@ -235,9 +238,9 @@ impl Descriptors {
         matches!(self.role_mut(index), Some(Role::Socket { drained: true, .. }))
     }
 
-    /// The generation of the handle that lives there now.
-    pub(super) fn generation(&self, index: u32) -> u32 {
-        self.slots[index as usize].generation
+    /// The handle that lives there now.
+    pub(super) fn id(&self, index: u32) -> SlotId {
+        SlotId { index, generation: self.slots[index as usize].generation }
     }
 
     /// What direct I/O on a file needs offsets to be aligned to; 1 for everything else.
@@ -253,8 +256,8 @@ impl Descriptors {
         self.slots[index as usize].in_flight
     }
 
-    /// Makes the handle dead. Without operations in flight the descriptor is closed at once, and otherwise `true` says that
-    /// they should be cancelled.
+    /// Makes the handle dead. Without operations in flight the descriptor is closed at once, and otherwise `true`
+    /// says that they should be cancelled.
     pub(super) fn close(&mut self, submitter: &Submitter<'_>, index: u32) -> bool {
         let slot = &mut self.slots[index as usize];
         slot.closing = true;

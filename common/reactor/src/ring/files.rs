@@ -30,8 +30,8 @@ impl Ring {
     }
 
     fn insert_file(&mut self, file: impl Into<Owner>, role: Role) -> io::Result<FileId> {
-        let (index, generation) = self.descriptors.insert(self.queues.submitter(), file, role)?;
-        Ok(FileId { index, generation })
+        let id = self.descriptors.insert(self.queues.submitter(), file, role)?;
+        Ok(FileId(id))
     }
 
     pub(crate) fn close_file(&mut self, file: FileId) {
@@ -139,8 +139,8 @@ impl Ring {
         }
     }
 
-    /// At which offset to read or write a file, and whether a thread of the kernel is to do it. An adopted pipe or device has
-    /// no offsets, whatever the caller says.
+    /// At which offset to read or write a file, and whether a thread of the kernel is to do it. An adopted pipe or
+    /// device has no offsets, whatever the caller says.
     #[inline]
     fn manner(&mut self, index: u32, offset: u64) -> (u64, bool) {
         match self.descriptors.role_mut(index) {
@@ -152,7 +152,7 @@ impl Ring {
 
     #[inline]
     fn find_file(&self, file: FileId) -> Option<u32> {
-        self.descriptors.find(Kind::File, file.index, file.generation)
+        self.descriptors.find(Kind::File, file.0)
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
+use ringfab_base::SlotId;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::Ring;
@@ -39,14 +40,13 @@ impl Ring {
             }
         };
         let role = Role::Listener { token, file };
-        let (index, generation) =
-            self.descriptors.insert(self.queues.submitter(), OwnedFd::from(socket), role)?;
-        self.start(token, index, Held::Accept);
-        Ok(Bind { listener: ListenerId { index, generation }, address })
+        let id = self.descriptors.insert(self.queues.submitter(), OwnedFd::from(socket), role)?;
+        self.start(token, id.index, Held::Accept);
+        Ok(Bind { listener: ListenerId(id), address })
     }
 
     pub(crate) fn close_listener(&mut self, listener: ListenerId) {
-        let found = self.descriptors.find(Kind::Listener, listener.index, listener.generation);
+        let found = self.descriptors.find(Kind::Listener, listener.0);
         let Some(index) = found else { return };
         if let Some(Role::Listener { file: Some(file), .. }) = self.descriptors.role_mut(index) {
             file.remove();
@@ -97,16 +97,16 @@ impl Ring {
         if matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) {
             let error = io::Error::from_raw_os_error(errno);
             tracing::warn!(%error, rest = ?ACCEPT_REST, "cannot accept connections for now");
-            let generation = self.descriptors.generation(index);
-            self.timers.set(self.now + ACCEPT_REST, Alarm::Accept(index, generation));
+            let listener = self.descriptors.id(index);
+            self.timers.set(self.now + ACCEPT_REST, Alarm::Accept(listener));
             return;
         }
         self.refuse(token, errno, Payload::None);
     }
 
     /// Accepts again after a rest, if the listener still lives.
-    pub(super) fn resume_accept(&mut self, index: u32, generation: u32) {
-        if let Some(index) = self.descriptors.find(Kind::Listener, index, generation)
+    pub(super) fn resume_accept(&mut self, listener: SlotId) {
+        if let Some(index) = self.descriptors.find(Kind::Listener, listener)
             && let Some(Role::Listener { token, .. }) = self.descriptors.role_mut(index)
         {
             let token = *token;

@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 
 use io_uring::{cqueue, opcode, squeue, types};
+use ringfab_base::{SlotId, Slots};
 use ringfab_memory::{Buffer, Lease};
 use socket2::SockAddr;
 
@@ -14,15 +15,9 @@ pub(super) const NO_DESCRIPTOR: u32 = u32::MAX;
 /// Operations by slot. A slot's generation is part of what the kernel echoes, so that a completion finds its own
 /// operation or none.
 pub(super) struct Operations {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slots<Operation>,
     /// Where those begin that have not been looked at for the longest time, to see whether they rest.
-    rests_from: usize,
-}
-
-struct Slot {
-    generation: u32,
-    operation: Option<Operation>,
+    rests_from: u32,
 }
 
 /// One operation in flight.
@@ -247,40 +242,36 @@ fn cancel_entry(target: Target) -> squeue::Entry {
 impl Operations {
     /// A table with room for `capacity` operations; it grows when more are in flight.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { slots: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity), rests_from: 0 }
+        Self { slots: Slots::with_capacity(capacity), rests_from: 0 }
     }
 
     /// How many are in flight.
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 
     /// Stores an operation and returns what names it to the kernel.
+    #[inline]
     pub(super) fn insert(&mut self, operation: Operation) -> u64 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, operation: None });
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.operation = Some(operation);
-        u64::from(slot.generation) << 32 | u64::from(index)
+        let id = self.slots.insert(operation);
+        u64::from(id.generation) << 32 | u64::from(id.index)
     }
 
     /// The operation of that name, if it is still in flight.
+    #[inline]
     pub(super) fn get_mut(&mut self, name: u64) -> Option<&mut Operation> {
-        let slot = self.slots.get_mut(name as u32 as usize)?;
-        if slot.generation == (name >> 32) as u32 { slot.operation.as_mut() } else { None }
+        self.slots.get_mut(id_of(name))
     }
 
-    /// Has receives that wait for data rest, each once at most, until so many have given pages back. The next time it goes on
-    /// behind the last one, so that some that keep losing their pages do not keep others from it.
+    /// Has receives that wait for data rest, each once at most, until so many have given pages back. The next time it
+    /// goes on behind the last one, so that some that keep losing their pages do not keep others from it.
     pub(super) fn rest_receives(&mut self, count_max: usize) {
         let mut rested = 0;
-        for _ in 0..self.slots.len() {
-            let index = self.rests_from % self.slots.len();
+        for _ in 0..self.slots.slot_count() {
+            let index = self.rests_from % self.slots.slot_count();
             self.rests_from = index + 1;
-            if let Some(Operation { held: Held::Receive { operation, .. }, .. }) =
-                &mut self.slots[index].operation
+            if let Some((_, Operation { held: Held::Receive { operation, .. }, .. })) =
+                self.slots.of_slot(index)
             {
                 rested += usize::from(operation.rest());
             }
@@ -291,14 +282,14 @@ impl Operations {
     }
 
     /// Takes an operation out; its name is never used again for another before 2^32 others had its slot.
+    #[inline]
     pub(super) fn remove(&mut self, name: u64) -> Option<Operation> {
-        self.get_mut(name)?;
-        let index = name as u32;
-        let slot = &mut self.slots[index as usize];
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(index);
-        slot.operation.take()
+        self.slots.remove(id_of(name))
     }
+}
+
+fn id_of(name: u64) -> SlotId {
+    SlotId { index: name as u32, generation: (name >> 32) as u32 }
 }
 
 /// What the kernel said of an operation.

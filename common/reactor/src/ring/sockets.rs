@@ -22,7 +22,7 @@ impl Ring {
     ) -> io::Result<SocketId> {
         let socket = tcp_socket(address, options)?;
         let id = self.insert_socket(socket.into())?;
-        self.start(token, id.index, Held::Connect(Box::new(SockAddr::from(address))));
+        self.start(token, id.0.index, Held::Connect(Box::new(SockAddr::from(address))));
         Ok(id)
     }
 
@@ -49,11 +49,11 @@ impl Ring {
         self.receives.push(name);
     }
 
-    /// The kernel fills a receive's window only when it is entered to run deferred work, which this thread alone does, and
-    /// what it has filled then has a completion: a receive ends with the first bytes that it gets, since none asks for more
-    /// (MSG_WAITALL), and none is left to threads of the kernel. So when all completions were taken, windows of receives that are
-    /// still in flight have nothing in them, and their pages can go. Giving them back is a system call that runs no deferred
-    /// work.
+    /// The kernel fills a receive's window only when it is entered to run deferred work, which this thread alone
+    /// does, and what it has filled then has a completion: a receive ends with the first bytes that it gets, since
+    /// none asks for more (MSG_WAITALL), and none is left to threads of the kernel. So when all completions were
+    /// taken, windows of receives that are still in flight have nothing in them, and their pages can go. Giving them
+    /// back is a system call that runs no deferred work.
     pub(crate) fn rest_receives(&mut self, count_max: usize) {
         self.reap();
         if !self.queues.has_overflown() {
@@ -133,13 +133,13 @@ impl Ring {
     }
 
     pub(super) fn insert_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
-        let (index, generation) = self.descriptors.insert(self.queues.submitter(), fd, Role::socket())?;
-        Ok(SocketId { index, generation })
+        let id = self.descriptors.insert(self.queues.submitter(), fd, Role::socket())?;
+        Ok(SocketId(id))
     }
 
     #[inline]
     fn find_socket(&self, socket: SocketId) -> Option<u32> {
-        self.descriptors.find(Kind::Socket, socket.index, socket.generation)
+        self.descriptors.find(Kind::Socket, socket.0)
     }
 }
 
@@ -163,8 +163,9 @@ pub(super) fn send_progress(batch: &mut SendBatch, result: Result<u32, i32>, end
 pub(super) fn tcp_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
-    // Urgent bytes are bytes of the stream like all others. Out of it they would be missing there, and wake a receive that then
-    // finds nothing: after some of these in vain the kernel has a thread wait in it, which fills its window whenever it likes.
+    // Urgent bytes are bytes of the stream like all others. Out of it they would be missing there, and wake a receive
+    // that then finds nothing: after some of these in vain the kernel has a thread wait in it, which fills its window
+    // whenever it likes.
     socket.set_out_of_band_inline(true)?;
     if let Some(name) = &options.congestion {
         let refused = |error: io::Error| {

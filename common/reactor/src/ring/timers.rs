@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use ringfab_base::{SlotId, Slots};
+
 use crate::{Time, TimerId, Token};
 
 /// Who a timer is for.
@@ -10,16 +12,15 @@ use crate::{Time, TimerId, Token};
 pub(super) enum Alarm {
     /// The reactor's user.
     User(Token),
-    /// A listener that rests after the kernel ran out of something: its index and generation.
-    Accept(u32, u32),
+    /// A listener that rests after the kernel ran out of something: its handle.
+    Accept(SlotId),
 }
 
 /// Timers by deadline. Cancelling frees the slot at once and leaves a stale entry in the heap, which is skipped
 /// when its time comes, or swept out as soon as the stale ones are the majority.
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<Entry>>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slots<Alarm>,
     sequence: u64,
 }
 
@@ -28,13 +29,7 @@ struct Entry {
     at: Time,
     /// Timers of the same time fire in the order in which they were set.
     sequence: u64,
-    index: u32,
-    generation: u32,
-}
-
-struct Slot {
-    generation: u32,
-    alarm: Option<Alarm>,
+    id: SlotId,
 }
 
 /// Below this many entries sweeping is not worth while.
@@ -42,26 +37,20 @@ const SWEEP_MIN: usize = 64;
 
 impl Timers {
     pub(super) fn new() -> Self {
-        Self { heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), sequence: 0 }
+        Self { heap: BinaryHeap::new(), slots: Slots::new(), sequence: 0 }
     }
 
     /// Sets a timer.
     pub(super) fn set(&mut self, at: Time, alarm: Alarm) -> TimerId {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, alarm: None });
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.alarm = Some(alarm);
-        let generation = slot.generation;
+        let id = self.slots.insert(alarm);
         self.sequence += 1;
-        self.heap.push(Reverse(Entry { at, sequence: self.sequence, index, generation }));
-        TimerId { index, generation }
+        self.heap.push(Reverse(Entry { at, sequence: self.sequence, id }));
+        TimerId(id)
     }
 
     /// Forgets a timer, if it is still set.
     pub(super) fn cancel(&mut self, timer: TimerId) {
-        if self.take(timer.index, timer.generation).is_some() && self.heap.len() >= SWEEP_MIN {
+        if self.slots.remove(timer.0).is_some() && self.heap.len() >= SWEEP_MIN {
             self.sweep();
         }
     }
@@ -77,29 +66,16 @@ impl Timers {
     pub(super) fn pop_due(&mut self, now: Time) -> Option<Alarm> {
         while self.next() <= now {
             let Reverse(entry) = self.heap.pop()?;
-            if let Some(alarm) = self.take(entry.index, entry.generation) {
+            if let Some(alarm) = self.slots.remove(entry.id) {
                 return Some(alarm);
             }
         }
         None
     }
 
-    fn take(&mut self, index: u32, generation: u32) -> Option<Alarm> {
-        let slot = self.slots.get_mut(index as usize).filter(|slot| slot.generation == generation)?;
-        let alarm = slot.alarm.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(index);
-        Some(alarm)
-    }
-
     fn sweep(&mut self) {
-        let live = self.slots.len() - self.free.len();
-        if live * 2 < self.heap.len() {
-            let slots = &self.slots;
-            self.heap.retain(|Reverse(entry)| {
-                let slot = &slots[entry.index as usize];
-                slot.generation == entry.generation && slot.alarm.is_some()
-            });
+        if self.slots.len() * 2 < self.heap.len() {
+            self.heap.retain(|Reverse(entry)| self.slots.get(entry.id).is_some());
         }
     }
 }
@@ -133,7 +109,7 @@ mod tests {
         let first = timers.set(Time::from_nanos(1), alarm(1));
         timers.cancel(first);
         let second = timers.set(Time::from_nanos(2), alarm(2));
-        assert_eq!(first.index, second.index, "the slot is used again");
+        assert_eq!(first.0.index, second.0.index, "the slot is used again");
         timers.cancel(first);
         assert_eq!(timers.pop_due(Time::MAX), Some(alarm(2)));
         assert_eq!(timers.pop_due(Time::MAX), None);

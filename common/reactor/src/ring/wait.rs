@@ -68,8 +68,8 @@ impl Ring {
         self.now >= self.spin_end() && self.now < self.timers.next()
     }
 
-    /// Until when to spin for what comes next. Who waits for an answer spins on a shared processor, too, and offers it: if all
-    /// sleep that share it, each answer takes a wake-up at either end.
+    /// Until when to spin for what comes next. Who waits for an answer spins on a shared processor, too, and offers
+    /// it: if all sleep that share it, each answer takes a wake-up at either end.
     fn spin_end(&self) -> Time {
         if self.offers.is_shared(self.now) && !self.spin.is_for_answer() {
             return self.last_event;
@@ -104,7 +104,7 @@ impl Ring {
                 Alarm::User(token) => {
                     self.ready.push_back(Completion { token, result: Ok(0), payload: Payload::None });
                 }
-                Alarm::Accept(index, generation) => self.resume_accept(index, generation),
+                Alarm::Accept(listener) => self.resume_accept(listener),
             }
         }
     }
@@ -121,8 +121,8 @@ impl Ring {
         self.sleep()
     }
 
-    /// Looks at shared memory and at busy sockets until there is something to collect, a wake-up, a due timer or the end of
-    /// the spin.
+    /// Looks at shared memory and at busy sockets until there is something to collect, a wake-up, a due timer or the
+    /// end of the spin.
     fn spin_for_a_while(&mut self) {
         let start = self.now;
         let mut offered = start;

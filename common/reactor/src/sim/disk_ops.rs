@@ -111,7 +111,7 @@ impl State {
         let host = self.ports[port].host;
         let disk = self.disks.find(host, path).ok_or_else(|| errno(libc::ENOENT))?;
         let FileOptions { direct, read_only } = options;
-        let (index, generation) = self.ports[port].files.insert(OpenFile {
+        let id = self.ports[port].files.insert(OpenFile {
             disk,
             direct,
             read_only,
@@ -125,12 +125,12 @@ impl State {
             memory_align: align,
             remote: false,
         };
-        Ok((FileId { index, generation }, info))
+        Ok((FileId(id), info))
     }
 
     /// Starts an operation, or refuses it as the kernel would; either way it completes.
     pub(super) fn start_on_disk(&mut self, port: PortKey, file: FileId, mut kind: Kind, token: Token) {
-        let Some(open) = self.ports[port].files.get(file.index, file.generation).copied() else {
+        let Some(open) = self.ports[port].files.get(file.0).copied() else {
             self.complete(port, token, Err(errno(libc::ECANCELED)), kind.into_payload());
             return;
         };
@@ -162,7 +162,7 @@ impl State {
         if !matches!(kind, Kind::Sync | Kind::Write { durable: true, .. }) {
             return false;
         }
-        let Some(open) = self.ports[port].files.get_mut(file.index, file.generation) else { return false };
+        let Some(open) = self.ports[port].files.get_mut(file.0) else { return false };
         let disk = &mut self.disks.disks[open.disk];
         let tells = open.failures_told < disk.write_back_failures;
         if tells {
@@ -173,7 +173,7 @@ impl State {
 
     /// Completes the question for a file's size: a disk keeps its own.
     pub(super) fn complete_file_bytes(&mut self, port: PortKey, file: FileId, token: Token) {
-        let (result, payload) = match self.ports[port].files.get(file.index, file.generation) {
+        let (result, payload) = match self.ports[port].files.get(file.0) {
             Some(open) => (Ok(0), Payload::FileBytes(self.disks.disks[open.disk].bytes)),
             None => (Err(errno(libc::ECANCELED)), Payload::None),
         };

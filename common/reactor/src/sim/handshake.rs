@@ -29,8 +29,8 @@ impl State {
         } else if self.is_taken(host, address) {
             return Err(errno(libc::EADDRINUSE));
         }
-        let (index, generation) = self.ports[port].listeners.insert(Listener { address, token });
-        Ok((ListenerId { index, generation }, address))
+        let id = self.ports[port].listeners.insert(Listener { address, token });
+        Ok((ListenerId(id), address))
     }
 
     pub(super) fn connect(
@@ -46,8 +46,8 @@ impl State {
         let local = SocketAddr::new(local_ip, self.pick_port(host)?);
         let key = self.core.next_sequence();
         let from = EndKey { connection: key, side: 0 };
-        let (index, generation) = self.ports[port].sockets.insert(from);
-        let socket = SocketId { index, generation };
+        let id = self.ports[port].sockets.insert(from);
+        let socket = SocketId(id);
         let mut near = End::new(host, local, Owner::Socket(port, socket));
         near.connecting = Some(token);
         let far_owner = if peer_host.is_some() { Owner::Unborn } else { Owner::Closed };
@@ -73,8 +73,8 @@ impl State {
             self.forget_if_closed(to.connection);
             return;
         };
-        let (index, generation) = self.ports[port].sockets.insert(to);
-        let socket = SocketId { index, generation };
+        let id = self.ports[port].sockets.insert(to);
+        let socket = SocketId(id);
         let end = self.net.end(to).expect("looked up above");
         end.owner = Owner::Socket(port, socket);
         end.established = true;
@@ -196,7 +196,7 @@ impl State {
     fn listener_at(&self, host: HostId, address: SocketAddr) -> Option<(PortKey, Token)> {
         let ports = self.ports.iter().enumerate().filter(|(_, port)| port.host == host);
         let mut listeners =
-            ports.flat_map(|(key, port)| port.listeners.iter().map(move |listener| (key, listener)));
+            ports.flat_map(|(key, port)| port.listeners.values().map(move |listener| (key, listener)));
         let found = listeners.find(|(_, listener)| {
             let bound = listener.address;
             bound.port() == address.port() && (bound.ip().is_unspecified() || bound.ip() == address.ip())
@@ -206,7 +206,7 @@ impl State {
 
     fn is_taken(&self, host: HostId, address: SocketAddr) -> bool {
         let ports = self.ports.iter().filter(|port| port.host == host);
-        ports.flat_map(|port| port.listeners.iter()).any(|listener| {
+        ports.flat_map(|port| port.listeners.values()).any(|listener| {
             let (bound, wanted) = (listener.address, address);
             let overlaps =
                 bound.ip() == wanted.ip() || bound.ip().is_unspecified() || wanted.ip().is_unspecified();

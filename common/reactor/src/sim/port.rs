@@ -64,7 +64,8 @@ impl Port {
         WALL_CLOCK_START + self.clock().since(Time::ZERO)
     }
 
-    /// Collects what has happened up to the world's time. It never waits: [`World::advance`](super::World::advance) moves the clock.
+    /// Collects what has happened up to the world's time. It never waits: [`World::advance`](super::World::advance)
+    /// moves the clock.
     ///
     /// # Errors
     /// When the host has crashed.
@@ -119,13 +120,13 @@ impl Port {
 
     pub(crate) fn set_timer(&mut self, at: Time, token: Token) -> TimerId {
         let mut state = self.state.borrow_mut();
-        let (index, generation) = state.set_timer(self.key, at, token);
-        TimerId { index, generation }
+        let id = state.set_timer(self.key, at, token);
+        TimerId(id)
     }
 
     pub(crate) fn cancel_timer(&mut self, timer: TimerId) {
         let port = &mut self.state.borrow_mut().ports[self.key];
-        if let Some(key) = port.timers.remove(timer.index, timer.generation) {
+        if let Some(key) = port.timers.remove(timer.0) {
             port.timer_queue.remove(&key);
         }
     }
@@ -144,7 +145,7 @@ impl Port {
 
     pub(crate) fn close_listener(&mut self, listener: ListenerId) {
         let port = &mut self.state.borrow_mut().ports[self.key];
-        port.listeners.remove(listener.index, listener.generation);
+        port.listeners.remove(listener.0);
     }
 
     pub(crate) fn connect(
@@ -204,14 +205,14 @@ impl Port {
 
     pub(crate) fn close_socket(&mut self, socket: SocketId) {
         let mut state = self.state.borrow_mut();
-        if let Some(end) = state.ports[self.key].sockets.remove(socket.index, socket.generation) {
+        if let Some(end) = state.ports[self.key].sockets.remove(socket.0) {
             state.close_end(end);
         }
     }
 
     pub(crate) fn abort_socket(&mut self, socket: SocketId) {
         let mut state = self.state.borrow_mut();
-        if let Some(end) = state.ports[self.key].sockets.remove(socket.index, socket.generation) {
+        if let Some(end) = state.ports[self.key].sockets.remove(socket.0) {
             state.abort_end(end);
         }
     }
@@ -220,7 +221,7 @@ impl Port {
     /// flight, is a caller's error and panics.
     pub(crate) fn detach_socket(&mut self, socket: SocketId) -> DetachedSocket {
         let mut state = self.state.borrow_mut();
-        let removed = state.ports[self.key].sockets.remove(socket.index, socket.generation);
+        let removed = state.ports[self.key].sockets.remove(socket.0);
         let key = removed.expect("a socket of this reactor");
         let end = state.net.end(key).expect("a socket's end lives as long as the socket");
         assert!(end.is_idle(), "nothing is in flight on a socket that is detached");
@@ -239,8 +240,8 @@ impl Port {
             Some((Owner::Detached, _)) => return Err(errno(libc::EINVAL)),
             _ => return Err(errno(libc::EBADF)),
         }
-        let (index, generation) = state.ports[self.key].sockets.insert(handle.adopt());
-        let id = SocketId { index, generation };
+        let id = state.ports[self.key].sockets.insert(handle.adopt());
+        let id = SocketId(id);
         state.net.end(key).expect("looked up above").owner = Owner::Socket(self.key, id);
         Ok(id)
     }
@@ -279,7 +280,7 @@ impl Port {
     }
 
     pub(crate) fn close_file(&mut self, file: FileId) {
-        self.state.borrow_mut().ports[self.key].files.remove(file.index, file.generation);
+        self.state.borrow_mut().ports[self.key].files.remove(file.0);
     }
 
     pub(crate) fn read_file(
@@ -344,7 +345,7 @@ impl Port {
 
     fn end(&self, socket: SocketId) -> Option<EndKey> {
         let state = self.state.borrow();
-        state.ports[self.key].sockets.get(socket.index, socket.generation).copied()
+        state.ports[self.key].sockets.get(socket.0).copied()
     }
 
     /// The world, for one more operation, unless the host has crashed.

@@ -11,10 +11,10 @@ use super::HostId;
 use super::core::{Core, Event, EventKey};
 use super::disk_ops::Disks;
 use super::net::{EndKey, Listener, Net};
-use super::table::Table;
 use crate::mailbox::Wake;
 use crate::monitor::Watch;
 use crate::{Completion, Payload, ReactorCounters, Time, Token};
+use ringfab_base::{SlotId, Slots};
 
 /// Number of a port in its world; never used again.
 pub(super) type PortKey = usize;
@@ -38,12 +38,12 @@ pub(super) struct Host {
 pub(super) struct PortState {
     pub(super) host: HostId,
     pub(super) alive: bool,
-    pub(super) sockets: Table<EndKey>,
-    pub(super) listeners: Table<Listener>,
-    pub(super) files: Table<OpenFile>,
-    pub(super) timers: Table<EventKey>,
+    pub(super) sockets: Slots<EndKey>,
+    pub(super) listeners: Slots<Listener>,
+    pub(super) files: Slots<OpenFile>,
+    pub(super) timers: Slots<EventKey>,
     /// Timers stay here until a turn collects them, so that cancelling one that is due still works.
-    pub(super) timer_queue: BTreeMap<EventKey, (u32, u32, Token)>,
+    pub(super) timer_queue: BTreeMap<EventKey, (SlotId, Token)>,
     pub(super) ready: VecDeque<Completion>,
     pub(super) wake: Arc<SimulatedWake>,
     pub(super) counters: ReactorCounters,
@@ -128,10 +128,10 @@ impl State {
         self.ports.push(PortState {
             host,
             alive: true,
-            sockets: Table::new(),
-            listeners: Table::new(),
-            files: Table::new(),
-            timers: Table::new(),
+            sockets: Slots::new(),
+            listeners: Slots::new(),
+            files: Slots::new(),
+            timers: Slots::new(),
             timer_queue: BTreeMap::new(),
             ready: VecDeque::new(),
             wake: Arc::default(),
@@ -197,14 +197,14 @@ impl State {
         state.ready.push_back(Completion { token, result, payload });
     }
 
-    pub(super) fn set_timer(&mut self, port: PortKey, at: Time, token: Token) -> (u32, u32) {
+    pub(super) fn set_timer(&mut self, port: PortKey, at: Time, token: Token) -> SlotId {
         let key = (at, self.core.next_sequence());
         let port = &mut self.ports[port];
-        let (index, generation) = port.timers.insert(key);
+        let id = port.timers.insert(key);
         if port.alive {
-            port.timer_queue.insert(key, (index, generation, token));
+            port.timer_queue.insert(key, (id, token));
         }
-        (index, generation)
+        id
     }
 
     /// Completes the timers of a port that are due.
@@ -213,8 +213,8 @@ impl State {
         while let Some(entry) = self.ports[key].timer_queue.first_entry()
             && entry.key().0 <= now
         {
-            let (index, generation, token) = entry.remove();
-            self.ports[key].timers.remove(index, generation);
+            let (id, token) = entry.remove();
+            self.ports[key].timers.remove(id);
             self.complete(key, token, Ok(0), Payload::None);
         }
     }

@@ -1,5 +1,7 @@
 //! Where the next I/O goes, and whether it is a read.
 
+use ringfab_base::mix;
+
 use super::Plan;
 
 /// A small generator of numbers: xorshift64* (Vigna 2014). Good enough to spread I/O, and nothing else.
@@ -26,15 +28,6 @@ impl Random {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
-}
-
-/// A permutation of 64 bits in which every bit of the input reaches every bit of the output (splitmix64's).
-#[inline]
-pub(crate) fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 /// The sequence of I/Os.

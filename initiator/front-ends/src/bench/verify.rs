@@ -4,8 +4,9 @@
 //! checksum of all the rest; the rest is a stream that follows from them.
 
 use anyhow::{Result, anyhow};
+use ringfab_base::mix;
 
-use super::pattern::{Random, mix};
+use super::pattern::Random;
 
 /// Bytes that bear a header; no logical block is smaller.
 pub(crate) const SECTOR_BYTES: usize = 512;

@@ -2,6 +2,7 @@
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use ringfab_base::{SlotId, Slots};
 use ringfab_memory::Lease;
 use ringfab_proto::iwarp as proto;
 
@@ -15,33 +16,29 @@ const ADDRESS_FIRST: u64 = 1 << 32;
 /// How the engine names memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handle {
-    /// Exposed memory; the generation says whether the exposure still lasts.
-    Region { slot: u32, generation: u32 },
+    /// Exposed memory, as long as the exposure lasts.
+    Region(SlotId),
     /// The memory of a work request of the same queue pair.
     Work(u32),
 }
 
 /// The leases behind the handles.
 #[derive(Debug)]
-pub(super) struct ExposedMemory {
-    slots: Vec<Exposure>,
-    free: Vec<u32>,
-}
+pub(super) struct ExposedMemory(Slots<Exposure>);
 
 #[derive(Debug)]
 struct Exposure {
-    generation: u32,
     key: u32,
     domain: ProtectionDomain,
     offset: u32,
-    lease: Option<Lease>,
+    lease: Lease,
 }
 
 /// All exposed memory of a core. Nothing is allocated by exposing and revoking no more than ever before at once.
 #[derive(Debug)]
 pub(super) struct Regions {
-    /// What the engines check a peer's accesses against. A key that a peer has invalidated stays there, unusable, until it
-    /// is revoked.
+    /// What the engines check a peer's accesses against. A key that a peer has invalidated stays there, unusable,
+    /// until it is revoked.
     pub(super) table: proto::RegionTable<Handle>,
     pub(super) memory: ExposedMemory,
     keys: ChaCha12Rng,
@@ -73,8 +70,8 @@ impl Regions {
     }
 
     pub(super) fn deallocate_domain(&mut self, domain: ProtectionDomain) {
-        let exposed = self.memory.slots.iter().filter(|slot| slot.lease.is_some() && slot.domain == domain);
-        let keys: Vec<u32> = exposed.map(|slot| slot.key).collect();
+        let exposed = self.memory.0.values().filter(|exposure| exposure.domain == domain);
+        let keys: Vec<u32> = exposed.map(|exposure| exposure.key).collect();
         for key in keys {
             self.revoke(key);
         }
@@ -94,28 +91,30 @@ impl Regions {
         if self.len() >= self.count_max {
             return None;
         }
-        let (slot, generation) = self.memory.place(domain, lease, offset);
+        let id = self.memory.0.insert(Exposure { key: 0, domain, offset, lease });
         let region = proto::Region {
             pd: proto::ProtectionDomain(domain.0),
             qp: None,
             base: ADDRESS_FIRST,
             len: u64::from(length),
             access: access.into(),
-            handle: Handle::Region { slot, generation },
+            handle: Handle::Region(id),
         };
         let keys = &mut self.keys;
         let Ok(key) = self.table.register(region, || keys.next_u32()) else {
-            self.memory.take(slot);
+            self.memory.0.remove(id);
             return None;
         };
-        self.memory.slots[slot as usize].key = key;
+        if let Some(exposure) = self.memory.0.get_mut(id) {
+            exposure.key = key;
+        }
         let region = RegionId::Iwarp(key);
         Some(RemoteBuffer { address: ADDRESS_FIRST, length, key, region, invalidate: true })
     }
 
     pub(super) fn revoke(&mut self, key: u32) -> Option<Lease> {
         match self.table.deregister(key)?.handle {
-            Handle::Region { slot, .. } => self.memory.take(slot),
+            Handle::Region(id) => self.memory.0.remove(id).map(|exposure| exposure.lease),
             Handle::Work(_) => unreachable!("only exposed memory is registered"),
         }
     }
@@ -124,7 +123,7 @@ impl Regions {
 impl ExposedMemory {
     /// Room for all that may ever be exposed at once, so that exposing and revoking never allocate.
     fn new(count_max: usize) -> Self {
-        Self { slots: Vec::with_capacity(count_max), free: Vec::with_capacity(count_max) }
+        Self(Slots::with_capacity(count_max))
     }
 
     /// The memory behind a handle, and where `offset` of it lies in the lease. `None` when the exposure has ended.
@@ -137,30 +136,11 @@ impl ExposedMemory {
     ) -> Option<(&'a Lease, usize)> {
         match handle {
             Handle::Work(slot) => work.lease(slot).map(|lease| (lease, offset as usize)),
-            Handle::Region { slot, generation } => {
-                let exposure = self.slots.get(slot as usize).filter(|slot| slot.generation == generation)?;
-                let lease = exposure.lease.as_ref()?;
-                Some((lease, exposure.offset as usize + offset as usize))
+            Handle::Region(id) => {
+                let exposure = self.0.get(id)?;
+                Some((&exposure.lease, exposure.offset as usize + offset as usize))
             }
         }
-    }
-
-    fn place(&mut self, domain: ProtectionDomain, lease: Lease, offset: u32) -> (u32, u32) {
-        let lease = Some(lease);
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.slots[index as usize];
-            (slot.domain, slot.offset, slot.lease) = (domain, offset, lease);
-            return (index, slot.generation);
-        }
-        self.slots.push(Exposure { generation: 1, key: 0, domain, offset, lease });
-        (self.slots.len() as u32 - 1, 1)
-    }
-
-    fn take(&mut self, index: u32) -> Option<Lease> {
-        let slot = self.slots.get_mut(index as usize)?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(index);
-        slot.lease.take()
     }
 }
 
