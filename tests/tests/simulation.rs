@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ringfab_initiator::ReconnectPolicy;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
+use ringfab_target::core::{CoreUsage, State, StateUsage};
 use ringfab_tests::world::content::Random;
 use ringfab_tests::world::scenario::{Incidents, Scenario};
-use ringfab_tests::world::{Outcome, run, run_loss};
+use ringfab_tests::world::{Outcome, run, run_exact, run_loss};
 
 /// Worlds that every run looks at.
 const FIXED_SEEDS: std::ops::Range<u64> = 0..60;
@@ -84,6 +85,27 @@ fn no_flush_succeeds_after_a_write_back_that_failed_until_the_disk_is_opened_ane
     for seed in 0..10 {
         let disk = DiskFaults::default();
         run_loss(Scenario { commands: 0, link: LinkFaults::default(), disk, ..Scenario::new(seed) });
+    }
+}
+
+#[test]
+fn the_core_knows_in_which_states_commands_are_and_where_the_time_of_sampled_ones_went() {
+    let (slow, seed) = (Duration::from_millis(20), 5);
+    let disk = DiskFaults { delay_min: slow, delay_max: slow, ..DiskFaults::default() };
+    for tcp in [false, true] {
+        let scenario = Scenario { commands: 0, clients: 2, tcp, disk: disk.clone(), ..Scenario::new(seed) };
+        let scenario = Scenario { link: LinkFaults::default(), ..scenario };
+        let [during, after] = run_exact(scenario);
+        let at_disk = |usage: &CoreUsage| usage.states.iter().find(|one| one.state == State::AtDisk).copied();
+        assert_eq!(at_disk(&during).map(|one| one.commands), Some(2), "{during:?}");
+        let StateUsage { commands, sampled, total_us, max_us, .. } = at_disk(&after).expect("it was timed");
+        assert_eq!(commands, 0, "all are answered");
+        assert!((2..20).contains(&sampled), "one in 64: {sampled}");
+        assert_eq!((total_us, max_us), (20_000 * sampled, 20_000));
+        assert_eq!((after.latency.disk_us, after.latency.queue_us), (total_us, 0), "{after:?}");
+        assert!(after.latency.commands > sampled, "those that wait for nothing are sampled, too");
+        let waiting: u32 = after.states.iter().map(|one| one.commands).sum();
+        assert_eq!(waiting as usize, after.commands);
     }
 }
 

@@ -228,8 +228,19 @@ fn core_line(core: usize, usage: &Value) -> String {
     format!(
         "core {core}: {queues} queues, {commands} commands, {queue_pairs} queue pairs, {connections} TCP connections, \
          {regions} regions, {disks} disks; buffers: io {io}, admin {admin}, compare {compare}; bytes copied: \
-         received {received}, sent {sent}, disks {of_disks}\n"
+         received {received}, sent {sent}, disks {of_disks}\n{}",
+        states_line(list(usage, "states"))
     )
+}
+
+/// In which states commands are, if there are any.
+fn states_line(states: &[Value]) -> String {
+    let states: Vec<String> = states
+        .iter()
+        .filter(|state| state["commands"] != 0)
+        .map(|state| format!("{} {}", text(state, "commands"), text(state, "state")))
+        .collect();
+    if states.is_empty() { String::new() } else { format!("  commands by state: {}\n", states.join(", ")) }
 }
 
 fn silent_disk_line(disk: &Value) -> String {
@@ -285,6 +296,10 @@ mod tests {
             "queues": 2, "commands": 3, "queue_pairs": 1, "tcp_connections": 1, "regions": 4, "disks": 5,
             "io_buffers": buffers, "admin_buffers": buffers, "compare_buffers": buffers,
             "copied_bytes": { "received": 10, "sent": 11, "disks": 12 },
+            "states": [
+                { "state": "at_disk", "commands": 2 }, { "state": "data_in", "commands": 0 },
+                { "state": "parked", "commands": 1 },
+            ],
             "silent_disks": [{
                 "subsystem": "nqn.x", "nsid": 2, "source": "/srv/a", "command": "Write", "commands": 3, "seconds": 12,
                 "hung": true,
@@ -299,6 +314,7 @@ mod tests {
         let expected = "core 0: 2 queues, 3 commands, 1 queue pairs, 1 TCP connections, 4 regions, 5 disks; \
              buffers: io 1 of 9 (at most 6), admin 1 of 9 (at most 6), compare 1 of 9 (at most 6); \
              bytes copied: received 10, sent 11, disks 12\n  \
+             commands by state: 2 at_disk, 1 parked\n  \
              /srv/a (namespace 2 of nqn.x) has answered nothing for 12 s: 3 commands, Write for one; \
              further commands for it wait\n\
              21 open files\ncontroller 7: nqn.h at nqn.x\n  \

@@ -14,9 +14,7 @@ impl Core {
             ClaimMessage::Held => self.resources.count_held(id),
             ClaimMessage::Granted(asker) => {
                 let queue = self.queues.get_mut(usize::from(asker.queue)).and_then(Option::as_mut);
-                let taken = queue.is_some_and(|queue| {
-                    queue.claimed(&mut self.resources, asker.slot, asker.generation, id)
-                });
+                let taken = queue.is_some_and(|queue| queue.claimed(&mut self.resources, id));
                 if !taken {
                     self.resources.release(id);
                 }
@@ -37,7 +35,7 @@ impl Core {
         for _ in 0..self.resources.claims.unhold(id) {
             let Some(request) = self.resources.claims.next_delayed() else { break };
             if let Some(queue) = self.queues.get_mut(usize::from(request.queue)).and_then(Option::as_mut) {
-                queue.resume(&mut self.resources, request.slot, request.generation);
+                queue.blocks_released(&mut self.resources, request);
             }
         }
     }

@@ -27,13 +27,14 @@ use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
 use ringfab_spec::SubmissionEntry;
 
 use crate::controller::Controller;
-use crate::queue::{Queue, tell_keep_alive_expired};
+use crate::queue::{Queue, log_keep_alive_expired};
 use crate::resources::hosts::PoolKind;
 use crate::resources::messages::QueueMessage;
 use crate::resources::operations::{DEFERRED_MAX, DeferredOperation};
 use crate::resources::{HostId, Resources};
 use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
 
+pub use crate::resources::states::{LatencySplit, State, StateUsage, WaitsFor};
 pub(crate) use message::{CoreMessage, CoreSender};
 pub(crate) use namespaces::{NamespaceMessage, Reply};
 pub use start::{CoreParts, Cores, Running, build, start};
@@ -152,6 +153,7 @@ impl Core {
         };
         self.resources.reactor.turn(wait)?;
         self.resources.disk_operations.submitted();
+        self.resources.states.begin_turn(self.resources.reactor.now());
         while let Some(completion) = self.resources.reactor.next_completion() {
             self.dispatch(completion);
         }
@@ -168,7 +170,7 @@ impl Core {
         self.handle_events();
         self.report_held();
         self.tell_quiet();
-        self.resources.reactor.worked(mem::take(&mut self.resources.commands));
+        self.resources.reactor.worked(self.resources.states.take_arrived());
         self.resources.transports.flush(&mut self.resources.reactor);
         self.resources.end_loans();
         Ok(())
@@ -194,7 +196,7 @@ impl Core {
                 }
                 done = false;
             }
-            done &= self.resources.deferred.is_empty();
+            done &= self.resources.disk_operations.deferred() == 0;
             self.start_deferred(0);
         }
         self.heard = heard;
@@ -203,13 +205,14 @@ impl Core {
     /// Starts operations that were deferred, the oldest first, until so many are left.
     #[inline]
     fn start_deferred(&mut self, left: usize) {
-        while self.resources.deferred.len() > left {
+        while self.resources.disk_operations.deferred() > left {
             self.start_first_deferred();
         }
     }
 
     fn start_first_deferred(&mut self) {
-        let Some(DeferredOperation { disk, operation, tag }) = self.resources.deferred.pop_front() else {
+        let Some(DeferredOperation { disk, operation, tag }) = self.resources.disk_operations.next_deferred()
+        else {
             return;
         };
         let number = tag.index >> 16;
@@ -230,7 +233,7 @@ impl Core {
 
     /// Buffers in use: those of I/O commands and those of admin commands.
     pub fn pool_usage(&self) -> [PoolUsage; 2] {
-        [self.resources.pool.usage(), self.resources.admin_pool.usage()]
+        [PoolKind::Io, PoolKind::Admin].map(|kind| self.resources.hosts.usage(kind))
     }
 
     fn dispatch(&mut self, completion: Completion) {
@@ -306,7 +309,7 @@ impl Core {
             QueueMessage::AbortAnswered { asker, aborted } => {
                 let asker = asker.request;
                 if let Some(queue) = self.queues.get_mut(usize::from(asker.queue)).and_then(Option::as_mut) {
-                    queue.abort_answered(&mut self.resources, asker.slot, asker.generation, aborted);
+                    queue.abort_answered(&mut self.resources, asker, aborted);
                 }
             }
             QueueMessage::Claim(id, message) => self.on_claim(id, message),
@@ -354,9 +357,7 @@ impl Core {
     fn serve_line(&mut self, host: HostId, line: PoolKind) {
         while let Some(waiter) = self.resources.hosts.first_waiting(host, line) {
             let queue = self.queues[usize::from(waiter.queue)].as_mut();
-            let waits = queue.is_some_and(|queue| {
-                queue.retry_buffers(&mut self.resources, waiter.slot, waiter.generation)
-            });
+            let waits = queue.is_some_and(|queue| queue.retry_buffers(&mut self.resources, waiter));
             if waits {
                 return;
             }
@@ -391,7 +392,7 @@ impl Core {
                     && let Some(controller) = queue.controller().filter(|controller| controller.expired(now))
                 {
                     let controller = Arc::clone(controller);
-                    tell_keep_alive_expired(&controller);
+                    log_keep_alive_expired(&controller);
                     controller.keep_alive_expired();
                     self.resources.end_queues(&controller, true);
                 }
@@ -459,8 +460,7 @@ impl Hears for Core {
 
     fn gone(&mut self, endpoint: Endpoint, gone: Gone<'_>) {
         let Some((queue, resources)) = self.queue(endpoint) else { return };
-        queue.on_disconnected(resources.reactor.now());
-        queue.tell_gone(gone);
+        queue.on_disconnected(resources, gone);
         let (kind, index) = endpoint.place();
         let number = self.by_endpoint[kind][index].take().expect("the queue was just found");
         self.reap(number);

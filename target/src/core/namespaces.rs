@@ -158,7 +158,7 @@ impl Core {
         let Some(namespace) = self.resources.namespaces.remove(subsystem, nsid) else { return };
         if let Some(open) = self.resources.disks.get_mut(namespace.index()).and_then(Option::as_mut) {
             open.closing = true;
-            self.resources.closing.push(namespace.index());
+            self.resources.namespaces.closing.push(namespace.index());
         }
         self.close_disks();
     }
@@ -166,7 +166,7 @@ impl Core {
     /// Closes the disks of removed namespaces that no command needs any more. Those that run keep theirs until the
     /// housekeeping looks again.
     pub(super) fn close_disks(&mut self) {
-        let closing = std::mem::take(&mut self.resources.closing);
+        let closing = std::mem::take(&mut self.resources.namespaces.closing);
         for index in closing {
             let used = self.queues.iter().flatten().any(|queue| queue.uses_disk(index));
             match self.resources.disks[index].take() {
@@ -176,7 +176,7 @@ impl Core {
                 }
                 open => {
                     self.resources.disks[index] = open;
-                    self.resources.closing.push(index);
+                    self.resources.namespaces.closing.push(index);
                 }
             }
         }

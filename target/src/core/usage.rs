@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{Core, SilentDisk};
 use crate::resources::hosts::PoolKind;
+use crate::resources::states::{LatencySplit, StateUsage};
 
 /// Buffers of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -36,6 +37,10 @@ pub struct CoreUsage {
     pub queues: usize,
     /// Commands outstanding, Asynchronous Event Requests included.
     pub commands: usize,
+    /// In which states they are, and how long sampled ones have been there.
+    pub states: Vec<StateUsage>,
+    /// Where the time of sampled commands went.
+    pub latency: LatencySplit,
     /// RDMA queue pairs.
     pub queue_pairs: u64,
     /// Connections of NVMe/TCP, those in handshake included.
@@ -58,13 +63,15 @@ pub struct CoreUsage {
 
 impl Core {
     /// What it has in use now.
-    pub(super) fn usage(&self) -> CoreUsage {
-        let Self { resources, queues, .. } = self;
+    pub fn usage(&self) -> CoreUsage {
+        let resources = &self.resources;
         let rnic = resources.transports.rnic.counters();
         let buffers = |line| resources.hosts.usage(line).into();
         CoreUsage {
-            queues: queues.iter().flatten().count(),
-            commands: queues.iter().flatten().map(|queue| queue.outstanding()).sum(),
+            queues: resources.hosts.queues(),
+            commands: resources.states.outstanding() as usize,
+            states: resources.states.usage(),
+            latency: resources.states.split(),
             queue_pairs: rnic.queue_pairs,
             tcp_connections: resources.transports.tcp.counters().connections,
             regions: rnic.regions,

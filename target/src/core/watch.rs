@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::Core;
 use crate::queue::AtDisk;
+use crate::resources::HostId;
 use crate::resources::disks::DiskProgress;
 use crate::resources::held_back::HeldBack;
-use crate::resources::{HostId, RequestId};
 
 /// How often disks are looked at.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,9 +34,9 @@ pub struct SilentDisk {
     pub nsid: u32,
     /// The file or device.
     pub source: String,
-    /// One of the commands that it works on.
+    /// One of the commands that it works on, when it was last checked.
     pub command: &'static str,
-    /// How many it works on.
+    /// How many it works on, at that time.
     pub commands: usize,
     /// For how many seconds it has ended nothing.
     pub seconds: u64,
@@ -60,19 +60,22 @@ impl Core {
     fn watch_disk(&mut self, disk: usize, now: Time) {
         let Some(open) = self.resources.disks[disk].as_mut() else { return };
         let silence = open.progress.check(now);
-        if silence < SILENCE_MAX || (open.progress.reported && open.progress.hung) {
+        if silence < SILENCE_MAX {
             return;
         }
         let at_disk: Vec<(HostId, AtDisk)> = self.at_disk(disk).collect();
-        let hung = at_disk.iter().any(|(_, one)| one.is_transfer);
+        let transfer = at_disk.iter().find(|(_, one)| one.is_transfer);
+        let shown = transfer.or(at_disk.first()).map_or("Flush", |(_, one)| one.name);
         let Some(open) = self.resources.disks[disk].as_mut() else { return };
-        let told = std::mem::replace(&mut open.progress.reported, true);
+        open.progress.works_on = (shown, at_disk.len());
+        let hung = transfer.is_some() && !open.progress.hung;
+        let reported = std::mem::replace(&mut open.progress.reported, true);
         if hung {
             open.progress.hung = true;
             self.resources.held_back.hung_disks += 1;
             at_disk.iter().for_each(|(host, _)| self.resources.hosts.forgive(*host));
         }
-        if (hung || !told)
+        if (hung || !reported)
             && let Some(silent) = self.silent_disk(disk, now)
         {
             tracing::error!(
@@ -87,7 +90,7 @@ impl Core {
         }
     }
 
-    /// A disk that was told to be silent has ended something.
+    /// A disk that was reported to be silent has ended something.
     #[cold]
     pub(super) fn disk_answers(&mut self, disk: usize) {
         let now = self.resources.reactor.now();
@@ -112,36 +115,38 @@ impl Core {
     fn resume_held_back(&mut self, now: Time) {
         for _ in 0..self.resources.held_back.waiting.len() {
             let Some(held) = self.resources.held_back.waiting.pop_front() else { return };
-            let HeldBack { request: RequestId { queue, slot, generation }, since } = held;
-            let Some(queue) = self.queues.get_mut(usize::from(queue)).and_then(Option::as_mut) else {
+            let HeldBack { request, since } = held;
+            let Some(queue) = self.queues.get_mut(usize::from(request.queue)).and_then(Option::as_mut) else {
                 continue;
             };
             let late = now >= since + HELD_BACK_MAX;
-            if queue.resume_held_back(&mut self.resources, slot, generation, late) {
+            if queue.retry_held_back(&mut self.resources, request, late) {
                 self.resources.held_back.waiting.push_back(held);
             }
         }
     }
 
-    /// Disks that have been silent for so long that it was told.
+    /// Disks that have been silent for so long that it was reported.
     pub(super) fn silent_disks(&self) -> Vec<SilentDisk> {
         let now = self.resources.reactor.now();
-        let told =
+        let reported =
             |disk: &usize| self.resources.disks[*disk].as_ref().is_some_and(|open| open.progress.reported);
-        (0..self.resources.disks.len()).filter(told).filter_map(|disk| self.silent_disk(disk, now)).collect()
+        (0..self.resources.disks.len())
+            .filter(reported)
+            .filter_map(|disk| self.silent_disk(disk, now))
+            .collect()
     }
 
     fn silent_disk(&self, disk: usize, now: Time) -> Option<SilentDisk> {
         let open = self.resources.disks[disk].as_ref()?;
         let subsystem = self.resources.target.subsystems().get(open.subsystem)?.nqn().to_owned();
-        let commands: Vec<AtDisk> = self.at_disk(disk).map(|(_, one)| one).collect();
-        let shown = commands.iter().find(|one| one.is_transfer).or(commands.first());
+        let (command, commands) = open.progress.works_on;
         Some(SilentDisk {
             subsystem,
             nsid: open.nsid(),
             source: open.source(),
-            command: shown.map_or("Flush", |one| one.name),
-            commands: commands.len(),
+            command,
+            commands,
             seconds: open.progress.silent_since.map_or(0, |since| now.since(since).as_secs()),
             hung: open.progress.hung,
         })

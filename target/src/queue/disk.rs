@@ -1,156 +1,138 @@
-//! What requests ask of the disks.
+//! What requests ask of the disks, and what comes back from them.
 
 use ringfab_block::{BlockError, Finished, Operation, Started, Tag};
 use ringfab_spec::Status;
 
-use super::life::pieces;
-use super::request::Held;
+use super::commands::{Stop, cut};
+use super::connection::Connection;
+use super::request::Request;
 use super::steps::disk_of_round;
-use super::{Phase, Queue, Slot, State};
 use crate::failure::Failure;
-use crate::limits::COPY_PIECE_BYTES;
 use crate::model::disk_failures::{DiskAction, DiskFailure};
-use crate::nvm::{Action, Extent, Transfer};
+use crate::nvm::{Action, Extent};
 use crate::resources::operations::DeferredOperation;
+use crate::resources::states::State;
 use crate::resources::{OpenDisk, Resources};
 
-impl Queue {
-    /// Bytes of the disk that a request needs buffers for beside the host's: to compare the two, or to pass on.
-    pub(super) fn bytes_of_disk(&self, slot: Slot, chunk_bytes: u32) -> u32 {
-        match self.requests[slot].action {
-            Action::Compare(extent) => extent.length as u32,
-            Action::Verify { extent, .. } => chunk_bytes.min(extent.length as u32),
-            Action::Copy(_) => COPY_PIECE_BYTES,
-            _ => 0,
-        }
-    }
-
-    /// Whether the host's data is needed.
-    pub(super) fn takes_data(&self, slot: Slot) -> bool {
-        matches!(self.requests[slot].transfer, Transfer::ToController(1..))
-    }
-
-    /// Whether data goes to the host with a reply.
-    pub(super) fn sends_data(&self, slot: Slot) -> bool {
-        let request = &self.requests[slot];
-        matches!(request.transfer, Transfer::ToHost(1..)) && request.status.is_success()
-    }
-
+impl Request {
     /// A disk that can hand out its bytes without I/O answers a read at once.
-    pub(super) fn peek(&mut self, resources: &mut Resources, slot: Slot) -> bool {
-        let Action::Read(extent) = self.requests[slot].action else { return false };
+    #[inline(always)]
+    pub(super) fn peek(&mut self, resources: &Resources) -> bool {
+        let Action::Read(extent) = self.action else { return false };
         let Some(open) = resources.disks.get(extent.disk).and_then(Option::as_ref) else { return false };
-        let request = &mut self.requests[slot];
-        for (offset, length) in pieces(request.length, resources.chunk_bytes) {
+        for (offset, length) in cut(self.length, resources.chunk_bytes) {
             let Some(lease) = open.disk.peek(extent.offset + u64::from(offset), length) else {
-                request.held.clear();
+                self.pieces.clear();
                 return false;
             };
-            request.hold(move || Held::Lease(lease));
+            self.pieces.push_lease(lease);
         }
-        self.requests.enter(slot, State::DataIn);
-        self.requests.enter(slot, State::Execute);
-        self.reply(resources, slot);
         true
     }
 
-    /// `Execute`: starts the operations of an I/O command.
-    pub(super) fn run_disk(&mut self, resources: &mut Resources, slot: Slot) {
-        match self.requests[slot].action {
+    /// A command waits while a fused pair has claimed blocks that it is about.
+    #[inline(always)]
+    pub(super) fn check_claims(&self, resources: &mut Resources) -> Result<(), Stop> {
+        if resources.claims.concern(&self.action) {
+            resources.claims.delay(self.id());
+            return Err(Stop::Wait(State::BlocksClaimed));
+        }
+        Ok(())
+    }
+
+    /// Starts the operations of an I/O command, or the first of them.
+    #[inline(always)]
+    pub(super) fn start_at_disk(&mut self, connection: &Connection, resources: &mut Resources) {
+        match self.action {
             Action::Read(extent) => {
-                let lend = self.link.sends_from_anywhere();
-                self.start_reads(resources, slot, extent, 0, lend);
+                self.start_reads(resources, extent, 0, connection.link.sends_from_anywhere());
             }
+            Action::Write { extent, durable } => self.start_writes(resources, extent, durable),
+            _ => self.start_rest(connection, resources),
+        }
+    }
+
+    #[inline(never)]
+    fn start_rest(&mut self, connection: &Connection, resources: &mut Resources) {
+        match self.action {
             Action::Compare(extent) => {
-                let host_pieces = pieces(extent.length as u32, resources.chunk_bytes).count();
-                self.start_reads(resources, slot, extent, host_pieces, false);
+                let host_pieces = cut(extent.length as u32, resources.chunk_bytes).count();
+                self.start_reads(resources, extent, host_pieces, false);
             }
-            Action::Write { extent, durable } => self.start_writes(resources, slot, extent, durable),
             Action::WriteZeroes { extent, deallocate, durable } => {
                 let Extent { offset, length, .. } = extent;
                 let operation = Operation::WriteZeroes { offset, length, deallocate, durable };
-                self.start(resources, slot, extent.disk, 0, operation);
+                self.start(resources, extent.disk, 0, operation);
             }
-            Action::Flush { disk } => self.start(resources, slot, disk, 0, Operation::Flush),
-            Action::FlushAll { .. } => self.next_step(resources, slot),
-            Action::Discard { .. } | Action::Verify { .. } | Action::Copy(_) => {
-                self.first_step(resources, slot);
+            Action::Flush { disk } => self.start(resources, disk, 0, Operation::Flush),
+            Action::FlushAll { .. } | Action::Discard { .. } | Action::Verify { .. } | Action::Copy(_) => {
+                self.first_step(connection, resources);
             }
+            Action::Read(_) | Action::Write { .. } => unreachable!("they were started"),
             Action::Controller | Action::Nothing => unreachable!("not the disks' work"),
         }
-        self.reply_when_done(resources, slot);
     }
 
-    /// A disk has finished one operation of a request.
-    pub(super) fn disk_finished(&mut self, resources: &mut Resources, slot: Slot, finished: Finished) {
-        self.settle(resources, slot, finished);
-        if self.phase == Phase::Gone {
-            if self.requests[slot].pending == 0 {
-                self.release_claim(resources, slot);
-                self.requests.release(slot);
-                self.note_unfinished();
-            }
-            return;
-        }
-        self.next_step(resources, slot);
-        self.reply_when_done(resources, slot);
-    }
-
-    /// Which disk the operation `kind` of a request runs on.
-    pub(super) fn request_disk(&self, slot: Slot, kind: u8) -> Option<usize> {
-        match self.requests[slot].action {
+    /// Which disk its operation `kind` runs on.
+    fn disk_of_operation(&self, kind: u8) -> Option<usize> {
+        match self.action {
             Action::FlushAll { rounds } => Some(disk_of_round(rounds, kind)),
             action => action.disk(),
         }
     }
 
-    fn start_reads(
-        &mut self,
-        resources: &mut Resources,
-        slot: Slot,
-        extent: Extent,
-        first_piece: usize,
-        lend: bool,
-    ) {
-        for (index, (offset, _)) in pieces(extent.length as u32, resources.chunk_bytes).enumerate() {
-            let piece = first_piece + index;
-            let Held::Buffer(buffer) = self.requests[slot].held[piece].take() else {
-                unreachable!("a read has a buffer for every piece")
-            };
-            let operation = Operation::Read { offset: extent.offset + u64::from(offset), buffer, lend };
-            self.start(resources, slot, extent.disk, piece as u8, operation);
+    /// Whether it works, or is going to work, on a disk.
+    pub(super) fn uses_disk(&self, disk: usize) -> bool {
+        match self.action {
+            Action::FlushAll { .. } => self.pending != 0,
+            action => action.disk() == Some(disk),
         }
     }
 
-    fn start_writes(&mut self, resources: &mut Resources, slot: Slot, extent: Extent, durable: bool) {
-        for (index, (offset, length)) in pieces(extent.length as u32, resources.chunk_bytes).enumerate() {
-            let source = self.requests[slot].held[index].take_lease().expect("a write holds all its data");
+    /// Whether a disk works on it.
+    pub(super) fn is_at_disk(&self, disk: usize) -> bool {
+        self.state() == State::AtDisk && self.action.disk() == Some(disk)
+    }
+
+    /// Whether a disk works on these blocks for it.
+    pub(super) fn is_working_on(&self, extent: &Extent) -> bool {
+        self.state() == State::AtDisk && self.action.extent().is_some_and(|own| own.overlaps(extent))
+    }
+
+    #[inline(always)]
+    fn start_reads(&mut self, resources: &mut Resources, extent: Extent, first_piece: usize, lend: bool) {
+        for (index, (offset, _)) in cut(extent.length as u32, resources.chunk_bytes).enumerate() {
+            let piece = first_piece + index;
+            let buffer = self.pieces.take_buffer(piece);
+            let operation = Operation::Read { offset: extent.offset + u64::from(offset), buffer, lend };
+            self.start(resources, extent.disk, piece as u8, operation);
+        }
+    }
+
+    #[inline(always)]
+    fn start_writes(&mut self, resources: &mut Resources, extent: Extent, durable: bool) {
+        for (index, (offset, length)) in cut(extent.length as u32, resources.chunk_bytes).enumerate() {
+            let source = self.pieces.take_lease(index);
             let offset = extent.offset + u64::from(offset);
             let operation = Operation::Write { offset, source, at: 0, length, durable };
-            self.start(resources, slot, extent.disk, index as u8, operation);
+            self.start(resources, extent.disk, index as u8, operation);
         }
     }
 
-    pub(super) fn start(
-        &mut self,
-        resources: &mut Resources,
-        slot: Slot,
-        disk: usize,
-        kind: u8,
-        operation: Operation,
-    ) {
+    /// Starts an operation; `kind` tells it apart from the others of the request.
+    pub(super) fn start(&mut self, resources: &mut Resources, disk: usize, kind: u8, operation: Operation) {
         let Some(open) = resources.disks.get_mut(disk).and_then(Option::as_mut) else {
-            return self.requests[slot].fail(Failure::transient(Status::NAMESPACE_NOT_READY));
+            return self.fail(Failure::transient(Status::NAMESPACE_NOT_READY));
         };
-        let request = &mut self.requests[slot];
-        let index = u32::from(self.number) << 16 | u32::from(slot.number());
-        let tag = Tag { kind, generation: request.generation, index };
-        request.pending += 1;
+        let id = self.id();
+        let index = u32::from(id.queue) << 16 | u32::from(id.slot);
+        let tag = Tag { kind, generation: id.generation, index };
+        self.pending += 1;
         if open.disk.prefetch(&operation) {
-            return resources.deferred.push_back(DeferredOperation { disk, operation, tag });
+            return resources.disk_operations.defer(DeferredOperation { disk, operation, tag });
         }
         match open.disk.start(&mut resources.reactor, operation, tag) {
-            Started::Finished(finished) => self.settle(resources, slot, finished),
+            Started::Finished(finished) => self.take_back(resources, finished),
             Started::Pending => {
                 open.progress.begin();
                 if resources.disk_operations.start() {
@@ -162,74 +144,45 @@ impl Queue {
     }
 
     /// Takes back what an operation held and keeps its outcome.
-    fn settle(&mut self, resources: &mut Resources, slot: Slot, finished: Finished) {
-        let request = &mut self.requests[slot];
-        request.pending -= 1;
+    pub(super) fn take_back(&mut self, resources: &mut Resources, finished: Finished) {
+        self.pending -= 1;
         let piece = usize::from(finished.tag.kind);
         if let Some(buffer) = finished.buffer {
-            request.held[piece] = Held::Buffer(buffer);
+            self.pieces.put(piece, buffer);
         }
-        if let (Action::Copy(_) | Action::Read(_), Some(source)) = (request.action, finished.source) {
-            request.held[piece] = Held::Lease(source);
+        if let (Action::Copy(_) | Action::Read(_), Some(source)) = (self.action, finished.source) {
+            self.pieces.put_lease(piece, source);
         }
         match finished.result {
-            Ok(()) if !request.action.is_promise() => {}
-            Ok(()) => self.check_promise(resources, slot, finished.tag.kind),
-            Err(error) => self.disk_failed(resources, slot, finished.tag.kind, (error, finished.errno)),
+            Ok(()) if !self.action.is_promise() => {}
+            Ok(()) => self.check_promise(resources, finished.tag.kind),
+            Err(error) => self.disk_failed(resources, finished.tag.kind, (error, finished.errno)),
         }
     }
 
-    /// What is to be said to be safe is not, if an earlier loss was told of: the system tells of each only once.
-    fn check_promise(&mut self, resources: &Resources, slot: Slot, kind: u8) {
-        let disk = self.request_disk(slot, kind).and_then(|disk| resources.disks.get(disk));
+    /// What is to be said to be safe is not, if an earlier loss was reported: the system reports each only once.
+    fn check_promise(&mut self, resources: &Resources, kind: u8) {
+        let disk = self.disk_of_operation(kind).and_then(|disk| resources.disks.get(disk));
         if disk.and_then(Option::as_ref).is_some_and(OpenDisk::is_lost) {
-            self.requests[slot].fail(LOST);
+            self.fail(LOST);
         }
     }
 
     #[cold]
-    fn disk_failed(
-        &mut self,
-        resources: &Resources,
-        slot: Slot,
-        kind: u8,
-        (error, errno): (BlockError, Option<i32>),
-    ) {
-        let disk = self.request_disk(slot, kind).and_then(|disk| resources.disks.get(disk));
-        let request = &mut self.requests[slot];
+    fn disk_failed(&mut self, resources: &Resources, kind: u8, (error, errno): (BlockError, Option<i32>)) {
+        let disk = self.disk_of_operation(kind).and_then(|disk| resources.disks.get(disk));
         if let Some(open) = disk.and_then(Option::as_ref) {
-            let failure = DiskFailure { what: action_of(request.action, error), error, errno };
+            let failure = DiskFailure { what: disk_action(self.action, error), error, errno };
             open.note_failure(&resources.target, resources.reactor.now(), failure);
         }
-        request.fail(Failure::transient(status_of(request.action, error)));
+        self.fail(Failure::transient(status_of(self.action, error)));
     }
 
-    fn reply_when_done(&mut self, resources: &mut Resources, slot: Slot) {
-        if self.requests[slot].pending != 0 {
-            return;
-        }
-        match self.requests[slot].action {
-            Action::Compare(_) => self.compare(resources, slot),
-            Action::Copy(copying) => self.note_copied(slot, copying),
-            _ => {}
-        }
-        self.shutdown_flushed(slot);
-        if self.requests[slot].partner.is_some() {
-            return self.half_done(resources, slot);
-        }
-        self.reply(resources, slot);
-    }
-
-    fn compare(&mut self, resources: &Resources, slot: Slot) {
-        let request = &mut self.requests[slot];
-        let count = pieces(request.length, resources.chunk_bytes).count();
-        let (host, disk) = request.held.split_at(count);
-        let same = |(host, disk): (&Held, &Held)| match (host, disk) {
-            (Held::Buffer(host), Held::Buffer(disk)) => **host == **disk,
-            _ => false,
-        };
-        if request.status.is_success() && !host.iter().zip(disk).all(same) {
-            request.fail(Failure::new(Status::COMPARE_FAILURE));
+    /// The blocks of a Compare are here: whether they are the host's.
+    pub(super) fn compare(&mut self, chunk_bytes: u32) {
+        let count = cut(self.length, chunk_bytes).count();
+        if !self.has_failed() && !self.pieces.are_equal(count) {
+            self.fail(Failure::new(Status::COMPARE_FAILURE));
         }
     }
 }
@@ -238,7 +191,7 @@ impl Queue {
 pub(super) const LOST: Failure = Failure::new(Status::WRITE_FAULT);
 
 /// What a disk was doing for a request.
-fn action_of(action: Action, error: BlockError) -> DiskAction {
+fn disk_action(action: Action, error: BlockError) -> DiskAction {
     match action {
         _ if matches!(action, Action::Flush { .. } | Action::FlushAll { .. }) => DiskAction::Flush,
         _ if error == BlockError::Read => DiskAction::Read,

@@ -2,7 +2,7 @@
 //!
 //! The two commands follow each other on one queue. Other commands may come between them, since there are hosts that
 //! send them so, though not forever: a half that stays alone is aborted. Until both are here, neither has a buffer;
-//! then both take theirs and fetch their data, claim the blocks on all cores (see [crate::resources::claims]), and run
+//! then both take theirs and fetch their data, claim the blocks on all cores (see [`crate::resources::claims`]), and run
 //! one after the other.
 
 use std::time::Duration;
@@ -10,18 +10,26 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use ringfab_spec::{Status, SubmissionEntry};
 
-use super::{Phase, Queue, Slot, State};
+use super::automaton::{Event, Step, next};
+use super::commands::Commands;
+use super::connection::Connection;
+use super::request::Slot;
 use crate::failure::Failure;
 use crate::nvm;
-use crate::resources::{ClaimId, RequestId, Resources};
+use crate::resources::states::State;
+use crate::resources::{ClaimId, Resources};
 
 /// How long a first half waits for its second.
 const SECOND_HALF_TIMEOUT: Duration = Duration::from_secs(1);
 
+const MISSING: Failure = Failure::new(Status::ABORTED_MISSING_FUSED);
+const PARTNER_FAILED: Failure = Failure::new(Status::ABORTED_FAILED_FUSED);
+
 /// The first half of a fused operation whose second has not come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FirstHalf {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum FirstHalf {
     /// There is none.
+    #[default]
     None,
     /// It waits, since then.
     Waits { slot: Slot, since: Time },
@@ -29,192 +37,277 @@ pub(super) enum FirstHalf {
     Failed,
 }
 
-const MISSING: Failure = Failure::new(Status::ABORTED_MISSING_FUSED);
-const PARTNER_FAILED: Failure = Failure::new(Status::ABORTED_FAILED_FUSED);
+/// Two commands that are done as one. A half is missing when its connection ended before the other half did.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    compare: Option<Slot>,
+    write: Option<Slot>,
+    /// The claim to its blocks, once it was asked for.
+    claim: Option<ClaimId>,
+}
 
-impl Queue {
-    /// A half has come, which may have failed already. False while it waits for its second half; otherwise the request
-    /// goes on: the second of a pair for both, or one that is to be answered with its failure.
-    pub(super) fn pair_up(&mut self, resources: &mut Resources, slot: Slot) -> bool {
-        if self.id == 0 || self.requests[slot].command.is_fabrics() {
-            return true;
-        }
-        let failed = !self.requests[slot].status.is_success();
-        let before = std::mem::replace(&mut self.first_half, FirstHalf::None);
-        match (self.requests[slot].command.fuse(), before) {
-            (SubmissionEntry::FUSE_FIRST, before) => {
-                if let FirstHalf::Waits { slot: alone, .. } = before {
-                    self.requests[alone].fail(MISSING);
-                    self.reply(resources, alone);
-                }
-                let since = resources.reactor.now();
-                self.first_half = if failed { FirstHalf::Failed } else { FirstHalf::Waits { slot, since } };
-                failed
-            }
-            (SubmissionEntry::FUSE_SECOND, FirstHalf::Waits { slot: first, .. }) => {
-                self.join(resources, first, slot);
-                true
-            }
-            (SubmissionEntry::FUSE_SECOND, FirstHalf::Failed) => {
-                self.requests[slot].fail(PARTNER_FAILED);
-                true
-            }
-            (SubmissionEntry::FUSE_SECOND, FirstHalf::None) => {
-                self.requests[slot].fail(MISSING);
-                true
-            }
-            // The reserved value is no half; whoever waits goes on waiting.
-            (_, before) => {
-                self.first_half = before;
-                true
-            }
+/// What is to be done about both halves of a pair because of what one has come to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PairTurn {
+    /// The second half has the buffers of both.
+    HasBuffers(Slot),
+    /// A half has its data and waits for the other.
+    HasData(Slot),
+    /// The disk has finished with a half.
+    DiskDone(Slot),
+    /// The other half of this one was answered with a failure.
+    PartnerFailed(Slot),
+}
+
+/// The fused operations of a queue.
+#[derive(Debug, Default)]
+pub(super) struct FusedPairs {
+    first_half: FirstHalf,
+    pairs: Vec<Pair>,
+}
+
+impl FusedPairs {
+    fn position(&self, slot: Slot) -> Option<usize> {
+        self.pairs.iter().position(|pair| pair.compare == Some(slot) || pair.write == Some(slot))
+    }
+
+    /// The Compare and the Write that a half belongs to.
+    fn halves(&self, slot: Slot) -> Option<(Slot, Slot)> {
+        let pair = self.pairs[self.position(slot)?];
+        Some((pair.compare?, pair.write?))
+    }
+
+    fn join(&mut self, compare: Slot, write: Slot) {
+        self.pairs.push(Pair { compare: Some(compare), write: Some(write), claim: None });
+    }
+
+    /// Takes a first half that waits, if there is one; what follows finds none.
+    fn take_waiting(&mut self) -> Option<Slot> {
+        match std::mem::take(&mut self.first_half) {
+            FirstHalf::Waits { slot, .. } => Some(slot),
+            FirstHalf::None | FirstHalf::Failed => None,
         }
     }
 
-    /// Both halves are here. If they do not fit each other, both fail.
-    fn join(&mut self, resources: &mut Resources, first: Slot, second: Slot) {
-        let outcome = if self.requests[second].status.is_success() {
-            nvm::check_pair(self.requests[first].action, self.requests[second].action)
-        } else {
+    fn set_claim(&mut self, slot: Slot, claim: ClaimId) {
+        if let Some(position) = self.position(slot) {
+            self.pairs[position].claim = Some(claim);
+        }
+    }
+
+    fn take_claim(&mut self, slot: Slot) -> Option<ClaimId> {
+        let position = self.position(slot)?;
+        self.pairs[position].claim.take()
+    }
+
+    /// The Compare whose pair has asked for a claim.
+    fn compare_of(&self, claim: ClaimId) -> Option<Slot> {
+        self.pairs.iter().find(|pair| pair.claim == Some(claim))?.compare
+    }
+
+    /// A half is about to be answered: there is no pair any more. Returns the other half, and a claim that is still held.
+    fn part(&mut self, slot: Slot) -> (Option<Slot>, Option<ClaimId>) {
+        if matches!(self.first_half, FirstHalf::Waits { slot: waits, .. } if waits == slot) {
+            self.first_half = FirstHalf::Failed;
+        }
+        let Some(position) = self.position(slot) else { return (None, None) };
+        let Pair { compare, write, claim } = self.pairs.swap_remove(position);
+        let other = if compare == Some(slot) { write } else { compare };
+        (other, claim)
+    }
+
+    /// A half ends without an answer. Returns the claim of its pair if that was the last half of it.
+    pub(super) fn forget(&mut self, slot: Slot) -> Option<ClaimId> {
+        if matches!(self.first_half, FirstHalf::Waits { slot: waits, .. } if waits == slot) {
+            self.first_half = FirstHalf::None;
+        }
+        let position = self.position(slot)?;
+        let pair = &mut self.pairs[position];
+        pair.compare = pair.compare.filter(|half| *half != slot);
+        pair.write = pair.write.filter(|half| *half != slot);
+        if pair.compare.is_some() || pair.write.is_some() {
+            return None;
+        }
+        self.pairs.swap_remove(position).claim
+    }
+}
+
+impl Commands {
+    /// Half of a fused operation has come; it may have failed already. A first half waits for its second. A second half goes on,
+    /// for both of a pair, or to be answered with its failure.
+    #[cold]
+    pub(super) fn begin_half(&mut self, connection: &mut Connection, resources: &mut Resources, slot: Slot) {
+        let request = &self.table[slot];
+        let (fuse, failed) = (request.command.fuse(), request.has_failed());
+        if connection.id != 0 && !request.command.is_fabrics() {
+            match fuse {
+                SubmissionEntry::FUSE_FIRST => {
+                    self.end_half(connection, resources);
+                    if !failed {
+                        return self.wait_for_second_half(resources, slot);
+                    }
+                    self.fused.first_half = FirstHalf::Failed;
+                }
+                SubmissionEntry::FUSE_SECOND => self.pair_up(connection, resources, slot),
+                // The reserved value is no half; whoever waits goes on waiting.
+                _ => {}
+            }
+        }
+        self.advance(connection, resources, slot, next(State::Free, Event::Arrived));
+    }
+
+    fn wait_for_second_half(&mut self, resources: &mut Resources, slot: Slot) {
+        self.fused.first_half = FirstHalf::Waits { slot, since: resources.states.now() };
+        let request = &mut self.table[slot];
+        request.is_fused = true;
+        request.enter(&mut resources.states, State::AwaitFused);
+    }
+
+    /// A second half is here. If the two do not fit each other, both fail.
+    fn pair_up(&mut self, connection: &mut Connection, resources: &mut Resources, second: Slot) {
+        let first = match std::mem::take(&mut self.fused.first_half) {
+            FirstHalf::Waits { slot, .. } => slot,
+            FirstHalf::Failed => return self.table[second].fail(PARTNER_FAILED),
+            FirstHalf::None => return self.table[second].fail(MISSING),
+        };
+        let outcome = if self.table[second].has_failed() {
             Err(PARTNER_FAILED)
+        } else {
+            nvm::check_pair(self.table[first].action, self.table[second].action)
         };
         match outcome {
             Ok(()) => {
-                self.requests[first].partner = Some(second);
-                self.requests[second].partner = Some(first);
+                self.fused.join(first, second);
+                self.table[second].is_fused = true;
             }
             Err(failure) => {
-                self.requests[first].fail(failure);
-                self.reply(resources, first);
-                self.requests[second].fail(PARTNER_FAILED);
+                self.table[first].fail(failure);
+                self.on_event(connection, resources, first, Event::PartnerFailed);
+                self.table[second].fail(PARTNER_FAILED);
             }
         }
     }
 
-    /// The second half has not come in time.
-    pub(super) fn expire_half(&mut self, resources: &mut Resources, now: Time) {
-        if let FirstHalf::Waits { since, .. } = self.first_half
+    /// The second half may not have come in time.
+    pub(super) fn expire_half(&mut self, connection: &mut Connection, resources: &mut Resources, now: Time) {
+        if let FirstHalf::Waits { since, .. } = self.fused.first_half
             && now >= since + SECOND_HALF_TIMEOUT
         {
-            self.end_half(resources);
+            self.end_half(connection, resources);
         }
     }
 
     /// No second half will come.
-    pub(super) fn end_half(&mut self, resources: &mut Resources) {
-        if let FirstHalf::Waits { slot, .. } = std::mem::replace(&mut self.first_half, FirstHalf::None)
-            && self.phase != Phase::Gone
+    pub(super) fn end_half(&mut self, connection: &mut Connection, resources: &mut Resources) {
+        if let Some(slot) = self.fused.take_waiting()
+            && !connection.is_gone()
         {
-            self.requests[slot].fail(MISSING);
-            self.reply(resources, slot);
+            self.table[slot].fail(MISSING);
+            self.on_event(connection, resources, slot, Event::TimedOut);
         }
     }
 
-    /// `NeedBuffer -> DataIn` of both halves, with all the buffers of both, or not at all.
-    pub(super) fn take_pair_buffers(&mut self, resources: &mut Resources, second: Slot) -> bool {
-        let first = self.requests[second].partner.expect("a pair");
-        let before = self.requests[first].held.len();
-        if !self.take_own_buffers(resources, first) {
-            return false;
-        }
-        if !self.take_own_buffers(resources, second) {
-            self.requests[first].held.truncate(before);
-            return false;
-        }
-        self.requests.enter(first, State::DataIn);
-        self.requests.enter(second, State::DataIn);
-        self.fetch(resources, first);
-        // If the first could not even begin, the second has been answered with it.
-        if self.requests[second].state() == State::DataIn {
-            self.fetch(resources, second);
-        }
-        true
-    }
-
-    /// `Execute` of a half: once the other one is there too, the pair claims its blocks.
-    pub(super) fn run_pair_when_complete(&mut self, resources: &mut Resources, slot: Slot) {
-        let partner = self.requests[slot].partner.expect("a half of a pair");
-        if self.requests[partner].state() != State::Execute {
-            return;
-        }
-        let (_, write) = self.in_order(slot, partner);
-        let request = &mut self.requests[write];
-        let extent = request.action.extent().expect("a Write has blocks");
-        let asker = RequestId { queue: self.number, slot: write.number(), generation: request.generation };
-        request.claim = Some(resources.claim(extent, asker));
-    }
-
-    /// The blocks are the pair's alone. False when the pair that asked is not there any more.
-    pub(crate) fn claimed(
+    /// All the buffers of both halves, or none.
+    #[cold]
+    pub(super) fn take_pair_buffers(
         &mut self,
-        resources: &mut Resources,
-        number: u16,
-        generation: u16,
-        id: ClaimId,
+        connection: &Connection,
+        resources: &Resources,
+        second: Slot,
     ) -> bool {
-        let Some(write) = self.requests.find(number, generation) else { return false };
-        let request = &self.requests[write];
-        let Some(compare) = request.partner.filter(|_| request.claim == Some(id)) else { return false };
-        self.run_disk(resources, compare);
+        let (first, _) = self.fused.halves(second).expect("a pair");
+        let before = self.table[first].pieces.len();
+        if !self.table[first].take_buffers(connection, resources) {
+            return false;
+        }
+        if !self.table[second].take_buffers(connection, resources) {
+            self.table[first].pieces.truncate(before);
+            return false;
+        }
         true
     }
 
-    /// The disk has finished with one half.
-    pub(super) fn half_done(&mut self, resources: &mut Resources, slot: Slot) {
-        let partner = self.requests[slot].partner.expect("a half of a pair");
-        let (compare, write) = self.in_order(slot, partner);
-        if slot == compare && self.requests[compare].status.is_success() {
-            return self.run_disk(resources, write);
-        }
-        self.release_claim(resources, write);
-        if slot == write {
-            self.forget_partner(write);
-            self.reply(resources, compare);
-        }
-        self.reply(resources, slot);
-    }
-
-    /// Parts a request from its other half, because it is about to be answered.
-    pub(super) fn forget_partner(&mut self, slot: Slot) -> Option<Slot> {
-        if matches!(self.first_half, FirstHalf::Waits { slot: waits, .. } if waits == slot) {
-            self.first_half = FirstHalf::Failed;
-        }
-        let partner = self.requests[slot].partner.take()?;
-        self.requests[partner].partner = None;
-        Some(partner)
-    }
-
-    /// The other half was answered with a failure. While data is on its way, this one waits for that.
-    pub(super) fn fail_partner(&mut self, resources: &mut Resources, slot: Slot) {
-        self.requests[slot].fail(PARTNER_FAILED);
-        if self.requests[slot].pending == 0 && !self.blocked.contains(&slot) {
-            self.reply(resources, slot);
-        }
-    }
-
-    /// Gives back the blocks that a request has claimed, if it has.
-    pub(super) fn release_claim(&mut self, resources: &mut Resources, slot: Slot) {
-        if let Some(claim) = self.requests[slot].claim.take() {
-            resources.release(claim);
-        }
-    }
-
-    /// The connection is gone. A claim that a Compare still needs goes to it, because its Write is forgotten now.
-    pub(super) fn keep_claims(&mut self) {
-        let claims: Vec<Slot> =
-            self.requests.outstanding().filter(|slot| self.requests[*slot].claim.is_some()).collect();
-        for write in claims {
-            if let Some(compare) = self.requests[write].partner
-                && self.requests[compare].pending != 0
-            {
-                self.requests[compare].claim = self.requests[write].claim.take();
+    /// Goes on with a pair after what one half has come to.
+    #[cold]
+    pub(super) fn advance_pair(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        turn: PairTurn,
+    ) {
+        match turn {
+            PairTurn::HasBuffers(second) => {
+                let (first, _) = self.fused.halves(second).expect("a pair");
+                self.on_event(connection, resources, first, Event::PairHasBuffers);
+                // If the first could not even begin, the second has been answered with it.
+                if self.table[second].is_fused {
+                    self.on_event(connection, resources, second, Event::PairHasBuffers);
+                }
+            }
+            PairTurn::HasData(half) => {
+                let (compare, write) = self.fused.halves(half).expect("a pair");
+                let waits = |half: Slot| self.table[half].state() == State::AwaitPartner;
+                if waits(compare) && waits(write) {
+                    self.on_event(connection, resources, compare, Event::PairHasData);
+                }
+            }
+            PairTurn::DiskDone(half) => self.half_done(connection, resources, half),
+            PairTurn::PartnerFailed(half) => {
+                self.table[half].fail(PARTNER_FAILED);
+                self.on_event(connection, resources, half, Event::PartnerFailed);
             }
         }
     }
 
-    /// The Compare and the Write of a pair.
-    fn in_order(&self, one: Slot, other: Slot) -> (Slot, Slot) {
-        let is_first = self.requests[one].command.fuse() == SubmissionEntry::FUSE_FIRST;
-        if is_first { (one, other) } else { (other, one) }
+    /// Both halves have their data: the pair claims its blocks.
+    #[cold]
+    pub(super) fn claim_blocks(&mut self, resources: &mut Resources, compare: Slot) {
+        let request = &mut self.table[compare];
+        let extent = request.action.extent().expect("a Compare has blocks");
+        let claim = resources.claim(extent, request.id());
+        request.enter(&mut resources.states, State::AwaitClaim);
+        self.fused.set_claim(compare, claim);
+    }
+
+    /// The blocks are the pair's alone. False when the pair that asked is not there any more.
+    pub(super) fn claimed(
+        &mut self,
+        connection: &mut Connection,
+        resources: &mut Resources,
+        claim: ClaimId,
+    ) -> bool {
+        let Some(compare) = self.fused.compare_of(claim) else { return false };
+        self.on_event(connection, resources, compare, Event::ClaimGranted);
+        true
+    }
+
+    /// The disk has finished with one half.
+    fn half_done(&mut self, connection: &mut Connection, resources: &mut Resources, half: Slot) {
+        let (compare, write) = self.fused.halves(half).expect("a pair");
+        if half == compare && !self.table[compare].has_failed() {
+            self.table[compare].enter(&mut resources.states, State::AwaitPartner);
+            self.on_event(connection, resources, write, Event::CompareSucceeded);
+            return;
+        }
+        if let Some(claim) = self.fused.take_claim(half) {
+            resources.release(claim);
+        }
+        if half == write {
+            self.part(write);
+            self.on_event(connection, resources, compare, Event::WriteDone);
+        }
+        self.advance(connection, resources, half, Step::Answer);
+    }
+
+    /// Parts a request from its other half, because it is about to be answered. Returns the other half.
+    #[cold]
+    pub(super) fn part(&mut self, slot: Slot) -> Option<Slot> {
+        let (partner, claim) = self.fused.part(slot);
+        debug_assert!(claim.is_none(), "a claim is released before its pair is answered");
+        self.table[slot].is_fused = false;
+        if let Some(partner) = partner {
+            self.table[partner].is_fused = false;
+        }
+        partner
     }
 }

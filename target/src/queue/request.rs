@@ -1,88 +1,26 @@
-//! The table of a queue's requests, and the states of their one life.
+//! A request, and the table of a queue's requests.
 
 use std::collections::TryReserveError;
 
-use ringfab_memory::{Buffer, Lease, is_there_room};
+use ringfab_memory::is_there_room;
+use ringfab_reactor::Time;
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::identifiers::Identifiers;
+use super::pieces::Pieces;
 use crate::failure::{ErrorLocation, Failure};
 use crate::nvm::{Action, HostMemory, Transfer};
-use crate::resources::ClaimId;
-
-/// Where a request is in its life. Every transport walks the same states, some of them in no time:
-/// `Free -> (NeedBuffer) -> DataIn -> Execute -> DataOut -> Complete -> Free`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The slot serves no command.
-    Free,
-    /// The command was parsed and waits, in order, for buffers of the core's pool.
-    NeedBuffer,
-    /// Data moves from the host into our buffers.
-    DataIn,
-    /// The disk or the controller works on it.
-    Execute,
-    /// Data and response are ready and wait for room in the send queue.
-    DataOut,
-    /// The response was handed to the transport; the slot is about to be free.
-    Complete,
-}
-
-impl State {
-    /// How many states there are.
-    pub const COUNT: usize = 6;
-
-    /// Every state, in the order of a request's life.
-    pub const ALL: [State; State::COUNT] =
-        [Self::Free, Self::NeedBuffer, Self::DataIn, Self::Execute, Self::DataOut, Self::Complete];
-
-    /// The states that may follow. A request whose queue has ended goes to `Free` from anywhere, and a command
-    /// that fails goes to `DataOut` with its status.
-    pub const fn followers(self) -> &'static [State] {
-        match self {
-            Self::Free => &[Self::NeedBuffer],
-            Self::NeedBuffer => &[Self::DataIn, Self::DataOut, Self::Free],
-            Self::DataIn => &[Self::Execute, Self::DataOut, Self::Free],
-            Self::Execute => &[Self::DataOut, Self::Free],
-            Self::DataOut => &[Self::Complete, Self::Free],
-            Self::Complete => &[Self::Free],
-        }
-    }
-}
-
-/// One piece of a request's data.
-#[derive(Debug)]
-pub(crate) enum Held {
-    /// It is with the disk or the RNIC.
-    Away,
-    /// Ours alone.
-    Buffer(Buffer),
-    /// Shared with a send or a write.
-    Lease(Lease),
-}
-
-impl Held {
-    /// Takes it, leaving `Away`.
-    pub(crate) fn take(&mut self) -> Held {
-        std::mem::replace(self, Held::Away)
-    }
-
-    /// Takes it as a lease; `None` when it is away.
-    pub(crate) fn take_lease(&mut self) -> Option<Lease> {
-        match self.take() {
-            Held::Away => None,
-            Held::Buffer(buffer) => Some(buffer.share()),
-            Held::Lease(lease) => Some(lease),
-        }
-    }
-}
+use crate::resources::RequestId;
+use crate::resources::states::{RequestStates, State};
 
 /// A command between its capsule and its response.
 #[derive(Debug)]
 pub(crate) struct Request {
+    /// Its queue and its slot, and which life of the slot: a late completion of an earlier one is recognised by that.
+    id: RequestId,
     state: State,
-    /// Counts the lives of the slot, so that a late completion of an earlier one is recognised.
-    pub(crate) generation: u16,
+    /// When it entered its state, if it is one of those that are timed.
+    entered: Option<Time>,
     pub(crate) command: SubmissionEntry,
     pub(crate) action: Action,
     pub(crate) host: HostMemory,
@@ -91,47 +29,41 @@ pub(crate) struct Request {
     /// Bytes that move between the host and us.
     pub(crate) length: u32,
     /// Our pieces of the data, each of the core's chunk size but the last. Keeps its capacity from life to life.
-    pub(crate) held: Vec<Held>,
-    /// Operations of the disk or the RNIC that have not ended.
+    pub(crate) pieces: Pieces,
+    /// Operations of the disk or the transport that have not ended.
     pub(crate) pending: u16,
+    /// Whether it is half of a fused operation, and neither half is answered.
+    pub(crate) is_fused: bool,
     pub(crate) status: Status,
     pub(crate) location: Option<ErrorLocation>,
     /// Dwords 0 and 1 of the completion.
     pub(crate) result: u64,
-    /// The other half of a fused operation, until one of the two is answered.
-    pub(crate) partner: Option<Slot>,
-    /// The claim of a fused operation to its blocks, kept by its Write.
-    pub(crate) claim: Option<ClaimId>,
-    /// Whether it waits for the release of blocks that a fused operation has claimed.
-    pub(crate) delayed: bool,
 }
 
 impl Request {
     /// A free slot, whose pieces need memory of their own.
-    fn new(generation: u16, held: Vec<Held>) -> Self {
+    fn new(id: RequestId, pieces: Pieces) -> Self {
         Self {
+            id,
             state: State::Free,
-            generation,
+            entered: None,
             command: SubmissionEntry::zeroed(),
             action: Action::Nothing,
             host: HostMemory::None,
             transfer: Transfer::None,
             length: 0,
-            held,
+            pieces,
             pending: 0,
+            is_fused: false,
             status: Status::SUCCESS,
             location: None,
             result: 0,
-            partner: None,
-            claim: None,
-            delayed: false,
         }
     }
 
-    /// Adds a piece, which is made in its place: moved there, it would be read before it is written.
-    #[inline(always)]
-    pub(crate) fn hold(&mut self, piece: impl FnOnce() -> Held) {
-        self.held.extend(std::iter::once_with(piece));
+    /// Its name among the requests of the core.
+    pub(crate) fn id(&self) -> RequestId {
+        self.id
     }
 
     /// Where it is in its life.
@@ -152,6 +84,23 @@ impl Request {
             self.result = u64::from(failure.dw0);
         }
     }
+
+    /// Whether it is to be answered with a failure.
+    #[inline(always)]
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.status.is_success()
+    }
+
+    /// Moves on in its life.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, states: &mut RequestStates, state: State) {
+        if let Some(since) = self.entered {
+            states.timed(self.state, since);
+            self.entered = Some(states.now());
+        }
+        states.moved(self.state, state);
+        self.state = state;
+    }
 }
 
 /// The requests of one queue: as many as the queue has entries once it is connected, and a few before. A queue that is
@@ -159,6 +108,8 @@ impl Request {
 /// that nothing is allocated for later ones. Once it has been idle for a while it has a few again.
 #[derive(Debug)]
 pub(crate) struct Requests {
+    /// Position of the queue in the core's table.
+    queue: u16,
     slots: Vec<Request>,
     free: Vec<u16>,
     /// As many slots as there may be.
@@ -173,7 +124,6 @@ pub(crate) struct Requests {
     pieces: usize,
     /// Which command identifiers are in use.
     cids: Identifiers,
-    counts: [u32; State::COUNT],
 }
 
 /// Slots of a queue that is hardly used.
@@ -220,10 +170,9 @@ impl From<TryReserveError> for OutOfMemory {
 
 impl Requests {
     /// A table of a few free slots, which may grow.
-    pub(crate) fn new(entries: u16) -> Self {
-        let mut counts = [0; State::COUNT];
-        counts[State::Free as usize] = u32::from(entries);
+    pub(crate) fn new(queue: u16, entries: u16) -> Self {
         Self {
+            queue,
             slots: Vec::new(),
             free: Vec::new(),
             entries,
@@ -232,13 +181,11 @@ impl Requests {
             generation: 0,
             pieces: 0,
             cids: Identifiers::few(usize::from(FEW)),
-            counts,
         }
     }
 
     /// Lets the table have `entries` slots in all; those that it has stay what they are.
     pub(crate) fn grow(&mut self, entries: u16) {
-        self.counts[State::Free as usize] += u32::from(entries.saturating_sub(self.entries));
         self.entries = self.entries.max(entries);
     }
 
@@ -247,7 +194,7 @@ impl Requests {
     pub(crate) fn reserve_pieces(&mut self, count: usize) {
         self.pieces = count;
         for request in &mut self.slots {
-            request.held.reserve(count);
+            request.pieces.reserve(count);
         }
     }
 
@@ -271,12 +218,12 @@ impl Requests {
         }
         self.slots.try_reserve_exact(count)?;
         self.free.try_reserve_exact(count)?;
-        for number in (first..end).rev() {
-            let mut held = Vec::new();
-            held.try_reserve_exact(self.pieces)?;
-            self.slots.push(Request::new(self.generation, held));
-            self.free.push(number);
+        for number in first..end {
+            let pieces = Pieces::try_with_capacity(self.pieces)?;
+            let id = RequestId { queue: self.queue, slot: number, generation: self.generation };
+            self.slots.push(Request::new(id, pieces));
         }
+        self.free.extend((first..end).rev());
         if end > FEW {
             self.cids.expect_many();
         }
@@ -294,7 +241,7 @@ impl Requests {
         if self.looks < LOOKS {
             return false;
         }
-        let lives = self.slots.iter().map(|slot| slot.generation.wrapping_sub(self.generation)).max();
+        let lives = self.slots.iter().map(|slot| slot.id.generation.wrapping_sub(self.generation)).max();
         self.generation = self.generation.wrapping_add(lives.unwrap_or(0)).wrapping_add(1);
         (self.slots, self.free) = (Vec::new(), Vec::new());
         self.cids = Identifiers::few(usize::from(FEW));
@@ -302,8 +249,12 @@ impl Requests {
         true
     }
 
-    /// Starts the life of a command.
-    pub(crate) fn allocate(&mut self, command: &SubmissionEntry) -> Result<Slot, NoSlot> {
+    /// Starts the life of a command. Until it waits for something, it is in no state.
+    pub(crate) fn allocate(
+        &mut self,
+        states: &mut RequestStates,
+        command: &SubmissionEntry,
+    ) -> Result<Slot, NoSlot> {
         let cid = command.cid.get();
         if self.cids.contains(cid) {
             return Err(NoSlot::IdentifierInUse);
@@ -313,57 +264,55 @@ impl Requests {
         let request = &mut self.slots[usize::from(index)];
         request.command = *command;
         (request.status, request.location, request.result) = (Status::SUCCESS, None, 0);
-        self.enter(Slot(index), State::NeedBuffer);
+        if states.samples_next() {
+            request.entered = Some(states.now());
+        }
         Ok(Slot(index))
     }
 
     /// Ends a life: what the request still holds goes back to its pool.
-    pub(crate) fn release(&mut self, slot: Slot) {
+    pub(crate) fn release(&mut self, states: &mut RequestStates, slot: Slot) {
         let request = &mut self.slots[usize::from(slot.0)];
         assert_eq!(request.pending, 0, "operations are still in flight");
-        request.generation = request.generation.wrapping_add(1);
-        request.held.clear();
+        if request.state != State::Free {
+            request.enter(states, State::Free);
+        }
+        request.entered = None;
+        request.id.generation = request.id.generation.wrapping_add(1);
+        request.pieces.clear();
         request.action = Action::Nothing;
         request.host = HostMemory::None;
         request.transfer = Transfer::None;
         request.length = 0;
-        (request.partner, request.claim, request.delayed) = (None, None, false);
+        request.is_fused = false;
         self.cids.remove(request.command.cid.get());
-        self.enter(slot, State::Free);
         self.free.push(slot.0);
-    }
-
-    /// Moves a request on in its life.
-    pub(crate) fn enter(&mut self, slot: Slot, state: State) {
-        let request = &mut self.slots[usize::from(slot.0)];
-        debug_assert!(request.state.followers().contains(&state), "{:?} -> {state:?}", request.state);
-        self.counts[request.state as usize] -= 1;
-        self.counts[state as usize] += 1;
-        request.state = state;
     }
 
     /// The slot that a tag names, if that life has not ended.
     pub(crate) fn find(&self, number: u16, generation: u16) -> Option<Slot> {
         let request = self.slots.get(usize::from(number))?;
-        (request.generation == generation && request.state != State::Free).then_some(Slot(number))
+        (request.id.generation == generation && request.state != State::Free).then_some(Slot(number))
     }
 
     /// The outstanding command with an identifier.
     pub(crate) fn find_cid(&self, cid: u16) -> Option<Slot> {
-        self.outstanding().find(|slot| self.slots[usize::from(slot.0)].cid() == cid)
+        self.waiting().find(|slot| self.slots[usize::from(slot.0)].cid() == cid)
     }
 
-    /// All slots that serve a command.
-    pub(crate) fn outstanding(&self) -> impl Iterator<Item = Slot> {
+    /// All slots whose command waits for something.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = Slot> {
         let used = |(index, request): (usize, &Request)| {
             (request.state != State::Free).then_some(Slot(index as u16))
         };
         self.slots.iter().enumerate().filter_map(used)
     }
 
-    /// How many requests are in each state, in the order of [`State::ALL`].
-    pub(crate) fn counts(&self) -> [u32; State::COUNT] {
-        self.counts
+    /// In which states its requests are, and how many in each.
+    pub(crate) fn counts(&self) -> Vec<(State, usize)> {
+        let count = |state| self.slots.iter().filter(|request| request.state == state).count();
+        let used = State::ALL.into_iter().filter(|state| *state != State::Free);
+        used.map(|state| (state, count(state))).filter(|(_, count)| *count != 0).collect()
     }
 
     /// Whether no command is outstanding.

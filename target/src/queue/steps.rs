@@ -1,12 +1,12 @@
 //! Commands that the disks do in steps: each begins when the one before has ended.
 
 use ringfab_block::Operation;
+use ringfab_spec::Status;
 use ringfab_spec::sqe::{CopyRange, DsmRange};
-use ringfab_spec::{FromBytes, Status};
 
+use super::connection::Connection;
 use super::disk::LOST;
-use super::request::Held;
-use super::{Queue, Slot};
+use super::request::Request;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
 use crate::nvm::{self, Action, Copying, Extent, NamespaceView};
@@ -24,103 +24,120 @@ pub(super) fn disk_of_round(round: u16, kind: u8) -> usize {
     usize::from(round).saturating_sub(1) * FLUSHES_PER_ROUND + usize::from(kind)
 }
 
-impl Queue {
-    /// Begins a command, once what its ranges say has been checked.
-    pub(super) fn first_step(&mut self, resources: &mut Resources, slot: Slot) {
-        if let Action::Copy(copying) = self.requests[slot].action
-            && let Err(failure) = self.check_copy(resources, slot, &copying)
+impl Request {
+    /// Starts the first step of a command, once what its ranges say has been checked.
+    pub(super) fn first_step(&mut self, connection: &Connection, resources: &mut Resources) {
+        if let Action::Copy(copying) = self.action
+            && let Err(failure) = (Steps { request: self, resources }).check_copy(&copying)
         {
-            return self.requests[slot].fail(failure);
+            return self.fail(failure);
         }
-        self.next_step(resources, slot);
+        self.next_step(connection, resources);
     }
 
     /// Goes on with a command when no operation of it is in flight; one that is done in one step stays as it is.
-    pub(super) fn next_step(&mut self, resources: &mut Resources, slot: Slot) {
-        match self.requests[slot].action {
-            Action::Discard { disk, .. } => self.discard_next(resources, slot, disk),
-            Action::FlushAll { .. } => self.flush_next(resources, slot),
-            Action::Verify { extent, .. } => self.verify_next(resources, slot, extent),
-            Action::Copy(_) => self.copy_next(resources, slot),
+    #[inline(always)]
+    pub(super) fn next_step(&mut self, connection: &Connection, resources: &mut Resources) {
+        if !matches!(self.action, Action::Read(_) | Action::Write { .. }) {
+            let subsystem = connection.controller().map(|controller| controller.subsystem().index());
+            Steps { request: self, resources }.next(subsystem);
+        }
+    }
+
+    /// Of a Copy that failed on the way, dword 0 has the number of the first range that is not copied.
+    pub(super) fn note_copied(&mut self, copying: Copying) {
+        let began = copying.done != 0 || copying.read != 0 || copying.range != 0;
+        if self.has_failed() && began {
+            self.result = u64::from(copying.range);
+        }
+    }
+}
+
+/// A request of which a disk does one step after the other.
+struct Steps<'a> {
+    request: &'a mut Request,
+    resources: &'a mut Resources,
+}
+
+impl Steps<'_> {
+    fn next(&mut self, subsystem: Option<usize>) {
+        match (self.request.action, subsystem) {
+            (Action::Discard { disk, .. }, _) => self.discard_next(disk),
+            (Action::FlushAll { .. }, Some(subsystem)) => self.flush_next(subsystem),
+            (Action::Verify { extent, .. }, _) => self.verify_next(extent),
+            (Action::Copy(_), _) => self.copy_next(),
             _ => {}
         }
     }
 
     /// Whether the next step can begin.
-    fn is_between_steps(&self, slot: Slot) -> bool {
-        self.requests[slot].pending == 0 && self.requests[slot].status.is_success()
+    fn is_between_steps(&self) -> bool {
+        self.request.pending == 0 && !self.request.has_failed()
     }
 
     /// Reads one piece after the other into the same buffer.
-    fn verify_next(&mut self, resources: &mut Resources, slot: Slot, extent: Extent) {
-        while self.is_between_steps(slot) {
-            let request = &mut self.requests[slot];
-            let Action::Verify { begun, .. } = &mut request.action else { return };
+    fn verify_next(&mut self, extent: Extent) {
+        while self.is_between_steps() {
+            let Action::Verify { begun, .. } = &mut self.request.action else { return };
             if *begun == extent.length {
                 return;
             }
             let offset = extent.offset + *begun;
-            let Held::Buffer(mut buffer) = request.held[0].take() else {
-                unreachable!("the buffer is here between two steps")
-            };
-            let length = u64::from(resources.chunk_bytes).min(extent.length - *begun);
+            let mut buffer = self.request.pieces.take_buffer(0);
+            let length = u64::from(self.resources.chunk_bytes).min(extent.length - *begun);
             *begun += length;
             buffer.set_len(length as usize);
-            self.start(resources, slot, extent.disk, 0, Operation::Read { offset, buffer, lend: false });
+            self.request.start(
+                self.resources,
+                extent.disk,
+                0,
+                Operation::Read { offset, buffer, lend: false },
+            );
         }
     }
 
     /// Reads a piece and writes it, one after the other: those of a range in order, and the ranges in order.
-    fn copy_next(&mut self, resources: &mut Resources, slot: Slot) {
-        while self.is_between_steps(slot) {
-            let Action::Copy(mut copying) = self.requests[slot].action else { return };
+    fn copy_next(&mut self) {
+        while self.is_between_steps() {
+            let Action::Copy(mut copying) = self.request.action else { return };
             if copying.range == copying.ranges {
                 return;
             }
             let outcome = match copying.read {
-                0 => self.copy_read(resources, slot, &mut copying),
-                _ => Ok(self.copy_write(slot, &mut copying)),
+                0 => self.copy_read(&mut copying),
+                _ => Ok(self.copy_write(&mut copying)),
             };
-            self.requests[slot].action = Action::Copy(copying);
+            self.request.action = Action::Copy(copying);
             match outcome {
                 Ok(Some(operation)) => {
-                    let piece = self.copy_piece(slot);
-                    self.start(resources, slot, copying.disk, piece as u8, operation);
+                    let piece = self.copy_piece();
+                    self.request.start(self.resources, copying.disk, piece as u8, operation);
                 }
                 Ok(None) => {}
-                Err(failure) => self.requests[slot].fail(failure),
+                Err(failure) => self.request.fail(failure),
             }
         }
     }
 
     /// The next piece of the range, or none when it is done and the next range is to begin.
-    fn copy_read(
-        &mut self,
-        resources: &Resources,
-        slot: Slot,
-        copying: &mut Copying,
-    ) -> Result<Option<Operation>, Failure> {
-        let view = self.view_of(resources, slot)?;
-        let extent = nvm::copy_extent(&view, &self.range_of(slot, usize::from(copying.range)))?;
+    fn copy_read(&mut self, copying: &mut Copying) -> Result<Option<Operation>, Failure> {
+        let view = self.view_of()?;
+        let extent = nvm::copy_extent(&view, &self.request.pieces.record(usize::from(copying.range)))?;
         let length = extent.length.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
         if length == 0 {
             (copying.range, copying.done) = (copying.range + 1, 0);
             return Ok(None);
         }
-        let piece = self.copy_piece(slot);
-        let mut buffer = match self.requests[slot].held[piece].take() {
-            Held::Buffer(buffer) => buffer,
-            Held::Lease(lease) => lease.into_unique().expect("the disk has given its handle back"),
-            Held::Away => unreachable!("the buffer is here between two steps"),
-        };
+        let piece = self.copy_piece();
+        let mut buffer = self.request.pieces.take_buffer(piece);
         copying.read = length as u32;
         buffer.set_len(length as usize);
         Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer, lend: false }))
     }
 
-    fn copy_write(&mut self, slot: Slot, copying: &mut Copying) -> Option<Operation> {
-        let piece = self.copy_piece(slot);
-        let source = self.requests[slot].held[piece].take_lease().expect("the piece was read");
+    fn copy_write(&mut self, copying: &mut Copying) -> Option<Operation> {
+        let piece = self.copy_piece();
+        let source = self.request.pieces.take_lease(piece);
         let (offset, length, durable) = (copying.to, copying.read, copying.durable);
         copying.to += u64::from(length);
         copying.done += u64::from(length);
@@ -129,70 +146,57 @@ impl Queue {
     }
 
     /// Where the buffer of a Copy is: behind its list of ranges.
-    fn copy_piece(&self, slot: Slot) -> usize {
-        self.requests[slot].held.len() - 1
+    fn copy_piece(&self) -> usize {
+        self.request.pieces.len() - 1
     }
 
-    /// Of a Copy that failed on the way, dword 0 has the number of the first range that is not copied.
-    pub(super) fn note_copied(&mut self, slot: Slot, copying: Copying) {
-        let request = &mut self.requests[slot];
-        let began = copying.done != 0 || copying.read != 0 || copying.range != 0;
-        if !request.status.is_success() && began {
-            request.result = u64::from(copying.range);
-        }
-    }
-
-    fn check_copy(&self, resources: &Resources, slot: Slot, copying: &Copying) -> Result<(), Failure> {
-        let view = self.view_of(resources, slot)?;
-        nvm::check_copy(&view, copying, |index| self.range_of::<CopyRange>(slot, usize::from(index)))
+    fn check_copy(&self, copying: &Copying) -> Result<(), Failure> {
+        let view = self.view_of()?;
+        nvm::check_copy(&view, copying, |index| self.request.pieces.record::<CopyRange>(usize::from(index)))
     }
 
     /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
     /// others from being flushed.
-    fn flush_next(&mut self, resources: &mut Resources, slot: Slot) {
-        let Some(subsystem) = self.controller().map(|controller| controller.subsystem().index()) else {
-            return;
-        };
-        while self.requests[slot].pending == 0 {
-            let Action::FlushAll { rounds } = &mut self.requests[slot].action else { return };
-            if usize::from(*rounds) * FLUSHES_PER_ROUND >= resources.disks.len() {
+    fn flush_next(&mut self, subsystem: usize) {
+        while self.request.pending == 0 {
+            let Action::FlushAll { rounds } = &mut self.request.action else { return };
+            if usize::from(*rounds) * FLUSHES_PER_ROUND >= self.resources.disks.len() {
                 return;
             }
             *rounds += 1;
             let round = *rounds;
             for kind in 0..=u8::MAX {
                 let disk = disk_of_round(round, kind);
-                let open = resources.disks.get(disk).and_then(Option::as_ref);
+                let open = self.resources.disks.get(disk).and_then(Option::as_ref);
                 let Some(open) = open.filter(|open| open.subsystem == subsystem) else { continue };
                 // One that was lost and cannot even be flushed is none that is safe.
                 if open.is_ready() {
-                    self.start(resources, slot, disk, kind, Operation::Flush);
+                    self.request.start(self.resources, disk, kind, Operation::Flush);
                 } else if open.is_lost() {
-                    self.requests[slot].fail(LOST);
+                    self.request.fail(LOST);
                 }
             }
         }
     }
 
     /// One range of a Dataset Management command after the other, and of a long one one piece after the other.
-    fn discard_next(&mut self, resources: &mut Resources, slot: Slot, disk: usize) {
-        while self.is_between_steps(slot) {
-            let Action::Discard { ranges, next, begun, .. } = self.requests[slot].action else { return };
+    fn discard_next(&mut self, disk: usize) {
+        while self.is_between_steps() {
+            let Action::Discard { ranges, next, begun, .. } = self.request.action else { return };
             if next == ranges {
                 return;
             }
-            let Extent { offset, length, .. } = match self.discard_range(resources, slot, usize::from(next)) {
+            let Extent { offset, length, .. } = match self.discard_range(usize::from(next)) {
                 Ok(extent) => extent,
-                Err(failure) => return self.requests[slot].fail(failure),
+                Err(failure) => return self.request.fail(failure),
             };
             let piece = length.saturating_sub(begun).min(DISCARD_PIECE_BYTES);
             let done = begun + piece >= length;
             let (next, after) = if done { (next + 1, 0) } else { (next, begun + piece) };
-            self.requests[slot].action = Action::Discard { disk, ranges, next, begun: after };
+            self.request.action = Action::Discard { disk, ranges, next, begun: after };
             if piece != 0 {
-                self.start(
-                    resources,
-                    slot,
+                self.request.start(
+                    self.resources,
                     disk,
                     0,
                     Operation::Discard { offset: offset + begun, length: piece },
@@ -201,23 +205,15 @@ impl Queue {
         }
     }
 
-    fn discard_range(&self, resources: &Resources, slot: Slot, index: usize) -> Result<Extent, Failure> {
-        let range: DsmRange = self.range_of(slot, index);
-        nvm::discard_extent(&self.view_of(resources, slot)?, range.slba.get(), range.nlb.get())
-    }
-
-    /// A range of the list that is the request's data.
-    fn range_of<T: FromBytes>(&self, slot: Slot, index: usize) -> T {
-        let Some(Held::Buffer(data)) = self.requests[slot].held.first() else {
-            unreachable!("the ranges stay in their buffer until the command completes")
-        };
-        T::read_from_bytes(&data[index * size_of::<T>()..][..size_of::<T>()]).expect("as long as a range")
+    fn discard_range(&self, index: usize) -> Result<Extent, Failure> {
+        let range: DsmRange = self.request.pieces.record(index);
+        nvm::discard_extent(&self.view_of()?, range.slba.get(), range.nlb.get())
     }
 
     /// The namespace of a request, as it is now; it may have been removed since the request came.
-    fn view_of(&self, resources: &Resources, slot: Slot) -> Result<NamespaceView, Failure> {
-        let disk = self.requests[slot].action.disk();
-        let open = disk.and_then(|disk| resources.disks.get(disk)).and_then(Option::as_ref);
+    fn view_of(&self) -> Result<NamespaceView, Failure> {
+        let disk = self.request.action.disk();
+        let open = disk.and_then(|disk| self.resources.disks.get(disk)).and_then(Option::as_ref);
         open.map(OpenDisk::view).ok_or(Failure::transient(Status::NAMESPACE_NOT_READY))
     }
 }

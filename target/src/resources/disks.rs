@@ -60,22 +60,26 @@ impl OpenDisk {
 
 /// The active namespaces of a core: by subsystem, and then by identifier minus one.
 #[derive(Debug, Default)]
-pub(crate) struct Namespaces(Vec<Vec<Option<Arc<Namespace>>>>);
+pub(crate) struct Namespaces {
+    active: Vec<Vec<Option<Arc<Namespace>>>>,
+    /// Disks of removed namespaces that are still to be closed.
+    pub(crate) closing: Vec<usize>,
+}
 
 impl Namespaces {
     /// The namespace with an identifier, if it is active.
     #[inline]
     pub(crate) fn find(&self, subsystem: &Subsystem, nsid: u32) -> Option<&Arc<Namespace>> {
         let index = usize::try_from(nsid.checked_sub(1)?).ok()?;
-        self.0.get(subsystem.index())?.get(index)?.as_ref()
+        self.active.get(subsystem.index())?.get(index)?.as_ref()
     }
 
     pub(crate) fn insert(&mut self, subsystem: usize, namespace: &Arc<Namespace>) {
         let index = namespace.nsid() as usize - 1;
-        if self.0.len() <= subsystem {
-            self.0.resize(subsystem + 1, Vec::new());
+        if self.active.len() <= subsystem {
+            self.active.resize(subsystem + 1, Vec::new());
         }
-        let table = &mut self.0[subsystem];
+        let table = &mut self.active[subsystem];
         if table.len() <= index {
             table.resize(index + 1, None);
         }
@@ -83,7 +87,7 @@ impl Namespaces {
     }
 
     pub(crate) fn remove(&mut self, subsystem: usize, nsid: u32) -> Option<Arc<Namespace>> {
-        self.0.get_mut(subsystem)?.get_mut(nsid as usize - 1)?.take()
+        self.active.get_mut(subsystem)?.get_mut(nsid as usize - 1)?.take()
     }
 }
 
@@ -111,8 +115,10 @@ pub(crate) struct DiskProgress {
     ended_then: u32,
     /// Since when it has ended nothing; unknown while it is idle or works.
     pub(crate) silent_since: Option<Time>,
-    /// Whether it was reported to be silent it is silent.
+    /// Whether it was reported to be silent.
     pub(crate) reported: bool,
+    /// One of the commands that it works on, and how many there are, when it was last found silent.
+    pub(crate) works_on: (&'static str, usize),
     pub(crate) hung: bool,
 }
 
@@ -123,7 +129,7 @@ impl DiskProgress {
         self.begun = self.begun.wrapping_add(1);
     }
 
-    /// One has ended. Returns whether the disk was silent for so long that it was told.
+    /// One has ended. Returns whether the disk was silent for so long that it was reported.
     #[inline]
     pub(crate) fn end(&mut self) -> bool {
         self.ended = self.ended.wrapping_add(1);

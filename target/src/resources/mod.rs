@@ -8,6 +8,7 @@
 //! | [`claims`] | claims of fused operations to blocks |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
+//! | [`states`] | in which state how many requests are, and for how long |
 //! | [`messages`] | what the queues of one core tell those of another |
 
 pub(crate) mod claims;
@@ -16,8 +17,8 @@ pub(crate) mod held_back;
 pub(crate) mod hosts;
 pub(crate) mod messages;
 pub(crate) mod operations;
+pub(crate) mod states;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ringfab_block::Shared;
@@ -35,7 +36,8 @@ use disks::{Disks, Namespaces};
 use held_back::HeldBackCommands;
 use hosts::{Hosts, SharedPool};
 use messages::{AbortRequest, QueueMessage, QueueSender};
-use operations::{DEFERRED_MAX, DeferredOperation, DiskOperations};
+use operations::DiskOperations;
+use states::RequestStates;
 
 pub(crate) use claims::ClaimId;
 pub(crate) use disks::OpenDisk;
@@ -73,18 +75,10 @@ pub(crate) struct Resources {
     pub(crate) disks: Disks,
     /// Operations that these have under way.
     pub(crate) disk_operations: DiskOperations,
-    /// Operations whose memory is on its way to the processor. None is left at the end of a turn.
-    pub(crate) deferred: VecDeque<DeferredOperation>,
-    /// Commands of I/O queues that came in this turn.
-    pub(crate) commands: u32,
-    /// Disks of removed namespaces that are still to be closed.
-    pub(crate) closing: Vec<usize>,
+    /// Where the requests of all queues are in their lives.
+    pub(crate) states: RequestStates,
     /// What the disks share, those that are opened later among them.
     pub(crate) shared: Shared,
-    /// Data of I/O commands.
-    pub(crate) pool: Pool,
-    /// Data of admin commands, apart, so that they never starve.
-    pub(crate) admin_pool: Pool,
     /// Bytes of a piece of a command's data: the largest buffer of the pool.
     pub(crate) chunk_bytes: u32,
     pub(crate) core: usize,
@@ -117,12 +111,13 @@ impl Resources {
         let chunk_bytes = pool.buffer_bytes_max().min(admin_pool.buffer_bytes_max()) as u32;
         let pieces = |bytes: u32| bytes.div_ceil(chunk_bytes) as usize;
         let hosts = Hosts::new([
-            SharedPool { pool: admin_pool.clone(), least: pieces(ADMIN_DATA_BYTES_MAX) },
+            // Data of admin commands is apart, so that they never starve.
+            SharedPool { pool: admin_pool, least: pieces(ADMIN_DATA_BYTES_MAX) },
             // What commands need that have a buffer of `pool` while they wait for another, because their own data came in the
             // capsule: were that one of `pool` too, a pool full of them would wait for ever. A fused pair needs three.
             SharedPool { pool: compare_pool, least: 3 },
             // The largest Compare needs all of its data twice.
-            SharedPool { pool: pool.clone(), least: 2 * pieces(TRANSFER_BYTES_MAX) },
+            SharedPool { pool, least: 2 * pieces(TRANSFER_BYTES_MAX) },
         ]);
         Self {
             reactor,
@@ -132,12 +127,8 @@ impl Resources {
             namespaces,
             disks,
             disk_operations: DiskOperations::default(),
-            deferred: VecDeque::with_capacity(2 * DEFERRED_MAX),
-            commands: 0,
-            closing: Vec::new(),
+            states: RequestStates::default(),
             shared,
-            pool,
-            admin_pool,
             chunk_bytes,
             core,
             hosts,

@@ -1,5 +1,7 @@
 //! Operations of a core's disks, and when the kernel is to hear of them.
 
+use std::collections::VecDeque;
+
 use ringfab_block::{Operation, Tag};
 
 /// So many commands are looked at while the memory of an operation comes nearer.
@@ -14,14 +16,39 @@ pub(crate) struct DeferredOperation {
     pub(crate) tag: Tag,
 }
 
-/// How many operations are under way, and how many of them the kernel has not heard of yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Operations of a core's disks: how many are under way, and how many of them the kernel has not heard of yet.
+#[derive(Debug)]
 pub(crate) struct DiskOperations {
     outstanding: usize,
     queued: usize,
+    /// Operations whose memory is on its way to the processor. None is left at the end of a turn.
+    deferred: VecDeque<DeferredOperation>,
+}
+
+impl Default for DiskOperations {
+    fn default() -> Self {
+        Self { outstanding: 0, queued: 0, deferred: VecDeque::with_capacity(2 * DEFERRED_MAX) }
+    }
 }
 
 impl DiskOperations {
+    /// Starts an operation a little later.
+    #[inline]
+    pub(crate) fn defer(&mut self, operation: DeferredOperation) {
+        self.deferred.push_back(operation);
+    }
+
+    /// How many are to be started later.
+    #[inline]
+    pub(crate) fn deferred(&self) -> usize {
+        self.deferred.len()
+    }
+
+    /// The one that was deferred first.
+    pub(crate) fn next_deferred(&mut self) -> Option<DeferredOperation> {
+        self.deferred.pop_front()
+    }
+
     /// One was queued. Returns whether all that are queued should go to the kernel now, since the disks have little to do:
     /// not more than twice as many. The end of the turn is soon enough for the rest, and cheaper for all of them at once.
     /// So a device that was idle begins with the first command, and has something to do while others are looked at.

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use ringfab_reactor::Time;
 use ringfab_reactor::sim::{HostId, World};
+use ringfab_target::core::CoreUsage;
 
 use chaos::{Chaos, Incident};
 use client::Client;
@@ -44,6 +45,9 @@ const CALM_MAX: Duration = Duration::from_secs(60);
 
 /// After this long both ends know which connections have not survived: more than the keep-alive.
 const CALM_MIN: Duration = Duration::from_secs(10);
+
+/// Flushes of each host in a world without faults: enough that some are sampled.
+const FLUSHES: usize = 200;
 
 /// What became of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,14 +104,41 @@ pub fn run_loss(scenario: Scenario) {
     assert_eq!(simulation.flush_all(), 0, "the disk was opened anew");
 }
 
+/// Runs a world in which nothing goes wrong, with a disk that takes exactly so long for everything. Returns what the
+/// core says while every host waits for the disk, beside its Asynchronous Event Request, and once all have been
+/// answered many times.
+///
+/// # Panics
+/// When a flush fails or is not answered.
+pub fn run_exact(scenario: Scenario) -> [CoreUsage; 2] {
+    let mut simulation = Simulation::new(scenario, false);
+    simulation.chaos.stop(&simulation.world, &simulation.scenario, &mut simulation.server, &simulation.hosts);
+    simulation.run_until(CALM_MAX, "attaching", |this| this.clients.iter().all(Client::is_connected));
+    simulation.submit_flushes();
+    let parked = simulation.clients.len();
+    simulation.run_until(CALM_MAX, "the beginning of flushes", |this| {
+        this.server.usage().commands == parked + this.clients.len()
+    });
+    let during = simulation.server.usage();
+    simulation.settle("flushes");
+    for _ in 0..FLUSHES {
+        assert_eq!(simulation.flush_all(), 0, "the disk is well");
+    }
+    [during, simulation.server.usage()]
+}
+
 impl Simulation {
+    fn submit_flushes(&mut self) {
+        for client in &mut self.clients {
+            client.flush(&mut self.trace);
+        }
+    }
+
     /// Every client flushes: how many were told that it failed.
     fn flush_all(&mut self) -> u64 {
         let failures = |this: &Self| this.clients.iter().map(Client::failures).sum::<u64>();
         let before = failures(self);
-        for client in &mut self.clients {
-            client.flush(&mut self.trace);
-        }
+        self.submit_flushes();
         self.settle("flushes");
         failures(self) - before
     }
@@ -147,9 +178,7 @@ impl Simulation {
 
     /// A flush, a read of everything, and a look at the disk itself.
     fn check_everything(&mut self) {
-        for client in &mut self.clients {
-            client.flush(&mut self.trace);
-        }
+        self.submit_flushes();
         self.settle("the last flush");
         for index in 0..self.clients.len() {
             let mut rest = self.clients[index].checker().range();

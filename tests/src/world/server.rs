@@ -8,7 +8,7 @@ use std::time::Duration;
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Reactor, Time, Wait};
-use ringfab_target::core::{Core, CoreParts, build};
+use ringfab_target::core::{Core, CoreParts, CoreUsage, build};
 use ringfab_target::{Config, Identity, Target};
 
 use super::scenario::Scenario;
@@ -133,11 +133,21 @@ impl Server {
         let Instance { core, target, kept } = self.running.as_ref()?;
         let counters = core.rnic_counters();
         let usage = core.pool_usage().map(|usage| usage.taken);
-        let controllers = target.controllers().len();
-        let clean = counters.queue_pairs == 0 && counters.regions == 0 && usage == *kept && controllers == 0;
-        (!clean).then(|| {
-            format!("{controllers} controllers, buffers {usage:?} instead of {kept:?}, {counters:?}")
+        let (controllers, commands) = (target.controllers().len(), core.usage().commands);
+        let clean = counters.queue_pairs == 0 && counters.regions == 0 && usage == *kept;
+        (!clean || controllers != 0 || commands != 0).then(|| {
+            format!(
+                "{controllers} controllers, {commands} commands, buffers {usage:?} instead of {kept:?}, {counters:?}"
+            )
         })
+    }
+
+    /// What its core has in use.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn usage(&self) -> CoreUsage {
+        self.running.as_ref().expect("it runs").core.usage()
     }
 
     /// Protocol violations that it has seen.

@@ -1,15 +1,16 @@
-//! What the log is told of a queue: each line says who the host is, what it uses, and from where.
+//! What the log says of a queue: each line says who the host is, what it uses, and from where.
 
 use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 
-use super::{Attachment, Queue};
+use super::accounting::Attachment;
+use super::connection::Connection;
 use crate::controller::Controller;
 use crate::target::{ConnectRequest, Refusal};
 use crate::transport::Gone;
 
-impl Queue {
+impl Connection {
     /// A host has a controller, or one more queue of it.
-    pub(super) fn tell_connected(&self, controller: &Controller, entries: u32) {
+    pub(super) fn log_connected(&self, controller: &Controller, entries: u32) {
         let (host, subsystem) = names(controller);
         let (peer, controller) = (self.peer, controller.id());
         if self.id == 0 {
@@ -19,20 +20,8 @@ impl Queue {
         }
     }
 
-    /// A Connect was refused.
-    pub(super) fn tell_refused(&self, request: &ConnectRequest<'_>, refusal: &Refusal<'_>) {
-        tracing::warn!(
-            peer = %request.peer,
-            host = refusal.host(),
-            subsystem = refusal.subsystem(),
-            queue = request.queue_id,
-            reason = %refusal,
-            "Connect refused"
-        );
-    }
-
     /// A command has failed.
-    pub(super) fn tell_failed(&self, command: &SubmissionEntry, status: Status) {
+    pub(super) fn log_failed(&self, command: &SubmissionEntry, status: Status) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
@@ -49,7 +38,7 @@ impl Queue {
     }
 
     /// The host broke the protocol in a way that no status can tell it.
-    pub(super) fn tell_violation(&self, what: &str) {
+    pub(super) fn log_violation(&self, what: &str) {
         let (peer, queue) = (self.peer, self.id);
         match self.controller() {
             Some(controller) => {
@@ -61,7 +50,7 @@ impl Queue {
     }
 
     /// Its connection has gone.
-    pub(crate) fn tell_gone(&self, gone: Gone<'_>) {
+    pub(super) fn log_gone(&self, gone: Gone<'_>) {
         let (peer, queue, why) = (self.peer, self.id, gone.why);
         let Some(Attachment { controller, .. }) = &self.attached else {
             if gone.broken {
@@ -92,8 +81,20 @@ impl Queue {
     }
 }
 
+/// A Connect was refused.
+pub(super) fn refused(request: &ConnectRequest<'_>, refusal: &Refusal<'_>) {
+    tracing::warn!(
+        peer = %request.peer,
+        host = refusal.host(),
+        subsystem = refusal.subsystem(),
+        queue = request.queue_id,
+        reason = %refusal,
+        "Connect refused"
+    );
+}
+
 /// A host's controller has been silent for too long.
-pub(crate) fn tell_keep_alive_expired(controller: &Controller) {
+pub(crate) fn keep_alive_expired(controller: &Controller) {
     let (host, subsystem) = names(controller);
     let peer = controller.queues().first().map(|admin| admin.peer().to_string());
     tracing::warn!(
@@ -106,7 +107,7 @@ pub(crate) fn tell_keep_alive_expired(controller: &Controller) {
 }
 
 /// A host resets or shuts down its controller.
-pub(super) fn tell_controller(controller: &Controller, what: &'static str) {
+pub(super) fn controller(controller: &Controller, what: &'static str) {
     let (host, subsystem) = names(controller);
     tracing::info!(host, subsystem, controller = controller.id(), "{what}");
 }

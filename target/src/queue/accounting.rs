@@ -1,0 +1,86 @@
+//! What a queue is attached to, and what is counted and recorded there of its commands.
+
+use std::sync::Arc;
+
+use ringfab_spec::{Status, SubmissionEntry};
+
+use super::request::Request;
+use crate::controller::{Controller, ErrorRecord, IoAccess};
+use crate::failure::{ErrorLocation, Failure};
+use crate::model::QueueRecord;
+use crate::nvm::{self, Action, NamespaceView, Transfer};
+use crate::resources::Resources;
+
+/// What a queue belongs to, once its Connect succeeded.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    pub(super) controller: Arc<Controller>,
+    pub(super) record: Arc<QueueRecord>,
+}
+
+impl Attachment {
+    /// What an I/O command asks for.
+    #[inline(always)]
+    pub(super) fn parse(
+        &self,
+        resources: &Resources,
+        command: &SubmissionEntry,
+    ) -> Result<(Action, Transfer), Failure> {
+        let controller = &self.controller;
+        if controller.io_access() == IoAccess::Refused {
+            return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        let namespace = |nsid| {
+            let found = resources.namespaces.find(controller.subsystem(), nsid);
+            found.map(|namespace| NamespaceView::of(namespace))
+        };
+        let (action, transfer) = nvm::parse(command, namespace)?;
+        Ok((if controller.write_cache_enabled() { action } else { action.durable() }, transfer))
+    }
+
+    #[cold]
+    pub(super) fn is_disk_hung_or_fenced(
+        &self,
+        resources: &Resources,
+        action: &Action,
+        fenced: bool,
+    ) -> bool {
+        action.disk().is_some_and(|disk| {
+            let open = resources.disks.get(disk).and_then(Option::as_ref);
+            open.is_some_and(|open| open.progress.is_hung()) || (fenced && self.controller.is_fenced(disk))
+        })
+    }
+
+    /// Counts a command that is about to be answered, and records its failure in the controller.
+    pub(super) fn note_outcome(&self, queue_id: u16, request: &Request) {
+        match request.action {
+            _ if queue_id == 0 => {}
+            Action::Read(extent) | Action::Compare(extent) | Action::Verify { extent, .. } => {
+                self.record.note_read(extent.length);
+            }
+            Action::Write { extent, .. } => self.record.note_write(extent.length),
+            _ => self.record.note_other(),
+        }
+        if request.has_failed() {
+            self.record_error(queue_id, &request.command, (request.status, request.location));
+        }
+    }
+
+    /// Puts a failed command into the controller's Error Information log.
+    #[cold]
+    pub(super) fn record_error(
+        &self,
+        queue_id: u16,
+        command: &SubmissionEntry,
+        (status, location): (Status, Option<ErrorLocation>),
+    ) {
+        self.controller.record_error(ErrorRecord {
+            queue_id,
+            command_id: command.cid.get(),
+            status,
+            location,
+            lba: if queue_id == 0 { 0 } else { command.slba() },
+            nsid: command.nsid.get(),
+        });
+    }
+}

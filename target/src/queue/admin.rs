@@ -1,0 +1,210 @@
+//! Fabrics and admin commands: what the controller answers.
+
+use ringfab_spec::{FabricsType, Status, SubmissionEntry};
+
+use super::accounting::Attachment;
+use super::connection::{Connection, Phase};
+use super::log;
+use super::request::Request;
+use crate::admin::{AdminContext, AdminOutcome, Transfer as AdminTransfer};
+use crate::controller::{Controller, PropertyEffect};
+use crate::failure::Failure;
+use crate::nvm::{Action, Transfer};
+use crate::resources::Resources;
+use crate::resources::messages::QueueMessage;
+use crate::resources::states::State;
+use crate::target::{ConnectRequest, Refusal};
+
+/// Bytes of the data of a Connect command.
+const CONNECT_DATA_BYTES: u32 = 1024;
+
+/// What a queue that is not connected may do: connect.
+pub(super) fn before_connect(command: &SubmissionEntry) -> Result<(Action, Transfer), Failure> {
+    if command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT {
+        return Ok((Action::Controller, Transfer::ToController(CONNECT_DATA_BYTES)));
+    }
+    Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR))
+}
+
+/// Direction and size of the data of a command for the controller.
+pub(super) fn transfer_of(
+    controller: &Controller,
+    command: &SubmissionEntry,
+    queue_id: u16,
+) -> Result<(Action, Transfer), Failure> {
+    if command.is_fabrics() {
+        return fabrics_transfer(command, queue_id);
+    }
+    let transfer = match controller.admin_transfer(command)? {
+        AdminTransfer::None => Transfer::None,
+        AdminTransfer::ToController(bytes) => Transfer::ToController(bytes),
+        AdminTransfer::ToHost(bytes) => Transfer::ToHost(bytes),
+    };
+    Ok((Action::Controller, transfer))
+}
+
+fn fabrics_transfer(command: &SubmissionEntry, queue_id: u16) -> Result<(Action, Transfer), Failure> {
+    match command.fabrics_type() {
+        // A second Connect on a queue.
+        FabricsType::CONNECT => Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR)),
+        FabricsType::PROPERTY_GET | FabricsType::PROPERTY_SET if queue_id == 0 => {
+            Ok((Action::Controller, Transfer::None))
+        }
+        FabricsType::DISCONNECT => {
+            check_disconnect(command, queue_id).map(|()| (Action::Controller, Transfer::None))
+        }
+        _ => Err(Failure::at(Status::INVALID_FIELD, 4)),
+    }
+}
+
+/// Disconnect (Base 2.0, section 6.4) is for I/O queues, and of record format 0.
+fn check_disconnect(command: &SubmissionEntry, queue_id: u16) -> Result<(), Failure> {
+    const RECFMT: u16 = 40;
+    if queue_id == 0 {
+        return Err(Failure::new(Status::INVALID_QUEUE_TYPE));
+    }
+    if command.cdw10.get() & 0xffff != 0 {
+        return Err(Failure::at(Status::CONNECT_INCOMPATIBLE_FORMAT, RECFMT));
+    }
+    Ok(())
+}
+
+/// What an admin or Fabrics command comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Executed {
+    /// It is done; these are dwords 0 and 1 of its completion.
+    Done(u64),
+    /// The same of a Connect: the queue may have as many commands as it has entries.
+    Connected(u64),
+    /// The same of a reset: Asynchronous Event Requests end without completions.
+    Reset,
+    /// It waits.
+    Waits(State),
+    /// The disks are to be flushed first.
+    Flush,
+}
+
+impl Connection {
+    /// Executes an admin or Fabrics command.
+    pub(super) fn execute(
+        &mut self,
+        resources: &mut Resources,
+        request: &mut Request,
+    ) -> Result<Executed, Failure> {
+        if request.command.is_fabrics() {
+            return self.execute_fabrics(resources, request);
+        }
+        self.execute_admin(resources, request)
+    }
+
+    fn execute_fabrics(&mut self, resources: &mut Resources, request: &Request) -> Result<Executed, Failure> {
+        let command = &request.command;
+        match command.fabrics_type() {
+            FabricsType::CONNECT => self.connect(resources, request),
+            FabricsType::PROPERTY_GET => {
+                let controller = self.own_controller()?;
+                controller.refresh_ready(resources.reactor.now());
+                let value = controller.property_get(command.property_offset(), command.property_size())?;
+                Ok(Executed::Done(value))
+            }
+            FabricsType::PROPERTY_SET => self.property_set(resources, command),
+            FabricsType::DISCONNECT => {
+                // It ends once this command is answered, and those that are outstanding.
+                self.phase = Phase::Ending;
+                Ok(Executed::Done(0))
+            }
+            _ => Ok(Executed::Done(0)),
+        }
+    }
+
+    fn connect(&mut self, resources: &mut Resources, request: &Request) -> Result<Executed, Failure> {
+        // Two that came one behind the other were both taken before either was executed.
+        if self.attached.is_some() {
+            return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        let data = request.pieces.first().expect("the data of a Connect is here when it is executed");
+        let request = ConnectRequest {
+            command: &request.command,
+            data,
+            queue_id: self.id,
+            queue_entries: u32::from(self.entries),
+            core: resources.core,
+            listener: self.listener,
+            peer: self.peer,
+        };
+        let attached = resources
+            .target
+            .connect(&request, resources.reactor.now())
+            .inspect_err(|failure| log::refused(&request, &Refusal::new(&request, *failure)))?;
+        self.log_connected(&attached.controller, attached.queue.entries());
+        resources.hosts.connected(self.host);
+        if let Some(evicted) = &attached.evicted {
+            resources
+                .evict(evicted, "its address has most controllers, and there is no room for another one");
+        }
+        let id = attached.controller.id();
+        if self.id == 0 {
+            let core = resources.cores[resources.core].clone();
+            let wake = move || core.send(QueueMessage::CheckControllers);
+            attached.controller.set_wake(Some(Box::new(wake)));
+        }
+        self.attached = Some(Attachment { controller: attached.controller, record: attached.queue });
+        Ok(Executed::Connected(u64::from(id)))
+    }
+
+    fn property_set(
+        &mut self,
+        resources: &mut Resources,
+        command: &SubmissionEntry,
+    ) -> Result<Executed, Failure> {
+        let controller = self.own_controller()?;
+        let (offset, size) = (command.property_offset(), command.property_size());
+        match controller.property_set(offset, size, command.property_value(), resources.reactor.now())? {
+            PropertyEffect::None | PropertyEffect::Enabled => Ok(Executed::Done(0)),
+            PropertyEffect::Disabled => {
+                log::controller(controller, "reset: ending its I/O queues");
+                resources.end_queues(controller, false);
+                resources.resetting.push(controller.clone());
+                Ok(Executed::Reset)
+            }
+            PropertyEffect::Shutdown => {
+                log::controller(controller, "shutdown: flushing");
+                Ok(Executed::Flush)
+            }
+        }
+    }
+
+    fn execute_admin(
+        &mut self,
+        resources: &mut Resources,
+        request: &mut Request,
+    ) -> Result<Executed, Failure> {
+        let controller = self.own_controller()?;
+        let context = AdminContext {
+            target: &resources.target,
+            now: resources.reactor.now(),
+            wall: resources.reactor.wall_clock(),
+        };
+        let takes_data = request.takes_data();
+        let data_in: &[u8] = request.pieces.first().filter(|_| takes_data).map_or(&[], |buffer| buffer);
+        match controller.admin(&context, &request.command, data_in)? {
+            AdminOutcome::Complete { dw0 } => {
+                // Should a command that brings data to the host end without any, the host gets zeroes and not
+                // what the buffers held before.
+                if !takes_data {
+                    request.pieces.fill(&[]);
+                }
+                Ok(Executed::Done(u64::from(dw0)))
+            }
+            AdminOutcome::Data { bytes, dw0 } => {
+                request.pieces.fill(&bytes);
+                Ok(Executed::Done(u64::from(dw0)))
+            }
+            AdminOutcome::Park => Ok(Executed::Waits(State::Parked)),
+            AdminOutcome::Abort { queue_id, command_id } => {
+                resources.abort(controller, (queue_id, command_id), request.id());
+                Ok(Executed::Waits(State::Aborting))
+            }
+        }
+    }
+}

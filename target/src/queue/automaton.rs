@@ -1,0 +1,150 @@
+//! The automaton of a request: its states are in [`State`], and here is what happens in each of them, and what is done then.
+//!
+//! An event finds a request that waits. [`next`] says from its state with which step it continues, and
+//! [`Commands::advance`](super::Commands::advance) goes on from that step until it waits again or has been answered.
+
+use crate::resources::states::State;
+
+/// What happens to a request that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A command has arrived in a free slot, and is what it says or a failure.
+    Arrived,
+    /// Both halves of its fused operation have their buffers.
+    PairHasBuffers,
+    /// Its disk answers again.
+    DiskAnswers,
+    /// Buffers have come back, and it is its turn.
+    BuffersFree,
+    /// There is room in the send queue, and it is its turn.
+    RoomFree,
+    /// The last piece of the host's data is here.
+    DataArrived,
+    /// To the Compare of a fused pair: the data of both halves is here.
+    PairHasData,
+    /// To the Write of a fused pair: the Compare has succeeded.
+    CompareSucceeded,
+    /// To the Compare of a fused pair: the Write has been done, or has failed.
+    WriteDone,
+    /// To a half of a fused pair: the other one was answered with a failure.
+    PartnerFailed,
+    /// The blocks of its fused pair are its own.
+    ClaimGranted,
+    /// Blocks that it is about were released, perhaps all.
+    BlocksReleased,
+    /// The last of its operations on disks has ended.
+    DiskDone,
+    /// Something has happened of which the host has asked to be notified.
+    HostNotified,
+    /// The command that it is to abort is aborted, or is not.
+    AbortAnswered,
+    /// The host asks for its end.
+    Aborted,
+    /// It has waited for long enough.
+    TimedOut,
+    /// The host does not know of it any more, and is not answered.
+    Forgotten,
+    /// Its controller is reset or gone: nobody waits for its answer.
+    Abandoned,
+    /// Its connection is gone, and nothing of it is in flight.
+    Disconnected,
+}
+
+/// Where a request continues. The steps from `Begin` to `Send` follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// Answer it at once if it has failed already, or if the disk can without I/O; hold it back if its disk is hung.
+    Begin,
+    /// Take all its buffers, behind those that wait already.
+    QueueForBuffers,
+    /// The same, since it is the first that waits.
+    TakeBuffers,
+    /// Have the host's data fetched, if there is any.
+    Fetch,
+    /// Do what it asks for: the data is here.
+    Execute,
+    /// Claim the blocks of its fused pair.
+    Claim,
+    /// Start the work of the disk, unless a fused pair has claimed the blocks.
+    StartDisk,
+    /// The same, since the blocks are its own.
+    StartClaimed,
+    /// Start the next operation, or see what came of all of them.
+    GoOnAtDisk,
+    /// Settle the outcome, and answer behind those that wait already.
+    Answer,
+    /// Send the answer, since it is the first that waits.
+    Send,
+    /// Free its slot without an answer.
+    Release,
+    /// Nothing: what happens has come too late, or changes nothing yet.
+    Ignore,
+    /// This cannot be.
+    Never,
+}
+
+/// With which step a request in a state continues after an event.
+#[inline(always)]
+pub(super) const fn next(state: State, event: Event) -> Step {
+    use Event as E;
+    use State as S;
+    match (state, event) {
+        // Nothing of a request is in flight any more, or it holds nothing that something in flight could reach.
+        (S::Free, E::Disconnected) => Step::Never,
+        (_, E::Disconnected) => Step::Release,
+
+        (S::Free, E::Arrived) => Step::Begin,
+
+        (S::AwaitFused, E::PairHasBuffers) => Step::Fetch,
+        (S::AwaitFused, E::PartnerFailed | E::TimedOut | E::Aborted) => Step::Answer,
+        (S::AwaitFused, E::Abandoned) => Step::Release,
+
+        (S::HeldBack, E::DiskAnswers) => Step::QueueForBuffers,
+        (S::HeldBack, E::PartnerFailed | E::TimedOut | E::Aborted) => Step::Answer,
+        (S::HeldBack, E::Abandoned) => Step::Release,
+
+        (S::NeedBuffer, E::BuffersFree) => Step::TakeBuffers,
+        (S::NeedBuffer, E::PartnerFailed | E::Aborted) => Step::Answer,
+        (S::NeedBuffer, E::Abandoned) => Step::Release,
+
+        // A failure of the partner is seen when it is this one's turn.
+        (S::FetchRoom, E::RoomFree) => Step::Fetch,
+
+        (S::DataIn, E::DataArrived) => Step::Execute,
+
+        (S::AwaitPartner, E::PairHasData) => Step::Claim,
+        (S::AwaitPartner, E::CompareSucceeded) => Step::StartClaimed,
+        (S::AwaitPartner, E::WriteDone | E::PartnerFailed) => Step::Answer,
+
+        (S::AwaitClaim, E::ClaimGranted) => Step::StartClaimed,
+        (S::AwaitClaim, E::PartnerFailed) => Step::Answer,
+
+        (S::BlocksClaimed, E::BlocksReleased) => Step::StartDisk,
+
+        (S::AtDisk, E::DiskDone) => Step::GoOnAtDisk,
+
+        (S::AtWorker, E::Aborted) => Step::Answer,
+        (S::AtWorker, E::Abandoned) => Step::Release,
+
+        (S::Parked, E::HostNotified | E::Aborted) => Step::Answer,
+        (S::Parked, E::Forgotten) => Step::Release,
+
+        (S::Aborting, E::AbortAnswered) => Step::Answer,
+
+        (S::DataOut, E::RoomFree) => Step::Send,
+
+        // These come from elsewhere, and may find that the request has gone on.
+        (_, E::DiskAnswers | E::BuffersFree | E::BlocksReleased | E::TimedOut) => Step::Ignore,
+        (_, E::AbortAnswered | E::HostNotified | E::Forgotten) => Step::Ignore,
+        // What a disk or the network works on is left to complete.
+        (_, E::Aborted | E::Abandoned | E::PartnerFailed) => Step::Ignore,
+
+        (_, E::Arrived | E::PairHasBuffers | E::RoomFree | E::DataArrived) => Step::Never,
+        (_, E::PairHasData | E::CompareSucceeded | E::WriteDone | E::ClaimGranted | E::DiskDone) => {
+            Step::Never
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

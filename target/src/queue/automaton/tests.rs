@@ -1,0 +1,126 @@
+//! The table of states and events.
+
+use super::*;
+
+const EVENTS: [Event; 19] = [
+    Event::Arrived,
+    Event::PairHasBuffers,
+    Event::DiskAnswers,
+    Event::BuffersFree,
+    Event::RoomFree,
+    Event::DataArrived,
+    Event::PairHasData,
+    Event::CompareSucceeded,
+    Event::WriteDone,
+    Event::PartnerFailed,
+    Event::ClaimGranted,
+    Event::BlocksReleased,
+    Event::DiskDone,
+    Event::HostNotified,
+    Event::AbortAnswered,
+    Event::Aborted,
+    Event::TimedOut,
+    Event::Forgotten,
+    Event::Abandoned,
+];
+
+/// What each event does to a request in a state, except to its connection's end.
+fn row(state: State) -> String {
+    let steps = EVENTS.iter().map(|event| (event, next(state, *event)));
+    let steps = steps.filter(|(_, step)| !matches!(step, Step::Ignore | Step::Never));
+    let steps: Vec<String> = steps.map(|(event, step)| format!("{event:?} -> {step:?}")).collect();
+    format!("{state:?}: {}", steps.join(", "))
+}
+
+#[test]
+fn the_automaton_of_a_request_is_this_one() {
+    let table: Vec<String> = State::ALL.into_iter().map(row).collect();
+    assert_eq!(
+        table,
+        [
+            "Free: Arrived -> Begin",
+            "AwaitFused: PairHasBuffers -> Fetch, PartnerFailed -> Answer, Aborted -> Answer, TimedOut -> Answer, \
+             Abandoned -> Release",
+            "HeldBack: DiskAnswers -> QueueForBuffers, PartnerFailed -> Answer, Aborted -> Answer, \
+             TimedOut -> Answer, Abandoned -> Release",
+            "NeedBuffer: BuffersFree -> TakeBuffers, PartnerFailed -> Answer, Aborted -> Answer, \
+             Abandoned -> Release",
+            "FetchRoom: RoomFree -> Fetch",
+            "DataIn: DataArrived -> Execute",
+            "AwaitPartner: PairHasData -> Claim, CompareSucceeded -> StartClaimed, WriteDone -> Answer, \
+             PartnerFailed -> Answer",
+            "AwaitClaim: PartnerFailed -> Answer, ClaimGranted -> StartClaimed",
+            "BlocksClaimed: BlocksReleased -> StartDisk",
+            "AtDisk: DiskDone -> GoOnAtDisk",
+            "AtWorker: Aborted -> Answer, Abandoned -> Release",
+            "Parked: HostNotified -> Answer, Aborted -> Answer, Forgotten -> Release",
+            "Aborting: AbortAnswered -> Answer",
+            "DataOut: RoomFree -> Send",
+        ]
+    );
+}
+
+#[test]
+fn every_event_in_every_state_has_one_of_three_outcomes_a_step_nothing_or_that_it_cannot_be() {
+    let mut never = 0;
+    for (state, event) in State::ALL.into_iter().flat_map(|state| EVENTS.map(|event| (state, event))) {
+        never += usize::from(next(state, event) == Step::Never);
+    }
+    // Of what other parts of the target say late, nothing is an error: it is for a request that has gone on.
+    let late = [
+        Event::DiskAnswers,
+        Event::BuffersFree,
+        Event::BlocksReleased,
+        Event::TimedOut,
+        Event::AbortAnswered,
+        Event::HostNotified,
+        Event::Forgotten,
+        Event::Aborted,
+        Event::Abandoned,
+        Event::PartnerFailed,
+    ];
+    for (state, event) in State::ALL.into_iter().flat_map(|state| late.map(|event| (state, event))) {
+        assert_ne!(next(state, event), Step::Never, "{event:?} in {state:?}");
+    }
+    // What only the request's own operations bring about belongs to one state, except that two wait for room.
+    let own = EVENTS.len() - late.len();
+    assert_eq!(never, own * State::COUNT - own - 1);
+}
+
+#[test]
+fn the_end_of_its_connection_ends_a_request_in_every_state() {
+    for state in State::ALL.into_iter().filter(|state| *state != State::Free) {
+        assert_eq!(next(state, Event::Disconnected), Step::Release, "{state:?}");
+    }
+    assert_eq!(next(State::Free, Event::Disconnected), Step::Never);
+}
+
+#[test]
+fn a_command_that_nobody_works_on_can_be_aborted_and_no_other() {
+    let can = |state: &State| next(*state, Event::Aborted) == Step::Answer;
+    let states: Vec<State> = State::ALL.into_iter().filter(can).collect();
+    let waiting = [State::AwaitFused, State::HeldBack, State::NeedBuffer, State::AtWorker, State::Parked];
+    assert_eq!(states, waiting);
+}
+
+#[test]
+fn the_steps_of_a_life_follow_each_other() {
+    use Step as S;
+    let life = [
+        S::Begin,
+        S::QueueForBuffers,
+        S::TakeBuffers,
+        S::Fetch,
+        S::Execute,
+        S::StartDisk,
+        S::StartClaimed,
+        S::GoOnAtDisk,
+        S::Answer,
+        S::Send,
+    ];
+    assert!(life.is_sorted());
+    // No event leads back to the beginning of a life.
+    for (state, event) in State::ALL.into_iter().flat_map(|state| EVENTS.map(|event| (state, event))) {
+        assert!(next(state, event) != Step::Begin || state == State::Free, "{event:?} in {state:?}");
+    }
+}

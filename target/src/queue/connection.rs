@@ -1,0 +1,168 @@
+//! The host's end of a queue, as its requests see it: the link, the controller, and the head of the submission queue.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
+
+use super::accounting::Attachment;
+use crate::controller::{Controller, IoAccess};
+use crate::failure::Failure;
+use crate::nvm::{Action, HostMemory, Transfer};
+use crate::resources::{HostId, Resources};
+use crate::transport::{Link, Transfer as LinkTransfer};
+
+/// Where a queue is in its own life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Its connection is up.
+    Open,
+    /// It takes no more commands; the connection ends once what is outstanding has completed.
+    Ending,
+    /// We have asked for the connection's end.
+    Disconnecting,
+    /// The connection is gone; what the disks still hold is awaited.
+    Gone,
+}
+
+/// The host's end of a queue.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// Queue identifier; zero is an admin queue.
+    pub(super) id: u16,
+    /// Entries of the submission queue.
+    pub(super) entries: u16,
+    /// Where it is reached.
+    pub(super) peer: SocketAddr,
+    /// Our address.
+    pub(super) listener: SocketAddr,
+    /// Whose it is, among the hosts of the core.
+    pub(super) host: HostId,
+    pub(super) link: Link,
+    pub(super) phase: Phase,
+    /// What it belongs to, once its Connect succeeded.
+    pub(super) attached: Option<Attachment>,
+    pub(super) submission_head: u16,
+}
+
+impl Connection {
+    /// The controller that it belongs to, once connected.
+    pub(super) fn controller(&self) -> Option<&Arc<Controller>> {
+        self.attached.as_ref().map(|attached| &attached.controller)
+    }
+
+    /// The same, for a command that needs one.
+    pub(super) fn own_controller(&self) -> Result<&Arc<Controller>, Failure> {
+        self.controller().ok_or(Failure::new(Status::COMMAND_SEQUENCE_ERROR))
+    }
+
+    /// Whether it takes commands.
+    #[inline(always)]
+    pub(super) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Whether the connection is gone.
+    #[inline(always)]
+    pub(super) fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
+
+    /// Whether somebody may still be answered on it.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Ending)
+    }
+
+    /// What a command asks for, and the direction and size of its data.
+    pub(super) fn parse(
+        &self,
+        resources: &Resources,
+        command: &SubmissionEntry,
+    ) -> Result<(Action, Transfer), Failure> {
+        let Some(attached) = &self.attached else { return super::admin::before_connect(command) };
+        if self.id == 0 || command.is_fabrics() {
+            return super::admin::transfer_of(&attached.controller, command, self.id);
+        }
+        attached.parse(resources, command)
+    }
+
+    /// Whether a request has to wait, without buffers, because its disk is hung, or still works on what the host has left
+    /// behind.
+    #[inline(always)]
+    pub(super) fn holds_back(&self, resources: &Resources, action: &Action) -> bool {
+        let Some(attached) = self.attached.as_ref().filter(|_| self.id != 0) else { return false };
+        let fenced = attached.controller.io_access() == IoAccess::Fenced;
+        (fenced || resources.held_back.any_disk_hung())
+            && attached.is_disk_hung_or_fenced(resources, action, fenced)
+    }
+
+    /// SQHD of the next completion: a command frees its entry when it completes, so that a host that keeps to the
+    /// queue's size never has more commands outstanding than there are slots.
+    pub(super) fn next_submission_head(&mut self) -> u16 {
+        let head = self.submission_head + 1;
+        self.submission_head = if head < self.entries { head } else { 0 };
+        match &self.attached {
+            Some(attached) if !attached.record.flow_control() => u16::MAX,
+            _ => self.submission_head,
+        }
+    }
+
+    /// A command has ended without an answer. Its entry of the queue is free again, as a later SQHD says.
+    pub(super) fn skip_answer(&mut self, resources: &mut Resources) {
+        self.next_submission_head();
+        self.link.replenish(&mut resources.transports);
+    }
+
+    /// The peer broke the protocol in a way that no status can tell it.
+    #[cold]
+    pub(super) fn violation(&mut self, resources: &mut Resources, what: &str, unfinished: bool) {
+        self.log_violation(what);
+        self.disconnect(resources, unfinished);
+    }
+
+    /// Ends the connection now, whatever is outstanding; `unfinished` says whether something is.
+    pub(super) fn disconnect(&mut self, resources: &mut Resources, unfinished: bool) {
+        if self.is_up() {
+            self.phase = Phase::Disconnecting;
+            self.note_unfinished(unfinished);
+            resources.transports.disconnect(&mut resources.reactor, self.link.endpoint());
+        }
+    }
+
+    /// Ends the connection now and without another word, since somebody else needs its place.
+    #[cold]
+    pub(super) fn evict(&mut self, resources: &mut Resources, reason: &str, unfinished: bool) {
+        if self.is_up() {
+            tracing::warn!(peer = %self.peer, queue = self.id, reason, "connection closed");
+            self.phase = Phase::Disconnecting;
+            self.note_unfinished(unfinished);
+            resources.transports.abort(&mut resources.reactor, self.link.endpoint());
+        }
+    }
+
+    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all disks.
+    pub(super) fn note_unfinished(&self, unfinished: bool) {
+        if let Some(Attachment { record, .. }) = self.attached.as_ref().filter(|_| self.id != 0) {
+            record.set_unfinished(unfinished);
+        }
+    }
+
+    /// A command whose identifier is in use gets its status at once; it never had a slot.
+    pub(super) fn refuse_identifier(&mut self, resources: &mut Resources, command: &SubmissionEntry) {
+        if !self.link.has_room(1) {
+            return self.violation(resources, "identifiers in use, again and again", true);
+        }
+        let head = self.next_submission_head();
+        let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+        self.log_failed(command, status);
+        if let Some(attached) = &self.attached {
+            attached.record_error(self.id, command, (status, None));
+        }
+        let entry = CompletionEntry::new(command.cid.get(), head, status);
+        let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
+        let transfer = LinkTransfer { slot, generation, cid, memory: HostMemory::None, length: 0 };
+        let nothing = (0, std::iter::empty());
+        let _ended = self.link.answer(&mut resources.transports, &transfer, nothing, &entry);
+        self.link.replenish(&mut resources.transports);
+    }
+}

@@ -1,0 +1,303 @@
+//! The states of a request, how many requests of the core are in each, and for how long some of them were.
+
+use std::time::Duration;
+
+use ringfab_reactor::Time;
+use serde::Serialize;
+
+/// Where a request waits. What needs no wait is passed through: a command that finds everything at once is never in a state
+/// other than [`State::Free`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// The slot serves no command, until one arrives.
+    Free,
+    /// Half of a fused operation. It holds no buffer, except what came in its capsule, and waits for the other half; with the
+    /// pair's buffers, with a failure of the other half or with its time limit that ends.
+    AwaitFused,
+    /// Its disk is hung, or still works on what the host has left behind. It holds no buffer of the pool, and waits until the
+    /// disk answers or its time is over.
+    HeldBack,
+    /// It waits, in order among all queues of its host, for all the buffers that it will ever need.
+    NeedBuffer,
+    /// It holds its buffers and waits, in order, for room in the send queue to fetch the host's data.
+    FetchRoom,
+    /// The transport moves the host's data into its buffers; the last piece ends that.
+    DataIn,
+    /// Half of a fused pair. It holds its data and waits for the other half: for its data, or for its turn at the disk.
+    AwaitPartner,
+    /// The Compare of a fused pair whose data is here. It waits until the pair's blocks are its own on all cores.
+    AwaitClaim,
+    /// It holds its data and waits until a fused pair of another queue releases blocks that it is about.
+    BlocksClaimed,
+    /// A disk works on it and may have its buffers; the last operation's end is the end of that.
+    AtDisk,
+    /// A worker does what may take long. Its answer ends that, or an abort, after which nobody waits for the answer.
+    AtWorker,
+    /// An Asynchronous Event Request. It holds nothing and waits for an event.
+    Parked,
+    /// An Abort. It holds nothing and waits for the answer of the core that has the command to be aborted.
+    Aborting,
+    /// Its outcome is known. It holds the data for the host and waits, in order, for room in the send queue.
+    DataOut,
+}
+
+impl State {
+    /// How many states there are.
+    pub const COUNT: usize = 14;
+
+    /// Every state, in the order of a request's life.
+    pub const ALL: [State; State::COUNT] = [
+        Self::Free,
+        Self::AwaitFused,
+        Self::HeldBack,
+        Self::NeedBuffer,
+        Self::FetchRoom,
+        Self::DataIn,
+        Self::AwaitPartner,
+        Self::AwaitClaim,
+        Self::BlocksClaimed,
+        Self::AtDisk,
+        Self::AtWorker,
+        Self::Parked,
+        Self::Aborting,
+        Self::DataOut,
+    ];
+
+    /// Whom a request in this state waits for.
+    pub const fn waits_for(self) -> WaitsFor {
+        match self {
+            Self::Free | Self::Parked => WaitsFor::Nobody,
+            Self::AwaitFused | Self::FetchRoom | Self::DataIn | Self::DataOut => WaitsFor::Host,
+            Self::NeedBuffer | Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => WaitsFor::Queue,
+            Self::AtWorker | Self::Aborting => WaitsFor::Queue,
+            Self::HeldBack | Self::AtDisk => WaitsFor::Disk,
+        }
+    }
+}
+
+/// Who keeps a request waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Nobody: there is no command, or it waits for an event that may never come.
+    Nobody,
+    /// The host, or the network: data, or room for what is on its way there.
+    Host,
+    /// The target: buffers, blocks that others use, other cores, workers.
+    Queue,
+    /// A disk.
+    Disk,
+}
+
+/// One command in so many has its states timed.
+pub(crate) const SAMPLE_INTERVAL: u32 = 64;
+
+/// How long sampled requests were in a state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct StateTime {
+    /// How often one of them has left it.
+    count: u64,
+    /// For how long they were in it, all together.
+    total: Duration,
+    /// The longest.
+    max: Duration,
+}
+
+impl StateTime {
+    fn add(&mut self, time: Duration) {
+        self.count += 1;
+        self.total += time;
+        self.max = self.max.max(time);
+    }
+}
+
+/// Where the time of sampled commands went, all together, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LatencySplit {
+    /// How many were sampled.
+    pub commands: u64,
+    /// They waited for hosts and the network.
+    pub host_us: u64,
+    /// They waited in the target.
+    pub queue_us: u64,
+    /// They waited for disks.
+    pub disk_us: u64,
+}
+
+/// The requests of a core that are in one state, and those of the sampled ones that were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StateUsage {
+    /// The state.
+    pub state: State,
+    /// How many are in it now.
+    pub commands: u32,
+    /// How often a sampled one has left it.
+    pub sampled: u64,
+    /// For how long these were in it, all together, in microseconds.
+    pub total_us: u64,
+    /// The longest of them, in microseconds.
+    pub max_us: u64,
+}
+
+/// The requests of a core, counted as they move.
+#[derive(Debug)]
+pub(crate) struct RequestStates {
+    counts: [u32; State::COUNT],
+    times: [StateTime; State::COUNT],
+    /// Commands until the next one that is sampled, and how many were.
+    until_sample: u32,
+    sampled: u64,
+    /// When this turn of the core's loop began.
+    now: Time,
+    /// Commands of I/O queues that have arrived in this turn.
+    arrived: u32,
+}
+
+impl Default for RequestStates {
+    fn default() -> Self {
+        let times = [StateTime::default(); State::COUNT];
+        Self { counts: [0; State::COUNT], times, until_sample: 1, sampled: 0, now: Time::ZERO, arrived: 0 }
+    }
+}
+
+impl RequestStates {
+    /// A turn of the core's loop begins. All that happens in it happens now: no clock is read for a command.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// When this turn began.
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
+    /// A command has arrived, on an I/O queue or on an admin queue.
+    #[inline]
+    pub(crate) fn arrived(&mut self, is_io: bool) {
+        self.arrived += u32::from(is_io);
+    }
+
+    /// How many commands of I/O queues have arrived in this turn.
+    pub(crate) fn take_arrived(&mut self) -> u32 {
+        std::mem::take(&mut self.arrived)
+    }
+
+    /// A command begins its life. Returns whether its states are to be timed.
+    #[inline]
+    pub(crate) fn samples_next(&mut self) -> bool {
+        self.until_sample -= 1;
+        if self.until_sample == 0 {
+            self.until_sample = SAMPLE_INTERVAL;
+            self.sampled += 1;
+            return true;
+        }
+        false
+    }
+
+    /// A request goes from one state to another.
+    #[inline]
+    pub(crate) fn moved(&mut self, from: State, to: State) {
+        self.counts[from as usize] = self.counts[from as usize].wrapping_sub(1);
+        self.counts[to as usize] = self.counts[to as usize].wrapping_add(1);
+    }
+
+    /// A sampled request leaves a state that it was in since then.
+    #[cold]
+    pub(crate) fn timed(&mut self, state: State, since: Time) {
+        if state != State::Free {
+            self.times[state as usize].add(self.now.since(since));
+        }
+    }
+
+    /// How many requests are in a state. Free slots are not counted.
+    pub(crate) fn count(&self, state: State) -> u32 {
+        if state == State::Free { 0 } else { self.counts[state as usize] }
+    }
+
+    /// How many commands have no answer yet.
+    pub(crate) fn outstanding(&self) -> u32 {
+        State::ALL.iter().map(|state| self.count(*state)).sum()
+    }
+
+    /// The states that a request is in, or that a sampled one was in.
+    pub(crate) fn usage(&self) -> Vec<StateUsage> {
+        let of = |state: State| {
+            let StateTime { count: sampled, total, max } = self.times[state as usize];
+            let (total_us, max_us) = (micros(total), micros(max));
+            StateUsage { state, commands: self.count(state), sampled, total_us, max_us }
+        };
+        State::ALL.into_iter().map(of).filter(|usage| usage.commands != 0 || usage.sampled != 0).collect()
+    }
+
+    /// Where the time of sampled requests went.
+    pub(crate) fn split(&self) -> LatencySplit {
+        let total = |whom| {
+            let states = State::ALL.into_iter().filter(|state| state.waits_for() == whom);
+            micros(states.map(|state| self.times[state as usize].total).sum())
+        };
+        LatencySplit {
+            commands: self.sampled,
+            host_us: total(WaitsFor::Host),
+            queue_us: total(WaitsFor::Queue),
+            disk_us: total(WaitsFor::Disk),
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn every_state_has_its_place_in_the_list() {
+        for (index, state) in State::ALL.iter().enumerate() {
+            assert_eq!(*state as usize, index, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn requests_are_counted_where_they_are() {
+        let mut states = RequestStates::default();
+        states.moved(State::Free, State::NeedBuffer);
+        states.moved(State::Free, State::AtDisk);
+        states.moved(State::NeedBuffer, State::AtDisk);
+        assert_eq!((states.count(State::NeedBuffer), states.count(State::AtDisk)), (0, 2));
+        assert_eq!(states.outstanding(), 2);
+        states.moved(State::AtDisk, State::Free);
+        assert_eq!((states.count(State::Free), states.outstanding()), (0, 1));
+    }
+
+    #[test]
+    fn the_first_command_is_sampled_and_then_one_in_so_many() {
+        let mut states = RequestStates::default();
+        let sampled: Vec<u32> = (0..2 * SAMPLE_INTERVAL).filter(|_| states.samples_next()).collect();
+        assert_eq!(sampled, [0, SAMPLE_INTERVAL]);
+    }
+
+    #[test]
+    fn the_time_in_states_is_that_of_hosts_of_the_target_and_of_disks() {
+        let mut states = RequestStates::default();
+        states.begin_turn(at(10));
+        states.timed(State::DataIn, at(7));
+        states.timed(State::DataIn, at(9));
+        states.timed(State::NeedBuffer, at(5));
+        states.timed(State::AtDisk, at(3));
+        states.timed(State::Parked, at(0));
+        states.timed(State::Free, at(0));
+        states.moved(State::Free, State::DataIn);
+        let data_in =
+            StateUsage { state: State::DataIn, commands: 1, sampled: 2, total_us: 4000, max_us: 3000 };
+        assert_eq!(states.usage().into_iter().find(|usage| usage.state == State::DataIn), Some(data_in));
+        let split = LatencySplit { commands: 0, host_us: 4000, queue_us: 5000, disk_us: 7000 };
+        assert_eq!(states.split(), split);
+    }
+}
