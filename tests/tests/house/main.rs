@@ -215,7 +215,8 @@ fn every_test_that_the_conformance_table_names_is_there() {
 
 #[test]
 fn every_path_that_a_document_names_is_there() {
-    const FOLDERS: [&str; 7] = ["common/", "configs/", "docs/", "initiator/", "systemd/", "target/", "tests/"];
+    const FOLDERS: [&str; 7] =
+        ["common/", "configs/", "docs/", "initiator/", "systemd/", "target/", "tests/"];
     let mut count = 0;
     for (document, text) in files(".md") {
         for name in text.split('`').skip(1).step_by(2) {
