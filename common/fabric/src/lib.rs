@@ -1,10 +1,11 @@
 //! Moves bytes: the verbs-shaped RDMA interface and its providers, and NVMe/TCP.
 //!
-//! [`rdma`] is what the NVMe/RDMA code of both ends is written against. Behind it stands a provider: the
-//! software RNIC ([`rdma::iwarp`]), which speaks MPA, DDP and RDMAP over a TCP socket of the core's reactor.
-//! [`tcp`] has the connections of NVMe/TCP, which carry capsules and data themselves. What these two have in common, the
-//! life of a connection over TCP, is in `stream`.
+//! [`rdma`] is what the NVMe/RDMA code of both ends is written against. Behind it stands a provider: the software
+//! RNIC ([`rdma::iwarp`]), which speaks MPA, DDP and RDMAP over a TCP socket of the core's reactor. [`tcp`] has the
+//! connections of NVMe/TCP, which carry capsules and data themselves. What these two have in common, the life of a
+//! connection over TCP, is in `stream`.
 
+mod copied;
 mod events;
 mod peers;
 pub mod rdma;
@@ -14,7 +15,8 @@ pub mod tcp;
 mod transports;
 mod zone;
 
+pub use copied::CopiedBytes;
 pub use events::Events;
 pub use peers::{Shares, network_of};
-pub use transports::{CopiedBytes, Endpoint, Heard, Transports};
+pub use transports::{Endpoint, Heard, Transports};
 pub use zone::{ZoneError, ZonedIp, is_link_local, zone_index};

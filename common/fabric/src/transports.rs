@@ -2,6 +2,7 @@
 
 use ringfab_reactor::Reactor;
 
+use crate::copied::CopiedBytes;
 use crate::events::Events;
 use crate::rdma::{self, QueuePairId, Rnic};
 use crate::tcp::{self, ConnectionId, TcpStack};
@@ -31,15 +32,6 @@ impl Endpoint {
     }
 }
 
-/// Bytes that were copied from one place of this process's memory to another. The kernel's own copies come on top.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopiedBytes {
-    /// From and in staging memory.
-    pub received: u64,
-    /// Into what is sent.
-    pub sent: u64,
-}
-
 /// Events of all transports, while they are looked at.
 #[derive(Debug, Default)]
 pub struct Heard {
@@ -59,7 +51,8 @@ pub struct Transports {
 }
 
 impl Transports {
-    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something did.
+    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something
+    /// did.
     pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
         self.rnic.poll(reactor) | self.tcp.poll(reactor)
     }

@@ -15,11 +15,13 @@ mod dense;
 mod handle;
 mod loan;
 mod mapping;
+mod page_word;
 mod pages;
 mod pool;
 mod shared;
 mod spare;
 mod staging;
+mod sync;
 
 pub use budget::{Budget, Reservation};
 pub use handle::{Buffer, Lease};

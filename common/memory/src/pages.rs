@@ -2,16 +2,11 @@
 
 use std::ops::Range;
 use std::slice;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::MemoryError;
 use crate::mapping::{Mapping, PAGE_BYTES};
-
-/// Set while somebody writes a page, or waits for its readers to leave; below it is their number.
-const WRITER: u32 = 1 << 31;
-
-/// Turns that a page is waited for before the processor is given to others: who has it may have been interrupted.
-const SPINS: u32 = 1000;
+use crate::page_word;
+use crate::sync::AtomicU32;
 
 /// A word for each page. Each of them is read by many or written by one; a writer that waits keeps new readers out.
 #[derive(Debug)]
@@ -47,7 +42,7 @@ impl Pages {
     #[inline]
     pub(crate) fn try_read(&self, pages: Range<usize>) -> bool {
         for page in pages.clone() {
-            if !self.try_read_one(page) {
+            if !page_word::try_read(&self.words()[page]) {
                 self.end_read(pages.start..page);
                 return false;
             }
@@ -55,62 +50,30 @@ impl Pages {
         true
     }
 
-    #[inline]
-    fn try_read_one(&self, page: usize) -> bool {
-        let word = &self.words()[page];
-        let free = word.fetch_add(1, Ordering::Acquire) & WRITER == 0;
-        if !free {
-            word.fetch_sub(1, Ordering::Relaxed);
-        }
-        free
-    }
-
     /// Adds a reader to a page, when its writer has left.
     pub(crate) fn read(&self, page: usize) {
-        let mut spins = 0;
-        while !self.try_read_one(page) {
-            while self.words()[page].load(Ordering::Relaxed) & WRITER != 0 {
-                wait(&mut spins);
-            }
-        }
+        page_word::read(&self.words()[page]);
     }
 
     #[inline]
     pub(crate) fn end_read(&self, pages: Range<usize>) {
-        for word in &self.words()[pages] {
-            word.fetch_sub(1, Ordering::Release);
-        }
+        self.words()[pages].iter().for_each(page_word::end_read);
     }
 
     /// Makes a page the caller's, if nobody uses it.
     #[inline]
     pub(crate) fn try_write(&self, page: usize) -> bool {
-        self.words()[page].compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        page_word::try_write(&self.words()[page])
     }
 
     /// Makes a page the caller's, when everybody has left it.
     pub(crate) fn write(&self, page: usize) {
-        let (word, mut spins) = (&self.words()[page], 0);
-        while word.fetch_or(WRITER, Ordering::Acquire) & WRITER != 0 {
-            wait(&mut spins);
-        }
-        while word.load(Ordering::Acquire) != WRITER {
-            wait(&mut spins);
-        }
+        page_word::write(&self.words()[page]);
     }
 
     #[inline]
     pub(crate) fn end_write(&self, page: usize) {
-        self.words()[page].fetch_and(!WRITER, Ordering::Release);
-    }
-}
-
-fn wait(spins: &mut u32) {
-    *spins += 1;
-    if spins.is_multiple_of(SPINS) {
-        std::thread::yield_now();
-    } else {
-        std::hint::spin_loop();
+        page_word::end_write(&self.words()[page]);
     }
 }
 

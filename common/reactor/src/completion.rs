@@ -2,12 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 
 use ringfab_base::SlotId;
 use ringfab_memory::{Buffer, Lease};
 
-use crate::{ReceiveOp, SendBatch, Token};
+use crate::{ListenAddr, ReceiveOp, SendBatch, Token};
 
 /// A stream socket of this reactor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -16,6 +15,15 @@ pub struct SocketId(pub(crate) SlotId);
 /// A listening socket of this reactor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ListenerId(pub(crate) SlotId);
+
+/// A listener that was bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// Its handle.
+    pub listener: ListenerId,
+    /// The address it got.
+    pub address: ListenAddr,
+}
 
 /// A file or block device open in this reactor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -32,16 +40,6 @@ pub enum PeerAddr {
     Tcp(SocketAddr),
     /// A process on this machine, through a Unix socket.
     Unix,
-}
-
-/// A socket on its way from one reactor to another; nothing is in flight on it. Dropping it closes it.
-#[derive(Debug)]
-pub struct DetachedSocket(pub(crate) Detached);
-
-#[derive(Debug)]
-pub(crate) enum Detached {
-    Kernel(OwnedFd),
-    Simulated(crate::sim::SocketHandle),
 }
 
 /// An operation has ended. A timer and a multi-shot accept use the same shape.

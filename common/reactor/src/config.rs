@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::ListenerId;
-
 /// How a reactor is built.
 #[derive(Clone, Debug)]
 pub struct ReactorConfig {
@@ -22,10 +20,11 @@ pub struct ReactorConfig {
 pub enum Wait {
     /// Submit and collect what is there, without waiting.
     No,
-    /// Wait for an event: spin for a time that was learnt, see [`Spin`](crate::Spin), then sleep until the next timer at the latest.
+    /// Wait for an event: spin for a time that was learnt, see [`Spin`](crate::Spin), then sleep until the next timer
+    /// at the latest.
     Event,
-    /// The same for who has asked for something, of a disk or of a peer: the answer is on its way, so that twenty times as long is
-    /// spun at most. A sleep and the wake-up of either end are a good part of what a disk takes.
+    /// The same for who has asked for something, of a disk or of a peer: the answer is on its way, so that twenty
+    /// times as long is spun at most. A sleep and the wake-up of either end are a good part of what a disk takes.
     Answer,
 }
 
@@ -36,15 +35,6 @@ pub enum ListenAddr {
     Tcp(SocketAddr),
     /// A path of a Unix socket; a stale socket there is replaced.
     Unix(PathBuf),
-}
-
-/// A listener that was bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bind {
-    /// Its handle.
-    pub listener: ListenerId,
-    /// The address it got.
-    pub address: ListenAddr,
 }
 
 /// Options of a TCP socket. Nagle's algorithm is always off.
@@ -82,8 +72,8 @@ pub struct FileInfo {
     pub offset_align: u32,
     /// Alignment in bytes that direct I/O needs of memory; 1 without direct I/O.
     pub memory_align: u32,
-    /// Whether another process or machine serves the file system (FUSE, NFS, ...). The kernel may wait for that while it takes
-    /// an operation, so that threads of the kernel have to take them.
+    /// Whether another process or machine serves the file system (FUSE, NFS, ...). The kernel may wait for that while
+    /// it takes an operation, so that threads of the kernel have to take them.
     pub remote: bool,
 }
 

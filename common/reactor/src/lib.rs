@@ -25,14 +25,14 @@ mod time;
 mod token;
 
 pub use batch::SendBatch;
-pub use completion::{Completion, DetachedSocket, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId};
+pub use completion::{Bind, Completion, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId};
 pub use config::{
-    Allocate, Bind, FileInfo, FileOptions, ListenAddr, ReactorConfig, ReactorCounters, SocketOptions, Wait,
+    Allocate, FileInfo, FileOptions, ListenAddr, ReactorConfig, ReactorCounters, SocketOptions, Wait,
 };
 pub use mailbox::{MailboxReceiver, MailboxSender, Waker, mailbox};
 pub use monitor::Monitor;
 pub use pin::pin_current_thread;
-pub use reactor::Reactor;
+pub use reactor::{DetachedSocket, Reactor};
 pub use receive::{Part, ReceiveOp, STRIDES_MAX, Strides};
 pub use ring::{check_kind, inspect_file};
 pub use spin::{SPIN_DEFAULT, Spin};

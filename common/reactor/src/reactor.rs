@@ -3,19 +3,19 @@
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_memory::{Buffer, Lease, Pool};
 
-use crate::completion::Detached;
 use crate::ring::Ring;
 use crate::sim;
 use crate::{
-    Allocate, Bind, Completion, DetachedSocket, FileId, FileInfo, FileOptions, ListenAddr, ListenerId,
-    Monitor, ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId,
-    Token, Wait, Waker,
+    Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor,
+    ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token,
+    Wait, Waker,
 };
 
 /// A core's ring, or its simulation.
@@ -29,6 +29,16 @@ pub struct Reactor {
 enum Backend {
     Ring(Box<Ring>),
     Simulated(Box<sim::Port>),
+}
+
+/// A socket on its way from one reactor to another; nothing is in flight on it. Dropping it closes it.
+#[derive(Debug)]
+pub struct DetachedSocket(Detached);
+
+#[derive(Debug)]
+enum Detached {
+    Kernel(OwnedFd),
+    Simulated(sim::SocketHandle),
 }
 
 /// Calls the same method of whichever backend there is.
@@ -68,8 +78,8 @@ impl Reactor {
         matches!(self.backend, Backend::Simulated(_))
     }
 
-    /// Registers the memory of `pool` with the ring, so that file I/O from its buffers uses fixed buffers. Returns whether the
-    /// kernel took it; without (memory lock limit) I/O works all the same, somewhat slower.
+    /// Registers the memory of `pool` with the ring, so that file I/O from its buffers uses fixed buffers. Returns
+    /// whether the kernel took it; without (memory lock limit) I/O works all the same, somewhat slower.
     pub fn register_pool(&mut self, pool: &Pool) -> bool {
         dispatch!(mut self.register_pool(pool))
     }
@@ -95,14 +105,15 @@ impl Reactor {
     }
 
     /// So many pieces of work were done since the last call, each worth a little more spinning: a quarter of
-    /// [`Reactor::spin`], until fifty times that is saved. Waits for an event are spun for up to five times as long then.
+    /// [`Reactor::spin`], until fifty times that is saved. Waits for an event are spun for up to five times as long
+    /// then.
     #[inline]
     pub fn worked(&mut self, pieces: u32) {
         dispatch!(mut self.worked(pieces));
     }
 
-    /// Submits what was queued and collects completions. With [`Wait::Event`] and [`Wait::Answer`] it returns when there is at
-    /// least one completion, a wake-up or a timer; in a simulation it never waits.
+    /// Submits what was queued and collects completions. With [`Wait::Event`] and [`Wait::Answer`] it returns when
+    /// there is at least one completion, a wake-up or a timer; in a simulation it never waits.
     ///
     /// # Errors
     /// Only when the ring itself is broken, or the simulated host has crashed.
@@ -110,7 +121,8 @@ impl Reactor {
         dispatch!(mut self.turn(wait))
     }
 
-    /// Submits what was queued now instead of with the next turn, for a device that has little else to do: a system call more.
+    /// Submits what was queued now instead of with the next turn, for a device that has little else to do: a system
+    /// call more.
     pub fn submit_now(&mut self) {
         dispatch!(mut self.submit_now());
     }
@@ -189,8 +201,8 @@ impl Reactor {
         dispatch!(mut self.receive(socket, operation, token));
     }
 
-    /// Once in a while: receives that have waited for data since several of these calls give the pages of their staging memory
-    /// back, at most so many of them.
+    /// Once in a while: receives that have waited for data since several of these calls give the pages of their
+    /// staging memory back, at most so many of them.
     pub fn rest_receives(&mut self, count_max: usize) {
         dispatch!(mut self.rest_receives(count_max));
     }
@@ -201,8 +213,8 @@ impl Reactor {
         dispatch!(mut self.send(socket, batch, token));
     }
 
-    /// Makes the sends of bytes that are [lent](ringfab_memory::Loans), as far as sockets take them at once. What is left goes to
-    /// the ring with the next turn, before which the loans must have ended.
+    /// Makes the sends of bytes that are [lent](ringfab_memory::Loans), as far as sockets take them at once. What is
+    /// left goes to the ring with the next turn, before which the loans must have ended.
     pub fn send_lent(&mut self) {
         dispatch!(mut self.send_lent());
     }
@@ -218,15 +230,18 @@ impl Reactor {
         dispatch!(mut self.close_socket(socket));
     }
 
-    /// As [`Reactor::close_socket`], but what the kernel has not sent yet is thrown away, and the peer is reset. After a
-    /// plain close the kernel would go on sending it, for minutes if the network stalls.
+    /// As [`Reactor::close_socket`], but what the kernel has not sent yet is thrown away, and the peer is reset.
+    /// After a plain close the kernel would go on sending it, for minutes if the network stalls.
     pub fn abort_socket(&mut self, socket: SocketId) {
         dispatch!(mut self.abort_socket(socket));
     }
 
     /// Takes a socket with nothing in flight out of this reactor.
     pub fn detach_socket(&mut self, socket: SocketId) -> DetachedSocket {
-        dispatch!(mut self.detach_socket(socket))
+        DetachedSocket(match &mut self.backend {
+            Backend::Ring(ring) => Detached::Kernel(ring.detach_socket(socket)),
+            Backend::Simulated(port) => Detached::Simulated(port.detach_socket(socket)),
+        })
     }
 
     /// Adopts a socket from another reactor.
@@ -249,8 +264,9 @@ impl Reactor {
         dispatch!(mut self.open_file(path, options))
     }
 
-    /// Adopts a file or block device that was opened elsewhere, with what [`inspect_file`](crate::inspect_file) said of it. The
-    /// reactor lets go of it when it is closed; who else has it decides when the descriptor itself is closed.
+    /// Adopts a file or block device that was opened elsewhere, with what [`inspect_file`](crate::inspect_file) said
+    /// of it. The reactor lets go of it when it is closed; who else has it decides when the descriptor itself is
+    /// closed.
     ///
     /// # Errors
     /// When the descriptor table is full, or in a simulation.
@@ -258,9 +274,9 @@ impl Reactor {
         dispatch!(mut self.adopt_file(file, info))
     }
 
-    /// Adopts an open file (a pipe end, a character device) for reading and writing at offset `u64::MAX` (none). A read
-    /// gives what there is, a write goes on until everything is written. Devices should be opened with `O_NONBLOCK`: their
-    /// reads then wait in a poll, and otherwise each in a thread of the kernel.
+    /// Adopts an open file (a pipe end, a character device) for reading and writing at offset `u64::MAX` (none). A
+    /// read gives what there is, a write goes on until everything is written. Devices should be opened with
+    /// `O_NONBLOCK`: their reads then wait in a poll, and otherwise each in a thread of the kernel.
     ///
     /// # Errors
     /// When the descriptor table is full, or in a simulation.
@@ -273,7 +289,8 @@ impl Reactor {
         dispatch!(mut self.close_file(file));
     }
 
-    /// Takes no more operations on a file. Unlike [`Reactor::close_file`] it leaves those in flight to end by themselves.
+    /// Takes no more operations on a file. Unlike [`Reactor::close_file`] it leaves those in flight to end by
+    /// themselves.
     pub fn retire_file(&mut self, file: FileId) {
         dispatch!(mut self.retire_file(file));
     }
@@ -283,8 +300,8 @@ impl Reactor {
         dispatch!(mut self.file_bytes(file, token));
     }
 
-    /// Reads `length` bytes at `offset` of the file into `buffer` at `at`; completes with the buffer. Fewer bytes than asked
-    /// for mean the end of the file.
+    /// Reads `length` bytes at `offset` of the file into `buffer` at `at`; completes with the buffer. Fewer bytes
+    /// than asked for mean the end of the file.
     pub fn read_file(
         &mut self,
         file: FileId,
@@ -297,8 +314,8 @@ impl Reactor {
         dispatch!(mut self.read_file(file, offset, buffer, at, length, token));
     }
 
-    /// Writes `length` bytes of `source` at `at` to `offset` of the file; completes with the lease. `durable` makes this
-    /// write reach stable storage before it completes.
+    /// Writes `length` bytes of `source` at `at` to `offset` of the file; completes with the lease. `durable` makes
+    /// this write reach stable storage before it completes.
     #[expect(clippy::too_many_arguments, reason = "a write has this many parts")]
     pub fn write_file(
         &mut self,
@@ -328,8 +345,8 @@ impl Reactor {
         dispatch!(mut self.poll_readable(descriptor, token));
     }
 
-    /// Ends every [`Reactor::poll_readable`] of a descriptor: each completes with `ECANCELED`, unless it had become readable.
-    /// A descriptor that is polled stays open inside the kernel, even when it is closed.
+    /// Ends every [`Reactor::poll_readable`] of a descriptor: each completes with `ECANCELED`, unless it had become
+    /// readable. A descriptor that is polled stays open inside the kernel, even when it is closed.
     pub fn stop_polling(&mut self, descriptor: std::os::fd::RawFd) {
         dispatch!(mut self.stop_polling(descriptor));
     }

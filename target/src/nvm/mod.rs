@@ -55,8 +55,8 @@ pub(crate) enum Action {
     Flush { disk: usize },
     /// The same for every disk of the subsystem, in rounds; so many have begun.
     FlushAll { rounds: u16 },
-    /// Deallocate the ranges that the host's data lists, in pieces: `next` is the first range that is not all begun, and so
-    /// many bytes of it are.
+    /// Deallocate the ranges that the host's data lists, in pieces: `next` is the first range that is not all begun,
+    /// and so many bytes of it are.
     Discard { disk: usize, ranges: u16, next: u16, begun: u64 },
     /// Read the range, of which so many bytes were begun, and forget it.
     Verify { extent: Extent, begun: u64 },
@@ -235,12 +235,14 @@ pub(crate) struct NamespaceView {
 impl NamespaceView {
     /// As the namespace is now.
     pub(crate) fn of(namespace: &Namespace) -> Self {
+        // First: the size of a namespace that is ready is the one that was set before it became so.
+        let ready = namespace.is_ready();
         Self {
             disk: namespace.index(),
             block_shift: namespace.block_shift(),
             blocks: namespace.blocks(),
             read_only: namespace.read_only(),
-            ready: namespace.is_ready(),
+            ready,
         }
     }
 
@@ -375,8 +377,8 @@ pub(crate) fn copy_extent(view: &NamespaceView, range: &CopyRange) -> Result<Ext
     view.extent(range.slba.get(), blocks).map_err(|failure| Failure { location: None, ..failure })
 }
 
-/// Whether all ranges of a Copy, and where they go to, lie within the namespace and the limits. Of a range that does not,
-/// dword 0 has the number.
+/// Whether all ranges of a Copy, and where they go to, lie within the namespace and the limits. Of a range that does
+/// not, dword 0 has the number.
 pub(crate) fn check_copy(
     view: &NamespaceView,
     copying: &Copying,

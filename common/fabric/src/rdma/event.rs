@@ -1,14 +1,14 @@
 //! What an RNIC reports.
 
+use std::any::Any;
 use std::net::SocketAddr;
 
-use super::provider::Pending;
 use super::{DisconnectReason, ListenerId, QueuePairId};
 use bytes::Bytes;
 use ringfab_memory::Buffer;
 
-/// The first bytes of a received message. Aligned, so that an event with them inside is moved in the words that it was stored
-/// in.
+/// The first bytes of a received message. Aligned, so that an event with them inside is moved in the words that it
+/// was stored in.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(8))]
 pub struct ReceivedHead {
@@ -58,8 +58,8 @@ pub enum Event {
         /// The key of ours that it invalidated, if any. The memory has been revoked: see [`super::Rnic::revoke`].
         invalidated: Option<u32>,
     },
-    /// A signaled SEND or WRITE is complete, and with it those before it: their memory is ours again (not that the peer has
-    /// seen it). Several that complete together may be told of once.
+    /// A signaled SEND or WRITE is complete, and with it those before it: their memory is ours again (not that the
+    /// peer has seen it). Several that complete together may be told of once.
     Sent {
         /// On this queue pair.
         queue_pair: QueuePairId,
@@ -77,8 +77,8 @@ pub enum Event {
         /// What was read.
         sink: Buffer,
     },
-    /// A work request ended without effect that could be relied on, because the queue pair ended. SENDs and WRITEs that would
-    /// have completed together may be told of once.
+    /// A work request ended without effect that could be relied on, because the queue pair ended. SENDs and WRITEs
+    /// that would have completed together may be told of once.
     Flushed {
         /// On this queue pair.
         queue_pair: QueuePairId,
@@ -87,8 +87,8 @@ pub enum Event {
         /// The buffer of a READ.
         sink: Option<Buffer>,
     },
-    /// A listener has a connection request: answer it with [`super::Rnic::accept`] or [`super::Rnic::reject`], on this or
-    /// another core's RNIC. Dropping it closes the connection.
+    /// A listener has a connection request: answer it with [`super::Rnic::accept`] or [`super::Rnic::reject`], on
+    /// this or another core's RNIC. Dropping it closes the connection.
     ConnectRequest(ConnectRequest),
     /// The peer accepted, or an accepted connection is ready to use. Over iWARP the accepting side's first work request
     /// starts only once something has arrived (RFC 5044, section 7.1.3), so the connecting side has to speak first.
@@ -156,5 +156,6 @@ pub struct ConnectRequest {
     pub private_data: Bytes,
     /// The most RDMA READs that the peer lets us have outstanding, if it said.
     pub initiator_depth_max: Option<u16>,
-    pub(crate) pending: Box<Pending>,
+    /// What its provider keeps of it until then.
+    pub(crate) pending: Box<dyn Any + Send>,
 }

@@ -4,8 +4,8 @@
 //! Rules of the house, which both providers keep:
 //! - A work request owns its buffers from [`Rnic::post_send`] until its completion event.
 //! - Work requests of a queue pair complete in the order in which they were posted.
-//! - [`Event::Disconnected`] (or [`Event::ConnectFailed`], [`Event::Rejected`]) is the last event of a queue
-//!   pair: before it, every outstanding work request came back as [`Event::Flushed`], and nothing of it is in flight any
+//! - [`Event::Disconnected`] (or [`Event::ConnectFailed`], [`Event::Rejected`]) is the last event of a queue pair:
+//!   before it, every outstanding work request came back as [`Event::Flushed`], and nothing of it is in flight any
 //!   more.
 //! - A peer reaches only what was exposed in the queue pair's protection domain, within its bounds and rights; on a
 //!   verbs device without memory windows, the whole pools that something was exposed of.
@@ -14,6 +14,7 @@
 pub mod devices;
 mod event;
 pub mod iwarp;
+mod parameters;
 mod provider;
 mod rnic;
 #[cfg(feature = "verbs")]
@@ -22,8 +23,11 @@ mod work;
 
 pub use crate::stream::DisconnectReason;
 pub use event::{ConnectError, ConnectRequest, Event, ReceivedHead};
-pub use provider::{ListenerId, ProviderChoice};
-pub use rnic::{ConnectParameters, ListenParameters, QueuePairAttributes, Rnic, RnicConfig, RnicCounters};
+pub use parameters::{
+    ConnectParameters, ListenParameters, ListenerId, ProviderChoice, QueuePairAttributes, RnicConfig,
+    RnicCounters, UnknownProvider,
+};
+pub use rnic::Rnic;
 pub use work::{
     Access, Capsule, Inline, PostError, ProtectionDomain, QueuePairId, RegionId, RemoteBuffer, Scope,
     SendRequest, Slice, Work,

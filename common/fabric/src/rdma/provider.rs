@@ -1,8 +1,7 @@
 //! Which provider serves what.
 
+use std::io;
 use std::net::SocketAddr;
-use std::str::FromStr;
-use std::{fmt, io};
 
 use ringfab_memory::Lease;
 use ringfab_reactor::{Completion, Reactor};
@@ -10,71 +9,11 @@ use ringfab_reactor::{Completion, Reactor};
 #[cfg(feature = "verbs")]
 use super::verbs;
 use super::{
-    Access, Capsule, ConnectParameters, ConnectRequest, Event, ListenParameters, PostError, ProtectionDomain,
-    QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
-    iwarp,
+    Access, Capsule, ConnectParameters, ConnectRequest, Event, ListenParameters, ListenerId, PostError,
+    ProtectionDomain, ProviderChoice, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig,
+    RnicCounters, Scope, SendRequest, iwarp,
 };
 use crate::Events;
-
-/// The provider that a listener or a connection shall have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ProviderChoice {
-    /// The verbs device that owns the local address, if there is one, and the software RNIC otherwise.
-    #[default]
-    Auto,
-    /// The software RNIC: iWARP over a TCP socket, on any machine.
-    Iwarp,
-    /// A verbs device: a card, or the kernel's software ones.
-    Verbs,
-}
-
-impl ProviderChoice {
-    /// As configurations and addresses spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Iwarp => "iwarp",
-            Self::Verbs => "verbs",
-        }
-    }
-}
-
-impl fmt::Display for ProviderChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for ProviderChoice {
-    type Err = UnknownProvider;
-
-    fn from_str(text: &str) -> Result<Self, UnknownProvider> {
-        let all = [Self::Auto, Self::Iwarp, Self::Verbs];
-        all.into_iter().find(|choice| choice.name() == text).ok_or(UnknownProvider)
-    }
-}
-
-/// A provider that there is not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the provider is one of auto, iwarp and verbs")]
-pub struct UnknownProvider;
-
-/// A listener of an RNIC.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ListenerId {
-    /// Of the software RNIC.
-    Iwarp(ringfab_reactor::ListenerId),
-    /// Over verbs.
-    Verbs(u32),
-}
-
-/// A connection request with its provider.
-#[derive(Debug)]
-pub(crate) enum Pending {
-    Iwarp(iwarp::PendingAccept),
-    #[cfg(feature = "verbs")]
-    Verbs(verbs::PendingAccept),
-}
 
 /// The providers of a core.
 #[derive(Debug)]
@@ -194,19 +133,30 @@ impl Providers {
         private_data: &[u8],
     ) -> io::Result<QueuePairId> {
         let ConnectRequest { private_data: said, pending, .. } = request;
-        match *pending {
-            Pending::Iwarp(pending) => self.iwarp.accept(reactor, pending, said, attributes, private_data),
-            #[cfg(feature = "verbs")]
-            Pending::Verbs(pending) => self.verbs()?.accept(reactor, pending, said, attributes, private_data),
+        let pending = match pending.downcast::<iwarp::PendingAccept>() {
+            Ok(pending) => return self.iwarp.accept(reactor, *pending, said, attributes, private_data),
+            Err(other) => other,
+        };
+        #[cfg(feature = "verbs")]
+        if let Ok(pending) = pending.downcast::<verbs::PendingAccept>() {
+            return self.verbs()?.accept(reactor, *pending, said, attributes, private_data);
         }
+        #[cfg(not(feature = "verbs"))]
+        drop(pending);
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "a connection request of another provider"))
     }
 
     pub(super) fn reject(&mut self, reactor: &mut Reactor, request: ConnectRequest, private_data: &[u8]) {
-        match *request.pending {
-            Pending::Iwarp(pending) => self.iwarp.reject(reactor, pending, private_data),
-            #[cfg(feature = "verbs")]
-            Pending::Verbs(pending) => pending.reject(private_data),
+        let pending = match request.pending.downcast::<iwarp::PendingAccept>() {
+            Ok(pending) => return self.iwarp.reject(reactor, *pending, private_data),
+            Err(other) => other,
+        };
+        #[cfg(feature = "verbs")]
+        if let Ok(pending) = pending.downcast::<verbs::PendingAccept>() {
+            pending.reject(private_data);
         }
+        #[cfg(not(feature = "verbs"))]
+        drop(pending);
     }
 
     pub(super) fn disconnect(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
@@ -421,18 +371,5 @@ impl Providers {
         verbs.device_at(local).map_err(|error| {
             io::Error::new(error.kind(), format!("no RDMA device has the local address {ip} ({error})"))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ProviderChoice;
-
-    #[test]
-    fn every_choice_is_spelt_as_it_is_read() {
-        for choice in [ProviderChoice::Auto, ProviderChoice::Iwarp, ProviderChoice::Verbs] {
-            assert_eq!(choice.to_string().parse(), Ok(choice));
-        }
-        assert!("rxe".parse::<ProviderChoice>().is_err());
     }
 }

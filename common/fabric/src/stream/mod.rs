@@ -1,9 +1,9 @@
 //! Streams: connections over TCP on a core's reactor, whatever is spoken on them.
 //!
-//! A [`Stream`] has a socket and the life of a connection: connecting or having been accepted, one receive and one send in
-//! flight, the bound on every phase, draining, and the end, after which nothing is in flight and no memory is held. What the
-//! bytes mean is the business of its [`Protocol`], which says where the next ones go and gathers what is sent. NVMe/TCP
-//! ([`crate::tcp`]) and the software RNIC ([`crate::rdma::iwarp`]) are protocols.
+//! A [`Stream`] has a socket and the life of a connection: connecting or having been accepted, one receive and one
+//! send in flight, the bound on every phase, draining, and the end, after which nothing is in flight and no memory is
+//! held. What the bytes mean is the business of its [`Protocol`], which says where the next ones go and gathers what
+//! is sent. NVMe/TCP ([`crate::tcp`]) and the software RNIC ([`crate::rdma::iwarp`]) are protocols.
 //!
 //! | module | what it has |
 //! | --- | --- |
@@ -16,6 +16,7 @@
 //! | `shared` | what the streams of a core have in common |
 
 mod copies;
+mod end;
 mod life;
 mod listener;
 mod receive;
@@ -36,12 +37,12 @@ use ringfab_reactor::{DetachedSocket, ListenerId, Reactor};
 use crate::table::Key;
 
 pub(crate) use copies::Copies;
+pub use end::DisconnectReason;
+pub(crate) use end::{End, Fault};
 pub(crate) use listener::Listen;
 pub(crate) use receive::{Place, TURN_EVENTS, Want};
 pub(crate) use shared::{Counters, FRONTS_BYTES, Shared, StreamConfig};
 pub(crate) use table::{Adopted, Streams};
-pub use teardown::DisconnectReason;
-pub(crate) use teardown::{End, Fault};
 pub(crate) use transmit::Gather;
 
 /// What is spoken on a stream: one connection's protocol engine with the memory behind its handles.
@@ -92,7 +93,8 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
         None
     }
 
-    /// Takes in the bytes `unread` of `staging`, and cuts off its front what it is done with. Says what to receive next.
+    /// Takes in the bytes `unread` of `staging`, and cuts off its front what it is done with. Says what to receive
+    /// next.
     fn receive(
         &mut self,
         shared: &mut Shared<Self>,
@@ -115,8 +117,8 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
     /// Whether there is something to send, be it gathered already.
     fn wants_transmit(&self) -> bool;
 
-    /// Gathers what is to be sent, until there is no more or no more room, behind what was gathered as it was given. Returns
-    /// what [`Protocol::transmitted`] shall be told of all of it.
+    /// Gathers what is to be sent, until there is no more or no more room, behind what was gathered as it was given.
+    /// Returns what [`Protocol::transmitted`] shall be told of all of it.
     fn transmit(&mut self, shared: &mut Shared<Self>, reactor: &Reactor, gather: &mut Gather<'_>) -> usize;
 
     /// What was gathered up to the last [`Protocol::transmit`] has been sent.

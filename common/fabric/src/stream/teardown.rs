@@ -1,5 +1,5 @@
-//! How a stream ends: a reason is noted once, the socket is closed when there is nothing more to say, and when nothing is in
-//! flight any more the protocol lets go of everything and reports it.
+//! How a stream ends: a reason is noted once, the socket is closed when there is nothing more to say, and when
+//! nothing is in flight any more the protocol lets go of everything and reports it.
 
 use std::io;
 use std::time::Duration;
@@ -7,69 +7,11 @@ use std::time::Duration;
 use ringfab_reactor::Reactor;
 
 use super::life::{Phase, Stream};
-use super::{Protocol, Shared};
+use super::{DisconnectReason, End, Fault, Protocol, Shared};
 
 /// How long the protocol's last word may take to be sent, and the peer to close after it; and how long to wait for the
 /// receiving side's reason after sending has failed.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Why an established connection ended.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DisconnectReason {
-    /// We disconnected.
-    #[error("disconnected here")]
-    Local,
-    /// The peer closed the stream in an orderly way.
-    #[error("the peer closed the connection")]
-    PeerClosed,
-    /// The socket failed.
-    #[error("the connection broke: {0}")]
-    Broken(String),
-    /// The peer sent a Terminate message.
-    #[error("the peer sent a Terminate: {0}")]
-    PeerTerminated(String),
-    /// The peer violated the protocol, and we sent a Terminate.
-    #[error("protocol violation: {0}")]
-    Violation(String),
-}
-
-impl DisconnectReason {
-    /// What is known beyond the kind, for a connection that was never established.
-    pub(crate) fn into_detail(self) -> String {
-        match self {
-            Self::Broken(what) | Self::PeerTerminated(what) | Self::Violation(what) => what,
-            Self::Local | Self::PeerClosed => self.to_string(),
-        }
-    }
-}
-
-/// How a stream has ended.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// There is no TCP connection.
-    Refused(io::Error),
-    /// It was not established in time.
-    TimedOut {
-        /// Whether there was a TCP connection at least.
-        connected: bool,
-        limit: Duration,
-    },
-    /// It ended before it was established, other than by our will.
-    Unopened(DisconnectReason),
-    /// It has ended.
-    Disconnected(DisconnectReason),
-}
-
-/// What keeps a protocol from going on.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// The peer broke the protocol. What is to be said about it waits to be sent.
-    Violation(String),
-    /// There is nothing more to say.
-    Ended(DisconnectReason),
-    /// The peer may understand another attempt to connect.
-    Retry,
-}
 
 impl<P: Protocol> Stream<P> {
     /// The owner wants it to end.

@@ -7,14 +7,23 @@ use ringfab_proto::tcp::Agreed;
 use ringfab_reactor::{DetachedSocket, ListenerId};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
-use super::ConnectionId;
 pub use crate::stream::DisconnectReason;
+use crate::table::Key;
+
+/// A connection of this core. Handles of ended ones are recognised and ignored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ConnectionId {
+    /// Slot in the table; small and dense, so that a caller may index by it.
+    pub index: u32,
+    /// Generation of the slot.
+    pub generation: u32,
+}
 
 /// Something has happened.
 #[derive(Debug)]
 pub enum Event {
-    /// A listener has a connection that wants to send its first command: adopt it with [`super::TcpStack::accept`], on this
-    /// or another core. Dropping it closes the connection.
+    /// A listener has a connection that wants to send its first command: adopt it with [`super::TcpStack::accept`],
+    /// on this or another core. Dropping it closes the connection.
     Incoming(Box<Incoming>),
     /// To a controller: a command capsule.
     Command {
@@ -81,8 +90,8 @@ pub enum ConnectError {
     /// No TCP connection.
     #[error("connect: {0}")]
     Connect(#[source] std::io::Error),
-    /// What listens there answers the request to initialize the connection with something else than its response, or with
-    /// one that cannot be agreed with.
+    /// What listens there answers the request to initialize the connection with something else than its response, or
+    /// with one that cannot be agreed with.
     #[error("ICReq: {0}")]
     Initialize(String),
     /// Nothing came in time.
@@ -112,4 +121,16 @@ pub struct Incoming {
     pub(super) agreed: Agreed,
     /// What was received of the first capsule.
     pub(super) bytes: Vec<u8>,
+}
+
+impl From<Key> for ConnectionId {
+    fn from(key: Key) -> Self {
+        Self { index: key.index, generation: key.generation }
+    }
+}
+
+impl From<ConnectionId> for Key {
+    fn from(id: ConnectionId) -> Self {
+        Self { index: id.index, generation: id.generation }
+    }
 }

@@ -1,12 +1,12 @@
 //! NVMe/TCP: one core's connections of either role, each over a socket of the core's reactor.
 //!
-//! The protocol itself lives in [`ringfab_proto::tcp`], which sees bytes and handles only. Here are the socket, the memory
-//! behind the handles, and time.
+//! The protocol itself lives in [`ringfab_proto::tcp`], which sees bytes and handles only. Here are the socket, the
+//! memory behind the handles, and time.
 //!
 //! Rules of the house:
 //! - What was given to a connection (sinks, sources) comes back with an event or ends with the connection.
-//! - [`Event::Disconnected`] or [`Event::ConnectFailed`] is the last event of a connection: nothing of it is in flight, and
-//!   it holds no memory.
+//! - [`Event::Disconnected`] or [`Event::ConnectFailed`] is the last event of a connection: nothing of it is in
+//!   flight, and it holds no memory.
 //! - A peer reaches only the memory of what is outstanding on its own connection.
 //!
 //! | module | what it has |
@@ -24,8 +24,8 @@ mod stack;
 mod transmit;
 
 pub use config::{AcceptParameters, ConnectParameters, ListenParameters, TcpConfig};
-pub use event::{ConnectError, DisconnectReason, Event, Incoming};
+pub use event::{ConnectError, ConnectionId, DisconnectReason, Event, Incoming};
 pub use ringfab_proto::tcp::Digests;
 pub use ringfab_reactor::ListenerId;
-pub use stack::{ConnectionId, Counters, TcpStack};
+pub use stack::{Counters, TcpStack};
 pub use transmit::{Ended, SubmitData};

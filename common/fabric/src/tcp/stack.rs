@@ -11,24 +11,15 @@ use ringfab_spec::{CompletionEntry, SubmissionEntry};
 use super::connection::{Connection, DIRECT_BYTES_MIN};
 use super::transmit::source;
 use super::{
-    AcceptParameters, ConnectParameters, Ended, Event, Incoming, ListenParameters, SubmitData, TcpConfig,
+    AcceptParameters, ConnectParameters, ConnectionId, Ended, Event, Incoming, ListenParameters, SubmitData,
+    TcpConfig,
 };
 use crate::rdma::Slice;
 use crate::stream::{Adopted, Gather, Listen, StreamConfig, Streams};
-use crate::table::Key;
 use crate::{CopiedBytes, Events};
 
 /// R2Ts that a controller may have outstanding for a command.
 const R2TS_MAX: u32 = 16;
-
-/// A connection of this core. Handles of ended ones are recognised and ignored.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ConnectionId {
-    /// Slot in the table; small and dense, so that a caller may index by it.
-    pub index: u32,
-    /// Generation of the slot.
-    pub generation: u32,
-}
 
 /// What a core's NVMe/TCP has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +109,8 @@ impl TcpStack {
         made.map(ConnectionId::from)
     }
 
-    /// Ends a connection: what was given before is still sent, for a bounded time; then [`Event::Disconnected`] follows.
+    /// Ends a connection: what was given before is still sent, for a bounded time; then [`Event::Disconnected`]
+    /// follows.
     pub fn disconnect(&mut self, reactor: &mut Reactor, connection: ConnectionId) {
         self.streams.disconnect(reactor, connection.into());
     }
@@ -158,9 +150,9 @@ impl TcpStack {
         self.give(connection, |connection, _| connection.request_data((cid, length), pieces))
     }
 
-    /// Sends data of a command, in the order of their offsets. `last` says that they are the end. With `success`, a response
-    /// is not needed: the host takes the command for done. That is for queues without flow control only, because it
-    /// carries no SQHD. [`Event::Sent`] counts it.
+    /// Sends data of a command, in the order of their offsets. `last` says that they are the end. With `success`, a
+    /// response is not needed: the host takes the command for done. That is for queues without flow control only,
+    /// because it carries no SQHD. [`Event::Sent`] counts it.
     ///
     /// # Errors
     /// When the connection has ended.
@@ -201,7 +193,8 @@ impl TcpStack {
         self.streams.on_completion(reactor, completion);
     }
 
-    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something did.
+    /// Once per turn, after whatever may have freed buffers: resumes what waited for them. Returns whether something
+    /// did.
     pub fn poll(&mut self, reactor: &mut Reactor) -> bool {
         self.streams.poll(reactor)
     }
@@ -251,17 +244,5 @@ impl TcpStack {
             Some((connection, mut gather)) => act(connection, &mut gather),
             None => Err(Ended),
         }
-    }
-}
-
-impl From<Key> for ConnectionId {
-    fn from(key: Key) -> Self {
-        Self { index: key.index, generation: key.generation }
-    }
-}
-
-impl From<ConnectionId> for Key {
-    fn from(id: ConnectionId) -> Self {
-        Self { index: id.index, generation: id.generation }
     }
 }

@@ -9,9 +9,11 @@ mod open;
 mod operations;
 mod queues;
 mod sockets;
+mod sync;
 mod timers;
 mod wait;
 mod wake;
+mod wake_flags;
 
 pub use self::open::{check_kind, inspect_file};
 
@@ -238,10 +240,10 @@ impl Ring {
         let Some(operation) = self.operations.get_mut(name) else { return };
         let target = self.descriptors.target(operation.descriptor);
         let entry = operation.entry(target).user_data(name);
-        // SAFETY: the entry points only at memory that the operation owns (on the heap, or a pool's through a buffer or
-        // lease). The operation leaves the table only when its last completion was taken from the queue; when that cannot be
-        // waited for, `Drop` leaks table and queues. A buffer is the only handle of its memory and moved into the
-        // operation; a lease promises nothing about who writes.
+        // SAFETY: the entry points only at memory that the operation owns (on the heap, or a pool's through a buffer
+        // or lease). The operation leaves the table only when its last completion was taken from the queue; when that
+        // cannot be waited for, `Drop` leaks table and queues. A buffer is the only handle of its memory and moved
+        // into the operation; a lease promises nothing about who writes.
         unsafe { self.queues.push(entry) };
     }
 
@@ -351,8 +353,8 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// Threads of the kernel that may work for a ring on what would block, at the most. As many as a hung file system has under
-/// way are missing for the others.
+/// Threads of the kernel that may work for a ring on what would block, at the most. As many as a hung file system has
+/// under way are missing for the others.
 const THREADS_MAX: u32 = 256;
 
 /// Lets the kernel use more threads than its own limit, four for each processor, where it agrees.

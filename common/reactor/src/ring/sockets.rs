@@ -10,8 +10,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use super::descriptors::{Kind, Owner, Role, tcp_address};
 use super::operations::{Held, Operation};
 use super::{Progress, Ring};
-use crate::completion::Detached;
-use crate::{DetachedSocket, Payload, ReceiveOp, SendBatch, SocketId, SocketOptions, Token};
+use crate::{Payload, ReceiveOp, SendBatch, SocketId, SocketOptions, Token};
 
 impl Ring {
     pub(crate) fn connect(
@@ -120,12 +119,12 @@ impl Ring {
         self.close(index);
     }
 
-    pub(crate) fn detach_socket(&mut self, socket: SocketId) -> DetachedSocket {
+    pub(crate) fn detach_socket(&mut self, socket: SocketId) -> OwnedFd {
         let index = self.find_socket(socket).expect("only a live socket can be detached");
         assert_eq!(self.descriptors.in_flight(index), 0, "a socket is detached with nothing in flight");
         let fd = self.descriptors.release(self.queues.submitter(), index);
         let Some(Owner::Own(fd)) = fd else { unreachable!("a live socket has a descriptor of its own") };
-        DetachedSocket(Detached::Kernel(fd))
+        fd
     }
 
     pub(crate) fn attach_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {

@@ -44,11 +44,11 @@ impl Ring {
         self.collect()?;
         self.try_receives();
         // A wake-up is answered by any turn that returns, so it is taken even when there are completions.
-        let mut woken = self.wake.take();
+        let mut woken = self.wake.flags().take();
         while waits && self.ready.is_empty() && !woken {
             self.pause()?;
             self.collect()?;
-            woken = self.wake.take();
+            woken = self.wake.flags().take();
         }
         if woken || !self.ready.is_empty() {
             if waits {
@@ -130,8 +130,9 @@ impl Ring {
         let looks = if self.receives.is_empty() { SPINS_PER_CLOCK } else { TRIES_PER_CLOCK };
         'spin: while self.now < end {
             for _ in 0..looks {
-                let due =
-                    self.queues.wants_enter() || self.queues.has_completions() || self.wake.is_pending();
+                let due = self.queues.wants_enter()
+                    || self.queues.has_completions()
+                    || self.wake.flags().is_pending();
                 if due || self.try_receives() {
                     break 'spin;
                 }
@@ -154,15 +155,15 @@ impl Ring {
         self.queue_receives();
         let deadline = self.timers.next();
         let timeout = (deadline != Time::MAX).then(|| deadline - self.now);
-        if self.wake.prepare_sleep() {
+        if self.wake.flags().prepare_sleep() {
             let start = self.now;
             self.sleeps += 1;
             let result = self.queues.enter(1, timeout);
             self.wake.add_slept(clock() - start);
-            self.wake.end_sleep();
+            self.wake.flags().end_sleep();
             return result;
         }
-        self.wake.end_sleep();
+        self.wake.flags().end_sleep();
         Ok(())
     }
 }

@@ -3,25 +3,19 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::wake_flags::WakeFlags;
 use crate::mailbox::Wake;
 use crate::monitor::Watch;
 
 /// Shared between the loop and those who wake or watch it.
-///
-/// No wake-up is lost: a waker sets `pending` and then looks at `sleeping`, the loop sets `sleeping` and then
-/// looks at `pending`, and in the single order of these four accesses at least one of them sees the other.
 #[derive(Debug)]
 pub(super) struct WakeState {
-    /// Somebody wants the loop to return. The exchange that sets it also orders what was written before for the exchange
-    /// that clears it.
-    pending: AtomicBool,
-    /// The loop is in the kernel, or about to enter it to sleep.
-    sleeping: AtomicBool,
+    flags: WakeFlags,
     eventfd: EventFd,
     turns: AtomicU64,
     spun_nanos: AtomicU64,
@@ -32,8 +26,7 @@ impl WakeState {
     pub(super) fn new() -> io::Result<Arc<Self>> {
         let flags = EfdFlags::EFD_CLOEXEC;
         Ok(Arc::new(Self {
-            pending: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
+            flags: WakeFlags::new(),
             eventfd: EventFd::from_value_and_flags(0, flags)?,
             turns: AtomicU64::new(0),
             spun_nanos: AtomicU64::new(0),
@@ -46,27 +39,10 @@ impl WakeState {
         self.eventfd.as_raw_fd()
     }
 
-    /// Whether somebody wants the loop to return; cheap enough to look at in a spin.
+    /// Whether the loop is wanted, and whether it sleeps.
     #[inline]
-    pub(super) fn is_pending(&self) -> bool {
-        self.pending.load(Ordering::Relaxed)
-    }
-
-    /// Answers the wake-up, if there was one. What its sender wrote before is visible afterwards.
-    #[inline]
-    pub(super) fn take(&self) -> bool {
-        self.is_pending() && self.pending.swap(false, Ordering::SeqCst)
-    }
-
-    /// Announces sleep; `false` when a wake-up came first and the loop must not sleep.
-    pub(super) fn prepare_sleep(&self) -> bool {
-        self.sleeping.store(true, Ordering::SeqCst);
-        !self.pending.load(Ordering::SeqCst)
-    }
-
-    /// The loop is awake again.
-    pub(super) fn end_sleep(&self) {
-        self.sleeping.store(false, Ordering::Release);
+    pub(super) fn flags(&self) -> &WakeFlags {
+        &self.flags
     }
 
     /// Shows how many turns have begun.
@@ -89,7 +65,7 @@ impl Watch for WakeState {
     }
 
     fn is_sleeping(&self) -> bool {
-        self.sleeping.load(Ordering::Relaxed)
+        self.flags.is_sleeping()
     }
 
     fn spun(&self) -> Duration {
@@ -109,8 +85,7 @@ fn add(counter: &AtomicU64, time: Duration) {
 
 impl Wake for WakeState {
     fn wake(&self) {
-        let first = !self.pending.swap(true, Ordering::SeqCst);
-        if first && self.sleeping.load(Ordering::SeqCst) {
+        if self.flags.request() {
             // It fails only when the counter would overflow, and then the descriptor is readable anyway.
             if let Err(error) = self.eventfd.write(1) {
                 tracing::error!(%error, "cannot wake the reactor");

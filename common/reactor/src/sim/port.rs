@@ -18,13 +18,11 @@ use super::HostId;
 use super::disk_ops::Kind;
 use super::net::{EndKey, Owner, SocketHandle};
 use super::state::{PortKey, State, errno};
-use crate::completion::Detached;
 use crate::mailbox::Wake;
 use crate::monitor::Watch;
 use crate::{
-    Allocate, Bind, Completion, DetachedSocket, FileId, FileInfo, FileOptions, ListenAddr, ListenerId,
-    Monitor, Payload, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token,
-    Wait, Waker,
+    Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor, Payload,
+    ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token, Wait, Waker,
 };
 
 /// When simulated worlds are said to happen: the first second of 2025.
@@ -219,14 +217,14 @@ impl Port {
 
     /// A dead handle, or one with something in
     /// flight, is a caller's error and panics.
-    pub(crate) fn detach_socket(&mut self, socket: SocketId) -> DetachedSocket {
+    pub(crate) fn detach_socket(&mut self, socket: SocketId) -> SocketHandle {
         let mut state = self.state.borrow_mut();
         let removed = state.ports[self.key].sockets.remove(socket.0);
         let key = removed.expect("a socket of this reactor");
         let end = state.net.end(key).expect("a socket's end lives as long as the socket");
         assert!(end.is_idle(), "nothing is in flight on a socket that is detached");
         end.owner = Owner::Detached;
-        DetachedSocket(Detached::Simulated(state.net.handle(key)))
+        state.net.handle(key)
     }
 
     pub(crate) fn attach_socket(&mut self, handle: SocketHandle) -> io::Result<SocketId> {

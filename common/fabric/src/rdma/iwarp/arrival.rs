@@ -1,4 +1,5 @@
-//! What only passes through: an accepted socket until its MPA request is complete, and one on which a rejection is delivered.
+//! What only passes through: an accepted socket until its MPA request is complete, and one on which a rejection is
+//! delivered.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -8,7 +9,6 @@ use ringfab_memory::Lease;
 use ringfab_proto::iwarp::mpa::{MpaConfig, MpaError, Responder};
 use ringfab_reactor::{DetachedSocket, Reactor};
 
-use crate::rdma::provider::Pending;
 use crate::rdma::{ConnectRequest, DisconnectReason, Event, ListenerId};
 use crate::stream::{self, End, Fault, Gather, Protocol, Shared, Want};
 use crate::table::Key;
@@ -98,7 +98,7 @@ impl Protocol for Arrival {
             peer: addresses.1,
             private_data: Bytes::copy_from_slice(responder.private_data()),
             initiator_depth_max: responder.peer_depths().map(|(ird, _)| ird),
-            pending: Box::new(Pending::Iwarp(PendingAccept { socket, addresses, responder, request: bytes })),
+            pending: Box::new(PendingAccept { socket, addresses, responder, request: bytes }),
         }))
     }
 

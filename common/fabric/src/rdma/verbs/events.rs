@@ -13,7 +13,6 @@ use super::listener::{self, PendingAccept};
 use super::posted::Owed;
 use super::sys::{self, CmEvent, CmEventKind, ConnectionParameters, WorkCompletion};
 use crate::events::Events;
-use crate::rdma::provider::Pending;
 use crate::rdma::{ConnectError, ConnectRequest, DisconnectReason, Event, ListenerId};
 use crate::table::Key;
 
@@ -118,7 +117,7 @@ impl Device {
             peer,
             private_data: event.private_data,
             initiator_depth_max: Some(u16::from(initiator_depth)),
-            pending: Box::new(Pending::Verbs(PendingAccept { cm, initiator_depth })),
+            pending: Box::new(PendingAccept { cm, initiator_depth }),
         };
         self.events.push_with(|| Event::ConnectRequest(request));
     }
