@@ -18,8 +18,8 @@ BUILD="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}"
 CACHE="${RINGFAB_ARM64_CACHE:-$BUILD/arm64}"
 TREE="$CACHE/tree"
 PACKAGES=libc6-dev,libgcc-s1,libibverbs-dev,librdmacm-dev,busybox-static,linux-image-arm64
-# Tests beside the unit tests, as package:name. Others need programs that the guest does not have, or measure time, which
-# passes differently on an emulated processor.
+# Tests beside the unit tests, as package:name. Others need programs that the guest does not have, or measure time,
+# which passes differently on an emulated processor.
 TESTS=(ringfab-proto:iwarp ringfab-proto:tcp ringfab-reactor:files ringfab-reactor:lent ringfab-reactor:exhaustion
     ringfab-reactor:simulation ringfab-block:disks ringfab-tests:simulation
     ringfab-tests:attach)
@@ -47,7 +47,8 @@ prepare() {
     done
     [ "${#missing[@]}" -eq 0 ] || [ -z "${RINGFAB_REQUIRE_TOOLS:-}" ] || fail "not installed: ${missing[*]}"
     [ "${#missing[@]}" -eq 0 ] || lacking "not installed: ${missing[*]}"
-    [ -e "$(rustc --print sysroot)/lib/rustlib/$TRIPLE/lib" ] || lacking "Rust has no $TRIPLE (rustup target add $TRIPLE)"
+    [ -e "$(rustc --print sysroot)/lib/rustlib/$TRIPLE/lib" ] ||
+        lacking "Rust has no $TRIPLE (rustup target add $TRIPLE)"
     # What the tree is made of is its name.
     [ "$(cat "$CACHE/made" 2>/dev/null)" = "$PACKAGES" ] || make_tree
 }
@@ -86,7 +87,7 @@ build() {
         --message-format=json >"$CACHE/built"
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable) |
         (.package_id | split("#") | last | split("@")[0]) as $package |
-        (if .target.kind[0] == "test" then ":\(.target.name)" elif .target.kind[0] == "bin" then ":program" else "" end) as $which |
+        ({lib: "", bin: ":program"}[.target.kind[0]] // ":\(.target.name)") as $which |
         "\($package)\($which) \(.executable) \(.manifest_path | rtrimstr("/Cargo.toml"))"' \
         "$CACHE/built" >"$PROGRAMS"
     # Two packages may have tests of one name.
