@@ -6,6 +6,8 @@
 //!
 //! On processors that multiply polynomials by 256 or 512 bits, our own code does the work: `wide` or `widest`, which
 //! keep both kinds of instructions busy that can. It also does what is short. On all others a library does it.
+//!
+//! Not implemented here: any other polynomial.
 
 #![allow(unsafe_code, reason = "calls of code for instructions that not every processor has")]
 

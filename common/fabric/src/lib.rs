@@ -4,6 +4,9 @@
 //! RNIC ([`rdma::iwarp`]), which speaks MPA, DDP and RDMAP over a TCP socket of the core's reactor. [`tcp`] has the
 //! connections of NVMe/TCP, which carry capsules and data themselves. What these two have in common, the life of a
 //! connection over TCP, is in `stream`.
+//!
+//! Not implemented here: Fibre Channel, TLS (NVMe/TCP connections are in the clear), unreliable queue pairs, and RDMA
+//! atomics.
 
 mod copied;
 mod events;
@@ -18,5 +21,5 @@ mod zone;
 pub use copied::CopiedBytes;
 pub use events::Events;
 pub use peers::{Shares, network_of};
-pub use transports::{Endpoint, Heard, Transports};
+pub use transports::{Endpoint, TransportEvents, Transports};
 pub use zone::{ZoneError, ZonedIp, is_link_local, zone_index};

@@ -34,7 +34,7 @@ impl Endpoint {
 
 /// Events of all transports, while they are looked at.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct TransportEvents {
     /// Of NVMe/RDMA.
     pub rdma: Events<rdma::Event>,
     /// Of NVMe/TCP.

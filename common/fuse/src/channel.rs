@@ -78,8 +78,20 @@ pub struct Channel {
     headers: ManuallyDrop<Mapping>,
     entries: Vec<ManuallyDrop<Entry>>,
     device: Option<OwnedFd>,
-    queues: u16,
+    queues: Queues,
     unsubmitted: bool,
+}
+
+/// Which of the kernel's queues a channel serves. There is one for each possible processor, and each must be served by
+/// some channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queues {
+    /// The first one.
+    pub first: u16,
+    /// From one to the next.
+    pub step: u16,
+    /// How many.
+    pub count: u16,
 }
 
 /// An entry and who has it.
@@ -106,15 +118,14 @@ enum Place {
 }
 
 impl Channel {
-    /// A channel whose entries have these payloads, the same number for each of `queues`, which must be as many as the
-    /// kernel has possible processors. Nothing is registered yet.
+    /// A channel whose entries have these payloads, the same number for each of `queues`. Nothing is registered yet.
     ///
     /// # Errors
     /// When the kernel makes no such ring, or has no memory.
-    pub fn new(queues: u16, payloads: Vec<Lease>) -> io::Result<Self> {
+    pub fn new(queues: Queues, payloads: Vec<Lease>) -> io::Result<Self> {
         let count = payloads.len();
         assert!(
-            queues > 0 && count > 0 && count.is_multiple_of(usize::from(queues)),
+            queues.count > 0 && count > 0 && count.is_multiple_of(usize::from(queues.count)),
             "as many for each queue"
         );
         let size = u32::try_from(count.next_power_of_two()).map_err(io::Error::other)?;
@@ -264,7 +275,8 @@ impl Channel {
 
     /// Entries are numbered queue by queue.
     fn queue_of(&self, index: usize) -> u16 {
-        (index / (self.entries.len() / usize::from(self.queues))) as u16
+        let Queues { first, step, count } = self.queues;
+        first + step * (index / (self.entries.len() / usize::from(count))) as u16
     }
 
     fn push(&mut self, device: RawFd, index: usize, command: u32, request: RingCmdReq, vectors: Option<u64>) {
@@ -330,7 +342,7 @@ mod tests {
 
     fn channel(pool: &Pool, queues: u16) -> Channel {
         let payloads = (0..COUNT).map(|_| pool.take(4096).expect("a buffer").share()).collect();
-        Channel::new(queues, payloads).expect("a ring")
+        Channel::new(Queues { first: 0, step: 1, count: queues }, payloads).expect("a ring")
     }
 
     fn pool() -> Pool {
@@ -377,6 +389,10 @@ mod tests {
         let channel = channel(&pool(), 3);
         let queues: Vec<u16> = (0..COUNT).map(|index| channel.queue_of(index)).collect();
         assert_eq!(queues, [0, 0, 1, 1, 2, 2]);
+        let mut part = channel;
+        part.queues = Queues { first: 1, step: 3, count: 3 };
+        let queues: Vec<u16> = (0..COUNT).map(|index| part.queue_of(index)).collect();
+        assert_eq!(queues, [1, 1, 4, 4, 7, 7]);
     }
 
     #[test]

@@ -11,4 +11,4 @@
 pub mod abi;
 mod channel;
 
-pub use channel::{Channel, EntryId, Event, Request};
+pub use channel::{Channel, EntryId, Event, Queues, Request};

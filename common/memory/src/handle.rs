@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use crate::pool::{Inner, Slot};
+use crate::slab::{Inner, Slot};
 
 /// A slot of a pool that is out; the part that buffers and leases have in common. It is two words, which are passed in
 /// registers: handles go through many hands. What else there is to know of the slot stands in the pool.

@@ -6,30 +6,32 @@
 //! and out. Neither can outlive the mapping it points into, and dropping the last one returns the memory to
 //! its [`Pool`].
 //!
-//! What is not here: nothing in this crate knows of rings, sockets or NVMe.
+//! Not implemented here: pools that several threads share, buffers that grow, and memory of devices. Nothing in this
+//! crate knows of rings, sockets or NVMe.
 #![allow(unsafe_code, reason = "this crate owns the raw memory; every block is argued")]
 
 mod budget;
 mod collapse;
 mod dense;
 mod handle;
+mod heap;
 mod loan;
 mod mapping;
 mod page_word;
 mod pages;
 mod pool;
 mod shared;
-mod spare;
+mod slab;
 mod staging;
 mod sync;
 
 pub use budget::{Budget, Reservation};
 pub use handle::{Buffer, Lease};
+pub use heap::{has_headroom, trim_heap};
 pub use loan::Loans;
 pub use mapping::{Mapping, PAGE_BYTES};
 pub use pool::{ClassLayout, Pool, PoolUsage};
 pub use shared::{CoreMemory, SharedMemory};
-pub use spare::{is_there_room, trim_heap};
 pub use staging::Staging;
 
 /// Errors of reserving memory.

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use crate::{CoreMemory, Lease};
+use crate::handle::Lease;
 
 /// All loans of a core. Cheap to clone; every clone is the same.
 ///
@@ -22,12 +22,18 @@ struct Open {
     copied_bytes: Cell<u64>,
 }
 
+/// Memory whose pages can be on loan.
+pub(crate) trait Lender {
+    /// A range of so many bytes has one reader less.
+    fn end_loan(&self, offset: usize, length: usize);
+}
+
 /// A range of shared memory with a reader on each of its pages.
 pub(crate) struct Loan {
     /// One of the leases that were lent the bytes. While it is here, the bytes stay.
     pub(crate) lease: Lease,
     /// The core's handle of the memory.
-    pub(crate) memory: Rc<CoreMemory>,
+    pub(crate) memory: Rc<dyn Lender>,
     pub(crate) offset: usize,
 }
 

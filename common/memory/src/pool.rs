@@ -8,6 +8,7 @@ use std::rc::Rc;
 use crate::MemoryError;
 use crate::handle::{Buffer, Raw};
 use crate::mapping::{Mapping, PAGE_BYTES};
+use crate::slab::{Class, ClassShare, Inner, Share, Slot};
 
 /// One size of buffer in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,58 +39,6 @@ pub struct PoolUsage {
 pub struct Pool {
     inner: Rc<Inner>,
     share: Option<Rc<Share>>,
-}
-
-/// What one user of a pool holds of it.
-struct Share {
-    /// Buffers, by class.
-    classes: Vec<ClassShare>,
-    /// What the user may hold of each class, however little that leaves.
-    least: usize,
-}
-
-#[derive(Default)]
-struct ClassShare {
-    /// Buffers that the user holds.
-    held: Cell<usize>,
-    /// How many of them do not count: see [`Pool::forgive`].
-    forgiven: Cell<usize>,
-}
-
-pub(crate) struct Inner {
-    mapping: Mapping,
-    classes: Vec<Class>,
-    slots: Vec<Slot>,
-    registration: Cell<Option<u16>>,
-    taken: Cell<usize>,
-    taken_max: Cell<usize>,
-}
-
-struct Class {
-    bytes: usize,
-    count: usize,
-    /// Its first slot, and where that lies in the mapping.
-    slot_first: u32,
-    offset: usize,
-    free: RefCell<Vec<u32>>,
-}
-
-/// What there is to know of a slot, in half a line of the cache.
-pub(crate) struct Slot {
-    /// The first of its bytes: its own, or those of shared memory that were lent to it.
-    pub(crate) base: Cell<NonNull<u8>>,
-    /// Its size.
-    pub(crate) capacity: u32,
-    /// Index of its class.
-    class: u16,
-    /// Whether its bytes are lent.
-    pub(crate) is_lent: Cell<bool>,
-    /// How many leases hold it (zero while it is free or unique).
-    pub(crate) leases: Cell<u32>,
-    /// How many borrows of [`crate::Lease::with_bytes`] run.
-    pub(crate) borrows: Cell<u32>,
-    /// Whose share it counts in while it is out.
-    share: Cell<Option<Rc<Share>>>,
 }
 
 impl Pool {
@@ -214,58 +163,6 @@ impl Pool {
     /// Remembers the index under which the core's ring knows this mapping.
     pub fn set_registration(&self, index: Option<u16>) {
         self.inner.registration.set(index);
-    }
-}
-
-impl Share {
-    /// Whether its user may take one more of a class of which so many are free.
-    fn may_take(&self, class: usize, free: usize) -> bool {
-        let ClassShare { held, forgiven } = &self.classes[class];
-        let held = held.get();
-        if forgiven.get() == 0 {
-            return held < self.least || held < free;
-        }
-        // What came back since then is forgiven no more.
-        forgiven.set(forgiven.get().min(held));
-        let held = held - forgiven.get();
-        held < self.least || held < free
-    }
-}
-
-impl Inner {
-    /// Puts a slot back on its class's stack.
-    pub(crate) fn give_back(&self, number: u32) {
-        let slot = self.slot(number);
-        if slot.is_lent.get() {
-            self.come_home(number);
-        }
-        let class = usize::from(slot.class);
-        self.classes[class].free.borrow_mut().push(number);
-        if let Some(share) = slot.share.take() {
-            share.classes[class].held.update(|held| held - 1);
-        }
-        self.taken.set(self.taken.get() - 1);
-    }
-
-    /// A slot has its own bytes again, whatever they are. Returns the first of those that it had before.
-    pub(crate) fn come_home(&self, number: u32) -> NonNull<u8> {
-        let slot = self.slot(number);
-        let class = &self.classes[usize::from(slot.class)];
-        let place = class.offset + (number - class.slot_first) as usize * class.bytes;
-        // SAFETY: the mapping is as large as all slots of all classes together.
-        let own = unsafe { self.mapping.base().add(place) };
-        slot.is_lent.set(false);
-        slot.base.replace(own)
-    }
-
-    #[inline]
-    pub(crate) fn slot(&self, number: u32) -> &Slot {
-        &self.slots[number as usize]
-    }
-
-    /// The index under which the core's ring knows the memory, if it was registered.
-    pub(crate) fn registration(&self) -> Option<u16> {
-        self.registration.get()
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::dense::Dense;
-use crate::loan::{Loan, Loans};
+use crate::loan::{Lender, Loan, Loans};
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::pages::Pages;
 use crate::{Buffer, Lease, MemoryError};
@@ -100,11 +100,6 @@ impl SharedMemory {
             unsafe { std::ptr::copy_nonoverlapping(source.add(start), target.as_mut_ptr(), bytes) };
             self.pages.end_read(page..page + 1);
         }
-    }
-
-    /// What was lent has come home, or nobody needs it any more.
-    pub(crate) fn end_loan(&self, offset: usize, length: usize) {
-        self.pages.end_read(numbers(offset, length));
     }
 
     /// Copies `length` bytes of `source` at `at` to `offset`. Ranges beyond either end panic.
@@ -204,8 +199,15 @@ impl CoreMemory {
         // SAFETY: the range lies within the mapping, which the loan keeps. Its pages have a reader, so that nobody writes them,
         // until the loan ends: that has the lease come home first, unless it is the last one.
         let lease = unsafe { buffer.lend(start) };
-        loans.add(Loan { lease: lease.clone(), memory: Rc::clone(self), offset });
+        loans.add(Loan { lease: lease.clone(), memory: Rc::clone(self) as Rc<dyn Lender>, offset });
         Ok(lease)
+    }
+}
+
+impl Lender for CoreMemory {
+    /// What was lent has come home, or nobody needs it any more.
+    fn end_loan(&self, offset: usize, length: usize) {
+        self.pages.end_read(numbers(offset, length));
     }
 }
 

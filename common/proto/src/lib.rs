@@ -1,4 +1,7 @@
 //! Protocol engines without I/O, clocks or threads: bytes in, bytes out, buffers named by handle and never touched.
+//!
+//! Not implemented here: sockets, timers, memory (a handle is all that an engine knows of it), the meaning of
+//! commands, and of MPA the markers.
 
 #![forbid(unsafe_code)]
 

@@ -8,6 +8,8 @@
 //! Two backends stand behind the same methods: the kernel's io_uring, and a simulated [`sim::World`] with
 //! virtual time, sockets that delay and cut, and disks that fail and forget what was not flushed. Everything
 //! above this crate runs unchanged on either.
+//!
+//! Not implemented here: a pool of threads, futures, UDP, and several rings for one loop.
 #![allow(unsafe_code, reason = "this crate hands memory to the kernel; every block is argued")]
 
 mod batch;

@@ -121,11 +121,12 @@ impl ConnectArgs {
     pub fn engine_options(&self, cancel: CancelToken) -> EngineOptions {
         let tuning = &self.tuning;
         EngineOptions {
+            threads: 1,
             core: tuning.core,
             spin: tuning.spin.0,
             capture: tuning.capture.clone(),
             cancel,
-            guest_buffers: Vec::new(),
+            client_buffers: Vec::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Sizes and times as people write them.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -79,6 +80,12 @@ impl FromStr for Limit {
     }
 }
 
+/// A number of engine threads.
+pub(crate) fn cores(text: &str) -> Result<NonZeroU16, String> {
+    let number = text.parse::<NonZeroU16>().ok().filter(|number| number.get() <= 128);
+    number.ok_or_else(|| format!("`{text}` is not a number from 1 to 128"))
+}
+
 /// The digits at the start, and what follows them.
 fn split(text: &str) -> (&str, &str) {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
@@ -118,6 +125,17 @@ mod tests {
         }
         for text in ["", "s", "1d", "1.5s", "-3", "99999999999999999999h", "9999999h"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn there_are_one_to_128_engine_threads() {
+        assert_eq!(
+            (cores("1"), cores("128")),
+            (Ok(NonZeroU16::MIN), Ok(NonZeroU16::new(128).expect("not zero")))
+        );
+        for text in ["", "0", "-1", "129", "x"] {
+            assert!(cores(text).is_err(), "{text}");
         }
     }
 

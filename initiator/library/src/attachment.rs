@@ -158,7 +158,7 @@ impl Attachment {
     /// Answers who joins a controller that is gone.
     pub(crate) fn turn_away(message: Message) {
         if let Message::ToLeader { what: ToLeader::Joined { follower, mailbox }, .. } = message {
-            Path::turn_away(follower, &mailbox);
+            SharedController::turn_away(follower, &mailbox);
         }
     }
 
@@ -306,6 +306,6 @@ fn volumes(id: ControllerId, options: &Arc<ConnectOptions>, share: Share, core: 
     let depth = usize::from(options.depth_wanted()) * queues;
     let capacity = options.waiting_max + depth;
     core.events.reserve(capacity + ADMIN_WAITING_MAX);
-    core.spare.provide(depth);
+    core.commands.provide(depth);
     Volumes::new(id, options.clone(), capacity)
 }

@@ -10,7 +10,7 @@ use crate::retry::Tries;
 use crate::wire;
 
 /// A command with everything it takes to send it, also a second time. It passes through many hands, so it is in a box, which
-/// an I/O command has from [`Spare`].
+/// an I/O command has from [`CommandPool`].
 #[derive(Debug)]
 pub(crate) struct Command {
     /// What goes over the wire, but for the identifier and the data pointer.
@@ -129,9 +129,9 @@ impl Command {
     }
 
     /// The command of an I/O request, for a namespace with blocks of `block_bytes`.
-    pub(crate) fn from_io(request: IoRequest, block_bytes: u32, spare: &mut Spare) -> Box<Self> {
+    pub(crate) fn from_io(request: IoRequest, block_bytes: u32, pool: &mut CommandPool) -> Box<Self> {
         let IoRequest { nsid, tag, operation } = request;
-        let mut new = |entry| spare.take(entry, Owner::Io(tag));
+        let mut new = |entry| pool.take(entry, Owner::Io(tag));
         match operation {
             IoOperation::Read { lba, nlb, buffer } => {
                 let command = new(wire::read(nsid, lba, nlb));
@@ -177,9 +177,9 @@ impl Command {
 
 /// Boxes of commands that have ended, for those to come: most likely one that is still in the cache.
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Vec<BoxedCommand>);
+pub(crate) struct CommandPool(Vec<BoxedCommand>);
 
-impl Spare {
+impl CommandPool {
     /// Makes sure that there are `count`, for a controller that may have so many outstanding.
     pub(crate) fn provide(&mut self, count: usize) {
         let unused = || Command::new(SubmissionEntry::zeroed(), Owner::Abort);
@@ -231,9 +231,9 @@ mod tests {
         used.aborted = true;
         let policy = crate::ReconnectPolicy::default();
         used.tries.next(Verdict::Retry, Status::INTERNAL_ERROR, &Pace::default(), &policy);
-        let mut spare = Spare(vec![used]);
-        let next = spare.take(wire::flush(9), Owner::Io(5));
+        let mut pool = CommandPool(vec![used]);
+        let next = pool.take(wire::flush(9), Owner::Io(5));
         assert_eq!(format!("{next:?}"), format!("{:?}", Command::plain(wire::flush(9), Owner::Io(5))));
-        assert!(spare.0.is_empty(), "it was used");
+        assert!(pool.0.is_empty(), "it was used");
     }
 }

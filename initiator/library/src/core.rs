@@ -6,7 +6,7 @@ use ringfab_memory::Pool;
 use ringfab_reactor::{Reactor, Time, Token};
 use ringfab_spec::CompletionEntry;
 
-use crate::command::{Command, Direction, Owner, Spare};
+use crate::command::{Command, CommandPool, Direction, Owner};
 use crate::error::IoError;
 use crate::messages::Mailbox;
 use crate::request::{AdminDone, ControllerId, HostEvent, IoDone};
@@ -21,7 +21,7 @@ pub(crate) struct Core {
     /// I/O commands that were taken and have not ended.
     pub(crate) io_outstanding: usize,
     pub(crate) routes: Routes,
-    pub(crate) spare: Spare,
+    pub(crate) commands: CommandPool,
     pub(crate) random: SplitMix64,
     /// For other threads that have something to tell this host.
     pub(crate) mailbox: Mailbox,
@@ -55,7 +55,7 @@ impl Core {
         match command.owner {
             Owner::Io(tag) => {
                 self.io_outstanding -= 1;
-                self.spare.keep(command);
+                self.commands.keep(command);
                 let result = result.map(drop);
                 let done = move || IoDone { controller, tag, result, buffer, source };
                 self.events.push_with(move || HostEvent::IoDone(done()));

@@ -6,13 +6,13 @@ use std::mem;
 use ringfab_base::SplitMix64;
 use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
 use ringfab_fabric::tcp::{TcpConfig, TcpStack};
-use ringfab_fabric::{CopiedBytes, Events, Heard};
+use ringfab_fabric::{CopiedBytes, Events, TransportEvents};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
 use ringfab_spec::CompletionEntry;
 
 use crate::attachment::Attachment;
-use crate::command::Spare;
+use crate::command::CommandPool;
 use crate::core::{Core, OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Route, Routes};
 use crate::error::SubmitError;
 use crate::messages::{Mailbox, Message};
@@ -20,7 +20,7 @@ use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::SharedController;
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
-use crate::transport::{self, Endpoint, Event, Hears, Transports};
+use crate::transport::{self, Endpoint, Event, TransportHandler, Transports};
 
 /// How a [`Host`] is built.
 #[derive(Clone, Debug)]
@@ -39,9 +39,9 @@ pub struct HostConfig {
 pub struct Host {
     core: Core,
     /// What the transports report, while it is acted on.
-    heard: Heard,
+    heard: TransportEvents,
     controllers: Vec<Slot>,
-    messages: MailboxReceiver<Message>,
+    messages: MailboxReceiver<Box<Message>>,
 }
 
 /// A place for a controller; handles of its former ones have other generations.
@@ -71,11 +71,11 @@ impl Host {
             events: Events::with_capacity(EVENTS_MIN),
             io_outstanding: 0,
             routes: Routes::default(),
-            spare: Spare::default(),
+            commands: CommandPool::default(),
             random: SplitMix64::new(config.seed),
             mailbox: Mailbox(sender),
         };
-        Ok(Self { core, heard: Heard::default(), controllers: Vec::new(), messages })
+        Ok(Self { core, heard: TransportEvents::default(), controllers: Vec::new(), messages })
     }
 
     /// Buffers for I/O.
@@ -258,10 +258,10 @@ impl Host {
         while let Some(message) = self.messages.try_receive() {
             let id = message.controller();
             if let Some(attachment) = Self::find(&mut self.controllers, id) {
-                attachment.on_message(&mut self.core, message);
+                attachment.on_message(&mut self.core, *message);
                 self.remove_gone(id.index);
             } else {
-                Attachment::turn_away(message);
+                Attachment::turn_away(*message);
             }
         }
         self.take_events();
@@ -293,13 +293,13 @@ impl Host {
             done = true;
             while self.core.transports.rnic.exchange_events(&mut heard.rdma) {
                 while let Some(event) = heard.rdma.next_slot() {
-                    transport::rdma::tell(event, self);
+                    transport::rdma::report(event, self);
                 }
                 done = false;
             }
             while self.core.transports.tcp.exchange_events(&mut heard.tcp) {
                 while let Some(event) = heard.tcp.next_slot() {
-                    transport::tcp::tell(event, self);
+                    transport::tcp::report(event, self);
                 }
                 done = false;
             }
@@ -362,15 +362,15 @@ impl Host {
     }
 }
 
-impl Hears for Host {
+impl TransportHandler for Host {
     #[inline]
-    fn response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>) {
+    fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>) {
         self.with_controller(endpoint, |attachment, core, route| {
             attachment.on_response(core, route, entry, invalidated);
         });
     }
 
-    fn happened(&mut self, endpoint: Endpoint, event: Event) {
+    fn on_event(&mut self, endpoint: Endpoint, event: Event) {
         self.with_controller(endpoint, |attachment, core, route| attachment.on_event(core, route, event));
     }
 }

@@ -51,9 +51,16 @@ pub(crate) struct Resolved {
     pub(crate) result: Result<Vec<SocketAddr>, String>,
 }
 
-/// The sending end of a host's mailbox.
+/// The sending end of a host's mailbox. The host looks into it in each turn, so what it receives is small.
 #[derive(Clone)]
-pub(crate) struct Mailbox(pub(crate) MailboxSender<Message>);
+pub(crate) struct Mailbox(pub(crate) MailboxSender<Box<Message>>);
+
+impl Mailbox {
+    /// Sends a message; whether somebody is there to receive it.
+    pub(crate) fn send(&self, message: Message) -> bool {
+        self.0.send(Box::new(message)).is_ok()
+    }
+}
 
 impl std::fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -25,7 +25,7 @@ pub(crate) fn resolve(
         let result = (name.as_str(), port).to_socket_addrs();
         let result = result.map(Iterator::collect).map_err(|error| error.to_string());
         let answer = Message::Resolved(Resolved { controller, question, result });
-        if mailbox.0.send(answer).is_err() {
+        if !mailbox.send(answer) {
             tracing::debug!(name, "the host ended before its question was answered");
         }
     })?;

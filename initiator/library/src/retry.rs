@@ -135,11 +135,11 @@ impl Tries {
             Verdict::Retry => {
                 let delay = doubled(u32::from(self.retries), DELAY_MAX);
                 self.retries += 1;
-                Some(told(status, pace).unwrap_or(delay).min(DELAY_MAX))
+                Some(requested_delay(status, pace).unwrap_or(delay).min(DELAY_MAX))
             }
             Verdict::WaitForPath => {
                 let delay = doubled(u32::from(self.path), PATH_DELAY_MAX);
-                let delay = told(status, pace).unwrap_or(delay).min(DELAY_MAX);
+                let delay = requested_delay(status, pace).unwrap_or(delay).min(DELAY_MAX);
                 let waited = Duration::from_millis(self.path_ms.into());
                 if path_limit(status, pace, policy).is_some_and(|limit| waited + delay > limit) {
                     return None;
@@ -159,7 +159,7 @@ pub(crate) fn path_limit(status: Status, pace: &Pace, policy: &ReconnectPolicy) 
 }
 
 /// The delay that the controller asks for with its answer.
-fn told(status: Status, pace: &Pace) -> Option<Duration> {
+fn requested_delay(status: Status, pace: &Pace) -> Option<Duration> {
     let delay = pace.crdt[usize::from(status.crd()).checked_sub(1)?];
     (!delay.is_zero()).then_some(delay)
 }

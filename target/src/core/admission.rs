@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_memory::is_there_room;
+use ringfab_memory::has_headroom;
 use ringfab_reactor::{Time, Token};
 
 use super::{Core, RELIEF_KIND, owner};
@@ -57,7 +57,7 @@ pub(super) fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> 
 impl Core {
     /// Makes room for the queue of a newcomer, if that takes any. Says why there is none.
     pub(super) fn make_room(&mut self, newcomer: SocketAddr) -> Result<(), &'static str> {
-        if !is_there_room(ROOM_BYTES + self.resources.hosts.queues() * SEND_BYTES) {
+        if !has_headroom(ROOM_BYTES + self.resources.hosts.queues() * SEND_BYTES) {
             return Err("the process may have no more memory");
         }
         let now = self.resources.reactor.now();

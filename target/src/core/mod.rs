@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::{DiskTokens, Finished, Started};
-use ringfab_fabric::Heard;
+use ringfab_fabric::TransportEvents;
 use ringfab_fabric::rdma::RnicCounters;
 use ringfab_memory::{Buffer, PoolUsage};
 use ringfab_reactor::{Completion, MailboxReceiver, Time, Token, Wait};
@@ -71,7 +71,7 @@ pub struct Core {
     /// Slot of the queue on each connection, by the connection's place.
     by_endpoint: [Vec<Option<u16>>; Endpoint::KINDS],
     /// What the transports report, while it is acted on.
-    heard: Heard,
+    heard: TransportEvents,
     inbox: MailboxReceiver<CoreMessage>,
     listeners: Vec<listen::Listener>,
     /// Descriptors that it may have, and connections of a listener that may be in handshake.
@@ -109,7 +109,7 @@ impl Core {
             cores,
             queues: Vec::new(),
             by_endpoint: std::array::from_fn(|_| Vec::new()),
-            heard: Heard::default(),
+            heard: TransportEvents::default(),
             inbox,
             listeners: Vec::new(),
             descriptors,

@@ -2,7 +2,7 @@
 
 use std::collections::TryReserveError;
 
-use ringfab_memory::is_there_room;
+use ringfab_memory::has_headroom;
 use ringfab_reactor::Time;
 use ringfab_spec::{Status, SubmissionEntry};
 
@@ -213,7 +213,7 @@ impl Requests {
     fn make_slots(&mut self, end: u16) -> Result<(), OutOfMemory> {
         let first = self.slots.len() as u16;
         let count = usize::from(end - first);
-        if !is_there_room(ROOM_BYTES) {
+        if !has_headroom(ROOM_BYTES) {
             return Err(OutOfMemory);
         }
         self.slots.try_reserve_exact(count)?;

@@ -48,6 +48,7 @@ fn is_mounted(directory: &Path) -> bool {
 by_both_ways! {
     every_namespace_is_a_file_of_its_size_and_nothing_else_is_there
     bytes_at_any_place_and_of_any_length_are_what_was_written
+    several_engine_threads_serve_one_disk
     writers_of_parts_of_the_same_block_do_not_lose_each_others_bytes
     a_read_only_mount_refuses_to_open_for_writing
     io_waits_for_a_target_that_was_killed
@@ -68,6 +69,35 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0 % bound
+    }
+}
+
+fn several_engine_threads_serve_one_disk(way: &Way) {
+    const BLOCK: usize = 8192;
+    for listener in ["transport = \"tcp\"\n", "transport = \"rdma\"\n"] {
+        let target = TestTarget::with("cores = 2\nspin_us = 20", listener, MEMORY);
+        let service = mount(way, &target.url("").to_string(), &["--cores", "2", "--queues", "4"]);
+        assert_eq!(target.target.controllers().len(), 1, "one controller for all");
+        let path = file(&service, "ns1");
+        std::thread::scope(|scope| {
+            for number in 0..8_u64 {
+                let disk = open(&path);
+                scope.spawn(move || {
+                    for round in 0..50_u8 {
+                        // A part of a block in front of it takes several commands.
+                        let at = number * (1 << 20) + u64::from(round) * BLOCK as u64 + 100;
+                        let bytes = vec![round ^ number as u8; BLOCK];
+                        disk.write_all_at(&bytes, at).expect("written");
+                        let mut back = vec![0; BLOCK];
+                        disk.read_exact_at(&mut back, at).expect("read");
+                        assert!(back == bytes, "{listener}: other bytes came back");
+                    }
+                    disk.sync_all().expect("flushed");
+                });
+            }
+        });
+        drop(service);
+        assert!(target.target.controllers().is_empty(), "it has left in order");
     }
 }
 

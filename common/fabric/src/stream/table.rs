@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use ringfab_memory::is_there_room;
+use ringfab_memory::has_headroom;
 use ringfab_reactor::{Completion, DetachedSocket, ListenerId, Payload, Reactor, SocketOptions};
 
 use super::life::{Phase, Stream};
@@ -207,7 +207,7 @@ impl<P: Protocol> Streams<P> {
     /// Begins a connection that was accepted.
     fn open(&mut self, reactor: &mut Reactor, accepted: Accepted<P::Terms>) {
         let Accepted { socket, peer, origin, terms } = accepted;
-        if !is_there_room(ROOM_BYTES) {
+        if !has_headroom(ROOM_BYTES) {
             tracing::warn!(%peer, reason = "the process may have no more memory", "connection refused");
             return reactor.close_socket(socket);
         }

@@ -31,6 +31,7 @@ mod range_lock;
 mod ring;
 mod truncated;
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +44,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::options::ConnectArgs;
 use crate::output;
+use crate::quantity::cores;
 use crate::ready::Ready;
 use device::Device;
 use disks::file_name;
@@ -71,6 +73,9 @@ pub struct FuseArgs {
     /// Threads that wait for I/O: of all requests, or over io_uring of those that take several commands
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
+    /// Engine threads: each has its own I/O queues of the controller. With --core the next ones are pinned to the cores that follow
+    #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
+    cores: NonZeroU16,
     /// Create this file when the files are there; it holds the directory and goes away at the end
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -107,7 +112,9 @@ pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
     let device = Device { files, handshake: handshake.clone() };
     let mut mounted = mount::Mounted::new(device, directory, &config, |device| {
         match &channel {
-            Some(channel) if handshake.channel_agreed() => channel.serve(device),
+            Some(channel) if handshake.channel_agreed() => {
+                channel.serve(&device).context("the io_uring channel")?;
+            }
             Some(channel) => channel.dismiss(),
             None => {}
         }
@@ -151,7 +158,7 @@ fn prepare_channel(
     files: &Arc<Files>,
     size: ring::Size,
 ) -> Result<Option<ring::Handle>> {
-    match ring::prepare(controller, files.clone(), size, usize::from(args.threads)) {
+    match ring::prepare(controller, files, size, usize::from(args.threads)) {
         Ok(handle) => Ok(Some(handle)),
         Err(error) if args.io_uring == Uring::Auto => {
             tracing::warn!(%error, "no io_uring channel; requests go by /dev/fuse");
@@ -177,7 +184,8 @@ fn attach(
     });
     let options = args.connect.connect_options()?;
     let mut engine = args.connect.engine_options(cancel.clone());
-    engine.guest_buffers = channel.map(ring::Size::buffers).unwrap_or_default();
+    engine.threads = args.cores.get();
+    engine.client_buffers = channel.map(|size| size.buffers(engine.threads)).unwrap_or_default();
     let controller = Controller::connect(options, engine);
     connecting.store(false, Ordering::Release);
     context.interrupt.check()?;

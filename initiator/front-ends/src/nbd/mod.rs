@@ -35,11 +35,11 @@ use ringfab_initiator::{Namespace, ZonedIp};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::ListenAddr;
 
-use crate::bench::cores;
 use crate::context::Context;
 use crate::engine::{Engine, EngineSetup, Engines};
 use crate::namespaces::only_namespace;
 use crate::options::ConnectArgs;
+use crate::quantity::cores;
 use connection::{COMMANDS_MAX, LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
 use export::Export;
 use share::Shares;

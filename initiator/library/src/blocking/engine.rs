@@ -1,19 +1,18 @@
-//! The engine's thread, and the handle that ends it.
+//! The engine's threads, and the handle that ends them.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_memory::ClassLayout;
-use ringfab_reactor::{
-    MailboxReceiver, MailboxSender, Reactor, ReactorConfig, Wait, mailbox, pin_current_thread,
-};
+use ringfab_reactor::{MailboxReceiver, MailboxSender, Reactor, ReactorConfig, mailbox, pin_current_thread};
 
-use super::guest::{Guest, TAG_FIRST, Turn};
+use super::client::{EngineClient, TAG_FIRST, Turn};
 use super::message::{Answer, CANCEL_POLL, Job, Message, Permits, Reply, Work};
 use super::requests::{Request, request_of};
 use super::{CancelToken, EngineOptions};
@@ -21,6 +20,7 @@ use crate::error::{Cause, ConnectError, IoError, Step, SubmitError};
 use crate::host::{Host, HostConfig};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
+use crate::path::SharedController;
 use crate::request::{ControllerId, HostEvent};
 
 /// The most bytes of one command's data.
@@ -34,14 +34,17 @@ const HURRIED: Duration = Duration::from_millis(500);
 /// The handle of an engine's thread. Dropping it detaches in an orderly way.
 #[derive(Debug)]
 pub(super) struct Engine {
-    sender: Mailbox,
+    /// Of each thread; the first leads.
+    senders: Vec<Mailbox>,
+    /// Whose turn it is: commands go to the threads one after the other.
+    next: AtomicUsize,
     view: Arc<RwLock<View>>,
     permits: Arc<Permits>,
     cancel: CancelToken,
     thread: Mutex<Option<Thread>>,
 }
 
-/// The engine's thread.
+/// The thread of the engine that leads. It waits for the others before it ends.
 #[derive(Debug)]
 struct Thread {
     handle: JoinHandle<Result<(), ConnectError>>,
@@ -67,8 +70,16 @@ pub(super) struct View {
 
 /// What a starting thread says.
 enum Started {
-    Mailbox(MailboxSender<Message>),
-    Ready(Arc<RwLock<View>>),
+    /// It takes messages.
+    Mailbox {
+        /// Its number.
+        thread: usize,
+        sender: MailboxSender<Message>,
+    },
+    /// An engine that follows could not be made.
+    Broken(String),
+    /// It takes commands. The first one says what callers may look at.
+    Ready(Option<Arc<RwLock<View>>>),
 }
 
 impl Engine {
@@ -82,28 +93,30 @@ impl Engine {
         };
         let (told, started) = channel();
         let cancel = engine.cancel.clone();
+        let threads = usize::from(engine.threads.max(1));
         let thread = std::thread::Builder::new().name("ringfab".to_owned()).spawn(move || {
             let peer = options.url.peer();
-            run(options, &engine, &|what| told.send(what).is_ok()).unwrap_or_else(|error| {
+            lead(options, &engine, &told).unwrap_or_else(|error| {
                 Err(ConnectError { peer, step: Step::Connect, cause: Cause::Local(error.to_string()) })
             })
         });
         let thread = thread.map_err(|error| local(format!("no thread for the engine: {error}")))?;
-        match wait_ready(&started, &cancel) {
-            Ok((sender, view)) => Ok(Self {
-                sender: Mailbox(sender),
+        match wait_ready(&started, threads, &cancel) {
+            Ok((senders, view)) => Ok(Self {
+                senders,
+                next: AtomicUsize::new(0),
                 view,
                 permits: Permits::new(JOBS_MAX),
                 cancel,
                 thread: Mutex::new(Some(Thread { handle: thread, ended: started })),
             }),
-            Err(cancelled) => {
-                let result =
-                    thread.join().unwrap_or_else(|_| Err(local("the engine's thread panicked".to_owned())));
-                let cause = if cancelled {
-                    Cause::Cancelled
-                } else {
-                    Cause::Local("the engine has ended".to_owned())
+            Err(not_ready) => {
+                let panicked = || Err(local("the engine's thread panicked".to_owned()));
+                let result = thread.join().unwrap_or_else(|_| panicked());
+                let cause = match not_ready {
+                    NotReady::Cancelled => Cause::Cancelled,
+                    NotReady::Ended => Cause::Local("the engine has ended".to_owned()),
+                    NotReady::NoThread(error) => return Err(local(error)),
                 };
                 Err(result.err().unwrap_or(ConnectError { peer: peer.clone(), step: Step::Connect, cause }))
             }
@@ -126,13 +139,33 @@ impl Engine {
         let permit = self.permits.acquire(&self.cancel)?;
         let job = Job::new(work, disk, index, reply.clone(), permit);
         // An engine that is gone gives the job back, and dropping it is the answer.
-        drop(self.sender.0.send(Message::Run(job)));
+        drop(self.senders[self.thread_for(&job)].0.send(Message::Run(job)));
         Ok(())
     }
 
-    /// Tells the thread something.
-    pub(super) fn send(&self, message: Message) -> Result<(), IoError> {
-        self.sender.0.send(message).map_err(|_| IoError::NoPath)
+    /// The thread that a command goes to. Only the first one has an admin queue.
+    fn thread_for(&self, job: &Job) -> usize {
+        match job.work {
+            Work::AdminRead { .. } | Work::AdminWrite { .. } => 0,
+            _ if self.senders.len() == 1 => 0,
+            _ => self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len(),
+        }
+    }
+
+    /// Threads.
+    pub(super) fn threads(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// Tells a thread something.
+    pub(super) fn send(&self, thread: usize, message: Message) -> Result<(), IoError> {
+        self.senders[thread].0.send(message).map_err(|_| IoError::NoPath)
+    }
+
+    /// Has all threads leave. Whether one was still there.
+    fn leave(&self, orderly: bool) -> bool {
+        let told = |sender: &Mailbox| sender.0.send(Message::Leave { orderly }).is_ok();
+        self.senders.iter().filter(|sender| told(sender)).count() > 0
     }
 
     /// Waits for an answer, or for the cancellation.
@@ -162,10 +195,10 @@ impl Engine {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         if thread.handle.thread().id() == std::thread::current().id() {
-            // A guest had the last handle; the thread is ending already.
+            // A client had the last handle; the thread is ending already.
             return Ok(());
         }
-        if self.sender.0.send(Message::Leave { orderly: true }).is_err() {
+        if !self.leave(true) {
             tracing::debug!("the engine has ended already");
         }
         self.wait_left(&thread.ended);
@@ -179,9 +212,7 @@ impl Engine {
             if !self.cancel.is_cancelled() {
                 continue;
             }
-            if cancelled.get_or_insert_with(Instant::now).elapsed() >= HURRIED
-                && self.sender.0.send(Message::Leave { orderly: false }).is_err()
-            {
+            if cancelled.get_or_insert_with(Instant::now).elapsed() >= HURRIED && !self.leave(false) {
                 tracing::debug!("the engine has ended meanwhile");
             }
         }
@@ -196,68 +227,132 @@ impl Drop for Engine {
     }
 }
 
-/// Waits until the controller is ready. The error says whether that was cancelled.
+/// Why the threads are not ready.
+enum NotReady {
+    Cancelled,
+    /// The one that leads says why.
+    Ended,
+    /// An engine that follows could not be made.
+    NoThread(String),
+}
+
+/// Waits until each thread is ready.
 fn wait_ready(
     started: &Receiver<Started>,
+    threads: usize,
     cancel: &CancelToken,
-) -> Result<(MailboxSender<Message>, Arc<RwLock<View>>), bool> {
-    let mut sender = None;
+) -> Result<(Vec<Mailbox>, Arc<RwLock<View>>), NotReady> {
+    let mut senders: Vec<Option<Mailbox>> = (0..threads).map(|_| None).collect();
+    let (mut ready, mut view) = (0, None);
     let mut cancelled = false;
     loop {
         match started.recv_timeout(CANCEL_POLL) {
-            Ok(Started::Mailbox(mailbox)) => sender = Some(mailbox),
-            Ok(Started::Ready(view)) if !cancelled => {
-                return sender.map(|sender| (sender, view)).ok_or(false);
+            Ok(Started::Mailbox { thread, sender }) => senders[thread] = Some(Mailbox(sender)),
+            Ok(Started::Ready(first)) => {
+                ready += 1;
+                view = first.or(view);
+                if ready == threads && !cancelled {
+                    return senders.into_iter().collect::<Option<Vec<_>>>().zip(view).ok_or(NotReady::Ended);
+                }
             }
-            Ok(Started::Ready(_)) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(cancelled),
+            Ok(Started::Broken(error)) => {
+                if let Some(leader) = &senders[0] {
+                    // One that has ended needs no more.
+                    let _ended = leader.0.send(Message::Leave { orderly: false });
+                }
+                return Err(NotReady::NoThread(error));
+            }
+            Err(RecvTimeoutError::Disconnected) if cancelled => return Err(NotReady::Cancelled),
+            Err(RecvTimeoutError::Disconnected) => return Err(NotReady::Ended),
             Err(RecvTimeoutError::Timeout) => {
-                if let Some(sender) = sender.as_ref().filter(|_| cancel.is_cancelled() && !cancelled) {
-                    cancelled = sender.send(Message::Leave { orderly: false }).is_ok();
+                if let Some(leader) = senders[0].as_ref().filter(|_| cancel.is_cancelled() && !cancelled) {
+                    cancelled = leader.0.send(Message::Leave { orderly: false }).is_ok();
                 }
             }
         }
     }
 }
 
-/// The thread: from the first step of attaching to the last event.
-fn run(
+/// The thread of the engine that leads: from the first step of attaching to the last event, and the end of the others.
+fn lead(
     options: ConnectOptions,
     engine: &EngineOptions,
-    tell: &dyn Fn(Started) -> bool,
+    told: &Sender<Started>,
 ) -> io::Result<Result<(), ConnectError>> {
-    if let Some(core) = engine.core {
-        pin_current_thread(core)?;
+    let mut host = new_host(&options, engine, 0)?;
+    let receiver = open_mailbox(&mut host, 0, told);
+    let (controller, shared) = host.attach_shared(options, engine.threads.max(1) - 1);
+    let mut threads = Vec::new();
+    for (shared, number) in shared.into_iter().zip(1..) {
+        let (engine, told) = (engine.clone(), told.clone());
+        let thread = std::thread::Builder::new().name(format!("ringfab-{number}"));
+        threads.push(thread.spawn(move || follow(shared, number, &engine, &told))?);
     }
-    let mut host = new_host(&options, engine)?;
+    let result = run(host, controller, receiver, told.clone(), true);
+    for thread in threads {
+        match thread.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "an engine thread could not go on"),
+            Err(_) => tracing::warn!("an engine thread panicked"),
+        }
+    }
+    result
+}
+
+/// The thread of an engine that follows.
+fn follow(
+    shared: SharedController,
+    number: usize,
+    engine: &EngineOptions,
+    told: &Sender<Started>,
+) -> io::Result<()> {
+    let mut host = new_host(shared.options(), engine, number).inspect_err(|error| {
+        // Who does not wait any more leaves.
+        let _unheard = told.send(Started::Broken(error.to_string()));
+    })?;
+    let receiver = open_mailbox(&mut host, number, told);
+    let controller = host.join(shared);
+    // How it ended is said by the one that leads.
+    run(host, controller, receiver, told.clone(), false).map(drop)
+}
+
+/// Says where a thread takes messages.
+fn open_mailbox(host: &mut Host, thread: usize, told: &Sender<Started>) -> MailboxReceiver<Message> {
     let (sender, receiver) = mailbox(host.reactor().waker());
-    tell(Started::Mailbox(sender));
-    let controller = host.attach(options);
-    let jobs = (0..JOBS_MAX).map(|_| None).collect();
+    // Who does not wait any more leaves.
+    let _unheard = told.send(Started::Mailbox { thread, sender });
+    receiver
+}
+
+/// Runs the handle's part of a thread to its end.
+fn run(
+    mut host: Host,
+    controller: ControllerId,
+    receiver: MailboxReceiver<Message>,
+    told: Sender<Started>,
+    leads: bool,
+) -> io::Result<Result<(), ConnectError>> {
     let mut worker = Worker {
-        guest: None,
+        client: None,
         invited: false,
-        host,
-        controller,
         receiver,
-        jobs,
+        jobs: (0..JOBS_MAX).map(|_| None).collect(),
         backlog: VecDeque::new(),
         view: None,
+        told: Some(told),
+        leads,
         end: None,
         leaving: false,
     };
-    loop {
-        worker.take_events(tell);
-        worker.take_messages();
-        let wait = worker.turn_guest();
-        if worker.end.is_some() && (worker.guest.is_none() || worker.leaving) {
-            return Ok(worker.end.take().unwrap_or(Ok(())));
-        }
-        worker.host.turn(wait)?;
-    }
+    host.run(controller, &mut worker)?;
+    Ok(worker.end.take().unwrap_or(Ok(())))
 }
 
-fn new_host(options: &ConnectOptions, engine: &EngineOptions) -> io::Result<Host> {
+/// The engine of thread `number`, on the calling thread.
+fn new_host(options: &ConnectOptions, engine: &EngineOptions, number: usize) -> io::Result<Host> {
+    if let Some(core) = engine.core {
+        pin_current_thread(core + number)?;
+    }
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(io::Error::other)?;
     let mut jitter = [0; 8];
@@ -272,123 +367,131 @@ fn new_host(options: &ConnectOptions, engine: &EngineOptions) -> io::Result<Host
         ClassLayout { buffer_bytes: 64 * 1024, count: 64 },
         ClassLayout { buffer_bytes: CHUNK_BYTES_MAX, count: 64 },
     ];
-    pool.extend(&engine.guest_buffers);
+    pool.extend(&engine.client_buffers);
     Host::new(reactor, HostConfig { pool, rnic, seed: u64::from_le_bytes(jitter) })
 }
 
-/// The thread's state.
+/// The handle's part of a thread.
 struct Worker {
-    /// Declared before the host, and so dropped before it: the host's ring may be watching what the guest has.
-    guest: Option<Box<dyn Guest>>,
+    /// What shares the thread. Dropped before the host, whose ring may be watching what it has.
+    client: Option<Box<dyn EngineClient>>,
     /// Whether there was one.
     invited: bool,
-    host: Host,
-    controller: ControllerId,
     receiver: MailboxReceiver<Message>,
     /// Jobs at the host, by tag.
     jobs: Vec<Option<Job>>,
     /// Jobs that wait for a buffer or a place.
     backlog: VecDeque<Job>,
+    /// What the callers look at, on the thread that leads.
     view: Option<Arc<RwLock<View>>>,
-    /// How it ended, when the controller is given up or detached. A guest may still have to answer others then.
+    /// Who waits until this thread is ready, until it is.
+    told: Option<Sender<Started>>,
+    /// Whether this is the thread that leads.
+    leads: bool,
+    /// How it ended, when the controller is given up or detached. A client may still have to answer others then.
     end: Option<Result<(), ConnectError>>,
     /// Whether it was asked to leave.
     leaving: bool,
 }
 
+impl EngineClient for Worker {
+    fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
+        self.take_messages(host, controller);
+        let turn = self.turn_client(host, controller);
+        let over = self.end.is_some() && (self.client.is_none() || self.leaving);
+        Ok(if over { Turn::Over } else { turn })
+    }
+
+    fn on_event(&mut self, event: HostEvent, host: &mut Host, controller: ControllerId) {
+        match event {
+            HostEvent::IoDone(done) if done.tag < TAG_FIRST => {
+                self.finish(done.tag, done.result.map(|()| None), done.buffer.as_deref());
+            }
+            HostEvent::AdminDone(done) => {
+                self.finish(done.tag, done.result.map(Some), done.buffer.as_deref());
+            }
+            HostEvent::IoDone(_) | HostEvent::Foreign(_) => {
+                if let Some(client) = &mut self.client {
+                    client.on_event(event, host, controller);
+                }
+            }
+            HostEvent::Ready { reconnected, .. } => {
+                tracing::info!(reconnected, "controller ready");
+                self.ready(host, controller);
+            }
+            HostEvent::NamespacesChanged { .. } => self.update_view(host, controller),
+            HostEvent::Lost { error, .. } => tracing::debug!(%error, "I/O waits"),
+            HostEvent::Reconnecting { attempt, delay, .. } => {
+                tracing::info!(attempt, ?delay, "reconnecting");
+            }
+            HostEvent::Failed { error, .. } => self.end = Some(Err(error)),
+            HostEvent::Detached { trouble, .. } => self.end = Some(trouble.map_or(Ok(()), Err)),
+        }
+    }
+}
+
 impl Worker {
-    fn take_messages(&mut self) {
+    fn take_messages(&mut self, host: &mut Host, controller: ControllerId) {
         while let Some(message) = self.receiver.try_receive() {
             match message {
                 Message::Run(job) => self.backlog.push_back(job),
                 Message::Leave { orderly } => {
                     self.leaving = true;
-                    if orderly {
-                        self.host.detach(self.controller);
-                    } else {
-                        self.host.cancel(self.controller);
+                    match orderly {
+                        _ if !self.leads => {}
+                        true => host.detach(controller),
+                        false => host.cancel(controller),
                     }
                 }
                 Message::Invite(make) => {
                     // Another one might be told of what the one before has started.
                     if !std::mem::replace(&mut self.invited, true) {
-                        self.guest = make(&mut self.host);
+                        self.client = make(host);
                     }
                 }
             }
         }
         while let Some(job) = self.backlog.pop_front() {
-            if let Some(job) = self.submit(job) {
+            if let Some(job) = self.submit(job, host, controller) {
                 return self.backlog.push_front(job);
             }
         }
     }
 
-    /// Lets the guest go on, and says how to wait afterwards.
-    fn turn_guest(&mut self) -> Wait {
-        let Some(guest) = &mut self.guest else { return Wait::Event };
-        match guest.turn(&mut self.host, self.controller) {
-            Ok(Turn::Busy) => return Wait::No,
-            Ok(Turn::Idle) => return Wait::Event,
+    /// Lets the client go on.
+    fn turn_client(&mut self, host: &mut Host, controller: ControllerId) -> Turn {
+        let Some(client) = &mut self.client else { return Turn::Idle };
+        match client.turn(host, controller) {
             Ok(Turn::Over) => {}
-            Err(error) => tracing::error!(%error, "a guest of the engine cannot go on"),
+            Ok(turn) => return turn,
+            Err(error) => tracing::error!(%error, "a client of the engine cannot go on"),
         }
-        self.guest = None;
-        Wait::No
+        self.client = None;
+        Turn::Busy
     }
 
-    /// Handles what has happened; the last event brings the end.
-    fn take_events(&mut self, tell: &dyn Fn(Started) -> bool) {
-        while let Some(event) = self.host.next_event() {
-            match event {
-                HostEvent::IoDone(done) if done.tag >= TAG_FIRST => {
-                    if let Some(guest) = &mut self.guest {
-                        guest.on_io_done(done, &mut self.host, self.controller);
-                    }
-                }
-                HostEvent::IoDone(done) => {
-                    let data = done.buffer.as_deref();
-                    self.finish(done.tag, done.result.map(|()| None), data);
-                }
-                HostEvent::AdminDone(done) => {
-                    self.finish(done.tag, done.result.map(Some), done.buffer.as_deref());
-                }
-                HostEvent::Ready { reconnected, .. } => {
-                    tracing::info!(reconnected, "controller ready");
-                    self.update_view(tell);
-                }
-                HostEvent::NamespacesChanged { .. } => self.update_view(tell),
-                HostEvent::Lost { error, .. } => tracing::debug!(%error, "I/O waits"),
-                HostEvent::Reconnecting { attempt, delay, .. } => {
-                    tracing::info!(attempt, ?delay, "reconnecting");
-                }
-                HostEvent::Failed { error, .. } => self.end = Some(Err(error)),
-                HostEvent::Detached { trouble, .. } => self.end = Some(trouble.map_or(Ok(()), Err)),
-                HostEvent::Foreign(completion) => {
-                    if let Some(guest) = &mut self.guest {
-                        guest.on_completion(completion);
-                    }
-                }
-            }
+    /// The controller takes commands.
+    fn ready(&mut self, host: &Host, controller: ControllerId) {
+        self.update_view(host, controller);
+        if let Some(told) = self.told.take() {
+            // Who does not wait any more leaves.
+            let _unheard = told.send(Started::Ready(self.view.clone()));
         }
     }
 
-    fn update_view(&mut self, tell: &dyn Fn(Started) -> bool) {
-        let Some(info) = self.host.info(self.controller).cloned() else { return };
-        let view = View { info, namespaces: self.host.namespaces(self.controller).to_vec() };
-        if let Some(shared) = &self.view {
-            *shared.write().unwrap_or_else(PoisonError::into_inner) = view;
-            return;
+    fn update_view(&mut self, host: &Host, controller: ControllerId) {
+        let Some(info) = host.info(controller).filter(|_| self.leads) else { return };
+        let view = View { info: info.clone(), namespaces: host.namespaces(controller).to_vec() };
+        match &self.view {
+            Some(shared) => *shared.write().unwrap_or_else(PoisonError::into_inner) = view,
+            None => self.view = Some(Arc::new(RwLock::new(view))),
         }
-        let shared = Arc::new(RwLock::new(view));
-        self.view = Some(Arc::clone(&shared));
-        tell(Started::Ready(shared));
     }
 
     /// Gives the host a job; gives it back when a buffer or place is missing that will come free.
-    fn submit(&mut self, job: Job) -> Option<Job> {
+    fn submit(&mut self, job: Job, host: &mut Host, controller: ControllerId) -> Option<Job> {
         let Some(tag) = self.jobs.iter().position(Option::is_none) else { return Some(job) };
-        let request = match request_of(&self.host, tag as u64, &job.work) {
+        let request = match request_of(host, tag as u64, &job.work) {
             Ok(request) => request,
             Err(None) if self.jobs.iter().any(Option::is_some) => return Some(job),
             Err(reason) => {
@@ -399,14 +502,12 @@ impl Worker {
         let refused = match request {
             Request::Io(request) => {
                 let submitted = match &job.disk {
-                    Some(disk) => self.host.submit_to(self.controller, disk, request),
-                    None => self.host.submit(self.controller, request),
+                    Some(disk) => host.submit_to(controller, disk, request),
+                    None => host.submit(controller, request),
                 };
                 submitted.err().map(|refused| refused.reason)
             }
-            Request::Admin(request) => {
-                self.host.admin(self.controller, request).err().map(|refused| refused.reason)
-            }
+            Request::Admin(request) => host.admin(controller, request).err().map(|refused| refused.reason),
         };
         match refused {
             None => self.jobs[tag] = Some(job),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::CancelToken;
-use super::guest::Invitation;
+use super::client::Invitation;
 use crate::error::IoError;
 use crate::namespace::{BlockRange, NamespaceIdentity};
 
@@ -20,7 +20,7 @@ pub(super) enum Message {
         /// Whether there is time for the orderly way.
         orderly: bool,
     },
-    /// Make a guest.
+    /// Make a client.
     Invite(Invitation),
 }
 

@@ -1,13 +1,13 @@
 //! The engine for ordinary programs: a handle that any thread may use, and calls that wait.
 //!
-//! [`Controller::connect`] starts a thread of its own that runs a [`Host`](crate::Host). Bytes are copied between
+//! [`Controller::connect`] starts threads of its own that each run a [`Host`](crate::Host), one unless more are asked for. Bytes are copied between
 //! the caller's memory and the engine's registered buffers; a program that cannot afford that copy uses the
 //! engine directly.
 
 mod admin;
 mod cancel;
+mod client;
 mod engine;
-mod guest;
 mod io;
 mod message;
 mod requests;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use cancel::CancelToken;
-pub use guest::{Guest, TAG_FIRST, Turn};
+pub use client::{EngineClient, TAG_FIRST, Turn};
 use ringfab_memory::ClassLayout;
 
 use crate::error::ConnectError;
@@ -28,7 +28,9 @@ use engine::Engine;
 /// What the engine's thread is like.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
-    /// Pins the thread to this core.
+    /// Engine threads, which share the controller: each has I/O queues of its own. Zero is one.
+    pub threads: u16,
+    /// Pins the thread to this core, and each further one to one of the next.
     pub core: Option<usize>,
     /// How long the engine spins before it sleeps.
     pub spin: Duration,
@@ -36,8 +38,8 @@ pub struct EngineOptions {
     pub capture: Option<PathBuf>,
     /// Ends waits, also that for the connection.
     pub cancel: CancelToken,
-    /// Buffers for a [`Guest`], beside the engine's own.
-    pub guest_buffers: Vec<ClassLayout>,
+    /// Buffers for an [`EngineClient`] on each thread, beside the engine's own.
+    pub client_buffers: Vec<ClassLayout>,
 }
 
 /// An attached controller. Clones are the same controller; it is detached in an orderly way when the last one

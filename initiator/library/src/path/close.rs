@@ -46,7 +46,7 @@ impl Path {
         if !again {
             self.liveness.loss = Some(Loss::new(self.options.reconnect, now));
         }
-        self.say_lost(core, error, again);
+        self.log_lost(core, error, again);
         self.events.push_back(PathEvent::Lost(error.clone()));
         self.tell_followers(&ToFollower::Lost(error.clone()));
     }
@@ -100,7 +100,7 @@ impl Path {
             Some(Ending::Reconnect(error)) => self.try_again(core, error),
             Some(Ending::Follow) => self.closed(),
             Some(Ending::Fail(error)) => {
-                self.say_given_up(&error);
+                self.log_given_up(&error);
                 self.fail_followers(&error);
                 self.gone(core, PathEvent::Failed(error));
             }

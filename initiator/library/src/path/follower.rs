@@ -26,6 +26,20 @@ pub struct SharedController {
 }
 
 impl SharedController {
+    /// Tells an engine that the controller which it wants to join is gone.
+    pub(crate) fn turn_away(follower: ControllerId, mailbox: &Mailbox) {
+        let cause = Cause::Local(NOBODY_LEADS.to_owned());
+        let error = ConnectError { peer: String::new(), step: Step::Connect, cause };
+        let what = ToFollower::Failed(error);
+        // One that has ended does not care.
+        let _there = mailbox.send(Message::ToFollower { controller: follower, what });
+    }
+
+    /// How the controller is attached.
+    pub fn options(&self) -> &ConnectOptions {
+        &self.options
+    }
+
     /// Part number `engine` of `engines` in a controller that `leader` attaches.
     pub(crate) fn new(
         options: Arc<ConnectOptions>,
@@ -65,7 +79,7 @@ impl LeaderLink {
     pub(super) fn tell(&self, what: ToLeader) {
         let message = Message::ToLeader { controller: self.leader, engine: self.engine, what };
         // One that has ended says so itself.
-        let _ended = self.mailbox.0.send(message);
+        let _there = self.mailbox.send(message);
     }
 
     /// Why the controller was given up, as far as the leader has said so.
@@ -92,22 +106,13 @@ impl Path {
         let SharedController { options, share, link: leader } = shared;
         let joined = ToLeader::Joined { follower: id, mailbox: core.mailbox.clone() };
         let message = Message::ToLeader { controller: leader.leader, engine: leader.engine, what: joined };
-        let ended = leader.mailbox.0.send(message).is_err();
+        let ended = !leader.mailbox.send(message);
         let mut this = Self::new(id, index, options, Role::Follower(leader), share, core);
         if ended {
             let error = this.error(Step::Connect, Cause::Local(NOBODY_LEADS.to_owned()));
             this.end(core, PathEvent::Failed(error));
         }
         this
-    }
-
-    /// Tells an engine that the controller which it wants to join is gone.
-    pub(crate) fn turn_away(follower: ControllerId, mailbox: &Mailbox) {
-        let cause = Cause::Local(NOBODY_LEADS.to_owned());
-        let error = ConnectError { peer: String::new(), step: Step::Connect, cause };
-        let what = ToFollower::Failed(error);
-        // One that has ended does not care.
-        let _ended = mailbox.0.send(Message::ToFollower { controller: follower, what });
     }
 
     /// The leader tells something.

@@ -108,7 +108,7 @@ impl Follower {
     fn tell(&self, what: ToFollower) {
         let Some((controller, mailbox)) = &self.link else { return };
         // One that has ended says so itself.
-        let _ended = mailbox.0.send(Message::ToFollower { controller: *controller, what });
+        let _there = mailbox.send(Message::ToFollower { controller: *controller, what });
     }
 }
 
@@ -169,7 +169,7 @@ impl Path {
         let all = followers.list.iter().all(|one| matches!(one.state, State::Open | State::Left));
         if all && self.sequence.step == Some(SequenceStep::Followers) {
             self.sequence.step = None;
-            if let Some(next) = self.after_followers() {
+            if let Some(next) = self.first_namespace() {
                 self.run(core, next);
             }
         }

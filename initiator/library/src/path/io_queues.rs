@@ -78,13 +78,7 @@ impl IoQueues {
         self.queues.iter().map(|queue| queue.answered().saturating_sub(1)).sum()
     }
 
-    /// Whether one can take a command.
-    #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.queue_with_room().is_some()
-    }
-
-    /// Sends a command on the queue whose turn it is, or the next with room.
+    /// Sends a command on a queue; the next one has the next turn.
     ///
     /// # Errors
     /// Gives the command back, as it was.
@@ -92,9 +86,9 @@ impl IoQueues {
     pub(super) fn send(
         &mut self,
         transports: &mut Transports,
+        index: usize,
         command: Box<Command>,
     ) -> Result<(), (Box<Command>, NotSent)> {
-        let Some(index) = self.queue_with_room() else { return Err((command, NotSent::Busy)) };
         self.queues[index].send(transports, command)?;
         self.next = if index + 1 < self.queues.len() { index + 1 } else { 0 };
         Ok(())
@@ -102,7 +96,7 @@ impl IoQueues {
 
     /// The next queue in turn that can take a command: most often the one whose turn it is.
     #[inline]
-    fn queue_with_room(&self) -> Option<usize> {
+    pub(super) fn queue_with_room(&self) -> Option<usize> {
         if self.queues.get(self.next).is_some_and(Queue::has_room) {
             return Some(self.next);
         }

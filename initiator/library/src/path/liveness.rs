@@ -36,6 +36,11 @@ impl Liveness {
         (self.live_since, self.put_off, self.delayed, self.admin_worked) = (now, 0, 0, false);
         self.failing_fast = false;
     }
+
+    /// Whether it has been ready for a while.
+    fn has_stayed(&self, now: Time) -> bool {
+        now.since(self.live_since) >= STEADY
+    }
 }
 
 impl Path {
@@ -63,11 +68,6 @@ impl Path {
     /// Whether the controller has done any work since it was ready: an attachment alone ends no loss, or one that answers
     /// nothing else would be tried for ever. An idle one need only have stayed for a while.
     pub(super) fn has_worked(&self, now: Time) -> bool {
-        self.has_answered() || self.liveness.admin_worked || self.has_stayed(now) && self.is_idle()
-    }
-
-    /// Whether it has been ready for a while.
-    pub(super) fn has_stayed(&self, now: Time) -> bool {
-        now.since(self.liveness.live_since) >= STEADY
+        self.has_answered() || self.liveness.admin_worked || self.liveness.has_stayed(now) && self.is_idle()
     }
 }

@@ -223,12 +223,6 @@ impl Path {
         self.phase == Phase::Gone
     }
 
-    /// Whether I/O can be sent at this moment.
-    #[inline]
-    pub(crate) fn has_room(&self) -> bool {
-        self.takes_io() && self.io.has_room()
-    }
-
     /// Whether I/O can be sent, though perhaps not at this moment.
     #[inline]
     pub(crate) fn takes_io(&self) -> bool {
@@ -255,7 +249,13 @@ impl Path {
         &mut self.unanswered
     }
 
-    /// Sends an I/O command.
+    /// The I/O queue whose turn it is, or the next one with room, if I/O can be sent.
+    #[inline]
+    pub(crate) fn queue_with_room(&self) -> Option<usize> {
+        if self.takes_io() { self.io.queue_with_room() } else { None }
+    }
+
+    /// Sends an I/O command on a queue with room.
     ///
     /// # Errors
     /// Gives the command back, as it was.
@@ -263,9 +263,10 @@ impl Path {
     pub(crate) fn send(
         &mut self,
         core: &mut Core,
+        queue: usize,
         command: Box<Command>,
     ) -> Result<(), (Box<Command>, NotSent)> {
-        self.io.send(&mut core.transports, command)
+        self.io.send(&mut core.transports, queue, command)
     }
 
     /// Starts an attempt with the first step, finding the address.
@@ -523,7 +524,7 @@ impl Path {
     /// The volumes have found that this is the right subsystem: I/O can run.
     pub(crate) fn accept(&mut self, core: &mut Core, namespaces: &[Namespace]) {
         let reconnected = self.liveness.loss.is_some();
-        self.say_back(core.now());
+        self.log_back(core.now());
         self.phase = Phase::Live;
         self.liveness.begin(core.now());
         let info = self.describe();

@@ -62,7 +62,7 @@ impl Path {
     pub(super) fn notice(&mut self, now: Time) {
         self.timers.notice = now + AGAIN;
         if self.is_lost() {
-            self.say_still_lost(now);
+            self.log_still_lost(now);
         } else if matches!(self.phase, Phase::Resolving | Phase::Connecting | Phase::Setup) {
             let command = self.sequence.step.map_or("the connection", SequenceStep::command);
             tracing::warn!(
@@ -85,13 +85,13 @@ impl Path {
     }
 
     /// A controller in use was lost.
-    pub(super) fn say_lost(&mut self, core: &Core, error: &ConnectError, again: bool) {
+    pub(super) fn log_lost(&mut self, core: &Core, error: &ConnectError, again: bool) {
         self.timers.notice = core.now() + AGAIN;
         let again = if again { " again, and nothing was answered in between" } else { "" };
         tracing::warn!("connection lost{again}: {error}; {}", self.lost_until(core.now()));
     }
 
-    fn say_still_lost(&self, now: Time) {
+    fn log_still_lost(&self, now: Time) {
         let Some(loss) = &self.liveness.loss else { return };
         let last = self.liveness.last_error.as_ref().map_or_else(String::new, |error| format!(" ({error})"));
         tracing::warn!(
@@ -118,21 +118,21 @@ impl Path {
     }
 
     /// A controller that was in use is given up. Why it could not be attached at first is said by whoever wanted that.
-    pub(super) fn say_given_up(&self, error: &ConnectError) {
+    pub(super) fn log_given_up(&self, error: &ConnectError) {
         if self.info.is_some() {
             tracing::warn!("I/O fails from now on: {error}");
         }
     }
 
     /// A controller that was lost is there again.
-    pub(super) fn say_back(&self, now: Time) {
+    pub(super) fn log_back(&self, now: Time) {
         if let Some(loss) = &self.liveness.loss {
             tracing::warn!("{}: connected again after {}", self.peer, seconds(now.since(loss.since())));
         }
     }
 
     /// Some I/O commands had no answer in time.
-    pub(super) fn say_overdue(&self, count: usize) {
+    pub(super) fn log_overdue(&self, count: usize) {
         let limit = seconds(self.options.timeouts.io);
         tracing::warn!(
             "{}: no answer to {count} I/O commands for {limit}: aborting them; if that does not help within {limit}, the connection \
@@ -142,7 +142,7 @@ impl Path {
     }
 
     /// Some I/O commands have no answer for longer than is usual.
-    pub(super) fn say_slow(&mut self, now: Time, count: usize, longest: Duration) {
+    pub(super) fn log_slow(&mut self, now: Time, count: usize, longest: Duration) {
         if now < self.notices.slow_again {
             return;
         }

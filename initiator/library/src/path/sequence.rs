@@ -152,7 +152,8 @@ impl Path {
         };
         if self.phase == Phase::Live || self.phase == Phase::Draining {
             tracing::warn!(peer = self.peer, %cause, "the namespaces could not be looked at again");
-            return self.namespaces_kept();
+            // Those that are known are still in use.
+            return self.events.push_back(PathEvent::NamespacesKept);
         }
         self.lose(core, step.step(), cause);
     }
@@ -330,12 +331,8 @@ impl Path {
         Ok(Some(next))
     }
 
-    /// The engines that follow have connected their queues.
-    pub(super) fn after_followers(&mut self) -> Option<SequenceStep> {
-        self.first_namespace()
-    }
-
-    fn first_namespace(&mut self) -> Option<SequenceStep> {
+    /// The first step of looking at the namespaces.
+    pub(super) fn first_namespace(&mut self) -> Option<SequenceStep> {
         self.sequence.facts.list.clear();
         self.sequence.facts.namespaces.clear();
         let Some(nsid) = self.options.url.namespace else { return Some(SequenceStep::List(0)) };
@@ -394,11 +391,6 @@ impl Path {
         again.then_some(SequenceStep::ChangedLog)
     }
 
-    /// They could not be looked at: those that are known are still in use.
-    fn namespaces_kept(&mut self) {
-        self.events.push_back(PathEvent::NamespacesKept);
-    }
-
     /// The volumes are to say whether this is the right subsystem.
     fn identified(&mut self) {
         let facts = &mut self.sequence.facts;
@@ -445,7 +437,7 @@ impl Path {
             let limit = self.sequence.facts.capabilities.timeout;
             return Err(Cause::TimedOut { what: "enabling the controller (CSTS.RDY)", limit });
         }
-        self.poll_later(now, SequenceStep::ReadyStatus);
+        self.later(now + POLL, SequenceStep::ReadyStatus);
         Ok(None)
     }
 
@@ -469,13 +461,9 @@ impl Path {
         match status {
             _ if status.shutdown_complete => self.shutdown_complete(core),
             _ if status.fatal => return Err(Cause::ControllerFatal),
-            _ => self.poll_later(core.now(), SequenceStep::ShutdownStatus),
+            _ => self.later(core.now() + POLL, SequenceStep::ShutdownStatus),
         }
         Ok(None)
-    }
-
-    fn poll_later(&mut self, now: Time, step: SequenceStep) {
-        self.later(now + POLL, step);
     }
 
     fn later(&mut self, at: Time, step: SequenceStep) {

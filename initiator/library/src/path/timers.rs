@@ -164,7 +164,7 @@ impl Path {
         }
         let overdue = overdue.len();
         if overdue > 0 {
-            self.say_overdue(overdue);
+            self.log_overdue(overdue);
         }
         let admin = self.admin.queue.as_mut().map_or(Time::MAX, Queue::deadline);
         self.timers.scan = admin.min(self.look_for_slow(now));
@@ -193,7 +193,7 @@ impl Path {
             next = next.min(now + later);
         }
         if slow > 0 && limit > SLOW_IO {
-            self.say_slow(now, slow, longest);
+            self.log_slow(now, slow, longest);
         }
         next
     }

@@ -1,5 +1,5 @@
-//! How capsules and data travel. The rest of the crate knows only what a [`Transport`] offers, and what it tells those that
-//! [hear](Hears).
+//! How capsules and data travel. The rest of the crate knows only what a [`Transport`] offers, and what it reports to a
+//! [`TransportHandler`].
 
 pub(crate) mod rdma;
 pub(crate) mod tcp;
@@ -20,15 +20,15 @@ use crate::url::{self, Url};
 use rdma::RdmaQueue;
 use tcp::TcpQueue;
 
-/// Who is told what has happened on connections.
-pub(crate) trait Hears {
+/// Acts on what has happened on connections.
+pub(crate) trait TransportHandler {
     /// The controller has answered a command: by reference, since this comes for every command and would be moved once for
     /// each place that it passes through. `entry` is `None` when the capsule was no response; `invalidated` is the key of
     /// ours that it invalidated.
-    fn response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>);
+    fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>);
 
     /// Anything else.
-    fn happened(&mut self, endpoint: Endpoint, event: Event);
+    fn on_event(&mut self, endpoint: Endpoint, event: Event);
 }
 
 /// A step in the life of a connection.

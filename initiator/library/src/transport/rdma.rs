@@ -13,7 +13,7 @@ use ringfab_fabric::rdma::{
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes};
 
-use super::{Connect, Endpoint, Event, Hears, NotSent};
+use super::{Connect, Endpoint, Event, NotSent, TransportHandler};
 use crate::command::{Command, Direction};
 use crate::error::Step;
 use crate::wire::{self, answers};
@@ -26,31 +26,31 @@ pub(crate) struct RdmaQueue {
     in_capsule_bytes_max: u32,
 }
 
-/// Tells what the RNIC has reported. A response is looked at where it lies.
+/// Reports what the RNIC has reported. A response is looked at where it lies.
 #[inline]
-pub(crate) fn tell(event: &mut Option<RnicEvent>, to: &mut impl Hears) {
+pub(crate) fn report(event: &mut Option<RnicEvent>, to: &mut impl TransportHandler) {
     if let Some(RnicEvent::Received { queue_pair, head, data, invalidated }) = event {
         let entry = CompletionEntry::ref_from_bytes(head.as_slice()).ok().filter(|_| data.is_none());
-        to.response(Endpoint::Rdma(*queue_pair), entry, *invalidated);
+        to.on_response(Endpoint::Rdma(*queue_pair), entry, *invalidated);
     } else if let Some(event) = event.take() {
-        tell_rest(event, to);
+        report_rest(event, to);
     }
 }
 
-fn tell_rest(event: RnicEvent, to: &mut impl Hears) {
+fn report_rest(event: RnicEvent, to: &mut impl TransportHandler) {
     match event {
         RnicEvent::Established { queue_pair, private_data } => {
             let credits = answers::accept_queue_size(&private_data);
-            to.happened(Endpoint::Rdma(queue_pair), Event::Established { credits });
+            to.on_event(Endpoint::Rdma(queue_pair), Event::Established { credits });
         }
         RnicEvent::Rejected { queue_pair, private_data } => {
-            to.happened(Endpoint::Rdma(queue_pair), Event::Rejected(answers::reject_text(&private_data)));
+            to.on_event(Endpoint::Rdma(queue_pair), Event::Rejected(answers::reject_text(&private_data)));
         }
         RnicEvent::ConnectFailed { queue_pair, error } => {
-            to.happened(Endpoint::Rdma(queue_pair), failed(&error));
+            to.on_event(Endpoint::Rdma(queue_pair), failed(&error));
         }
         RnicEvent::Disconnected { queue_pair, reason } => {
-            to.happened(Endpoint::Rdma(queue_pair), Event::Disconnected(reason));
+            to.on_event(Endpoint::Rdma(queue_pair), Event::Disconnected(reason));
         }
         // Responses are told where they lie. Capsules hold nothing that a flush would have to give back: commands keep their
         // memory themselves.

@@ -11,7 +11,7 @@ use ringfab_reactor::Reactor;
 use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{CompletionEntry, Status};
 
-use super::{Connect, Endpoint, Event, Hears, NotSent};
+use super::{Connect, Endpoint, Event, NotSent, TransportHandler};
 use crate::command::{Command, Direction};
 use crate::error::Step;
 use crate::wire;
@@ -24,31 +24,31 @@ pub(crate) struct TcpQueue {
     in_capsule_bytes_max: u32,
 }
 
-/// Tells what NVMe/TCP has reported. A response is looked at where it lies.
+/// Reports what NVMe/TCP has reported. A response is looked at where it lies.
 #[inline]
-pub(crate) fn tell(event: &mut Option<TcpEvent>, to: &mut impl Hears) {
+pub(crate) fn report(event: &mut Option<TcpEvent>, to: &mut impl TransportHandler) {
     match event {
         Some(TcpEvent::Response { connection, cqe, intact: true }) => {
-            to.response(Endpoint::Tcp(*connection), Some(cqe), None);
+            to.on_response(Endpoint::Tcp(*connection), Some(cqe), None);
         }
         Some(TcpEvent::Response { connection, cqe, intact: false }) => {
-            to.response(Endpoint::Tcp(*connection), Some(&damaged(cqe)), None);
+            to.on_response(Endpoint::Tcp(*connection), Some(&damaged(cqe)), None);
         }
-        _ => event.take().into_iter().for_each(|event| tell_rest(event, to)),
+        _ => event.take().into_iter().for_each(|event| report_rest(event, to)),
     }
 }
 
-fn tell_rest(event: TcpEvent, to: &mut impl Hears) {
+fn report_rest(event: TcpEvent, to: &mut impl TransportHandler) {
     match event {
         // Flow control is all there is.
         TcpEvent::Established { connection } => {
-            to.happened(Endpoint::Tcp(connection), Event::Established { credits: Some(u16::MAX) });
+            to.on_event(Endpoint::Tcp(connection), Event::Established { credits: Some(u16::MAX) });
         }
         TcpEvent::ConnectFailed { connection, error } => {
-            to.happened(Endpoint::Tcp(connection), failed(&error));
+            to.on_event(Endpoint::Tcp(connection), failed(&error));
         }
         TcpEvent::Disconnected { connection, reason } => {
-            to.happened(Endpoint::Tcp(connection), Event::Disconnected(reason));
+            to.on_event(Endpoint::Tcp(connection), Event::Disconnected(reason));
         }
         // Responses are told where they lie, and the others are for controllers.
         TcpEvent::Response { .. }

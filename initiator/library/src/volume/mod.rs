@@ -123,7 +123,7 @@ impl Volumes {
         {
             self.written.note(request.nsid);
         }
-        let mut command = Command::from_io(request, block_bytes, &mut core.spare);
+        let mut command = Command::from_io(request, block_bytes, &mut core.commands);
         command.order = self.order;
         self.order += 1;
         core.io_outstanding += 1;
@@ -159,7 +159,9 @@ impl Volumes {
 
     /// Whether a command could be sent at once.
     fn has_room(&self, paths: &[Path]) -> bool {
-        self.waiting.is_empty() && !self.unsettled && paths.iter().any(Path::has_room)
+        self.waiting.is_empty()
+            && !self.unsettled
+            && paths.iter().any(|path| path.queue_with_room().is_some())
     }
 
     /// Sends what waits, in order, as far as there is room. Says whether a path has to look for overdue answers sooner.
@@ -172,10 +174,10 @@ impl Volumes {
         let path = &mut paths[chosen];
         let now = core.now();
         let deadline = now + self.options.timeouts.io;
-        while !self.waiting.is_empty() && path.has_room() {
+        while let Some(queue) = path.queue_with_room() {
             let Some(mut command) = self.waiting.pop_front() else { break };
             (command.deadline, command.aborted) = (deadline, false);
-            match path.send(core, command) {
+            match path.send(core, queue, command) {
                 Ok(()) => {}
                 Err((command, NotSent::Busy)) if path.io_outstanding() == 0 => {
                     // Nothing will come free: the RNIC cannot do it at all.

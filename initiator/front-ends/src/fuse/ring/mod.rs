@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use fuser::Errno;
-use ringfab_fuse::EntryId;
-use ringfab_initiator::blocking::{Controller, Guest};
+use ringfab_fuse::{EntryId, Queues};
+use ringfab_initiator::blocking::{Controller, EngineClient};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::MailboxSender;
 
@@ -50,13 +50,28 @@ impl Size {
         Ok(Self { queues, depth })
     }
 
-    fn entries(self) -> usize {
-        usize::from(self.queues) * usize::from(self.depth)
+    /// The part of one of several engines: every so many queues.
+    fn part(self, engine: u16, engines: u16) -> Part {
+        let count = self.queues.saturating_sub(engine).div_ceil(engines);
+        Part { queues: Queues { first: engine, step: engines, count }, depth: self.depth }
     }
 
-    /// The buffers that the engine needs for it.
-    pub(super) fn buffers(self) -> Vec<ClassLayout> {
-        vec![ClassLayout { buffer_bytes: PAYLOAD_BYTES, count: self.entries() }]
+    /// The buffers that each of so many engines needs for it.
+    pub(super) fn buffers(self, engines: u16) -> Vec<ClassLayout> {
+        vec![ClassLayout { buffer_bytes: PAYLOAD_BYTES, count: self.part(0, engines).entries() }]
+    }
+}
+
+/// What one engine serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    queues: Queues,
+    depth: u16,
+}
+
+impl Part {
+    fn entries(self) -> usize {
+        usize::from(self.queues.count) * usize::from(self.depth)
     }
 }
 
@@ -70,19 +85,27 @@ fn count(list: &str) -> Option<u16> {
     each.sum::<Option<u16>>().filter(|count| *count > 0)
 }
 
-/// Tells the channel's server what the mount has come to.
-pub(super) struct Handle(MailboxSender<Note>);
+/// Tells the channel's servers what the mount has come to.
+pub(super) struct Handle(Vec<MailboxSender<Note>>);
 
 impl Handle {
     /// Serves the file system whose `/dev/fuse` this is.
-    pub(super) fn serve(&self, device: OwnedFd) {
-        // Without the engine the kernel's requests end when the device is closed.
-        let _gone = self.0.send(Note::Serve(device));
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub(super) fn serve(&self, device: &OwnedFd) -> io::Result<()> {
+        for server in &self.0 {
+            // Without the engine the kernel's requests end when the device is closed.
+            let _gone = server.send(Note::Serve(device.try_clone()?));
+        }
+        Ok(())
     }
 
     /// There is nothing to serve.
     pub(super) fn dismiss(&self) {
-        let _gone = self.0.send(Note::Dismiss);
+        for server in &self.0 {
+            let _gone = server.send(Note::Dismiss);
+        }
     }
 }
 
@@ -94,17 +117,43 @@ enum Note {
     Helped(EntryId, Result<Vec<u8>, Errno>),
 }
 
-/// Prepares a channel on the engine's thread, with as many helpers as that when they are needed.
+/// Prepares a channel on each engine's thread, with as many helpers in all as that when they are needed.
 pub(super) fn prepare(
     controller: &Controller,
-    files: Arc<Files>,
+    files: &Arc<Files>,
     size: Size,
     helpers_max: usize,
 ) -> io::Result<Handle> {
+    let engines = controller.threads() as u16;
+    let mut servers = Handle(Vec::new());
+    for engine in 0..engines {
+        let part = size.part(engine, engines);
+        if part.entries() > 0 {
+            let helpers_max = helpers_max.div_ceil(usize::from(engines));
+            match prepare_part(controller, engine, files.clone(), part, helpers_max) {
+                Ok(server) => servers.0.push(server),
+                Err(error) => {
+                    servers.dismiss();
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(servers)
+}
+
+/// The same on one of them.
+fn prepare_part(
+    controller: &Controller,
+    engine: u16,
+    files: Arc<Files>,
+    part: Part,
+    helpers_max: usize,
+) -> io::Result<MailboxSender<Note>> {
     let (tell, told) = sync_channel(1);
-    let invited = controller.invite(move |host| {
-        let (server, result) = match Server::new(host, files, size, helpers_max) {
-            Ok((server, handle)) => (Some(Box::new(server) as Box<dyn Guest>), Ok(handle)),
+    let invited = controller.invite(engine.into(), move |host| {
+        let (server, result) = match Server::new(host, files, part, helpers_max) {
+            Ok((server, notes)) => (Some(Box::new(server) as Box<dyn EngineClient>), Ok(notes)),
             Err(error) => (None, Err(error)),
         };
         // Who asked waits for it.
@@ -119,6 +168,17 @@ pub(super) fn prepare(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_queue_of_the_kernel_has_one_engine() {
+        for (queues, engines) in [(1, 1), (4, 1), (4, 2), (5, 2), (2, 3), (128, 5)] {
+            let parts = (0..engines).map(|engine| Size { queues, depth: 8 }.part(engine, engines).queues);
+            let numbers = |Queues { first, step, count }| (0..count).map(move |number| first + step * number);
+            let mut all: Vec<u16> = parts.flat_map(numbers).collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..queues).collect::<Vec<_>>(), "{queues} queues, {engines} engines");
+        }
+    }
 
     #[test]
     fn the_kernels_list_of_processors_is_counted() {

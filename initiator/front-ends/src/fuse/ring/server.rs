@@ -9,17 +9,17 @@ use fuser::{Errno, INodeNo, OpenFlags};
 use nix::libc;
 use ringfab_fuse::abi::{FallocateIn, ReadIn, WriteIn, WriteOut, opcode};
 use ringfab_fuse::{Channel, EntryId, Event, Request};
-use ringfab_initiator::blocking::{Guest, TAG_FIRST, Turn};
+use ringfab_initiator::blocking::{EngineClient, TAG_FIRST, Turn};
 use ringfab_initiator::{
-    ControllerId, Host, IoDone, IoError, IoOperation, IoRequest, Namespace, NamespaceIdentity, SubmitError,
+    ControllerId, Host, HostEvent, IoError, IoOperation, IoRequest, Namespace, NamespaceIdentity, SubmitError,
 };
 use ringfab_memory::Lease;
-use ringfab_reactor::{Completion, MailboxReceiver, Token, mailbox};
+use ringfab_reactor::{MailboxReceiver, MailboxSender, Token, mailbox};
 use zerocopy::IntoBytes;
 
 use super::answer::{answer, set_attributes, takes_io};
 use super::helpers::Helpers;
-use super::{Handle, Note, PAYLOAD_BYTES, Size};
+use super::{Note, PAYLOAD_BYTES, Part};
 use crate::fuse::files::{Blocks, Files, errno, is_durable};
 use crate::fuse::range_lock::RangeGuard;
 use crate::fuse::truncated::PLAIN;
@@ -78,26 +78,26 @@ impl Server {
     pub(super) fn new(
         host: &mut Host,
         files: Arc<Files>,
-        size: Size,
+        part: Part,
         helpers_max: usize,
-    ) -> io::Result<(Self, Handle)> {
+    ) -> io::Result<(Self, MailboxSender<Note>)> {
         let take = || host.pool().take(PAYLOAD_BYTES).map(|buffer| buffer.share());
-        let payloads = (0..size.entries()).map(|_| take()).collect::<Option<Vec<Lease>>>();
+        let payloads = (0..part.entries()).map(|_| take()).collect::<Option<Vec<Lease>>>();
         let payloads = payloads.ok_or_else(|| io::Error::other("too few buffers for the channel"))?;
-        let channel = Channel::new(size.queues, payloads)?;
+        let channel = Channel::new(part.queues, payloads)?;
         let (sender, notes) = mailbox(host.reactor().waker());
         let server = Self {
             helpers: Helpers::new(files.clone(), helpers_max, sender.clone()),
             files,
             channel,
-            tasks: (0..size.entries()).map(|_| Task::None).collect(),
+            tasks: (0..part.entries()).map(|_| Task::None).collect(),
             backlog: VecDeque::new(),
             notes,
             state: State::New,
             watched: false,
             refused: false,
         };
-        Ok((server, Handle(sender)))
+        Ok((server, sender))
     }
 
     fn take_notes(&mut self) -> io::Result<()> {
@@ -332,7 +332,7 @@ impl Server {
     }
 }
 
-impl Guest for Server {
+impl EngineClient for Server {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         self.take_notes()?;
         let engine = &mut Engine { host, controller };
@@ -366,14 +366,14 @@ impl Guest for Server {
         Ok(Turn::Idle)
     }
 
-    fn on_io_done(&mut self, done: IoDone, _host: &mut Host, _controller: ControllerId) {
-        let memory = done.buffer.map(|buffer| buffer.share()).or(done.source);
-        self.conclude(done.tag, done.result, memory);
-    }
-
-    fn on_completion(&mut self, completion: Completion) {
-        if completion.token == WATCH {
-            self.watched = false;
+    fn on_event(&mut self, event: HostEvent, _host: &mut Host, _controller: ControllerId) {
+        match event {
+            HostEvent::IoDone(done) => {
+                let memory = done.buffer.map(|buffer| buffer.share()).or(done.source);
+                self.conclude(done.tag, done.result, memory);
+            }
+            HostEvent::Foreign(completion) if completion.token == WATCH => self.watched = false,
+            _ => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::mapping::Mapping;
 /// Where its address space is limited, an allocation that the heap cannot serve ends the process. So whoever is about to let
 /// somebody have memory asks first whether there is far more left than that takes, and refuses otherwise: what must not
 /// fail then never does.
-pub fn is_there_room(bytes: usize) -> bool {
+pub fn has_headroom(bytes: usize) -> bool {
     Mapping::new(bytes).is_ok()
 }
 
@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_a_little_and_not_for_more_than_an_address_can_name() {
-        assert!(is_there_room(1 << 20));
-        assert!(!is_there_room(1 << 60));
+        assert!(has_headroom(1 << 20));
+        assert!(!has_headroom(1 << 60));
     }
 }

@@ -1,4 +1,4 @@
-//! A guest on the engine's thread, beside the calls of the handle.
+//! A client on the engine's thread, beside the calls of the handle.
 
 #[allow(dead_code, reason = "each test program uses its part")]
 mod support;
@@ -10,12 +10,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ringfab_initiator::blocking::{Controller, EngineOptions, Guest, TAG_FIRST, Turn};
+use ringfab_initiator::blocking::{Controller, EngineClient, EngineOptions, TAG_FIRST, Turn};
 use ringfab_initiator::{
-    ConnectOptions, ControllerId, Host, IoDone, IoError, IoOperation, IoRequest, SubmitError,
+    ConnectOptions, ControllerId, Host, HostEvent, IoDone, IoError, IoOperation, IoRequest, SubmitError,
 };
 use ringfab_memory::ClassLayout;
-use ringfab_reactor::{Completion, Token};
+use ringfab_reactor::Token;
 use support::host::options;
 use support::{BLOCK, Peer};
 
@@ -40,7 +40,7 @@ fn peer() -> (Arc<AtomicBool>, JoinHandle<()>, ConnectOptions) {
     (stop, thread, receiver.recv().expect("its address"))
 }
 
-/// What a guest tells the test.
+/// What a client tells the test.
 #[derive(Debug, PartialEq)]
 enum Told {
     Read(u8),
@@ -57,7 +57,7 @@ struct Reader {
     over: bool,
 }
 
-impl Guest for Reader {
+impl EngineClient for Reader {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         if self.over || self.stop.load(Ordering::Acquire) {
             return Ok(Turn::Over);
@@ -77,7 +77,21 @@ impl Guest for Reader {
         Ok(Turn::Idle)
     }
 
-    fn on_io_done(&mut self, done: IoDone, host: &mut Host, _controller: ControllerId) {
+    fn on_event(&mut self, event: HostEvent, host: &mut Host, _controller: ControllerId) {
+        match event {
+            HostEvent::IoDone(done) => self.read_done(done, host),
+            HostEvent::Foreign(completion) => {
+                assert_eq!(completion.token, TIMER);
+                self.next = true;
+                let _gone = self.tell.send(Told::Fired);
+            }
+            event => panic!("not for a client beside the handle: {event:?}"),
+        }
+    }
+}
+
+impl Reader {
+    fn read_done(&mut self, done: IoDone, host: &mut Host) {
         assert_eq!(done.tag, TAG_FIRST + 9);
         match done.result {
             Ok(()) => {
@@ -91,12 +105,6 @@ impl Guest for Reader {
         let at = host.reactor().clock() + Duration::from_millis(5);
         host.reactor().set_timer(at, TIMER);
     }
-
-    fn on_completion(&mut self, completion: Completion) {
-        assert_eq!(completion.token, TIMER);
-        self.next = true;
-        let _gone = self.tell.send(Told::Fired);
-    }
 }
 
 impl Drop for Reader {
@@ -105,28 +113,28 @@ impl Drop for Reader {
     }
 }
 
-/// A controller with a reader as its guest, and what the reader tells.
+/// A controller with a reader as its client, and what the reader tells.
 fn reading(options: ConnectOptions) -> (Controller, Arc<AtomicBool>, Receiver<Told>) {
     let layout = ClassLayout { buffer_bytes: BUFFER_BYTES, count: 1 };
-    let engine = EngineOptions { guest_buffers: vec![layout], ..EngineOptions::default() };
+    let engine = EngineOptions { client_buffers: vec![layout], ..EngineOptions::default() };
     let controller = Controller::connect(options, engine).expect("attached");
     controller.write_at(1, 2 * BLOCK as u64, &[7; BLOCK], false).expect("written");
     let (tell, told) = channel();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
-    let invited =
-        controller.invite(move |_| Some(Box::new(Reader { tell, stop: stopped, next: true, over: false })));
+    let invited = controller
+        .invite(0, move |_| Some(Box::new(Reader { tell, stop: stopped, next: true, over: false })));
     invited.expect("the engine runs");
     (controller, stop, told)
 }
 
-/// Waits until the guest tells this.
+/// Waits until the client tells this.
 fn await_told(told: &Receiver<Told>, expected: &Told) {
-    while told.recv_timeout(PATIENCE).expect("the guest tells something") != *expected {}
+    while told.recv_timeout(PATIENCE).expect("the client tells something") != *expected {}
 }
 
 #[test]
-fn a_guest_does_its_io_beside_the_calls_until_it_is_over() {
+fn a_client_does_its_io_beside_the_calls_until_it_is_over() {
     let (end, peer, options) = peer();
     let (controller, stop, told) = reading(options);
     await_told(&told, &Told::Read(7));
@@ -142,7 +150,7 @@ fn a_guest_does_its_io_beside_the_calls_until_it_is_over() {
     stop.store(true, Ordering::Release);
     await_told(&told, &Told::Dropped);
     let (called, dropped) = channel::<()>();
-    let again = controller.invite(move |_| {
+    let again = controller.invite(0, move |_| {
         called.send(()).expect("the test listens");
         None
     });
@@ -155,7 +163,7 @@ fn a_guest_does_its_io_beside_the_calls_until_it_is_over() {
 }
 
 #[test]
-fn a_guest_stays_when_the_controller_is_given_up_and_goes_when_it_is_detached() {
+fn a_client_stays_when_the_controller_is_given_up_and_goes_when_it_is_detached() {
     let (end, peer, mut options) = peer();
     options.reconnect.controller_loss_timeout = Some(Duration::from_millis(300));
     let (controller, stop, told) = reading(options);
@@ -170,7 +178,7 @@ fn a_guest_stays_when_the_controller_is_given_up_and_goes_when_it_is_detached() 
 }
 
 #[test]
-fn a_guest_that_has_nothing_to_do_goes_with_the_handle() {
+fn a_client_that_has_nothing_to_do_goes_with_the_handle() {
     let (end, peer, options) = peer();
     let (controller, _stop, told) = reading(options);
     await_told(&told, &Told::Read(7));
