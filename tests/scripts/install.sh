@@ -2,13 +2,15 @@
 # Installs what is missing on a Debian machine, and nothing else.
 #
 #   install.sh GROUP...
+#   install.sh --missing GROUP...   says what is missing, and installs nothing
 #
 #   build   a C linker, the Rust toolchain's parts
 #   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, cargo-deny
-#   demo    what the demonstration starts
+#   demo    what the demonstration starts; `end_to_end`: with what else end-to-end tests start
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
 #   count   what counts instructions
+#   arm64   what compiles for arm64, and runs it in an emulated machine
 #   kernel  what the tests against a Linux kernel in a virtual machine start, and build that kernel's module with
 #
 # Without root it prints the line to run and exits with 1. Rust itself is never installed: which version a machine
@@ -50,10 +52,14 @@ want_demo() {
     "$RINGFAB_ROOT/tests/scripts/can-loop.sh" || want fuse2fs fuse2fs
 }
 
-want_test() {
+want_end_to_end() {
     want_demo
     want qemu-img qemu-utils
     want nbdsh python3-libnbd
+}
+
+want_test() {
+    want_end_to_end
     want tshark tshark
     want systemd-analyze systemd
     want shellcheck shellcheck
@@ -99,13 +105,27 @@ want_kernel() {
     [ -e /usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so ] || WANTED+=(ibverbs-providers)
 }
 
+# A compiler's linker, packages for arm64, and an emulator.
+want_arm64() {
+    want aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    want qemu-system-aarch64 qemu-system-arm
+    want mmdebstrap mmdebstrap
+    want busybox busybox-static
+    want depmod kmod
+    want mkfs.ext4 e2fsprogs
+    want jq jq
+}
+
 # QEMU's tools and its emulator must be of one version, and a machine may have the tools from elsewhere than what apt
 # would take the emulator from. apt would remove them then; they are wanted, so they get the emulator's version instead.
 keep_qemu_utils() {
-    case " ${WANTED[*]} " in *" qemu-system-x86 "*) ;; *) return 0 ;; esac
-    apt-get -s install --no-install-recommends qemu-system-x86 2>/dev/null | grep -q '^Remv qemu-utils ' || return 0
-    local version
-    version=$(apt-cache policy qemu-system-x86 | sed -n 's/^  Candidate: //p')
+    local version emulator
+    for emulator in qemu-system-x86 qemu-system-arm ''; do
+        case " ${WANTED[*]} " in *" ${emulator:-none} "*) break ;; esac
+    done
+    [ -n "$emulator" ] || return 0
+    apt-get -s install --no-install-recommends "$emulator" 2>/dev/null | grep -q '^Remv qemu-utils ' || return 0
+    version=$(apt-cache policy "$emulator" | sed -n 's/^  Candidate: //p')
     WANTED+=("qemu-utils=$version")
 }
 
@@ -158,6 +178,14 @@ check_rust_parts() {
     done
 }
 
+# From where the toolchain came.
+install_arm64_library() {
+    local triple=aarch64-unknown-linux-gnu
+    [ -e "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ] && return
+    have rustup || fail "Rust has no library for $triple; add it to your Rust installation"
+    rustup target add "$triple"
+}
+
 # cargo-deny is in no Debian release, and what prebuilt copies there are do not understand this Cargo. It is built into
 # the build folder, quickly rather than fast, and only once. Without it `make deny` says that it did not run.
 install_deny() {
@@ -170,10 +198,16 @@ install_deny() {
     rm -rf "$TOOLS/build"
 }
 
-[ $# -gt 0 ] || fail "which group? build, test, demo, bench, fuzz, count, kernel"
+if [ "${1:-}" = --missing ]; then
+    shift
+    for group in "$@"; do "want_$group"; done
+    [ "${#WANTED[@]}" -eq 0 ] || printf '%s\n' "${WANTED[@]}" | sort -u | paste -sd ' '
+    exit
+fi
+[ $# -gt 0 ] || fail "which group? build, test, demo, bench, fuzz, count, arm64, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | demo | bench | fuzz | count | kernel) "want_$group" ;;
+    build | test | demo | bench | fuzz | count | arm64 | kernel) "want_$group" ;;
     *) fail "unknown group: $group" ;;
     esac
 done
@@ -181,6 +215,10 @@ install_packages
 for group in "$@"; do
     case "$group" in
     build | fuzz) check_rust ;;
+    arm64)
+        check_rust
+        install_arm64_library
+        ;;
     test)
         check_rust
         check_rust_parts

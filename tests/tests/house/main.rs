@@ -214,6 +214,24 @@ fn every_test_that_the_conformance_table_names_is_there() {
 }
 
 #[test]
+fn every_path_that_a_document_names_is_there() {
+    const FOLDERS: [&str; 7] =
+        ["common/", "configs/", "docs/", "initiator/", "systemd/", "target/", "tests/"];
+    let mut count = 0;
+    for (document, text) in files(".md") {
+        for name in text.split('`').skip(1).step_by(2) {
+            let path = name.split(':').next().unwrap_or(name);
+            let plain = path.chars().all(|one| one.is_ascii_alphanumeric() || "/._-".contains(one));
+            if plain && FOLDERS.iter().any(|folder| path.starts_with(folder)) {
+                assert!(root().join(path).exists(), "{document} names {path}, which is not there");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 100, "only {count} paths were found: documents have another form now");
+}
+
+#[test]
 fn silenced_lints_say_why() {
     for (path, text) in files(".rs") {
         for (number, line) in text.lines().enumerate() {
