@@ -31,7 +31,7 @@ pub struct DiscoveryEntry {
     pub port_id: u16,
     /// Controller identifier, `0xffff` when dynamic.
     pub cntlid: u16,
-    /// The largest admin submission queue.
+    /// The largest admin submission queue, in entries.
     pub admin_queue_size_max: u16,
     /// Whether a secure channel is required (TREQ).
     pub secure_channel_required: bool,
@@ -51,8 +51,25 @@ pub struct DiscoveryLog {
 /// Connects to the discovery controller at `options.url`, reads its log page and disconnects. Referrals are entries;
 /// following them is the caller's choice.
 ///
+/// It blocks as [`Controller::connect`], the reads of the log page, and [`Controller::detach`] do.
+///
+/// ```no_run
+/// use ringfab_initiator::blocking::EngineOptions;
+/// use ringfab_initiator::discovery::discover;
+/// use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let url: Url = "nvme+tcp://192.0.2.1".parse()?;
+/// let options = ConnectOptions::new(url.clone(), HostIdentity::for_url(&url)?);
+/// for entry in discover(options, EngineOptions::default())?.entries {
+///     println!("{} at {}:{}", entry.subsystem, entry.address, entry.service);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
-/// Which step failed, and why.
+/// Which step failed, and why; also a log page that changes faster than it can be read, or has over 16,384 entries.
 pub fn discover(options: ConnectOptions, engine: EngineOptions) -> Result<DiscoveryLog, ConnectError> {
     let peer = options.url.peer();
     let template = options.url.clone();

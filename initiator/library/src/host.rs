@@ -36,6 +36,40 @@ pub struct HostConfig {
 /// One core's end of NVMe over Fabrics: its reactor, its RNIC, its buffers and the controllers attached to it.
 ///
 /// Per I/O it takes no lock and allocates nothing. All memory that a peer reaches comes from [`Host::pool`].
+///
+/// It stays on the thread that made it. Only [`Host::turn`] waits, and only when it is asked to; [`Host::new`] maps
+/// memory, and a host name is looked up on a thread of its own. Everything else returns at once, and what comes of it is
+/// told by a [`HostEvent`].
+///
+/// ```no_run
+/// use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, IoOperation, IoRequest, Wait};
+/// use ringfab_initiator::{Reactor, ReactorConfig};
+///
+/// # fn read(config: HostConfig, options: ConnectOptions) -> Result<(), Box<dyn std::error::Error>> {
+/// let ring = ReactorConfig { entries: 256, spin: std::time::Duration::ZERO, descriptors_max: 64 };
+/// let mut host = Host::new(Reactor::new(&ring)?, config)?;
+/// let controller = host.attach(options);
+/// loop {
+///     match host.next_event() {
+///         Some(HostEvent::Ready { .. }) => {
+///             let buffer = host.pool().take(4096).ok_or("no buffer")?;
+///             let operation = IoOperation::Read { lba: 0, nlb: 1, buffer };
+///             let request = IoRequest { nsid: 1, tag: 7, operation };
+///             host.submit(controller, request).map_err(|refused| refused.reason)?;
+///         }
+///         Some(HostEvent::IoDone(done)) => {
+///             done.result?;
+///             println!("{}: {:?}", done.tag, done.buffer.map(|buffer| buffer[0]));
+///             host.detach(controller);
+///         }
+///         Some(HostEvent::Detached { .. }) => return Ok(()),
+///         Some(HostEvent::Failed { error, .. }) => return Err(error.into()),
+///         Some(_) => {}
+///         None => host.turn(Wait::Event)?,
+///     }
+/// }
+/// # }
+/// ```
 pub struct Host {
     core: Core,
     /// What the transports report, while it is acted on.
@@ -234,7 +268,8 @@ impl Host {
         }
     }
 
-    /// Starts what was submitted, and collects what has happened. With [`Wait::Event`] it waits unless an event is there.
+    /// Starts what was submitted, and collects what has happened. With [`Wait::Event`] it waits unless an event is there;
+    /// with [`Wait::No`] it does not wait. The only call that does.
     ///
     /// # Errors
     /// Only when the ring itself is broken.

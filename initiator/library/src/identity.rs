@@ -45,7 +45,8 @@ pub enum IdentityError {
 }
 
 impl HostIdentity {
-    /// The identity for an address: its own options, else this machine's.
+    /// The identity for an address: its own options, else this machine's, from `/etc/nvme` and `/etc/machine-id`. It
+    /// blocks as long as reading those files does.
     ///
     /// # Errors
     /// [`IdentityError`] when a file is there but of no use. A file that is not there is no error.

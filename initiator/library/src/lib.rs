@@ -1,8 +1,41 @@
-//! The NVMe over Fabrics initiator as a library.
+//! The NVMe over Fabrics initiator as a library: remote disks for a program, over NVMe/TCP or NVMe/RDMA.
 //!
-//! [`Host`] is the engine: one per core, single threaded, completion based. It owns the core's reactor, its
-//! RNIC and its buffers; a program submits [`IoRequest`]s, calls [`Host::turn`] and takes [`HostEvent`]s.
-//! [`blocking::Controller`] is the same for ordinary programs: a handle that any thread may use.
+//! There are two ways to use it:
+//!
+//! - [`blocking::Controller`] is a handle that any thread may use. Its calls wait, and take bytes of any alignment.
+//! - [`Host`] is the engine: single threaded, one for each core that shall work, completion based. A program submits
+//!   [`IoRequest`]s, calls [`Host::turn`], and takes [`HostEvent`]s. Data stays in the engine's [`Pool`].
+//!
+//! In between, a [`blocking::EngineClient`] runs on the threads that the handle has started.
+//!
+//! [`discovery::discover`] asks which subsystems there are. Each way has an example: `read_write`, `many_commands` and
+//! `discovery`.
+//!
+//! ```no_run
+//! use ringfab_initiator::blocking::{Controller, EngineOptions};
+//! use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let url: Url = "nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk".parse()?;
+//! let options = ConnectOptions::new(url.clone(), HostIdentity::for_url(&url)?);
+//! let controller = Controller::connect(options, EngineOptions::default())?;
+//! controller.write_at(1, 4096, b"hello", false)?;
+//! controller.flush(1)?;
+//! controller.detach()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Lost connections
+//!
+//! A lost connection is made again, and commands that have no answer yet are sent again, as [`ReconnectPolicy`] says.
+//! Until then they wait. A command whose status has no Do Not Retry is tried again as well.
+//!
+//! # What it does not do
+//!
+//! Several paths to one disk, ANA, reservations, authentication (DH-HMAC-CHAP), TLS, metadata, and zoned namespaces.
+
+#![deny(missing_docs)]
 
 mod allowed;
 mod attachment;
@@ -43,5 +76,10 @@ pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,
     IoRequest, Refused,
 };
-pub use ringfab_fabric::ZonedIp;
+pub use ringfab_fabric::rdma::{DisconnectReason, RnicConfig, RnicCounters};
+pub use ringfab_fabric::{CopiedBytes, Events, ZoneError, ZonedIp};
+pub use ringfab_memory::{self as memory, Buffer, ClassLayout, Lease, Pool};
+pub use ringfab_reactor::{self as reactor, Completion, Reactor, ReactorConfig, Token, Wait};
+pub use ringfab_spec::{self as spec, CompletionEntry, NqnError, Status, SubmissionEntry};
 pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};
+pub use uuid::Uuid;

@@ -6,6 +6,23 @@ use crate::identity::HostIdentity;
 use crate::url::Url;
 
 /// Everything about one attached controller that its user decides.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringfab_initiator::{ConnectOptions, HostIdentity, Url, Uuid};
+///
+/// # fn main() -> Result<(), ringfab_initiator::UrlError> {
+/// let url: Url = "nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk?depth=64".parse()?;
+/// let host = HostIdentity { nqn: "nqn.2026-01.org.example:me".to_owned(), id: Uuid::from_u128(1) };
+/// let mut options = ConnectOptions::new(url, host);
+/// options.queues = 4;
+/// options.reconnect.fast_io_fail_timeout = Some(Duration::from_secs(5));
+/// // What the address says wins over these.
+/// assert_eq!((options.url.depth, options.depth), (Some(64), 128));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// Where it is; `queues`, `depth` and `keep_alive` there win over those here.

@@ -89,6 +89,15 @@ pub enum IoOperation {
 }
 
 /// The ranges of a Dataset Management command, as they go over the wire.
+///
+/// ```
+/// use ringfab_initiator::{BlockRange, ClassLayout, DiscardRanges, IoOperation, Pool};
+///
+/// let pool = Pool::new(&[ClassLayout { buffer_bytes: 4096, count: 1 }]).expect("memory");
+/// let ranges = DiscardRanges::new(&pool, &[BlockRange { lba: 8, nlb: 16 }]).expect("a buffer");
+/// let operation = IoOperation::Discard { ranges };
+/// # drop(operation);
+/// ```
 #[derive(Debug)]
 pub struct DiscardRanges {
     pub(crate) lease: Lease,

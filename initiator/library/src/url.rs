@@ -36,6 +36,18 @@ pub use host::HostName;
 use host::parse_authority;
 
 /// The address of a controller. Parsing and displaying are inverse.
+///
+/// ```
+/// use ringfab_initiator::{Transport, Url};
+///
+/// # fn main() -> Result<(), ringfab_initiator::UrlError> {
+/// let url: Url = "nvme+tcp://[2001:db8::1]/nqn.2026-01.org.example:disk?ns=1&queues=4".parse()?;
+/// assert_eq!((url.transport, url.port), (Transport::Tcp, Url::PORT));
+/// assert_eq!((url.namespace, url.queues), (Some(1), Some(4)));
+/// assert!("nvme+tcp://192.0.2.1".parse::<Url>()?.is_discovery());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// The machine.
@@ -54,9 +66,9 @@ pub struct Url {
     pub host_nqn: Option<String>,
     /// Host identifier for this connection.
     pub host_id: Option<Uuid>,
-    /// I/O queues to ask for.
+    /// I/O queues to ask for, 1 to 128.
     pub queues: Option<u16>,
-    /// Commands outstanding per I/O queue.
+    /// Commands outstanding per I/O queue, 1 to 1024.
     pub depth: Option<u16>,
     /// Keep-alive timeout in seconds; zero turns it off.
     pub keep_alive_s: Option<u32>,

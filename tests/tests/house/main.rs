@@ -1,6 +1,7 @@
 //! The rules of the house that a machine can check. An exception carries its reason, and the lists only shrink.
 
 mod layers;
+mod public;
 mod sizes;
 mod source;
 

@@ -18,7 +18,7 @@ pub(crate) struct Module {
     /// Names that are defined here: types, functions, traits, constants, macros.
     defined: BTreeSet<String>,
     /// Names that `use` brings here, and the path from where, as written.
-    imported: BTreeMap<String, Vec<String>>,
+    pub(crate) imported: BTreeMap<String, Vec<String>>,
     /// Paths of which everything is used.
     globs: Vec<Vec<String>>,
 }

@@ -5,6 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Ends every wait of the calls that were given it, for instance when ctrl-C was pressed. Once cancelled it stays
 /// so. Clones are the same token.
+///
+/// ```
+/// use ringfab_initiator::blocking::{CancelToken, EngineOptions};
+///
+/// let cancel = CancelToken::new();
+/// let options = EngineOptions { cancel: cancel.clone(), ..EngineOptions::default() };
+/// // On another thread, or in a signal handler:
+/// cancel.cancel();
+/// assert!(options.cancel.is_cancelled());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 

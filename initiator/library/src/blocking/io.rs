@@ -15,10 +15,11 @@ use crate::request::DiscardRanges;
 const WINDOW: usize = 16;
 
 impl Controller {
-    /// Reads `target.len()` bytes at `offset`, both of any alignment.
+    /// Reads `target.len()` bytes at byte `offset`, both of any alignment. Blocks until all are there.
     ///
     /// # Errors
-    /// The first error of the commands that it took; the content of `target` is unspecified then.
+    /// The first error of the commands that it took; the content of `target` is unspecified then. No namespace `nsid`,
+    /// or bytes beyond its end, are [`IoError::Status`] as from the controller.
     pub fn read_at(&self, nsid: u32, offset: u64, target: &mut [u8]) -> Result<(), IoError> {
         let namespace = self.in_range(nsid, offset, target.len() as u64)?;
         let block = u64::from(namespace.block_bytes);
@@ -36,11 +37,12 @@ impl Controller {
         })
     }
 
-    /// Writes `source` at `offset`, both of any alignment. Blocks that are only touched in part are read, changed and
-    /// written, which is not atomic towards other writers of the same block.
+    /// Writes `source` at byte `offset`, both of any alignment. Blocks that are only touched in part are read, changed and
+    /// written, which is not atomic towards other writers of the same block. With `fua` (Force Unit Access) the bytes are
+    /// on stable storage afterwards. The call blocks until all are written.
     ///
     /// # Errors
-    /// The first error of the commands that it took; any of the blocks may or may not be written then.
+    /// As [`Controller::read_at`]; any of the blocks may or may not be written then.
     pub fn write_at(&self, nsid: u32, offset: u64, source: &[u8], fua: bool) -> Result<(), IoError> {
         let namespace = self.in_range(nsid, offset, source.len() as u64)?;
         let block = u64::from(namespace.block_bytes);
@@ -66,7 +68,7 @@ impl Controller {
         }
     }
 
-    /// Makes every write that ended before reach stable storage.
+    /// Makes every write that ended before reach stable storage, and blocks until it has.
     ///
     /// # Errors
     /// The command's.

@@ -1,8 +1,17 @@
 //! The engine for ordinary programs: a handle that any thread may use, and calls that wait.
 //!
-//! [`Controller::connect`] starts threads of its own that each run a [`Host`](crate::Host), one unless more are asked for. Bytes are copied between
-//! the caller's memory and the engine's registered buffers; a program that cannot afford that copy uses the
-//! engine directly.
+//! [`Controller::connect`] starts threads of its own that each run a [`Host`](crate::Host), one unless more are asked
+//! for. Bytes are copied between the caller's memory and the engine's registered buffers; a program that cannot afford
+//! that copy uses the engine directly.
+//!
+//! # What blocks
+//!
+//! A call that sends commands waits until all of them have ended. Each may take
+//! [`Timeouts::io`](crate::Timeouts::io) (admin commands [`Timeouts::admin`](crate::Timeouts::admin)) on a connection
+//! that works. While the connection is lost, the call waits until it is back, or until
+//! [`ReconnectPolicy`](crate::ReconnectPolicy) has it fail. A [`CancelToken`] ends every wait within 50 ms, with
+//! [`IoError::Cancelled`](crate::IoError::Cancelled). [`Controller::info`], [`Controller::namespaces`],
+//! [`Controller::namespace`], [`Controller::only`] and [`Controller::threads`] send nothing and do not wait.
 
 mod admin;
 mod cancel;
@@ -32,18 +41,33 @@ pub struct EngineOptions {
     pub threads: u16,
     /// Pins the thread to this core, and each further one to one of the next.
     pub core: Option<usize>,
-    /// How long the engine spins before it sleeps.
+    /// How long the engine spins before it sleeps; zero sleeps at once.
     pub spin: Duration,
     /// Writes a capture of the software RNIC's traffic here.
     pub capture: Option<PathBuf>,
-    /// Ends waits, also that for the connection.
+    /// Ends waits, also the one for the connection.
     pub cancel: CancelToken,
     /// Buffers for an [`EngineClient`] on each thread, beside the engine's own.
     pub client_buffers: Vec<ClassLayout>,
 }
 
 /// An attached controller. Clones are the same controller; it is detached in an orderly way when the last one
-/// is dropped, or by [`Controller::detach`].
+/// is dropped, which waits for it, or by [`Controller::detach`].
+///
+/// ```no_run
+/// use ringfab_initiator::ConnectOptions;
+/// use ringfab_initiator::blocking::{Controller, EngineOptions};
+///
+/// # fn show(options: ConnectOptions) -> Result<(), Box<dyn std::error::Error>> {
+/// let controller = Controller::connect(options, EngineOptions::default())?;
+/// for namespace in controller.namespaces() {
+///     let mut first = vec![0; namespace.block_bytes as usize];
+///     controller.read_at(namespace.nsid, 0, &mut first)?;
+///     println!("{}: {} bytes, first {:02x}", namespace.nsid, namespace.bytes(), first[0]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Controller {
     engine: Arc<Engine>,
@@ -52,10 +76,11 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Attaches a controller and waits until it is ready.
+    /// Starts the engine, attaches a controller and waits until it is ready: for
+    /// [`Timeouts::attach`](crate::Timeouts::attach) at most, and the time that the controller takes to become ready.
     ///
     /// # Errors
-    /// Which step failed, and why.
+    /// Which step failed, and why. The first attachment is not retried.
     pub fn connect(options: ConnectOptions, engine: EngineOptions) -> Result<Self, ConnectError> {
         Ok(Self { engine: Arc::new(Engine::start(options, engine)?), disk: None })
     }
@@ -85,7 +110,8 @@ impl Controller {
         Self { engine: Arc::clone(&self.engine), disk: Some(Arc::new(disk)) }
     }
 
-    /// Detaches in an orderly way and waits for it; other clones fail from now on.
+    /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most; other
+    /// clones fail from now on. Commands that are outstanding end first.
     ///
     /// # Errors
     /// What could not be done in an orderly way.
