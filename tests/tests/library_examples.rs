@@ -22,7 +22,7 @@ fn several_threads_read_and_write_with_the_blocking_handle() {
         read_write::run(&target.url("").to_string()).expect("an example that works");
         let mut byte = [0];
         for number in 1..=4 {
-            target.attach().read_at(1, (number * 2 << 20) + 10, &mut byte).expect("read");
+            target.attach().read_at(1, number * (2 << 20) + 10, &mut byte).expect("read");
             assert_eq!(u64::from(byte[0]), number, "{transport}");
         }
         assert!(target.target.controllers().is_empty(), "it has detached");
