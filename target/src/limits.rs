@@ -31,3 +31,6 @@ pub const NSID_MAX: u32 = 4096;
 
 /// The value of a namespace identifier that means all of them.
 pub const NSID_BROADCAST: u32 = u32::MAX;
+
+/// The most subsystems; each has a row in the tables of the cores.
+pub const SUBSYSTEMS_MAX: usize = 4096;

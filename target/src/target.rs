@@ -1,69 +1,38 @@
 //! Everything that is served, and who is connected to it.
 
 mod connect;
+mod make;
 mod pools;
 mod refusal;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfab_block::Backing;
-use ringfab_fabric::zone_index;
-use ringfab_memory::SharedMemory;
-
 pub use connect::{Attached, ConnectRequest};
+pub use make::TargetError;
 pub(crate) use refusal::Refusal;
 
-use crate::config::{Config, ListenerConfig, NamespaceConfig, Source, Transport};
-use crate::controller::{Controller, ControllerLimits};
+use crate::config::Config;
+use crate::controller::Controller;
 use crate::identity::Identity;
-use crate::model::Subsystem;
-use crate::model::namespace::{Index, Indexes, Namespace, NamespaceParameters};
+use crate::model::namespace::Indexes;
+use crate::model::{Difference, Listener, Namespace, Served, ServedError, Subsystem};
 use crate::placement::Placement;
 use pools::Controllers;
 
 /// Everything that is served, and who is connected to it.
 #[derive(Debug)]
 pub struct Target {
-    subsystems: Vec<Arc<Subsystem>>,
+    /// What is served now. Each core has its own share of it: see [`Target::publish`].
+    served: Mutex<Arc<Served>>,
     discovery: Arc<Subsystem>,
-    indexes: Indexes,
-    listeners: Mutex<Vec<Listener>>,
-    generation: AtomicU64,
+    namespace_indexes: Indexes,
+    subsystem_indexes: Indexes,
     controllers: Mutex<Controllers>,
     admin_core: AtomicUsize,
     placement: Arc<Placement>,
-}
-
-/// A listener as hosts see it.
-#[derive(Clone, Debug)]
-pub(crate) struct Listener {
-    /// The configured address, or the bound one when it is known.
-    pub(crate) address: SocketAddr,
-    /// How they talk to it.
-    pub(crate) transport: Transport,
-    /// What its controllers may use.
-    pub(crate) limits: ControllerLimits,
-}
-
-/// Why a target cannot be made of a configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum TargetError {
-    /// The memory of a memory namespace cannot be reserved.
-    #[error("cannot reserve {bytes} bytes for namespace {nsid} of {nqn}: {reason}")]
-    Memory {
-        /// The subsystem.
-        nqn: String,
-        /// The namespace.
-        nsid: u32,
-        /// Its size in bytes.
-        bytes: u64,
-        /// What the system says.
-        reason: String,
-    },
 }
 
 impl Target {
@@ -71,57 +40,36 @@ impl Target {
     /// [`Namespace::set_ready`].
     ///
     /// # Errors
-    /// When the memory of a memory namespace cannot be reserved.
+    /// When the memory of a memory namespace cannot be reserved, or the configuration contradicts itself.
     pub fn new(config: &Config, identity: &Identity) -> Result<Arc<Self>, TargetError> {
-        let indexes = Indexes::default();
-        let mut subsystems = Vec::new();
-        for subsystem in &config.subsystems {
-            let mut namespaces = Vec::new();
-            for namespace in &subsystem.namespaces {
-                namespaces.push(make_namespace(&subsystem.nqn, namespace, indexes.take(), identity)?);
-            }
-            subsystems.push(Arc::new(Subsystem::new(
-                subsystems.len(),
-                subsystem.nqn.clone(),
-                subsystem.serial.clone(),
-                subsystem.model.clone(),
-                subsystem.access.clone(),
-                &namespaces,
-            )));
-        }
-        Ok(Arc::new(Self {
-            subsystems,
+        let this = Self {
+            served: Mutex::default(),
             discovery: Arc::new(Subsystem::discovery()),
-            indexes,
-            listeners: Mutex::new(config.listeners.iter().map(Listener::new).collect()),
-            generation: AtomicU64::new(1),
+            namespace_indexes: Indexes::default(),
+            subsystem_indexes: Indexes::default(),
             controllers: Mutex::default(),
             admin_core: AtomicUsize::new(0),
             placement: Arc::default(),
-        }))
+        };
+        let mut draft = this.served().draft();
+        for subsystem in &config.subsystems {
+            this.add_subsystem(&mut draft, subsystem, identity)?;
+        }
+        for listener in &config.listeners {
+            draft.add_listener(listener.clone());
+        }
+        this.publish(draft.check()?)?;
+        Ok(Arc::new(this))
+    }
+
+    /// What is served now, for the control side. Whoever runs on a core reads the core's own.
+    pub fn served(&self) -> Arc<Served> {
+        Arc::clone(&self.lock_served())
     }
 
     /// All active namespaces of all subsystems, in the order of those.
     pub fn namespaces(&self) -> Vec<Arc<Namespace>> {
-        self.subsystems.iter().flat_map(|subsystem| subsystem.namespaces()).collect()
-    }
-
-    /// A namespace that is not active yet. It has its identifiers from `config`, or from `identity`.
-    ///
-    /// # Errors
-    /// When the memory of a memory namespace cannot be reserved.
-    pub(crate) fn make_namespace(
-        &self,
-        nqn: &str,
-        config: &NamespaceConfig,
-        identity: &Identity,
-    ) -> Result<Arc<Namespace>, TargetError> {
-        make_namespace(nqn, config, self.indexes.take(), identity)
-    }
-
-    /// The subsystems for I/O.
-    pub fn subsystems(&self) -> &[Arc<Subsystem>] {
-        &self.subsystems
+        self.served().namespaces().map(|(_, namespace)| Arc::clone(namespace)).collect()
     }
 
     /// The controllers that exist now, by identifier.
@@ -134,37 +82,69 @@ impl Target {
         self.admin_core.fetch_add(1, Ordering::Relaxed) % cores
     }
 
-    /// A listener (by its position in the configuration) is bound: discovery shows this address from now on.
-    pub fn set_listener_address(&self, index: usize, address: SocketAddr) {
-        let mut listeners = self.lock_listeners();
-        let changed = listeners[index].address != address;
-        listeners[index].address = address;
-        drop(listeners);
-        if changed {
-            self.generation.fetch_add(1, Ordering::Relaxed);
-            let controllers = self.controllers();
+    /// Something else is served from now on. The cores are still to be told, and then the hosts: see [`Target::tell_hosts`].
+    /// Returns what the cores need, and what is different.
+    ///
+    /// # Errors
+    /// When `next` was made of something that is not served any more.
+    pub fn publish(&self, next: Served) -> Result<(Arc<Served>, Difference), ServedError> {
+        let mut served = self.lock_served();
+        let (next, difference) = served.followed_by(next)?;
+        *served = Arc::new(next);
+        for (subsystem, namespace) in &difference.closed {
+            subsystem.keep_media_errors(namespace.media_errors());
+        }
+        Ok((Arc::clone(&served), difference))
+    }
+
+    /// Tells the hosts that are concerned what is different: all cores serve it. Calls the wakes of controllers.
+    pub fn tell_hosts(&self, difference: &Difference) {
+        let controllers = self.controllers();
+        for (subsystem, namespace) in difference.opened.iter().chain(&difference.closed) {
+            let sees = |one: &&Arc<Controller>| Arc::ptr_eq(one.subsystem(), subsystem);
+            controllers.iter().filter(sees).for_each(|one| one.namespace_changed(namespace.nsid()));
+        }
+        if difference.discovery {
             controllers.iter().filter(|one| one.is_discovery()).for_each(|one| one.discovery_changed());
         }
     }
 
-    /// A namespace appeared, vanished or changed size: the hosts of its subsystem are told. Calls the wakes of
-    /// controllers.
+    /// The controllers that may not go on with what is served now, and why: their subsystem is not served any more, their
+    /// host may not use it any more, or the listener is gone on which it came.
+    pub fn controllers_without_right(
+        &self,
+        served: &Served,
+        difference: &Difference,
+    ) -> Vec<(Arc<Controller>, &'static str)> {
+        let covered = |listeners: &[Arc<Listener>], local| listeners.iter().any(|one| one.covers(local));
+        let without = |controller: &Arc<Controller>| {
+            let local = controller.queues().first().map(|admin| admin.listener());
+            let subsystem = served.of(controller.subsystem());
+            match (subsystem, local) {
+                (None, _) if !controller.is_discovery() => Some("its subsystem is not served any more"),
+                (Some(subsystem), _) if !subsystem.allows(&controller.host().nqn) => {
+                    Some("its host may not use the subsystem any more")
+                }
+                (_, Some(local))
+                    if covered(&difference.unbound, local) && !covered(served.listeners(), local) =>
+                {
+                    Some("the listener on which it came is gone")
+                }
+                _ => None,
+            }
+        };
+        let all = self.controllers().into_iter();
+        all.filter_map(|controller| without(&controller).map(|why| (controller, why))).collect()
+    }
+
+    /// A namespace has another size or state: the hosts of its subsystem are told. Calls the wakes of controllers.
     pub fn namespace_changed(&self, subsystem: &Arc<Subsystem>, nsid: u32) {
         let sees = |controller: &&Arc<Controller>| Arc::ptr_eq(controller.subsystem(), subsystem);
         self.controllers().iter().filter(sees).for_each(|controller| controller.namespace_changed(nsid));
     }
 
-    /// How often what discovery shows has changed.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn listeners(&self) -> Vec<Listener> {
-        self.lock_listeners().clone()
-    }
-
-    /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O
-    /// queues are still to be ended by their cores.
+    /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O queues are
+    /// still to be ended by their cores.
     pub fn admin_ended(&self, controller: &Controller) {
         controller.admin_ended();
         self.remove(controller);
@@ -186,69 +166,13 @@ impl Target {
         self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_served(&self) -> MutexGuard<'_, Arc<Served>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Listener {
-    fn new(config: &ListenerConfig) -> Self {
-        let limits = ControllerLimits {
-            transport: config.transport,
-            queue_entries_max: config.queue_depth_max,
-            io_queues_max: config.io_queues_max,
-            in_capsule_bytes: config.in_capsule_bytes,
-        };
-        // The interface of a link-local address is known when it is bound.
-        let address = SocketAddr::new(config.address.ip(), config.port);
-        Self { address, transport: config.transport, limits }
+impl From<ServedError> for TargetError {
+    fn from(error: ServedError) -> Self {
+        Self::Served(error)
     }
-
-    /// Whether a connection with this local address came in here.
-    pub(crate) fn covers(&self, local: SocketAddr) -> bool {
-        let any = self.address.ip().is_unspecified();
-        let same = self.address.ip() == local.ip() && zone_index(self.address) == zone_index(local);
-        self.address.port() == local.port() && (any || same)
-    }
-}
-
-fn make_namespace(
-    nqn: &str,
-    config: &NamespaceConfig,
-    index: Index,
-    identity: &Identity,
-) -> Result<Arc<Namespace>, TargetError> {
-    let nsid = config.nsid;
-    let parameters = NamespaceParameters {
-        nsid,
-        index,
-        block_bytes: config.block_bytes,
-        backing: backing(nqn, config)?,
-        read_only: config.read_only,
-        shared: config.shared,
-        nguid: config.nguid.unwrap_or_else(|| identity.nguid(nqn, nsid)),
-        uuid: config.uuid.unwrap_or_else(|| identity.uuid(nqn, nsid)),
-    };
-    Ok(Arc::new(Namespace::new(parameters)))
-}
-
-fn backing(nqn: &str, config: &NamespaceConfig) -> Result<Backing, TargetError> {
-    Ok(match &config.source {
-        Source::File { path, direct } => {
-            Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only }
-        }
-        Source::Null(bytes) => Backing::Null { bytes: *bytes },
-        Source::Device(driver) => Backing::Device(driver.clone()),
-        Source::Memory(bytes) => {
-            let refused = |reason: String| TargetError::Memory {
-                nqn: nqn.to_owned(),
-                nsid: config.nsid,
-                bytes: *bytes,
-                reason,
-            };
-            let size = usize::try_from(*bytes).map_err(|error| refused(error.to_string()))?;
-            let memory = SharedMemory::new(size).map_err(|error| refused(error.to_string()))?;
-            Backing::Memory(Arc::new(memory))
-        }
-    })
 }

@@ -16,6 +16,7 @@ use ringfab_memory::{Buffer, ClassLayout, Lease};
 use ringfab_reactor::sim::World;
 use ringfab_reactor::{Reactor, Wait};
 use ringfab_target::core::{Core, CoreParts, build};
+use ringfab_target::worker::Workers;
 use ringfab_target::{Config, Identity, Target};
 
 /// Bytes of a command's data.
@@ -93,9 +94,10 @@ impl Pair {
             reactor: Reactor::simulated(&world, there),
             target: Arc::clone(&target),
             classes,
+            workers: Workers::stepped().0,
             seed: [7; 32],
         };
-        let (core, _) = build(parts, &config.listeners).expect("a core");
+        let (core, _) = build(parts).expect("a core");
         let pool = vec![
             ClassLayout { buffer_bytes: BYTES, count: 1024 },
             ClassLayout { buffer_bytes: 65_536, count: 64 },

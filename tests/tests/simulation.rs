@@ -11,7 +11,7 @@ use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 use ringfab_target::core::{CoreUsage, State, StateUsage};
 use ringfab_tests::world::content::Random;
 use ringfab_tests::world::scenario::{Incidents, Scenario};
-use ringfab_tests::world::{Outcome, run, run_exact, run_loss};
+use ringfab_tests::world::{Outcome, run, run_changes, run_exact, run_loss};
 
 /// Worlds that every run looks at.
 const FIXED_SEEDS: std::ops::Range<u64> = 0..60;
@@ -57,6 +57,16 @@ fn nothing_is_lost_in_fresh_worlds() {
         let seed = seeds.next_u64() >> 32;
         println!("SEED={seed}");
         run(Scenario::new(seed), false);
+    }
+}
+
+#[test]
+fn what_is_served_changes_under_load_and_disturbs_only_whom_it_concerns() {
+    start_logging();
+    for seed in number("SEED").map_or(0..20, |seed| seed..seed + 1) {
+        let plain = Scenario::new(seed);
+        let (link, disk) = (LinkFaults::default(), DiskFaults::default());
+        run_changes(Scenario { link, disk, clients: plain.clients.max(2), ..plain });
     }
 }
 

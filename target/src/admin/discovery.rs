@@ -2,6 +2,7 @@
 //! where.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ringfab_fabric::zone_index;
 use ringfab_spec::log::{
@@ -14,50 +15,80 @@ use super::ascii;
 use super::page::Page;
 use crate::config::Transport;
 use crate::controller::Controller;
-use crate::model::Subsystem;
-use crate::target::{Listener, Target};
+use crate::model::{Listener, Served, ServedSubsystem};
 
 /// The largest admin queue that a host should ask for, in entries.
 const ADMIN_QUEUE_ENTRIES_MAX: u32 = 128;
 
-/// One entry per listener that this host can reach and subsystem that it may see.
-pub(super) fn page(controller: &Controller, target: &Target) -> Page {
-    let mut header = DiscoveryLogHeader::zeroed();
-    let entries = entries(controller, target);
-    header.genctr.set(target.generation());
-    header.numrec.set(entries.len() as u64);
-    let mut page = Page::of(&header);
-    entries.iter().for_each(|entry| page.push(entry));
-    page
+/// Entries that are made at once. Each takes about a microsecond.
+const ENTRIES_AT_ONCE: usize = 32;
+
+/// What the page is made from.
+#[derive(Clone, Debug)]
+pub(super) struct Discovery {
+    served: Arc<Served>,
+    host_nqn: String,
+    /// The address at which the host has reached us.
+    local: Option<SocketAddr>,
 }
 
-fn entries(controller: &Controller, target: &Target) -> Vec<DiscoveryLogEntry> {
-    let local = controller.queues().first().map(|admin| admin.listener());
-    let listeners = target.listeners();
-    let mut entries = Vec::new();
-    for subsystem in target.subsystems().iter().filter(|one| one.allows(&controller.host().nqn)) {
-        for (index, listener) in listeners.iter().enumerate() {
-            let port_id = u16::try_from(index + 1).unwrap_or(u16::MAX);
-            let address = reachable(listener, local);
-            entries.extend(address.map(|address| entry(subsystem, listener, address, port_id)));
-        }
+impl PartialEq for Discovery {
+    fn eq(&self, other: &Self) -> bool {
+        let same = Arc::ptr_eq(&self.served, &other.served);
+        same && self.host_nqn == other.host_nqn && self.local == other.local
     }
-    entries
 }
 
-fn entry(subsystem: &Subsystem, listener: &Listener, address: SocketAddr, port_id: u16) -> DiscoveryLogEntry {
+impl Eq for Discovery {}
+
+impl Discovery {
+    /// What the host of a controller may see now.
+    pub(super) fn new(controller: &Controller, served: &Arc<Served>) -> Self {
+        let local = controller.queues().first().map(|admin| admin.listener());
+        Self { served: Arc::clone(served), host_nqn: controller.host().nqn.clone(), local }
+    }
+
+    /// Whether there may be more entries than a core has time for.
+    pub(super) fn is_large(&self) -> bool {
+        self.served.subsystems().len() * self.served.listeners().len() > ENTRIES_AT_ONCE
+    }
+
+    /// One entry per listener that this host can reach and subsystem that it may see.
+    pub(super) fn page(&self) -> Page {
+        let mut header = DiscoveryLogHeader::zeroed();
+        let entries = self.entries();
+        header.genctr.set(self.served.discovery_generation());
+        header.numrec.set(entries.len() as u64);
+        let mut page = Page::of(&header);
+        entries.iter().for_each(|entry| page.push(entry));
+        page
+    }
+
+    fn entries(&self) -> Vec<DiscoveryLogEntry> {
+        let mut entries = Vec::new();
+        for subsystem in self.served.subsystems().iter().filter(|one| one.allows(&self.host_nqn)) {
+            for listener in self.served.listeners() {
+                let address = reachable(listener, self.local);
+                entries.extend(address.map(|address| entry(subsystem, listener, address)));
+            }
+        }
+        entries
+    }
+}
+
+fn entry(subsystem: &ServedSubsystem, listener: &Listener, address: SocketAddr) -> DiscoveryLogEntry {
     let mut entry = DiscoveryLogEntry::zeroed();
     entry.adrfam = if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 };
     entry.subtype = SubsystemType::NVM;
-    entry.portid.set(port_id);
+    entry.portid.set(listener.port_id());
     entry.cntlid.set(DiscoveryCntlid::DYNAMIC);
-    let admin_entries = listener.limits.queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
+    let admin_entries = listener.limits().queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
     entry.asqsz.set(u16::try_from(admin_entries).expect("bounded above"));
     entry.trsvcid = ascii(&address.port().to_string());
     entry.traddr = ascii(&address.ip().to_string());
     entry.subnqn = NqnField::new(Nqn::new(subsystem.nqn()).expect("the configuration was checked"));
     let requirements = TransportRequirements::default();
-    match listener.transport {
+    match listener.transport() {
         Transport::Rdma => {
             entry.treq = requirements.with_secure_channel(SecureChannel::NOT_REQUIRED);
             entry.set_rdma(RdmaTsas::new(RdmaProviderType::IWARP));
@@ -74,7 +105,7 @@ fn entry(subsystem: &Subsystem, listener: &Listener, address: SocketAddr, port_i
 /// The address of a listener for a host that reached us at `local`. A listener on all addresses is reached where the
 /// host is already; one on all IPv4 addresses is not reached from IPv6, and one on a link not from another.
 fn reachable(listener: &Listener, local: Option<SocketAddr>) -> Option<SocketAddr> {
-    let address = listener.address;
+    let address = listener.address();
     if !address.ip().is_unspecified() {
         // A link-local address means this machine only on its own link, and the host has to know which that is.
         let of_host = local.map_or(0, zone_index);

@@ -134,7 +134,7 @@ pub(super) fn set(
         id::ARBITRATION => features.arbitration = value,
         id::POWER_MANAGEMENT => set_power(features, value)?,
         id::TEMPERATURE_THRESHOLD => *threshold(features, value)? = low_half(value),
-        id::ERROR_RECOVERY => set_error_recovery(controller, features, command)?,
+        id::ERROR_RECOVERY => set_error_recovery(controller, context, features, command)?,
         id::VOLATILE_WRITE_CACHE => controller.set_write_cache(value & 1 != 0),
         id::NUMBER_OF_QUEUES => return set_queues(state, value),
         id::WRITE_ATOMICITY => features.write_atomicity = value & 1,
@@ -176,7 +176,7 @@ fn current(
         id::ARBITRATION => features.arbitration,
         id::POWER_MANAGEMENT => features.power_management,
         id::TEMPERATURE_THRESHOLD => u32::from(*threshold(&mut features.clone(), command.dword(11))?),
-        id::ERROR_RECOVERY => error_recovery(controller, features, command)?,
+        id::ERROR_RECOVERY => error_recovery(controller, context, features, command)?,
         id::VOLATILE_WRITE_CACHE => u32::from(controller.write_cache_enabled()),
         id::NUMBER_OF_QUEUES => queues(features.io_queues()),
         id::WRITE_ATOMICITY => features.write_atomicity,
@@ -242,8 +242,14 @@ fn low_half(value: u32) -> u16 {
 }
 
 /// The deallocated block error cannot be switched on: no namespace has it (NSFEAT bit 2).
+fn check_active(controller: &Controller, context: &AdminContext<'_>, nsid: u32) -> Result<(), Failure> {
+    let found = context.served.namespace(controller.subsystem(), nsid);
+    found.map(drop).ok_or(Failure::at(Status::INVALID_NAMESPACE, NSID))
+}
+
 fn set_error_recovery(
     controller: &Controller,
+    context: &AdminContext<'_>,
     features: &mut Features,
     command: Command<'_>,
 ) -> Result<(), Failure> {
@@ -254,11 +260,11 @@ fn set_error_recovery(
     }
     match command.nsid() {
         NSID_BROADCAST => {
-            let all = controller.namespaces();
-            features.error_recovery = all.iter().map(|one| (one.nsid(), low_half(value))).collect();
+            let all = context.served.namespaces_of(controller.subsystem());
+            features.error_recovery = all.map(|one| (one.nsid(), low_half(value))).collect();
         }
         nsid => {
-            controller.namespace(nsid).ok_or(Failure::at(Status::INVALID_NAMESPACE, NSID))?;
+            check_active(controller, context, nsid)?;
             features.error_recovery.insert(nsid, low_half(value));
         }
     }
@@ -267,11 +273,12 @@ fn set_error_recovery(
 
 fn error_recovery(
     controller: &Controller,
+    context: &AdminContext<'_>,
     features: &Features,
     command: Command<'_>,
 ) -> Result<u32, Failure> {
     let nsid = command.nsid();
-    controller.namespace(nsid).ok_or(Failure::at(Status::INVALID_NAMESPACE, NSID))?;
+    check_active(controller, context, nsid)?;
     Ok(features.error_recovery.get(&nsid).map_or(0, |value| u32::from(*value)))
 }
 

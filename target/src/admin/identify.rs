@@ -31,14 +31,14 @@ pub(super) fn identify(
     }
     let page = match cns {
         Cns::NAMESPACE | Cns::ALLOCATED_NAMESPACE => {
-            in_range(controller, command)?.as_deref().map_or_else(empty, namespace::namespace)
+            in_range(controller, context, command)?.as_deref().map_or_else(empty, namespace::namespace)
         }
         Cns::CONTROLLER => Page::of(&controller::controller(controller)),
-        Cns::ACTIVE_NAMESPACES | Cns::ALLOCATED_NAMESPACES => list(controller, command)?,
-        Cns::NAMESPACE_DESCRIPTORS => namespace::descriptors(active(controller, command)?.as_ref()),
+        Cns::ACTIVE_NAMESPACES | Cns::ALLOCATED_NAMESPACES => list(controller, context, command)?,
+        Cns::NAMESPACE_DESCRIPTORS => namespace::descriptors(active(controller, context, command)?.as_ref()),
         Cns::COMMAND_SET_NAMESPACE => {
             check_csi(command)?;
-            in_range(controller, command)?;
+            in_range(controller, context, command)?;
             // Of the NVM Command Set's own fields none applies: there is no protection information.
             empty()
         }
@@ -48,17 +48,17 @@ pub(super) fn identify(
         }
         Cns::COMMAND_SET_ACTIVE_NAMESPACES => {
             check_csi(command)?;
-            list(controller, command)?
+            list(controller, context, command)?
         }
         Cns::INDEPENDENT_NAMESPACE => {
-            in_range(controller, command)?.as_deref().map_or_else(empty, namespace::independent)
+            in_range(controller, context, command)?.as_deref().map_or_else(empty, namespace::independent)
         }
         Cns::NAMESPACE_CONTROLLERS => {
             // There is no such list of all namespaces.
             if command.nsid() == NSID_BROADCAST {
                 return Err(Failure::invalid_field(NSID));
             }
-            active(controller, command)?;
+            active(controller, context, command)?;
             Page::of(&controller::controllers(controller, context.target, command.u16(CNTID)))
         }
         Cns::CONTROLLERS => {
@@ -78,25 +78,32 @@ const INVALID_NSID: Failure = Failure::at(Status::INVALID_NAMESPACE, NSID);
 
 /// A namespace that may be inactive, whose page is all zero then. The broadcast value is refused: it would ask for
 /// what is common to namespaces that a host may create, and here it may not.
-fn in_range(controller: &Controller, command: Command<'_>) -> Result<Option<Arc<Namespace>>, Failure> {
+fn in_range(
+    controller: &Controller,
+    context: &AdminContext<'_>,
+    command: Command<'_>,
+) -> Result<Option<Arc<Namespace>>, Failure> {
     match command.nsid() {
-        nsid @ 1..=NSID_MAX => Ok(controller.namespace(nsid)),
+        nsid @ 1..=NSID_MAX => Ok(context.served.namespace(controller.subsystem(), nsid).cloned()),
         _ => Err(INVALID_NSID),
     }
 }
 
-fn active(controller: &Controller, command: Command<'_>) -> Result<Arc<Namespace>, Failure> {
-    in_range(controller, command)?.ok_or(INVALID_NSID)
+fn active(
+    controller: &Controller,
+    context: &AdminContext<'_>,
+    command: Command<'_>,
+) -> Result<Arc<Namespace>, Failure> {
+    in_range(controller, context, command)?.ok_or(INVALID_NSID)
 }
 
 /// The active identifiers above that of the command, ascending; with more than a list has room for, hosts ask again.
-fn list(controller: &Controller, command: Command<'_>) -> Result<Page, Failure> {
+fn list(controller: &Controller, context: &AdminContext<'_>, command: Command<'_>) -> Result<Page, Failure> {
     let after = command.nsid();
     if after >= u32::MAX - 1 {
         return Err(INVALID_NSID);
     }
-    let namespaces = controller.namespaces();
-    let nsids = namespaces.iter().map(|namespace| namespace.nsid());
+    let nsids = context.served.namespaces_of(controller.subsystem()).map(|namespace| namespace.nsid());
     Ok(Page::of(&NamespaceList::following(after, nsids)))
 }
 

@@ -7,21 +7,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ringfab_spec::sqe::PropertySize;
 
 use super::*;
+use crate::config::{Access, Config, SubsystemConfig};
 use crate::controller::{ErrorRecord, PropertyEffect};
 use crate::failure::ErrorLocation;
+use crate::identity::Identity;
+use crate::model::Draft;
 use crate::target::Target;
 use crate::target::tests::{self, Connect, DISK, FRIEND, PRIVATE, at, target};
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
 /// A controller with its target.
 struct Admin {
+    served: Arc<Served>,
     target: Arc<Target>,
     controller: Arc<Controller>,
 }
 
 impl Admin {
     fn at(&self, now: Time) -> AdminContext<'_> {
-        AdminContext { target: &self.target, now, wall: Duration::from_secs(1_700_000_000) }
+        AdminContext {
+            served: &self.served,
+            target: &self.target,
+            now,
+            wall: Duration::from_secs(1_700_000_000),
+        }
     }
 }
 
@@ -34,7 +43,11 @@ impl Deref for Admin {
 }
 
 fn enabled(target: &Arc<Target>, subsystem: &str) -> Admin {
-    Admin { target: Arc::clone(target), controller: tests::enabled(target, subsystem) }
+    Admin {
+        served: target.served(),
+        target: Arc::clone(target),
+        controller: tests::enabled(target, subsystem),
+    }
 }
 
 /// An enabled controller with its target.
@@ -228,7 +241,7 @@ fn unknown_opcodes_fused_commands_and_early_commands_are_refused() {
     let fused = SubmissionEntry { flags: 1, ..identify(1, 0) };
     assert_eq!(refusal(&controller, &fused), (Status::INVALID_FIELD, Some(1)));
     let early = Connect::admin(DISK, FRIEND).send(&target).unwrap().controller;
-    let early = Admin { target, controller: early };
+    let early = Admin { served: target.served(), target, controller: early };
     assert_eq!(refusal(&early, &identify(1, 0)).0, Status::COMMAND_SEQUENCE_ERROR);
 }
 
@@ -352,8 +365,9 @@ fn an_event_wakes_the_core_and_completes_a_parked_request() {
     dw0(&controller, &SubmissionEntry::set_features(1, 0x0b, false, 1 << 8));
     assert_eq!(run(&controller, &SubmissionEntry::async_event_request(40)), Ok(AdminOutcome::Park));
     assert_eq!(controller.next_event(), None);
-    target.namespace_changed(&target.subsystems()[0], 7);
-    target.namespace_changed(&target.subsystems()[1], 1);
+    let served = target.served();
+    target.namespace_changed(served.subsystems()[0].subsystem(), 7);
+    target.namespace_changed(served.subsystems()[1].subsystem(), 1);
     assert_eq!(woken.load(Ordering::Relaxed), 1, "only its own subsystem's");
     assert_eq!(controller.next_event(), Some((40, 0x0004_0002)));
     let retained = SubmissionEntry::get_log_page(1, 0x04, u32::MAX, 0, 4096, true);
@@ -418,7 +432,7 @@ fn health_counts_what_queues_have_done() {
     let queue = Connect::queue(1, controller.id(), DISK, FRIEND).send(&target).unwrap().queue;
     queue.note_read(512 * 1000);
     queue.note_write(512 * 1000 + 1);
-    controller.subsystem().namespaces()[0].count_media_error();
+    target.namespaces()[0].count_media_error();
     let page = bytes(&controller, &log(0x02, 512));
     assert_eq!(u64_at(&page, 160), 1, "media errors, also of before this controller");
     assert_eq!((page[0], page[3], page[4], page[5]), (0, 100, 10, 0));
@@ -494,16 +508,54 @@ fn discovery_shows_what_the_host_may_see_at_the_address_it_came_to() {
 fn discovery_hides_what_the_host_may_not_see_and_counts_changes() {
     let target = target();
     let stranger = Connect::admin(DISCOVERY_NQN, "nqn.2024-01.org.example:stranger").send(&target).unwrap();
-    let stranger = Admin { target: Arc::clone(&target), controller: stranger.controller };
+    let stranger =
+        Admin { served: target.served(), target: Arc::clone(&target), controller: stranger.controller };
     tests::enable(&stranger);
     assert_eq!(u64_at(&bytes(&stranger, &log(0x70, 1024)), 8), 1);
     dw0(&stranger, &SubmissionEntry::set_features(1, 0x0b, false, 1 << 31));
     run(&stranger, &SubmissionEntry::async_event_request(5)).unwrap();
-    target.set_listener_address(0, "198.51.100.1:4421".parse().unwrap());
+    let change = |edit: &dyn Fn(&mut Draft)| {
+        let mut draft = target.served().draft();
+        edit(&mut draft);
+        let (_, difference) = target.publish(draft.check().unwrap()).unwrap();
+        target.tell_hosts(&difference);
+    };
+    change(&|draft| drop(draft.remove_namespace(DISK, 7).unwrap()));
+    assert_eq!(stranger.controller.next_event(), None, "discovery shows no namespaces");
+    change(&|draft| draft.set_access(PRIVATE, Access::AnyHost).unwrap());
     assert_eq!(stranger.controller.next_event(), Some((5, 0x0070_f002)));
-    let page = bytes(&stranger, &log(0x70, 2048));
-    assert_eq!(u64_at(&page, 0), 2);
-    assert_eq!(&page[1024 + 512..1024 + 525], b"198.51.100.1 ");
+    let stranger = Admin { served: target.served(), ..stranger };
+    let page = bytes(&stranger, &log(0x70, 3072));
+    assert_eq!((u64_at(&page, 0), u64_at(&page, 8)), (2, 2));
+    assert_eq!(&page[2048 + 256..2048 + 256 + PRIVATE.len()], PRIVATE.as_bytes());
+}
+
+#[test]
+fn a_large_page_of_discovery_is_for_a_worker_and_shows_what_was_served_when_it_was_asked_for() {
+    let target = target();
+    let edit = |edit: &dyn Fn(&mut Draft)| {
+        let mut draft = target.served().draft();
+        edit(&mut draft);
+        target.publish(draft.check().unwrap()).unwrap();
+    };
+    let identity = Identity::from_seed([7; 32]);
+    let text = "[[listener]]\naddress = \"0.0.0.0\"\n[[subsystem]]\nnqn = \"nqn.2024-01.org.example:more\"\n\
+                allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n";
+    let config = Config::parse(text, "more").unwrap().subsystems.remove(0);
+    edit(&|draft| {
+        for number in 0..31 {
+            let one = SubsystemConfig { nqn: format!("{}{number}", config.nqn), ..config.clone() };
+            target.add_subsystem(draft, &one, &identity).unwrap();
+        }
+    });
+    let controller = enabled(&target, DISCOVERY_NQN);
+    let Ok(AdminOutcome::Slow(work)) = run(&controller, &log(0x70, 2048)) else { panic!("33 entries") };
+    edit(&|draft| draft.remove_subsystem(DISK).unwrap());
+    let page = work.run().unwrap();
+    assert_eq!((page.len(), u64_at(&page, 8)), (2048, 33));
+    assert_eq!(&page[1024 + 256..1024 + 256 + DISK.len()], DISK.as_bytes());
+    let controller = enabled(&target, DISCOVERY_NQN);
+    assert_eq!(u64_at(&bytes(&controller, &log(0x70, 1024)), 8), 32, "so many are made at once");
 }
 
 #[test]

@@ -1,37 +1,31 @@
-//! Adds, removes and resizes namespaces while hosts use the others.
-//!
-//! A namespace is added on every core before any host is told of it, and is not told of any more before the cores take
-//! no more commands for it: whatever a host is told of, every queue of it can reach.
+//! Changes what is served while hosts use it: namespaces, subsystems, who may use them, and where hosts connect.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_block::{Backing, OpenedFile};
+use ringfab_block::Backing;
 use serde_json::{Map, Value};
 
+use super::change::{OpenedDisks, apply};
+use super::disk_watch::DiskWatch;
 use super::status::{NamespaceState, Status, View};
-use crate::config::{Config, ConfigError, NamespaceConfig, Source, SubsystemConfig};
-use crate::core::{Cores, NamespaceMessage};
+use crate::config::{Access, Config, ConfigError, ListenerConfig, NamespaceConfig, Source, SubsystemConfig};
+use crate::core::{AllCores, Cores, ServeMessage};
 use crate::disks::grow::grow;
-use crate::disks::keeper::Seen;
 use crate::disks::open::Wanted;
 use crate::disks::{Keeper, Keepers};
 use crate::identity::Identity;
 use crate::limits::NSID_MAX;
-use crate::model::Namespace;
-use crate::model::Subsystem;
-use crate::model::disk_failures;
+use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, Subsystem};
 use crate::target::Target;
 use crate::worker;
 
 /// How long a request waits for a file that hangs.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a look from time to time waits for it; the next look tries again.
-const POLL_LIMIT: Duration = Duration::from_secs(1);
-
-/// Manages the namespaces of a target that runs.
+/// Manages what a target that runs serves.
 #[derive(Debug)]
 pub struct Manager {
     view: View,
@@ -69,14 +63,10 @@ impl Manager {
         if subsystem.namespace(config.nsid).is_some() {
             return Err(format!("namespace {} is there already", config.nsid));
         }
-        self.identify(&subsystem, &mut config)?;
+        self.identify(subsystem.nqn(), &mut config)?;
         let namespace = self.target().make_namespace(subsystem.nqn(), &config, &self.identity);
         let namespace = namespace.map_err(|error| error.to_string())?;
-        let keeper = self.wanted(&subsystem, &namespace).map(|wanted| wanted.open_patiently(REQUEST_LIMIT));
-        let keeper = keeper.transpose().map_err(|error| error.to_string())?;
-        self.open(&subsystem, &namespace, keeper)?;
-        subsystem.add(&namespace);
-        self.target().namespace_changed(&subsystem, namespace.nsid());
+        self.change(|_, draft| draft.add_namespace(subsystem.nqn(), Arc::clone(&namespace)))?;
         let state = NamespaceState::of(subsystem.nqn(), &namespace, false);
         tracing::info!(nqn = state.subsystem, nsid = state.nsid, source = state.source, "namespace added");
         Ok(state)
@@ -88,13 +78,67 @@ impl Manager {
     /// When there is no such namespace.
     pub fn remove(&mut self, subsystem: Option<&str>, nsid: u32) -> Result<NamespaceState, String> {
         let (subsystem, namespace) = self.namespace(subsystem, nsid)?;
-        subsystem.remove(nsid);
-        let closed = self.close(&subsystem, &namespace);
-        self.target().namespace_changed(&subsystem, nsid);
+        self.change(|_, draft| draft.remove_namespace(subsystem.nqn(), nsid).map(drop))?;
         let state = NamespaceState::of(subsystem.nqn(), &namespace, true);
-        self.keepers().note_removed(&subsystem, &namespace);
         tracing::info!(nqn = state.subsystem, nsid, "namespace removed");
-        closed.map(|()| state)
+        Ok(state)
+    }
+
+    /// Serves one more subsystem, with its namespaces.
+    ///
+    /// # Errors
+    /// What is wrong with it, or why a disk cannot be opened; nothing has changed then.
+    pub fn add_subsystem(&mut self, config: &SubsystemConfig) -> Result<(), String> {
+        self.change(|this, draft| this.target().add_subsystem(draft, config, &this.identity))?;
+        tracing::info!(nqn = config.nqn, namespaces = config.namespaces.len(), "subsystem added");
+        Ok(())
+    }
+
+    /// Serves a subsystem no longer: its controllers are ended. Commands that have begun go on at the disks.
+    ///
+    /// # Errors
+    /// When there is no such subsystem.
+    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<(), String> {
+        self.change(|_, draft| draft.remove_subsystem(nqn))?;
+        tracing::info!(nqn, "subsystem removed");
+        Ok(())
+    }
+
+    /// Lets these hosts use a subsystem and no others. The controllers of others are ended.
+    ///
+    /// # Errors
+    /// When there is no such subsystem.
+    pub fn set_access(&mut self, nqn: &str, access: Access) -> Result<(), String> {
+        self.change(|_, draft| draft.set_access(nqn, access))?;
+        tracing::info!(nqn, "other hosts may use a subsystem");
+        Ok(())
+    }
+
+    /// Takes connections at one more address. Returns the number of the listener, and the address that it is bound to.
+    ///
+    /// # Errors
+    /// When it cannot be bound.
+    pub fn add_listener(&mut self, config: ListenerConfig) -> Result<(u16, SocketAddr), String> {
+        let mut port_id = 0;
+        self.change(|_, draft| {
+            port_id = draft.add_listener(config);
+            Ok::<_, ServedError>(())
+        })?;
+        let served = self.target().served();
+        let listener = served.listeners().iter().find(|one| one.port_id() == port_id);
+        let address = listener.ok_or("the listener is gone already")?.address();
+        tracing::info!(%address, "listening");
+        Ok((port_id, address))
+    }
+
+    /// Takes no more connections at an address. The controllers that came there are ended.
+    ///
+    /// # Errors
+    /// When there is no such listener.
+    pub fn remove_listener(&mut self, port_id: u16) -> Result<(), String> {
+        self.change(|_, draft| draft.remove_listener(port_id))?;
+        tracing::info!(port_id, "a listener is closed");
+        Ok(())
     }
 
     /// Looks at the size of a namespace's file or device, and makes a regular file `bytes` long before, if so asked.
@@ -113,9 +157,9 @@ impl Manager {
             return Err("only files and devices change their size".to_owned());
         };
         if let Some(bytes) = bytes {
-            self.grow(&subsystem, &namespace, path, bytes)?;
+            self.grow(&namespace, path, bytes)?;
         }
-        self.look(&subsystem, &namespace)?;
+        DiskWatch(&self.view).look(&subsystem, &namespace)?;
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
     }
 
@@ -127,7 +171,7 @@ impl Manager {
         let (subsystem, namespace) = self.namespace(subsystem, nsid)?;
         let why = namespace.needs_reopen();
         if let Some(mut wanted) = self.wanted(&subsystem, &namespace) {
-            wanted.hold = self.with_keeper(&subsystem, nsid, Keeper::hold);
+            wanted.hold = self.keepers().with(&namespace, Keeper::hold);
             let keeper = wanted.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
             self.exchange(&subsystem, &namespace, keeper)?;
         }
@@ -144,13 +188,7 @@ impl Manager {
 
     /// Looks at the sizes of all files and devices, and whether those that were missing are there now.
     pub fn poll(&mut self) {
-        for subsystem in self.target().subsystems().to_vec() {
-            for namespace in subsystem.namespaces() {
-                if let Err(error) = self.look(&subsystem, &namespace) {
-                    tracing::debug!(nsid = namespace.nsid(), error, "cannot look at a namespace");
-                }
-            }
-        }
+        DiskWatch(&self.view).poll();
     }
 
     /// All namespaces, also those that were removed and are not closed yet.
@@ -178,37 +216,56 @@ impl Manager {
         self.cores().keepers()
     }
 
-    fn with_keeper<R>(&self, subsystem: &Subsystem, nsid: u32, act: impl FnOnce(&Keeper) -> R) -> Option<R> {
-        self.keepers().with((subsystem.index(), nsid), act)
-    }
-
     fn wanted(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<Wanted> {
         Wanted::of(namespace, subsystem.nqn(), self.cores().count())
     }
 
-    fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<Subsystem>, String> {
-        match (nqn, self.target().subsystems()) {
+    /// Makes a change of what is served: all of it, or nothing.
+    fn change<E: ToString>(
+        &self,
+        edit: impl FnOnce(&Self, &mut Draft) -> Result<(), E>,
+    ) -> Result<(), String> {
+        let now = self.target().served();
+        let mut draft = now.draft();
+        edit(self, &mut draft).map_err(|error| error.to_string())?;
+        let next = draft.check().map_err(|error| error.to_string())?;
+        let opened = self.open_disks(&Difference::between(&now, &next))?;
+        apply(self.target(), self.cores(), self.keepers(), next, opened)
+    }
+
+    /// Opens the files and devices of the namespaces that come.
+    fn open_disks(&self, difference: &Difference) -> Result<OpenedDisks, String> {
+        let mut opened = OpenedDisks::default();
+        for (subsystem, namespace) in &difference.opened {
+            if let Some(wanted) = self.wanted(subsystem, namespace) {
+                let keeper = wanted.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+                opened.disks.push((Arc::clone(namespace), keeper));
+            }
+        }
+        Ok(opened)
+    }
+
+    fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<ServedSubsystem>, String> {
+        let served = self.target().served();
+        match (nqn, served.subsystems()) {
             (None, [only]) => Ok(Arc::clone(only)),
             (None, _) => Err("there are several subsystems: name one".to_owned()),
-            (Some(nqn), all) => {
-                let found = all.iter().find(|subsystem| subsystem.nqn() == nqn);
-                found.cloned().ok_or_else(|| format!("there is no subsystem {nqn}"))
-            }
+            (Some(nqn), _) => served.find(nqn).cloned().ok_or_else(|| format!("there is no subsystem {nqn}")),
         }
     }
 
     fn namespace(&self, nqn: Option<&str>, nsid: u32) -> Result<(Arc<Subsystem>, Arc<Namespace>), String> {
-        let subsystem = self.subsystem(nqn)?;
-        let namespace = subsystem.namespace(nsid);
+        let served = self.subsystem(nqn)?;
+        let namespace = served.namespace(nsid);
         let namespace =
-            namespace.ok_or_else(|| format!("there is no namespace {nsid} in {}", subsystem.nqn()))?;
-        Ok((subsystem, namespace))
+            namespace.ok_or_else(|| format!("there is no namespace {nsid} in {}", served.nqn()))?;
+        Ok((Arc::clone(served.subsystem()), Arc::clone(namespace)))
     }
 
     /// Gives a namespace its identifiers: those that it had, if it comes from the configuration with the same file, and
     /// otherwise others than any namespace of this number has ever had.
-    fn identify(&self, subsystem: &Subsystem, config: &mut NamespaceConfig) -> Result<(), String> {
-        let configured = self.configured.iter().find(|one| one.nqn == subsystem.nqn());
+    fn identify(&self, nqn: &str, config: &mut NamespaceConfig) -> Result<(), String> {
+        let configured = self.configured.iter().find(|one| one.nqn == nqn);
         let known = configured.and_then(|one| one.namespaces.iter().find(|known| known.nsid == config.nsid));
         let what = match &config.source {
             Source::File { path, .. } => {
@@ -225,50 +282,10 @@ impl Manager {
                 once.to_vec()
             }
         };
-        let (nguid, uuid) = self.identity.of_added(subsystem.nqn(), config.nsid, &what);
+        let (nguid, uuid) = self.identity.of_added(nqn, config.nsid, &what);
         config.nguid = config.nguid.or(Some(nguid));
         config.uuid = config.uuid.or(Some(uuid));
         Ok(())
-    }
-
-    /// Has the cores serve a namespace; when one cannot, none does.
-    fn open(
-        &self,
-        subsystem: &Arc<Subsystem>,
-        namespace: &Arc<Namespace>,
-        keeper: Option<Keeper>,
-    ) -> Result<(), String> {
-        let files = keeper.as_ref().map(Keeper::files).unwrap_or_default();
-        if let Some(keeper) = keeper {
-            self.keepers().serve(subsystem, namespace, keeper);
-        }
-        let opened = self.tell_all(&Arc::new(files), |files, reply| NamespaceMessage::Open {
-            subsystem: subsystem.index(),
-            namespace: Arc::clone(namespace),
-            files,
-            reply,
-        });
-        if let Err(error) = opened {
-            namespace.set_not_ready(error.as_str());
-            self.close(subsystem, namespace)?;
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    fn tell_all(
-        &self,
-        files: &Arc<Vec<OpenedFile>>,
-        message: impl Fn(Arc<Vec<OpenedFile>>, crate::core::Reply) -> NamespaceMessage,
-    ) -> Result<(), String> {
-        self.cores().manage(|reply| message(Arc::clone(files), reply))
-    }
-
-    fn close(&self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) -> Result<(), String> {
-        let (index, nsid) = (subsystem.index(), namespace.nsid());
-        let closed = self.cores().manage(|reply| NamespaceMessage::Remove { subsystem: index, nsid, reply });
-        self.keepers().stop(subsystem, namespace);
-        closed
     }
 
     /// Has the cores go on with a disk that was opened anew.
@@ -278,7 +295,7 @@ impl Manager {
         namespace: &Arc<Namespace>,
         keeper: Keeper,
     ) -> Result<(), String> {
-        let served = self.with_keeper(subsystem, namespace.nsid(), Keeper::identity);
+        let served = self.keepers().with(namespace, Keeper::identity);
         if namespace.is_ready() && served.is_some_and(|served| served != keeper.identity()) {
             let path = keeper.path().display();
             return Err(format!(
@@ -291,13 +308,11 @@ impl Manager {
         keeper.drop_cache();
         let files = Arc::new(keeper.files());
         let (bytes, was_ready) = (keeper.bytes(), namespace.is_ready());
-        let told = self.tell_all(&files, |files, reply| NamespaceMessage::Reopen {
-            subsystem: subsystem.index(),
+        let told = self.cores().have(ServeMessage::Reopen {
+            subsystem: Arc::clone(subsystem),
             namespace: Arc::clone(namespace),
             files,
-            reply,
         });
-        drop(files);
         if let Err(error) = told {
             self.keepers().close_later(subsystem, namespace, keeper);
             return Err(error);
@@ -305,121 +320,24 @@ impl Manager {
         self.keepers().serve(subsystem, namespace, keeper);
         let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
         if changed {
-            self.changed(subsystem, namespace);
+            DiskWatch(&self.view).changed(subsystem, namespace);
         }
         Ok(())
     }
 
     /// Makes a regular file longer: the very one that is served, whatever its name is by now.
-    fn grow(
-        &self,
-        subsystem: &Subsystem,
-        namespace: &Namespace,
-        path: &Path,
-        bytes: u64,
-    ) -> Result<(), String> {
-        let served = self.with_keeper(subsystem, namespace.nsid(), Keeper::identity);
+    fn grow(&self, namespace: &Namespace, path: &Path, bytes: u64) -> Result<(), String> {
+        let served = self.keepers().with(namespace, Keeper::identity);
         let served = served.ok_or("the namespace is not ready")?;
         let at = path.to_owned();
         let grown = worker::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));
         grown.map_err(|error| error.to_string())?
     }
-
-    /// Looks at the size of a namespace's file, or whether it can be opened now.
-    fn look(&self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) -> Result<(), String> {
-        let Some(wanted) = self.wanted(subsystem, namespace) else { return Ok(()) };
-        if !namespace.is_ready() {
-            return self.try_again(subsystem, namespace, &wanted);
-        }
-        let Some(look) = self.with_keeper(subsystem, namespace.nsid(), Keeper::look) else { return Ok(()) };
-        let seen = look().map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        self.note_name(subsystem, namespace, seen.detached.as_deref());
-        self.note_size(subsystem, namespace, &seen)
-    }
-
-    /// A disk that was missing may be there now. One that an administrator has to look after is not touched.
-    fn try_again(
-        &self,
-        subsystem: &Arc<Subsystem>,
-        namespace: &Arc<Namespace>,
-        wanted: &Wanted,
-    ) -> Result<(), String> {
-        if let Some(why) = namespace.needs_reopen() {
-            return Err(why);
-        }
-        match wanted.open_within(POLL_LIMIT) {
-            Ok(keeper) => {
-                let files = Arc::new(keeper.files());
-                self.keepers().serve(subsystem, namespace, keeper);
-                self.tell_all(&files, |files, reply| NamespaceMessage::Open {
-                    subsystem: subsystem.index(),
-                    namespace: Arc::clone(namespace),
-                    files,
-                    reply,
-                })?;
-                self.changed(subsystem, namespace);
-                Ok(())
-            }
-            Err(error) => {
-                let error = error.to_string();
-                namespace.set_not_ready(error.as_str());
-                Err(error)
-            }
-        }
-    }
-
-    fn note_name(&self, subsystem: &Subsystem, namespace: &Namespace, detached: Option<&str>) {
-        if !namespace.set_detached(detached.map(str::to_owned)) {
-            return;
-        }
-        let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid());
-        match detached {
-            Some(what) => tracing::warn!(subsystem, nsid, what, "a disk has lost its name"),
-            None => tracing::info!(subsystem, nsid, "a disk has its name again"),
-        }
-    }
-
-    fn note_size(
-        &self,
-        subsystem: &Arc<Subsystem>,
-        namespace: &Arc<Namespace>,
-        seen: &Seen,
-    ) -> Result<(), String> {
-        let (bytes, known) = (seen.bytes, namespace.disk_bytes());
-        if bytes == known {
-            return Ok(());
-        }
-        if bytes < known && !seen.block_device {
-            let why = format!("its file was cut off, from {known} to {bytes} bytes");
-            disk_failures::fail_closed(namespace, subsystem.nqn(), &why);
-            self.target().namespace_changed(subsystem, namespace.nsid());
-            return Ok(());
-        }
-        // No command may pass the check against the namespace's size and then not fit the disk.
-        let growing = bytes > known;
-        if !growing {
-            namespace.set_ready(bytes, namespace.volatile_cache());
-        }
-        let index = namespace.index();
-        self.cores().manage(|reply| NamespaceMessage::Resize { index, bytes, reply })?;
-        if growing {
-            namespace.set_ready(bytes, namespace.volatile_cache());
-        }
-        self.changed(subsystem, namespace);
-        Ok(())
-    }
-
-    fn changed(&self, subsystem: &Arc<Subsystem>, namespace: &Namespace) {
-        let (nsid, blocks) = (namespace.nsid(), namespace.blocks());
-        let unused_bytes = namespace.health().unused_bytes;
-        tracing::info!(nqn = subsystem.nqn(), nsid, blocks, unused_bytes, "a namespace has another size");
-        self.target().namespace_changed(subsystem, nsid);
-    }
 }
 
 /// The identifier after the largest one that is in use, as in a configuration, or else the smallest that is free.
-fn free_nsid(subsystem: &Subsystem) -> Result<u32, String> {
-    let used: Vec<u32> = subsystem.namespaces().iter().map(|namespace| namespace.nsid()).collect();
+fn free_nsid(subsystem: &ServedSubsystem) -> Result<u32, String> {
+    let used: Vec<u32> = subsystem.namespaces().map(|namespace| namespace.nsid()).collect();
     let next = used.last().map_or(1, |last| last + 1);
     let free = (next..=NSID_MAX).chain(1..=NSID_MAX).find(|nsid| !used.contains(nsid));
     free.ok_or_else(|| format!("{} has as many namespaces as it may", subsystem.nqn()))

@@ -3,7 +3,9 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`request`] | what is asked and answered: one JSON value in a line each |
-//! | [`manager`] | does it: has the cores open and close disks, and tells hosts |
+//! | [`manager`] | does it: makes what is to be served next, and opens disks |
+//! | `change` | has the cores serve it, and tells hosts |
+//! | `disk_watch` | looks at the disks from time to time |
 //! | [`status`] | what there is, as it is shown |
 //! | [`socket`] | the socket's file: its place, its owner, its end |
 //! | [`turns`] | changes, one after the other |
@@ -14,8 +16,10 @@
 //! Who may connect may do everything: the permissions of the socket decide. Requests are bounded in size and time, and
 //! are served beside each other; only changes wait for each other. Nothing is written into the configuration file.
 
+mod change;
 pub mod client;
 pub mod command;
+mod disk_watch;
 pub mod manager;
 pub mod request;
 mod server;
@@ -23,6 +27,7 @@ mod socket;
 pub mod status;
 mod turns;
 
+pub use change::change_alone;
 pub use manager::Manager;
 pub use request::Request;
 pub use server::{ControlError, start};

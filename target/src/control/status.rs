@@ -133,9 +133,8 @@ impl View {
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
         let mut all = Vec::new();
-        for subsystem in self.target.subsystems() {
-            let states = subsystem.namespaces();
-            all.extend(states.iter().map(|one| NamespaceState::of(subsystem.nqn(), one, false)));
+        for (subsystem, namespace) in self.target.served().namespaces() {
+            all.push(NamespaceState::of(subsystem.nqn(), namespace, false));
         }
         for (subsystem, namespace) in self.cores.keepers().removed() {
             all.push(NamespaceState::of(subsystem.nqn(), &namespace, true));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 
 use super::Controller;
-use crate::model::Namespace;
+use crate::model::{Namespace, Served};
 
 /// What I/O commands of a controller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Controller {
     /// Before a host looks whether its controller is ready: it is not while commands still run that the host sent on
     /// connections which have ended. The host sends them again, and then others, which an old one that the disk takes
     /// its time with would undo. A disk that takes too long is fenced, and the controller is ready for all others.
-    pub fn refresh_ready(&self, now: Time) {
+    pub fn refresh_ready(&self, served: &Served, now: Time) {
         let mut state = self.state();
         if !state.registers.is_held() {
             return;
@@ -79,14 +79,14 @@ impl Controller {
         self.set_io_access(state.registers.io_allowed(), left_behind);
         drop(state);
         if left_behind {
-            self.warn_of_fence();
+            self.warn_of_fence(served);
         }
     }
 
-    fn warn_of_fence(&self) {
-        let fenced = |one: &Arc<Namespace>| self.subsystem.has_left_on(&self.host.id, one.index());
+    fn warn_of_fence(&self, served: &Served) {
+        let fenced = |one: &&Arc<Namespace>| self.subsystem.has_left_on(&self.host.id, one.index());
         let nsids: Vec<u32> =
-            self.namespaces().iter().filter(|one| fenced(one)).map(|one| one.nsid()).collect();
+            served.namespaces_of(&self.subsystem).filter(fenced).map(|one| one.nsid()).collect();
         tracing::warn!(
             controller = self.id,
             host = self.host.nqn,

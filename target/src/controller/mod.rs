@@ -33,24 +33,8 @@ pub(crate) use keep_alive::{GRANULARITY as KEEP_ALIVE_GRANULARITY, KeepAlive};
 pub(crate) use registers::{NOT_READY, Registers, VERSION};
 
 use crate::command::connect_field;
-use crate::config::Transport;
 use crate::failure::Failure;
-use crate::model::Namespace;
-use crate::model::QueueRecord;
-use crate::model::Subsystem;
-
-/// What a controller may use, by the listener on which its host came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ControllerLimits {
-    /// How its host reaches it.
-    pub transport: Transport,
-    /// The largest queue, in entries.
-    pub queue_entries_max: u32,
-    /// The most I/O queues; zero for a discovery controller.
-    pub io_queues_max: u16,
-    /// Data that a command capsule may carry, in bytes.
-    pub in_capsule_bytes: u32,
-}
+use crate::model::{ControllerLimits, QueueRecord, Subsystem};
 
 /// Who connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,16 +155,6 @@ impl Controller {
         self.subsystem.is_discovery()
     }
 
-    /// An active namespace.
-    pub fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
-        self.subsystem.namespace(nsid)
-    }
-
-    /// All active namespaces, by ascending identifier.
-    pub fn namespaces(&self) -> Vec<Arc<Namespace>> {
-        self.subsystem.namespaces()
-    }
-
     /// Whether I/O commands may run; otherwise they end with Command Sequence Error. For every I/O command: no lock.
     #[inline]
     pub fn io_allowed(&self) -> bool {
@@ -282,10 +256,17 @@ impl Controller {
         !traffic
     }
 
-    /// The host has been silent too long: the controller takes no further I/O, and its queues are to be ended.
-    pub fn keep_alive_expired(&self) {
+    /// It is over for this controller, whether its host has been silent too long or has to leave: it takes no further I/O, and
+    /// its queues are to be ended.
+    pub fn end(&self) {
         self.set_io_access(false, false);
         self.state().keep_alive.expire();
+    }
+
+    /// Says in the log that it is ended, and why.
+    pub(crate) fn tell_ended(&self, reason: &str) {
+        let (host, subsystem) = (self.host.nqn.as_str(), self.subsystem.nqn());
+        tracing::warn!(peer = %self.address, host, subsystem, controller = self.id, reason, "controller ended");
     }
 
     /// Notes a command that ended with an error, for the Error Information log.

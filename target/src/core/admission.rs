@@ -65,7 +65,7 @@ impl Core {
             self.end_an_opening(newcomer.ip(), now)?;
         }
         let disks = self.resources.disks.iter().flatten().count();
-        let most = queues_max(self.descriptors, self.half_open, disks);
+        let most = queues_max(self.descriptors, self.listeners.half_open(), disks);
         if self.resources.hosts.queues() < most {
             return Ok(());
         }

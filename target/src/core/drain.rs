@@ -9,7 +9,6 @@ use ringfab_reactor::{Completion, Token, Wait};
 use super::{Core, CoreMessage, owner};
 use crate::model::disk_failures::{DiskAction, DiskFailure};
 use crate::resources::Resources;
-use crate::transport;
 
 /// The tag of a disk's last flush, beside its number: no request has that kind and generation at once.
 const LAST_FLUSH: (u8, u16) = (u8::MAX, u16::MAX);
@@ -21,13 +20,7 @@ impl Core {
     /// Takes nothing new from now on, and ends what there is within a limit.
     pub(super) fn drain(&mut self, limit: Duration) {
         self.draining = Some(self.resources.reactor.now() + limit);
-        for listener in self.listeners.drain(..) {
-            transport::close_listener(
-                &mut self.resources.transports,
-                &mut self.resources.reactor,
-                listener.id,
-            );
-        }
+        self.listeners.close_all(&mut self.resources);
         for queue in self.queues.iter_mut().flatten() {
             queue.end(&mut self.resources);
         }
@@ -99,7 +92,7 @@ impl Core {
 
 /// A completion of a disk. Returns how many last flushes have ended with it, and how many of them have failed.
 fn last_flushes_ended(resources: &mut Resources, completion: Completion) -> (usize, usize) {
-    let Resources { reactor, disks, target, .. } = resources;
+    let Resources { reactor, disks, .. } = resources;
     let disk = usize::from(DiskTokens::disk_of(completion.token));
     let Some(open) = disks.get_mut(disk).and_then(Option::as_mut) else { return (0, 0) };
     let (mut ended, mut failed) = (0, 0);
@@ -110,7 +103,7 @@ fn last_flushes_ended(resources: &mut Resources, completion: Completion) -> (usi
             if result.is_err() {
                 failed += 1;
                 let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
-                open.note_failure(target, reactor.now(), failure);
+                open.note_failure(reactor.now(), failure);
             }
         }
         next = open.disk.next_finished(reactor);

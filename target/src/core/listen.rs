@@ -21,8 +21,10 @@ const INITIATOR_DEPTH: u16 = 64;
 
 /// A listener of this core.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listener {
+pub(crate) struct BoundListener {
     pub(crate) id: ListenerId,
+    /// Its number: see [`crate::model::Listener::port_id`].
+    pub(crate) port_id: u16,
     pub(crate) in_capsule_bytes: u32,
     pub(crate) entries_max: u16,
     pub(crate) io_queues_max: u16,
@@ -44,10 +46,7 @@ pub(crate) struct Wanted {
 impl Core {
     /// A connection on a listener of this core: finds out what the host wants and hands it to the core that shall serve it.
     pub(super) fn route(&mut self, arrival: Arrival) {
-        let Some(listener) = self.listeners.iter().find(|listener| arrival.came_to(listener.id)).copied()
-        else {
-            return;
-        };
+        let Some(listener) = self.listeners.of(&arrival) else { return };
         let wanted = match &arrival {
             Arrival::Rdma(request) => wanted_queue(&request.private_data, &listener),
             Arrival::Tcp(incoming) => Ok(connecting_queue(incoming, &listener)),
@@ -163,7 +162,7 @@ impl Core {
 }
 
 impl Arrival {
-    fn came_to(&self, listener: ListenerId) -> bool {
+    pub(super) fn came_to(&self, listener: ListenerId) -> bool {
         match self {
             Self::Rdma(request) => listener == ListenerId::Rdma(request.listener),
             Self::Tcp(incoming) => listener == ListenerId::Tcp(incoming.listener),
@@ -186,7 +185,7 @@ impl Wanted {
 }
 
 /// What the private data of an RDMA connection request asks for, if we can give it.
-fn wanted_queue(private_data: &[u8], listener: &Listener) -> Result<Wanted, rdma_cm::RejectStatus> {
+fn wanted_queue(private_data: &[u8], listener: &BoundListener) -> Result<Wanted, rdma_cm::RejectStatus> {
     let queue = rdma_cm::Request::parse(private_data)?;
     if queue.qid.get() > listener.io_queues_max {
         return Err(rdma_cm::RejectStatus::INVALID_QID);
@@ -206,7 +205,7 @@ fn wanted_queue(private_data: &[u8], listener: &Listener) -> Result<Wanted, rdma
 
 /// The queue that the first command of a TCP connection wants to connect. Nothing is refused here: a host is told by the
 /// status of its command, and what is no Connect finds a queue that takes nothing else.
-fn connecting_queue(incoming: &Incoming, listener: &Listener) -> Wanted {
+fn connecting_queue(incoming: &Incoming, listener: &BoundListener) -> Wanted {
     let first = &incoming.first;
     let connects = first.is_fabrics() && first.fabrics_type() == FabricsType::CONNECT;
     let connect = ConnectCommand::of(first);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfab_reactor::MailboxSender;
 
 use super::listen::Wanted;
-use super::namespaces::NamespaceMessage;
+use super::serve::{Reply, ServeMessage};
 use super::usage::CoreUsage;
 use crate::placement::Place;
 use crate::resources::messages::{QueueMessage, QueueSender};
@@ -26,8 +26,8 @@ pub(crate) enum CoreMessage {
     },
     /// What the queues of another core tell those of this one.
     Queues(QueueMessage),
-    /// Namespaces come, go, and change size.
-    Namespace(NamespaceMessage),
+    /// What is served changes.
+    Serve(ServeMessage, Reply),
     /// Tell what is in use, with the number of the core.
     Tell(mpsc::Sender<(usize, CoreUsage)>),
     /// Stop accepting, finish what is outstanding, and end within the limit.

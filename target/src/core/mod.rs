@@ -2,13 +2,15 @@
 //! simulation calls [`Core::turn`].
 
 mod admission;
+mod bind;
 mod claims;
+mod cores;
 mod drain;
 mod listen;
 mod message;
-mod namespaces;
 mod reap;
 mod report;
+mod serve;
 mod start;
 mod usage;
 mod watch;
@@ -35,9 +37,12 @@ use crate::resources::{HostId, Resources};
 use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
 
 pub use crate::resources::states::{LatencySplit, State, StateUsage, WaitsFor};
+use bind::Listeners;
+pub use cores::Cores;
+pub(crate) use cores::OnlyCore;
 pub(crate) use message::{CoreMessage, CoreSender};
-pub(crate) use namespaces::{NamespaceMessage, Reply};
-pub use start::{CoreParts, Cores, Running, build, start};
+pub(crate) use serve::{AllCores, ServeMessage};
+pub use start::{CoreParts, Running, build, start};
 pub use usage::{Buffers, CoreUsage};
 pub use watch::SilentDisk;
 
@@ -73,10 +78,9 @@ pub struct Core {
     /// What the transports report, while it is acted on.
     heard: TransportEvents,
     inbox: MailboxReceiver<CoreMessage>,
-    listeners: Vec<listen::Listener>,
-    /// Descriptors that it may have, and connections of a listener that may be in handshake.
+    listeners: Listeners,
+    /// Descriptors that it may have.
     descriptors: usize,
-    half_open: usize,
     housekeeping: bool,
     /// Whether a timer runs for queues without a Connect.
     relief: bool,
@@ -102,7 +106,7 @@ impl Core {
         cores: Vec<CoreSender>,
         inbox: MailboxReceiver<CoreMessage>,
         descriptors: usize,
-        half_open: usize,
+        half_open: u32,
     ) -> Self {
         Self {
             resources,
@@ -111,9 +115,8 @@ impl Core {
             by_endpoint: std::array::from_fn(|_| Vec::new()),
             heard: TransportEvents::default(),
             inbox,
-            listeners: Vec::new(),
+            listeners: Listeners::new(half_open),
             descriptors,
-            half_open,
             housekeeping: false,
             relief: false,
             looks: BTreeMap::new(),
@@ -282,7 +285,11 @@ impl Core {
         match message {
             CoreMessage::Accept { arrival, wanted, place } => self.accept(*arrival, wanted, place),
             CoreMessage::Queues(message) => self.on_queue_message(message),
-            CoreMessage::Namespace(message) => self.on_namespace(message),
+            CoreMessage::Serve(message, reply) => {
+                if reply.send(self.on_serve(message)).is_err() {
+                    tracing::debug!("an answer about what is served came too late");
+                }
+            }
             CoreMessage::Tell(reply) => {
                 if reply.send((self.resources.core, self.usage())).is_err() {
                     tracing::debug!("nobody waits for what is in use any more");
@@ -310,6 +317,12 @@ impl Core {
                 let asker = asker.request;
                 if let Some(queue) = self.queues.get_mut(usize::from(asker.queue)).and_then(Option::as_mut) {
                     queue.abort_answered(&mut self.resources, asker, aborted);
+                }
+            }
+            QueueMessage::WorkerDone { request, controller, outcome } => {
+                let queue = self.queues.get_mut(usize::from(request.queue)).and_then(Option::as_mut);
+                if let Some(queue) = queue.filter(|queue| queue.belongs_to(&controller)) {
+                    queue.worker_done(&mut self.resources, request, outcome);
                 }
             }
             QueueMessage::Claim(id, message) => self.on_claim(id, message),
@@ -393,7 +406,7 @@ impl Core {
                 {
                     let controller = Arc::clone(controller);
                     log_keep_alive_expired(&controller);
-                    controller.keep_alive_expired();
+                    controller.end();
                     self.resources.end_queues(&controller, true);
                 }
                 self.reap(number as u16);

@@ -1,16 +1,21 @@
 //! The end of queues whose connections are gone, and what idle ones give back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfab_memory::trim_heap;
 
 use super::Core;
 use crate::controller::Controller;
 use crate::resources::messages::QueueMessage;
+use crate::worker::Task;
 
 /// How often memory is given back after the last queue has ended, and after how many queues the heap is trimmed.
 const RESTS_AFTER: u32 = 8;
 const ENDED_MANY: usize = 64;
+
+/// How long the trimming of the heap takes at most before it is shown as hanging.
+const TRIM_LIMIT: Duration = Duration::from_secs(60);
 
 /// Queues that let go of their slots at once. Each takes some microseconds, which nobody should notice.
 const RESTS_MAX: usize = 32;
@@ -24,7 +29,11 @@ impl Core {
         self.rests = if rested > 0 { RESTS_AFTER } else { self.rests.saturating_sub(1) };
         // The last of many that left together have left a while ago.
         if self.rests == 0 && self.ended >= ENDED_MANY {
-            trim_heap();
+            // It may take milliseconds.
+            let task = Task::new("trimming", "the heap", TRIM_LIMIT);
+            if let Err(error) = self.resources.workers.ask(task, trim_heap, |_| ()) {
+                tracing::debug!(%error, "the heap is not trimmed");
+            }
         }
         if self.rests == 0 {
             self.ended = 0;

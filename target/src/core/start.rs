@@ -5,35 +5,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringfab_block::Shared;
-use ringfab_fabric::rdma::{self, Rnic, RnicConfig};
-use ringfab_fabric::tcp::{self, TcpConfig, TcpStack};
+use ringfab_fabric::rdma::{Rnic, RnicConfig};
+use ringfab_fabric::tcp::{TcpConfig, TcpStack};
 use ringfab_memory::{ClassLayout, Pool};
-use ringfab_reactor::{
-    MailboxReceiver, Monitor, Reactor, ReactorConfig, SocketOptions, mailbox, pin_current_thread,
-};
+use ringfab_reactor::{MailboxReceiver, Monitor, Reactor, ReactorConfig, mailbox, pin_current_thread};
 
-use super::listen::Listener;
-use super::namespaces::Reply;
 use super::report::{Listening, Ready, Registration, Report, at, tell_unpinned};
-use super::usage::CoreUsage;
-use super::{Core, CoreMessage, CoreSender, NamespaceMessage, namespaces, owner};
-use crate::config::{Config, ListenerConfig, Transport};
+use super::{Core, CoreMessage, CoreSender, Cores, owner, serve};
+use crate::config::Config;
 use crate::disks::Keepers;
 use crate::disks::keepers::Opened;
 use crate::limits::{ADMIN_DATA_BYTES_MAX, IN_CAPSULE_BYTES_MAX};
+use crate::model::Listener;
 use crate::resources::Resources;
 use crate::target::Target;
-use crate::transport::{ListenerId, Transports};
+use crate::transport::Transports;
+use crate::worker::Workers;
 
 /// Submission queue entries of a core's ring.
 const RING_ENTRIES: u32 = 1024;
-
-/// How long an address that is in use is tried again, and how often.
-const BIND_PATIENCE: Duration = Duration::from_secs(5);
-const BIND_RETRY: Duration = Duration::from_millis(50);
 
 /// The most sockets and files of a core.
 const DESCRIPTORS_MAX: u32 = 8192;
@@ -70,6 +63,8 @@ pub struct CoreParts {
     pub target: Arc<Target>,
     /// Sizes of its buffers.
     pub classes: Vec<ClassLayout>,
+    /// Who does slow work for it.
+    pub workers: Workers,
     /// Seed of the RNIC's keys.
     pub seed: [u8; 32],
 }
@@ -78,10 +73,11 @@ pub struct CoreParts {
 ///
 /// # Errors
 /// What the system refuses.
-pub fn build(parts: CoreParts, listeners: &[ListenerConfig]) -> io::Result<(Core, Vec<SocketAddr>)> {
+pub fn build(parts: CoreParts) -> io::Result<(Core, Vec<SocketAddr>)> {
+    let served = parts.target.served();
     let (sender, inbox) = mailbox(parts.reactor.waker());
     let (mut core, _) = assemble(parts, None, descriptors_max(1), 0, vec![CoreSender(sender)], inbox)?;
-    let addresses = core.bind(listeners)?;
+    let addresses = core.listeners.bind_all(&mut core.resources, served.listeners())?;
     Ok((core, addresses))
 }
 
@@ -92,65 +88,6 @@ pub struct Running {
     cores: Cores,
     monitors: Vec<Monitor>,
     threads: Vec<JoinHandle<io::Result<()>>>,
-}
-
-/// The way to all cores of a target, for who manages what they serve.
-#[derive(Clone, Debug, Default)]
-pub struct Cores {
-    senders: Vec<CoreSender>,
-    keepers: Arc<Keepers>,
-}
-
-/// How long cores may take to answer; a turn of a loop takes far less.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
-impl Cores {
-    /// What each has in use.
-    ///
-    /// # Errors
-    /// When one does not answer.
-    pub fn usage(&self) -> Result<Vec<CoreUsage>, String> {
-        let (reply, replies) = mpsc::channel();
-        for core in &self.senders {
-            core.send(CoreMessage::Tell(reply.clone()));
-        }
-        drop(reply);
-        let mut usage = vec![CoreUsage::default(); self.senders.len()];
-        for _ in &self.senders {
-            let answer = replies.recv_timeout(ANSWER_TIMEOUT);
-            let (core, told) = answer.map_err(|_| "a core does not answer".to_owned())?;
-            usage[core] = told;
-        }
-        Ok(usage)
-    }
-
-    /// Sends every core a message about a namespace, and waits until all have done what it says.
-    ///
-    /// # Errors
-    /// What the first core says that cannot; the others may have done it.
-    pub(crate) fn manage(&self, message: impl Fn(Reply) -> NamespaceMessage) -> Result<(), String> {
-        let (reply, replies) = mpsc::channel();
-        for core in &self.senders {
-            core.send(CoreMessage::Namespace(message(reply.clone())));
-        }
-        drop(reply);
-        let mut outcome = Ok(());
-        for _ in &self.senders {
-            let answer = replies.recv_timeout(ANSWER_TIMEOUT);
-            outcome = outcome.and(answer.unwrap_or_else(|_| Err("a core does not answer".to_owned())));
-        }
-        outcome
-    }
-
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.senders.len()
-    }
-
-    /// The disks that they serve.
-    pub(crate) fn keepers(&self) -> &Arc<Keepers> {
-        &self.keepers
-    }
 }
 
 impl Running {
@@ -205,7 +142,7 @@ impl Running {
 /// What the system refuses: a ring, memory, an address. Threads that were started have ended then.
 pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
     let keepers = Arc::<Keepers>::default();
-    let mut opened = keepers.open_at_start(target, config.target.cores.len()).into_iter();
+    let mut opened = keepers.open_at_start(&target.served(), config.target.cores.len()).into_iter();
     let (report, reports) = mpsc::channel();
     let mut threads = Vec::new();
     let mut starts = Vec::new();
@@ -218,7 +155,7 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
             spin: config.target.spin,
             descriptors: descriptors_max(config.target.cores.len()),
             classes: config.memory.classes().to_vec(),
-            listeners: if number == 0 { config.listeners.clone() } else { Vec::new() },
+            listeners: if number == 0 { target.served().listeners().to_vec() } else { Vec::new() },
             target: Arc::clone(target),
             opened: opened.next(),
             report: report.clone(),
@@ -262,7 +199,7 @@ struct CoreThread {
     spin: Duration,
     descriptors: u32,
     classes: Vec<ClassLayout>,
-    listeners: Vec<ListenerConfig>,
+    listeners: Vec<Arc<Listener>>,
     target: Arc<Target>,
     /// Its own descriptors of the disks.
     opened: Option<Opened>,
@@ -298,10 +235,16 @@ impl CoreThread {
         let Ok(cores) = self.started.recv() else { return Ok(None) };
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
-        let parts = CoreParts { reactor, target: self.target, classes: self.classes, seed };
+        let parts = CoreParts {
+            reactor,
+            target: self.target,
+            classes: self.classes,
+            workers: Workers::of_process(),
+            seed,
+        };
         let (mut core, buffers) =
             assemble(parts, self.opened.as_ref(), self.descriptors, self.number, cores, inbox)?;
-        let addresses = core.bind(&self.listeners)?;
+        let addresses = core.listeners.bind_all(&mut core.resources, &self.listeners)?;
         let _gone = self.report.send(Ok(Report::Listening(Listening { addresses, buffers })));
         Ok(Some(core))
     }
@@ -323,7 +266,7 @@ fn assemble(
     cores: Vec<CoreSender>,
     inbox: MailboxReceiver<CoreMessage>,
 ) -> io::Result<(Core, Registration)> {
-    let CoreParts { mut reactor, target, classes, seed } = parts;
+    let CoreParts { mut reactor, target, classes, workers, seed } = parts;
     let make = |classes: &[ClassLayout]| Pool::new(classes).map_err(io::Error::other);
     let pool = make(&classes).map_err(at("memory for the buffers of a core".to_owned()))?;
     let (admin_pool, compare_pool) = (make(&ADMIN_CLASSES)?, make(&COMPARE_CLASSES)?);
@@ -333,13 +276,15 @@ fn assemble(
     let tcp = TcpStack::new(TcpConfig { connections_max: CONNECTIONS_MAX, ..TcpConfig::new(owner::TCP) });
     let transports = Transports { rnic, tcp };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
-    let served = namespaces::open_all(&target, &mut reactor, &shared, opened);
+    let served = target.served();
+    let tables = serve::open_all(&served, &mut reactor, &shared, opened);
     let queues = cores.iter().map(CoreSender::to_queues).collect();
     let resources = Resources::new(
         reactor,
         transports,
         target,
-        served,
+        (served, workers),
+        tables,
         shared,
         pool,
         admin_pool,
@@ -348,76 +293,5 @@ fn assemble(
         queues,
     );
     let half_open = (descriptors / HALF_OPEN_PART).clamp(HALF_OPEN_LEAST, HALF_OPEN_MAX);
-    Ok((Core::new(resources, cores, inbox, descriptors as usize, half_open as usize), buffers))
-}
-
-impl Core {
-    /// The kernel lets go of a killed process's sockets some time after the process is gone, because its ring still
-    /// holds them. Whoever restarts a target at once must not find its own address taken.
-    fn listen_patiently(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
-        let deadline = Instant::now() + BIND_PATIENCE;
-        let mut told = false;
-        loop {
-            match self.listen(config) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
-                    if !std::mem::replace(&mut told, true) {
-                        let (address, seconds) = (config.place(), BIND_PATIENCE.as_secs());
-                        tracing::warn!("{address} is in use by another program; tried again for {seconds} s");
-                    }
-                    std::thread::sleep(BIND_RETRY);
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    fn listen(&mut self, config: &ListenerConfig) -> io::Result<(ListenerId, SocketAddr)> {
-        let address = config.address.socket_address(config.port)?;
-        let half_open_max = self.half_open as u32;
-        let Resources { transports, reactor, .. } = &mut self.resources;
-        let socket = SocketOptions {
-            congestion: config.congestion.clone(),
-            dscp: config.dscp,
-            user_timeout: config.user_timeout,
-            keep_alive: config.keep_alive,
-            ..SocketOptions::default()
-        };
-        match config.transport {
-            Transport::Rdma => {
-                let parameters = rdma::ListenParameters {
-                    provider: config.provider,
-                    crc: config.crc,
-                    mpa_revision: config.mpa_revision,
-                    half_open_max,
-                    socket,
-                    ..rdma::ListenParameters::new(address)
-                };
-                let (id, address) = transports.rnic.listen(reactor, &parameters)?;
-                Ok((ListenerId::Rdma(id), address))
-            }
-            Transport::Tcp => {
-                let new = tcp::ListenParameters::new(address);
-                let parameters = tcp::ListenParameters { half_open_max, socket, ..new };
-                let (id, address) = transports.tcp.listen(reactor, &parameters)?;
-                Ok((ListenerId::Tcp(id), address))
-            }
-        }
-    }
-
-    fn bind(&mut self, listeners: &[ListenerConfig]) -> io::Result<Vec<SocketAddr>> {
-        let mut addresses = Vec::new();
-        for config in listeners {
-            let (id, address) = self.listen_patiently(config).map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.place()))
-            })?;
-            self.listeners.push(Listener {
-                id,
-                in_capsule_bytes: config.in_capsule_bytes,
-                entries_max: u16::try_from(config.queue_depth_max).unwrap_or(u16::MAX),
-                io_queues_max: config.io_queues_max,
-            });
-            addresses.push(address);
-        }
-        Ok(addresses)
-    }
+    Ok((Core::new(resources, cores, inbox, descriptors as usize, half_open), buffers))
 }

@@ -100,8 +100,7 @@ impl Core {
         if std::mem::replace(&mut open.progress.hung, false) {
             self.resources.held_back.hung_disks -= 1;
         }
-        let (subsystem, nsid) = (open.subsystem, open.nsid());
-        let subsystem = self.resources.target.subsystems().get(subsystem).map(|one| one.nqn().to_owned());
+        let (subsystem, nsid) = (open.subsystem.nqn(), open.nsid());
         tracing::warn!(subsystem, nsid, seconds, "the disk answers again");
         self.resume_held_back(now);
     }
@@ -139,7 +138,7 @@ impl Core {
 
     fn silent_disk(&self, disk: usize, now: Time) -> Option<SilentDisk> {
         let open = self.resources.disks[disk].as_ref()?;
-        let subsystem = self.resources.target.subsystems().get(open.subsystem)?.nqn().to_owned();
+        let subsystem = open.subsystem.nqn().to_owned();
         let (command, commands) = open.progress.works_on;
         Some(SilentDisk {
             subsystem,

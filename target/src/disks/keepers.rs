@@ -8,10 +8,8 @@ use ringfab_block::OpenedFile;
 
 use super::Keeper;
 use super::open::{Refusal, Wanted};
-use crate::model::Namespace;
-use crate::model::Subsystem;
 use crate::model::disk_failures;
-use crate::target::Target;
+use crate::model::{Namespace, Served, Subsystem};
 
 /// How long the start waits for disks that hang, all together. What is not open then is opened later.
 const START_LIMIT: Duration = Duration::from_secs(3);
@@ -25,13 +23,11 @@ const RETRY: Duration = Duration::from_millis(50);
 const CLOSE_RETRY: Duration = Duration::from_millis(10);
 const CLOSE_RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// A subsystem and a namespace.
-pub(crate) type Key = (usize, u32);
-
 /// The disks that are open, and those that are to be closed.
 #[derive(Debug, Default)]
 pub(crate) struct Keepers {
-    serving: Mutex<BTreeMap<Key, Keeper>>,
+    /// By the position of the namespace.
+    serving: Mutex<BTreeMap<usize, Keeper>>,
     closing: Mutex<ToClose>,
     removed: Mutex<Vec<Removed>>,
 }
@@ -59,19 +55,18 @@ pub(crate) type Removed = (Arc<Subsystem>, Weak<Namespace>);
 pub(crate) type Opened = BTreeMap<usize, OpenedFile>;
 
 impl Keepers {
-    /// Opens the disks of a target that is about to start, for so many cores. What hangs or is missing is served later.
-    pub(crate) fn open_at_start(self: &Arc<Self>, target: &Target, cores: usize) -> Vec<Opened> {
+    /// Opens the disks of what is about to be served, for so many cores. What hangs or is missing is served later.
+    pub(crate) fn open_at_start(self: &Arc<Self>, served: &Served, cores: usize) -> Vec<Opened> {
         let mut opened = vec![Opened::new(); cores];
         let mut waiting = Vec::new();
-        for subsystem in target.subsystems() {
-            for namespace in subsystem.namespaces() {
-                let wanted = Wanted::of(&namespace, subsystem.nqn(), cores);
-                waiting.extend(wanted.map(|wanted| (wanted, Arc::clone(subsystem), namespace)));
-            }
+        for (subsystem, namespace) in served.namespaces() {
+            let wanted = Wanted::of(namespace, subsystem.nqn(), cores);
+            let served = || (Arc::clone(subsystem.subsystem()), Arc::clone(namespace));
+            waiting.extend(wanted.map(|wanted| (wanted, served())));
         }
         let begun = Instant::now();
         while !waiting.is_empty() {
-            waiting.retain(|(wanted, subsystem, namespace)| {
+            waiting.retain(|(wanted, (subsystem, namespace))| {
                 let limit = if begun.elapsed() < START_LIMIT { OPEN_LIMIT } else { OPEN_LIMIT_LATE };
                 match wanted.open_within(limit) {
                     Ok(keeper) => {
@@ -114,21 +109,20 @@ impl Keepers {
                 "the end of a disk is not used: it is no whole block"
             );
         }
-        let key = (subsystem.index(), namespace.nsid());
-        let old = self.serving().insert(key, keeper);
+        let old = self.serving().insert(namespace.index(), keeper);
         if let Some(keeper) = old {
             self.close_later(subsystem, namespace, keeper);
         }
     }
 
     /// What is done with a disk that is served, if it is.
-    pub(crate) fn with<R>(&self, key: Key, act: impl FnOnce(&Keeper) -> R) -> Option<R> {
-        self.serving().get(&key).map(act)
+    pub(crate) fn with<R>(&self, namespace: &Namespace, act: impl FnOnce(&Keeper) -> R) -> Option<R> {
+        self.serving().get(&namespace.index()).map(act)
     }
 
     /// The disk of a namespace is not served any more.
     pub(crate) fn stop(self: &Arc<Self>, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) {
-        let keeper = self.serving().remove(&(subsystem.index(), namespace.nsid()));
+        let keeper = self.serving().remove(&namespace.index());
         if let Some(keeper) = keeper {
             self.close_later(subsystem, namespace, keeper);
         }
@@ -199,7 +193,7 @@ impl Keepers {
         living.collect()
     }
 
-    fn serving(&self) -> MutexGuard<'_, BTreeMap<Key, Keeper>> {
+    fn serving(&self) -> MutexGuard<'_, BTreeMap<usize, Keeper>> {
         lock(&self.serving)
     }
 }

@@ -1,10 +1,14 @@
-//! What is served: subsystems with their namespaces, and what is known of the queues that use them.
+//! What is served: subsystems with their hosts and namespaces, listeners, and what is known of the queues that use them.
 
 pub(crate) mod disk_failures;
+pub mod listener;
 pub mod namespace;
 pub mod queue_record;
+mod served;
 pub mod subsystem;
 
+pub use listener::{ControllerLimits, Listener};
 pub use namespace::Namespace;
 pub use queue_record::QueueRecord;
+pub use served::{Difference, Draft, Served, ServedError, ServedSubsystem};
 pub use subsystem::Subsystem;

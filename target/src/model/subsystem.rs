@@ -1,25 +1,22 @@
-//! A subsystem: its name, who may use it, and its namespaces.
+//! A subsystem: its name, and the queues that use it. Who may use it and its namespaces change: see
+//! [`ServedSubsystem`](super::ServedSubsystem).
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
-use super::Namespace;
+use super::namespace::Index;
 use super::queue_record::{QueueCounters, QueueRecord};
-use crate::config::Access;
 
-/// A subsystem, as the control side knows it. The cores have tables of their own of its namespaces.
+/// What stays the same of a subsystem as long as it is served.
 #[derive(Debug)]
 pub struct Subsystem {
-    index: usize,
+    /// None of the discovery subsystem.
+    index: Option<Index>,
     nqn: String,
     serial: String,
     model: String,
-    access: Access,
-    discovery: bool,
-    namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
     queues: Mutex<Queues>,
     /// Errors of the disks of namespaces that were removed.
     media_errors_before: AtomicU64,
@@ -33,24 +30,13 @@ struct Queues {
 }
 
 impl Subsystem {
-    /// A subsystem for I/O; `index` is its position in [`crate::Target::subsystems`].
-    pub fn new(
-        index: usize,
-        nqn: String,
-        serial: String,
-        model: String,
-        access: Access,
-        namespaces: &[Arc<Namespace>],
-    ) -> Self {
-        let namespaces = namespaces.iter().map(|one| (one.nsid(), Arc::clone(one))).collect();
+    /// A subsystem for I/O; `index` is its position in the cores' tables.
+    pub fn new(index: Index, nqn: String, serial: String, model: String) -> Self {
         Self {
-            index,
+            index: Some(index),
             nqn,
             serial,
             model,
-            access,
-            discovery: false,
-            namespaces: RwLock::new(namespaces),
             queues: Mutex::default(),
             media_errors_before: AtomicU64::new(0),
         }
@@ -59,22 +45,18 @@ impl Subsystem {
     /// The discovery subsystem, open to every host.
     pub fn discovery() -> Self {
         Self {
-            index: usize::MAX,
+            index: None,
             nqn: DISCOVERY_NQN.to_owned(),
             serial: "discovery".to_owned(),
             model: "Ringfab".to_owned(),
-            access: Access::AnyHost,
-            discovery: true,
-            namespaces: RwLock::default(),
             queues: Mutex::default(),
             media_errors_before: AtomicU64::new(0),
         }
     }
 
-    /// Position in [`crate::Target::subsystems`], for tables with one entry per subsystem; the discovery subsystem has
-    /// none.
+    /// Position in the cores' tables; that of the discovery subsystem is in none of them.
     pub fn index(&self) -> usize {
-        self.index
+        self.index.as_ref().map_or(usize::MAX, Index::value)
     }
 
     /// NVMe Qualified Name.
@@ -94,44 +76,17 @@ impl Subsystem {
 
     /// Whether it is the discovery subsystem.
     pub fn is_discovery(&self) -> bool {
-        self.discovery
+        self.index.is_none()
     }
 
-    /// Whether a host may connect to it and see it by discovery.
-    pub fn allows(&self, host_nqn: &str) -> bool {
-        match &self.access {
-            Access::AnyHost => true,
-            Access::Hosts(hosts) => hosts.contains(host_nqn),
-        }
+    /// Errors of the disks of namespaces that it had and has no more.
+    pub fn media_errors_before(&self) -> u64 {
+        self.media_errors_before.load(Ordering::Relaxed)
     }
 
-    /// The namespace with an identifier, if it is active.
-    pub fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
-        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).get(&nsid).cloned()
-    }
-
-    /// All active namespaces, by ascending identifier.
-    pub fn namespaces(&self) -> Vec<Arc<Namespace>> {
-        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-    }
-
-    /// A namespace is active from now on: every core serves it already.
-    pub(crate) fn add(&self, namespace: &Arc<Namespace>) {
-        let mut namespaces = self.namespaces.write().unwrap_or_else(PoisonError::into_inner);
-        namespaces.insert(namespace.nsid(), Arc::clone(namespace));
-    }
-
-    /// A namespace is not active any more.
-    pub(crate) fn remove(&self, nsid: u32) {
-        let removed = self.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&nsid);
-        let errors = removed.map_or(0, |namespace| namespace.media_errors());
+    /// A namespace with so many errors of its disk was removed.
+    pub(crate) fn keep_media_errors(&self, errors: u64) {
         self.media_errors_before.fetch_add(errors, Ordering::Relaxed);
-    }
-
-    /// Errors of its disks since the start, also of those that are gone.
-    pub fn media_errors(&self) -> u64 {
-        let now: u64 = self.namespaces().iter().map(|namespace| namespace.media_errors()).sum();
-        self.media_errors_before.load(Ordering::Relaxed) + now
     }
 
     /// What all queues of all its controllers have done since the start.

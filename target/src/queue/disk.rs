@@ -173,7 +173,7 @@ impl Request {
         let disk = self.disk_of_operation(kind).and_then(|disk| resources.disks.get(disk));
         if let Some(open) = disk.and_then(Option::as_ref) {
             let failure = DiskFailure { what: disk_action(self.action, error), error, errno };
-            open.note_failure(&resources.target, resources.reactor.now(), failure);
+            open.note_failure(resources.reactor.now(), failure);
         }
         self.fail(Failure::transient(status_of(self.action, error)));
     }

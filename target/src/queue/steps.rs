@@ -168,7 +168,7 @@ impl Steps<'_> {
             for kind in 0..=u8::MAX {
                 let disk = disk_of_round(round, kind);
                 let open = self.resources.disks.get(disk).and_then(Option::as_ref);
-                let Some(open) = open.filter(|open| open.subsystem == subsystem) else { continue };
+                let Some(open) = open.filter(|open| open.subsystem.index() == subsystem) else { continue };
                 // One that was lost and cannot even be flushed is none that is safe.
                 if open.is_ready() {
                     self.request.start(self.resources, disk, kind, Operation::Flush);

@@ -6,17 +6,15 @@ use std::time::Duration;
 use ringfab_block::Disk;
 use ringfab_reactor::Time;
 
-use crate::model::Namespace;
-use crate::model::Subsystem;
 use crate::model::disk_failures::{self, DiskFailure};
+use crate::model::{Namespace, Subsystem};
 use crate::nvm::NamespaceView;
-use crate::target::Target;
 
 /// A core's own disk of a namespace.
 #[derive(Debug)]
 pub(crate) struct OpenDisk {
     pub(crate) disk: Disk,
-    pub(crate) subsystem: usize,
+    pub(crate) subsystem: Arc<Subsystem>,
     /// What it has to do, and whether it does it.
     pub(crate) progress: DiskProgress,
     /// Its position stays taken as long as the disk is open.
@@ -52,9 +50,8 @@ impl OpenDisk {
     }
 
     /// It has failed.
-    pub(crate) fn note_failure(&self, target: &Target, now: Time, failure: DiskFailure) {
-        let subsystem = target.subsystems().get(self.subsystem).map_or("", |subsystem| subsystem.nqn());
-        disk_failures::note(&self.namespace, subsystem, now, failure);
+    pub(crate) fn note_failure(&self, now: Time, failure: DiskFailure) {
+        disk_failures::note(&self.namespace, self.subsystem.nqn(), now, failure);
     }
 }
 
@@ -74,7 +71,8 @@ impl Namespaces {
         self.active.get(subsystem.index())?.get(index)?.as_ref()
     }
 
-    pub(crate) fn insert(&mut self, subsystem: usize, namespace: &Arc<Namespace>) {
+    pub(crate) fn insert(&mut self, subsystem: &Subsystem, namespace: &Arc<Namespace>) {
+        let subsystem = subsystem.index();
         let index = namespace.nsid() as usize - 1;
         if self.active.len() <= subsystem {
             self.active.resize(subsystem + 1, Vec::new());
@@ -86,8 +84,15 @@ impl Namespaces {
         table[index] = Some(Arc::clone(namespace));
     }
 
-    pub(crate) fn remove(&mut self, subsystem: usize, nsid: u32) -> Option<Arc<Namespace>> {
-        self.active.get_mut(subsystem)?.get_mut(nsid as usize - 1)?.take()
+    /// Takes out a namespace, unless another one has its identifier by now.
+    pub(crate) fn remove(&mut self, subsystem: &Subsystem, namespace: &Arc<Namespace>) {
+        let table = self.active.get_mut(subsystem.index());
+        let entry = table.and_then(|table| table.get_mut(namespace.nsid() as usize - 1));
+        if let Some(entry) = entry
+            && entry.as_ref().is_some_and(|own| Arc::ptr_eq(own, namespace))
+        {
+            *entry = None;
+        }
     }
 }
 
@@ -95,14 +100,14 @@ impl Namespaces {
 pub(crate) type Disks = Vec<Option<OpenDisk>>;
 
 /// Enters an open disk in its place.
-pub(crate) fn put(disks: &mut Disks, subsystem: usize, namespace: &Arc<Namespace>, disk: Disk) {
+pub(crate) fn put(disks: &mut Disks, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>, disk: Disk) {
     let index = namespace.index();
     if disks.len() <= index {
         disks.resize_with(index + 1, || None);
     }
     let progress = DiskProgress::default();
-    disks[index] =
-        Some(OpenDisk { disk, subsystem, progress, namespace: Arc::clone(namespace), closing: false });
+    let (subsystem, namespace) = (Arc::clone(subsystem), Arc::clone(namespace));
+    disks[index] = Some(OpenDisk { disk, subsystem, progress, namespace, closing: false });
 }
 
 /// What a disk has to do, and whether it does it.

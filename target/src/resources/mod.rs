@@ -29,8 +29,10 @@ use ringfab_reactor::Reactor;
 use crate::controller::Controller;
 use crate::limits::ADMIN_DATA_BYTES_MAX;
 use crate::limits::TRANSFER_BYTES_MAX;
+use crate::model::Served;
 use crate::target::Target;
 use crate::transport::Transports;
+use crate::worker::Workers;
 use claims::Claims;
 use disks::{Disks, Namespaces};
 use held_back::HeldBackCommands;
@@ -68,8 +70,13 @@ pub(crate) struct Resources {
     pub(crate) transports: Transports,
     /// Of all queue pairs: nothing of ours is exposed, so that there is nothing to keep them from.
     pub(crate) domain: ProtectionDomain,
+    /// Who is connected.
     pub(crate) target: Arc<Target>,
-    /// What there is to serve.
+    /// What is served, as the control side sees it.
+    pub(crate) served: Arc<Served>,
+    /// Who does slow work.
+    pub(crate) workers: Workers,
+    /// The active namespaces.
     pub(crate) namespaces: Namespaces,
     /// By index of the namespace; none where the backing could not be opened.
     pub(crate) disks: Disks,
@@ -100,6 +107,7 @@ impl Resources {
         reactor: Reactor,
         mut transports: Transports,
         target: Arc<Target>,
+        (served, workers): (Arc<Served>, Workers),
         (namespaces, disks): (Namespaces, Disks),
         shared: Shared,
         pool: Pool,
@@ -124,6 +132,8 @@ impl Resources {
             domain: transports.rnic.allocate_domain(),
             transports,
             target,
+            served,
+            workers,
             namespaces,
             disks,
             disk_operations: DiskOperations::default(),
@@ -156,14 +166,8 @@ impl Resources {
 
     /// Ends a controller in favour of another host.
     pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
-        tracing::warn!(
-            peer = %controller.address(),
-            host = controller.host().nqn,
-            controller = controller.id(),
-            reason,
-            "controller ended"
-        );
-        controller.keep_alive_expired();
+        controller.tell_ended(reason);
+        controller.end();
         for core in &self.cores {
             core.send(QueueMessage::Evict(Arc::clone(controller)));
         }

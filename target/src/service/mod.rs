@@ -198,13 +198,12 @@ impl Drop for FinishedFiles {
     }
 }
 
-/// Says where hosts can connect, in the log and in discovery.
+/// Says in the log where hosts can connect, and to what.
 fn announce(target: &Target, addresses: &[SocketAddr]) {
-    for (index, address) in addresses.iter().enumerate() {
-        target.set_listener_address(index, *address);
+    for address in addresses {
         tracing::info!(%address, "listening");
     }
-    for subsystem in target.subsystems() {
+    for subsystem in target.served().subsystems() {
         let namespaces = subsystem.namespaces().len();
         tracing::info!(nqn = subsystem.nqn(), namespaces, "serving");
     }

@@ -11,14 +11,16 @@ use ringfab_spec::{Status, SubmissionEntry};
 use super::Target;
 use super::pools::Newcomer;
 use crate::command::{Command, connect_field as field};
-use crate::controller::{Controller, ControllerLimits, ControllerParameters, Host};
+use crate::controller::{Controller, ControllerParameters, Host};
 use crate::failure::Failure;
-use crate::model::Subsystem;
 use crate::model::queue_record::{QueueParameters, QueueRecord};
+use crate::model::{ControllerLimits, Served, Subsystem};
 
 /// A Connect command that arrived on a new queue.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectRequest<'a> {
+    /// What is served.
+    pub served: &'a Served,
     /// The command; its opcode and Fabrics type were checked.
     pub command: &'a SubmissionEntry,
     /// The Connect data, 1024 bytes; what follows is not looked at.
@@ -81,9 +83,10 @@ impl Target {
     /// # Errors
     /// The status of the completion, with the place of a wrong parameter in its dword 0.
     pub fn connect(&self, request: &ConnectRequest<'_>, now: Time) -> Result<Attached, Failure> {
-        let limits = self.limits(request.listener);
+        let listener = request.served.listener_at(request.listener);
+        let limits = listener.ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?.limits();
         let connect = Connect::parse(request, limits)?;
-        let subsystem = self.find_subsystem(&connect)?;
+        let subsystem = self.find_subsystem(request.served, &connect)?;
         if connect.host.nqn.is_empty() && connect.queue_id == 0 {
             let (peer, subsystem) = (request.peer, subsystem.nqn());
             tracing::warn!(%peer, subsystem, "a host without a name connects: its host NQN is empty, and any host is allowed");
@@ -105,22 +108,16 @@ impl Target {
         Ok(Attached { controller, queue, evicted })
     }
 
-    fn limits(&self, local: SocketAddr) -> ControllerLimits {
-        let listeners = self.lock_listeners();
-        let listener = listeners.iter().find(|one| one.covers(local)).or(listeners.first());
-        listener.expect("a configuration has a listener").limits
-    }
-
-    fn find_subsystem(&self, connect: &Connect) -> Result<Arc<Subsystem>, Failure> {
+    fn find_subsystem(&self, served: &Served, connect: &Connect) -> Result<Arc<Subsystem>, Failure> {
         if connect.subsystem_nqn == DISCOVERY_NQN {
             return Ok(Arc::clone(&self.discovery));
         }
-        let subsystem = self.subsystems.iter().find(|one| one.nqn() == connect.subsystem_nqn);
-        let subsystem = subsystem.ok_or(Failure::invalid_connect_data(data::SUBNQN))?;
+        let subsystem =
+            served.find(&connect.subsystem_nqn).ok_or(Failure::invalid_connect_data(data::SUBNQN))?;
         if !subsystem.allows(&connect.host.nqn) {
             return Err(Failure::new(Status::CONNECT_INVALID_HOST));
         }
-        Ok(Arc::clone(subsystem))
+        Ok(Arc::clone(subsystem.subsystem()))
     }
 
     fn create_controller(

@@ -2,6 +2,7 @@
 
 mod pools;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ringfab_reactor::Time;
@@ -86,7 +87,9 @@ impl Connect {
     /// Sends it from an address at a time.
     fn send_from(self, address: &str, target: &Arc<Target>, now: Time) -> Result<Attached, Failure> {
         let command: SubmissionEntry = zerocopy::transmute!(self.command);
+        let served = target.served();
         let request = ConnectRequest {
+            served: &served,
             command: &command,
             data: self.data.as_bytes(),
             queue_id: self.transport_queue,
@@ -269,7 +272,7 @@ fn a_reset_ends_io_and_a_silent_host_expires_unless_it_has_traffic() {
     assert!(!controller.expired(at(11)));
     assert!(controller.expired(at(12)));
     assert!(controller.io_allowed());
-    controller.keep_alive_expired();
+    controller.end();
     assert!(!controller.io_allowed());
 }
 

@@ -113,7 +113,7 @@ impl Chaos {
         let host = self.random.pick(hosts);
         let until = world.now() + self.pause(Duration::from_millis(1500));
         let kinds = match scenario.incidents {
-            Incidents::All => 8,
+            Incidents::All => 10,
             Incidents::Cuts => 1,
         };
         match self.random.below(kinds) {
@@ -142,6 +142,9 @@ impl Chaos {
                 let pause = self.pause(Duration::from_millis(300));
                 server.lose_power(pause);
                 (format!("the target loses power, for {pause:?}"), Incident::PowerLost)
+            }
+            8 | 9 if server.is_running() => {
+                (server.change_others(self.random.below(1 << 20)), Incident::Other)
             }
             _ => ("nothing goes wrong".to_owned(), Incident::Other),
         }

@@ -49,6 +49,10 @@ pub struct Client {
     strict: bool,
     /// Whether the engine has lost the controller and not found it again.
     lost: bool,
+    /// How often it has.
+    losses: u32,
+    /// Whether its right may be withdrawn.
+    may_be_refused: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +102,8 @@ impl Client {
             failures: 0,
             strict: false,
             lost: false,
+            losses: 0,
+            may_be_refused: false,
         }
     }
 
@@ -119,6 +125,21 @@ impl Client {
     /// Whether it is attached, as far as it knows.
     pub fn is_connected(&self) -> bool {
         self.is_ready() && !self.lost
+    }
+
+    /// How often it has lost its controller.
+    pub fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    /// Its host NQN.
+    pub fn host_nqn(&self) -> &str {
+        &self.options.host.nqn
+    }
+
+    /// From here on the target may refuse it.
+    pub fn set_may_be_refused(&mut self) {
+        self.may_be_refused = true;
     }
 
     /// Whether it has detached.
@@ -236,8 +257,17 @@ impl Client {
                 self.phase = Phase::Gone;
             }
             (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => self.lost = false,
-            (HostEvent::Lost { .. }, Phase::Ready(_)) => self.lost = true,
-            (HostEvent::Reconnecting { .. }, Phase::Ready(_)) => {}
+            (HostEvent::Lost { .. }, Phase::Ready(_)) => {
+                self.lost = true;
+                self.losses += 1;
+            }
+            (HostEvent::Reconnecting { .. } | HostEvent::NamespacesChanged { .. }, Phase::Ready(_)) => {}
+            // Its administrator attaches again.
+            (HostEvent::Failed { .. }, Phase::Ready(_)) if self.may_be_refused => {
+                self.phase = Phase::Away { again_at: self.world.now() + ATTACH_PAUSE };
+                self.lost = false;
+            }
+            (HostEvent::NamespacesChanged { .. }, Phase::Attaching(_) | Phase::Detaching(_)) => {}
             (event, phase) => panic!("{} did not expect {event:?} while {phase:?}", self.name),
         }
     }

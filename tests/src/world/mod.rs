@@ -9,9 +9,11 @@
 //! | [`workload`] | the commands of a host |
 //! | [`checker`] | what each sector may hold |
 //! | [`chaos`] | what goes wrong |
+//! | `changes` | what is served changes |
 //! | [`content`] | what a sector looks like |
 //! | [`trace`] | the story, for whoever has to understand a failure |
 
+mod changes;
 pub mod chaos;
 pub mod checker;
 #[cfg(test)]
@@ -28,6 +30,8 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_target::core::CoreUsage;
+
+pub use changes::run_changes;
 
 use chaos::{Chaos, Incident};
 use client::Client;

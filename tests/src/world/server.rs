@@ -8,7 +8,11 @@ use std::time::Duration;
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Reactor, Time, Wait};
+use ringfab_target::config::Access;
+use ringfab_target::control::change_alone;
 use ringfab_target::core::{Core, CoreParts, CoreUsage, build};
+use ringfab_target::model::Draft;
+use ringfab_target::worker::{Steps, Workers};
 use ringfab_target::{Config, Identity, Target};
 
 use super::scenario::Scenario;
@@ -18,6 +22,9 @@ pub const DISK: &str = "/disk";
 
 /// The subsystem that is served.
 pub const NQN: &str = "nqn.2026-11.org.ringfab:world";
+
+/// A subsystem that comes and goes: no host of the world uses it.
+const OTHER_NQN: &str = "nqn.2026-11.org.ringfab:other";
 
 /// A target that can lose its power or its process, and is started again.
 #[derive(Debug)]
@@ -37,6 +44,8 @@ pub struct Server {
 struct Instance {
     core: Core,
     target: Arc<Target>,
+    /// What it has asked workers for.
+    steps: Steps,
     /// Buffers that the core keeps all its life, for its disks.
     kept: [usize; 2],
 }
@@ -77,16 +86,18 @@ impl Server {
         seed[..8].copy_from_slice(&self.boots.to_le_bytes());
         let identity = Identity::from_seed([7; 32]);
         let target = Target::new(&self.config, &identity).expect("a target");
+        let (workers, steps) = Workers::stepped();
         let parts = CoreParts {
             reactor: Reactor::simulated(&self.world, self.host),
             target: Arc::clone(&target),
             classes: self.classes.clone(),
+            workers,
             seed,
         };
-        let (core, _) = build(parts, &self.config.listeners).expect("a core");
+        let (core, _) = build(parts).expect("a core");
         assert!(target.namespaces()[0].is_ready(), "the disk is there");
         let kept = core.pool_usage().map(|usage| usage.taken);
-        self.running = Some(Instance { core, target, kept });
+        self.running = Some(Instance { core, target, steps, kept });
         true
     }
 
@@ -112,6 +123,8 @@ impl Server {
     /// One turn of its loop.
     pub fn turn(&mut self) {
         if let Some(instance) = &mut self.running {
+            // Slow work takes until the next turn.
+            while instance.steps.run_one() {}
             instance.core.turn(Wait::No).expect("a turn of the target");
         }
     }
@@ -128,9 +141,91 @@ impl Server {
         lost
     }
 
+    /// What an administrator does who changes other things than the hosts of the world use: a subsystem, its hosts, a
+    /// namespace beside [`DISK`], a listener. Which one is next depends on what there is; `choice` decides among them.
+    ///
+    /// # Panics
+    /// When the target refuses.
+    pub fn change_others(&mut self, choice: u64) -> String {
+        let address = SocketAddr::new(self.address().ip(), 4421);
+        let identity = Identity::from_seed([7; 32]);
+        let other = self.others();
+        let mut said = String::new();
+        let changed = self.change(|target, draft| {
+            let served = target.served();
+            let beside = served.find(NQN).and_then(|one| one.namespace(2));
+            let listener = served.listeners().iter().find(|one| one.config().port == 4421);
+            match (choice % 4, served.find(OTHER_NQN)) {
+                (0, None) => {
+                    said = "a subsystem comes".to_owned();
+                    target.add_subsystem(draft, &other.subsystems[0], &identity).expect("memory");
+                }
+                (0, Some(_)) => {
+                    said = "a subsystem goes".to_owned();
+                    draft.remove_subsystem(OTHER_NQN).expect("it is there");
+                }
+                (1, Some(_)) => {
+                    said = "other hosts may use a subsystem".to_owned();
+                    let host = format!("nqn.2026-11.org.ringfab:{choice}");
+                    draft.set_access(OTHER_NQN, Access::Hosts([host].into())).expect("it is there");
+                }
+                (2, _) if listener.is_none() => {
+                    said = format!("a listener comes: {address}");
+                    draft.add_listener(other.listeners[0].clone());
+                }
+                (2, _) => {
+                    said = format!("a listener goes: {address}");
+                    draft.remove_listener(listener.expect("it is there").port_id()).expect("it is there");
+                }
+                _ if beside.is_none() => {
+                    said = "a namespace comes".to_owned();
+                    let config = &other.subsystems[0].namespaces[1];
+                    let namespace = target.make_namespace(NQN, config, &identity).expect("memory");
+                    draft.add_namespace(NQN, namespace).expect("there is none");
+                }
+                _ => {
+                    said = "a namespace goes".to_owned();
+                    draft.remove_namespace(NQN, 2).expect("it is there");
+                }
+            }
+        });
+        assert_eq!(changed, Ok(()), "{said}");
+        said
+    }
+
+    /// Changes what is served by the target that runs.
+    ///
+    /// # Errors
+    /// Why that cannot be served.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn change(&mut self, edit: impl FnOnce(&Target, &mut Draft)) -> Result<(), String> {
+        let Instance { core, target, .. } = self.running.as_mut().expect("it runs");
+        let mut draft = target.served().draft();
+        edit(target, &mut draft);
+        change_alone(core, target, draft)
+    }
+
+    /// What is served at the start.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What [`Server::change_others`] changes.
+    fn others(&self) -> Config {
+        let text = format!(
+            "[target]\nstate_dir = \"/state\"\ncores = 1\n[[listener]]\naddress = \"{}\"\nport = 4421\n\
+             transport = \"tcp\"\n[[subsystem]]\nnqn = {OTHER_NQN:?}\nallow_any_host = true\n\
+             [[subsystem.namespace]]\nmemory = \"1MiB\"\n[[subsystem.namespace]]\nnull = \"1MiB\"\n",
+            self.address().ip()
+        );
+        Config::parse(&text, "others").expect("a valid configuration")
+    }
+
     /// What it still holds for hosts, in words; none when all have left.
     pub fn leftovers(&self) -> Option<String> {
-        let Instance { core, target, kept } = self.running.as_ref()?;
+        let Instance { core, target, kept, .. } = self.running.as_ref()?;
         let counters = core.rnic_counters();
         let usage = core.pool_usage().map(|usage| usage.taken);
         let (controllers, commands) = (target.controllers().len(), core.usage().commands);

@@ -64,9 +64,6 @@ fn discovery_over_tcp_names_the_listeners_of_both_transports() {
     let text = format!("{MEMORY}[[listener]]\naddress = \"127.0.0.1\"\nport = 0\n{TCP}");
     let target = TestTarget::start(&text);
     let address = target.other_addresses()[0];
-    for (index, address) in [target.address(), address].into_iter().enumerate() {
-        target.target.set_listener_address(index, address);
-    }
     let url: Url = format!("nvme+tcp://{address}/").parse().expect("a URL");
     let host = HostIdentity::for_url(&url).expect("an identity");
     let log = discover(ConnectOptions::new(url, host), EngineOptions::default()).expect("a log page");

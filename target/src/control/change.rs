@@ -1,0 +1,121 @@
+//! Has the cores serve something else: all of it, or nothing.
+
+use std::sync::Arc;
+
+use ringfab_block::{Backing, OpenedFile};
+
+use crate::core::{AllCores, Core, OnlyCore, ServeMessage};
+use crate::disks::{Keeper, Keepers};
+use crate::model::{Difference, Draft, Namespace, Served, ServedError};
+use crate::target::Target;
+
+/// Disks that were opened for namespaces which are to be served.
+#[derive(Debug, Default)]
+pub(super) struct OpenedDisks {
+    pub(super) disks: Vec<(Arc<Namespace>, Keeper)>,
+    /// Whether cores open the files that are not among these.
+    by_cores: bool,
+}
+
+impl OpenedDisks {
+    /// Cores open all of them.
+    fn by_cores() -> Self {
+        Self { disks: Vec::new(), by_cores: true }
+    }
+
+    /// What each core gets of a namespace's disk: nothing when it is no file.
+    fn files(&self, namespace: &Arc<Namespace>) -> Option<Vec<OpenedFile>> {
+        let found = self.disks.iter().find(|(known, _)| Arc::ptr_eq(known, namespace));
+        match namespace.backing() {
+            Backing::File { .. } if !self.by_cores => found.map(|(_, keeper)| keeper.files()),
+            _ => Some(Vec::new()),
+        }
+    }
+}
+
+/// Serves `next` instead of what is served now. Cores get ready what is new before any of them serves it, and serve it before
+/// any host is told of it: whatever a host is told of, every queue of it can reach. Controllers whose subsystem, right or
+/// listener has gone are ended. What is the same before and after is not touched.
+///
+/// # Errors
+/// Why a core cannot; nothing has changed then. When a core does not answer any more, the others have changed.
+pub(super) fn apply(
+    target: &Target,
+    cores: &impl AllCores,
+    keepers: &Arc<Keepers>,
+    next: Served,
+    opened: OpenedDisks,
+) -> Result<(), String> {
+    let now = target.served();
+    if now.generation() + 1 != next.generation() {
+        return Err(ServedError::Outdated.to_string());
+    }
+    let difference = Arc::new(Difference::between(&now, &next));
+    let prepared = prepare(cores, keepers, &difference, opened);
+    let published = prepared.and_then(|()| target.publish(next).map_err(|error| error.to_string()));
+    let (served, difference) = match published {
+        Ok(published) => published,
+        Err(error) => {
+            discard(cores, keepers, &difference, &error);
+            return Err(error);
+        }
+    };
+    let difference = Arc::new(difference);
+    let serve = ServeMessage::Serve { served: Arc::clone(&served), difference: Arc::clone(&difference) };
+    let outcome = cores.have(serve);
+    for (subsystem, namespace) in &difference.closed {
+        keepers.stop(subsystem, namespace);
+        keepers.note_removed(subsystem, namespace);
+    }
+    for (controller, why) in target.controllers_without_right(&served, &difference) {
+        cores.end_controller(&controller, why);
+    }
+    target.tell_hosts(&difference);
+    outcome
+}
+
+/// Serves something else on a core that is all its target has, in the caller's thread; for simulations. Files are opened by the
+/// core itself.
+///
+/// # Errors
+/// As [`apply`].
+pub fn change_alone(core: &mut Core, target: &Target, draft: Draft) -> Result<(), String> {
+    let next = draft.check().map_err(|error| error.to_string())?;
+    apply(target, &OnlyCore::new(core), &Arc::default(), next, OpenedDisks::by_cores())
+}
+
+/// Opens what is new on all cores.
+fn prepare(
+    cores: &impl AllCores,
+    keepers: &Arc<Keepers>,
+    difference: &Difference,
+    opened: OpenedDisks,
+) -> Result<(), String> {
+    for (subsystem, namespace) in &difference.opened {
+        // The disk of one that is missing is looked at from time to time.
+        let Some(files) = opened.files(namespace) else { continue };
+        let (subsystem, namespace) = (Arc::clone(subsystem), Arc::clone(namespace));
+        cores.have(ServeMessage::Open { subsystem, namespace, files: Arc::new(files) })?;
+    }
+    for (namespace, keeper) in opened.disks {
+        let found = difference.opened.iter().find(|(_, new)| Arc::ptr_eq(new, &namespace));
+        if let Some((subsystem, namespace)) = found {
+            keepers.serve(subsystem, namespace, keeper);
+        }
+    }
+    for listener in &difference.bound {
+        cores.have(ServeMessage::Listen(Arc::clone(listener)))?;
+    }
+    Ok(())
+}
+
+/// Takes back what some cores may have opened.
+fn discard(cores: &impl AllCores, keepers: &Arc<Keepers>, difference: &Arc<Difference>, error: &str) {
+    if let Err(error) = cores.have(ServeMessage::Discard(Arc::clone(difference))) {
+        tracing::error!(error, "a change is not taken back on all cores");
+    }
+    for (subsystem, namespace) in &difference.opened {
+        namespace.set_not_ready(error);
+        keepers.stop(subsystem, namespace);
+    }
+}

@@ -1,0 +1,124 @@
+//! Looks at the disks from time to time, and when asked: their names, their sizes, and whether those that were missing are
+//! there now.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::status::View;
+use crate::core::{AllCores, ServeMessage};
+use crate::disks::Keeper;
+use crate::disks::keeper::Seen;
+use crate::disks::open::Wanted;
+use crate::model::disk_failures;
+use crate::model::{Namespace, Subsystem};
+
+/// How long a look waits for a file that hangs; the next look tries again.
+const POLL_LIMIT: Duration = Duration::from_secs(1);
+
+/// Looks at the disks of a target that runs.
+#[derive(Debug)]
+pub(super) struct DiskWatch<'a>(pub(super) &'a View);
+
+impl DiskWatch<'_> {
+    /// Looks at the disks of all namespaces.
+    pub(super) fn poll(&self) {
+        for (subsystem, namespace) in self.0.target().served().namespaces() {
+            if let Err(error) = self.look(subsystem.subsystem(), namespace) {
+                tracing::debug!(nsid = namespace.nsid(), error, "cannot look at a namespace");
+            }
+        }
+    }
+
+    /// Looks at the size of a namespace's file, or whether it can be opened now.
+    pub(super) fn look(&self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) -> Result<(), String> {
+        let wanted = Wanted::of(namespace, subsystem.nqn(), self.0.cores().count());
+        let Some(wanted) = wanted else { return Ok(()) };
+        if !namespace.is_ready() {
+            return self.try_again(subsystem, namespace, &wanted);
+        }
+        let look = self.0.cores().keepers().with(namespace, Keeper::look);
+        let Some(look) = look else { return Ok(()) };
+        let seen = look().map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        note_name(subsystem, namespace, seen.detached.as_deref());
+        self.note_size(subsystem, namespace, &seen)
+    }
+
+    /// A namespace has another size: its hosts are told.
+    pub(super) fn changed(&self, subsystem: &Arc<Subsystem>, namespace: &Namespace) {
+        let (nsid, blocks) = (namespace.nsid(), namespace.blocks());
+        let unused_bytes = namespace.health().unused_bytes;
+        tracing::info!(nqn = subsystem.nqn(), nsid, blocks, unused_bytes, "a namespace has another size");
+        self.0.target().namespace_changed(subsystem, nsid);
+    }
+
+    /// A disk that was missing may be there now. One that an administrator has to look after is not touched.
+    fn try_again(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        wanted: &Wanted,
+    ) -> Result<(), String> {
+        if let Some(why) = namespace.needs_reopen() {
+            return Err(why);
+        }
+        match wanted.open_within(POLL_LIMIT) {
+            Ok(keeper) => {
+                let files = Arc::new(keeper.files());
+                self.0.cores().keepers().serve(subsystem, namespace, keeper);
+                let (subsystem_of, opened) = (Arc::clone(subsystem), Arc::clone(namespace));
+                self.0.cores().have(ServeMessage::Open {
+                    subsystem: subsystem_of,
+                    namespace: opened,
+                    files,
+                })?;
+                self.changed(subsystem, namespace);
+                Ok(())
+            }
+            Err(error) => {
+                let error = error.to_string();
+                namespace.set_not_ready(error.as_str());
+                Err(error)
+            }
+        }
+    }
+
+    fn note_size(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        seen: &Seen,
+    ) -> Result<(), String> {
+        let (bytes, known) = (seen.bytes, namespace.disk_bytes());
+        if bytes == known {
+            return Ok(());
+        }
+        if bytes < known && !seen.block_device {
+            let why = format!("its file was cut off, from {known} to {bytes} bytes");
+            disk_failures::fail_closed(namespace, subsystem.nqn(), &why);
+            self.0.target().namespace_changed(subsystem, namespace.nsid());
+            return Ok(());
+        }
+        // No command may pass the check against the namespace's size and then not fit the disk.
+        let growing = bytes > known;
+        if !growing {
+            namespace.set_ready(bytes, namespace.volatile_cache());
+        }
+        self.0.cores().have(ServeMessage::Resize { index: namespace.index(), bytes })?;
+        if growing {
+            namespace.set_ready(bytes, namespace.volatile_cache());
+        }
+        self.changed(subsystem, namespace);
+        Ok(())
+    }
+}
+
+fn note_name(subsystem: &Subsystem, namespace: &Namespace, detached: Option<&str>) {
+    if !namespace.set_detached(detached.map(str::to_owned)) {
+        return;
+    }
+    let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid());
+    match detached {
+        Some(what) => tracing::warn!(subsystem, nsid, what, "a disk has lost its name"),
+        None => tracing::info!(subsystem, nsid, "a disk has its name again"),
+    }
+}

@@ -1,0 +1,145 @@
+//! The listeners of a core.
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfab_fabric::rdma;
+use ringfab_fabric::tcp;
+use ringfab_reactor::SocketOptions;
+
+use super::listen::BoundListener;
+use crate::config::{ListenerConfig, Transport};
+use crate::model::Listener;
+use crate::resources::Resources;
+use crate::transport::{self, Arrival, ListenerId};
+
+/// How long an address that is in use is tried again, and how often.
+const BIND_PATIENCE: Duration = Duration::from_secs(5);
+const BIND_RETRY: Duration = Duration::from_millis(50);
+
+/// The listeners that are bound on a core.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    bound: Vec<BoundListener>,
+    /// The most connections of each that may be in handshake.
+    half_open: u32,
+}
+
+impl Listeners {
+    /// None yet.
+    pub(super) fn new(half_open: u32) -> Self {
+        Self { bound: Vec::new(), half_open }
+    }
+
+    /// The most connections of each that may be in handshake.
+    pub(super) fn half_open(&self) -> usize {
+        self.half_open as usize
+    }
+
+    /// The one on which a connection came.
+    pub(super) fn of(&self, arrival: &Arrival) -> Option<BoundListener> {
+        self.bound.iter().find(|listener| arrival.came_to(listener.id)).copied()
+    }
+
+    /// Binds the listeners of a core that does not serve yet. Returns their addresses.
+    pub(super) fn bind_all(
+        &mut self,
+        resources: &mut Resources,
+        listeners: &[Arc<Listener>],
+    ) -> io::Result<Vec<SocketAddr>> {
+        listeners.iter().map(|listener| self.bind_patiently(resources, listener)).collect()
+    }
+
+    /// Takes no more connections on these. Those that came there go on.
+    pub(super) fn close(&mut self, resources: &mut Resources, listeners: &[Arc<Listener>]) {
+        let goes = |one: &BoundListener| listeners.iter().any(|listener| listener.port_id() == one.port_id);
+        for BoundListener { id, .. } in self.bound.extract_if(.., |one| goes(one)) {
+            transport::close_listener(&mut resources.transports, &mut resources.reactor, id);
+        }
+    }
+
+    /// Takes no more connections at all.
+    pub(super) fn close_all(&mut self, resources: &mut Resources) {
+        for BoundListener { id, .. } in self.bound.drain(..) {
+            transport::close_listener(&mut resources.transports, &mut resources.reactor, id);
+        }
+    }
+
+    /// The kernel lets go of a killed process's sockets some time after the process is gone, because its ring still
+    /// holds them. Whoever restarts a target at once must not find its own address taken.
+    fn bind_patiently(&mut self, resources: &mut Resources, listener: &Listener) -> io::Result<SocketAddr> {
+        let deadline = Instant::now() + BIND_PATIENCE;
+        let mut told = false;
+        loop {
+            match self.bind(resources, listener) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                    if !mem::replace(&mut told, true) {
+                        let (address, seconds) = (listener.config().place(), BIND_PATIENCE.as_secs());
+                        tracing::warn!("{address} is in use by another program; tried again for {seconds} s");
+                    }
+                    thread::sleep(BIND_RETRY);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Binds a listener, whose address is known from then on.
+    pub(super) fn bind(&mut self, resources: &mut Resources, listener: &Listener) -> io::Result<SocketAddr> {
+        let config = listener.config();
+        let bound = self.bind_at(resources, config);
+        let (id, address) = bound.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.place()))
+        })?;
+        listener.set_bound(address);
+        self.bound.push(BoundListener {
+            id,
+            port_id: listener.port_id(),
+            in_capsule_bytes: config.in_capsule_bytes,
+            entries_max: u16::try_from(config.queue_depth_max).unwrap_or(u16::MAX),
+            io_queues_max: config.io_queues_max,
+        });
+        Ok(address)
+    }
+
+    fn bind_at(
+        &self,
+        resources: &mut Resources,
+        config: &ListenerConfig,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let address = config.address.socket_address(config.port)?;
+        let half_open_max = self.half_open;
+        let Resources { transports, reactor, .. } = resources;
+        let socket = SocketOptions {
+            congestion: config.congestion.clone(),
+            dscp: config.dscp,
+            user_timeout: config.user_timeout,
+            keep_alive: config.keep_alive,
+            ..SocketOptions::default()
+        };
+        match config.transport {
+            Transport::Rdma => {
+                let parameters = rdma::ListenParameters {
+                    provider: config.provider,
+                    crc: config.crc,
+                    mpa_revision: config.mpa_revision,
+                    half_open_max,
+                    socket,
+                    ..rdma::ListenParameters::new(address)
+                };
+                let (id, address) = transports.rnic.listen(reactor, &parameters)?;
+                Ok((ListenerId::Rdma(id), address))
+            }
+            Transport::Tcp => {
+                let new = tcp::ListenParameters::new(address);
+                let parameters = tcp::ListenParameters { half_open_max, socket, ..new };
+                let (id, address) = transports.tcp.listen(reactor, &parameters)?;
+                Ok((ListenerId::Tcp(id), address))
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The way to the cores of a target that runs, for who manages what they serve.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::serve::{AllCores, ServeMessage};
+use super::usage::CoreUsage;
+use super::{Core, CoreMessage, CoreSender};
+use crate::controller::Controller;
+use crate::disks::Keepers;
+use crate::resources::messages::QueueMessage;
+
+/// How long cores may take to answer; a turn of a loop takes far less.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The way to all cores of a target.
+#[derive(Clone, Debug, Default)]
+pub struct Cores {
+    pub(super) senders: Vec<CoreSender>,
+    pub(super) keepers: Arc<Keepers>,
+}
+
+impl Cores {
+    /// What each has in use.
+    ///
+    /// # Errors
+    /// When one does not answer.
+    pub fn usage(&self) -> Result<Vec<CoreUsage>, String> {
+        let (reply, replies) = mpsc::channel();
+        for core in &self.senders {
+            core.send(CoreMessage::Tell(reply.clone()));
+        }
+        drop(reply);
+        let mut usage = vec![CoreUsage::default(); self.senders.len()];
+        for _ in &self.senders {
+            let answer = replies.recv_timeout(ANSWER_TIMEOUT);
+            let (core, told) = answer.map_err(|_| "a core does not answer".to_owned())?;
+            usage[core] = told;
+        }
+        Ok(usage)
+    }
+
+    /// The disks that they serve.
+    pub(crate) fn keepers(&self) -> &Arc<Keepers> {
+        &self.keepers
+    }
+}
+
+impl AllCores for Cores {
+    fn count(&self) -> usize {
+        self.senders.len()
+    }
+
+    fn have(&self, message: ServeMessage) -> Result<(), String> {
+        let (reply, replies) = mpsc::channel();
+        for core in &self.senders {
+            core.send(CoreMessage::Serve(message.clone(), reply.clone()));
+        }
+        // What the message holds is the cores' alone now.
+        drop((message, reply));
+        let mut outcome = Ok(());
+        for _ in &self.senders {
+            let answer = replies.recv_timeout(ANSWER_TIMEOUT);
+            outcome = outcome.and(answer.unwrap_or_else(|_| Err("a core does not answer".to_owned())));
+        }
+        outcome
+    }
+
+    fn end_controller(&self, controller: &Arc<Controller>, reason: &str) {
+        controller.tell_ended(reason);
+        controller.end();
+        for core in &self.senders {
+            let message = QueueMessage::EndQueues { controller: Arc::clone(controller), admin: true };
+            core.send(CoreMessage::Queues(message));
+        }
+    }
+}
+
+/// A core in the caller's thread, which is all cores of its target; for simulations.
+pub(crate) struct OnlyCore<'a>(RefCell<&'a mut Core>);
+
+impl<'a> OnlyCore<'a> {
+    /// The way to it.
+    pub(crate) fn new(core: &'a mut Core) -> Self {
+        Self(RefCell::new(core))
+    }
+}
+
+impl fmt::Debug for OnlyCore<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnlyCore")
+    }
+}
+
+impl AllCores for OnlyCore<'_> {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn have(&self, message: ServeMessage) -> Result<(), String> {
+        self.0.borrow_mut().on_serve(message)
+    }
+
+    fn end_controller(&self, controller: &Arc<Controller>, reason: &str) {
+        controller.tell_ended(reason);
+        controller.end();
+        self.0.borrow_mut().end_queues(controller, true);
+    }
+}

@@ -1,0 +1,81 @@
+//! A listener: where hosts connect, and what the controllers that come there may use.
+
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+
+use ringfab_fabric::zone_index;
+
+use crate::config::{ListenerConfig, Transport};
+
+/// What a controller may use, by the listener on which its host came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControllerLimits {
+    /// How its host reaches it.
+    pub transport: Transport,
+    /// The largest queue, in entries.
+    pub queue_entries_max: u32,
+    /// The most I/O queues; zero for a discovery controller.
+    pub io_queues_max: u16,
+    /// Data that a command capsule may carry, in bytes.
+    pub in_capsule_bytes: u32,
+}
+
+/// A listener, for as long as it is served.
+#[derive(Debug)]
+pub struct Listener {
+    config: ListenerConfig,
+    port_id: u16,
+    /// The address that the system gave it: with a port, and with the interface of a link-local address.
+    bound: OnceLock<SocketAddr>,
+}
+
+impl Listener {
+    /// A listener that is not bound yet.
+    pub(super) fn new(config: ListenerConfig, port_id: u16) -> Self {
+        Self { config, port_id, bound: OnceLock::new() }
+    }
+
+    /// What it is made from.
+    pub fn config(&self) -> &ListenerConfig {
+        &self.config
+    }
+
+    /// Its number in discovery (PORTID). No other listener has it while this one is served.
+    pub fn port_id(&self) -> u16 {
+        self.port_id
+    }
+
+    /// How hosts talk to it.
+    pub fn transport(&self) -> Transport {
+        self.config.transport
+    }
+
+    /// The bound address, or the configured one before it is bound.
+    pub fn address(&self) -> SocketAddr {
+        let configured = || SocketAddr::new(self.config.address.ip(), self.config.port);
+        self.bound.get().copied().unwrap_or_else(configured)
+    }
+
+    /// It is bound, once: discovery shows this address from now on.
+    pub fn set_bound(&self, address: SocketAddr) {
+        let _already = self.bound.set(address);
+    }
+
+    /// What its controllers may use.
+    pub fn limits(&self) -> ControllerLimits {
+        ControllerLimits {
+            transport: self.config.transport,
+            queue_entries_max: self.config.queue_depth_max,
+            io_queues_max: self.config.io_queues_max,
+            in_capsule_bytes: self.config.in_capsule_bytes,
+        }
+    }
+
+    /// Whether a connection with this local address came in here.
+    pub fn covers(&self, local: SocketAddr) -> bool {
+        let address = self.address();
+        let any = address.ip().is_unspecified();
+        let same = address.ip() == local.ip() && zone_index(address) == zone_index(local);
+        address.port() == local.port() && (any || same)
+    }
+}

@@ -1,0 +1,535 @@
+//! What is served, as a value: subsystems with their hosts and namespaces, and listeners.
+//!
+//! A [`Served`] never changes. A change makes a [`Draft`] of it, which is checked as a whole and becomes the next one. The
+//! [`Difference`] of the two is what cores and hosts are told of: what both have is not disturbed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::listener::Listener;
+use super::{Namespace, Subsystem};
+use crate::config::{Access, ListenerConfig};
+use crate::limits::{NSID_MAX, SUBSYSTEMS_MAX};
+
+/// Everything that is served, at one moment.
+#[derive(Debug, Default)]
+pub struct Served {
+    generation: u64,
+    discovery_generation: u64,
+    /// In the order in which they came.
+    subsystems: Vec<Arc<ServedSubsystem>>,
+    listeners: Vec<Arc<Listener>>,
+}
+
+/// A subsystem, who may use it, and its active namespaces.
+#[derive(Clone, Debug)]
+pub struct ServedSubsystem {
+    subsystem: Arc<Subsystem>,
+    access: Access,
+    /// By identifier.
+    namespaces: BTreeMap<u32, Arc<Namespace>>,
+}
+
+/// Why something cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServedError {
+    /// Two subsystems have one name.
+    #[error("there are two subsystems {0}")]
+    TwoSubsystems(String),
+    /// There is none with this name.
+    #[error("there is no subsystem {0}")]
+    NoSubsystem(String),
+    /// There are more than fit the tables of the cores.
+    #[error("{0} subsystems are more than {SUBSYSTEMS_MAX}")]
+    ManySubsystems(usize),
+    /// Two namespaces of a subsystem have one identifier.
+    #[error("namespace {nsid} is there already in {nqn}")]
+    TwoNamespaces {
+        /// The subsystem.
+        nqn: String,
+        /// The identifier.
+        nsid: u32,
+    },
+    /// The subsystem has none with this identifier.
+    #[error("there is no namespace {nsid} in {nqn}")]
+    NoNamespace {
+        /// The subsystem.
+        nqn: String,
+        /// The identifier.
+        nsid: u32,
+    },
+    /// An identifier that no namespace can have.
+    #[error("{0} is no namespace identifier: they are 1 to {NSID_MAX}")]
+    Nsid(u32),
+    /// Two namespaces would be one disk to hosts.
+    #[error(
+        "namespace {nsid} of {nqn} has the NGUID or the UUID of another namespace: hosts would take both for one disk"
+    )]
+    TwoIdentifiers {
+        /// The subsystem of the second.
+        nqn: String,
+        /// The identifier of the second.
+        nsid: u32,
+    },
+    /// Two listeners have one address.
+    #[error("there are two listeners on {0}")]
+    TwoListeners(SocketAddr),
+    /// There is none with this number.
+    #[error("there is no listener {0}")]
+    NoListener(u16),
+    /// The draft was made of something that is not served any more.
+    #[error("what is served has changed in the meantime: try again")]
+    Outdated,
+}
+
+impl Served {
+    /// How many changes there have been.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The same for those changes that discovery shows.
+    pub fn discovery_generation(&self) -> u64 {
+        self.discovery_generation
+    }
+
+    /// The subsystems for I/O.
+    pub fn subsystems(&self) -> &[Arc<ServedSubsystem>] {
+        &self.subsystems
+    }
+
+    /// The subsystem with a name.
+    pub fn find(&self, nqn: &str) -> Option<&Arc<ServedSubsystem>> {
+        self.subsystems.iter().find(|one| one.nqn() == nqn)
+    }
+
+    /// How a subsystem is served, if it still is.
+    pub fn of(&self, subsystem: &Arc<Subsystem>) -> Option<&Arc<ServedSubsystem>> {
+        self.subsystems.iter().find(|one| Arc::ptr_eq(&one.subsystem, subsystem))
+    }
+
+    /// A subsystem's active namespaces, by ascending identifier. The discovery subsystem has none.
+    pub fn namespaces_of(&self, subsystem: &Arc<Subsystem>) -> impl Iterator<Item = &Arc<Namespace>> {
+        self.of(subsystem).into_iter().flat_map(|one| one.namespaces())
+    }
+
+    /// An active namespace.
+    pub fn namespace(&self, subsystem: &Arc<Subsystem>, nsid: u32) -> Option<&Arc<Namespace>> {
+        self.of(subsystem)?.namespace(nsid)
+    }
+
+    /// All active namespaces with their subsystems.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&Arc<ServedSubsystem>, &Arc<Namespace>)> {
+        self.subsystems.iter().flat_map(|one| one.namespaces().map(move |namespace| (one, namespace)))
+    }
+
+    /// Where hosts connect.
+    pub fn listeners(&self) -> &[Arc<Listener>] {
+        &self.listeners
+    }
+
+    /// The listener on which a connection with this local address came in. When its address is not known exactly, the first.
+    pub fn listener_at(&self, local: SocketAddr) -> Option<&Arc<Listener>> {
+        self.listeners.iter().find(|one| one.covers(local)).or(self.listeners.first())
+    }
+
+    /// A draft of the next one, which is the same so far.
+    pub fn draft(&self) -> Draft {
+        Draft {
+            generation: self.generation,
+            discovery_generation: self.discovery_generation,
+            subsystems: self.subsystems.clone(),
+            listeners: self.listeners.clone(),
+        }
+    }
+}
+
+impl ServedSubsystem {
+    /// What stays the same as long as it is served.
+    pub fn subsystem(&self) -> &Arc<Subsystem> {
+        &self.subsystem
+    }
+
+    /// NVMe Qualified Name.
+    pub fn nqn(&self) -> &str {
+        self.subsystem.nqn()
+    }
+
+    /// Which hosts may connect.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Whether a host may connect to it and see it by discovery.
+    pub fn allows(&self, host_nqn: &str) -> bool {
+        match &self.access {
+            Access::AnyHost => true,
+            Access::Hosts(hosts) => hosts.contains(host_nqn),
+        }
+    }
+
+    /// The active namespace with an identifier.
+    pub fn namespace(&self, nsid: u32) -> Option<&Arc<Namespace>> {
+        self.namespaces.get(&nsid)
+    }
+
+    /// All active namespaces, by ascending identifier.
+    pub fn namespaces(&self) -> impl ExactSizeIterator<Item = &Arc<Namespace>> {
+        self.namespaces.values()
+    }
+
+    /// Errors of its disks since the start, also of those that are gone.
+    pub fn media_errors(&self) -> u64 {
+        let now: u64 = self.namespaces().map(|namespace| namespace.media_errors()).sum();
+        self.subsystem.media_errors_before() + now
+    }
+}
+
+/// What may be served next. Each step may make it wrong for a while: [`Draft::check`] looks at the whole.
+#[derive(Debug)]
+pub struct Draft {
+    generation: u64,
+    discovery_generation: u64,
+    subsystems: Vec<Arc<ServedSubsystem>>,
+    listeners: Vec<Arc<Listener>>,
+}
+
+impl Draft {
+    /// One more subsystem, without namespaces.
+    pub fn add_subsystem(&mut self, subsystem: Arc<Subsystem>, access: Access) {
+        self.subsystems.push(Arc::new(ServedSubsystem { subsystem, access, namespaces: BTreeMap::new() }));
+    }
+
+    /// A subsystem is not served any more, nor are its namespaces.
+    ///
+    /// # Errors
+    /// When there is none with this name.
+    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<(), ServedError> {
+        let index = self.subsystems.iter().position(|one| one.nqn() == nqn);
+        self.subsystems.remove(index.ok_or_else(|| ServedError::NoSubsystem(nqn.to_owned()))?);
+        Ok(())
+    }
+
+    /// Other hosts may use a subsystem.
+    ///
+    /// # Errors
+    /// When there is none with this name.
+    pub fn set_access(&mut self, nqn: &str, access: Access) -> Result<(), ServedError> {
+        self.subsystem(nqn)?.access = access;
+        Ok(())
+    }
+
+    /// One more namespace.
+    ///
+    /// # Errors
+    /// When there is no such subsystem, or it has one with the same identifier.
+    pub fn add_namespace(&mut self, nqn: &str, namespace: Arc<Namespace>) -> Result<(), ServedError> {
+        let nsid = namespace.nsid();
+        match self.subsystem(nqn)?.namespaces.insert(nsid, namespace) {
+            None => Ok(()),
+            Some(_) => Err(ServedError::TwoNamespaces { nqn: nqn.to_owned(), nsid }),
+        }
+    }
+
+    /// A namespace is not active any more.
+    ///
+    /// # Errors
+    /// When there is none with this identifier.
+    pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Arc<Namespace>, ServedError> {
+        let removed = self.subsystem(nqn)?.namespaces.remove(&nsid);
+        removed.ok_or_else(|| ServedError::NoNamespace { nqn: nqn.to_owned(), nsid })
+    }
+
+    /// One more listener, with the first number that is free. Returns that.
+    pub fn add_listener(&mut self, config: ListenerConfig) -> u16 {
+        let taken: BTreeSet<u16> = self.listeners.iter().map(|one| one.port_id()).collect();
+        let port_id = (1..=u16::MAX).find(|id| !taken.contains(id)).unwrap_or(u16::MAX);
+        self.listeners.push(Arc::new(Listener::new(config, port_id)));
+        port_id
+    }
+
+    /// Hosts do not connect there any more.
+    ///
+    /// # Errors
+    /// When there is none with this number.
+    pub fn remove_listener(&mut self, port_id: u16) -> Result<(), ServedError> {
+        let index = self.listeners.iter().position(|one| one.port_id() == port_id);
+        self.listeners.remove(index.ok_or(ServedError::NoListener(port_id))?);
+        Ok(())
+    }
+
+    /// What is served next, if it can be.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check(self) -> Result<Served, ServedError> {
+        let Self { generation, discovery_generation, subsystems, listeners } = self;
+        if subsystems.len() > SUBSYSTEMS_MAX {
+            return Err(ServedError::ManySubsystems(subsystems.len()));
+        }
+        let mut names = BTreeSet::new();
+        let mut identifiers = BTreeSet::new();
+        for one in &subsystems {
+            if !names.insert(one.nqn()) {
+                return Err(ServedError::TwoSubsystems(one.nqn().to_owned()));
+            }
+            for namespace in one.namespaces() {
+                let nsid = namespace.nsid();
+                if !(1..=NSID_MAX).contains(&nsid) {
+                    return Err(ServedError::Nsid(nsid));
+                }
+                // The two kinds are told from each other by the flag.
+                let nguid = identifiers.insert((false, *namespace.nguid()));
+                let uuid = identifiers.insert((true, *namespace.uuid().as_bytes()));
+                if !nguid || !uuid {
+                    return Err(ServedError::TwoIdentifiers { nqn: one.nqn().to_owned(), nsid });
+                }
+            }
+        }
+        let mut addresses = BTreeSet::new();
+        for address in listeners.iter().map(|one| one.address()).filter(|one| one.port() != 0) {
+            if !addresses.insert(address) {
+                return Err(ServedError::TwoListeners(address));
+            }
+        }
+        Ok(Served { generation: generation + 1, discovery_generation, subsystems, listeners })
+    }
+
+    fn subsystem(&mut self, nqn: &str) -> Result<&mut ServedSubsystem, ServedError> {
+        let found = self.subsystems.iter_mut().find(|one| one.nqn() == nqn);
+        found.map(Arc::make_mut).ok_or_else(|| ServedError::NoSubsystem(nqn.to_owned()))
+    }
+}
+
+/// What is served newly, and what is not any more.
+#[derive(Debug, Default)]
+pub struct Difference {
+    /// Namespaces that come.
+    pub opened: Vec<(Arc<Subsystem>, Arc<Namespace>)>,
+    /// Namespaces that go.
+    pub closed: Vec<(Arc<Subsystem>, Arc<Namespace>)>,
+    /// Listeners that come.
+    pub bound: Vec<Arc<Listener>>,
+    /// Listeners that go.
+    pub unbound: Vec<Arc<Listener>>,
+    /// Whether discovery shows something else.
+    pub discovery: bool,
+}
+
+impl Difference {
+    /// What is different in `next`.
+    pub fn between(old: &Served, next: &Served) -> Self {
+        let listeners = |one: &Served, other: &Served| -> Vec<Arc<Listener>> {
+            let missing =
+                |listener: &&Arc<Listener>| !other.listeners.iter().any(|it| Arc::ptr_eq(it, listener));
+            one.listeners.iter().filter(missing).cloned().collect()
+        };
+        let (bound, unbound) = (listeners(next, old), listeners(old, next));
+        let seen = |served: &Served| -> Vec<(*const Subsystem, Access)> {
+            let subsystems = served.subsystems.iter();
+            subsystems.map(|one| (Arc::as_ptr(&one.subsystem), one.access.clone())).collect()
+        };
+        let discovery = !bound.is_empty() || !unbound.is_empty() || seen(old) != seen(next);
+        Self { opened: only_in(next, old), closed: only_in(old, next), bound, unbound, discovery }
+    }
+}
+
+/// The namespaces of one that the other does not have.
+fn only_in(one: &Served, other: &Served) -> Vec<(Arc<Subsystem>, Arc<Namespace>)> {
+    let mut all = Vec::new();
+    for served in &one.subsystems {
+        let counterpart = other.of(&served.subsystem);
+        // Most subsystems are the same value in both.
+        if counterpart.is_some_and(|counterpart| Arc::ptr_eq(counterpart, served)) {
+            continue;
+        }
+        for namespace in served.namespaces() {
+            let same = counterpart.and_then(|counterpart| counterpart.namespace(namespace.nsid()));
+            if !same.is_some_and(|same| Arc::ptr_eq(same, namespace)) {
+                all.push((Arc::clone(&served.subsystem), Arc::clone(namespace)));
+            }
+        }
+    }
+    all
+}
+
+impl Served {
+    /// The one that follows `self`, which discovery shows as another when it is.
+    ///
+    /// # Errors
+    /// When `next` was made of another one.
+    pub(crate) fn followed_by(&self, next: Self) -> Result<(Self, Difference), ServedError> {
+        if next.generation != self.generation + 1 {
+            return Err(ServedError::Outdated);
+        }
+        let difference = Difference::between(self, &next);
+        let discovery_generation = self.discovery_generation + u64::from(difference.discovery);
+        Ok((Self { discovery_generation, ..next }, difference))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfab_block::Backing;
+    use uuid::Uuid;
+
+    use super::super::namespace::{Indexes, NamespaceParameters};
+    use super::*;
+    use crate::config::Config;
+
+    const A: &str = "nqn.2026-11.org.ringfab:a";
+    const B: &str = "nqn.2026-11.org.ringfab:b";
+
+    struct Made {
+        subsystems: Indexes,
+        namespaces: Indexes,
+    }
+
+    impl Made {
+        fn new() -> Self {
+            Self { subsystems: Indexes::default(), namespaces: Indexes::default() }
+        }
+
+        fn subsystem(&self, nqn: &str) -> Arc<Subsystem> {
+            let text = str::to_owned;
+            Arc::new(Subsystem::new(self.subsystems.take(), text(nqn), text("S1"), text("M")))
+        }
+
+        fn namespace(&self, nsid: u32, identifier: u8) -> Arc<Namespace> {
+            Arc::new(Namespace::new(NamespaceParameters {
+                nsid,
+                index: self.namespaces.take(),
+                block_bytes: 512,
+                backing: Backing::Null { bytes: 1 << 20 },
+                read_only: false,
+                shared: false,
+                nguid: [identifier; 16],
+                uuid: Uuid::from_bytes([identifier; 16]),
+            }))
+        }
+
+        /// Subsystem A with namespace 1, B without any, and a listener.
+        fn served(&self) -> Served {
+            let mut draft = Served::default().draft();
+            draft.add_subsystem(self.subsystem(A), Access::AnyHost);
+            draft.add_subsystem(self.subsystem(B), Access::AnyHost);
+            draft.add_namespace(A, self.namespace(1, 1)).unwrap();
+            draft.add_listener(listener(4420));
+            let (served, difference) = Served::default().followed_by(draft.check().unwrap()).unwrap();
+            assert!(difference.discovery && difference.closed.is_empty() && difference.unbound.is_empty());
+            assert_eq!((difference.opened.len(), difference.bound.len()), (1, 1));
+            served
+        }
+    }
+
+    fn listener(port: u16) -> ListenerConfig {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1\"\nport = {port}\n[[subsystem]]\nnqn = {A:?}\n\
+             allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n"
+        );
+        Config::parse(&text, "test").unwrap().listeners.remove(0)
+    }
+
+    fn next(served: &Served, edit: impl FnOnce(&mut Draft)) -> Result<(Served, Difference), ServedError> {
+        let mut draft = served.draft();
+        edit(&mut draft);
+        served.followed_by(draft.check()?)
+    }
+
+    fn nsids(all: &[(Arc<Subsystem>, Arc<Namespace>)]) -> Vec<(&str, u32)> {
+        all.iter().map(|(subsystem, namespace)| (subsystem.nqn(), namespace.nsid())).collect()
+    }
+
+    #[test]
+    fn a_draft_that_contradicts_itself_is_not_served() {
+        let made = Made::new();
+        let served = made.served();
+        let wrong = |edit: &dyn Fn(&mut Draft)| next(&served, edit).map(drop).unwrap_err();
+        let twice = wrong(&|draft| draft.add_subsystem(made.subsystem(A), Access::AnyHost));
+        assert_eq!(twice, ServedError::TwoSubsystems(A.to_owned()));
+        let identifiers = wrong(&|draft| draft.add_namespace(B, made.namespace(7, 1)).unwrap());
+        assert_eq!(identifiers, ServedError::TwoIdentifiers { nqn: B.to_owned(), nsid: 7 });
+        let nsid = wrong(&|draft| draft.add_namespace(B, made.namespace(NSID_MAX + 1, 2)).unwrap());
+        assert_eq!(nsid, ServedError::Nsid(NSID_MAX + 1));
+        let address = wrong(&|draft| drop_id(draft.add_listener(listener(4420))));
+        assert_eq!(address, ServedError::TwoListeners("127.0.0.1:4420".parse().unwrap()));
+        let many = wrong(&|draft| {
+            let subsystem = |number: usize| made.subsystem(&format!("{A}{number}"));
+            (0..SUBSYSTEMS_MAX).for_each(|number| draft.add_subsystem(subsystem(number), Access::AnyHost));
+        });
+        assert_eq!(many, ServedError::ManySubsystems(SUBSYSTEMS_MAX + 2));
+    }
+
+    fn drop_id(_port_id: u16) {}
+
+    #[test]
+    fn what_is_not_there_cannot_be_changed() {
+        let made = Made::new();
+        let mut draft = made.served().draft();
+        let none = || ServedError::NoSubsystem("nqn.c".to_owned());
+        assert_eq!(draft.remove_subsystem("nqn.c"), Err(none()));
+        assert_eq!(draft.set_access("nqn.c", Access::AnyHost), Err(none()));
+        assert_eq!(draft.add_namespace("nqn.c", made.namespace(2, 2)), Err(none()));
+        let two = ServedError::TwoNamespaces { nqn: A.to_owned(), nsid: 1 };
+        assert_eq!(draft.add_namespace(A, made.namespace(1, 2)), Err(two));
+        let no = ServedError::NoNamespace { nqn: B.to_owned(), nsid: 1 };
+        assert_eq!(draft.remove_namespace(B, 1).unwrap_err(), no);
+        assert_eq!(draft.remove_listener(2), Err(ServedError::NoListener(2)));
+    }
+
+    #[test]
+    fn only_what_differs_is_in_the_difference() {
+        let made = Made::new();
+        let served = made.served();
+        let kept = Arc::clone(&served.subsystems()[0]);
+        let (later, difference) = next(&served, |draft| {
+            draft.add_namespace(B, made.namespace(3, 3)).unwrap();
+        })
+        .unwrap();
+        assert_eq!((nsids(&difference.opened), nsids(&difference.closed)), (vec![(B, 3)], vec![]));
+        assert!(!difference.discovery && difference.bound.is_empty() && difference.unbound.is_empty());
+        assert!(Arc::ptr_eq(&later.subsystems()[0], &kept), "what is the same is shared");
+        assert_eq!((later.generation(), later.discovery_generation()), (2, 1));
+        // Another namespace in the place of one: the old one goes, and the new one comes.
+        let (later, difference) = next(&later, |draft| {
+            draft.remove_namespace(A, 1).unwrap();
+            draft.add_namespace(A, made.namespace(1, 9)).unwrap();
+        })
+        .unwrap();
+        assert_eq!((nsids(&difference.opened), nsids(&difference.closed)), (vec![(A, 1)], vec![(A, 1)]));
+        let (later, difference) = next(&later, |draft| {
+            draft.remove_subsystem(A).unwrap();
+            draft.set_access(B, Access::Hosts(["nqn.h".to_owned()].into())).unwrap();
+            draft.remove_listener(1).unwrap();
+            assert_eq!(draft.add_listener(listener(4420)), 1, "the number is free again");
+        })
+        .unwrap();
+        assert_eq!((nsids(&difference.opened), nsids(&difference.closed)), (vec![], vec![(A, 1)]));
+        assert!(difference.discovery && difference.bound.len() == 1 && difference.unbound.len() == 1);
+        assert_eq!((later.generation(), later.discovery_generation()), (4, 2));
+        assert!(later.find(A).is_none() && !later.find(B).unwrap().allows("nqn.g"));
+    }
+
+    #[test]
+    fn a_draft_of_what_is_not_served_any_more_is_outdated() {
+        let made = Made::new();
+        let served = made.served();
+        let (first, second) = (served.draft(), served.draft());
+        let (served, _) = served.followed_by(first.check().unwrap()).unwrap();
+        assert_eq!(served.followed_by(second.check().unwrap()).map(drop), Err(ServedError::Outdated));
+    }
+
+    #[test]
+    fn a_position_in_the_tables_is_free_once_nobody_has_the_subsystem() {
+        let made = Made::new();
+        let served = made.served();
+        let gone = Arc::clone(served.subsystems()[0].subsystem());
+        let (later, difference) = next(&served, |draft| draft.remove_subsystem(A).unwrap()).unwrap();
+        drop((served, difference));
+        assert_eq!(made.subsystem(B).index(), 2, "somebody has it");
+        drop(gone);
+        assert_eq!(made.subsystem(B).index(), 0);
+        assert_eq!(later.subsystems().len(), 1);
+    }
+}

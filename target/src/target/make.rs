@@ -1,0 +1,99 @@
+//! Subsystems and namespaces from their configurations.
+
+use std::sync::Arc;
+
+use ringfab_block::Backing;
+use ringfab_memory::SharedMemory;
+
+use super::Target;
+use crate::config::{NamespaceConfig, Source, SubsystemConfig};
+use crate::identity::Identity;
+use crate::model::namespace::NamespaceParameters;
+use crate::model::{Draft, Namespace, ServedError, Subsystem};
+
+/// Why something that is configured cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The memory of a memory namespace cannot be reserved.
+    #[error("cannot reserve {bytes} bytes for namespace {nsid} of {nqn}: {reason}")]
+    Memory {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// Its size in bytes.
+        bytes: u64,
+        /// What the system says.
+        reason: String,
+    },
+    /// It contradicts what is served beside it.
+    #[error(transparent)]
+    Served(ServedError),
+}
+
+impl Target {
+    /// Adds a subsystem to a draft, with its namespaces and hosts.
+    ///
+    /// # Errors
+    /// When the memory of a memory namespace cannot be reserved, or two namespaces have one identifier.
+    pub fn add_subsystem(
+        &self,
+        draft: &mut Draft,
+        config: &SubsystemConfig,
+        identity: &Identity,
+    ) -> Result<(), TargetError> {
+        let SubsystemConfig { nqn, serial, model, access, namespaces } = config;
+        let index = self.subsystem_indexes.take();
+        let subsystem = Subsystem::new(index, nqn.clone(), serial.clone(), model.clone());
+        draft.add_subsystem(Arc::new(subsystem), access.clone());
+        for namespace in namespaces {
+            draft.add_namespace(nqn, self.make_namespace(nqn, namespace, identity)?)?;
+        }
+        Ok(())
+    }
+
+    /// A namespace that is not served yet. It has its identifiers from `config`, or from `identity`.
+    ///
+    /// # Errors
+    /// When the memory of a memory namespace cannot be reserved.
+    pub fn make_namespace(
+        &self,
+        nqn: &str,
+        config: &NamespaceConfig,
+        identity: &Identity,
+    ) -> Result<Arc<Namespace>, TargetError> {
+        let nsid = config.nsid;
+        let parameters = NamespaceParameters {
+            nsid,
+            index: self.namespace_indexes.take(),
+            block_bytes: config.block_bytes,
+            backing: backing(nqn, config)?,
+            read_only: config.read_only,
+            shared: config.shared,
+            nguid: config.nguid.unwrap_or_else(|| identity.nguid(nqn, nsid)),
+            uuid: config.uuid.unwrap_or_else(|| identity.uuid(nqn, nsid)),
+        };
+        Ok(Arc::new(Namespace::new(parameters)))
+    }
+}
+
+fn backing(nqn: &str, config: &NamespaceConfig) -> Result<Backing, TargetError> {
+    Ok(match &config.source {
+        Source::File { path, direct } => {
+            Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only }
+        }
+        Source::Device(driver) => Backing::Device(driver.clone()),
+        Source::Null(bytes) => Backing::Null { bytes: *bytes },
+        Source::Memory(bytes) => {
+            let refused = |reason: String| TargetError::Memory {
+                nqn: nqn.to_owned(),
+                nsid: config.nsid,
+                bytes: *bytes,
+                reason,
+            };
+            let size = usize::try_from(*bytes).map_err(|error| refused(error.to_string()))?;
+            let memory = SharedMemory::new(size).map_err(|error| refused(error.to_string()))?;
+            Backing::Memory(Arc::new(memory))
+        }
+    })
+}

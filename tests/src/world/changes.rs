@@ -1,0 +1,117 @@
+//! What is served changes while hosts use it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ringfab_target::Identity;
+use ringfab_target::config::Access;
+
+use super::client::Client;
+use super::scenario::Scenario;
+use super::server::NQN;
+use super::{CALM_MAX, Simulation, WORKLOAD_MAX};
+
+/// Changes while the workload runs, and the time between two.
+const CHANGES: u64 = 60;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Runs a world in which nothing goes wrong, while everything that its hosts do not use comes and goes: none of them
+/// may notice. Then what they use goes, and comes back: who loses its right is ended, and nobody else; nothing that was
+/// written is lost.
+///
+/// # Panics
+/// When something is lost, leaked, never answered or against the protocol; or when a host is disturbed that has nothing
+/// to do with a change.
+pub fn run_changes(scenario: Scenario) {
+    let mut this = Simulation::new(scenario, false);
+    this.chaos.stop(&this.world, &this.scenario, &mut this.server, &this.hosts);
+    this.run_until(CALM_MAX, "attaching", |this| this.clients.iter().all(Client::is_connected));
+    this.clients.iter_mut().for_each(Client::set_strict);
+    this.change_what_nobody_uses();
+    this.withdraw_rights();
+    this.close_the_listener();
+    this.remove_the_subsystem();
+    this.check_everything();
+    this.leave();
+}
+
+impl Simulation {
+    fn change_what_nobody_uses(&mut self) {
+        for choice in 0..CHANGES {
+            let said = self.server.change_others(choice * 7 + choice / 4);
+            self.trace.tell(self.world.now(), &said);
+            self.pass(PAUSE);
+        }
+        self.run_until(WORKLOAD_MAX, "the workload", |this| this.clients.iter().all(Client::is_finished));
+        let losses: u32 = self.clients.iter().map(Client::losses).sum();
+        assert_eq!(losses, 0, "nobody has to do with these changes");
+    }
+
+    /// Only the first host may use the subsystem, and then all of them again.
+    fn withdraw_rights(&mut self) {
+        self.clients.iter_mut().for_each(Client::set_may_be_refused);
+        let first: BTreeSet<String> = [self.clients[0].host_nqn().to_owned()].into();
+        let others = self.clients.len() - 1;
+        self.change_access(Access::Hosts(first));
+        let are_out = |this: &Self| this.clients[1..].iter().all(|client| !client.is_connected());
+        self.run_until(CALM_MAX, "the others to be ended", are_out);
+        self.pass(Duration::from_secs(2));
+        let losses: Vec<u32> = self.clients.iter().map(Client::losses).collect();
+        assert!(are_out(self) && self.clients[0].is_connected() && losses[0] == 0, "{losses:?}");
+        assert!(losses[1..].iter().filter(|losses| **losses > 0).count() == others, "{losses:?}");
+        self.change_access(Access::AnyHost);
+        self.everybody_is_back();
+    }
+
+    fn close_the_listener(&mut self) {
+        let config = self.server.config().listeners[0].clone();
+        let removed = self.server.change(|target, draft| {
+            let served = target.served();
+            let listener = served.listeners().iter().find(|one| one.config().port == config.port);
+            draft.remove_listener(listener.expect("it is there").port_id()).expect("it is there");
+        });
+        assert_eq!(removed, Ok(()));
+        let nobody = |this: &Self| this.clients.iter().all(|client| !client.is_connected());
+        self.run_until(CALM_MAX, "everybody to be ended", nobody);
+        self.pass(Duration::from_secs(2));
+        assert!(nobody(self));
+        assert_eq!(
+            self.server.change(|_, draft| {
+                draft.add_listener(config);
+            }),
+            Ok(())
+        );
+        self.everybody_is_back();
+    }
+
+    /// With the subsystem its disk is closed; it comes back with what was on it.
+    fn remove_the_subsystem(&mut self) {
+        let removed = self.server.change(|_, draft| draft.remove_subsystem(NQN).expect("it is there"));
+        assert_eq!(removed, Ok(()));
+        let nobody = |this: &Self| this.clients.iter().all(|client| !client.is_connected());
+        self.run_until(CALM_MAX, "everybody to be ended", nobody);
+        self.run_until(CALM_MAX, "the target to forget", |this| this.server.leftovers().is_none());
+        let config = self.server.config().subsystems[0].clone();
+        let added = self.server.change(|target, draft| {
+            let identity = Identity::from_seed([7; 32]);
+            target.add_subsystem(draft, &config, &identity).expect("no memory is needed");
+        });
+        assert_eq!(added, Ok(()));
+        self.everybody_is_back();
+    }
+
+    fn change_access(&mut self, access: Access) {
+        let changed = self.server.change(|_, draft| draft.set_access(NQN, access).expect("it is there"));
+        assert_eq!(changed, Ok(()));
+    }
+
+    fn everybody_is_back(&mut self) {
+        self.run_until(CALM_MAX, "the return", |this| this.clients.iter().all(Client::is_connected));
+    }
+
+    /// Lets some time pass.
+    fn pass(&mut self, time: Duration) {
+        let until = self.world.now() + time;
+        self.run_until(CALM_MAX, "time to pass", |this| this.world.now() >= until);
+    }
+}
