@@ -124,6 +124,7 @@ lay_out() {
         basename "$file"
     done >"$image/lib/order"
     echo 'root:x:0:0:root:/:/bin/sh' >"$image/etc/passwd"
+    echo 'root:x:0:' >"$image/etc/group"
     echo '127.0.0.1 localhost' >"$image/etc/hosts"
     cp "$RINGFAB_ROOT/tests/kernel/arm64-init.sh" "$image/init"
     chmod +x "$image/init"

@@ -1,5 +1,6 @@
 //! Subsystems, hosts and listeners that come and go while hosts are connected and work, on a target of two cores.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
+use ringfab_initiator::discovery::discover;
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 use ringfab_target::Config;
 use ringfab_target::config::Access;
@@ -127,4 +129,31 @@ fn change(target: &TestTarget, disk: &Path) {
         File::open(disk).expect("a file").try_lock().is_ok()
     });
     assert_eq!(&std::fs::read(disk).expect("the disk")[..4096], &[9; 4096]);
+}
+
+/// So many entries take a core longer than it has, so that a worker makes the page.
+#[test]
+fn discovery_lists_more_subsystems_than_a_core_has_time_for() {
+    const SUBSYSTEMS: usize = 150;
+    let target = TestTarget::start("[[subsystem.namespace]]\nnull = \"1MiB\"\n");
+    let mut manager = target.manager();
+    let (_, address) = manager.add_listener(others(Path::new("/none")).listeners[0].clone()).expect("bound");
+    for number in 1..SUBSYSTEMS {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = \"{OTHER}{number}\"\n\
+             allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n"
+        );
+        let config = Config::parse(&text, "more").expect("a valid configuration");
+        manager.add_subsystem(&config.subsystems[0]).expect("it is added");
+    }
+    for (scheme, address) in [("nvme+rdma", target.address()), ("nvme+tcp", address)] {
+        let url: Url = format!("{scheme}://{address}/").parse().expect("a URL");
+        let host = HostIdentity::for_url(&url).expect("an identity");
+        let options = || ConnectOptions::new(url.clone(), host.clone());
+        let log = discover(options(), EngineOptions::default()).expect("a log page");
+        let names: BTreeSet<String> =
+            log.entries.iter().filter_map(|entry| Some(entry.url.as_ref()?.to_string())).collect();
+        assert_eq!(names.len(), 2 * SUBSYSTEMS, "each subsystem at each listener");
+        assert_eq!(names.iter().filter(|name| name.contains(OTHER)).count(), 2 * (SUBSYSTEMS - 1));
+    }
 }

@@ -2,6 +2,7 @@
 //! where.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ringfab_fabric::zone_index;
 use ringfab_spec::log::{
@@ -19,27 +20,60 @@ use crate::model::{Listener, Served, ServedSubsystem};
 /// The largest admin queue that a host should ask for, in entries.
 const ADMIN_QUEUE_ENTRIES_MAX: u32 = 128;
 
-/// One entry per listener that this host can reach and subsystem that it may see.
-pub(super) fn page(controller: &Controller, served: &Served) -> Page {
-    let mut header = DiscoveryLogHeader::zeroed();
-    let entries = entries(controller, served);
-    header.genctr.set(served.discovery_generation());
-    header.numrec.set(entries.len() as u64);
-    let mut page = Page::of(&header);
-    entries.iter().for_each(|entry| page.push(entry));
-    page
+/// Entries that are made at once. Each takes about a microsecond.
+const ENTRIES_AT_ONCE: usize = 32;
+
+/// What the page is made from.
+#[derive(Clone, Debug)]
+pub(super) struct Discovery {
+    served: Arc<Served>,
+    host_nqn: String,
+    /// The address at which the host has reached us.
+    local: Option<SocketAddr>,
 }
 
-fn entries(controller: &Controller, served: &Served) -> Vec<DiscoveryLogEntry> {
-    let local = controller.queues().first().map(|admin| admin.listener());
-    let mut entries = Vec::new();
-    for subsystem in served.subsystems().iter().filter(|one| one.allows(&controller.host().nqn)) {
-        for listener in served.listeners() {
-            let address = reachable(listener, local);
-            entries.extend(address.map(|address| entry(subsystem, listener, address)));
-        }
+impl PartialEq for Discovery {
+    fn eq(&self, other: &Self) -> bool {
+        let same = Arc::ptr_eq(&self.served, &other.served);
+        same && self.host_nqn == other.host_nqn && self.local == other.local
     }
-    entries
+}
+
+impl Eq for Discovery {}
+
+impl Discovery {
+    /// What the host of a controller may see now.
+    pub(super) fn new(controller: &Controller, served: &Arc<Served>) -> Self {
+        let local = controller.queues().first().map(|admin| admin.listener());
+        Self { served: Arc::clone(served), host_nqn: controller.host().nqn.clone(), local }
+    }
+
+    /// Whether there may be more entries than a core has time for.
+    pub(super) fn is_large(&self) -> bool {
+        self.served.subsystems().len() * self.served.listeners().len() > ENTRIES_AT_ONCE
+    }
+
+    /// One entry per listener that this host can reach and subsystem that it may see.
+    pub(super) fn page(&self) -> Page {
+        let mut header = DiscoveryLogHeader::zeroed();
+        let entries = self.entries();
+        header.genctr.set(self.served.discovery_generation());
+        header.numrec.set(entries.len() as u64);
+        let mut page = Page::of(&header);
+        entries.iter().for_each(|entry| page.push(entry));
+        page
+    }
+
+    fn entries(&self) -> Vec<DiscoveryLogEntry> {
+        let mut entries = Vec::new();
+        for subsystem in self.served.subsystems().iter().filter(|one| one.allows(&self.host_nqn)) {
+            for listener in self.served.listeners() {
+                let address = reachable(listener, self.local);
+                entries.extend(address.map(|address| entry(subsystem, listener, address)));
+            }
+        }
+        entries
+    }
 }
 
 fn entry(subsystem: &ServedSubsystem, listener: &Listener, address: SocketAddr) -> DiscoveryLogEntry {

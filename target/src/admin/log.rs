@@ -7,8 +7,9 @@ mod health;
 use ringfab_spec::Status;
 use ringfab_spec::log::{ActiveFirmware, ChangedNamespaceList, FirmwareSlot, LogId, SupportedLogPages};
 
+use super::discovery::Discovery;
 use super::page::Page;
-use super::{AdminContext, AdminOutcome, FIRMWARE, NSID, Transfer, ascii, discovery};
+use super::{AdminContext, AdminOutcome, AdminWork, FIRMWARE, NSID, Transfer, ascii};
 use crate::command::{Command, dword_offset};
 use crate::controller::Controller;
 use crate::failure::Failure;
@@ -33,7 +34,7 @@ const LPOL: u16 = dword_offset(12);
 const CSI: u16 = dword_offset(14) + 3;
 
 /// The parts of a Get Log Page.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Request {
     page: LogId,
     retain_event: bool,
@@ -55,12 +56,39 @@ pub(super) fn get_log_page(
         return Err(Failure::at(Status::INVALID_LOG_PAGE, LID));
     }
     check_nsid(command)?;
-    let page = build(controller, context, command, request)?;
+    let page = match request.page {
+        LogId::DISCOVERY => {
+            let slow = SlowPage { discovery: Discovery::new(controller, context.served), request };
+            if slow.discovery.is_large() {
+                // What changes while it is made is news again.
+                if !request.retain_event {
+                    read(controller, request.page);
+                }
+                return Ok(AdminOutcome::Slow(AdminWork(slow)));
+            }
+            slow.discovery.page()
+        }
+        _ => build(controller, context, command, request)?,
+    };
     let bytes = cut(&page.into_bytes(), request)?;
     if !request.retain_event {
         read(controller, request.page);
     }
     Ok(AdminOutcome::Data { bytes, dw0: 0 })
+}
+
+/// A page that takes long to make, and the part of it that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SlowPage {
+    discovery: Discovery,
+    request: Request,
+}
+
+impl SlowPage {
+    /// The part that was asked for.
+    pub(super) fn build(self) -> Result<Vec<u8>, Failure> {
+        cut(&self.discovery.page().into_bytes(), self.request)
+    }
 }
 
 impl Request {
@@ -109,7 +137,8 @@ fn build(
         LogId::FEATURE_EFFECTS => effects::features(controller),
         // There is no management endpoint, hence none of its commands.
         LogId::MI_COMMAND_EFFECTS => Page::zeroed(4096),
-        _ => discovery::page(controller, context.served),
+        // Every page that a controller has is one of these, or that of discovery.
+        _ => return Err(Failure::at(Status::INVALID_LOG_PAGE, LID)),
     })
 }
 

@@ -9,6 +9,7 @@ mod page;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_reactor::Time;
@@ -20,6 +21,10 @@ use crate::controller::{Controller, NOT_READY};
 use crate::failure::Failure;
 use crate::model::Served;
 use crate::target::Target;
+use crate::worker::Task;
+
+/// How long a worker may take for an admin command.
+const WORK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The firmware revision that hosts see.
 pub(crate) const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
@@ -39,7 +44,7 @@ pub enum Transfer {
 #[derive(Clone, Copy, Debug)]
 pub struct AdminContext<'a> {
     /// What is served.
-    pub served: &'a Served,
+    pub served: &'a Arc<Served>,
     /// Who is connected.
     pub target: &'a Target,
     /// On the clock of timers.
@@ -65,6 +70,8 @@ pub enum AdminOutcome {
     },
     /// It waits: [`Controller::next_event`] will complete it.
     Park,
+    /// It takes longer than a core has: a worker is to do it, and what that returns goes to the host.
+    Slow(AdminWork),
     /// Abort a command that still waits, if that can be; of an Asynchronous Event Request, tell
     /// [`Controller::forget_event_request`]. Then complete the Abort: bit 0 of dword 0 is zero if it was
     /// aborted, and one if not.
@@ -74,6 +81,25 @@ pub enum AdminOutcome {
         /// Identifier of the command.
         command_id: u16,
     },
+}
+
+/// What takes too long for a core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminWork(log::SlowPage);
+
+impl AdminWork {
+    /// What it is, for the worker.
+    pub(crate) fn task(&self) -> Task {
+        Task::new("listing", "the subsystems for discovery", WORK_LIMIT)
+    }
+
+    /// Does it. Returns the bytes for the host, as many as [`Controller::admin_transfer`] said.
+    ///
+    /// # Errors
+    /// The status of the completion.
+    pub(crate) fn run(self) -> Result<Vec<u8>, Failure> {
+        self.0.build()
+    }
 }
 
 /// The opcodes that a controller has, as the log of supported commands lists them. A discovery controller has fewer

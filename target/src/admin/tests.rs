@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ringfab_spec::sqe::PropertySize;
 
 use super::*;
-use crate::config::Access;
+use crate::config::{Access, Config, SubsystemConfig};
 use crate::controller::{ErrorRecord, PropertyEffect};
 use crate::failure::ErrorLocation;
+use crate::identity::Identity;
 use crate::model::Draft;
 use crate::target::Target;
 use crate::target::tests::{self, Connect, DISK, FRIEND, PRIVATE, at, target};
@@ -527,6 +528,34 @@ fn discovery_hides_what_the_host_may_not_see_and_counts_changes() {
     let page = bytes(&stranger, &log(0x70, 3072));
     assert_eq!((u64_at(&page, 0), u64_at(&page, 8)), (2, 2));
     assert_eq!(&page[2048 + 256..2048 + 256 + PRIVATE.len()], PRIVATE.as_bytes());
+}
+
+#[test]
+fn a_large_page_of_discovery_is_for_a_worker_and_shows_what_was_served_when_it_was_asked_for() {
+    let target = target();
+    let edit = |edit: &dyn Fn(&mut Draft)| {
+        let mut draft = target.served().draft();
+        edit(&mut draft);
+        target.publish(draft.check().unwrap()).unwrap();
+    };
+    let identity = Identity::from_seed([7; 32]);
+    let text = "[[listener]]\naddress = \"0.0.0.0\"\n[[subsystem]]\nnqn = \"nqn.2024-01.org.example:more\"\n\
+                allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n";
+    let config = Config::parse(text, "more").unwrap().subsystems.remove(0);
+    edit(&|draft| {
+        for number in 0..31 {
+            let one = SubsystemConfig { nqn: format!("{}{number}", config.nqn), ..config.clone() };
+            target.add_subsystem(draft, &one, &identity).unwrap();
+        }
+    });
+    let controller = enabled(&target, DISCOVERY_NQN);
+    let Ok(AdminOutcome::Slow(work)) = run(&controller, &log(0x70, 2048)) else { panic!("33 entries") };
+    edit(&|draft| draft.remove_subsystem(DISK).unwrap());
+    let page = work.run().unwrap();
+    assert_eq!((page.len(), u64_at(&page, 8)), (2048, 33));
+    assert_eq!(&page[1024 + 256..1024 + 256 + DISK.len()], DISK.as_bytes());
+    let controller = enabled(&target, DISCOVERY_NQN);
+    assert_eq!(u64_at(&bytes(&controller, &log(0x70, 1024)), 8), 32, "so many are made at once");
 }
 
 #[test]

@@ -319,6 +319,12 @@ impl Core {
                     queue.abort_answered(&mut self.resources, asker, aborted);
                 }
             }
+            QueueMessage::WorkerDone { request, controller, outcome } => {
+                let queue = self.queues.get_mut(usize::from(request.queue)).and_then(Option::as_mut);
+                if let Some(queue) = queue.filter(|queue| queue.belongs_to(&controller)) {
+                    queue.worker_done(&mut self.resources, request, outcome);
+                }
+            }
             QueueMessage::Claim(id, message) => self.on_claim(id, message),
             QueueMessage::CheckControllers => self.look_soon = true,
         }

@@ -1,12 +1,14 @@
 //! Fabrics and admin commands: what the controller answers.
 
+use std::sync::Arc;
+
 use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
 use super::connection::{Connection, Phase};
 use super::log;
 use super::request::Request;
-use crate::admin::{AdminContext, AdminOutcome, Transfer as AdminTransfer};
+use crate::admin::{AdminContext, AdminOutcome, AdminWork, Transfer as AdminTransfer};
 use crate::controller::{Controller, PropertyEffect};
 use crate::failure::Failure;
 use crate::nvm::{Action, Transfer};
@@ -14,6 +16,7 @@ use crate::resources::Resources;
 use crate::resources::messages::QueueMessage;
 use crate::resources::states::State;
 use crate::target::{ConnectRequest, Refusal};
+use crate::worker::WorkError;
 
 /// Bytes of the data of a Connect command.
 const CONNECT_DATA_BYTES: u32 = 1024;
@@ -202,6 +205,10 @@ impl Connection {
                 request.pieces.fill(&bytes);
                 Ok(Executed::Done(u64::from(dw0)))
             }
+            AdminOutcome::Slow(work) => {
+                ask_worker(resources, Arc::clone(controller), request, work)?;
+                Ok(Executed::Waits(State::AtWorker))
+            }
             AdminOutcome::Park => Ok(Executed::Waits(State::Parked)),
             AdminOutcome::Abort { queue_id, command_id } => {
                 resources.abort(controller, (queue_id, command_id), request.id());
@@ -209,4 +216,23 @@ impl Connection {
             }
         }
     }
+}
+
+/// Has a worker do what takes too long for a core. The answer comes as [`QueueMessage::WorkerDone`].
+fn ask_worker(
+    resources: &Resources,
+    controller: Arc<Controller>,
+    request: &Request,
+    work: AdminWork,
+) -> Result<(), Failure> {
+    let failed = |error: WorkError| {
+        tracing::warn!(%error, "an admin command has failed");
+        Failure::transient(Status::INTERNAL_ERROR)
+    };
+    let (core, request) = (resources.cores[resources.core].clone(), request.id());
+    let answer = move |done: Result<Result<Vec<u8>, Failure>, WorkError>| {
+        let outcome = done.map_err(failed).flatten();
+        core.send(QueueMessage::WorkerDone { request, controller, outcome });
+    };
+    resources.workers.ask(work.task(), move || work.run(), answer).map_err(failed)
 }

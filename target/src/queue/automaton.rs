@@ -36,6 +36,8 @@ pub(super) enum Event {
     DiskDone,
     /// Something has happened of which the host has asked to be notified.
     HostNotified,
+    /// A worker has done what it asked for, or could not.
+    WorkerDone,
     /// The command that it is to abort is aborted, or is not.
     AbortAnswered,
     /// The host asks for its end.
@@ -123,7 +125,7 @@ pub(super) const fn next(state: State, event: Event) -> Step {
 
         (S::AtDisk, E::DiskDone) => Step::GoOnAtDisk,
 
-        (S::AtWorker, E::Aborted) => Step::Answer,
+        (S::AtWorker, E::WorkerDone | E::Aborted) => Step::Answer,
         (S::AtWorker, E::Abandoned) => Step::Release,
 
         (S::Parked, E::HostNotified | E::Aborted) => Step::Answer,
@@ -135,7 +137,7 @@ pub(super) const fn next(state: State, event: Event) -> Step {
 
         // These come from elsewhere, and may find that the request has gone on.
         (_, E::DiskAnswers | E::BuffersFree | E::BlocksReleased | E::TimedOut) => Step::Ignore,
-        (_, E::AbortAnswered | E::HostNotified | E::Forgotten) => Step::Ignore,
+        (_, E::WorkerDone | E::AbortAnswered | E::HostNotified | E::Forgotten) => Step::Ignore,
         // What a disk or the network works on is left to complete.
         (_, E::Aborted | E::Abandoned | E::PartnerFailed) => Step::Ignore,
 

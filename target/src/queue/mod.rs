@@ -267,6 +267,24 @@ impl Queue {
         }
     }
 
+    /// A worker has done what a request asked for.
+    pub(crate) fn worker_done(
+        &mut self,
+        resources: &mut Resources,
+        request: RequestId,
+        outcome: Result<Vec<u8>, Failure>,
+    ) {
+        let table = &mut self.commands.table;
+        let slot = table.find(request.slot, request.generation);
+        if let Some(slot) = slot.filter(|slot| table[*slot].state() == State::AtWorker) {
+            match outcome {
+                Ok(bytes) => table[slot].pieces.fill(&bytes),
+                Err(failure) => table[slot].fail(failure),
+            }
+            self.on_event(resources, request, Event::WorkerDone);
+        }
+    }
+
     /// Whether a request works, or is going to work, on a disk.
     pub(crate) fn uses_disk(&self, disk: usize) -> bool {
         let table = &self.commands.table;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::CoreRequestId;
 use super::claims::{ClaimId, ClaimMessage};
+use super::{CoreRequestId, RequestId};
 use crate::controller::Controller;
+use crate::failure::Failure;
 
 /// A message to the queues of a core.
 #[derive(Debug)]
@@ -26,6 +27,15 @@ pub(crate) enum QueueMessage {
         asker: CoreRequestId,
         /// Whether a command was aborted.
         aborted: bool,
+    },
+    /// A worker has done what an admin command asked for.
+    WorkerDone {
+        /// The command.
+        request: RequestId,
+        /// Its controller: by now another queue may be in the place of the one that asked.
+        controller: Arc<Controller>,
+        /// The bytes for the host, or the status.
+        outcome: Result<Vec<u8>, Failure>,
     },
     /// About a fused operation's claim to blocks.
     Claim(ClaimId, ClaimMessage),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const EVENTS: [Event; 19] = [
+const EVENTS: [Event; 20] = [
     Event::Arrived,
     Event::PairHasBuffers,
     Event::DiskAnswers,
@@ -17,6 +17,7 @@ const EVENTS: [Event; 19] = [
     Event::BlocksReleased,
     Event::DiskDone,
     Event::HostNotified,
+    Event::WorkerDone,
     Event::AbortAnswered,
     Event::Aborted,
     Event::TimedOut,
@@ -52,7 +53,7 @@ fn the_automaton_of_a_request_is_this_one() {
             "AwaitClaim: PartnerFailed -> Answer, ClaimGranted -> StartClaimed",
             "BlocksClaimed: BlocksReleased -> StartDisk",
             "AtDisk: DiskDone -> GoOnAtDisk",
-            "AtWorker: Aborted -> Answer, Abandoned -> Release",
+            "AtWorker: WorkerDone -> Answer, Aborted -> Answer, Abandoned -> Release",
             "Parked: HostNotified -> Answer, Aborted -> Answer, Forgotten -> Release",
             "Aborting: AbortAnswered -> Answer",
             "DataOut: RoomFree -> Send",
@@ -72,6 +73,7 @@ fn every_event_in_every_state_has_one_of_three_outcomes_a_step_nothing_or_that_i
         Event::BuffersFree,
         Event::BlocksReleased,
         Event::TimedOut,
+        Event::WorkerDone,
         Event::AbortAnswered,
         Event::HostNotified,
         Event::Forgotten,
