@@ -5,6 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::RnicConfig;
@@ -17,18 +18,29 @@ use ringfab_tests::TestTarget;
 
 struct Counting;
 
+fn count(bytes: usize) {
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    LARGER.fetch_add(u64::from(bytes > size_of::<u64>()), Ordering::Relaxed);
+    BYTES_ALLOCATED.fetch_add(bytes as u64, Ordering::Relaxed);
+}
+
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// Those of more than a word.
+static LARGER: AtomicU64 = AtomicU64::new(0);
+static BYTES_ALLOCATED: AtomicU64 = AtomicU64::new(0);
+/// What counts for the whole process is alone in it.
+static ALONE: Mutex<()> = Mutex::new(());
 
 // SAFETY: every call is the system allocator's with the same arguments; counting touches a static only.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count(layout.size());
         // SAFETY: the caller's promise is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count(bytes);
         // SAFETY: as above; `pointer` came from `System` with this layout.
         unsafe { System.realloc(pointer, layout, bytes) }
     }
@@ -129,9 +141,9 @@ fn next_event(host: &mut Host) -> HostEvent {
     }
 }
 
-/// One test, since it counts for the whole process.
 #[test]
 fn twenty_five_thousand_reads_and_writes_allocate_nothing_on_either_end() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let fetched = "in_capsule_bytes = 0\n";
     let tcp = "transport = \"tcp\"\n";
     let fetched_by_tcp = "transport = \"tcp\"\nin_capsule_bytes = 0\n";
@@ -149,4 +161,44 @@ fn twenty_five_thousand_reads_and_writes_allocate_nothing_on_either_end() {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     drop(std::hint::black_box(Box::new(1)));
     assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "the count counts");
+}
+
+/// Bytes of a large call of the blocking handle, which takes many commands.
+const LARGE_BYTES: usize = 16 << 20;
+/// The most bytes of one of its commands.
+const CHUNK_BYTES: usize = 256 << 10;
+
+#[test]
+fn a_large_call_of_the_blocking_handle_allocates_nothing_for_its_data_nor_for_each_command() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for listener in ["", "transport = \"tcp\"\n"] {
+        let target = TestTarget::with_listener(
+            listener,
+            "[[subsystem.namespace]]\nmemory = \"32MiB\"\nblock_bytes = 512\n",
+        );
+        let controller = target.attach();
+        let written: Vec<u8> = (0..LARGE_BYTES).map(|index| (index / 512 * 7 + index) as u8).collect();
+        let mut read = vec![0; LARGE_BYTES];
+        let mut both = |bytes: usize| {
+            let before = (LARGER.load(Ordering::Relaxed), BYTES_ALLOCATED.load(Ordering::Relaxed));
+            controller.write_at(1, 512, &written[..bytes], false).expect("written");
+            controller.read_at(1, 512, &mut read[..bytes]).expect("read");
+            assert!(read[..bytes] == written[..bytes]);
+            let after = (LARGER.load(Ordering::Relaxed), BYTES_ALLOCATED.load(Ordering::Relaxed));
+            (after.0 - before.0, after.1 - before.1)
+        };
+        for _ in 0..4 {
+            both(LARGE_BYTES);
+        }
+        let (small, large) = (both(512), both(LARGE_BYTES));
+        let commands = 2 * (LARGE_BYTES / CHUNK_BYTES) as u64;
+        // The standard library's channel to the engine allocates a block for each 31 messages. What wakes the engine from
+        // a sleep is a word.
+        let blocks = commands.div_ceil(31) + 2;
+        assert!(
+            large.0 <= small.0 + blocks,
+            "{listener:?}: {large:?} of {commands} commands, {small:?} of 2"
+        );
+        assert!(large.1 < CHUNK_BYTES as u64, "{listener:?}: {large:?}, less than one command's data");
+    }
 }

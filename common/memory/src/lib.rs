@@ -11,6 +11,7 @@
 #![allow(unsafe_code, reason = "this crate owns the raw memory; every block is argued")]
 
 mod budget;
+mod caller;
 mod collapse;
 mod dense;
 mod handle;
@@ -26,6 +27,7 @@ mod staging;
 mod sync;
 
 pub use budget::{Budget, Reservation};
+pub use caller::{CallerMemory, CallerSource, CallerTarget};
 pub use handle::{Buffer, Lease};
 pub use heap::{has_headroom, trim_heap};
 pub use loan::Loans;

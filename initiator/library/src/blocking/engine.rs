@@ -133,11 +133,10 @@ impl Engine {
         &self,
         work: Work,
         disk: Option<Arc<NamespaceIdentity>>,
-        index: usize,
         reply: &SyncSender<Reply>,
     ) -> Result<(), IoError> {
         let permit = self.permits.acquire(&self.cancel)?;
-        let job = Job::new(work, disk, index, reply.clone(), permit);
+        let job = Job::new(work, disk, reply.clone(), permit);
         // An engine that is gone gives the job back, and dropping it is the answer.
         drop(self.senders[self.thread_for(&job)].0.send(Message::Run(job)));
         Ok(())
@@ -185,9 +184,9 @@ impl Engine {
     /// Runs one command.
     pub(super) fn call(&self, work: Work, disk: Option<Arc<NamespaceIdentity>>) -> Result<Answer, IoError> {
         let (reply, replies) = sync_channel(1);
-        self.start_job(work, disk, 0, &reply)?;
+        self.start_job(work, disk, &reply)?;
         drop(reply);
-        self.wait(&replies)?.result
+        self.wait(&replies)?
     }
 
     /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout, and by less when cancelled.
@@ -524,7 +523,8 @@ impl Worker {
         data: Option<&[u8]>,
     ) {
         let Some(job) = self.jobs.get_mut(tag as usize).and_then(Option::take) else { return };
-        let data = data.filter(|_| result.is_ok()).map_or_else(Vec::new, <[u8]>::to_vec);
+        let data = data.filter(|_| result.is_ok());
+        let data = data.map_or_else(Vec::new, |data| job.work.take_data(data));
         job.answer(result.map(|entry| Answer { data, entry }));
     }
 }

@@ -2,17 +2,18 @@
 
 use std::sync::mpsc::sync_channel;
 
+use ringfab_memory::CallerMemory;
 use ringfab_spec::Status;
 
 use super::Controller;
 use super::engine::CHUNK_BYTES_MAX;
-use super::message::{Answer, Work};
+use super::message::Work;
 use crate::error::{IoError, SubmitError};
 use crate::namespace::{BlockRange, Namespace};
 use crate::request::DiscardRanges;
 
-/// Commands of one call in flight.
-const WINDOW: usize = 16;
+/// Commands of one call in flight, each with a part of the caller's memory.
+const WINDOW: usize = CallerMemory::PARTS_MAX;
 
 impl Controller {
     /// Reads `target.len()` bytes at byte `offset`, both of any alignment. Blocks until all are there.
@@ -25,15 +26,15 @@ impl Controller {
         let block = u64::from(namespace.block_bytes);
         let (first, end) = (offset / block, (offset + target.len() as u64).div_ceil(block));
         let chunks = chunks(first, end - first, chunk_blocks(&namespace));
-        let work =
-            |(lba, nlb): (u64, u32)| Work::Read { nsid, lba, nlb, length: nlb as usize * block as usize };
-        self.pipeline(chunks.clone().map(work), |index, answer| {
-            let Some((lba, _)) = chunks.clone().nth(index) else { return };
-            // The chunk starts `skip` bytes before the target, or `at` bytes into it.
-            let start = lba * block;
-            let (skip, at) = (offset.saturating_sub(start) as usize, start.saturating_sub(offset) as usize);
-            let length = (answer.data.len() - skip).min(target.len() - at);
-            target[at..at + length].copy_from_slice(&answer.data[skip..skip + length]);
+        CallerMemory::scope(|memory| {
+            let mut rest = target;
+            self.pipeline(chunks.map(|(lba, nlb)| {
+                let length = nlb as usize * block as usize;
+                // Only the first chunk can start before the target, and only the last one can end behind it.
+                let skip = offset.saturating_sub(lba * block) as usize;
+                let part = rest.split_off_mut(..(length - skip).min(rest.len())).unwrap_or_default();
+                Work::Read { nsid, lba, nlb, length, skip, target: memory.lend_target(part) }
+            }))
         })
     }
 
@@ -54,13 +55,14 @@ impl Controller {
         let offset = offset + head.len() as u64;
         let (body, tail) = rest.split_at(rest.len() - rest.len() % block as usize);
         let first = offset / block;
-        let work = |(lba, nlb): (u64, u32)| {
-            let at = ((lba - first) * block) as usize;
-            let data = body[at..at + nlb as usize * block as usize].to_vec();
-            Work::Write { nsid, lba, nlb, data, fua }
-        };
         let chunks = chunks(first, body.len() as u64 / block, chunk_blocks(&namespace));
-        self.pipeline(chunks.map(work), |_, _| {})?;
+        CallerMemory::scope(|memory| {
+            self.pipeline(chunks.map(|(lba, nlb)| {
+                let at = ((lba - first) * block) as usize;
+                let source = memory.lend_source(&body[at..at + nlb as usize * block as usize]);
+                Work::Write { nsid, lba, nlb, source, fua }
+            }))
+        })?;
         if tail.is_empty() {
             Ok(())
         } else {
@@ -87,7 +89,7 @@ impl Controller {
             most => most.min(65_536),
         };
         let work = |(lba, nlb)| Work::WriteZeroes { nsid, lba, nlb, deallocate };
-        self.pipeline(chunks(lba, blocks, most).map(work), |_, _| {})
+        self.pipeline(chunks(lba, blocks, most).map(work))
     }
 
     /// Says that blocks are no longer needed.
@@ -100,7 +102,7 @@ impl Controller {
             return Err(IoError::Status(Status::INVALID_OPCODE));
         }
         let work = discards(&namespace, ranges).into_iter().map(|ranges| Work::Discard { nsid, ranges });
-        self.pipeline(work, |_, _| {})
+        self.pipeline(work)
     }
 
     /// Has the controller read a range of bytes, aligned to blocks, without sending them here.
@@ -114,7 +116,7 @@ impl Controller {
             most => most,
         };
         let work = |(lba, nlb)| Work::Verify { nsid, lba, nlb };
-        self.pipeline(chunks(lba, blocks, most).map(work), |_, _| {})
+        self.pipeline(chunks(lba, blocks, most).map(work))
     }
 
     /// Compares bytes, aligned to blocks, with `source`; `false` when they differ.
@@ -124,11 +126,15 @@ impl Controller {
     pub fn compare(&self, nsid: u32, offset: u64, source: &[u8]) -> Result<bool, IoError> {
         let (namespace, first, blocks) = self.aligned(nsid, offset, source.len() as u64)?;
         let block = namespace.block_bytes as usize;
-        let work = |(lba, nlb): (u64, u32)| {
-            let at = (lba - first) as usize * block;
-            Work::Compare { nsid, lba, nlb, data: source[at..at + nlb as usize * block].to_vec() }
-        };
-        match self.pipeline(chunks(first, blocks, chunk_blocks(&namespace)).map(work), |_, _| {}) {
+        let chunks = chunks(first, blocks, chunk_blocks(&namespace));
+        let compared = CallerMemory::scope(|memory| {
+            self.pipeline(chunks.map(|(lba, nlb)| {
+                let at = (lba - first) as usize * block;
+                let source = memory.lend_source(&source[at..at + nlb as usize * block]);
+                Work::Compare { nsid, lba, nlb, source }
+            }))
+        });
+        match compared {
             Ok(()) => Ok(true),
             Err(IoError::Status(status)) if status.code() == Status::COMPARE_FAILURE => Ok(false),
             Err(error) => Err(error),
@@ -136,29 +142,21 @@ impl Controller {
     }
 
     /// Runs commands with several in flight; the first error counts, after which none is started any more.
-    fn pipeline(
-        &self,
-        works: impl Iterator<Item = Work>,
-        mut take: impl FnMut(usize, &Answer),
-    ) -> Result<(), IoError> {
+    fn pipeline(&self, mut works: impl Iterator<Item = Work>) -> Result<(), IoError> {
         let (reply, replies) = sync_channel(WINDOW);
-        let mut works = works.enumerate();
         let (mut running, mut first_error) = (0, None);
         loop {
             while running < WINDOW && first_error.is_none() {
-                let Some((index, work)) = works.next() else { break };
-                self.engine.start_job(work, self.disk.clone(), index, &reply)?;
+                let Some(work) = works.next() else { break };
+                self.engine.start_job(work, self.disk.clone(), &reply)?;
                 running += 1;
             }
             if running == 0 {
                 return first_error.map_or(Ok(()), Err);
             }
-            let answered = self.engine.wait(&replies)?;
+            let answer = self.engine.wait(&replies)?;
             running -= 1;
-            match answered.result {
-                Ok(answer) => take(answered.index, &answer),
-                Err(error) => first_error = first_error.or(Some(error)),
-            }
+            first_error = first_error.or(answer.err());
         }
     }
 
@@ -166,12 +164,17 @@ impl Controller {
     fn write_part(&self, namespace: &Namespace, offset: u64, part: &[u8], fua: bool) -> Result<(), IoError> {
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
         let (lba, at) = (offset / block, (offset % block) as usize);
-        let mut data = self
-            .engine
-            .call(Work::Read { nsid, lba, nlb: 1, length: block as usize }, self.disk.clone())?
-            .data;
+        let mut data = vec![0; block as usize];
+        CallerMemory::scope(|memory| {
+            let (length, target) = (data.len(), memory.lend_target(&mut data));
+            self.engine.call(Work::Read { nsid, lba, nlb: 1, length, skip: 0, target }, self.disk.clone())
+        })?;
         data[at..at + part.len()].copy_from_slice(part);
-        self.engine.call(Work::Write { nsid, lba, nlb: 1, data, fua }, self.disk.clone()).map(drop)
+        CallerMemory::scope(|memory| {
+            let source = memory.lend_source(&data);
+            self.engine.call(Work::Write { nsid, lba, nlb: 1, source, fua }, self.disk.clone())
+        })
+        .map(drop)
     }
 
     /// The namespace, if it holds the bytes.

@@ -4,6 +4,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use ringfab_memory::{CallerSource, CallerTarget};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::CancelToken;
@@ -29,8 +30,6 @@ pub(super) struct Job {
     pub(super) work: Work,
     /// The disk that it is for, if it is for one only.
     pub(super) disk: Option<Arc<NamespaceIdentity>>,
-    /// Its place among the commands of one call, given back with the answer.
-    index: usize,
     /// `None` once it is answered.
     reply: Option<SyncSender<Reply>>,
     /// Held until the command has ended.
@@ -41,11 +40,10 @@ impl Job {
     pub(super) fn new(
         work: Work,
         disk: Option<Arc<NamespaceIdentity>>,
-        index: usize,
         reply: SyncSender<Reply>,
         permit: Permit,
     ) -> Self {
-        Self { work, disk, index, reply: Some(reply), _permit: permit }
+        Self { work, disk, reply: Some(reply), _permit: permit }
     }
 
     /// Answers it.
@@ -56,7 +54,9 @@ impl Job {
     /// A caller that was cancelled does not listen any more, which is fine.
     fn reply(&mut self, result: Result<Answer, IoError>) {
         let Some(reply) = self.reply.take() else { return };
-        let unheard = reply.try_send(Reply { index: self.index, result }).is_err();
+        // The caller may lend as much again once it is answered.
+        self.work.give_back();
+        let unheard = reply.try_send(result).is_err();
         tracing::trace!(unheard, "answered");
     }
 }
@@ -67,30 +67,89 @@ impl Drop for Job {
     }
 }
 
-/// What a command does, with its data in ordinary memory. Blocks are counted from one.
-#[derive(Clone)]
+/// What a command does. The data of I/O is in the caller's memory. Blocks are counted from one.
 pub(super) enum Work {
-    Read { nsid: u32, lba: u64, nlb: u32, length: usize },
-    Write { nsid: u32, lba: u64, nlb: u32, data: Vec<u8>, fua: bool },
-    Compare { nsid: u32, lba: u64, nlb: u32, data: Vec<u8> },
-    Flush { nsid: u32 },
-    Verify { nsid: u32, lba: u64, nlb: u32 },
-    WriteZeroes { nsid: u32, lba: u64, nlb: u32, deallocate: bool },
-    Discard { nsid: u32, ranges: Vec<BlockRange> },
-    AdminRead { entry: SubmissionEntry, length: usize },
-    AdminWrite { entry: SubmissionEntry, data: Vec<u8> },
+    /// The `target` is a part of the `length` bytes that are read, and starts `skip` bytes into them.
+    Read {
+        nsid: u32,
+        lba: u64,
+        nlb: u32,
+        length: usize,
+        skip: usize,
+        target: CallerTarget,
+    },
+    Write {
+        nsid: u32,
+        lba: u64,
+        nlb: u32,
+        source: CallerSource,
+        fua: bool,
+    },
+    Compare {
+        nsid: u32,
+        lba: u64,
+        nlb: u32,
+        source: CallerSource,
+    },
+    Flush {
+        nsid: u32,
+    },
+    Verify {
+        nsid: u32,
+        lba: u64,
+        nlb: u32,
+    },
+    WriteZeroes {
+        nsid: u32,
+        lba: u64,
+        nlb: u32,
+        deallocate: bool,
+    },
+    Discard {
+        nsid: u32,
+        ranges: Vec<BlockRange>,
+    },
+    AdminRead {
+        entry: SubmissionEntry,
+        length: usize,
+    },
+    AdminWrite {
+        entry: SubmissionEntry,
+        data: Vec<u8>,
+    },
+}
+
+impl Work {
+    /// Hands on what was read: into the caller's memory, or to the answer if it is of an admin command.
+    pub(super) fn take_data(&self, data: &[u8]) -> Vec<u8> {
+        match self {
+            Work::Read { skip, target, .. } => {
+                // A caller that was cancelled does not wait for it any more.
+                let wanted = target.copy_from(&data[*skip..*skip + target.len()]);
+                tracing::trace!(wanted, "read");
+                Vec::new()
+            }
+            _ => data.to_vec(),
+        }
+    }
+
+    /// Gives the caller its memory back.
+    fn give_back(&self) {
+        match self {
+            Work::Read { target, .. } => target.give_back(),
+            Work::Write { source, .. } | Work::Compare { source, .. } => source.give_back(),
+            _ => {}
+        }
+    }
 }
 
 /// From the engine.
-pub(super) struct Reply {
-    pub(super) index: usize,
-    pub(super) result: Result<Answer, IoError>,
-}
+pub(super) type Reply = Result<Answer, IoError>;
 
 /// The answer to a command.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// What was read.
+    /// What an admin command has read.
     pub(super) data: Vec<u8>,
     /// The completion of an admin command.
     pub(super) entry: Option<CompletionEntry>,

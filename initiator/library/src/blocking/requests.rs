@@ -1,5 +1,7 @@
 //! What a caller's work is to the host, with its data in a buffer of the pool.
 
+use ringfab_memory::CallerSource;
+
 use super::message::Work;
 use crate::error::SubmitError;
 use crate::host::Host;
@@ -18,7 +20,12 @@ pub(super) fn request_of(host: &Host, tag: u64, work: &Work) -> Result<Request, 
         None if length > host.pool().buffer_bytes_max() => Err(Some(SubmitError::Length)),
         None => Err(None),
     };
-    let copy = |data: &[u8]| {
+    let copy = |source: &CallerSource| {
+        let mut buffer = take(source.len())?;
+        // A caller that was cancelled has taken it back. Nobody waits for the answer then.
+        if source.copy_into(&mut buffer) { Ok(buffer.share()) } else { Err(Some(SubmitError::Gone)) }
+    };
+    let copy_admin = |data: &[u8]| {
         take(data.len()).map(|mut buffer| {
             buffer.copy_from_slice(data);
             buffer.share()
@@ -27,14 +34,14 @@ pub(super) fn request_of(host: &Host, tag: u64, work: &Work) -> Result<Request, 
     let io = |nsid, operation| Request::Io(IoRequest { nsid, tag, operation });
     let admin = |entry, data| Request::Admin(AdminRequest { entry, data, tag });
     Ok(match *work {
-        Work::Read { nsid, lba, nlb, length } => {
+        Work::Read { nsid, lba, nlb, length, .. } => {
             io(nsid, IoOperation::Read { lba, nlb, buffer: take(length)? })
         }
-        Work::Write { nsid, lba, nlb, ref data, fua } => {
-            io(nsid, IoOperation::Write { lba, nlb, source: copy(data)?, offset: 0, fua })
+        Work::Write { nsid, lba, nlb, ref source, fua } => {
+            io(nsid, IoOperation::Write { lba, nlb, source: copy(source)?, offset: 0, fua })
         }
-        Work::Compare { nsid, lba, nlb, ref data } => {
-            io(nsid, IoOperation::Compare { lba, nlb, source: copy(data)?, offset: 0 })
+        Work::Compare { nsid, lba, nlb, ref source } => {
+            io(nsid, IoOperation::Compare { lba, nlb, source: copy(source)?, offset: 0 })
         }
         Work::Flush { nsid } => io(nsid, IoOperation::Flush),
         Work::Verify { nsid, lba, nlb } => io(nsid, IoOperation::Verify { lba, nlb }),
@@ -47,6 +54,6 @@ pub(super) fn request_of(host: &Host, tag: u64, work: &Work) -> Result<Request, 
         }
         Work::AdminRead { entry, length: 0 } => admin(entry, AdminData::None),
         Work::AdminRead { entry, length } => admin(entry, AdminData::FromController(take(length)?)),
-        Work::AdminWrite { entry, ref data } => admin(entry, AdminData::ToController(copy(data)?)),
+        Work::AdminWrite { entry, ref data } => admin(entry, AdminData::ToController(copy_admin(data)?)),
     })
 }
