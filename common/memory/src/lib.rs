@@ -4,7 +4,7 @@
 //! the house: submission takes the buffer, completion gives it back. A [`Buffer`] is the only handle of its
 //! bytes and may hand out slices; a [`Lease`] is one of several handles of the same bytes and only copies in
 //! and out. Neither can outlive the mapping it points into, and dropping the last one returns the memory to
-//! its [`Pool`].
+//! its [`Pool`]. Memory of a caller that waits is not registered: [`CallerMemory`] lends it to a thread that copies.
 //!
 //! Not implemented here: pools that several threads share, buffers that grow, and memory of devices. Nothing in this
 //! crate knows of rings, sockets or NVMe.
