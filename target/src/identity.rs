@@ -32,7 +32,10 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file is there, but cannot be read.
-    #[error("cannot read the identity of this installation in {}: {source}; make it readable, or restore it from a backup", path.display())]
+    #[error(
+        "cannot read the identity of this installation in {}: {source}; make it readable, or restore it from a backup",
+        path.display()
+    )]
     Read {
         /// Which file.
         path: PathBuf,
@@ -40,13 +43,20 @@ pub enum IdentityError {
         source: io::Error,
     },
     /// The file is there, but is damaged.
-    #[error("{} is damaged; restore it from a backup, or remove it to give every namespace a new identity", path.display())]
+    #[error(
+        "{} is damaged; restore it from a backup, or remove it to give every namespace a new identity",
+        path.display()
+    )]
     Damaged {
         /// Which file.
         path: PathBuf,
     },
     /// There is none yet and none can be written.
-    #[error("cannot write the identity of this installation to {}: {source}; create the directory for the user of this service, or set target.state_dir to one that it may write", path.display())]
+    #[error(
+        "cannot write the identity of this installation to {}: {source}; create the directory for the user of this \
+         service, or set target.state_dir to one that it may write",
+        path.display()
+    )]
     Write {
         /// Which file.
         path: PathBuf,
@@ -103,8 +113,8 @@ impl Identity {
         uuid::Builder::from_custom_bytes(self.derive("uuid", nqn, nsid)).into_uuid()
     }
 
-    /// NGUID and UUID of a namespace that is added at runtime. They depend on `what` it serves, too: its number may have
-    /// belonged to another one before, for which hosts must never take it.
+    /// NGUID and UUID of a namespace that is added at runtime. They depend on `what` it serves, too: its number may
+    /// have belonged to another one before, for which hosts must never take it.
     pub fn of_added(&self, nqn: &str, nsid: u32, what: &[u8]) -> ([u8; 16], Uuid) {
         let mut hash = Sha256::new();
         hash.update(self.seed);

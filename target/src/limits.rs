@@ -20,8 +20,8 @@ pub(crate) const COPY_BYTES_MAX: u32 = 16 << 20;
 /// Bytes that a Copy moves at a time.
 pub(crate) const COPY_PIECE_BYTES: u32 = FUSED_BYTES_MAX;
 
-/// Recommended ranges of a Dataset Management command (DMRL, which cannot say 256), blocks of one (DMRSL) and of all (DMSL).
-/// Hosts that do not look at them send more, Linux before 5.13 for one.
+/// Recommended ranges of a Dataset Management command (DMRL, which cannot say 256), blocks of one (DMRSL) and of all
+/// (DMSL). Hosts that do not look at them send more, Linux before 5.13 for one.
 pub(crate) const DSM_RANGES_MAX: u16 = 255;
 pub(crate) const DSM_RANGE_BLOCKS_MAX: u32 = 4 << 20;
 pub(crate) const DSM_BLOCKS_MAX: u64 = DSM_RANGES_MAX as u64 * DSM_RANGE_BLOCKS_MAX as u64;

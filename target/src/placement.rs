@@ -1,7 +1,7 @@
 //! Which core serves an I/O queue.
 //!
-//! A queue stays on its core for its life. The queues of one controller go to different cores as long as there are some, and
-//! among these to the one with the fewest I/O queues in all: so hosts with one queue each use all cores, too.
+//! A queue stays on its core for its life. The queues of one controller go to different cores as long as there are
+//! some, and among these to the one with the fewest I/O queues in all: so hosts with one queue each use all cores, too.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -52,7 +52,8 @@ impl Drop for Place {
 }
 
 impl Placement {
-    /// A place for a queue that was connected from an address, for a controller if that is known, on one of so many cores.
+    /// A place for a queue that was connected from an address, for a controller if that is known, on one of so many
+    /// cores.
     pub(crate) fn place(
         self: &Arc<Self>,
         address: IpAddr,

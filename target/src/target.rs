@@ -82,8 +82,8 @@ impl Target {
         self.admin_core.fetch_add(1, Ordering::Relaxed) % cores
     }
 
-    /// Something else is served from now on. The cores are still to be told, and then the hosts: see [`Target::tell_hosts`].
-    /// Returns what the cores need, and what is different.
+    /// Something else is served from now on. The cores are still to be told, and then the hosts: see
+    /// [`Target::tell_hosts`]. Returns what the cores need, and what is different.
     ///
     /// # Errors
     /// When `next` was made of something that is not served any more.
@@ -109,8 +109,8 @@ impl Target {
         }
     }
 
-    /// The controllers that may not go on with what is served now, and why: their subsystem is not served any more, their
-    /// host may not use it any more, or the listener is gone on which it came.
+    /// The controllers that may not go on with what is served now, and why: their subsystem is not served any more,
+    /// their host may not use it any more, or the listener is gone on which it came.
     pub fn controllers_without_right(
         &self,
         served: &Served,
@@ -143,8 +143,8 @@ impl Target {
         self.controllers().iter().filter(sees).for_each(|controller| controller.namespace_changed(nsid));
     }
 
-    /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O queues are
-    /// still to be ended by their cores.
+    /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O queues
+    /// are still to be ended by their cores.
     pub fn admin_ended(&self, controller: &Controller) {
         controller.admin_ended();
         self.remove(controller);

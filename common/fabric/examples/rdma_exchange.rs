@@ -5,10 +5,10 @@
 //!     rdma_exchange rping-serve ADDRESS:PORT PROVIDER COUNT
 //!     rdma_exchange rping-connect ADDRESS:PORT PROVIDER COUNT BYTES
 //!
-//! PROVIDER is `verbs` (the default) or `iwarp`; the two ends may differ. `connect` is the peer of `serve`, and says how
-//! fast each kind of transfer was at each size. The other two are one side of what the program `rping` of librdmacm does,
-//! and have that as their peer. Each ends by itself, with 1 when something was not as it should be, and says what on its
-//! standard error.
+//! PROVIDER is `verbs` (the default) or `iwarp`; the two ends may differ. `connect` is the peer of `serve`, and says
+//! how fast each kind of transfer was at each size. The other two are one side of what the program `rping` of librdmacm
+//! does, and have that as their peer. Each ends by itself, with 1 when something was not as it should be, and says what
+//! on its standard error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what it finds is its output")]
 
 mod node;

@@ -2,10 +2,11 @@
 //!
 //!     rdma_reach ADDRESS[:PORT] [PROVIDER] [loose]
 //!
-//! ADDRESS belongs to the device; PROVIDER is `verbs` (the default) or `iwarp`; `loose` says that the device's driver is
-//! known not to keep a peer within a window, but within the buffer that it is bound to. Both ends run in this process: a victim
-//! that exposes memory, and an attacker that is connected to it. Every attempt must end the attacker's connection
-//! and leave the memory as it was, and what is allowed must work. Exits with 1 when an attempt succeeds.
+//! ADDRESS belongs to the device; PROVIDER is `verbs` (the default) or `iwarp`; `loose` says that the device's driver
+//! is known not to keep a peer within a window, but within the buffer that it is bound to. Both ends run in this
+//! process: a victim that exposes memory, and an attacker that is connected to it. Every attempt must end the
+//! attacker's connection and leave the memory as it was, and what is allowed must work. Exits with 1 when an attempt
+//! succeeds.
 #![allow(clippy::print_stdout, reason = "what it finds is its output")]
 
 mod node;

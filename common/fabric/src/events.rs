@@ -2,8 +2,8 @@
 
 use std::mem;
 
-/// Events in the order in which they came. Each is made in its place here: one that is put together elsewhere, field by field,
-/// and then moved in words of 16 bytes has the move wait for the stores before it.
+/// Events in the order in which they came. Each is made in its place here: one that is put together elsewhere, field by
+/// field, and then moved in words of 16 bytes has the move wait for the stores before it.
 #[derive(Debug)]
 pub struct Events<T> {
     /// Those from `next` on wait; the ones before it were taken.
@@ -41,8 +41,8 @@ impl<T> Events<T> {
         self.slots.len() == self.next
     }
 
-    /// Adds an event. There is room for it before it is made, and nothing that could fail behind that: the compiler then needs
-    /// no copy of it for such a case.
+    /// Adds an event. There is room for it before it is made, and nothing that could fail behind that: the compiler
+    /// then needs no copy of it for such a case.
     #[inline(always)]
     pub fn push_with(&mut self, make: impl FnOnce() -> T) {
         if self.slots.len() == self.slots.capacity() {
@@ -72,7 +72,8 @@ impl<T> Events<T> {
         event
     }
 
-    /// The oldest event, where it lies until all that wait have been looked at: [`Events::exchange`] drops what is left of it.
+    /// The oldest event, where it lies until all that wait have been looked at: [`Events::exchange`] drops what is left
+    /// of it.
     #[inline]
     pub fn next_slot(&mut self) -> Option<&mut Option<T>> {
         let slot = self.slots.get_mut(self.next)?;
@@ -80,9 +81,9 @@ impl<T> Events<T> {
         Some(slot)
     }
 
-    /// Puts those that wait into `taken`, all of which have been taken or looked at, and may be dropped. Returns whether there are
-    /// any. Who looks at them there does not move them, and more may come here meanwhile; when none did, the memory comes
-    /// back, so that the next ones go where these were.
+    /// Puts those that wait into `taken`, all of which have been taken or looked at, and may be dropped. Returns
+    /// whether there are any. Who looks at them there does not move them, and more may come here meanwhile; when none
+    /// did, the memory comes back, so that the next ones go where these were.
     #[inline]
     pub fn exchange(&mut self, taken: &mut Self) -> bool {
         assert!(taken.is_empty(), "events would be lost");
@@ -93,7 +94,8 @@ impl<T> Events<T> {
         !taken.is_empty()
     }
 
-    /// When all were taken, the next ones go where these were, so that a few lines of the cache do for all. Whether it is so.
+    /// When all were taken, the next ones go where these were, so that a few lines of the cache do for all. Whether it
+    /// is so.
     #[inline]
     pub fn rewind(&mut self) -> bool {
         let empty = self.is_empty();

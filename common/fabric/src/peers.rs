@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::zone::is_link_local;
 
-/// The address that stands for a peer: one with IPv6 has a whole /64 network to itself, except on its link, where all have the
-/// same one. A name can be claimed by anyone.
+/// The address that stands for a peer: one with IPv6 has a whole /64 network to itself, except on its link, where all
+/// have the same one. A name can be claimed by anyone.
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         local if is_link_local(local) => local,
@@ -46,8 +46,8 @@ impl Shares {
         self.0.iter().max_by_key(|(_, count)| **count).map(|(network, count)| (*network, *count))
     }
 
-    /// Who has to give one up when there is none left for a newcomer: the peer that has most, if it would still have no less
-    /// than the newcomer then.
+    /// Who has to give one up when there is none left for a newcomer: the peer that has most, if it would still have no
+    /// less than the newcomer then.
     pub fn gives_way_to(&self, newcomer: IpAddr) -> Option<IpAddr> {
         let (network, count) = self.greediest()?;
         (count > self.of(newcomer) + 1).then_some(network)

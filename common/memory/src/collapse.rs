@@ -1,9 +1,9 @@
 //! Small pages that become huge ones, when nobody is disturbed by it.
 //!
-//! The kernel takes a new huge page, copies what the small ones hold, and has everybody wait who reaches for it meanwhile, or for a
-//! page of that memory that is not there yet: for some tenths of a millisecond, and in virtual machines for several
-//! milliseconds, while their host looks for the memory. So this has a thread of its own, which does it while the process has
-//! little else to do, or else seldom.
+//! The kernel takes a new huge page, copies what the small ones hold, and has everybody wait who reaches for it
+//! meanwhile, or for a page of that memory that is not there yet: for some tenths of a millisecond, and in virtual
+//! machines for several milliseconds, while their host looks for the memory. So this has a thread of its own, which
+//! does it while the process has little else to do, or else seldom.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::mapping::{HUGE_BYTES, Mapping};
 
-/// How often is looked whether the process has anything else to do, and how long huge pages are made until the next look.
+/// How often is looked whether the process has anything else to do, and how long huge pages are made until the next
+/// look.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A process that uses one part in so many of a processor has little to do.

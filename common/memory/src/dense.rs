@@ -1,9 +1,9 @@
 //! Huge pages for memory that is written all over.
 //!
-//! An access to one of many pages, which the processor has not seen for a while, waits for a walk through the page tables as
-//! long as for a line of its cache. A huge page makes that rare, but takes all of its memory at once. So memory begins with small
-//! pages, and where all of those that a huge page would replace have been written, so that it costs nothing, they are
-//! [put together](crate::collapse).
+//! An access to one of many pages, which the processor has not seen for a while, waits for a walk through the page
+//! tables as long as for a line of its cache. A huge page makes that rare, but takes all of its memory at once. So
+//! memory begins with small pages, and where all of those that a huge page would replace have been written, so that it
+//! costs nothing, they are [put together](crate::collapse).
 
 use std::ops::Range;
 use std::slice;
@@ -20,7 +20,8 @@ const PAGES: usize = HUGE_BYTES / PAGE_BYTES;
 /// What is known of a place for a huge page: a bit for each page that was written, and behind them their number.
 const WORDS: usize = PAGES / 64 + 1;
 
-/// Which pages of a mapping have been written. Who notes what happens to a page keeps others from writing and releasing it.
+/// Which pages of a mapping have been written. Who notes what happens to a page keeps others from writing and releasing
+/// it.
 #[derive(Debug)]
 pub(crate) struct Dense {
     mapping: Arc<Mapping>,

@@ -42,8 +42,8 @@ impl Raw {
     fn pointer(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.length()), "range beyond the buffer");
-        // SAFETY: the offset is within the slot by the assertion, or within what was lent to it, which is as long, and `inner`
-        // keeps the mapping alive, or the loan the other one.
+        // SAFETY: the offset is within the slot by the assertion, or within what was lent to it, which is as long, and
+        // `inner` keeps the mapping alive, or the loan the other one.
         unsafe { self.slot().base.get().as_ptr().add(offset) }
     }
 
@@ -141,8 +141,8 @@ impl fmt::Debug for Buffer {
 /// One of several handles of the same bytes. It only copies, so that a device may read or write them meanwhile.
 /// Dropping the last one returns the memory to the pool.
 ///
-/// The bytes may be [lent](crate::Loans): then they lie in shared memory, are not written, and move into the lease's own memory
-/// when the loan ends.
+/// The bytes may be [lent](crate::Loans): then they lie in shared memory, are not written, and move into the lease's
+/// own memory when the loan ends.
 pub struct Lease(Raw);
 
 impl Lease {
@@ -152,7 +152,8 @@ impl Lease {
         self.0.length()
     }
 
-    /// Copies `bytes` to `offset`. A range beyond the end is a caller's error and panics, and so are bytes that are lent.
+    /// Copies `bytes` to `offset`. A range beyond the end is a caller's error and panics, and so are bytes that are
+    /// lent.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) {
         let target = self.0.pointer(offset, bytes.len());
         assert!(!self.is_lent(), "written to what is lent");
@@ -199,8 +200,8 @@ impl Lease {
         assert_eq!(self.borrows().get(), 0, "moved while a reader looks");
         let lent = self.0.inner.come_home(self.0.number());
         let own = self.0.slot().base.get();
-        // SAFETY: both have so many bytes, by [`Buffer::lend`]. Nobody else has the slot's own, which lie in a pool's mapping,
-        // where no bytes are lent from.
+        // SAFETY: both have so many bytes, by [`Buffer::lend`]. Nobody else has the slot's own, which lie in a pool's
+        // mapping, where no bytes are lent from.
         unsafe { std::ptr::copy_nonoverlapping(lent.as_ptr(), own.as_ptr(), self.len()) };
     }
 

@@ -4,17 +4,18 @@ use crate::mapping::Mapping;
 
 /// Whether the process may map so many bytes more. Nothing of them stays mapped.
 ///
-/// Where its address space is limited, an allocation that the heap cannot serve ends the process. So whoever is about to let
-/// somebody have memory asks first whether there is far more left than that takes, and refuses otherwise: what must not
-/// fail then never does.
+/// Where its address space is limited, an allocation that the heap cannot serve ends the process. So whoever is about
+/// to let somebody have memory asks first whether there is far more left than that takes, and refuses otherwise: what
+/// must not fail then never does.
 pub fn has_headroom(bytes: usize) -> bool {
     Mapping::new(bytes).is_ok()
 }
 
-/// Has the allocator give pages of free blocks back to the kernel, as far as it has any. It takes milliseconds for a large
-/// heap.
+/// Has the allocator give pages of free blocks back to the kernel, as far as it has any. It takes milliseconds for a
+/// large heap.
 pub fn trim_heap() {
-    // The GNU C library keeps free blocks for good unless they are at the end of its heap; others decide for themselves.
+    // The GNU C library keeps free blocks for good unless they are at the end of its heap; others decide for
+    // themselves.
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes the allocator's own locks and moves no block that is in use.
     unsafe {

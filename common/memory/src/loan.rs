@@ -1,7 +1,8 @@
 //! Bytes of shared memory that leases stand for without a copy.
 //!
-//! What is read from a memory namespace is sent at the end of the same turn, most often at once and as a whole. So the memory is
-//! lent to the lease that is sent, and only what could not be sent by then is copied. Pages that are lent are not written.
+//! What is read from a memory namespace is sent at the end of the same turn, most often at once and as a whole. So the
+//! memory is lent to the lease that is sent, and only what could not be sent by then is copied. Pages that are lent are
+//! not written.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,8 +12,9 @@ use crate::handle::Lease;
 
 /// All loans of a core. Cheap to clone; every clone is the same.
 ///
-/// They end with the turn that began them ([`Loans::settle`]), or before it when their core waits for a page: who has lent pages
-/// waits for none, so that no two cores wait for each other, and no peer that does not take its data makes anybody wait.
+/// They end with the turn that began them ([`Loans::settle`]), or before it when their core waits for a page: who has
+/// lent pages waits for none, so that no two cores wait for each other, and no peer that does not take its data makes
+/// anybody wait.
 #[derive(Clone, Default)]
 pub struct Loans(Rc<Open>);
 

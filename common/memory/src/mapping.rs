@@ -64,8 +64,8 @@ impl Mapping {
         assert_eq!(result, 0, "madvise of our own mapping: {}", std::io::Error::last_os_error());
     }
 
-    /// Puts the pages of a range together into huge ones; no byte of it changes. `offset` and `bytes` must be multiples of
-    /// [`PAGE_BYTES`] within the mapping.
+    /// Puts the pages of a range together into huge ones; no byte of it changes. `offset` and `bytes` must be multiples
+    /// of [`PAGE_BYTES`] within the mapping.
     ///
     /// # Errors
     /// The kernel has no huge page left, or cannot do this (before Linux 6.1).

@@ -33,8 +33,8 @@ pub struct PoolUsage {
 /// A core's buffers. Cheap to clone; every clone is the same pool. Taking and returning is a pop and a push on
 /// a stack, so that the buffer returned last, which is still in the cache, is taken next.
 ///
-/// A handle may be [limited](Pool::limited): what it and its clones hold is counted, so that one of several users cannot
-/// take everything.
+/// A handle may be [limited](Pool::limited): what it and its clones hold is counted, so that one of several users
+/// cannot take everything.
 #[derive(Clone)]
 pub struct Pool {
     inner: Rc<Inner>,
@@ -99,17 +99,17 @@ impl Pool {
         Ok(Self { inner, share: None })
     }
 
-    /// The same pool for one of several users. Of each class, the new handle and its clones together hold no more buffers
-    /// than they leave free, but `least` in any case: alone they can have half, and however many users hold as much as
-    /// they can, there is something left for the next. A buffer counts until its last lease is gone.
+    /// The same pool for one of several users. Of each class, the new handle and its clones together hold no more
+    /// buffers than they leave free, but `least` in any case: alone they can have half, and however many users hold as
+    /// much as they can, there is something left for the next. A buffer counts until its last lease is gone.
     #[must_use]
     pub fn limited(&self, least: usize) -> Self {
         let classes = self.inner.classes.iter().map(|_| ClassShare::default()).collect();
         Self { inner: Rc::clone(&self.inner), share: Some(Rc::new(Share { classes, least })) }
     }
 
-    /// What this handle and its clones hold now does not count against their limit any more: it is with somebody who may
-    /// never give it back. What they may take is measured against what is left free, as for a new user.
+    /// What this handle and its clones hold now does not count against their limit any more: it is with somebody who
+    /// may never give it back. What they may take is measured against what is left free, as for a new user.
     pub fn forgive(&self) {
         for class in self.share.iter().flat_map(|share| &share.classes) {
             class.forgiven.set(class.held.get());

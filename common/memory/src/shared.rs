@@ -17,11 +17,12 @@ const RELEASED_PAGES_MAX: usize = 256;
 /// A line of the cache, or half of one.
 const LINE_BYTES: usize = 64;
 
-/// The bytes of a memory namespace. Like a disk's, they may be read and written by several cores at once. Each page is read
-/// as one write left it, and never as parts of two; an access of several pages has no order among those that overlap it.
-/// That makes a logical block of at most a page what AWUN promises (NVM Command Set 1.0, section 2.1.4).
+/// The bytes of a memory namespace. Like a disk's, they may be read and written by several cores at once. Each page is
+/// read as one write left it, and never as parts of two; an access of several pages has no order among those that
+/// overlap it. That makes a logical block of at most a page what AWUN promises (NVM Command Set 1.0, section 2.1.4).
 ///
-/// An access that has to wait for a page first settles the loans of its core, so that it has none of its own to wait for.
+/// An access that has to wait for a page first settles the loans of its core, so that it has none of its own to wait
+/// for.
 #[derive(Debug)]
 pub struct SharedMemory {
     mapping: Arc<Mapping>,
@@ -30,8 +31,9 @@ pub struct SharedMemory {
     bytes: usize,
 }
 
-// SAFETY: the mapping is reached only by the copies below, through raw pointers, and by who was lent a part of it. A page that
-// has a reader is not written, and one that has a writer is neither read nor lent; the bytes themselves have no invariants.
+// SAFETY: the mapping is reached only by the copies below, through raw pointers, and by who was lent a part of it. A
+// page that has a reader is not written, and one that has a writer is neither read nor lent; the bytes themselves have
+// no invariants.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
@@ -69,9 +71,9 @@ impl SharedMemory {
         self.bytes
     }
 
-    /// Has the processor fetch what comes first of `length` bytes at `offset`, a page at most, for an access that follows a
-    /// little later. It goes to the second level of the caches, where a processor has room for more lines on their way than
-    /// in the first. Ranges beyond the end panic.
+    /// Has the processor fetch what comes first of `length` bytes at `offset`, a page at most, for an access that
+    /// follows a little later. It goes to the second level of the caches, where a processor has room for more lines on
+    /// their way than in the first. Ranges beyond the end panic.
     pub fn prefetch(&self, offset: usize, length: usize) {
         let start = self.range(offset, length);
         if length > 0 {
@@ -81,7 +83,8 @@ impl SharedMemory {
         (0..bytes).step_by(LINE_BYTES).for_each(|at| prefetch_line(start.wrapping_add(at)));
     }
 
-    /// Copies `length` bytes at `offset` into `buffer` at `at`. Ranges beyond either end are a caller's error and panic.
+    /// Copies `length` bytes at `offset` into `buffer` at `at`. Ranges beyond either end are a caller's error and
+    /// panic.
     pub fn read(&self, loans: &Loans, offset: usize, buffer: &mut Buffer, at: usize, length: usize) {
         let source = self.range(offset, length);
         let target = &mut buffer[at..at + length];
@@ -95,8 +98,8 @@ impl SharedMemory {
             let bytes = part.len();
             let start = part.start - offset;
             let target = &mut target[start..start + bytes];
-            // SAFETY: `range` checked the source against the mapping, and the part is within the range. The slice is the
-            // target's own length, and a buffer's memory belongs to a pool's mapping, never to this one.
+            // SAFETY: `range` checked the source against the mapping, and the part is within the range. The slice is
+            // the target's own length, and a buffer's memory belongs to a pool's mapping, never to this one.
             unsafe { std::ptr::copy_nonoverlapping(source.add(start), target.as_mut_ptr(), bytes) };
             self.pages.end_read(page..page + 1);
         }
@@ -134,7 +137,8 @@ impl SharedMemory {
         self.zero_part(loans, last_page..offset + length);
     }
 
-    /// Gives whole pages back to the kernel. Others wait that long for each of them, since no write may lose its first half.
+    /// Gives whole pages back to the kernel. Others wait that long for each of them, since no write may lose its first
+    /// half.
     fn release_pages(&self, loans: &Loans, range: Range<usize>) {
         loans.settle();
         let numbers = || range.start / PAGE_BYTES..range.end / PAGE_BYTES;
@@ -174,7 +178,8 @@ impl SharedMemory {
     }
 }
 
-/// One core's handle of shared memory. Its loans count it, and not the memory's own handles, which cores would all write to.
+/// One core's handle of shared memory. Its loans count it, and not the memory's own handles, which cores would all
+/// write to.
 #[derive(Debug)]
 pub struct CoreMemory(Arc<SharedMemory>);
 
@@ -184,8 +189,8 @@ impl CoreMemory {
         Rc::new(Self(memory))
     }
 
-    /// Lends the bytes at `offset` to `buffer`, as many as it has: the lease shows them without a copy, until the loan ends.
-    /// Ranges beyond the end panic.
+    /// Lends the bytes at `offset` to `buffer`, as many as it has: the lease shows them without a copy, until the loan
+    /// ends. Ranges beyond the end panic.
     ///
     /// # Errors
     /// Gives the buffer back when one of the pages is being written.
@@ -196,8 +201,8 @@ impl CoreMemory {
             return Err(buffer);
         }
         let start = NonNull::new(start).expect("a mapping does not begin at zero");
-        // SAFETY: the range lies within the mapping, which the loan keeps. Its pages have a reader, so that nobody writes them,
-        // until the loan ends: that has the lease come home first, unless it is the last one.
+        // SAFETY: the range lies within the mapping, which the loan keeps. Its pages have a reader, so that nobody
+        // writes them, until the loan ends: that has the lease come home first, unless it is the last one.
         let lease = unsafe { buffer.lend(start) };
         loans.add(Loan { lease: lease.clone(), memory: Rc::clone(self) as Rc<dyn Lender>, offset });
         Ok(lease)

@@ -8,8 +8,8 @@ use crate::mapping::{Mapping, PAGE_BYTES};
 
 /// Bytes of a mapping of their own: zero at first, and resident only where they were touched since.
 ///
-/// Memory of the heap would not do. Once a large block was freed, the allocator keeps blocks of its size, fills them with
-/// zeroes when they are taken again, and gives none of their pages back.
+/// Memory of the heap would not do. Once a large block was freed, the allocator keeps blocks of its size, fills them
+/// with zeroes when they are taken again, and gives none of their pages back.
 pub struct Staging {
     mapping: Mapping,
     bytes: usize,
@@ -41,8 +41,8 @@ impl Deref for Staging {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `self` owns the mapping, which is at least so long and initialized by the kernel; the borrow of `self`
-        // keeps everybody else from writing.
+        // SAFETY: `self` owns the mapping, which is at least so long and initialized by the kernel; the borrow of
+        // `self` keeps everybody else from writing.
         unsafe { std::slice::from_raw_parts(self.mapping.base().as_ptr(), self.bytes) }
     }
 }

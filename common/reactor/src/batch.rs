@@ -80,8 +80,8 @@ impl SendBatch {
         // SAFETY: the range lies within the head, as was just seen.
         let start = unsafe { self.head.cast::<u8>().add(self.head_used) };
         self.head_used += length;
-        // SAFETY: the head is ours and initialized, and nobody else reads or writes what is not sealed, which it is not while this
-        // is borrowed.
+        // SAFETY: the head is ours and initialized, and nobody else reads or writes what is not sealed, which it is not
+        // while this is borrowed.
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
 
@@ -211,7 +211,8 @@ impl SendBatch {
         let end = target.len() + length;
         for vector in self.unsent() {
             let wanted = vector.iov_len.min(end - target.len());
-            // SAFETY: the vector is a piece of the head, or of memory that its lease keeps; nothing writes there meanwhile.
+            // SAFETY: the vector is a piece of the head, or of memory that its lease keeps; nothing writes there
+            // meanwhile.
             target.extend_from_slice(unsafe { slice::from_raw_parts(vector.iov_base.cast(), wanted) });
         }
     }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A view of a reactor's loop for other threads. It costs the loop a store for each turn, and one when it goes to sleep,
-/// wakes up or stops spinning.
+/// A view of a reactor's loop for other threads. It costs the loop a store for each turn, and one when it goes to
+/// sleep, wakes up or stops spinning.
 #[derive(Clone)]
 pub struct Monitor(Arc<dyn Watch>);
 

@@ -12,8 +12,9 @@ pub const STRIDES_MAX: usize = 3;
 /// What one receive can be divided into: a direct range or a step, and what of the staging memory follows it.
 const PARTS_MAX: usize = 1 + STRIDES_MAX;
 
-/// How a stream is expected to go on behind a direct range: `gap` bytes of something else, `step` bytes that belong right behind
-/// the direct range, a gap again and so on, until `total` bytes of steps are there. The last step may be shorter.
+/// How a stream is expected to go on behind a direct range: `gap` bytes of something else, `step` bytes that belong
+/// right behind the direct range, a gap again and so on, until `total` bytes of steps are there. The last step may be
+/// shorter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strides {
     /// Bytes of a gap, which go to the staging memory.
@@ -99,8 +100,8 @@ impl ReceiveOp {
         self.looks = 0;
     }
 
-    /// Once in a while: has the pages of its window given back when it was not aimed anew for some of these calls. Nobody may
-    /// be filling the window. Returns whether any went.
+    /// Once in a while: has the pages of its window given back when it was not aimed anew for some of these calls.
+    /// Nobody may be filling the window. Returns whether any went.
     pub fn rest(&mut self) -> bool {
         if self.looks > LOOKS {
             return false;
@@ -120,9 +121,9 @@ impl ReceiveOp {
         self.looks = 0;
     }
 
-    /// Has a receive that is aimed at a direct range go on by strides behind it, as many as fit the window with their gaps, and
-    /// no more than [`STRIDES_MAX`]. What comes behind them goes to the rest of the window. Steps beyond the lease panic, and
-    /// steps of no bytes.
+    /// Has a receive that is aimed at a direct range go on by strides behind it, as many as fit the window with their
+    /// gaps, and no more than [`STRIDES_MAX`]. What comes behind them goes to the rest of the window. Steps beyond the
+    /// lease panic, and steps of no bytes.
     pub fn add_strides(&mut self, strides: Strides) {
         let direct = self.direct.as_mut().expect("strides go on behind a direct range");
         direct.lease.io_pointer(direct.offset + direct.length, strides.total);
@@ -140,8 +141,8 @@ impl ReceiveOp {
         &mut self.staging
     }
 
-    /// Where the bytes of the last receive are, in the order of the stream: the direct range and what of the staging memory
-    /// follows it, then each stride's step and what follows that. Parts that nothing came for are empty.
+    /// Where the bytes of the last receive are, in the order of the stream: the direct range and what of the staging
+    /// memory follows it, then each stride's step and what follows that. Parts that nothing came for are empty.
     pub fn parts(&self) -> [Part; PARTS_MAX] {
         self.divide(self.received)
     }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::{Time, Wait};
 
-/// The most that a loop spins unless somebody knows better: more than it takes to wake the peer's core. With less than that,
-/// one sleep of either end makes a wait in which the other falls asleep, too, and so on for as long as the load lasts.
+/// The most that a loop spins unless somebody knows better: more than it takes to wake the peer's core. With less than
+/// that, one sleep of either end makes a wait in which the other falls asleep, too, and so on for as long as the load
+/// lasts.
 pub const SPIN_DEFAULT: Duration = Duration::from_micros(100);
 
 /// The time that a loop spins, learnt from how long its waits have lately been.
@@ -72,8 +73,9 @@ const SAVED_PARTS: u32 = 4;
 /// What was learnt of the waits of each kind.
 ///
 /// Peers that share few processors take turns, so that one that has much to do has long pauses, too. It had better spin
-/// through them: if it sleeps, its peers will find nothing to do, either, and sleep. But who has something to do now and then
-/// only had better sleep. So each piece of work saves a part of the usual spin, and a longer spin is paid for from that.
+/// through them: if it sleeps, its peers will find nothing to do, either, and sleep. But who has something to do now
+/// and then only had better sleep. So each piece of work saves a part of the usual spin, and a longer spin is paid for
+/// from that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spins {
     event: Spin,
@@ -141,12 +143,12 @@ fn longer(most: Duration, times: u32) -> Duration {
     most.saturating_mul(times).min(LONGER_MOST).max(most)
 }
 
-/// When a loop that spins offers its processor to others: it may share it with the very ones that it waits for. An offer is a
-/// system call of no use where there are none, so that it is made seldom once many were not taken.
+/// When a loop that spins offers its processor to others: it may share it with the very ones that it waits for. An
+/// offer is a system call of no use where there are none, so that it is made seldom once many were not taken.
 ///
-/// Where others take one after the other, an offer is not enough. The scheduler sees a thread that runs all the time and gives
-/// it its equal part, which those whose work it waits for do not get. So the processor counts as shared for a while then, and
-/// a loop had better sleep than spin on it.
+/// Where others take one after the other, an offer is not enough. The scheduler sees a thread that runs all the time
+/// and gives it its equal part, which those whose work it waits for do not get. So the processor counts as shared for a
+/// while then, and a loop had better sleep than spin on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Offers {
     /// How many were not taken since the last that was.
@@ -170,12 +172,12 @@ impl Offers {
     /// An offer that takes longer was taken.
     const TAKEN: Duration = Duration::from_micros(3);
 
-    /// One offer that is taken counts as much as so many that are not: interrupts and the threads of the kernel take one now
-    /// and then.
+    /// One offer that is taken counts as much as so many that are not: interrupts and the threads of the kernel take
+    /// one now and then.
     const TAKEN_WEIGHT: u32 = 8;
 
-    /// The score from which on the processor counts as shared. Two offers make it, taken shortly after one another, and a
-    /// single one afterwards.
+    /// The score from which on the processor counts as shared. Two offers make it, taken shortly after one another, and
+    /// a single one afterwards.
     const SHARED_SCORE: u32 = 2 * Self::TAKEN_WEIGHT;
 
     /// How long the processor counts as shared: a thousand turns of a busy loop. A new try costs what a spin may cost.

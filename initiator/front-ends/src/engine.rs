@@ -45,7 +45,8 @@ impl EngineSetup {
         }
     }
 
-    /// That of engine number `engine`: where the first one is pinned to a core, each of the others is to one of the next.
+    /// That of engine number `engine`: where the first one is pinned to a core, each of the others is to one of the
+    /// next.
     fn for_engine(&self, engine: usize) -> Self {
         Self { core: self.core.map(|first| first + engine), ..self.clone() }
     }
@@ -61,7 +62,8 @@ pub(crate) struct Engine {
 
 /// The token of [`Engine::wake_after`].
 const WAKE: Token = Token::new(Host::OWNER_FOREIGN_FIRST, u8::MAX, 0, 0);
-/// What a command that a signal ended has for leaving in order. What is not flushed by then stays in the target's cache.
+/// What a command that a signal ended has for leaving in order. What is not flushed by then stays in the target's
+/// cache.
 pub(crate) const HURRIED: Duration = Duration::from_millis(600);
 
 /// Buffers for admin commands and lists of ranges.
@@ -105,8 +107,8 @@ impl Engine {
         only_namespace(self.host.namespaces(self.controller))
     }
 
-    /// Detaches in an orderly way; the library bounds it. A controller that failed is gone already. After a signal `hurried`
-    /// is all the time there is.
+    /// Detaches in an orderly way; the library bounds it. A controller that failed is gone already. After a signal
+    /// `hurried` is all the time there is.
     fn detach(&mut self, interrupt: &Interrupt, hurried: Option<Duration>) -> Result<()> {
         self.host.detach(self.controller);
         let mut hurried = hurried;
@@ -173,8 +175,8 @@ impl Engine {
     }
 }
 
-/// The engine of the calling thread, which leads, and those that follow in threads of their own. Each of them does its part of
-/// the work, whose result is a `T`.
+/// The engine of the calling thread, which leads, and those that follow in threads of their own. Each of them does its
+/// part of the work, whose result is a `T`.
 pub(crate) struct Engines<T> {
     pub(crate) leader: Engine,
     threads: Vec<JoinHandle<Result<T>>>,
@@ -238,7 +240,8 @@ impl<T: Send + 'static> Engines<T> {
         Ok(())
     }
 
-    /// Detaches in an orderly way, and says what the others have done. After a signal `hurried` is all the time there is.
+    /// Detaches in an orderly way, and says what the others have done. After a signal `hurried` is all the time there
+    /// is.
     pub(crate) fn detach(
         mut self,
         interrupt: &Interrupt,

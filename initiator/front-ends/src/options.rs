@@ -51,11 +51,12 @@ pub struct Tuning {
     /// Delay before the first attempt to reconnect; it doubles up to 10 s
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     reconnect_delay: Span,
-    /// Give up this long after a loss, or `never`. It is over when a command has succeeded, not when a connection is made
+    /// Give up this long after a loss, or `never`. It is over when a command has succeeded, not when a connection is
+    /// made
     #[arg(long, value_name = "TIME", default_value = "600s", allow_hyphen_values = true)]
     ctrl_loss_timeout: Limit,
-    /// Fail I/O this long after a loss instead of letting it wait, or `never`. So long, too, I/O waits for a namespace that
-    /// is not accessible for now (ANA)
+    /// Fail I/O this long after a loss instead of letting it wait, or `never`. So long, too, I/O waits for a namespace
+    /// that is not accessible for now (ANA)
     #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
     fast_io_fail_timeout: Limit,
     /// How often a command is tried again that the target answered with a status without Do Not Retry

@@ -22,8 +22,8 @@ pub fn either(as_json: bool, value: impl FnOnce() -> Value, lines: impl FnOnce()
     if as_json { json(&value()) } else { text(&lines()) }
 }
 
-/// As [`either`], for what a service says when it begins to serve. Who uses it need not be who started it, so it goes on when
-/// nobody takes that.
+/// As [`either`], for what a service says when it begins to serve. Who uses it need not be who started it, so it goes
+/// on when nobody takes that.
 pub fn announce(as_json: bool, value: impl FnOnce() -> Value, lines: impl FnOnce() -> String) {
     if let Err(error) = either(as_json, value, lines) {
         tracing::warn!("{error:#}");

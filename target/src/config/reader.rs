@@ -47,8 +47,8 @@ impl<'a> Reader<'a> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// A value must be there, under the first of these keys or one of the others, and is not. What is written under the first
-    /// one and is not valid was noted already; one that is only misspelt is noted as that, at the end.
+    /// A value must be there, under the first of these keys or one of the others, and is not. What is written under the
+    /// first one and is not valid was noted already; one that is only misspelt is noted as that, at the end.
     pub(super) fn missing(&self, keys: &'static [&'static str], what: &'static str) {
         self.lacking.borrow_mut().push(Lacking { keys, what });
     }
@@ -209,8 +209,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How far a word is from a key that it may be meant for: letters that are wrong, lack, are too many or have changed places, or
-/// a part of the key. None when it is some other word.
+/// How far a word is from a key that it may be meant for: letters that are wrong, lack, are too many or have changed
+/// places, or a part of the key. None when it is some other word.
 fn distance(word: &str, key: &str) -> Option<usize> {
     let letters = strsim::osa_distance(&word.to_lowercase(), key);
     let most = if key.len() <= 4 { 1 } else { 2 };

@@ -362,7 +362,8 @@ fn identifiers_are_sixteen_bytes_not_zero_and_used_once() {
     assert_eq!(mistake(&with_namespace(zero)).key, "subsystem[0].namespace[0].nguid");
     let short = "null = 512\nnguid = \"00ff\"";
     assert_eq!(mistake(&with_namespace(short)).key, "subsystem[0].namespace[0].nguid");
-    let twice = "null = 512\nnguid = \"6c2a4c0e31f54c5e8f5e6f7f1d8f0a01\"\nuuid = \"6c2a4c0e-31f5-4c5e-8f5e-6f7f1d8f0a01\"";
+    let twice = "null = 512\nnguid = \"6c2a4c0e31f54c5e8f5e6f7f1d8f0a01\"\n\
+                 uuid = \"6c2a4c0e-31f5-4c5e-8f5e-6f7f1d8f0a01\"";
     assert_eq!(mistake(&with_namespace(twice)).line, 13);
 }
 

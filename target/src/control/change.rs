@@ -33,9 +33,9 @@ impl OpenedDisks {
     }
 }
 
-/// Serves `next` instead of what is served now. Cores get ready what is new before any of them serves it, and serve it before
-/// any host is told of it: whatever a host is told of, every queue of it can reach. Controllers whose subsystem, right or
-/// listener has gone are ended. What is the same before and after is not touched.
+/// Serves `next` instead of what is served now. Cores get ready what is new before any of them serves it, and serve it
+/// before any host is told of it: whatever a host is told of, every queue of it can reach. Controllers whose subsystem,
+/// right or listener has gone are ended. What is the same before and after is not touched.
 ///
 /// # Errors
 /// Why a core cannot; nothing has changed then. When a core does not answer any more, the others have changed.
@@ -74,8 +74,8 @@ pub(super) fn apply(
     outcome
 }
 
-/// Serves something else on a core that is all its target has, in the caller's thread; for simulations. Files are opened by the
-/// core itself.
+/// Serves something else on a core that is all its target has, in the caller's thread; for simulations. Files are
+/// opened by the core itself.
 ///
 /// # Errors
 /// As [`apply`].

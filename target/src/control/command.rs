@@ -36,8 +36,8 @@ pub enum NamespaceCommand {
         #[arg(long, value_name = "NQN")]
         subsystem: Option<String>,
     },
-    /// Open a namespace's file or device anew on every core. After a write-back that failed no Flush succeeds before that: the
-    /// system tells only once that data was lost, and this says that somebody has heard of it.
+    /// Open a namespace's file or device anew on every core. After a write-back that failed no Flush succeeds before
+    /// that: the system tells only once that data was lost, and this says that somebody has heard of it.
     Reopen {
         /// Its identifier.
         nsid: u32,

@@ -1,5 +1,5 @@
-//! Looks at the disks from time to time, and when asked: their names, their sizes, and whether those that were missing are
-//! there now.
+//! Looks at the disks from time to time, and when asked: their names, their sizes, and whether those that were missing
+//! are there now.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -299,7 +299,8 @@ impl Manager {
         if namespace.is_ready() && served.is_some_and(|served| served != keeper.identity()) {
             let path = keeper.path().display();
             return Err(format!(
-                "{path} is another disk by now than the one that is served: put that back, or remove the namespace and add it"
+                "{path} is another disk by now than the one that is served: put that back, or remove the \
+                 namespace and add it"
             ));
         }
         // What fails only now would be told once, too.

@@ -1,4 +1,5 @@
-//! The threads that serve the control socket: one that listens, one for each connection, and one that looks at the disks.
+//! The threads that serve the control socket: one that listens, one for each connection, and one that looks at the
+//! disks.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -195,7 +196,8 @@ impl Clients {
     }
 }
 
-/// The next line, or what there is of one that is too long. None at the end; what follows the last newline is no request.
+/// The next line, or what there is of one that is too long. None at the end; what follows the last newline is no
+/// request.
 fn next_line(stream: &mut UnixStream, pending: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
     let deadline = Instant::now() + CLIENT_TIMEOUT;
     let mut chunk = [0; 4096];

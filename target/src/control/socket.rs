@@ -36,7 +36,8 @@ impl ControlSocket {
         let path = &config.socket;
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        // The file begins with the permissions of the descriptor, so that nobody else can connect before the rest is done.
+        // The file begins with the permissions of the descriptor, so that nobody else can connect before the rest is
+        // done.
         fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
         socket.bind(&SockAddr::unix(path)?)?;
         let this = Self { path: path.clone() };

@@ -19,8 +19,8 @@ pub struct NamespaceState {
     pub subsystem: String,
     /// Its identifier.
     pub nsid: u32,
-    /// `ready`; `not ready`; `needs reopen` when an administrator has to have its disk opened anew; `detached` when it is
-    /// served, but its name is gone or leads elsewhere; `closing` while commands still run after its removal.
+    /// `ready`; `not ready`; `needs reopen` when an administrator has to have its disk opened anew; `detached` when it
+    /// is served, but its name is gone or leads elsewhere; `closing` while commands still run after its removal.
     pub state: &'static str,
     /// Why it is not simply ready.
     pub reason: Option<String>,

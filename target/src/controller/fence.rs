@@ -1,8 +1,9 @@
 //! What keeps a host that comes back from being undone by what it has left behind.
 //!
-//! Commands may outlive the connection that they came on, as long as a disk works on them. Their host sends them again, and
-//! then others, which an old one that the disk takes its time with would undo. So a controller waits for them before it is
-//! ready. It does not wait for ever: after a while it is ready, and only the disks that still work are fenced.
+//! Commands may outlive the connection that they came on, as long as a disk works on them. Their host sends them again,
+//! and then others, which an old one that the disk takes its time with would undo. So a controller waits for them
+//! before it is ready. It does not wait for ever: after a while it is ready, and only the disks that still work are
+//! fenced.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,8 +27,8 @@ pub(crate) enum IoAccess {
     Fenced,
 }
 
-/// How long a controller waits for commands of its host's earlier connections, or of its own when it is reset, before it
-/// goes on without the disks that still work on them.
+/// How long a controller waits for commands of its host's earlier connections, or of its own when it is reset, before
+/// it goes on without the disks that still work on them.
 pub(crate) const LEFT_BEHIND_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Controller {
@@ -42,8 +43,8 @@ impl Controller {
     }
 
     /// Whether commands of earlier connections of this host still run on a disk, by its position. What they write could
-    /// come after what the host writes now, so that its commands for this disk have to wait. Ends the fence when nothing
-    /// is left behind any more.
+    /// come after what the host writes now, so that its commands for this disk have to wait. Ends the fence when
+    /// nothing is left behind any more.
     pub(crate) fn is_fenced(&self, disk: usize) -> bool {
         if self.subsystem.has_left_behind(&self.host.id) {
             return self.subsystem.has_left_on(&self.host.id, disk);

@@ -215,7 +215,8 @@ impl Controller {
         self.state().registers.shutdown_done();
     }
 
-    /// A disk could not be flushed after [`PropertyEffect::Shutdown`]: the host sees a fatal status, and no end of the shutdown.
+    /// A disk could not be flushed after [`PropertyEffect::Shutdown`]: the host sees a fatal status, and no end of the
+    /// shutdown.
     pub fn shutdown_failed(&self) {
         self.state().registers.shutdown_failed();
     }
@@ -256,8 +257,8 @@ impl Controller {
         !traffic
     }
 
-    /// It is over for this controller, whether its host has been silent too long or has to leave: it takes no further I/O, and
-    /// its queues are to be ended.
+    /// It is over for this controller, whether its host has been silent too long or has to leave: it takes no further
+    /// I/O, and its queues are to be ended.
     pub fn end(&self) {
         self.set_io_access(false, false);
         self.state().keep_alive.expire();
@@ -279,8 +280,8 @@ impl Controller {
         self.wake_if(deliverable);
     }
 
-    /// A queue has left the controller; its identifier is free again. Disks may still work for it: the subsystem counts it
-    /// until [`Subsystem::queue_ended`]. The admin queue is ended by [`Controller::admin_ended`].
+    /// A queue has left the controller; its identifier is free again. Disks may still work for it: the subsystem counts
+    /// it until [`Subsystem::queue_ended`]. The admin queue is ended by [`Controller::admin_ended`].
     pub fn queue_left(&self, queue_id: u16) {
         self.state().queues.remove(&queue_id);
     }

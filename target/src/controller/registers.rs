@@ -170,7 +170,8 @@ impl Registers {
         }
     }
 
-    /// The flush of a shutdown failed: what the host wrote may not be safe, and it must not read that the shutdown is complete.
+    /// The flush of a shutdown failed: what the host wrote may not be safe, and it must not read that the shutdown is
+    /// complete.
     pub(crate) fn shutdown_failed(&mut self) {
         if self.shutdown == Shutdown::Occurring {
             self.fatal = true;

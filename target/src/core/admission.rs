@@ -19,8 +19,8 @@ use super::{Core, RELIEF_KIND, owner};
 use crate::controller::Controller;
 use crate::resources::HostId;
 
-/// The most queues without a Connect on a core before some give way, and at all: many may come in one turn, each with its
-/// Connect right behind.
+/// The most queues without a Connect on a core before some give way, and at all: many may come in one turn, each with
+/// its Connect right behind.
 const OPENING_MANY: usize = 512;
 const OPENING_MAX: usize = 2048;
 
@@ -30,9 +30,10 @@ pub(super) const ENDING_MAX: usize = 64;
 /// How long a queue may be without a Connect before it gives way to another one of the same address.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How many queues may be without a Connect for so many looks, whoever has them, and how long after one look the next comes
-/// while there are more. Half a Connect may hold a buffer that others wait for, of which there are not many. Looks are counted
-/// and not time, since a core that is behind acts on the Connects that have come between one look and the next.
+/// How many queues may be without a Connect for so many looks, whoever has them, and how long after one look the next
+/// comes while there are more. Half a Connect may hold a buffer that others wait for, of which there are not many.
+/// Looks are counted and not time, since a core that is behind acts on the Connects that have come between one look and
+/// the next.
 const OPENING_FEW: usize = 16;
 const LOOKS: u8 = 100;
 const RELIEF: Duration = Duration::from_millis(3);
@@ -40,15 +41,15 @@ const RELIEF: Duration = Duration::from_millis(3);
 /// How many end at one look. Each takes some tens of microseconds, in which nobody is served.
 const ENDED_AT_ONCE: usize = 8;
 
-/// What a connection and everything that is not asked for fallibly may take until the next one is looked at, with much to
-/// spare: a queue of 1,024 entries has tables of less than a megabyte.
+/// What a connection and everything that is not asked for fallibly may take until the next one is looked at, with much
+/// to spare: a queue of 1,024 entries has tables of less than a megabyte.
 const ROOM_BYTES: usize = 32 << 20;
 
 /// What each connection that is there may yet take without being asked: a send of its own in flight.
 const SEND_BYTES: usize = 80 << 10;
 
-/// The most queues of a core with so many descriptors. Disks have some of them, and what is in handshake or ending has others,
-/// but never more than half: a process that may open few files serves few hosts, and not none.
+/// The most queues of a core with so many descriptors. Disks have some of them, and what is in handshake or ending has
+/// others, but never more than half: a process that may open few files serves few hosts, and not none.
 pub(super) fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> usize {
     let passing = (3 * half_open + 2 * ENDING_MAX).min(descriptors / 2);
     descriptors.saturating_sub(passing + disks).max(1)

@@ -44,7 +44,8 @@ pub(crate) struct Wanted {
 }
 
 impl Core {
-    /// A connection on a listener of this core: finds out what the host wants and hands it to the core that shall serve it.
+    /// A connection on a listener of this core: finds out what the host wants and hands it to the core that shall serve
+    /// it.
     pub(super) fn route(&mut self, arrival: Arrival) {
         let Some(listener) = self.listeners.of(&arrival) else { return };
         let wanted = match &arrival {
@@ -203,8 +204,8 @@ fn wanted_queue(private_data: &[u8], listener: &BoundListener) -> Result<Wanted,
     Ok(Wanted { id: queue.qid.get(), entries: send_entries_z + 1, in_capsule_bytes, controller_id })
 }
 
-/// The queue that the first command of a TCP connection wants to connect. Nothing is refused here: a host is told by the
-/// status of its command, and what is no Connect finds a queue that takes nothing else.
+/// The queue that the first command of a TCP connection wants to connect. Nothing is refused here: a host is told by
+/// the status of its command, and what is no Connect finds a queue that takes nothing else.
 fn connecting_queue(incoming: &Incoming, listener: &BoundListener) -> Wanted {
     let first = &incoming.first;
     let connects = first.is_fabrics() && first.fabrics_type() == FabricsType::CONNECT;

@@ -40,8 +40,8 @@ impl Core {
         }
     }
 
-    /// Asks each queue once at most, until so many have let go of slots. The next time it goes on behind the last one, so that
-    /// queues that are busy now and then do not keep others from it.
+    /// Asks each queue once at most, until so many have let go of slots. The next time it goes on behind the last one,
+    /// so that queues that are busy now and then do not keep others from it.
     fn rest_queues(&mut self) -> usize {
         let mut rested = 0;
         for _ in 0..self.queues.len() {

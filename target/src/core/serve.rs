@@ -1,11 +1,11 @@
 //! What a core serves: its tables of namespaces and disks, and its listeners, as the control side has them changed.
 //!
-//! A change comes in two steps. In the first, each core gets ready what is new: disks are opened, listeners bound. That may
-//! fail, and is taken back then on all cores. In the second, what is new is served and what has gone is not any more. It
-//! cannot fail. Nothing that is the same before and after is touched.
+//! A change comes in two steps. In the first, each core gets ready what is new: disks are opened, listeners bound. That
+//! may fail, and is taken back then on all cores. In the second, what is new is served and what has gone is not any
+//! more. It cannot fail. Nothing that is the same before and after is touched.
 //!
-//! A command finds its namespace in the core's own table when it comes, and its disk by a position that stays the same as
-//! long as it runs.
+//! A command finds its namespace in the core's own table when it comes, and its disk by a position that stays the same
+//! as long as it runs.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub(crate) enum ServeMessage {
     Listen(Arc<Listener>),
     /// Take back what was got ready.
     Discard(Arc<Difference>),
-    /// Serve this from now on. No command is taken any more for a namespace that is gone; its disk is closed when the last of
-    /// those that run has ended.
+    /// Serve this from now on. No command is taken any more for a namespace that is gone; its disk is closed when the
+    /// last of those that run has ended.
     Serve { served: Arc<Served>, difference: Arc<Difference> },
     /// Go on with the same disk opened anew. What has begun ends on the old one.
     Reopen { subsystem: Arc<Subsystem>, namespace: Arc<Namespace>, files: Arc<Vec<OpenedFile>> },
@@ -59,8 +59,8 @@ pub(crate) trait AllCores {
     fn end_controller(&self, controller: &Arc<Controller>, reason: &str);
 }
 
-/// Opens every namespace's backing on this core; files were opened before, unless the core is alone and does it itself. One
-/// that is missing is reported as not ready; the rest is served.
+/// Opens every namespace's backing on this core; files were opened before, unless the core is alone and does it itself.
+/// One that is missing is reported as not ready; the rest is served.
 pub(super) fn open_all(
     served: &Served,
     reactor: &mut Reactor,
@@ -186,8 +186,8 @@ impl Core {
         }
     }
 
-    /// Opens the disk of a namespace anew, on a target of one core that opens its files itself; for simulations. What was
-    /// lost is given up.
+    /// Opens the disk of a namespace anew, on a target of one core that opens its files itself; for simulations. What
+    /// was lost is given up.
     ///
     /// # Errors
     /// When it cannot be opened, or there is no such namespace.
@@ -231,8 +231,8 @@ impl Core {
     }
 }
 
-/// Lets go of a namespace. With the last share of one in memory, gigabytes may go back to the system, which takes longer
-/// than a core has.
+/// Lets go of a namespace. With the last share of one in memory, gigabytes may go back to the system, which takes
+/// longer than a core has.
 fn release(workers: &Workers, namespace: Arc<Namespace>) {
     if !matches!(namespace.backing(), Backing::Memory(_)) {
         return;

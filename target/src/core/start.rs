@@ -41,7 +41,8 @@ const HALF_OPEN_PART: u32 = 16;
 /// So many may always be, or a host with a few queues would not get in.
 const HALF_OPEN_LEAST: u32 = 8;
 
-/// Buffers for admin commands, on each core: many small ones, and as many large ones as one log page of the largest size needs.
+/// Buffers for admin commands, on each core: many small ones, and as many large ones as one log page of the largest
+/// size needs.
 const ADMIN_CLASSES: [ClassLayout; 2] = [
     ClassLayout { buffer_bytes: 8192, count: 64 },
     ClassLayout { buffer_bytes: ADMIN_PIECE_BYTES, count: ADMIN_DATA_BYTES_MAX as usize / ADMIN_PIECE_BYTES },

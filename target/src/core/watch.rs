@@ -1,8 +1,9 @@
 //! Disks that do not answer: they are found, named, and cost nobody more than what waits for them.
 //!
-//! A disk that has ended nothing for a while, though it has something to do, is *silent*. While reads or writes are among what it
-//! has to do, it is *hung*: commands that come for it wait, without a buffer, until it answers or their time is over. What it
-//! holds does not count against the shares of its hosts any more, so that their other disks go on.
+//! A disk that has ended nothing for a while, though it has something to do, is *silent*. While reads or writes are
+//! among what it has to do, it is *hung*: commands that come for it wait, without a buffer, until it answers or their
+//! time is over. What it holds does not count against the shares of its hosts any more, so that their other disks go
+//! on.
 
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a disk may end nothing before somebody is told.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// How long a command waits for a hung or fenced disk before its host is told to try again. Hosts give up a command after 30 s
-/// and their connections with it.
+/// How long a command waits for a hung or fenced disk before its host is told to try again. Hosts give up a command
+/// after 30 s and their connections with it.
 const HELD_BACK_MAX: Duration = Duration::from_secs(15);
 
 /// A disk that has not answered for a while.

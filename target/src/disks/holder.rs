@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn the_place_of_a_mount_is_found() {
-        let mounts = "36 35 98:0 /mnt1 /mnt/a rw,noatime - ext3 /dev/root rw\n37 35 8:1 / /srv rw - ext4 /dev/sda1 rw\n";
+        let mounts = "36 35 98:0 /mnt1 /mnt/a rw,noatime - ext3 /dev/root rw\n\
+                      37 35 8:1 / /srv rw - ext4 /dev/sda1 rw\n";
         assert_eq!(mount_place(mounts, "8:1"), Some("/srv"));
         assert_eq!(mount_place(mounts, "8:2"), None);
     }

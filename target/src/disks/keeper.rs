@@ -1,5 +1,6 @@
-//! The open descriptors of a namespace's disk. They belong to the control side, and the cores have shares of them, so that
-//! none is closed by a core: to close a file may take as long as its server likes, and may tell of data that was lost.
+//! The open descriptors of a namespace's disk. They belong to the control side, and the cores have shares of them, so
+//! that none is closed by a core: to close a file may take as long as its server likes, and may tell of data that was
+//! lost.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};

@@ -1,4 +1,5 @@
-//! Opening a disk: what can be known by a look is looked at first, then it is locked, then it is opened once for each core.
+//! Opening a disk: what can be known by a look is looked at first, then it is locked, then it is opened once for each
+//! core.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -136,7 +137,8 @@ impl Wanted {
             Ok(()) => Ok(()),
             Err(TryLockError::WouldBlock) => Err(self.busy(seen)),
             Err(TryLockError::Error(error)) if is_unsupported(&error) => {
-                tracing::warn!(path = %self.path.display(), %error, "a file cannot be locked: nothing keeps others away");
+                let path = self.path.display();
+                tracing::warn!(%path, %error, "a file cannot be locked: nothing keeps others away");
                 Ok(())
             }
             Err(TryLockError::Error(error)) => Err(self.failed(error)),

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::model::disk_failures::FailureLog;
 
-/// Positions in tables of the cores: of namespaces, or of subsystems. One is used again once nobody has its namespace or
-/// subsystem any more: no core's disk, no table.
+/// Positions in tables of the cores: of namespaces, or of subsystems. One is used again once nobody has its namespace
+/// or subsystem any more: no core's disk, no table.
 #[derive(Clone, Debug, Default)]
 pub struct Indexes(Arc<Mutex<FreeIndexes>>);
 

@@ -1,7 +1,7 @@
 //! What is served, as a value: subsystems with their hosts and namespaces, and listeners.
 //!
-//! A [`Served`] never changes. A change makes a [`Draft`] of it, which is checked as a whole and becomes the next one. The
-//! [`Difference`] of the two is what cores and hosts are told of: what both have is not disturbed.
+//! A [`Served`] never changes. A change makes a [`Draft`] of it, which is checked as a whole and becomes the next one.
+//! The [`Difference`] of the two is what cores and hosts are told of: what both have is not disturbed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -129,7 +129,8 @@ impl Served {
         &self.listeners
     }
 
-    /// The listener on which a connection with this local address came in. When its address is not known exactly, the first.
+    /// The listener on which a connection with this local address came in. When its address is not known exactly, the
+    /// first.
     pub fn listener_at(&self, local: SocketAddr) -> Option<&Arc<Listener>> {
         self.listeners.iter().find(|one| one.covers(local)).or(self.listeners.first())
     }

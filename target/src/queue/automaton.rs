@@ -1,4 +1,5 @@
-//! The automaton of a request: its states are in [`State`], and here is what happens in each of them, and what is done then.
+//! The automaton of a request: its states are in [`State`], and here is what happens in each of them, and what is done
+//! then.
 //!
 //! An event finds a request that waits. [`next`] says from its state with which step it continues, and
 //! [`Commands::advance`](super::Commands::advance) goes on from that step until it waits again or has been answered.

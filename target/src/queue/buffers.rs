@@ -31,7 +31,8 @@ impl Request {
         Ok(())
     }
 
-    /// What has failed is answered, and what the disk can answer without I/O. What is for a disk that is hung is held back.
+    /// What has failed is answered, and what the disk can answer without I/O. What is for a disk that is hung is held
+    /// back.
     #[inline(always)]
     pub(super) fn admit(&mut self, connection: &Connection, resources: &mut Resources) -> Result<(), Stop> {
         if self.has_failed() || self.peek(resources) {

@@ -1,5 +1,5 @@
-//! The commands of a queue, from their arrival to their answer. The life of a request is [`Commands::live`], to be read from top
-//! to bottom, and then its answer in [`Commands::run`].
+//! The commands of a queue, from their arrival to their answer. The life of a request is [`Commands::live`], to be read
+//! from top to bottom, and then its answer in [`Commands::run`].
 
 use std::collections::VecDeque;
 
@@ -19,8 +19,8 @@ use crate::resources::Resources;
 use crate::resources::states::State;
 use crate::transport::{Piece, Refused, Transfer as LinkTransfer};
 
-/// Commands that a queue can hold before its Connect is done, so that a peer which never sends one costs little. An ordinary
-/// host sends nothing else before it has the answer.
+/// Commands that a queue can hold before its Connect is done, so that a peer which never sends one costs little. An
+/// ordinary host sends nothing else before it has the answer.
 const HALF_OPEN_ENTRIES: u16 = 4;
 
 /// Data that are not what the host sent: it may send them again.
@@ -347,7 +347,8 @@ impl Commands {
         }
     }
 
-    /// A disk has finished an operation of a request. Returns whether that was the end of a request whose connection is gone.
+    /// A disk has finished an operation of a request. Returns whether that was the end of a request whose connection is
+    /// gone.
     #[inline(always)]
     pub(super) fn disk_finished(
         &mut self,
@@ -403,7 +404,8 @@ impl Commands {
         }
     }
 
-    /// The flush that a shutdown asked for has ended. The host learns that from CSTS.SHST, and from CSTS.CFS if a disk failed.
+    /// The flush that a shutdown asked for has ended. The host learns that from CSTS.SHST, and from CSTS.CFS if a disk
+    /// failed.
     #[cold]
     fn shutdown_flushed(&mut self, connection: &Connection, slot: Slot) {
         let request = &mut self.table[slot];
@@ -422,8 +424,8 @@ impl Commands {
         }
     }
 
-    /// The outcome of a request is known. Buffers with nothing for the host are given back at once, since it may take its time
-    /// with the response. Returns the other half of a fused pair, if that has failed with this one.
+    /// The outcome of a request is known. Buffers with nothing for the host are given back at once, since it may take
+    /// its time with the response. Returns the other half of a fused pair, if that has failed with this one.
     #[inline(always)]
     fn settle(&mut self, connection: &Connection, slot: Slot) -> Turn {
         let partner = if self.table[slot].is_fused { self.part(slot) } else { None };
@@ -539,8 +541,8 @@ impl Commands {
         true
     }
 
-    /// A command has the identifier of an Asynchronous Event Request that waits: its host has forgotten the request, as some
-    /// do before they shut down. The command takes its place. Returns whether there was such a request.
+    /// A command has the identifier of an Asynchronous Event Request that waits: its host has forgotten the request, as
+    /// some do before they shut down. The command takes its place. Returns whether there was such a request.
     fn forget_parked(
         &mut self,
         connection: &mut Connection,

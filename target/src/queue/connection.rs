@@ -86,8 +86,8 @@ impl Connection {
         attached.parse(resources, command)
     }
 
-    /// Whether a request has to wait, without buffers, because its disk is hung, or still works on what the host has left
-    /// behind.
+    /// Whether a request has to wait, without buffers, because its disk is hung, or still works on what the host has
+    /// left behind.
     #[inline(always)]
     pub(super) fn holds_back(&self, resources: &Resources, action: &Action) -> bool {
         let Some(attached) = self.attached.as_ref().filter(|_| self.id != 0) else { return false };
@@ -140,7 +140,8 @@ impl Connection {
         }
     }
 
-    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all disks.
+    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all
+    /// disks.
     pub(super) fn note_unfinished(&self, unfinished: bool) {
         if let Some(Attachment { record, .. }) = self.attached.as_ref().filter(|_| self.id != 0) {
             record.set_unfinished(unfinished);

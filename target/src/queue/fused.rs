@@ -2,8 +2,8 @@
 //!
 //! The two commands follow each other on one queue. Other commands may come between them, since there are hosts that
 //! send them so, though not forever: a half that stays alone is aborted. Until both are here, neither has a buffer;
-//! then both take theirs and fetch their data, claim the blocks on all cores (see [`crate::resources::claims`]), and run
-//! one after the other.
+//! then both take theirs and fetch their data, claim the blocks on all cores (see [`crate::resources::claims`]), and
+//! run one after the other.
 
 use std::time::Duration;
 
@@ -105,7 +105,8 @@ impl FusedPairs {
         self.pairs.iter().find(|pair| pair.claim == Some(claim))?.compare
     }
 
-    /// A half is about to be answered: there is no pair any more. Returns the other half, and a claim that is still held.
+    /// A half is about to be answered: there is no pair any more. Returns the other half, and a claim that is still
+    /// held.
     fn part(&mut self, slot: Slot) -> (Option<Slot>, Option<ClaimId>) {
         if matches!(self.first_half, FirstHalf::Waits { slot: waits, .. } if waits == slot) {
             self.first_half = FirstHalf::Failed;
@@ -133,8 +134,8 @@ impl FusedPairs {
 }
 
 impl Commands {
-    /// Half of a fused operation has come; it may have failed already. A first half waits for its second. A second half goes on,
-    /// for both of a pair, or to be answered with its failure.
+    /// Half of a fused operation has come; it may have failed already. A first half waits for its second. A second half
+    /// goes on, for both of a pair, or to be answered with its failure.
     #[cold]
     pub(super) fn begin_half(&mut self, connection: &mut Connection, resources: &mut Resources, slot: Slot) {
         let request = &self.table[slot];

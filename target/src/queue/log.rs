@@ -31,7 +31,10 @@ impl Connection {
             Some(controller) => {
                 let (host, subsystem) = names(controller);
                 let controller = controller.id();
-                tracing::debug!(%peer, host, subsystem, controller, queue, command, cid, nsid, %status, "command failed");
+                tracing::debug!(
+                    %peer, host, subsystem, controller, queue, command, cid, nsid, %status,
+                    "command failed"
+                );
             }
             None => tracing::debug!(%peer, queue, command, cid, %status, "command failed before Connect"),
         }

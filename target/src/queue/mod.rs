@@ -145,7 +145,8 @@ impl Queue {
         self.controller().is_some_and(|own| Arc::ptr_eq(own, controller))
     }
 
-    /// A command capsule has arrived; none when it was too short for one. `intact` says that its data are as they were sent.
+    /// A command capsule has arrived; none when it was too short for one. `intact` says that its data are as they were
+    /// sent.
     pub(crate) fn on_capsule(
         &mut self,
         resources: &mut Resources,
@@ -223,8 +224,8 @@ impl Queue {
         self.on_event(resources, request, Event::BlocksReleased);
     }
 
-    /// Looks again at a request that waits for its disk; `late` says that it has waited long enough. Returns whether it waits
-    /// on.
+    /// Looks again at a request that waits for its disk; `late` says that it has waited long enough. Returns whether it
+    /// waits on.
     pub(crate) fn retry_held_back(
         &mut self,
         resources: &mut Resources,
@@ -320,8 +321,8 @@ impl Queue {
         self.end_when_quiet(resources);
     }
 
-    /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more, so that
-    /// what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
+    /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more, so
+    /// that what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
     pub(crate) fn abandon(&mut self, resources: &mut Resources) {
         if self.connection.is_gone() {
             return;
@@ -359,7 +360,8 @@ impl Queue {
         self.gone_at = resources.reactor.now();
         if !self.commands.table.is_idle() {
             let outstanding = self.commands.table.counts();
-            tracing::debug!(peer = %self.connection.peer, queue = self.id(), ?outstanding, "requests end with their connection");
+            let (peer, queue) = (self.connection.peer, self.id());
+            tracing::debug!(%peer, queue, ?outstanding, "requests end with their connection");
         }
         self.commands.disconnected(&mut self.connection, resources);
         self.note_unfinished();
@@ -376,8 +378,9 @@ impl Queue {
         self.connection.is_gone()
     }
 
-    /// Tells its controller, once, that it is gone, and returns that. An I/O queue waits for its disks first, but not for ever:
-    /// what they do not end in time is fenced (see [`Controller::is_fenced`]), and stays in its slot until they do.
+    /// Tells its controller, once, that it is gone, and returns that. An I/O queue waits for its disks first, but not
+    /// for ever: what they do not end in time is fenced (see [`Controller::is_fenced`]), and stays in its slot until
+    /// they do.
     pub(crate) fn leave(&mut self, now: Time) -> Option<Arc<Controller>> {
         let unfinished = self.id() != 0 && !self.commands.table.is_idle();
         if self.has_left || (unfinished && now < self.gone_at + LEFT_BEHIND_PATIENCE) {
@@ -424,7 +427,8 @@ impl Queue {
         self.commands.table.rest()
     }
 
-    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all disks.
+    /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all
+    /// disks.
     fn note_unfinished(&self) {
         let Some(Attachment { record, .. }) = self.connection.attached.as_ref().filter(|_| self.id() != 0)
         else {

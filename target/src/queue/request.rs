@@ -104,8 +104,8 @@ impl Request {
 }
 
 /// The requests of one queue: as many as the queue has entries once it is connected, and a few before. A queue that is
-/// connected and hardly used has a few slots; with the first command beyond [`FEW`], outstanding or not, all are made, so
-/// that nothing is allocated for later ones. Once it has been idle for a while it has a few again.
+/// connected and hardly used has a few slots; with the first command beyond [`FEW`], outstanding or not, all are made,
+/// so that nothing is allocated for later ones. Once it has been idle for a while it has a few again.
 #[derive(Debug)]
 pub(crate) struct Requests {
     /// Position of the queue in the core's table.
@@ -132,8 +132,8 @@ const FEW: u16 = 16;
 /// Looks that a table may be idle with all its slots.
 const LOOKS: u8 = 8;
 
-/// What must be left for the process when slots are made, which take far less: whatever else is allocated meanwhile must not
-/// fail.
+/// What must be left for the process when slots are made, which take far less: whatever else is allocated meanwhile
+/// must not fail.
 const ROOM_BYTES: usize = 16 << 20;
 
 /// A slot of [`Requests`], made only by it.

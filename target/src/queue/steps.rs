@@ -18,8 +18,8 @@ const DISCARD_PIECE_BYTES: u64 = 1 << 30;
 /// Flushes of one command that run at once: as many as the kinds of a tag.
 const FLUSHES_PER_ROUND: usize = 1 << u8::BITS;
 
-/// The disk that the operation `kind` of a round (counted from one) flushes. It does not depend on which namespaces there
-/// are, since that may change before the completion comes.
+/// The disk that the operation `kind` of a round (counted from one) flushes. It does not depend on which namespaces
+/// there are, since that may change before the completion comes.
 pub(super) fn disk_of_round(round: u16, kind: u8) -> usize {
     usize::from(round).saturating_sub(1) * FLUSHES_PER_ROUND + usize::from(kind)
 }

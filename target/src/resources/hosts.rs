@@ -129,8 +129,8 @@ impl Hosts {
         &self.host(id).pools[line as usize]
     }
 
-    /// What a host holds now is with a disk that does not answer. It gets a share of what is left, so that its other disks go
-    /// on.
+    /// What a host holds now is with a disk that does not answer. It gets a share of what is left, so that its other
+    /// disks go on.
     pub(crate) fn forgive(&self, id: HostId) {
         self.host(id).pools.iter().for_each(Pool::forgive);
     }

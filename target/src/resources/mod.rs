@@ -1,5 +1,5 @@
-//! What the queues of a core share: its ring, its transports, its disks and its buffers, the requests that wait for them,
-//! and the way to the queues of other cores.
+//! What the queues of a core share: its ring, its transports, its disks and its buffers, the requests that wait for
+//! them, and the way to the queues of other cores.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -121,8 +121,9 @@ impl Resources {
         let hosts = Hosts::new([
             // Data of admin commands is apart, so that they never starve.
             SharedPool { pool: admin_pool, least: pieces(ADMIN_DATA_BYTES_MAX) },
-            // What commands need that have a buffer of `pool` while they wait for another, because their own data came in the
-            // capsule: were that one of `pool` too, a pool full of them would wait for ever. A fused pair needs three.
+            // What commands need that have a buffer of `pool` while they wait for another, because their own data came
+            // in the capsule: were that one of `pool` too, a pool full of them would wait for ever. A fused pair needs
+            // three.
             SharedPool { pool: compare_pool, least: 3 },
             // The largest Compare needs all of its data twice.
             SharedPool { pool, least: 2 * pieces(TRANSFER_BYTES_MAX) },

@@ -49,9 +49,10 @@ impl DiskOperations {
         self.deferred.pop_front()
     }
 
-    /// One was queued. Returns whether all that are queued should go to the kernel now, since the disks have little to do:
-    /// not more than twice as many. The end of the turn is soon enough for the rest, and cheaper for all of them at once.
-    /// So a device that was idle begins with the first command, and has something to do while others are looked at.
+    /// One was queued. Returns whether all that are queued should go to the kernel now, since the disks have little to
+    /// do: not more than twice as many. The end of the turn is soon enough for the rest, and cheaper for all of them at
+    /// once. So a device that was idle begins with the first command, and has something to do while others are looked
+    /// at.
     #[must_use]
     #[inline]
     pub(crate) fn start(&mut self) -> bool {

@@ -5,18 +5,18 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use serde::Serialize;
 
-/// Where a request waits. What needs no wait is passed through: a command that finds everything at once is never in a state
-/// other than [`State::Free`].
+/// Where a request waits. What needs no wait is passed through: a command that finds everything at once is never in a
+/// state other than [`State::Free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// The slot serves no command, until one arrives.
     Free,
-    /// Half of a fused operation. It holds no buffer, except what came in its capsule, and waits for the other half; with the
-    /// pair's buffers, with a failure of the other half or with its time limit that ends.
+    /// Half of a fused operation. It holds no buffer, except what came in its capsule, and waits for the other half;
+    /// with the pair's buffers, with a failure of the other half or with its time limit that ends.
     AwaitFused,
-    /// Its disk is hung, or still works on what the host has left behind. It holds no buffer of the pool, and waits until the
-    /// disk answers or its time is over.
+    /// Its disk is hung, or still works on what the host has left behind. It holds no buffer of the pool, and waits
+    /// until the disk answers or its time is over.
     HeldBack,
     /// It waits, in order among all queues of its host, for all the buffers that it will ever need.
     NeedBuffer,

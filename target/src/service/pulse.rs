@@ -1,5 +1,5 @@
-//! Whether the cores' loops still turn: a thread that exists may hang all the same, in a system call or in a loop of its
-//! own, and serve nobody.
+//! Whether the cores' loops still turn: a thread that exists may hang all the same, in a system call or in a loop of
+//! its own, and serve nobody.
 
 use std::time::{Duration, Instant};
 

@@ -89,7 +89,7 @@ impl Target {
         let subsystem = self.find_subsystem(request.served, &connect)?;
         if connect.host.nqn.is_empty() && connect.queue_id == 0 {
             let (peer, subsystem) = (request.peer, subsystem.nqn());
-            tracing::warn!(%peer, subsystem, "a host without a name connects: its host NQN is empty, and any host is allowed");
+            tracing::warn!(%peer, subsystem, "a host without a name connects: any host is allowed");
         }
         let queue = Arc::new(QueueRecord::new(QueueParameters {
             id: connect.queue_id,

@@ -1,4 +1,5 @@
-//! The controllers of all hosts: pools of fixed size, one for discovery and one for I/O, so that neither takes the other's.
+//! The controllers of all hosts: pools of fixed size, one for discovery and one for I/O, so that neither takes the
+//! other's.
 //!
 //! Whoever comes when a pool is full gets the place of another:
 //!

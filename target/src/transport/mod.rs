@@ -1,5 +1,5 @@
-//! How a queue's capsules and data move. A transport moves bytes and nothing else: the life of a request is the queue's,
-//! which knows of a transport no more than its [`Link`].
+//! How a queue's capsules and data move. A transport moves bytes and nothing else: the life of a request is the
+//! queue's, which knows of a transport no more than its [`Link`].
 //!
 //! What each transport has of its own is in its module: how data are fetched, how they are sent with the response, and
 //! how a connection comes. Here are the few words that they have in common.
@@ -29,14 +29,14 @@ pub(crate) enum Arrival {
     Tcp(ringfab_fabric::tcp::Incoming),
 }
 
-/// Who is told what has happened on connections. A transport tells what an event of its own says by reference where it is
-/// large: a command would be moved once for each place that it passes through on its way to its request.
+/// Who is told what has happened on connections. A transport tells what an event of its own says by reference where it
+/// is large: a command would be moved once for each place that it passes through on its way to its request.
 pub(crate) trait Hears {
     /// A connection has come.
     fn arrived(&mut self, arrival: Arrival);
 
-    /// A command capsule has come; `None` when it was too short for one. `intact` is whether the transport vouches for the
-    /// data.
+    /// A command capsule has come; `None` when it was too short for one. `intact` is whether the transport vouches for
+    /// the data.
     fn capsule(
         &mut self,
         endpoint: Endpoint,
@@ -156,8 +156,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// What a queue of so many entries has in flight at most: a data transfer and a response for each. A command of many
-    /// pieces waits until there is room for all of them.
+    /// What a queue of so many entries has in flight at most: a data transfer and a response for each. A command of
+    /// many pieces waits until there is room for all of them.
     pub(crate) fn depth(entries: u16) -> u32 {
         u32::from(entries) * 2 + Self::PIECES_MAX + 1
     }
@@ -207,8 +207,8 @@ impl Link {
         self.used = self.used.saturating_sub(count);
     }
 
-    /// Has the host's data moved into `sinks`. [`Event::Fetched`] follows for as many of them as are returned, beside what
-    /// kept the others from being posted.
+    /// Has the host's data moved into `sinks`. [`Event::Fetched`] follows for as many of them as are returned, beside
+    /// what kept the others from being posted.
     pub(crate) fn fetch(
         &mut self,
         transports: &mut Transports,
@@ -223,7 +223,8 @@ impl Link {
         (posted, outcome)
     }
 
-    /// Sends data, if there are any, and the response behind them, unless the last of `count` pieces says what it would.
+    /// Sends data, if there are any, and the response behind them, unless the last of `count` pieces says what it
+    /// would.
     pub(crate) fn answer(
         &mut self,
         transports: &mut Transports,

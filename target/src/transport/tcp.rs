@@ -1,5 +1,5 @@
-//! NVMe/TCP, the controller's side (NVM Express TCP Transport 1.0): the connection carries capsules and data itself. Data
-//! from the host are asked for with one R2T for the command, data to the host go out in C2HData.
+//! NVMe/TCP, the controller's side (NVM Express TCP Transport 1.0): the connection carries capsules and data itself.
+//! Data from the host are asked for with one R2T for the command, data to the host go out in C2HData.
 
 use ringfab_fabric::rdma::Slice;
 use ringfab_fabric::tcp::{ConnectionId, Event as TcpEvent, TcpStack};
@@ -56,8 +56,8 @@ pub(super) fn fetch(
     }
 }
 
-/// C2HData for each piece, and the response; or SUCCESS with the last piece in its place, where it would say nothing. Whether
-/// there is a response.
+/// C2HData for each piece, and the response; or SUCCESS with the last piece in its place, where it would say nothing.
+/// Whether there is a response.
 pub(super) fn answer(
     tcp: &mut TcpStack,
     connection: ConnectionId,

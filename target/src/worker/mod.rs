@@ -1,9 +1,10 @@
 //! Slow work: everything that touches a file system, or that may compute for long, happens on a thread of a small pool.
 //!
-//! A core asks and goes on: the answer comes back as a message to it. A thread of the control side waits for the result.
-//! Either way each [`Task`] has a limit of time, after which its asker is told that it hangs. The task keeps its thread, is
-//! shown in `status`, and its result is dropped when it comes; meanwhile nobody else tries the same file. What gets no thread
-//! in its time is never begun. The end of the process waits only for what says that it [must finish](Task::must_finish).
+//! A core asks and goes on: the answer comes back as a message to it. A thread of the control side waits for the
+//! result. Either way each [`Task`] has a limit of time, after which its asker is told that it hangs. The task keeps
+//! its thread, is shown in `status`, and its result is dropped when it comes; meanwhile nobody else tries the same
+//! file. What gets no thread in its time is never begun. The end of the process waits only for what says that it [must
+//! finish](Task::must_finish).
 //!
 //! | what is bounded | how |
 //! | --- | --- |
@@ -49,8 +50,8 @@ impl Workers {
         (Self(Kind::Stepped(steps.clone())), steps)
     }
 
-    /// Has `work` done and returns at once. `answer` is called once, on a thread of the pool, with the result or with the
-    /// reason why there is none. It must not block.
+    /// Has `work` done and returns at once. `answer` is called once, on a thread of the pool, with the result or with
+    /// the reason why there is none. It must not block.
     ///
     /// # Errors
     /// When the task is not taken; `answer` is not called then.

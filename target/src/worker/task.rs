@@ -47,7 +47,11 @@ pub struct Hanging {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
     /// It has not come in time.
-    #[error("{what} {} has not returned within {} s: what it is on does not answer", path.display(), limit.as_secs_f64())]
+    #[error(
+        "{what} {} has not returned within {} s: what it is on does not answer",
+        path.display(),
+        limit.as_secs_f64()
+    )]
     Hangs {
         /// What was to be done.
         what: &'static str,

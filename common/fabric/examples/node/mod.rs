@@ -66,7 +66,8 @@ impl Node {
         }
     }
 
-    /// Listens, if need be after some tries: the ring of whoever had the address may keep it for some time after its end.
+    /// Listens, if need be after some tries: the ring of whoever had the address may keep it for some time after its
+    /// end.
     pub(crate) fn listen(&mut self, parameters: &ListenParameters) -> Result<(), Failure> {
         let started = Instant::now();
         loop {

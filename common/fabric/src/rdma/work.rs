@@ -145,13 +145,13 @@ pub struct SendRequest {
     pub id: u64,
     /// What it does.
     pub work: Work,
-    /// Whether its success is reported, at the latest with that of the next one that is signaled. Reads always are, each on
-    /// its own.
+    /// Whether its success is reported, at the latest with that of the next one that is signaled. Reads always are,
+    /// each on its own.
     pub signaled: bool,
 }
 
-/// A SEND of a message that is small and lies somewhere. It is read as it is posted, and mostly goes from there to where it is sent
-/// from without a copy in between.
+/// A SEND of a message that is small and lies somewhere. It is read as it is posted, and mostly goes from there to
+/// where it is sent from without a copy in between.
 #[derive(Debug)]
 pub struct Capsule<'a> {
     /// The poster's name for it.

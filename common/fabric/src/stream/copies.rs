@@ -9,9 +9,9 @@ const WAITING_MAX: usize = 64;
 
 /// Copies that wait until what was received has been parsed, and are made one after the other then.
 ///
-/// Made at once, each would hold up the parser: the stores of a page fill the processor's store buffer, and whatever the
-/// parser writes and reads back in another width, as small structures are when they move, waits until they have all reached
-/// the cache.
+/// Made at once, each would hold up the parser: the stores of a page fill the processor's store buffer, and whatever
+/// the parser writes and reads back in another width, as small structures are when they move, waits until they have all
+/// reached the cache.
 #[derive(Debug)]
 pub(crate) struct Copies(Vec<Waiting>);
 
@@ -29,8 +29,8 @@ impl Copies {
         Self(Vec::with_capacity(WAITING_MAX))
     }
 
-    /// Has `payload` of `staging` copied to `at` of a lease before [`Copies::make`] returns. Until then the copy has a lease
-    /// of its own.
+    /// Has `payload` of `staging` copied to `at` of a lease before [`Copies::make`] returns. Until then the copy has a
+    /// lease of its own.
     #[inline]
     pub(crate) fn add(&mut self, staging: &[u8], lease: &Lease, at: usize, payload: Range<usize>) {
         if self.0.len() == WAITING_MAX {

@@ -14,8 +14,9 @@ use super::{Arrival, DisconnectReason, End, Protocol, Shared, kind};
 use crate::table::Key;
 
 /// What a stream is doing. The arrows: `Connecting -> Opening -> Established -> Draining -> Lingering -> Closing`,
-/// `Opening or Established -> Terminating -> Lingering -> Closing`, and from everywhere to `Closing`, which another attempt
-/// leaves for `Connecting`. A listener's stream leaves `Opening` by being handed out; who adopts it goes on from there.
+/// `Opening or Established -> Terminating -> Lingering -> Closing`, and from everywhere to `Closing`, which another
+/// attempt leaves for `Connecting`. A listener's stream leaves `Opening` by being handed out; who adopts it goes on
+/// from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     /// The TCP connection is being made.

@@ -15,8 +15,8 @@ use crate::table::{Key, Table};
 /// The most listeners.
 const LISTENERS_MAX: u32 = 1024;
 
-/// Connections that wait until fewer are in handshake, for each that may be: as many as hosts may come at once after a power
-/// cut.
+/// Connections that wait until fewer are in handshake, for each that may be: as many as hosts may come at once after a
+/// power cut.
 const WAITING_FACTOR: usize = 2;
 
 /// How long a connection may take for its handshake while others wait for its place.
@@ -25,8 +25,8 @@ pub(super) const GRACE: Duration = Duration::from_millis(250);
 /// The least time between two looks whether somebody has taken longer.
 const LOOK: Duration = Duration::from_millis(4);
 
-/// How long it may take before it gives way to one that comes just then, though its peer has no more in handshake than that
-/// one's: it has let pass what a handshake takes, and the newcomer may be in earnest.
+/// How long it may take before it gives way to one that comes just then, though its peer has no more in handshake than
+/// that one's: it has let pass what a handshake takes, and the newcomer may be in earnest.
 const HASTE: Duration = Duration::from_millis(100);
 
 /// A socket to listen on.
@@ -127,8 +127,8 @@ impl<T: Copy> Listeners<T> {
         }
     }
 
-    /// A listener accepted a connection, or could not. The connection is the last of those that wait then. Says which listener
-    /// it was, and who came.
+    /// A listener accepted a connection, or could not. The connection is the last of those that wait then. Says which
+    /// listener it was, and who came.
     pub(super) fn on_accepted(
         &mut self,
         reactor: &mut Reactor,
@@ -162,8 +162,8 @@ impl<T: Copy> Listeners<T> {
         Some((key?, peer.ip()))
     }
 
-    /// The connection that came last of those that wait, if one more may be in handshake. So each waits for a place alone, and
-    /// not for all that somebody has put before it; who came first may have given up.
+    /// The connection that came last of those that wait, if one more may be in handshake. So each waits for a place
+    /// alone, and not for all that somebody has put before it; who came first may have given up.
     pub(super) fn next(&mut self, key: Key) -> Option<Accepted<T>> {
         let listener = self.0.get_mut(key)?;
         let has_room = listener.opening.len() < listener.half_open_max;
@@ -173,9 +173,9 @@ impl<T: Copy> Listeners<T> {
         Some(Accepted { socket, peer, origin: Origin { key, id }, terms: listener.terms })
     }
 
-    /// The connection of a newcomer, which has just been put behind those that wait, and the stream that gives way to it: the
-    /// oldest of the peer that has most in handshake, if that has more than the newcomer, or else the oldest of all, if that
-    /// has taken its time.
+    /// The connection of a newcomer, which has just been put behind those that wait, and the stream that gives way to
+    /// it: the oldest of the peer that has most in handshake, if that has more than the newcomer, or else the oldest of
+    /// all, if that has taken its time.
     pub(super) fn next_instead(
         &mut self,
         key: Key,
@@ -195,8 +195,8 @@ impl<T: Copy> Listeners<T> {
         Some((gone, Accepted { socket, peer, origin: Origin { key, id }, terms: listener.terms }))
     }
 
-    /// The stream that gives way to who waits because it has taken its time: of the peer that has most, or else of all, the
-    /// oldest.
+    /// The stream that gives way to who waits because it has taken its time: of the peer that has most, or else of all,
+    /// the oldest.
     pub(super) fn overdue(&mut self, key: Key, now: Time) -> Option<Key> {
         let listener = self.0.get_mut(key).filter(|listener| !listener.waiting.is_empty())?;
         let (network, _) = listener.opening_shares.greediest()?;

@@ -10,28 +10,30 @@ use ringfab_reactor::{Part, Reactor, ReceiveOp, STRIDES_MAX, Strides};
 use super::life::{Phase, Stream};
 use super::{DisconnectReason, Fault, Protocol, Shared};
 
-/// Staging behind a direct receive: enough for a trailer, the next headers and a little data, and not so much that a good
-/// part of the next large data would land there and be copied.
+/// Staging behind a direct receive: enough for a trailer, the next headers and a little data, and not so much that a
+/// good part of the next large data would land there and be copied.
 const BEHIND_DIRECT_BYTES: usize = 512;
 
-/// What reaches so far into the staging memory came in large receives: the next begins elsewhere ([`Shared::next_front`]).
+/// What reaches so far into the staging memory came in large receives: the next begins elsewhere
+/// ([`Shared::next_front`]).
 const MUCH_BYTES: usize = 64 * 1024;
 
-/// How many events a protocol takes in before it lets them be acted on. With all that a large receive may bring, the two ends
-/// would work by turns, each waiting for the other's whole queue; with fewer, a send would be for too little.
+/// How many events a protocol takes in before it lets them be acted on. With all that a large receive may bring, the
+/// two ends would work by turns, each waiting for the other's whole queue; with fewer, a send would be for too little.
 pub(crate) const TURN_EVENTS: usize = 64;
 
 /// Where a protocol wants the next bytes.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// In the staging memory, behind those that it has not taken in, until so many are there. When they are there already,
-    /// nothing more is received.
+    /// In the staging memory, behind those that it has not taken in, until so many are there. When they are there
+    /// already, nothing more is received.
     Staging { bytes_max: usize },
     /// Straight in their final place.
     Place(Place),
     /// Nowhere, before the pool has a buffer again.
     Buffer,
-    /// Nowhere yet: what it has taken in is enough for one turn, and shall be acted on before the rest of what is there.
+    /// Nowhere yet: what it has taken in is enough for one turn, and shall be acted on before the rest of what is
+    /// there.
     Turn,
 }
 
@@ -44,8 +46,8 @@ pub(crate) struct Place {
     pub(crate) length: usize,
     /// Whether what comes next belongs elsewhere: the receive may go beyond the place then.
     pub(crate) is_last: bool,
-    /// How the stream is expected to go on, by what belongs right behind the place. What turns out to belong elsewhere goes
-    /// there, but has been in this memory.
+    /// How the stream is expected to go on, by what belongs right behind the place. What turns out to belong elsewhere
+    /// goes there, but has been in this memory.
     pub(crate) strides: Option<Strides>,
 }
 
@@ -81,8 +83,9 @@ impl<P: Protocol> Stream<P> {
         }
     }
 
-    /// Takes in what came: into the place of the receive, and what lies behind it. The lease is let go of before what may complete
-    /// the work that it belongs to: all that is expected to go on with it is still missing before the last part.
+    /// Takes in what came: into the place of the receive, and what lies behind it. The lease is let go of before what
+    /// may complete the work that it belongs to: all that is expected to go on with it is still missing before the last
+    /// part.
     fn on_parts(
         &mut self,
         shared: &mut Shared<P>,
@@ -122,8 +125,8 @@ impl<P: Protocol> Stream<P> {
         }
     }
 
-    /// Whether what the protocol wants next is what came into the lease here, and ends where that does unless nothing lies
-    /// behind it. It is taken in then.
+    /// Whether what the protocol wants next is what came into the lease here, and ends where that does unless nothing
+    /// lies behind it. It is taken in then.
     fn goes_on(&mut self, shared: &mut Shared<P>, lease: &Lease, part: &Part) -> bool {
         let Some(receive) = &self.receive else { return false };
         let Ok(Want::Place(place)) = self.protocol.receive(shared, receive.staging(), &mut self.unread)
@@ -144,8 +147,8 @@ impl<P: Protocol> Stream<P> {
         goes_on
     }
 
-    /// Moves what came into these parts to the staging memory, where it would be had nothing been expected of it. Returns where
-    /// it is now.
+    /// Moves what came into these parts to the staging memory, where it would be had nothing been expected of it.
+    /// Returns where it is now.
     fn unplace(&mut self, lease: &Lease, parts: &[Part]) -> Range<usize> {
         let bytes: usize = parts.iter().map(|part| part.placed.len() + part.staged.len()).sum();
         let (start, mut end) = (self.unread.end, self.unread.end + bytes);
@@ -212,7 +215,8 @@ impl<P: Protocol> Stream<P> {
 
     fn arm_staging(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, bytes_max: usize) {
         let Some(receive) = &mut self.receive else { return };
-        // The remainder moves to the front, so that whole headers fit behind it; but not again and again while it only grows.
+        // The remainder moves to the front, so that whole headers fit behind it; but not again and again while it only
+        // grows.
         let length = self.unread.len();
         if self.unread.start != self.front || length == 0 {
             self.front = if self.unread.end < MUCH_BYTES { 0 } else { shared.next_front() };

@@ -127,9 +127,10 @@ impl<P: Protocol> Shared<P> {
 
     /// Where in its staging memory the next large receive begins.
     ///
-    /// Processors copy five times slower where the destination lies a few bytes behind the source modulo 4,096. Were all to
-    /// begin at the same place, one that fills the memory, and then is as long as the one before, would have the same distance
-    /// from its source as that one, and a connection that is slow for this reason always has enough to fill the memory.
+    /// Processors copy five times slower where the destination lies a few bytes behind the source modulo 4,096. Were
+    /// all to begin at the same place, one that fills the memory, and then is as long as the one before, would have the
+    /// same distance from its source as that one, and a connection that is slow for this reason always has enough to
+    /// fill the memory.
     pub(super) fn next_front(&mut self) -> usize {
         self.front = (self.front + FRONT_STEP_BYTES) % FRONTS_BYTES;
         self.front

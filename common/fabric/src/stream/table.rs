@@ -14,8 +14,8 @@ use super::{Gather, Protocol, Shared, StreamConfig, kind};
 use crate::events::Events;
 use crate::table::{Key, Table};
 
-/// What is left to the process when a connection is turned away: its staging memory may be refused, but what else it and those
-/// that are there take until somebody looks again may not.
+/// What is left to the process when a connection is turned away: its staging memory may be refused, but what else it
+/// and those that are there take until somebody looks again may not.
 const ROOM_BYTES: usize = 32 << 20;
 
 /// How many streams give way at once to those that wait. Each takes some ten microseconds, in which nobody is served.
@@ -119,8 +119,8 @@ impl<P: Protocol> Streams<P> {
         self.streams.get_mut(key).map(|stream| &mut **stream)
     }
 
-    /// An established connection, to be given something to send with the next [`Streams::flush`], and where it may gather that
-    /// at once. No function is passed in here, since what is given would be moved into it.
+    /// An established connection, to be given something to send with the next [`Streams::flush`], and where it may
+    /// gather that at once. No function is passed in here, since what is given would be moved into it.
     #[inline]
     pub(crate) fn giving(&mut self, key: Key) -> Option<(&mut P, Gather<'_>)> {
         let stream = self.streams.get_mut(key).filter(|stream| stream.phase == Phase::Established)?;

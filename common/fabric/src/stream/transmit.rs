@@ -1,5 +1,5 @@
-//! The transmit loop of a stream. One batch is in flight; what is given meanwhile goes out in the next one, so that many
-//! small messages share a send.
+//! The transmit loop of a stream. One batch is in flight; what is given meanwhile goes out in the next one, so that
+//! many small messages share a send.
 
 use std::io;
 

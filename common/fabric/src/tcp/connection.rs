@@ -16,8 +16,8 @@ use crate::table::Key;
 /// The most data of an H2CData PDU: as much as a large buffer of a pool has most often.
 const H2C_BYTES_MAX: u32 = 128 << 10;
 
-/// Data that miss at least this many bytes are received straight into their final place. Smaller ones are copied: a receive
-/// that ends with one PDU would make a system call for each, when many are waiting.
+/// Data that miss at least this many bytes are received straight into their final place. Smaller ones are copied: a
+/// receive that ends with one PDU would make a system call for each, when many are waiting.
 pub(super) const DIRECT_BYTES_MIN: u32 = 16 << 10;
 
 /// A connection.
@@ -25,8 +25,8 @@ pub(super) const DIRECT_BYTES_MIN: u32 = 16 << 10;
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) engine: Engine<Lease>,
-    /// Whether it is a listener's: it takes ICReq, answers it, and waits for the header of the first capsule, which says to
-    /// which core it should go.
+    /// Whether it is a listener's: it takes ICReq, answers it, and waits for the header of the first capsule, which
+    /// says to which core it should go.
     pub(super) arriving: bool,
     /// Memory for in-capsule data; a host needs none.
     pub(super) pool: Option<Pool>,
@@ -173,8 +173,8 @@ fn last_event(connection: ConnectionId, end: End) -> Event {
     Event::ConnectFailed { connection, error }
 }
 
-/// Bytes of the first capsule that say where a connection belongs: its header, and of a Connect the controller identifier,
-/// where its data are in the capsule.
+/// Bytes of the first capsule that say where a connection belongs: its header, and of a Connect the controller
+/// identifier, where its data are in the capsule.
 pub(super) fn first_bytes(unread: &[u8]) -> usize {
     let Ok((header, _)) = CapsuleCmd::read_from_prefix(unread) else { return CapsuleCmd::SIZE };
     let connects = header.sqe.is_fabrics() && header.sqe.fabrics_type() == FabricsType::CONNECT;

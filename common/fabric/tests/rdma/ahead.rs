@@ -52,8 +52,8 @@ impl Peer {
         fpdu(&[&[0x41, 0x43], numbers.as_slice(), b"done"].concat())
     }
 
-    /// Has the first segment's header and a little of it arrive alone, so that the rest is waited for in its place, and then all
-    /// up to `cut` and all behind it.
+    /// Has the first segment's header and a little of it arrive alone, so that the rest is waited for in its place, and
+    /// then all up to `cut` and all behind it.
     fn bytes(&mut self, fpdus: &[Vec<u8>], cut: usize) {
         let bytes = fpdus.concat();
         let (head, rest) = bytes.split_at(100);

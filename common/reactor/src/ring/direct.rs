@@ -1,9 +1,9 @@
 //! Receives and sends that have not been given to the ring yet, and may never be.
 //!
-//! A receive in the ring costs more than its system call: the kernel first finds nothing, waits at the socket, is woken by
-//! the sender, and needs another call in which it receives at last. While the loop spins there is somebody to look, so it
-//! tries the few receives of busy sockets itself, and gives them to the ring when it goes to sleep. And a lone send goes
-//! through the ring by a system call of its own all the same, with a detour by two queues.
+//! A receive in the ring costs more than its system call: the kernel first finds nothing, waits at the socket, is woken
+//! by the sender, and needs another call in which it receives at last. While the loop spins there is somebody to look,
+//! so it tries the few receives of busy sockets itself, and gives them to the ring when it goes to sleep. And a lone
+//! send goes through the ring by a system call of its own all the same, with a detour by two queues.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,8 +16,8 @@ use crate::SendBatch;
 const TRIED_MAX: usize = 4;
 
 impl Ring {
-    /// Before a turn: makes a lone send, and decides whether receives are tried. Otherwise they go to the ring with everything
-    /// else, receives last, so that what a peer waits for leaves first.
+    /// Before a turn: makes a lone send, and decides whether receives are tried. Otherwise they go to the ring with
+    /// everything else, receives last, so that what a peer waits for leaves first.
     pub(super) fn sort_transfers(&mut self) {
         let spins = !self.spin.time().is_zero() && !self.draining;
         match self.sends[..] {
@@ -36,8 +36,8 @@ impl Ring {
         }
     }
 
-    /// Makes the sends of bytes that are lent. The rest of one that a socket did not take as a whole waits for the next turn, when
-    /// it may go to the ring.
+    /// Makes the sends of bytes that are lent. The rest of one that a socket did not take as a whole waits for the next
+    /// turn, when it may go to the ring.
     pub(crate) fn send_lent(&mut self) {
         if self.draining {
             return;
@@ -133,8 +133,8 @@ impl Ring {
         let (fd, message) = (socket.as_raw_fd(), receive.prepare());
         let received = if receive.message.msg_iovlen == 1 {
             let range = receive.vectors[0];
-            // SAFETY: the range is memory that the operation owns, which lives beyond this call; a lease promises nothing
-            // about who else writes there.
+            // SAFETY: the range is memory that the operation owns, which lives beyond this call; a lease promises
+            // nothing about who else writes there.
             unsafe { libc::recv(fd, range.iov_base, range.iov_len, libc::MSG_DONTWAIT) }
         } else {
             // SAFETY: as above, for each of the ranges that the message describes.
@@ -146,7 +146,8 @@ impl Ring {
     }
 }
 
-/// A call's result in the words of the ring: bytes, or a negated error number. None when it could have done nothing but wait.
+/// A call's result in the words of the ring: bytes, or a negated error number. None when it could have done nothing but
+/// wait.
 fn result_of(returned: isize) -> Option<i32> {
     match i32::try_from(returned) {
         Ok(bytes) if bytes >= 0 => Some(bytes),

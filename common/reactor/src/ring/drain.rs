@@ -22,8 +22,8 @@ impl Drop for Ring {
             tracing::error!(in_flight, "operations do not end; their memory and the ring are leaked");
             return;
         }
-        // SAFETY: each of the three is dropped once, here, and nothing uses them afterwards. Nothing is in flight, so the
-        // operations' memory is ours; the queues go before the pools that are registered with them.
+        // SAFETY: each of the three is dropped once, here, and nothing uses them afterwards. Nothing is in flight, so
+        // the operations' memory is ours; the queues go before the pools that are registered with them.
         unsafe {
             ManuallyDrop::drop(&mut self.operations);
             ManuallyDrop::drop(&mut self.queues);

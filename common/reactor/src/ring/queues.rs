@@ -42,7 +42,8 @@ impl Queues {
     pub(super) fn new(entries: u32) -> io::Result<Self> {
         let ring = build(entries)?;
         let pointer = NonNull::from(Box::leak(Box::new(ring)));
-        // SAFETY: the ring was just leaked, nobody else has the pointer, and `Owner` frees it only after the three parts.
+        // SAFETY: the ring was just leaked, nobody else has the pointer, and `Owner` frees it only after the three
+        // parts.
         let (mut submitter, submission, completion) = unsafe { &mut *pointer.as_ptr() }.split();
         let ring_registered = match submitter.register_ring_fd() {
             Ok(()) => true,

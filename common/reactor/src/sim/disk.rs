@@ -152,8 +152,8 @@ impl Disk {
         }
     }
 
-    /// What is in the cache cannot be written and is forgotten. As with the page cache of Linux, each file that is open now
-    /// tells of it once, with its next sync; one that is opened after another has told does not.
+    /// What is in the cache cannot be written and is forgotten. As with the page cache of Linux, each file that is open
+    /// now tells of it once, with its next sync; one that is opened after another has told does not.
     pub(super) fn fail_write_back(&mut self) {
         self.cache.clear();
         self.write_back_failures += 1;

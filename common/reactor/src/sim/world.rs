@@ -175,8 +175,8 @@ impl World {
         });
     }
 
-    /// What a disk was given and not told to sync cannot be written back, and is lost. Each file that is open there says so
-    /// once, with its next sync.
+    /// What a disk was given and not told to sync cannot be written back, and is lost. Each file that is open there
+    /// says so once, with its next sync.
     pub fn fail_write_back(&self, host: HostId, path: impl AsRef<Path>) {
         self.with_disk(host, path.as_ref(), Disk::fail_write_back);
     }

@@ -17,7 +17,10 @@ pub(crate) fn run(args: &ConnectArgs, context: &Context) -> Result<()> {
         with_controller(args, context, |controller| Ok((controller.info(), controller.namespaces())))?;
     output::either(
         context.json,
-        || json!({ "controller": controller(&info), "namespaces": namespaces.iter().map(namespace).collect::<Vec<_>>() }),
+        || {
+            let namespaces: Vec<_> = namespaces.iter().map(namespace).collect();
+            json!({ "controller": controller(&info), "namespaces": namespaces })
+        },
         || lines(&info, &namespaces),
     )
 }

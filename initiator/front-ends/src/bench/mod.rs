@@ -60,8 +60,8 @@ pub struct BenchArgs {
     /// Spin instead of sleeping, whatever --spin says
     #[arg(long)]
     poll: bool,
-    /// Engine threads: each has its own I/O queues of the controller, and its own part of the namespace. With --core the next ones
-    /// are pinned to the cores that follow
+    /// Engine threads: each has its own I/O queues of the controller, and its own part of the namespace. With --core
+    /// the next ones are pinned to the cores that follow
     #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
     cores: NonZeroU16,
     /// Confirm that this namespace is overwritten
@@ -225,8 +225,8 @@ fn ensure_sensible(args: &BenchArgs) -> Result<()> {
     Err(Usage(problem.to_owned()).into())
 }
 
-/// A buffer per I/O; for writes as many again: the send that a write was in may hold its buffer until all that is behind it
-/// has left, too, and by then the write may have completed and another one have begun.
+/// A buffer per I/O; for writes as many again: the send that a write was in may hold its buffer until all that is
+/// behind it has left, too, and by then the write may have completed and another one have begun.
 fn buffers(args: &BenchArgs, outstanding: usize) -> Vec<ClassLayout> {
     let writes = args.rw.read_percent(args.rwmix) < 100;
     let count = if writes { 2 * outstanding } else { outstanding };

@@ -93,8 +93,8 @@ impl Files {
         }
     }
 
-    /// The namespace of a file that is open. Without it there is nothing but errors: other numbers would tell programs of holes,
-    /// or of an end.
+    /// The namespace of a file that is open. Without it there is nothing but errors: other numbers would tell programs
+    /// of holes, or of an end.
     pub(super) fn namespace(&self, ino: INodeNo) -> Result<Namespace, Errno> {
         self.find(ino)?.ok_or(Errno::EIO)
     }
@@ -155,8 +155,8 @@ impl Files {
         }
     }
 
-    /// Times are accepted and forgotten; the size is what it is. Who opened the file with O_TRUNC may give it one that it has
-    /// room for: up to there it reads as written, or as zeroes.
+    /// Times are accepted and forgotten; the size is what it is. Who opened the file with O_TRUNC may give it one that
+    /// it has room for: up to there it reads as written, or as zeroes.
     pub(super) fn set_attributes(
         &self,
         ino: INodeNo,
@@ -288,8 +288,8 @@ impl Files {
         if offset >= end {
             return Ok(());
         }
-        // A hole is made to free space. Writing zeroes does not, and would take as long as a whole disk for some callers; those
-        // that want zeroes can do without, as they do on a block device.
+        // A hole is made to free space. Writing zeroes does not, and would take as long as a whole disk for some
+        // callers; those that want zeroes can do without, as they do on a block device.
         if deallocate && namespace.write_zeroes_blocks_max == 0 {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -297,7 +297,8 @@ impl Files {
         self.zero(&namespace, offset, end - offset, deallocate)
     }
 
-    /// Makes a range read as zeroes: whole blocks by Write Zeroes where the controller has it, everything else by writing.
+    /// Makes a range read as zeroes: whole blocks by Write Zeroes where the controller has it, everything else by
+    /// writing.
     fn zero(&self, namespace: &Namespace, offset: u64, length: u64, deallocate: bool) -> Result<(), Errno> {
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
         let disk = self.disk(namespace);

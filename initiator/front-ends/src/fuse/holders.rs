@@ -140,7 +140,10 @@ mod tests {
 
     #[test]
     fn a_line_of_mountinfo_is_read_with_its_escapes_and_optional_fields() {
-        let line = r"36 35 0:41 / /mnt/my\040disk rw,nosuid shared:1 master:2 - fuse.ringfab 10.0.0.5:4420/a\134b rw,user_id=0";
+        let line = concat!(
+            r"36 35 0:41 / /mnt/my\040disk rw,nosuid shared:1 master:2 - ",
+            r"fuse.ringfab 10.0.0.5:4420/a\134b rw,user_id=0"
+        );
         let mount = Mount::parse(line).expect("a line");
         assert_eq!((mount.at, mount.kind), (PathBuf::from("/mnt/my disk"), "fuse.ringfab".to_owned()));
         assert_eq!(mount.source, r"10.0.0.5:4420/a\b");

@@ -1,8 +1,8 @@
 //! `ringfab fuse`: namespaces as files, through FUSE.
 //!
-//! Requests come over io_uring where the kernel can do that, and are served on the engine's thread. Else several threads take
-//! them from `/dev/fuse`, and each waits for its own I/O on the blocking handle. Files are opened for direct I/O, so that
-//! nothing is cached twice.
+//! Requests come over io_uring where the kernel can do that, and are served on the engine's thread. Else several
+//! threads take them from `/dev/fuse`, and each waits for its own I/O on the blocking handle. Files are opened for
+//! direct I/O, so that nothing is cached twice.
 //!
 //! | module | what it does |
 //! | --- | --- |
@@ -17,8 +17,8 @@
 //! | [`mount`] | the mount and its end |
 //! | [`holders`] | who keeps it busy |
 //!
-//! What it does not do: truncate (a namespace has a fixed size, and the file is refused another one; opening it with O_TRUNC
-//! changes nothing), share memory mappings for writing, or keep times and modes.
+//! What it does not do: truncate (a namespace has a fixed size, and the file is refused another one; opening it with
+//! O_TRUNC changes nothing), share memory mappings for writing, or keep times and modes.
 
 mod device;
 mod disks;
@@ -73,7 +73,8 @@ pub struct FuseArgs {
     /// Threads that wait for I/O: of all requests, or over io_uring of those that take several commands
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Engine threads: each has its own I/O queues of the controller. With --core the next ones are pinned to the cores that follow
+    /// Engine threads: each has its own I/O queues of the controller. With --core the next ones are pinned to the cores
+    /// that follow
     #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
     cores: NonZeroU16,
     /// Create this file when the files are there; it holds the directory and goes away at the end

@@ -1,8 +1,8 @@
 //! Mounting, waiting for the end, and unmounting within a bound.
 //!
-//! SIGINT asks: while somebody uses the mount, it says who, and serves on until it is free. A second one detaches the mount from
-//! the tree and ends. SIGTERM comes from who does not ask twice: it does the same as both after [`BUSY`]. Whichever it is, no
-//! mount stays behind without a server.
+//! SIGINT asks: while somebody uses the mount, it says who, and serves on until it is free. A second one detaches the
+//! mount from the tree and ends. SIGTERM comes from who does not ask twice: it does the same as both after [`BUSY`].
+//! Whichever it is, no mount stays behind without a server.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -36,7 +36,8 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Addresses that a thread takes: its buffer of 16 MiB and its stack of 2 MiB, with what lies around them.
 const THREAD_BYTES: usize = 20 << 20;
 
-/// What the source of our mounts begins with, unless the user named another one. The kernel does not show the subtype of each.
+/// What the source of our mounts begins with, unless the user named another one. The kernel does not show the subtype
+/// of each.
 pub(super) const SOURCE: &str = "ringfab:";
 
 /// A mounted session whose threads run.
@@ -211,8 +212,8 @@ impl Mounted {
     }
 }
 
-/// Each thread of a session has a buffer for the largest write, and a stack. A thread that cannot have them ends the process,
-/// and leaves a mount behind that answers nobody.
+/// Each thread of a session has a buffer for the largest write, and a stack. A thread that cannot have them ends the
+/// process, and leaves a mount behind that answers nobody.
 fn ensure_memory(config: &Config) -> Result<()> {
     let threads = config.n_threads.unwrap_or(1);
     let bytes = threads * THREAD_BYTES;

@@ -14,8 +14,8 @@ fn is_ours(mount: &Mount) -> bool {
     mount.kind == "fuse.ringfab" || mount.kind == "fuse" && mount.source.starts_with(SOURCE)
 }
 
-/// Makes sure that the directory is one to mount on. A mount of ours whose server has died is taken away; a living one, or
-/// somebody else's dead one, is an error that says what to do.
+/// Makes sure that the directory is one to mount on. A mount of ours whose server has died is taken away; a living one,
+/// or somebody else's dead one, is an error that says what to do.
 pub(super) fn prepare(directory: &Path) -> Result<()> {
     let shown = directory.display();
     let place = absolute(directory)?;
@@ -43,8 +43,8 @@ fn take_away(place: &Path) -> Result<()> {
     let mount = Mount::at(place);
     ensure!(
         mount.as_ref().is_some_and(is_ours),
-        "a file system is mounted on {shown} whose server has died, and it is not ours ({}); take it away with `umount {shown}` \
-         or `fusermount3 -u {shown}`",
+        "a file system is mounted on {shown} whose server has died, and it is not ours ({}); take it away with \
+         `umount {shown}` or `fusermount3 -u {shown}`",
         mount.map_or_else(|| "of an unknown kind".to_owned(), |mount| mount.kind)
     );
     unmount(place, MntFlags::MNT_DETACH).with_context(|| {

@@ -21,8 +21,8 @@ pub(crate) struct RangeGuard {
 }
 
 impl RangeLock {
-    /// Waits until no other writer has a byte of `range` of that namespace, and keeps others out. The wait is as long as the
-    /// I/O of the others.
+    /// Waits until no other writer has a byte of `range` of that namespace, and keeps others out. The wait is as long
+    /// as the I/O of the others.
     pub(crate) fn lock(self: &Arc<Self>, nsid: u32, range: Range<u64>) -> RangeGuard {
         let mut held = self.held();
         while is_taken(&held, nsid, &range) {
@@ -143,7 +143,8 @@ mod tests {
             offset in 0_u64..10_000, length in 0_u64..10_000,
         ) {
             let [head, body, tail] = cut(offset, length, 512);
-            prop_assert_eq!((head.start, head.end, body.end, tail.end), (offset, body.start, tail.start, offset + length));
+            let ends = (head.start, head.end, body.end, tail.end);
+            prop_assert_eq!(ends, (offset, body.start, tail.start, offset + length));
             prop_assert!(head.end >= head.start && body.end >= body.start && tail.end >= tail.start);
             prop_assert!(body.is_empty() || (body.start % 512 == 0 && body.end % 512 == 0));
             prop_assert!(head.end - head.start < 512 && tail.end - tail.start < 512);

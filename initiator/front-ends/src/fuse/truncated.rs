@@ -1,9 +1,10 @@
 //! Files that were opened to be written anew (O_TRUNC), as `cp`, `dd` and a shell's `>` do.
 //!
-//! A namespace keeps its size and its content; nothing is lost by opening it. But the writer believes that the file is empty,
-//! and skips what shall read as zeroes: `cp` leaves out the holes of an image. So whatever such a writer skips is zeroed
-//! before it writes behind it. What lies behind its last byte stays as it is, as on a block device: also a hole at the end, unless
-//! the writer sets the size, as `cp` does. `dd conv=sparse` does not, since the file is long enough.
+//! A namespace keeps its size and its content; nothing is lost by opening it. But the writer believes that the file is
+//! empty, and skips what shall read as zeroes: `cp` leaves out the holes of an image. So whatever such a writer skips
+//! is zeroed before it writes behind it. What lies behind its last byte stays as it is, as on a block device: also a
+//! hole at the end, unless the writer sets the size, as `cp` does. `dd conv=sparse` does not, since the file is long
+//! enough.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -47,8 +48,8 @@ impl Truncated {
         handle.is_some_and(|handle| locked(&self.open).ends.contains_key(&handle))
     }
 
-    /// Before a writer fills `range`: zeroes what it has skipped. Other writers of the same open file wait for that, so that
-    /// nothing they write is zeroed.
+    /// Before a writer fills `range`: zeroes what it has skipped. Other writers of the same open file wait for that, so
+    /// that nothing they write is zeroed.
     ///
     /// # Errors
     /// Those of `zero`; what was skipped is still to be zeroed then.

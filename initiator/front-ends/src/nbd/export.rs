@@ -20,7 +20,8 @@ pub(crate) struct Export {
     pub(crate) namespace: Namespace,
     /// Whether the user forbids writing.
     pub(crate) read_only: bool,
-    /// Whether the target has removed it, or its number is another disk's by now. Nobody finds it then, and who uses it is told.
+    /// Whether the target has removed it, or its number is another disk's by now. Nobody finds it then, and who uses it
+    /// is told.
     pub(crate) removed: bool,
 }
 
@@ -38,8 +39,8 @@ impl Export {
         self.read_only || self.namespace.read_only
     }
 
-    /// The transmission flags: what the controller can do, and no more. There is no SEND_FAST_ZERO, since a controller does not
-    /// say how fast it is.
+    /// The transmission flags: what the controller can do, and no more. There is no SEND_FAST_ZERO, since a controller
+    /// does not say how fast it is.
     pub(crate) fn flags(&self, structured: bool) -> u16 {
         let mut flags = export::HAS_FLAGS | export::SEND_FLUSH | export::SEND_FUA;
         // All connections are one controller, and Flush covers all that it wrote.

@@ -60,8 +60,8 @@ pub struct NbdArgs {
     /// Connections at once; more are closed
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections_max: u16,
-    /// Engine threads: each has its own I/O queues of the controller, and serves its share of the connections. With --core the next
-    /// ones are pinned to the cores that follow
+    /// Engine threads: each has its own I/O queues of the controller, and serves its share of the connections. With
+    /// --core the next ones are pinned to the cores that follow
     #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
     cores: NonZeroU16,
     /// Create this file when connections are accepted; it holds the address and goes away at the end

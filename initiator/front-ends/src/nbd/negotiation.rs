@@ -437,7 +437,10 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic_and_answers_are_bounded(bytes in prop::collection::vec(any::<u8>(), 0..200), number in 0_u32..12) {
+        fn no_bytes_panic_and_answers_are_bounded(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            number in 0_u32..12,
+        ) {
             let random = negotiate(&bytes);
             prop_assert!(random.1.len() < 4096);
             let input = [&FLAGS[..], &option_bytes(number, &bytes)].concat();

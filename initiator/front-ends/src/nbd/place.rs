@@ -18,8 +18,8 @@ use nix::unistd::geteuid;
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Takes an old socket away on which nobody listens, if it is ours. A living one, or another file, is an error that says what
-/// is there.
+/// Takes an old socket away on which nobody listens, if it is ours. A living one, or another file, is an error that
+/// says what is there.
 pub(super) fn prepare(path: &Path) -> Result<()> {
     let shown = path.display();
     let found = match path.symlink_metadata() {

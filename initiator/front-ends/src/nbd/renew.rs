@@ -1,7 +1,7 @@
 //! Exports after the namespaces have changed.
 //!
-//! The number of a namespace that was removed may be given to another disk. That is another export of the same name: whoever
-//! connects finds the new one, and who uses the old one goes on with that, which has become nothing but errors.
+//! The number of a namespace that was removed may be given to another disk. That is another export of the same name:
+//! whoever connects finds the new one, and who uses the old one goes on with that, which has become nothing but errors.
 
 use ringfab_initiator::Namespace;
 
@@ -36,8 +36,8 @@ fn tell_replaced(export: &Export, other: &Namespace) {
     let (nsid, old, new) = (other.nsid, export.namespace.identity, other.identity);
     tracing::warn!(
         export = export.name,
-        "another disk has the number {nsid} by now: it was {old}, and is {new}. Clients of the old one get errors; those that \
-         connect get the new one"
+        "another disk has the number {nsid} by now: it was {old}, and is {new}. Clients of the old one get errors; \
+         those that connect get the new one"
     );
 }
 

@@ -272,7 +272,10 @@ fn shared<'a>(host: &'a mut Host, controller: ControllerId, exports: &'a [Export
 }
 
 fn announce(as_json: bool, uri: &str, exports: &[Export]) {
-    let entry = |export: &Export| json!({ "name": export.name, "bytes": export.bytes(), "read_only": export.is_read_only() });
+    let entry = |export: &Export| {
+        let (name, bytes, read_only) = (&export.name, export.bytes(), export.is_read_only());
+        json!({ "name": name, "bytes": bytes, "read_only": read_only })
+    };
     output::announce(
         as_json,
         || json!({ "uri": uri, "exports": exports.iter().map(entry).collect::<Vec<_>>() }),

@@ -23,8 +23,8 @@ const MDTS: u8 = 8;
 /// The longest that a controller needs to be ready again, in microseconds: what CAP.TO says.
 const READY_US_MAX: u32 = 15_000_000;
 
-/// The longest that a shutdown takes, which flushes every disk, in microseconds. A host may wait for no longer than this, and
-/// Linux for a minute at most.
+/// The longest that a shutdown takes, which flushes every disk, in microseconds. A host may wait for no longer than
+/// this, and Linux for a minute at most.
 const SHUTDOWN_US_MAX: u32 = 60_000_000;
 
 /// Write Zeroes Size Limit: a power of two of 4 KiB pages; 256 MiB, which is all that the field of a command can say.
@@ -97,8 +97,8 @@ fn io(page: &mut IdentifyController) {
         .with_flush_behavior(VolatileCacheAttributes::FLUSH_ALL_SUPPORTED);
 }
 
-/// The limits of commands that transfer nothing, or lists of ranges only. Those of Dataset Management are recommended: what is
-/// beyond them is done, too.
+/// The limits of commands that transfer nothing, or lists of ranges only. Those of Dataset Management are recommended:
+/// what is beyond them is done, too.
 pub(super) fn nvm() -> IdentifyNvmController {
     let mut page = IdentifyNvmController::zeroed();
     page.vsl = MDTS;

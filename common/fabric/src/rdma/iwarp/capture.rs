@@ -1,7 +1,7 @@
 //! What went over the wire, as a file that packet analysers read.
 //!
-//! The streams are cut into TCP segments as a network might have carried them, with addresses, ports, sequence numbers and
-//! checksums that fit; FPDUs start segments, as RFC 5044 recommends. Lost segments, timing and windows are not
+//! The streams are cut into TCP segments as a network might have carried them, with addresses, ports, sequence numbers
+//! and checksums that fit; FPDUs start segments, as RFC 5044 recommends. Lost segments, timing and windows are not
 //! there, because user space does not see them.
 
 use std::fs::File;

@@ -1,10 +1,10 @@
 //! The software RNIC: MPA, DDP and RDMAP over a TCP socket of the core's reactor, in user space.
 //!
-//! The protocol itself lives in [`ringfab_proto::iwarp`], which sees bytes and handles only. Here is the memory behind the
-//! handles; the socket and time are the stream's. One core's `Device` holds everything in tables:
+//! The protocol itself lives in [`ringfab_proto::iwarp`], which sees bytes and handles only. Here is the memory behind
+//! the handles; the socket and time are the stream's. One core's `Device` holds everything in tables:
 //!
-//! - `arrival`: accepted sockets until their MPA request is complete; then they wait, detached, for an answer. And sockets
-//!   that still have a rejection to deliver.
+//! - `arrival`: accepted sockets until their MPA request is complete; then they wait, detached, for an answer. And
+//!   sockets that still have a rejection to deliver.
 //! - `queue_pair`: a queue pair; `opening` is its MPA exchange, `receive` and `transmit` what it does with messages.
 //! - `regions` and `work`: the leases behind exposed memory and behind work requests.
 //! - `capture`: what went over the wire, as a file that packet analysers read.

@@ -14,8 +14,8 @@ use super::work::{Entry, WorkTable};
 use crate::rdma::{Capsule, Event, Inline, PostError, SendRequest, Slice, Work};
 use crate::stream::{Gather, Shared};
 
-/// What an FPDU may have around its payload, front and trailer. The front is a header and an inline capsule, or a Terminate
-/// with the headers that it quotes.
+/// What an FPDU may have around its payload, front and trailer. The front is a header and an inline capsule, or a
+/// Terminate with the headers that it quotes.
 const FPDU_HEAD_BYTES_MAX: usize = 256;
 
 /// Finds the memory of what the engine emits.
@@ -104,8 +104,8 @@ impl TxSink<Handle> for SinkNow<'_, '_> {
 const POSTED: &str = "the memory of what is posted comes with it";
 
 impl QueuePair {
-    /// Takes a work request, and gathers its message at once if it can be next. This and all on the way here is inlined into
-    /// who posts: there the kind of work is known, so that none of it is moved.
+    /// Takes a work request, and gathers its message at once if it can be next. This and all on the way here is inlined
+    /// into who posts: there the kind of work is known, so that none of it is moved.
     #[inline(always)]
     pub(super) fn post(&mut self, gather: &mut Gather<'_>, request: SendRequest) -> Result<(), PostError> {
         let Some(engine) = &mut self.engine else { return Err(PostError::Ended(Box::new(request))) };
@@ -279,8 +279,8 @@ fn describe(work: &Work, slot: u32) -> WorkRequest<Handle> {
             WorkRequest::Read(proto::ReadRequest {
                 stag: *remote_key,
                 to: *remote_address,
-                // The response is placed by the work request and only has to name it in turn: this is no key of a region,
-                // and a peer that writes to it by other means is refused.
+                // The response is placed by the work request and only has to name it in turn: this is no key of a
+                // region, and a peer that writes to it by other means is refused.
                 sink_stag: slot + 1,
                 sink_to: 0,
                 sink: Local { handle: Handle::Work(slot), offset: 0, len: *length },

@@ -106,7 +106,8 @@ impl Adapter {
         if !limits.windows {
             tracing::warn!(
                 device = name,
-                "no memory windows: a controller reaches every buffer that was ever exposed to it, until its connection ends"
+                "no memory windows: a controller reaches every buffer that was ever exposed to it, until its \
+                 connection ends"
             );
         }
         let notify = CompletionChannel::new(context)?;
@@ -180,8 +181,8 @@ impl Adapter {
         [sends, receives].map(|queue| queue.poll(batch, name, &mut take)).iter().sum()
     }
 
-    /// Asks to be notified of messages, and of our own requests if somebody waits for them. Returns whether it was not yet
-    /// asked: what came before must be looked for once more.
+    /// Asks to be notified of messages, and of our own requests if somebody waits for them. Returns whether it was not
+    /// yet asked: what came before must be looked for once more.
     pub(super) fn arm(&mut self) -> bool {
         let receives = self.receives.arm(&self.name);
         let sends = !self.owed.can_wait() && self.sends.arm(&self.name);

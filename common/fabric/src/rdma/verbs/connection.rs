@@ -316,17 +316,17 @@ impl Connection {
             Chained::Bind { id, exposure } => bind(id, exposure, domain, exposures),
         });
         let Some(queue_pair) = &self.queue_pair else { return Ok(()) };
-        // SAFETY: `posted` holds the memory of every request until its completion, or the queue pair's end; heads lie in
-        // memory of this queue pair, each in the place of its own entry. Windows and regions live in the exposures and in
-        // the domain.
+        // SAFETY: `posted` holds the memory of every request until its completion, or the queue pair's end; heads lie
+        // in memory of this queue pair, each in the place of its own entry. Windows and regions live in the exposures
+        // and in the domain.
         unsafe { queue_pair.post(scratch, requests) }
     }
 
     // --- completions -----------------------------------------------------------------------------------------------
 
     /// A request has completed, and with it those before it that have no completion of their own. Some drivers report a
-    /// READ after what was posted behind it; the caller hears of everything in the order of posting. Returns what is owed
-    /// no more.
+    /// READ after what was posted behind it; the caller hears of everything in the order of posting. Returns what is
+    /// owed no more.
     pub(super) fn completed(
         &mut self,
         count: u32,

@@ -33,8 +33,8 @@ const REAP_AFTER: Duration = Duration::from_millis(5);
 /// The most listeners.
 const LISTENERS_MAX: u32 = 1024;
 
-/// A core's queue pairs over verbs. The fields are dropped in this order: what uses a thing before the thing, and windows
-/// before the queue pairs to which they are bound.
+/// A core's queue pairs over verbs. The fields are dropped in this order: what uses a thing before the thing, and
+/// windows before the queue pairs to which they are bound.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(super) exposures: Exposures,

@@ -35,7 +35,8 @@ pub(super) struct Domain {
 #[derive(Debug)]
 struct Memory {
     /// Buffers that are registered by themselves, by their first byte: on devices that do not keep a peer within the
-    /// part of a region that is exposed, the region is the buffer. They stay, since registering costs more than a command.
+    /// part of a region that is exposed, the region is the buffer. They stay, since registering costs more than a
+    /// command.
     buffers: HashMap<u64, Region>,
     local: Region,
 }
@@ -261,8 +262,8 @@ impl Receives {
 
     /// Rings the doorbell. Receives that the device refuses are tried again with the next one.
     fn ring(&mut self) {
-        // SAFETY: the memory of a head belongs to the receive with its number, which was not posted; the buffer is kept with
-        // it until it has completed or the queue is gone.
+        // SAFETY: the memory of a head belongs to the receive with its number, which was not posted; the buffer is kept
+        // with it until it has completed or the queue is gone.
         let (taken, outcome) = unsafe { self.queue.post(&mut self.chain) };
         if let Err(error) = outcome {
             tracing::warn!(%error, refused = self.chain.len() - taken, "receives could not be posted");

@@ -15,9 +15,9 @@
 //! - `devices`: the devices of this machine, for people.
 //!
 //! The completion queues are polled while they are busy. Before the core sleeps the queue of receives is armed, and the
-//! channel is polled through the core's ring, as is the channel with the events of connections. The queue of what was sent
-//! is armed only when somebody waits for it: a READ, or much memory. A few responses whose completions nobody needs
-//! would otherwise wake the core once for each.
+//! channel is polled through the core's ring, as is the channel with the events of connections. The queue of what was
+//! sent is armed only when somebody waits for it: a READ, or much memory. A few responses whose completions nobody
+//! needs would otherwise wake the core once for each.
 #![allow(unsafe_code, reason = "the boundary to two C libraries; every block is argued")]
 
 mod adapter;

@@ -2,7 +2,8 @@
 
 use std::hash::Hasher;
 
-/// Hashes numbers that devices give out. No peer chooses them, so nothing keyed is needed: each completion is looked up.
+/// Hashes numbers that devices give out. No peer chooses them, so nothing keyed is needed: each completion is looked
+/// up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NumberHasher(u64);
 

@@ -1,8 +1,8 @@
 //! Devices that go away, and come back.
 //!
-//! Many drivers let a device go only when no process uses it any more, so everything that was made on it is given up: its
-//! queue pairs end, then come domains and queues, last the identifiers that hold it, and the library closes it. Listeners
-//! wait for its return.
+//! Many drivers let a device go only when no process uses it any more, so everything that was made on it is given up:
+//! its queue pairs end, then come domains and queues, last the identifiers that hold it, and the library closes it.
+//! Listeners wait for its return.
 
 use std::time::Duration;
 

@@ -19,7 +19,8 @@ use crate::fuse::files::{Entry, Files, PREFERRED_BYTES, TTL};
 /// The longest name of a file here, and the longest that the kernel asks for.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Whether a request that is no I/O may take some, and so has to wait for it: a file that was opened with O_TRUNC gets a size.
+/// Whether a request that is no I/O may take some, and so has to wait for it: a file that was opened with O_TRUNC gets
+/// a size.
 pub(super) fn takes_io(files: &Files, request: &Request) -> bool {
     if request.header.opcode != opcode::SETATTR {
         return false;

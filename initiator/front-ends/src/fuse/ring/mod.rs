@@ -1,9 +1,9 @@
 //! Requests that come over io_uring, served on the engine's thread.
 //!
-//! A read or write of whole blocks becomes one command, whose data go between the target and the memory that the kernel knows
-//! by the entry: no copy of ours, no other thread, no allocation. What takes several commands, as a write of part of a block
-//! does, is done by helpers: threads that wait on the blocking handle as those of `/dev/fuse` do. Everything else is answered
-//! at once.
+//! A read or write of whole blocks becomes one command, whose data go between the target and the memory that the kernel
+//! knows by the entry: no copy of ours, no other thread, no allocation. What takes several commands, as a write of part
+//! of a block does, is done by helpers: threads that wait on the blocking handle as those of `/dev/fuse` do. Everything
+//! else is answered at once.
 
 mod answer;
 mod helpers;
@@ -24,8 +24,8 @@ use super::files::Files;
 use super::handshake::BACKGROUND_MAX;
 use server::Server;
 
-/// What one request carries at most. It is the largest transfer of the engine, so that it takes one command, and a multiple of
-/// the largest page.
+/// What one request carries at most. It is the largest transfer of the engine, so that it takes one command, and a
+/// multiple of the largest page.
 pub(super) const PAYLOAD_BYTES: usize = 256 * 1024;
 /// Entries of a queue, at least and at most. There is a queue for each processor, and who runs there uses no other.
 const DEPTH: std::ops::RangeInclusive<usize> = 8..=32;

@@ -29,8 +29,8 @@ pub(crate) fn connection_of(tag: u64) -> (u16, u16) {
 }
 
 impl Connection {
-    /// Issues commands of the requests that wait, in order. The first one that has to wait holds the others up, so that no
-    /// two requests wait for each other's buffers.
+    /// Issues commands of the requests that wait, in order. The first one that has to wait holds the others up, so that
+    /// no two requests wait for each other's buffers.
     pub(super) fn pump_commands(&mut self, shared: &mut Shared<'_>) {
         while let Some(&slot) = self.pending.front() {
             if self.commands >= COMMANDS_MAX {
@@ -259,8 +259,8 @@ impl Connection {
         !self.structured || self.requests.get(slot).request.flags & flag::DF != 0
     }
 
-    /// Hands parts to the reply as far as they follow each other. A reply begins only when as much is there as can be at
-    /// once, so that the error of a read that is not extremely long can be told.
+    /// Hands parts to the reply as far as they follow each other. A reply begins only when as much is there as can be
+    /// at once, so that the error of a read that is not extremely long can be told.
     fn hand_over_in_order(&mut self, slot: u16, shared: &Shared<'_>) {
         let Some(most) = self.export(shared).map(part_bytes_max) else { return };
         let entry = self.requests.get(slot);

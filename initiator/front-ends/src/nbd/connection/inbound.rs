@@ -1,7 +1,8 @@
 //! What a client sends.
 //!
-//! One receive takes as many requests and payloads as are there; what they bring is copied to its buffers. Only a payload that
-//! misses much is received into its buffer, and the head of the next request behind it: each such receive costs a turn.
+//! One receive takes as many requests and payloads as are there; what they bring is copied to its buffers. Only a
+//! payload that misses much is received into its buffer, and the head of the next request behind it: each such receive
+//! costs a turn.
 
 use std::io;
 

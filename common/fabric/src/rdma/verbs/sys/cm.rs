@@ -302,7 +302,8 @@ impl CmId {
         unsafe { socket_address((&raw const self.raw.as_ref().route.addr.src_addr_union).cast()) }
     }
 
-    /// Makes the queue pair, which reports to the first of the queues what it was asked to do, and to the other what came.
+    /// Makes the queue pair, which reports to the first of the queues what it was asked to do, and to the other what
+    /// came.
     pub(crate) fn create_queue_pair(
         &mut self,
         domain: &Domain,

@@ -27,7 +27,8 @@ impl CompletionChannel {
         unsafe { self.0.as_ref().fd }
     }
 
-    /// Takes a notification, if there is one, and tells of which queue. A queue gives one for each time that it is armed.
+    /// Takes a notification, if there is one, and tells of which queue. A queue gives one for each time that it is
+    /// armed.
     pub(crate) fn take(&self) -> Option<Notified> {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel lives; the results are written on success.
@@ -57,8 +58,8 @@ pub(crate) struct CompletionQueue {
     pub(super) raw: NonNull<ffi::ibv_cq>,
 }
 
-/// Room for completions in the library's form. It is kept from look to look: most looks find nothing, and making so much
-/// room costs more than they do.
+/// Room for completions in the library's form. It is kept from look to look: most looks find nothing, and making so
+/// much room costs more than they do.
 pub(crate) struct Batch(Box<[ffi::ibv_wc; Batch::LENGTH]>);
 
 impl Batch {
@@ -117,8 +118,8 @@ impl CompletionQueue {
         std::ptr::eq(self.raw.as_ptr(), notified.0)
     }
 
-    /// Takes completions, oldest first, with `batch` as room for them. Returns how many; when that is [`Batch::LENGTH`],
-    /// there may be more.
+    /// Takes completions, oldest first, with `batch` as room for them. Returns how many; when that is
+    /// [`Batch::LENGTH`], there may be more.
     pub(crate) fn poll(&self, batch: &mut Batch, mut take: impl FnMut(&WorkCompletion)) -> io::Result<usize> {
         let room = batch.0.as_mut_ptr();
         // SAFETY: the queue lives and there is room for as many as are asked for.
