@@ -1,8 +1,9 @@
 //! Memory of a caller, which other threads copy from or into while the caller waits.
 //!
-//! A scoped thread may borrow; a thread that was there before may not, since nothing would keep it from looking too late.
-//! Here each look takes a lock that the end of the scope takes as well, and what was lent is gone behind that end. There
-//! is one small allocation for a scope, and none for what is lent in it.
+//! A scoped thread may borrow; a thread that was there before may not, since nothing would keep it from looking too
+//! late.
+//! Here each look takes a lock that the end of the scope takes as well, and what was lent is gone behind that end.
+//! There is one small allocation for a scope, and none for what is lent in it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -36,15 +37,16 @@ struct Entry {
 /// The first byte of a part. While an entry has it, the bytes are borrowed: exclusively if it is a target.
 struct Start(NonNull<u8>);
 
-// SAFETY: slices of bytes, shared and exclusive ones, may be used on any thread. This one is used with its entry locked.
+// SAFETY: slices of bytes, shared and exclusive ones, may be used on any thread. This one is used with its entry
+// locked.
 unsafe impl Send for Start {}
 
 impl<'memory> CallerMemory<'memory> {
     /// Parts that may be lent at once.
     pub const PARTS_MAX: usize = 16;
 
-    /// Runs `run`. What it lends is taken back before this returns, also when it panics; a copy that another thread makes
-    /// just then is waited for.
+    /// Runs `run`. What it lends is taken back before this returns, also when it panics; a copy that another thread
+    /// makes just then is waited for.
     pub fn scope<R>(run: impl FnOnce(&CallerMemory<'memory>) -> R) -> R {
         // Its drop takes everything back. Nobody else owns it, so that nobody can forget it.
         run(&CallerMemory { parts: Arc::default(), lifetime: PhantomData })
