@@ -192,8 +192,8 @@ fn a_large_call_of_the_blocking_handle_allocates_nothing_for_its_data_nor_for_ea
         }
         let (small, large) = (both(512), both(LARGE_BYTES));
         let commands = 2 * (LARGE_BYTES / CHUNK_BYTES) as u64;
-        // The standard library's channel to the engine allocates a block for each 31 messages. What wakes the engine from
-        // a sleep is a word.
+        // The standard library's channel to the engine allocates a block for each 31 messages. What wakes the engine
+        // from a sleep is a word.
         let blocks = commands.div_ceil(31) + 2;
         assert!(
             large.0 <= small.0 + blocks,
