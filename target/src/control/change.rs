@@ -91,17 +91,19 @@ fn prepare(
     difference: &Difference,
     opened: OpenedDisks,
 ) -> Result<(), String> {
-    for (subsystem, namespace) in &difference.opened {
-        // The disk of one that is missing is looked at from time to time.
-        let Some(files) = opened.files(namespace) else { continue };
-        let (subsystem, namespace) = (Arc::clone(subsystem), Arc::clone(namespace));
-        cores.have(ServeMessage::Open { subsystem, namespace, files: Arc::new(files) })?;
-    }
+    let files: Vec<_> = difference.opened.iter().map(|(_, namespace)| opened.files(namespace)).collect();
+    // Before any core has a share of a disk, it belongs to who closes it: no core ever does.
     for (namespace, keeper) in opened.disks {
         let found = difference.opened.iter().find(|(_, new)| Arc::ptr_eq(new, &namespace));
         if let Some((subsystem, namespace)) = found {
             keepers.serve(subsystem, namespace, keeper);
         }
+    }
+    for ((subsystem, namespace), files) in difference.opened.iter().zip(files) {
+        // The disk of one that is missing is looked at from time to time.
+        let Some(files) = files else { continue };
+        let (subsystem, namespace) = (Arc::clone(subsystem), Arc::clone(namespace));
+        cores.have(ServeMessage::Open { subsystem, namespace, files: Arc::new(files) })?;
     }
     for listener in &difference.bound {
         cores.have(ServeMessage::Listen(Arc::clone(listener)))?;

@@ -42,7 +42,7 @@ impl Listeners {
 
     /// The one on which a connection came.
     pub(super) fn of(&self, arrival: &Arrival) -> Option<BoundListener> {
-        self.bound.iter().find(|listener| arrival.came_to(listener.id)).copied()
+        self.bound.iter().find(|listener| arrival.came_to(listener.id)).cloned()
     }
 
     /// Binds the listeners of a core that does not serve yet. Returns their addresses.
@@ -56,7 +56,8 @@ impl Listeners {
 
     /// Takes no more connections on these. Those that came there go on.
     pub(super) fn close(&mut self, resources: &mut Resources, listeners: &[Arc<Listener>]) {
-        let goes = |one: &BoundListener| listeners.iter().any(|listener| listener.port_id() == one.port_id);
+        let goes =
+            |one: &BoundListener| listeners.iter().any(|listener| Arc::ptr_eq(listener, &one.listener));
         for BoundListener { id, .. } in self.bound.extract_if(.., |one| goes(one)) {
             transport::close_listener(&mut resources.transports, &mut resources.reactor, id);
         }
@@ -71,7 +72,11 @@ impl Listeners {
 
     /// The kernel lets go of a killed process's sockets some time after the process is gone, because its ring still
     /// holds them. Whoever restarts a target at once must not find its own address taken.
-    fn bind_patiently(&mut self, resources: &mut Resources, listener: &Listener) -> io::Result<SocketAddr> {
+    fn bind_patiently(
+        &mut self,
+        resources: &mut Resources,
+        listener: &Arc<Listener>,
+    ) -> io::Result<SocketAddr> {
         let deadline = Instant::now() + BIND_PATIENCE;
         let mut told = false;
         loop {
@@ -89,20 +94,18 @@ impl Listeners {
     }
 
     /// Binds a listener, whose address is known from then on.
-    pub(super) fn bind(&mut self, resources: &mut Resources, listener: &Listener) -> io::Result<SocketAddr> {
+    pub(super) fn bind(
+        &mut self,
+        resources: &mut Resources,
+        listener: &Arc<Listener>,
+    ) -> io::Result<SocketAddr> {
         let config = listener.config();
         let bound = self.bind_at(resources, config);
         let (id, address) = bound.map_err(|error| {
             io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.place()))
         })?;
         listener.set_bound(address);
-        self.bound.push(BoundListener {
-            id,
-            port_id: listener.port_id(),
-            in_capsule_bytes: config.in_capsule_bytes,
-            entries_max: u16::try_from(config.queue_depth_max).unwrap_or(u16::MAX),
-            io_queues_max: config.io_queues_max,
-        });
+        self.bound.push(BoundListener { id, listener: Arc::clone(listener) });
         Ok(address)
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use ringfab_fabric::rdma::{ConnectRequest, QueuePairAttributes};
 use ringfab_fabric::tcp::{AcceptParameters, Incoming};
@@ -10,6 +11,7 @@ use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{FabricsType, IntoBytes, SubmissionEntry, rdma_cm};
 
 use super::{Core, CoreMessage};
+use crate::model::{ControllerLimits, Listener};
 use crate::placement::Place;
 use crate::queue::{Queue, QueueParameters};
 use crate::resources::HostId;
@@ -19,15 +21,24 @@ use crate::transport::{Arrival, Endpoint, Link, ListenerId};
 /// The most RDMA READs of one queue that are outstanding.
 const INITIATOR_DEPTH: u16 = 64;
 
-/// A listener of this core.
-#[derive(Clone, Copy, Debug)]
+/// A listener that is bound on this core.
+#[derive(Clone, Debug)]
 pub(crate) struct BoundListener {
     pub(crate) id: ListenerId,
-    /// Its number: see [`crate::model::Listener::port_id`].
-    pub(crate) port_id: u16,
-    pub(crate) in_capsule_bytes: u32,
-    pub(crate) entries_max: u16,
-    pub(crate) io_queues_max: u16,
+    /// Which one it is. Its number alone does not say that: another listener may have it next.
+    pub(crate) listener: Arc<Listener>,
+}
+
+impl BoundListener {
+    /// What its controllers may use.
+    fn limits(&self) -> ControllerLimits {
+        self.listener.limits()
+    }
+
+    /// The most entries of a queue.
+    fn entries_max(&self) -> u16 {
+        u16::try_from(self.limits().queue_entries_max).unwrap_or(u16::MAX)
+    }
 }
 
 /// What a connection shall be.
@@ -188,18 +199,18 @@ impl Wanted {
 /// What the private data of an RDMA connection request asks for, if we can give it.
 fn wanted_queue(private_data: &[u8], listener: &BoundListener) -> Result<Wanted, rdma_cm::RejectStatus> {
     let queue = rdma_cm::Request::parse(private_data)?;
-    if queue.qid.get() > listener.io_queues_max {
+    if queue.qid.get() > listener.limits().io_queues_max {
         return Err(rdma_cm::RejectStatus::INVALID_QID);
     }
     let (send_entries_z, receive_entries) = (queue.hsqsize_z.get(), queue.hrqsize.get());
     // HSQSIZE counts from zero; a queue has at least two entries. HRQSIZE must hold a response for each.
-    if send_entries_z == 0 || send_entries_z >= listener.entries_max {
+    if send_entries_z == 0 || send_entries_z >= listener.entries_max() {
         return Err(rdma_cm::RejectStatus::INVALID_HSQSIZE);
     }
     if receive_entries < send_entries_z {
         return Err(rdma_cm::RejectStatus::INVALID_HRQSIZE);
     }
-    let in_capsule_bytes = listener.in_capsule_bytes;
+    let in_capsule_bytes = listener.limits().in_capsule_bytes;
     let controller_id = Some(queue.cntlid.get());
     Ok(Wanted { id: queue.qid.get(), entries: send_entries_z + 1, in_capsule_bytes, controller_id })
 }
@@ -211,7 +222,7 @@ fn connecting_queue(incoming: &Incoming, listener: &BoundListener) -> Wanted {
     let connects = first.is_fabrics() && first.fabrics_type() == FabricsType::CONNECT;
     let connect = ConnectCommand::of(first);
     let id = if connects { connect.qid.get() } else { 0 };
-    let entries = u16::try_from(connect.sqsize()).unwrap_or(u16::MAX).clamp(2, listener.entries_max);
-    let in_capsule_bytes = listener.in_capsule_bytes;
+    let entries = u16::try_from(connect.sqsize()).unwrap_or(u16::MAX).clamp(2, listener.entries_max());
+    let in_capsule_bytes = listener.limits().in_capsule_bytes;
     Wanted { id, entries, in_capsule_bytes, controller_id: incoming.controller_id }
 }

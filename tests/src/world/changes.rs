@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ringfab_target::Identity;
-use ringfab_target::config::Access;
+use ringfab_target::config::{Access, ListenerConfig};
 
 use super::client::Client;
 use super::scenario::Scenario;
@@ -30,6 +30,7 @@ pub fn run_changes(scenario: Scenario) {
     this.change_what_nobody_uses();
     this.withdraw_rights();
     this.close_the_listener();
+    this.exchange_listeners();
     this.remove_the_subsystem();
     this.check_everything();
     this.leave();
@@ -81,6 +82,40 @@ impl Simulation {
             }),
             Ok(())
         );
+        self.everybody_is_back();
+    }
+
+    /// A listener gives way to another one in one change, which then has its number. When that one cannot be bound, the
+    /// first stays.
+    fn exchange_listeners(&mut self) {
+        let config = self.server.config().listeners[0].clone();
+        let elsewhere = ListenerConfig { port: config.port + 5, ..config.clone() };
+        let exchange = |this: &mut Self, from: &ListenerConfig, to: &ListenerConfig| {
+            this.server.change(|target, draft| {
+                let served = target.served();
+                let old = served.listeners().iter().find(|one| one.config().port == from.port);
+                let number = old.expect("it is there").port_id();
+                draft.remove_listener(number).expect("it is there");
+                assert_eq!(draft.add_listener(to.clone()), number);
+            })
+        };
+        let taken = self.world.socket_address(self.hosts[0], config.port).ip();
+        let not_ours =
+            ListenerConfig { address: taken.to_string().parse().expect("an address"), ..elsewhere.clone() };
+        exchange(self, &config, &not_ours).expect_err("it is another host's address");
+        let losses = |this: &Self| this.clients.iter().map(Client::losses).sum::<u32>();
+        let before = losses(self);
+        self.pass(Duration::from_secs(2));
+        assert_eq!(losses(self), before, "nobody has to do with it");
+        for host in self.hosts.clone() {
+            self.world.cut_links(host, self.server.host);
+        }
+        self.run_until(CALM_MAX, "the cut to be noticed", |this| losses(this) > before);
+        self.everybody_is_back();
+        assert_eq!(exchange(self, &config, &elsewhere), Ok(()));
+        let nobody = |this: &Self| this.clients.iter().all(|client| !client.is_connected());
+        self.run_until(CALM_MAX, "everybody to be ended", nobody);
+        assert_eq!(exchange(self, &elsewhere, &config), Ok(()));
         self.everybody_is_back();
     }
 
