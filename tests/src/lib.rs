@@ -31,7 +31,7 @@ use tempfile::TempDir;
 
 pub use port::free_port;
 pub use program::{not_run, program};
-pub use service::{Caching, PATIENCE, Service, file_target, file_target_with, have, run_bounded};
+pub use service::{Caching, PATIENCE, Service, file_target, file_target_with, have, run_bounded, wait_until};
 
 /// The subsystem of [`TestTarget`].
 pub const NQN: &str = "nqn.2026-11.org.ringfab:test";

@@ -12,6 +12,18 @@ use crate::program::program;
 /// No wait of a test is longer.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Waits until something is so.
+///
+/// # Panics
+/// When it is not within [`PATIENCE`].
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// A running service with a folder of its own. Dropping it ends it, by force if need be.
 #[derive(Debug)]
 pub struct Service {

@@ -10,7 +10,7 @@ use ringfab_spec::{CompletionEntry, FromBytes, SglDescriptor, Status, Submission
 use ringfab_target::core::SilentDisk;
 use ringfab_tests::raw_tcp::{Pdu, RawTcp, capsule};
 use ringfab_tests::stuck_fs::StuckFs;
-use ringfab_tests::{Caching, PATIENCE, Service, TestTarget, free_port, not_run};
+use ringfab_tests::{Caching, PATIENCE, Service, TestTarget, free_port, not_run, wait_until};
 
 /// No digests.
 fn none() -> Digests {
@@ -57,14 +57,6 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.fs.release();
-    }
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -10,20 +10,14 @@ mod many_commands;
 #[expect(dead_code, reason = "it is a program of its own as well")]
 mod read_write;
 
-use std::time::{Duration, Instant};
-
-use ringfab_tests::{PATIENCE, TestTarget};
+use ringfab_tests::{TestTarget, wait_until};
 
 const DISK: &str = "[[subsystem.namespace]]\nmemory = \"16MiB\"\nblock_bytes = 512\n";
 const TRANSPORTS: [&str; 2] = ["transport = \"tcp\"\n", "transport = \"rdma\"\n"];
 
 /// A target forgets a controller some time after its host has left.
 fn wait_until_detached(target: &TestTarget) {
-    let begun = Instant::now();
-    while !target.target.controllers().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "it has not detached");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_until("it has detached", || target.target.controllers().is_empty());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringfab_fabric::rdma::Access;
 use ringfab_initiator::blocking::{Controller, EngineOptions};
@@ -15,7 +15,7 @@ use ringfab_target::control::client::ask;
 use ringfab_target::control::status::NamespaceState;
 use ringfab_target::control::{Manager, Request};
 use ringfab_tests::raw_host::RawHost;
-use ringfab_tests::{PATIENCE, Service, TestTarget, program};
+use ringfab_tests::{Service, TestTarget, program, wait_until};
 use serde_json::{Map, Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -33,14 +33,6 @@ fn file(folder: &Path, name: &str, bytes: u64) -> Value {
     let path = folder.join(name);
     File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file");
     json!({ "path": path.to_str().expect("UTF-8"), "direct": false, "allow_page_cache": true })
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Writes and reads back a region of its own until told to stop. Returns how often.

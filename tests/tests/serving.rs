@@ -5,14 +5,14 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::discovery::discover;
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 use ringfab_target::Config;
 use ringfab_target::config::Access;
-use ringfab_tests::{PATIENCE, TestTarget};
+use ringfab_tests::{TestTarget, wait_until};
 
 const OTHER: &str = "nqn.2026-11.org.ringfab:other";
 const FRIEND: &str = "nqn.2026-11.org.ringfab:friend";
@@ -35,14 +35,6 @@ fn attach(scheme: &str, address: SocketAddr) -> Result<Controller, String> {
     let mut options = ConnectOptions::new(url, host);
     options.reconnect.controller_loss_timeout = Some(Duration::ZERO);
     Controller::connect(options, EngineOptions::default()).map_err(|error| error.to_string())
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn write(host: &Controller) -> bool {

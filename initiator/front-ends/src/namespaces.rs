@@ -39,11 +39,12 @@ pub fn confirm_overwriting(namespace: &Namespace, confirmed: Option<u32>) -> Res
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use ringfab_initiator::NamespaceIdentity;
 
-    fn namespace() -> Namespace {
+    /// A namespace of 2,048 blocks with nothing special about it.
+    pub(crate) fn namespace() -> Namespace {
         Namespace {
             nsid: 3,
             blocks: 2048,

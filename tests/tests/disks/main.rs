@@ -7,11 +7,10 @@ mod names;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
-use ringfab_tests::{NQN, PATIENCE, Service, free_port, program};
+use ringfab_tests::{NQN, Service, free_port, program, wait_until};
 use serde_json::Value;
 
 const MIB: usize = 1 << 20;
@@ -97,12 +96,4 @@ fn make_file(folder: &Path, name: &str, bytes: usize) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, vec![0x11; bytes]).expect("a file");
     path
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -3,11 +3,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::Instant;
 
 use nix::errno::Errno;
 use ringfab_target::control::Manager;
-use ringfab_tests::{PATIENCE, Service, TestTarget};
+use ringfab_tests::{Service, TestTarget, wait_until};
 use serde_json::{Value, json};
 
 use crate::way::{Way, by_both_ways};
@@ -33,14 +32,6 @@ fn add(manager: &mut Manager, disk: &Value) {
     let Value::Object(table) = disk else { panic!("a table") };
     // Its file may still be closing.
     wait_until("it is added", || manager.add(None, table.clone()).is_ok());
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }
 
 fn says(service: &Service, text: &str) {

@@ -299,8 +299,8 @@ fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize, seed: u64) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespaces;
     use clap::Parser;
-    use ringfab_initiator::NamespaceIdentity;
 
     #[derive(Parser)]
     struct Line {
@@ -309,22 +309,7 @@ mod tests {
     }
 
     fn namespace() -> Namespace {
-        Namespace {
-            nsid: 1,
-            blocks: 2048,
-            block_bytes: 4096,
-            identity: NamespaceIdentity::default(),
-            read_only: false,
-            transfer_blocks_max: 32,
-            write_zeroes_blocks_max: 0,
-            write_zeroes_deallocates: true,
-            compares: true,
-            verify_blocks_max: 0,
-            discard_blocks_max: 0,
-            discard_ranges_max: 0,
-            discard_total_blocks_max: u64::MAX,
-            preferred_write_blocks: 1,
-        }
+        Namespace { nsid: 1, block_bytes: 4096, transfer_blocks_max: 32, ..namespaces::tests::namespace() }
     }
 
     fn parsed(arguments: &[&str]) -> Result<BenchArgs> {
