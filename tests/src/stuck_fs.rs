@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use nix::mount::{MntFlags, umount2};
+
 use crate::program;
 
 /// A mounted file system with one file, `disk`, of zeroes at first. Dropping it lets everything go on and unmounts.
@@ -101,5 +103,7 @@ impl Drop for StuckFs {
         // The end of its input ends it.
         drop(server.child.stdin.take());
         let _ended = server.child.wait();
+        // It unmounts when it ends, unless somebody has the file open still.
+        let _already = umount2(self.folder.path(), MntFlags::MNT_DETACH);
     }
 }
