@@ -311,3 +311,78 @@ fn what_is_changed_by_command_is_shown_and_can_be_saved() {
     let only = target.refused(&["listener", "remove", "127.0.0.1:1"]);
     assert!(only.contains("there are 127.0.0.1:"), "{only}");
 }
+
+/// The lines of docs/control.md that are sent and answered: each request with its answer, if that is shown.
+fn documented() -> Vec<(String, Option<Value>)> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/control.md");
+    let text = fs::read_to_string(page).expect("the page");
+    let mut all: Vec<(String, Option<Value>)> = Vec::new();
+    for line in text.lines() {
+        if let Some(request) = line.strip_prefix("> ") {
+            all.push((request.to_owned(), None));
+        } else if let Some(answer) = line.strip_prefix("< ") {
+            all.last_mut().expect("a request").1 = Some(serde_json::from_str(answer).expect(line));
+        }
+    }
+    all
+}
+
+/// Whether an answer has the fields of the one that is documented, and no others, with values of the same kind. Values
+/// of the texts that are the same on every machine are compared, too.
+fn is_like(documented: &Value, found: &Value, at: &str) {
+    match (documented, found) {
+        (Value::Object(known), Value::Object(fields)) => {
+            let names = |of: &serde_json::Map<String, Value>| of.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(known), names(fields), "{at}");
+            known.iter().for_each(|(name, value)| is_like(value, &fields[name], &format!("{at}.{name}")));
+        }
+        (Value::Array(known), Value::Array(items)) => {
+            let Some(first) = known.first() else { return assert!(items.is_empty(), "{at}: {items:?}") };
+            items.iter().for_each(|item| is_like(first, item, at));
+        }
+        (Value::String(known), Value::String(text)) => {
+            let compared = ["what", "kind", "detail", "address", "error", "state", "source"];
+            if at.contains("namespace-list") || !compared.iter().any(|name| at.ends_with(&format!(".{name}")))
+            {
+                return;
+            }
+            assert_eq!(known, text, "{at}");
+        }
+        (Value::Number(_), Value::Number(_)) | (Value::Bool(_), Value::Bool(_)) | (Value::Null, _) => {}
+        (known, found) => panic!("{at}: {found} instead of {known}"),
+    }
+}
+
+#[test]
+fn every_request_is_documented_and_answered_as_documented() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let target = Configurable::start();
+    let socket =
+        std::os::unix::net::UnixStream::connect(target.service.path("control.sock")).expect("connected");
+    let mut answers = BufReader::new(socket.try_clone().expect("a second handle"));
+    let mut ask = |request: &str| -> Value {
+        (&socket).write_all(format!("{request}\n").as_bytes()).expect("sent");
+        let mut line = String::new();
+        answers.read_line(&mut line).expect("an answer");
+        serde_json::from_str(&line).expect("JSON")
+    };
+    // The program names all its commands when it is asked for one that there is not.
+    let error = ask("{\"command\":\"?\"}")["error"].as_str().expect("an error").to_owned();
+    let all: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+    assert!(all.len() > 10, "{error}");
+    let documented = documented();
+    for command in all {
+        let named = format!("\"command\":\"{command}\"");
+        assert!(
+            documented.iter().any(|(request, _)| request.contains(&named)),
+            "{command} is not documented"
+        );
+    }
+    for (request, answer) in documented {
+        let found = ask(&request);
+        match answer {
+            Some(answer) => is_like(&answer, &found, &request),
+            None => assert!(found.get("ok").is_some(), "{request}: {found}"),
+        }
+    }
+}

@@ -146,8 +146,8 @@ fn ask(question: Ask, output: &mut impl Write) -> Result<(), AskError> {
         Ask::Host { place, command } => command::host(&place, command, output),
         Ask::Listener { place, command } => command::listener(&place, command, output),
         Ask::Log { place, arguments } => command::log(&place, arguments, output),
-        Ask::Reload { place, arguments } => command::reload(&place, arguments, output),
-        Ask::Config { place, arguments } => command::config(&place, arguments, output),
+        Ask::Reload { place, arguments } => command::reload(&place, &arguments, output),
+        Ask::Config { place, arguments } => command::config(&place, &arguments, output),
         Ask::Status { place } => command::status(&place, output),
     }
 }

@@ -185,7 +185,7 @@ pub fn log(place: &Place, arguments: LogArguments, output: &mut impl Write) -> R
 ///
 /// # Errors
 /// When the target cannot be asked or refuses.
-pub fn reload(place: &Place, arguments: ReloadArguments, output: &mut impl Write) -> Result<(), AskError> {
+pub fn reload(place: &Place, arguments: &ReloadArguments, output: &mut impl Write) -> Result<(), AskError> {
     place.show(&Request::Reload { dry_run: arguments.dry_run }, output, change_lines)
 }
 
@@ -193,7 +193,7 @@ pub fn reload(place: &Place, arguments: ReloadArguments, output: &mut impl Write
 ///
 /// # Errors
 /// When the target cannot be asked, or the file cannot be written.
-pub fn config(place: &Place, arguments: ConfigArguments, output: &mut impl Write) -> Result<(), AskError> {
+pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Write) -> Result<(), AskError> {
     if !arguments.save {
         return place.show(&Request::Config, output, |answer| text(answer, "toml"));
     }
