@@ -4,28 +4,38 @@
 //! is checked as a whole; disks of namespaces that come are opened; then the cores are told (`control/change.rs`).
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ringfab_process::log;
 
-use super::Manager;
 use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
-use super::manager::REQUEST_LIMIT;
+use super::status::View;
 use crate::config::{Change, Config, Source, difference};
+use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
-use crate::disks::Keeper;
 use crate::disks::keeper::Hold;
 use crate::disks::open::Wanted;
+use crate::disks::{Keeper, Keepers};
 use crate::identity::Identity;
-use crate::model::{Difference, Draft, Namespace, ServedError};
+use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, Subsystem};
 use crate::target::{Target, TargetError};
 use crate::worker;
 
 /// How many changes are logged one by one.
 const LOGGED_MAX: usize = 50;
 
-impl Manager {
+/// How long a request waits for a file that hangs.
+pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Applies changes.
+#[derive(Debug)]
+pub(super) struct Applier {
+    pub(super) view: View,
+    pub(super) identity: Identity,
+}
+
+impl Applier {
     /// Applies a change of what is configured.
     pub(super) fn edit(
         &mut self,
@@ -138,6 +148,47 @@ impl Manager {
             (Source::Memory(_), Source::Memory(_)) | (Source::Null(_), Source::Null(_)) => true,
             (old, new) => old == new,
         }
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        self.view.target()
+    }
+
+    pub(super) fn cores(&self) -> &Cores {
+        self.view.cores()
+    }
+
+    pub(super) fn keepers(&self) -> &Arc<Keepers> {
+        self.cores().keepers()
+    }
+
+    pub(super) fn wanted(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<Wanted> {
+        Wanted::of(namespace, subsystem.nqn(), self.cores().count())
+    }
+
+    pub(super) fn configured(&self) -> Arc<Configured> {
+        self.view.configured()
+    }
+
+    pub(super) fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<ServedSubsystem>, String> {
+        let served = self.target().served();
+        match (nqn, served.subsystems()) {
+            (None, [only]) => Ok(Arc::clone(only)),
+            (None, _) => Err("there are several subsystems: name one".to_owned()),
+            (Some(nqn), _) => served.find(nqn).cloned().ok_or_else(|| format!("there is no subsystem {nqn}")),
+        }
+    }
+
+    pub(super) fn namespace(
+        &self,
+        nqn: Option<&str>,
+        nsid: u32,
+    ) -> Result<(Arc<Subsystem>, Arc<Namespace>), String> {
+        let served = self.subsystem(nqn)?;
+        let namespace = served.namespace(nsid);
+        let namespace =
+            namespace.ok_or_else(|| format!("there is no namespace {nsid} in {}", served.nqn()))?;
+        Ok((Arc::clone(served.subsystem()), Arc::clone(namespace)))
     }
 }
 

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringfab_block::Backing;
 use ringfab_process::log;
 use serde_json::{Map, Value};
 
+use super::apply::{Applier, REQUEST_LIMIT};
 use super::configured::{Configured, Current};
 use super::disk_watch::DiskWatch;
 use super::status::{NamespaceState, Status, View};
@@ -18,7 +18,6 @@ use crate::config::{
 use crate::controller::Controller;
 use crate::core::{AllCores, Cores, ServeMessage};
 use crate::disks::grow::grow;
-use crate::disks::open::Wanted;
 use crate::disks::{Keeper, Keepers};
 use crate::identity::Identity;
 use crate::limits::NSID_MAX;
@@ -27,14 +26,10 @@ use crate::nqn::check_host_nqn;
 use crate::target::Target;
 use crate::worker;
 
-/// How long a request waits for a file that hangs.
-pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-
 /// Manages what a target that runs serves.
 #[derive(Debug)]
 pub struct Manager {
-    pub(super) view: View,
-    pub(super) identity: Identity,
+    applier: Applier,
 }
 
 impl Manager {
@@ -46,12 +41,12 @@ impl Manager {
         config: &Config,
         file: Option<PathBuf>,
     ) -> Self {
-        Self { view: View::new(target, cores, Current::new(file, config)), identity }
+        Self { applier: Applier { view: View::new(target, cores, Current::new(file, config)), identity } }
     }
 
     /// What there is to see of it, also while it is busy.
     pub fn view(&self) -> View {
-        self.view.clone()
+        self.applier.view.clone()
     }
 
     /// Serves one more namespace, which `table` describes as `[[subsystem.namespace]]` does.
@@ -231,7 +226,8 @@ impl Manager {
             next.listeners.remove(index);
         }
         // By its number: several listeners may have asked for any free port in the same words.
-        self.change(next, |_, draft| draft.remove_listener(port_id).map_err(|error| error.to_string()))?;
+        self.applier
+            .change(next, |_, draft| draft.remove_listener(port_id).map_err(|error| error.to_string()))?;
         tracing::info!(listener = config.place(), "listener removed");
         Ok(())
     }
@@ -263,7 +259,7 @@ impl Manager {
 
     /// What is configured now.
     pub fn configured(&self) -> Arc<Configured> {
-        self.view.configured()
+        self.applier.configured()
     }
 
     /// Reads the configuration file again and applies what is different: all of it, or nothing. Returns that.
@@ -278,9 +274,9 @@ impl Manager {
         if dry_run {
             return Ok(changes);
         }
-        self.apply(&changes, filed.clone())?;
+        self.applier.apply(&changes, filed.clone())?;
         let configured = self.configured();
-        self.view.set_configured(Configured { filed, ..(*configured).clone() });
+        self.applier.view.set_configured(Configured { filed, ..(*configured).clone() });
         Ok(changes)
     }
 
@@ -302,7 +298,7 @@ impl Manager {
         if let Some(bytes) = bytes {
             self.grow(&namespace, path, bytes)?;
         }
-        DiskWatch(&self.view).look(&subsystem, &namespace)?;
+        DiskWatch(self.view_of()).look(&subsystem, &namespace)?;
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
     }
 
@@ -313,7 +309,7 @@ impl Manager {
     pub fn reopen(&mut self, subsystem: Option<&str>, nsid: u32) -> Result<NamespaceState, String> {
         let (subsystem, namespace) = self.namespace(subsystem, nsid)?;
         let why = namespace.needs_reopen();
-        if let Some(mut wanted) = self.wanted(&subsystem, &namespace) {
+        if let Some(mut wanted) = self.applier.wanted(&subsystem, &namespace) {
             wanted.holds.extend(self.keepers().with(&namespace, Keeper::hold));
             let keeper = wanted.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
             self.exchange(&subsystem, &namespace, keeper)?;
@@ -331,12 +327,12 @@ impl Manager {
 
     /// Looks at the sizes of all files and devices, and whether those that were missing are there now.
     pub fn poll(&mut self) {
-        DiskWatch(&self.view).poll();
+        DiskWatch(self.view_of()).poll();
     }
 
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
-        self.view.list()
+        self.view_of().list()
     }
 
     /// What the target is doing now.
@@ -344,44 +340,35 @@ impl Manager {
     /// # Errors
     /// When a core does not answer.
     pub fn status(&self) -> Result<Status, String> {
-        self.view.status()
+        self.view_of().status()
     }
 
-    pub(super) fn target(&self) -> &Target {
-        self.view.target()
+    fn edit(&mut self, edit: impl FnOnce(&mut Config) -> Result<(), String>) -> Result<Vec<Change>, String> {
+        self.applier.edit(edit)
     }
 
-    pub(super) fn cores(&self) -> &Cores {
-        self.view.cores()
+    fn view_of(&self) -> &View {
+        &self.applier.view
     }
 
-    pub(super) fn keepers(&self) -> &Arc<Keepers> {
-        self.cores().keepers()
+    fn target(&self) -> &Target {
+        self.applier.target()
     }
 
-    pub(super) fn wanted(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<Wanted> {
-        Wanted::of(namespace, subsystem.nqn(), self.cores().count())
+    fn cores(&self) -> &Cores {
+        self.applier.cores()
+    }
+
+    fn keepers(&self) -> &Arc<Keepers> {
+        self.applier.keepers()
     }
 
     fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<ServedSubsystem>, String> {
-        let served = self.target().served();
-        match (nqn, served.subsystems()) {
-            (None, [only]) => Ok(Arc::clone(only)),
-            (None, _) => Err("there are several subsystems: name one".to_owned()),
-            (Some(nqn), _) => served.find(nqn).cloned().ok_or_else(|| format!("there is no subsystem {nqn}")),
-        }
+        self.applier.subsystem(nqn)
     }
 
-    pub(super) fn namespace(
-        &self,
-        nqn: Option<&str>,
-        nsid: u32,
-    ) -> Result<(Arc<Subsystem>, Arc<Namespace>), String> {
-        let served = self.subsystem(nqn)?;
-        let namespace = served.namespace(nsid);
-        let namespace =
-            namespace.ok_or_else(|| format!("there is no namespace {nsid} in {}", served.nqn()))?;
-        Ok((Arc::clone(served.subsystem()), Arc::clone(namespace)))
+    fn namespace(&self, nqn: Option<&str>, nsid: u32) -> Result<(Arc<Subsystem>, Arc<Namespace>), String> {
+        self.applier.namespace(nqn, nsid)
     }
 
     /// Gives a namespace its identifiers: those that it had, if it comes from the configuration with the same file, and
@@ -404,7 +391,7 @@ impl Manager {
                 once.to_vec()
             }
         };
-        let (nguid, uuid) = self.identity.of_added(nqn, config.nsid, &what);
+        let (nguid, uuid) = self.applier.identity.of_added(nqn, config.nsid, &what);
         config.nguid = config.nguid.or(Some(nguid));
         config.uuid = config.uuid.or(Some(uuid));
         Ok(())
@@ -443,7 +430,7 @@ impl Manager {
         self.keepers().serve(subsystem, namespace, keeper);
         let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
         if changed {
-            DiskWatch(&self.view).changed(subsystem, namespace);
+            DiskWatch(self.view_of()).changed(subsystem, namespace);
         }
         Ok(())
     }

@@ -172,7 +172,10 @@ fn lines_are_short_enough_to_read() {
             // A row of a table cannot go on in the next line.
             let text = line.trim_start().trim_start_matches("//").trim_start_matches(['/', '!']).trim_start();
             let row = (path.ends_with(".md") || line.trim_start().starts_with("//")) && text.starts_with('|');
-            let allowed = row || left || length <= LINE_CHARACTERS_MAX;
+            // Nor can a message of a protocol whose messages are lines.
+            let message =
+                path == "docs/control.md" && ["> {", "< {"].iter().any(|sign| line.starts_with(sign));
+            let allowed = row || message || left || length <= LINE_CHARACTERS_MAX;
             assert!(
                 allowed,
                 "{path}:{} has {length} characters, {LINE_CHARACTERS_MAX} are allowed",
