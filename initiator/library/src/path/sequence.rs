@@ -118,8 +118,8 @@ impl Path {
         }
     }
 
-    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is said
-    /// in a sentence of its own, but for a flush of what was written there.
+    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's
+    /// is said in a sentence of its own, but for a flush of what was written there.
     fn tolerates(&self, step: SequenceStep, status: Status) -> bool {
         let removed = match step {
             SequenceStep::Namespace(_) => true,
@@ -151,7 +151,7 @@ impl Path {
             None => Cause::Status { command: step.command(), status },
         };
         if self.phase == Phase::Live || self.phase == Phase::Draining {
-            tracing::warn!(peer = self.peer, %cause, "the namespaces could not be looked at again");
+            tracing::warn!(peer = self.peer, %cause, "the namespaces could not be identified again");
             // Those that are known are still in use.
             return self.events.push_back(PathEvent::NamespacesKept);
         }
