@@ -125,7 +125,7 @@ fn note_name(subsystem: &Subsystem, namespace: &Namespace, detached: Option<&str
     let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid());
     match detached {
         Some(what) => {
-            tracing::warn!(subsystem, nsid, what, "the path of a disk is gone or leads to another file")
+            tracing::warn!(subsystem, nsid, what, "the path of a disk is gone or leads to another file");
         }
         None => tracing::info!(subsystem, nsid, "the path of a disk leads to it again"),
     }
