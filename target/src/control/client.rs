@@ -19,7 +19,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The target cannot be reached.
-    #[error("cannot ask the target at {}: {source}; check that it runs, and that you may open the socket", path.display())]
+    #[error("cannot ask the target at {}: {source}; does it run, and may you open the socket?", path.display())]
     Unreachable {
         /// Its socket.
         path: PathBuf,
