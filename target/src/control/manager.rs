@@ -319,7 +319,7 @@ impl Manager {
             subsystem = subsystem.nqn(),
             nsid,
             needed = why.unwrap_or_default(),
-            "namespace opened anew"
+            "namespace reopened"
         );
         self.target().namespace_changed(&subsystem, nsid);
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))

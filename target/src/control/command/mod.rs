@@ -1,4 +1,4 @@
-//! The part of the command line that asks a target which runs.
+//! The commands that manage a running target.
 
 mod configure;
 mod namespace;
@@ -21,13 +21,13 @@ use super::client::{AskError, ask};
 use super::request::Request;
 use crate::config::CONTROL_SOCKET;
 
-/// Where the target is asked.
+/// How to reach the target.
 #[derive(Debug, Args)]
 pub struct Place {
     /// The control socket of the target.
     #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET, global = true)]
     socket: PathBuf,
-    /// Print JSON, for programs.
+    /// Print JSON for programs.
     #[arg(long, global = true)]
     json: bool,
 }
