@@ -13,9 +13,9 @@ use crate::error::IoError;
 use crate::messages::{Message, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
-use crate::path::{ADMIN_WAITING_MAX, Followers, GivenUp, Path, PathEvent, Share, SharedController};
+use crate::path::{ADMIN_WAITING_MAX, FinalError, Followers, Path, PathEvent, QueueShare, SharedController};
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
-use crate::transport::Event;
+use crate::transport::ConnectionEvent;
 use crate::volume::Volumes;
 
 /// The volumes of a subsystem, and the paths to it.
@@ -36,8 +36,8 @@ impl Attachment {
         core: &mut Core,
     ) -> (Self, Vec<SharedController>) {
         let options = Arc::new(options);
-        let given_up = GivenUp::default();
-        let share = |engine| Share { engine, engines: 1 + others };
+        let final_error = FinalError::default();
+        let share = |engine| QueueShare { engine, engines: 1 + others };
         let shared = (1..=others)
             .map(|engine| {
                 SharedController::new(
@@ -45,12 +45,12 @@ impl Attachment {
                     share(engine),
                     id,
                     core.mailbox.clone(),
-                    given_up.clone(),
+                    final_error.clone(),
                 )
             })
             .collect();
         let volumes = volumes(id, &options, share(0), core);
-        let path = Path::attach(id, 0, options, Followers::expect(others, given_up), core);
+        let path = Path::attach(id, 0, options, Followers::expect(others, final_error), core);
         (Self::with_path(id, volumes, path, core), shared)
     }
 
@@ -139,7 +139,7 @@ impl Attachment {
     }
 
     /// Takes an event of a connection.
-    pub(crate) fn on_event(&mut self, core: &mut Core, route: Route, event: Event) {
+    pub(crate) fn on_event(&mut self, core: &mut Core, route: Route, event: ConnectionEvent) {
         self.paths[usize::from(route.path)].on_event(core, route.queue, event);
         self.settle(core);
     }
@@ -173,18 +173,10 @@ impl Attachment {
         self.settle(core);
     }
 
-    /// Starts an orderly detach.
-    pub(crate) fn detach(&mut self, core: &mut Core) {
+    /// Detaches, in order or at once.
+    pub(crate) fn detach(&mut self, core: &mut Core, orderly: bool) {
         for path in &mut self.paths {
-            path.detach(core);
-        }
-        self.settle(core);
-    }
-
-    /// Detaches at once.
-    pub(crate) fn cancel(&mut self, core: &mut Core) {
-        for path in &mut self.paths {
-            path.cancel(core);
+            path.detach(core, orderly);
         }
         self.settle(core);
     }
@@ -202,9 +194,10 @@ impl Attachment {
         while !settled {
             settled = true;
             for index in 0..self.paths.len() {
-                self.paths[index].set_delayed(self.volumes.delayed());
-                self.volumes.take_back(core, self.paths[index].unanswered());
-                if let Some(event) = self.paths[index].next_event() {
+                let path = &mut self.paths[index];
+                path.liveness().set_delayed(self.volumes.delayed());
+                self.volumes.take_back(core, path.reports().unanswered());
+                if let Some(event) = path.reports().next() {
                     self.on_path_event(core, index, event);
                     settled = false;
                 }
@@ -230,12 +223,11 @@ impl Attachment {
         let path = &mut self.paths[index];
         match event {
             PathEvent::Identified { found, listed } => {
-                match self.volumes.identify(found, &listed, &path.needed_by_followers()) {
-                    Ok(()) => path.accept(core, self.volumes.namespaces()),
-                    Err(cause) => path.reject(core, cause),
-                }
+                let needed = path.role().needed_by_followers();
+                let result = self.volumes.identify(found, &listed, &needed);
+                path.on_identified(core, result.map(|()| self.volumes.namespaces()));
             }
-            PathEvent::Opened => path.opened(self.volumes.needed()),
+            PathEvent::QueuesConnected => path.role().queues_connected(self.volumes.needed()),
             PathEvent::Adopt(found) => self.volumes.adopt(core, found.to_vec()),
             PathEvent::Ready { reconnected } => {
                 self.volumes.path_is_ready();
@@ -269,18 +261,19 @@ impl Attachment {
             PathEvent::NamespacesChanged => self.volumes.namespaces_may_have_changed(),
             PathEvent::Changes(changed) if self.volumes.are_only_new(&changed) => {
                 self.volumes.settle();
-                path.tell_followers(&ToFollower::LookedAt(None));
+                path.role().tell_followers(&ToFollower::Rescanned(None));
             }
             PathEvent::NamespacesFound { found, final_look } => {
                 self.volumes.take_namespaces(core, found);
                 if final_look {
                     self.volumes.settle();
-                    path.tell_followers(&ToFollower::LookedAt(Some(Arc::from(self.volumes.namespaces()))));
+                    path.role()
+                        .tell_followers(&ToFollower::Rescanned(Some(Arc::from(self.volumes.namespaces()))));
                 }
             }
             PathEvent::NamespacesKept => {
                 self.volumes.settle();
-                path.tell_followers(&ToFollower::LookedAt(None));
+                path.role().tell_followers(&ToFollower::Rescanned(None));
             }
             _ => {}
         }
@@ -301,7 +294,7 @@ impl Attachment {
 }
 
 /// Volumes with room for as much as may wait and be outstanding on this engine.
-fn volumes(id: ControllerId, options: &Arc<ConnectOptions>, share: Share, core: &mut Core) -> Volumes {
+fn volumes(id: ControllerId, options: &Arc<ConnectOptions>, share: QueueShare, core: &mut Core) -> Volumes {
     let queues = usize::from(share.count(options.queues_wanted()).max(1));
     let depth = usize::from(options.depth_wanted()) * queues;
     let capacity = options.waiting_max + depth;

@@ -20,7 +20,7 @@ use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::SharedController;
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
-use crate::transport::{self, Endpoint, Event, TransportHandler, Transports};
+use crate::transport::{self, ConnectionEvent, Endpoint, TransportHandler, Transports};
 
 /// How a [`Host`] is built.
 #[derive(Clone, Debug)]
@@ -254,7 +254,7 @@ impl Host {
     /// connection is lost it is immediate, and outstanding requests end as cancelled.
     pub fn detach(&mut self, controller: ControllerId) {
         if let Some(found) = Self::find(&mut self.controllers, controller) {
-            found.detach(&mut self.core);
+            found.detach(&mut self.core, true);
             self.remove_gone(controller.index);
         }
     }
@@ -263,7 +263,7 @@ impl Host {
     /// connection closes. [`HostEvent::Detached`] follows.
     pub fn cancel(&mut self, controller: ControllerId) {
         if let Some(found) = Self::find(&mut self.controllers, controller) {
-            found.cancel(&mut self.core);
+            found.detach(&mut self.core, false);
             self.remove_gone(controller.index);
         }
     }
@@ -405,7 +405,7 @@ impl TransportHandler for Host {
         });
     }
 
-    fn on_event(&mut self, endpoint: Endpoint, event: Event) {
+    fn on_event(&mut self, endpoint: Endpoint, event: ConnectionEvent) {
         self.with_controller(endpoint, |attachment, core, route| attachment.on_event(core, route, event));
     }
 }

@@ -3,7 +3,7 @@
 use ringfab_reactor::{Reactor, Time};
 use ringfab_spec::CompletionEntry;
 
-use crate::command::Command;
+use crate::command::{Command, Direction};
 use crate::flow::SubmissionRing;
 use crate::slots::SlotTable;
 use crate::transport::{Connect, Endpoint, NotSent, Transport, Transports};
@@ -132,6 +132,12 @@ impl Queue {
         }
         if !self.ring.advance(entry.sqhd.get(), self.slots.len()) {
             return Err((Some(command), "a submission queue head beyond the queue's size"));
+        }
+        // A response that overtook its data would let the controller write into memory that is the caller's already.
+        if command.direction == Direction::ToHost
+            && command.memory.as_ref().is_some_and(|lease| !lease.is_unique())
+        {
+            return Err((Some(command), "a response before its data had arrived"));
         }
         self.transport.replenish(transports);
         self.answered += 1;

@@ -28,12 +28,12 @@ pub(crate) trait TransportHandler {
     fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>);
 
     /// Anything else.
-    fn on_event(&mut self, endpoint: Endpoint, event: Event);
+    fn on_event(&mut self, endpoint: Endpoint, event: ConnectionEvent);
 }
 
 /// A step in the life of a connection.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum ConnectionEvent {
     /// It is connected, to a controller that can receive so many commands; none when it did not say.
     Established {
         /// How many.

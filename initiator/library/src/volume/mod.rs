@@ -161,7 +161,7 @@ impl Volumes {
     fn has_room(&self, paths: &[Path]) -> bool {
         self.waiting.is_empty()
             && !self.unsettled
-            && paths.iter().any(|path| path.queue_with_room().is_some())
+            && paths.iter().filter_map(Path::io).any(|io| io.queue_with_room().is_some())
     }
 
     /// Sends what waits, in order, as far as there is room. Says whether a path has to look for overdue answers sooner.
@@ -170,16 +170,16 @@ impl Volumes {
         if self.waiting.is_empty() || self.unsettled {
             return false;
         }
-        let Some(chosen) = self.chooser.choose(paths) else { return false };
-        let path = &mut paths[chosen];
+        let Some(chosen) = self.chooser.choose(paths, |path| path.io().is_some()) else { return false };
+        let Some(io) = paths[chosen].io_mut() else { return false };
         let now = core.now();
         let deadline = now + self.options.timeouts.io;
-        while let Some(queue) = path.queue_with_room() {
+        while let Some(queue) = io.queue_with_room() {
             let Some(mut command) = self.waiting.pop_front() else { break };
             (command.deadline, command.aborted) = (deadline, false);
-            match path.send(core, queue, command) {
+            match io.send(&mut core.transports, queue, command) {
                 Ok(()) => {}
-                Err((command, NotSent::Busy)) if path.io_outstanding() == 0 => {
+                Err((command, NotSent::Busy)) if io.outstanding() == 0 => {
                     // Nothing will come free: the RNIC cannot do it at all.
                     core.done(self.id, command, Err(IoError::Status(Status::DATA_TRANSFER_ERROR)));
                 }
@@ -190,7 +190,7 @@ impl Volumes {
             }
         }
         // The first look is early, to speak of what is slow.
-        path.look_by(deadline.min(now + SLOW_IO))
+        io.scan_by(deadline.min(now + SLOW_IO))
     }
 
     /// An I/O command was answered with something else than success.

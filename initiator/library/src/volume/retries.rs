@@ -23,11 +23,11 @@ impl Volumes {
     ) {
         let verdict = judge(status);
         let policy = self.options.reconnect;
-        if let Some(delay) = command.tries.next(verdict, status, path.pace(), &policy) {
+        if let Some(delay) = command.tries.next(verdict, status, path.retry_delays(), &policy) {
             tracing::debug!(peer = path.peer(), %status, ?delay, sent = command.tries.sent(), "tried again");
             self.log_delayed(core.now(), path, &command, status, verdict, delay);
             self.delayed.push(command, core.now() + delay);
-            return path.put_off(self.delayed.len());
+            return path.liveness().put_off(self.delayed.len());
         }
         let error = IoError::final_status(verdict, status, command.tries);
         core.done(self.id, command, Err(error));
@@ -63,7 +63,7 @@ impl Volumes {
             return;
         }
         self.delayed_logged = now + NOTICE_AGAIN;
-        let until = match path_limit(status, path.pace(), &self.options.reconnect) {
+        let until = match path_limit(status, path.retry_delays(), &self.options.reconnect) {
             _ if verdict == Verdict::Retry => format!("tried again in {}", seconds(delay)),
             Some(limit) => format!("tried again for {} at most", seconds(limit)),
             None => "tried again without an end".to_owned(),
