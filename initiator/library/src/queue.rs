@@ -135,7 +135,7 @@ impl Queue {
         }
         // A response that overtook its data would let the controller write into memory that is the caller's already.
         if command.direction == Direction::ToHost
-            && command.memory.as_ref().is_some_and(|lease| !lease.is_unique())
+            && command.memory.as_ref().is_some_and(|buffer| !buffer.is_unique())
         {
             return Err((Some(command), "a response before its data had arrived"));
         }

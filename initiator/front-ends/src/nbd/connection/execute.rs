@@ -118,9 +118,9 @@ impl Connection {
     /// Drops the parts of a read that failed and is answered as a whole.
     fn forget_parts(&mut self, slot: u16) {
         for index in 0..WINDOW {
-            if let Some(lease) = self.requests.get(slot).parts[index].take() {
-                let bytes = lease.len() as u32;
-                drop(lease);
+            if let Some(shared_buffer) = self.requests.get(slot).parts[index].take() {
+                let bytes = shared_buffer.len() as u32;
+                drop(shared_buffer);
                 self.returned(bytes);
             }
         }

@@ -7,7 +7,7 @@
 use std::io;
 
 use ringfab_initiator::IoOperation;
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::ReceiveOp;
 
 use super::super::negotiation::Progress;
@@ -26,7 +26,7 @@ pub(super) struct Incoming {
     /// Bytes of the payload from the current part on.
     rest: u32,
     /// The current part; `None` until there is a buffer, and while it is being received.
-    lease: Option<Lease>,
+    shared_buffer: Option<SharedBuffer>,
     part_bytes: u32,
     /// Bytes of the current part that are there.
     filled: u32,
@@ -63,18 +63,18 @@ impl Connection {
             Ok(_) => (operation.direct_received(), operation.staging_received()),
             Err(_) => (0, 0),
         };
-        let lease = operation.take_direct();
+        let shared_buffer = operation.take_direct();
         self.receive = Some(operation);
-        match (&mut self.incoming, lease) {
+        match (&mut self.incoming, shared_buffer) {
             (_, None) => {}
-            (Some(incoming), Some(lease)) if !incoming.discard => {
-                incoming.lease = Some(lease);
+            (Some(incoming), Some(shared_buffer)) if !incoming.discard => {
+                incoming.shared_buffer = Some(shared_buffer);
                 incoming.filled += direct as u32;
             }
             // The connection ended meanwhile: the buffer goes back.
-            (_, Some(lease)) => {
-                let bytes = lease.len() as u32;
-                drop(lease);
+            (_, Some(shared_buffer)) => {
+                let bytes = shared_buffer.len() as u32;
+                drop(shared_buffer);
                 self.returned(bytes);
             }
         }
@@ -107,8 +107,8 @@ impl Connection {
     /// Forgets a payload that will not come whole. What arrived of it may be written already.
     pub(super) fn abandon_incoming(&mut self) {
         let Some(incoming) = self.incoming.take() else { return };
-        if let Some(lease) = incoming.lease {
-            drop(lease);
+        if let Some(shared_buffer) = incoming.shared_buffer {
+            drop(shared_buffer);
             self.returned(incoming.part_bytes);
         }
         let entry = self.requests.get(incoming.slot);
@@ -195,7 +195,7 @@ impl Connection {
                 slot,
                 before: 0,
                 rest: payload,
-                lease: None,
+                shared_buffer: None,
                 part_bytes,
                 filled: 0,
                 discard: refusal.is_some(),
@@ -214,17 +214,19 @@ impl Connection {
         if incoming.discard {
             return self.discard_payload();
         }
-        if incoming.lease.is_none() {
+        if incoming.shared_buffer.is_none() {
             let bytes = incoming.part_bytes;
             let Some(buffer) = self.take_buffer(bytes, false, shared) else { return Step::Wait };
-            self.incoming.as_mut().expect("still there").lease = Some(buffer.share());
+            self.incoming.as_mut().expect("still there").shared_buffer = Some(buffer.share());
             return Step::Again;
         }
-        let (Some(lease), Some(operation)) = (&incoming.lease, &self.receive) else { return Step::Wait };
+        let (Some(shared_buffer), Some(operation)) = (&incoming.shared_buffer, &self.receive) else {
+            return Step::Wait;
+        };
         let there = self.staged.len().min(incoming.missing() as usize);
         if there > 0 {
             let bytes = &operation.staging()[self.staged.start..self.staged.start + there];
-            lease.write_at(incoming.filled as usize, bytes);
+            shared_buffer.write_at(incoming.filled as usize, bytes);
             self.staged.start += there;
             incoming.filled += there as u32;
         }
@@ -254,7 +256,7 @@ impl Connection {
     fn write_part(&mut self, shared: &mut Shared<'_>) {
         let export = self.export(shared);
         let Some(incoming) = &mut self.incoming else { return };
-        let (Some(source), Some(export)) = (incoming.lease.take(), export) else { return };
+        let (Some(source), Some(export)) = (incoming.shared_buffer.take(), export) else { return };
         let (slot, bytes, before) = (incoming.slot, incoming.part_bytes, incoming.before);
         incoming.before += bytes;
         incoming.rest -= bytes;
@@ -289,7 +291,10 @@ impl Connection {
             Some(incoming) if !incoming.discard && incoming.missing() >= DIRECT_BYTES_MIN => {
                 let last = incoming.rest == incoming.part_bytes;
                 let (filled, bytes) = (incoming.filled as usize, incoming.part_bytes as usize);
-                let direct = incoming.lease.take().map(|lease| (lease, filled, bytes - filled));
+                let direct = incoming
+                    .shared_buffer
+                    .take()
+                    .map(|shared_buffer| (shared_buffer, filled, bytes - filled));
                 operation.aim(direct, 0, if last { REQUEST_BYTES } else { 0 });
             }
             _ => operation.aim(None, start, whole),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::SendBatch;
 
 use super::super::wire::{Command, data_chunk, error_chunk, none_chunk, simple_reply};
@@ -72,9 +72,9 @@ impl Connection {
         let Some(most) = self.export(shared).map(part_bytes_max) else { return };
         let entry = self.requests.get(slot);
         let index = part as usize % WINDOW;
-        let Some(lease) = entry.parts[index].take() else { return };
+        let Some(shared_buffer) = entry.parts[index].take() else { return };
         entry.busy &= !(1 << index);
-        let bytes = lease.len() as u32;
+        let bytes = shared_buffer.len() as u32;
         let first = entry.sent == 0;
         entry.sent += bytes;
         let request = entry.request;
@@ -87,14 +87,14 @@ impl Connection {
         } else if first {
             batch.push_bytes(&simple_reply(None, request.cookie));
         }
-        self.push_data(batch, lease, bytes);
+        self.push_data(batch, shared_buffer, bytes);
         if last {
             self.requests.remove(slot);
         }
     }
 
-    fn push_data(&mut self, batch: &mut SendBatch, lease: Lease, bytes: u32) {
-        batch.push_lease(lease, 0, bytes as usize);
+    fn push_data(&mut self, batch: &mut SendBatch, shared_buffer: SharedBuffer, bytes: u32) {
+        batch.push_shared(shared_buffer, 0, bytes as usize);
         if bytes <= SMALL_BYTES {
             self.batch_small += 1;
         } else {

@@ -10,7 +10,7 @@ mod steps;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_memory::{Buffer, Lease, Pool};
+use ringfab_memory::{Buffer, Pool, SharedBuffer};
 use ringfab_reactor::Time;
 use ringfab_spec::{CompletionEntry, IntoBytes, Status, SubmissionEntry};
 
@@ -98,7 +98,7 @@ pub(super) struct Sequence {
     /// What the controller adds to the time that attaching may take.
     extra_time: Duration,
     /// Memory of the sequence's commands, so that they never wait for the pool.
-    scratch: Option<Lease>,
+    scratch: Option<SharedBuffer>,
     /// Namespaces that a shutdown flushes, ascending.
     flushes: Vec<u32>,
 }
@@ -289,8 +289,8 @@ impl Sequence {
             return Action::Send { number, command };
         }
         match self.take_scratch(context.pool) {
-            Ok(lease) => {
-                let command = command.with_data(Direction::ToHost, lease, 0, SCRATCH_BYTES as u32);
+            Ok(buffer) => {
+                let command = command.with_data(Direction::ToHost, buffer, 0, SCRATCH_BYTES as u32);
                 Action::Send { number, command }
             }
             Err(cause) => Action::Fail(step.step(), cause),
@@ -324,10 +324,10 @@ impl Sequence {
         data: &[u8],
     ) -> Action {
         match self.take_scratch(context.pool) {
-            Ok(lease) => {
-                lease.write_at(0, data);
+            Ok(buffer) => {
+                buffer.write_at(0, data);
                 let command = Command::new(entry, Owner::Sequence);
-                let command = command.with_data(Direction::ToController, lease, 0, data.len() as u32);
+                let command = command.with_data(Direction::ToController, buffer, 0, data.len() as u32);
                 Action::Send { number, command }
             }
             Err(cause) => Action::Fail(self.step.map_or(Step::Identify, SequenceStep::step), cause),
@@ -335,8 +335,8 @@ impl Sequence {
     }
 
     /// The sequence's own memory; it is taken from the pool once.
-    fn take_scratch(&mut self, pool: &Pool) -> Result<Lease, Cause> {
-        let scratch = self.scratch.take().filter(Lease::is_unique);
+    fn take_scratch(&mut self, pool: &Pool) -> Result<SharedBuffer, Cause> {
+        let scratch = self.scratch.take().filter(SharedBuffer::is_unique);
         scratch.or_else(|| pool.take(SCRATCH_BYTES).map(Buffer::share)).ok_or_else(|| {
             let text = "no buffer of 4 KiB is left in the pool for the commands of attaching";
             Cause::Local(text.to_owned())
@@ -436,7 +436,7 @@ impl Sequence {
             namespaces.learn(step, entry, data, facts)
         };
         match &self.scratch {
-            Some(lease) => lease.with_bytes(0..SCRATCH_BYTES, learn)?,
+            Some(buffer) => buffer.with_bytes(0..SCRATCH_BYTES, learn)?,
             None => learn(&[0; SCRATCH_BYTES])?,
         }
         match step {
