@@ -127,7 +127,7 @@ impl Queue {
         let Some(mut command) = self.slots.take(entry.cid.get()) else {
             return Err((None, "a response to a command that is not outstanding"));
         };
-        if !self.transport.settle(transports, &mut command, invalidated) {
+        if !self.transport.reclaim(transports, &mut command, invalidated) {
             return Err((Some(command), "a response that invalidated the memory of another command"));
         }
         if !self.ring.advance(entry.sqhd.get(), self.slots.len()) {

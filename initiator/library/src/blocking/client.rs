@@ -61,7 +61,7 @@ impl Host {
 }
 
 /// Makes a client on an engine's thread; `None` when there is to be none after all.
-pub(super) type Invitation = Box<dyn FnOnce(&mut Host) -> Option<Box<dyn EngineClient>> + Send>;
+pub(super) type MakeClient = Box<dyn FnOnce(&mut Host) -> Option<Box<dyn EngineClient>> + Send>;
 
 impl Controller {
     /// Engine threads: those that there are.
@@ -83,6 +83,6 @@ impl Controller {
         thread: usize,
         make: impl FnOnce(&mut Host) -> Option<Box<dyn EngineClient>> + Send + 'static,
     ) -> Result<(), IoError> {
-        self.engine.send(thread, Message::Invite(Box::new(make)))
+        self.engine.send(thread, Message::AddClient(Box::new(make)))
     }
 }

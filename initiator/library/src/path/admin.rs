@@ -7,12 +7,12 @@ use ringfab_reactor::Time;
 use ringfab_spec::CompletionEntry;
 
 use crate::command::{Command, Owner};
-use crate::core::Core;
 use crate::delayed::Delayed;
 use crate::error::{IoError, SubmitError};
 use crate::options::ReconnectPolicy;
 use crate::queue::Queue;
 use crate::request::ControllerId;
+use crate::resources::Resources;
 use crate::retry::{RetryDelays, judge};
 use crate::wire;
 
@@ -94,50 +94,55 @@ impl AdminQueue {
     }
 
     /// Sends a command, or lets it wait for room.
-    pub(super) fn send(&mut self, core: &mut Core, command: Box<Command>) {
-        self.send_within(core, command, self.timeout);
+    pub(super) fn send(&mut self, resources: &mut Resources, command: Box<Command>) {
+        self.send_within(resources, command, self.timeout);
     }
 
     /// The same for a command that has a limit of its own.
-    pub(super) fn send_within(&mut self, core: &mut Core, mut command: Box<Command>, limit: Duration) {
+    pub(super) fn send_within(
+        &mut self,
+        resources: &mut Resources,
+        mut command: Box<Command>,
+        limit: Duration,
+    ) {
         // The answer to an Asynchronous Event Request is never overdue.
         if command.owner != Owner::AsyncEvent {
-            command.deadline = core.now() + limit;
+            command.deadline = resources.now() + limit;
             self.scan_by(command.deadline);
         }
         let Some(queue) = self.queue.as_mut() else { return self.waiting.push_back(command) };
-        if let Err((command, _)) = queue.send(&mut core.transports, command) {
+        if let Err((command, _)) = queue.send(&mut resources.transports, command) {
             self.waiting.push_back(command);
         }
     }
 
     /// Sends what waits, as far as there is room.
-    pub(super) fn send_waiting(&mut self, core: &mut Core) {
-        let deadline = core.now() + self.timeout;
+    pub(super) fn send_waiting(&mut self, resources: &mut Resources) {
+        let deadline = resources.now() + self.timeout;
         let Some(queue) = self.queue.as_mut() else { return };
         while queue.has_room() {
             let Some(mut command) = self.waiting.pop_front() else { break };
             command.deadline = deadline;
             self.scan_at = self.scan_at.min(deadline);
-            if let Err((command, _)) = queue.send(&mut core.transports, command) {
+            if let Err((command, _)) = queue.send(&mut resources.transports, command) {
                 return self.waiting.push_front(command);
             }
         }
-        self.send_aborts(core);
+        self.send_aborts(resources);
     }
 
     /// Commands whose delay is over get another try; with [`Time::MAX`] all.
-    pub(super) fn retry_due(&mut self, core: &mut Core, now: Time) {
+    pub(super) fn retry_due(&mut self, resources: &mut Resources, now: Time) {
         if now >= self.delayed.due() {
             self.waiting.extend(self.delayed.take_due(now));
-            self.send_waiting(core);
+            self.send_waiting(resources);
         }
     }
 
     /// A command of the caller has an answer: that is its end, or it gets another try.
     pub(super) fn answered(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         controller: ControllerId,
         mut command: Box<Command>,
         entry: &CompletionEntry,
@@ -145,15 +150,15 @@ impl AdminQueue {
     ) {
         let status = entry.status();
         if status.is_success() {
-            return core.done(controller, command, Ok(entry));
+            return resources.done(controller, command, Ok(entry));
         }
         let verdict = judge(status);
         if let Some(delay) = command.tries.next(verdict, status, retry.0, retry.1) {
             tracing::debug!(%status, ?delay, sent = command.tries.sent(), "admin command tried again");
-            return self.delayed.push(command, core.now() + delay);
+            return self.delayed.push(command, resources.now() + delay);
         }
         let error = IoError::final_status(verdict, status, command.tries);
-        core.done(controller, command, Err(error));
+        resources.done(controller, command, Err(error));
     }
 
     /// Keeps a command of the caller that has no answer, until [`AdminQueue::end_waiting`].
@@ -170,18 +175,18 @@ impl AdminQueue {
     }
 
     /// Asks the controller to abort a command, once it takes another Abort.
-    pub(super) fn abort(&mut self, core: &mut Core, qid: u16, cid: u16) {
+    pub(super) fn abort(&mut self, resources: &mut Resources, qid: u16, cid: u16) {
         self.aborts.push_back((qid, cid));
-        self.send_aborts(core);
+        self.send_aborts(resources);
     }
 
-    fn send_aborts(&mut self, core: &mut Core) {
+    fn send_aborts(&mut self, resources: &mut Resources) {
         if self.aborts.is_empty() {
             return;
         }
         for _ in 0..self.aborts_left() {
             let Some((qid, cid)) = self.aborts.pop_front() else { return };
-            self.send(core, Command::new(wire::abort(qid, cid), Owner::Abort));
+            self.send(resources, Command::new(wire::abort(qid, cid), Owner::Abort));
         }
     }
 
@@ -209,9 +214,9 @@ impl AdminQueue {
     }
 
     /// Ends what waits: there is no queue any more.
-    pub(super) fn end_waiting(&mut self, core: &mut Core, controller: ControllerId) {
+    pub(super) fn end_waiting(&mut self, resources: &mut Resources, controller: ControllerId) {
         while let Some(command) = self.waiting.pop_front() {
-            core.done(controller, command, Err(IoError::NoPath));
+            resources.done(controller, command, Err(IoError::NoPath));
         }
     }
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use ringfab_fabric::rdma::ProtectionDomain;
 
-use crate::core::Core;
 use crate::error::Cause;
 use crate::messages::Resolved;
 use crate::options::ConnectOptions;
 use crate::queue::Queue;
 use crate::request::ControllerId;
+use crate::resources::Resources;
 use crate::transport::Connect;
 
 /// Which of the controller's I/O queues an engine has. Several engines share them in turn, so that each has as many as
@@ -65,9 +65,9 @@ impl Connector {
         path: u16,
         options: Arc<ConnectOptions>,
         share: QueueShare,
-        core: &mut Core,
+        resources: &mut Resources,
     ) -> Self {
-        let domain = core.transports.rnic.allocate_domain();
+        let domain = resources.transports.rnic.allocate_domain();
         Self { controller, path, options, share, domain, addresses: Vec::new(), current: 0, question: 0 }
     }
 
@@ -80,10 +80,10 @@ impl Connector {
     ///
     /// # Errors
     /// When there is no thread for that.
-    pub(super) fn resolve(&mut self, core: &Core) -> io::Result<bool> {
+    pub(super) fn resolve(&mut self, resources: &Resources) -> io::Result<bool> {
         self.question += 1;
         let known =
-            crate::resolve::resolve(&self.options.url, self.controller, self.question, &core.mailbox)?;
+            crate::resolve::resolve(&self.options.url, self.controller, self.question, &resources.mailbox)?;
         known.into_iter().for_each(|address| self.set_address(address));
         Ok(known.is_some())
     }
@@ -125,24 +125,24 @@ impl Connector {
     ///
     /// # Errors
     /// When there is no connection left or the system has no socket.
-    pub(super) fn connect(&self, core: &mut Core, number: u16, size: u16) -> io::Result<Queue> {
+    pub(super) fn connect(&self, resources: &mut Resources, number: u16, size: u16) -> io::Result<Queue> {
         let to = Connect {
             address: self.address(),
             url: &self.options.url,
             domain: self.domain,
             qid: self.share.qid(number),
             size,
-            pool: &core.pool,
+            pool: &resources.pool,
             timeout: self.options.timeouts.connect,
         };
-        let queue = Queue::connect(&mut core.transports, &mut core.reactor, &to)?;
-        core.routes.add(queue.endpoint(), self.controller, self.path, number);
+        let queue = Queue::connect(&mut resources.transports, &mut resources.reactor, &to)?;
+        resources.routes.add(queue.endpoint(), self.controller, self.path, number);
         Ok(queue)
     }
 
     /// The path has ended.
-    pub(super) fn end(&self, core: &mut Core) {
-        core.transports.rnic.deallocate_domain(self.domain);
+    pub(super) fn end(&self, resources: &mut Resources) {
+        resources.transports.rnic.deallocate_domain(self.domain);
     }
 }
 

@@ -32,12 +32,12 @@ use ringfab_reactor::Time;
 use ringfab_spec::CompletionEntry;
 
 use crate::command::{Command, Owner};
-use crate::core::Core;
 use crate::error::{Cause, ConnectError, Step, SubmitError};
 use crate::messages::{Resolved, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use crate::request::{AdminRequest, ControllerId, Refused};
+use crate::resources::Resources;
 use crate::retry::RetryDelays;
 use crate::transport::ConnectionEvent;
 use crate::wire::{self, answers};
@@ -86,24 +86,29 @@ impl Path {
         index: u16,
         options: Arc<ConnectOptions>,
         followers: Followers,
-        core: &mut Core,
+        resources: &mut Resources,
     ) -> Self {
         let share = QueueShare { engine: 0, engines: followers.engines() };
-        let connector = Connector::new(id, index, options.clone(), share, core);
+        let connector = Connector::new(id, index, options.clone(), share, resources);
         let mut this = Self::new(id, options, Role::Leader(followers), connector);
-        this.advance(core, Trigger::Attempt);
+        this.advance(resources, Trigger::Attempt);
         this
     }
 
     /// This engine's part of a path that another one leads.
-    pub(crate) fn join(id: ControllerId, index: u16, shared: SharedController, core: &mut Core) -> Self {
+    pub(crate) fn join(
+        id: ControllerId,
+        index: u16,
+        shared: SharedController,
+        resources: &mut Resources,
+    ) -> Self {
         let SharedController { options, share, link } = shared;
-        let is_led = link.is_told(ToLeader::Joined { follower: id, mailbox: core.mailbox.clone() });
-        let connector = Connector::new(id, index, options.clone(), share, core);
+        let is_led = link.is_told(ToLeader::Joined { follower: id, mailbox: resources.mailbox.clone() });
+        let connector = Connector::new(id, index, options.clone(), share, resources);
         let mut this = Self::new(id, options, Role::Follower(link), connector);
         if !is_led {
             let error = leader::leader_has_ended(this.peer().to_owned(), Step::Connect);
-            this.on_leader(core, ToFollower::Failed(error));
+            this.on_leader(resources, ToFollower::Failed(error));
         }
         this
     }
@@ -180,73 +185,77 @@ impl Path {
 
     /// Goes on to the next phase, as the table of phases says, and begins with what it is for. Says whether there was a
     /// next one.
-    fn advance(&mut self, core: &mut Core, trigger: Trigger) -> bool {
+    fn advance(&mut self, resources: &mut Resources, trigger: Trigger) -> bool {
         let Some(next) = self.phase.next(trigger) else { return false };
         let before = mem::replace(&mut self.phase, next);
         match next {
-            Phase::Resolving => self.resolve(core),
+            Phase::Resolving => self.resolve(resources),
             Phase::Connecting => {
                 self.timers.phase = Time::MAX;
-                if let Err(error) = self.queues.connect_admin(core) {
-                    self.lose(core, Step::Connect, Cause::Local(error.to_string()));
+                if let Err(error) = self.queues.connect_admin(resources) {
+                    self.lose(resources, Step::Connect, Cause::Local(error.to_string()));
                 }
             }
-            Phase::Setup => self.run(core, Sequence::attach),
+            Phase::Setup => self.run(resources, Sequence::attach),
             Phase::Live => {
-                self.notices.ready(core.now(), &self.liveness);
+                self.notices.ready(resources.now(), &self.liveness);
                 self.timers.end_attempt();
-                self.liveness.begin(core.now());
+                self.liveness.begin(resources.now());
             }
             Phase::Draining => {
                 self.reports.push(PathEvent::Drain);
-                self.queues.admin.retry_due(core, Time::MAX);
+                self.queues.admin.retry_due(resources, Time::MAX);
                 if self.role.leads() {
-                    self.timers.shutdown = core.now() + self.options.timeouts.shutdown;
-                    self.notices.begin_wait(core.now());
+                    self.timers.shutdown = resources.now() + self.options.timeouts.shutdown;
+                    self.notices.begin_wait(resources.now());
                     self.role.tell_followers(&ToFollower::Drain);
                 }
             }
             Phase::Shutdown => {}
             Phase::Closing(_) if matches!(before, Phase::Closing(_)) => {}
-            Phase::Closing(_) => self.close(core, before == Phase::Shutdown),
-            Phase::Delay => self.delay(core),
-            Phase::Gone => self.end(core, before),
+            Phase::Closing(_) => self.close(resources, before == Phase::Shutdown),
+            Phase::Delay => self.delay(resources),
+            Phase::Gone => self.end(resources, before),
         }
         true
     }
 
     /// Starts an attempt with the first step, finding the address.
-    fn resolve(&mut self, core: &mut Core) {
-        let now = core.now();
+    fn resolve(&mut self, resources: &mut Resources) {
+        let now = resources.now();
         self.timers.begin_attempt(now, self.options.timeouts.attach);
         self.timers.phase = now + self.options.timeouts.resolve;
         if self.liveness.loss().is_none() {
             self.notices.begin_wait(now);
         }
-        match self.queues.connector.resolve(core) {
-            Ok(true) => drop(self.advance(core, Trigger::Address)),
+        match self.queues.connector.resolve(resources) {
+            Ok(true) => drop(self.advance(resources, Trigger::Address)),
             Ok(false) => {}
-            Err(error) => self.lose(core, Step::Resolve, Cause::Local(error.to_string())),
+            Err(error) => self.lose(resources, Step::Resolve, Cause::Local(error.to_string())),
         }
     }
 
     /// Takes the resolver's answer.
-    pub(crate) fn on_resolved(&mut self, core: &mut Core, resolved: Resolved) {
+    pub(crate) fn on_resolved(&mut self, resources: &mut Resources, resolved: Resolved) {
         if self.phase != Phase::Resolving {
             return;
         }
         match self.queues.connector.on_resolved(resolved) {
-            Some(Ok(())) => drop(self.advance(core, Trigger::Address)),
-            Some(Err(cause)) => self.lose(core, Step::Resolve, cause),
+            Some(Ok(())) => drop(self.advance(resources, Trigger::Address)),
+            Some(Err(cause)) => self.lose(resources, Step::Resolve, cause),
             None => {}
         }
     }
 
     /// Has the sequence decide, and does what it says.
-    fn run(&mut self, core: &mut Core, decide: impl FnOnce(&mut Sequence, &mut Context<'_>) -> Action) {
+    fn run(
+        &mut self,
+        resources: &mut Resources,
+        decide: impl FnOnce(&mut Sequence, &mut Context<'_>) -> Action,
+    ) {
         let mut context = Context {
-            now: core.now(),
-            pool: &core.pool,
+            now: resources.now(),
+            pool: &resources.pool,
             io: &self.queues.io,
             keep_alive: &mut self.keep_alive,
             reports: &mut self.reports,
@@ -258,52 +267,52 @@ impl Path {
             Action::Nothing => {}
             Action::Send { number, command } => {
                 self.timers.phase = Time::MAX;
-                let Err((command, reason)) = self.queues.send(core, number, command) else { return };
+                let Err((command, reason)) = self.queues.send(resources, number, command) else { return };
                 self.sequence.take_back(*command);
                 tracing::debug!(peer = self.peer(), ?reason, "a command of the sequence could not be sent");
-                self.lose(core, self.step(), Cause::Protocol("the queue takes no command"));
+                self.lose(resources, self.step(), Cause::Protocol("the queue takes no command"));
             }
             Action::ConnectQueue { number, size, in_capsule_bytes_max } => {
-                let connected = self.queues.connect_io(core, number, size, in_capsule_bytes_max);
+                let connected = self.queues.connect_io(resources, number, size, in_capsule_bytes_max);
                 if let Err(error) = connected {
-                    self.lose(core, Step::IoQueues, Cause::Local(error.to_string()));
+                    self.lose(resources, Step::IoQueues, Cause::Local(error.to_string()));
                 }
             }
             Action::ConnectFollowers => {
                 let plan = self.sequence.facts().plan(self.queues.connector.address());
                 if self.role.connect_followers(plan) {
-                    self.run(core, Sequence::on_followers_connected);
+                    self.run(resources, Sequence::on_followers_connected);
                 }
             }
             Action::RepeatAt(at) => self.timers.phase = at,
-            Action::Leave => drop(self.advance(core, Trigger::Leave)),
-            Action::Fail(step, cause) => self.lose(core, step, cause),
+            Action::Leave => drop(self.advance(resources, Trigger::Leave)),
+            Action::Fail(step, cause) => self.lose(resources, step, cause),
         }
     }
 
     /// Takes an event of the connection of one of its queues.
-    pub(crate) fn on_event(&mut self, core: &mut Core, number: u16, event: ConnectionEvent) {
+    pub(crate) fn on_event(&mut self, resources: &mut Resources, number: u16, event: ConnectionEvent) {
         if !matches!(event, ConnectionEvent::Established { .. })
             && let Some(queue) = self.queues.get_mut(number)
         {
             queue.ended();
         }
         match event {
-            ConnectionEvent::Established { credits } => self.on_established(core, number, credits),
-            ConnectionEvent::Rejected(why) => self.lose(core, Step::Mpa, Cause::Rejected(why)),
+            ConnectionEvent::Established { credits } => self.on_established(resources, number, credits),
+            ConnectionEvent::Rejected(why) => self.lose(resources, Step::Mpa, Cause::Rejected(why)),
             // The admin queue tries the other addresses of the name first.
             ConnectionEvent::ConnectFailed { .. }
                 if self.phase == Phase::Connecting && self.queues.connector.next_address() =>
             {
-                self.advance(core, Trigger::Address);
+                self.advance(resources, Trigger::Address);
             }
-            ConnectionEvent::ConnectFailed { step, text } => self.lose(core, step, Cause::Fabric(text)),
-            ConnectionEvent::Disconnected(reason) => self.on_disconnected(core, number, reason),
+            ConnectionEvent::ConnectFailed { step, text } => self.lose(resources, step, Cause::Fabric(text)),
+            ConnectionEvent::Disconnected(reason) => self.on_disconnected(resources, number, reason),
         }
-        self.check_closed(core);
+        self.check_closed(resources);
     }
 
-    fn on_established(&mut self, core: &mut Core, number: u16, credits: Option<u16>) {
+    fn on_established(&mut self, resources: &mut Resources, number: u16, credits: Option<u16>) {
         if matches!(self.phase, Phase::Closing(_)) {
             return;
         }
@@ -317,27 +326,27 @@ impl Path {
                 let (peer, qid) = (self.peer(), self.queues.qid(number));
                 tracing::debug!(peer, qid, credits, "queue pair established");
                 return match number {
-                    0 => drop(self.advance(core, Trigger::Connected)),
-                    _ => self.run(core, |sequence, context| sequence.on_established(context, number)),
+                    0 => drop(self.advance(resources, Trigger::Connected)),
+                    _ => self.run(resources, |sequence, context| sequence.on_established(context, number)),
                 };
             }
         };
-        self.lose(core, Step::Mpa, Cause::Protocol(violation));
+        self.lose(resources, Step::Mpa, Cause::Protocol(violation));
     }
 
     /// A connection has ended.
-    fn on_disconnected(&mut self, core: &mut Core, number: u16, reason: DisconnectReason) {
+    fn on_disconnected(&mut self, resources: &mut Resources, number: u16, reason: DisconnectReason) {
         match self.sequence.on_disconnected(number) {
             Disconnection::Expected => {}
             Disconnection::Answer => {
                 let queue = self.queues.get_mut(number);
-                let unanswered = queue.and_then(|queue| queue.pop(&mut core.transports));
+                let unanswered = queue.and_then(|queue| queue.pop(&mut resources.transports));
                 self.keep(unanswered);
-                self.run(core, |sequence, context| sequence.on_queue_ended(context, number));
+                self.run(resources, |sequence, context| sequence.on_queue_ended(context, number));
             }
             // The leader has the controller shut down.
             Disconnection::Loss if self.phase == Phase::Shutdown && !self.role.leads() => {}
-            Disconnection::Loss => self.lose(core, self.step(), Cause::Disconnected(reason)),
+            Disconnection::Loss => self.lose(resources, self.step(), Cause::Disconnected(reason)),
         }
     }
 
@@ -345,7 +354,7 @@ impl Path {
     #[inline]
     pub(crate) fn on_response(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         number: u16,
         entry: Option<&CompletionEntry>,
         invalidated: Option<u32>,
@@ -354,11 +363,11 @@ impl Path {
             return None;
         }
         let Some(entry) = entry else {
-            self.lose(core, self.step(), Cause::Protocol("a response that is not 16 bytes long"));
+            self.lose(resources, self.step(), Cause::Protocol("a response that is not 16 bytes long"));
             return None;
         };
         let queue = self.queues.get_mut(number)?;
-        match queue.answer(&mut core.transports, entry, invalidated) {
+        match queue.answer(&mut resources.transports, entry, invalidated) {
             Ok(command) => {
                 if !entry.status().is_success() {
                     self.notices.failed(self.queues.qid(number), &command, entry);
@@ -366,62 +375,69 @@ impl Path {
                 if let Owner::Io(_) = command.owner {
                     return Some(command);
                 }
-                self.on_admin_answer(core, command, entry);
+                self.on_admin_answer(resources, command, entry);
             }
             Err((command, violation)) => {
                 let (qid, cid) = (self.queues.qid(number), entry.cid.get());
-                tracing::warn!(peer = self.peer(), %self.id.index, qid, cid, violation, "protocol violation");
+                tracing::warn!(
+                    peer = self.peer(),
+                    index = self.id.0.index,
+                    qid,
+                    cid,
+                    violation,
+                    "protocol violation"
+                );
                 self.keep(command);
-                self.lose(core, self.step(), Cause::Protocol(violation));
+                self.lose(resources, self.step(), Cause::Protocol(violation));
             }
         }
-        self.check_closed(core);
+        self.check_closed(resources);
         None
     }
 
     /// Takes the answer to an admin command, or to one of the sequence.
-    fn on_admin_answer(&mut self, core: &mut Core, command: Box<Command>, entry: &CompletionEntry) {
+    fn on_admin_answer(&mut self, resources: &mut Resources, command: Box<Command>, entry: &CompletionEntry) {
         let status = entry.status();
         match command.owner {
             Owner::Io(_) | Owner::Abort => {}
             Owner::Admin(_) => {
                 self.liveness.admin_has_worked();
                 let retry = (&self.sequence.facts().retry_delays, &self.options.reconnect);
-                self.queues.admin.answered(core, self.id, command, entry, retry);
+                self.queues.admin.answered(resources, self.id, command, entry, retry);
             }
             Owner::Sequence => {
-                self.run(core, |sequence, context| sequence.on_answer(context, *command, entry));
+                self.run(resources, |sequence, context| sequence.on_answer(context, *command, entry));
             }
             Owner::KeepAlive => {
                 if self.liveness.is_idle(self.queues.activity()) {
                     self.liveness.admin_has_worked();
                 }
                 if let Err(cause) = self.keep_alive.on_answer(status) {
-                    self.lose(core, Step::Live, cause);
+                    self.lose(resources, Step::Live, cause);
                 }
             }
             // Without events nothing is lost but their speed: sizes are looked at again after each reconnect.
             Owner::AsyncEvent if !status.is_success() => {
                 tracing::debug!(peer = self.peer(), %status, "no asynchronous events");
             }
-            Owner::AsyncEvent => self.on_async_event(core, entry),
+            Owner::AsyncEvent => self.on_async_event(resources, entry),
         }
         if self.phase.is_connected() {
-            self.queues.admin.send_waiting(core);
+            self.queues.admin.send_waiting(resources);
         }
     }
 
     /// Something has happened at the controller (Base 2.0, section 5.2). One request for the next event is kept
     /// outstanding.
-    fn on_async_event(&mut self, core: &mut Core, entry: &CompletionEntry) {
+    fn on_async_event(&mut self, resources: &mut Resources, entry: &CompletionEntry) {
         let changed = answers::is_namespace_change(entry);
         tracing::info!(peer = self.peer(), dw0 = entry.dw0.get(), changed, "asynchronous event");
         if changed && self.phase == Phase::Live {
             self.reports.push(PathEvent::NamespacesChanged);
             self.role.tell_followers(&ToFollower::Changed);
-            self.run(core, Sequence::rescan);
+            self.run(resources, Sequence::rescan);
         }
-        self.queues.admin.send(core, Command::new(wire::async_event_request(), Owner::AsyncEvent));
+        self.queues.admin.send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
     }
 
     /// Keeps a command whose answer does not count: I/O for a replay, an admin command to be told of its end.
@@ -437,16 +453,16 @@ impl Path {
 
     /// What the volumes say of the controller that was identified: that it has these namespaces and I/O can run, or that
     /// it is not the right subsystem.
-    pub(crate) fn on_identified(&mut self, core: &mut Core, result: Result<&[Namespace], Cause>) {
+    pub(crate) fn on_identified(&mut self, resources: &mut Resources, result: Result<&[Namespace], Cause>) {
         let namespaces = match result {
             Ok(namespaces) => namespaces,
             Err(cause) => {
-                self.lose(core, Step::Identify, cause);
-                return self.check_closed(core);
+                self.lose(resources, Step::Identify, cause);
+                return self.check_closed(resources);
             }
         };
         let reconnected = self.liveness.loss().is_some();
-        if !self.advance(core, Trigger::Ready) {
+        if !self.advance(resources, Trigger::Ready) {
             return;
         }
         let facts = self.sequence.facts();
@@ -455,7 +471,7 @@ impl Path {
         self.reports.push(PathEvent::Ready { reconnected });
         // A discovery controller need not have events, and none of its own concerns us.
         if !info.discovery && !self.options.url.is_discovery() {
-            self.queues.admin.send(core, Command::new(wire::async_event_request(), Owner::AsyncEvent));
+            self.queues.admin.send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
         }
         self.info = Some(info);
     }
@@ -463,7 +479,7 @@ impl Path {
     /// Starts an admin command, or lets it wait for room.
     pub(crate) fn submit_admin(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         request: AdminRequest,
     ) -> Result<(), Refused<AdminRequest>> {
         let taken = match self.phase {
@@ -473,45 +489,45 @@ impl Path {
             _ => Err(SubmitError::NotReady),
         };
         match taken {
-            Ok(()) => self.queues.admin.send(core, Command::from_admin(request)),
+            Ok(()) => self.queues.admin.send(resources, Command::from_admin(request)),
             Err(reason) => return Err(Refused { reason, request }),
         }
         Ok(())
     }
 
     /// A follower tells something.
-    pub(crate) fn on_follower(&mut self, core: &mut Core, engine: u16, what: ToLeader) {
+    pub(crate) fn on_follower(&mut self, resources: &mut Resources, engine: u16, what: ToLeader) {
         let Role::Leader(followers) = &mut self.role else { return };
         match followers.receive(engine, what) {
-            Some(Request::Lose(error)) => self.lose(core, error.step, error.cause),
+            Some(Request::Lose(error)) => self.lose(resources, error.step, error.cause),
             Some(Request::LoseFollower) => {
-                self.lose(core, self.step(), Cause::Local("an engine thread has ended".to_owned()));
+                self.lose(resources, self.step(), Cause::Local("an engine thread has ended".to_owned()));
             }
             Some(Request::Abort { qid, cid }) if self.phase.takes_io() => {
-                self.queues.admin.abort(core, qid, cid);
+                self.queues.admin.abort(resources, qid, cid);
             }
-            Some(Request::Detach { orderly }) => self.detach(core, orderly),
+            Some(Request::Detach { orderly }) => self.detach(resources, orderly),
             Some(Request::Abort { .. }) | None => {}
         }
         if self.sequence.step() == Some(SequenceStep::Followers) {
-            self.run(core, Sequence::repeat);
+            self.run(resources, Sequence::repeat);
         }
-        self.check_closed(core);
+        self.check_closed(resources);
     }
 
     /// The leader tells something.
-    pub(crate) fn on_leader(&mut self, core: &mut Core, what: ToFollower) {
+    pub(crate) fn on_leader(&mut self, resources: &mut Resources, what: ToFollower) {
         let Role::Follower(leader) = &mut self.role else { return };
         match what {
             ToFollower::Connect(plan) => {
                 leader.begin_attempt(plan.attempt);
                 self.queues.connector.set_address(plan.address);
                 self.sequence.set_plan(&plan);
-                self.advance(core, Trigger::Connected);
+                self.advance(resources, Trigger::Connected);
             }
             ToFollower::Live { info, namespaces, retry_delays, reconnected } => {
                 // It may have lost a connection meanwhile, which the leader has not heard of.
-                if self.advance(core, Trigger::Ready) {
+                if self.advance(resources, Trigger::Ready) {
                     self.info = Some(Arc::unwrap_or_clone(info));
                     self.sequence.set_retry_delays(retry_delays);
                     self.reports.push(PathEvent::Adopt(namespaces));
@@ -520,24 +536,24 @@ impl Path {
             }
             ToFollower::Lost(error) => {
                 self.reports.push(PathEvent::Lost(error));
-                self.advance(core, Trigger::Follow);
+                self.advance(resources, Trigger::Follow);
             }
             ToFollower::Close { attempt, orderly } => {
                 if leader.on_close(attempt, orderly) {
-                    self.advance(core, Trigger::Follow);
+                    self.advance(resources, Trigger::Follow);
                 }
             }
-            ToFollower::Drain => drop(self.phase == Phase::Live && self.advance(core, Trigger::Detach)),
+            ToFollower::Drain => drop(self.phase == Phase::Live && self.advance(resources, Trigger::Detach)),
             ToFollower::Failed(error) => {
                 if leader.end() {
                     self.trouble = Some(leader.reason(error));
-                    self.advance(core, Trigger::GiveUp);
+                    self.advance(resources, Trigger::GiveUp);
                 }
             }
             ToFollower::Detached(trouble) => {
                 if leader.end() {
                     self.trouble = trouble;
-                    self.advance(core, Trigger::Leave);
+                    self.advance(resources, Trigger::Leave);
                 }
             }
             ToFollower::Reconnecting { attempt, delay } => {
@@ -550,7 +566,7 @@ impl Path {
             }
             ToFollower::Rescanned(None) => self.reports.push(PathEvent::NamespacesKept),
         }
-        self.check_closed(core);
+        self.check_closed(resources);
     }
     /// The step that an error of now belongs to.
     fn step(&self) -> Step {
@@ -559,7 +575,7 @@ impl Path {
     }
 
     /// The connections are of no further use.
-    fn lose(&mut self, core: &mut Core, step: Step, cause: Cause) {
+    fn lose(&mut self, resources: &mut Resources, step: Step, cause: Cause) {
         if !self.phase.is_connected() {
             return;
         }
@@ -567,12 +583,12 @@ impl Path {
         tracing::debug!(phase = ?self.phase, %error, "lost");
         if let Role::Follower(leader) = &self.role {
             leader.tell_lost(error);
-            self.advance(core, Trigger::Follow);
+            self.advance(resources, Trigger::Follow);
             return;
         }
         // It was in use.
         if self.phase == Phase::Live {
-            let (now, activity) = (core.now(), self.queues.activity());
+            let (now, activity) = (resources.now(), self.queues.activity());
             let answered = self.liveness.has_answered(activity);
             self.role.note_loss(now, answered, self.liveness.loss().cloned());
             let again = self.liveness.lose(now, activity, self.options.reconnect);
@@ -582,52 +598,52 @@ impl Path {
         }
         let again = self.liveness.loss().is_some() && error.cause.is_transient();
         self.trouble = Some(error);
-        self.advance(core, Trigger::Lost { again });
+        self.advance(resources, Trigger::Lost { again });
     }
 
     /// Ends all connections. The controller reaches no memory any more from here on, and once the transport has reported
     /// the end of each, on every engine, nothing of ours is in flight either.
-    fn close(&mut self, core: &mut Core, orderly: bool) {
+    fn close(&mut self, resources: &mut Resources, orderly: bool) {
         let activity = self.queues.activity();
         let (answered, idle) = (self.liveness.has_answered(activity), self.liveness.is_idle(activity));
         let orderly = self.role.close(orderly, answered, idle);
         self.sequence.stop();
         self.keep_alive = KeepAlive::default();
         self.timers.stop();
-        for command in self.queues.close(core, orderly) {
+        for command in self.queues.close(resources, orderly) {
             self.keep(Some(command));
         }
     }
 
     /// Goes on when the last connection of all engines has ended.
-    fn check_closed(&mut self, core: &mut Core) {
+    fn check_closed(&mut self, resources: &mut Resources) {
         let closing = matches!(self.phase, Phase::Closing(_));
         if !closing || self.queues.are_alive() || self.role.followers_are_closing() {
             return;
         }
-        self.queues.forget(core);
-        self.queues.admin.end_waiting(core, self.id);
-        self.advance(core, Trigger::Closed);
+        self.queues.forget(resources);
+        self.queues.admin.end_waiting(resources, self.id);
+        self.advance(resources, Trigger::Closed);
     }
 
     /// Schedules the next attempt. A follower leaves that to its leader.
-    fn delay(&mut self, core: &mut Core) {
+    fn delay(&mut self, resources: &mut Resources) {
         if let Role::Follower(leader) = &self.role {
             return leader.tell_closed();
         }
         if let Some(loss) = self.role.judge_loss(self.options.reconnect) {
             self.liveness.set_loss(loss);
         }
-        let next = self.liveness.next_attempt(self.trouble.take(), &mut core.random);
+        let next = self.liveness.next_attempt(self.trouble.take(), &mut resources.random);
         let Some((attempt, delay)) = next else { return };
-        self.timers.phase = core.now() + delay;
+        self.timers.phase = resources.now() + delay;
         self.reports.push(PathEvent::Reconnecting { attempt, delay });
         self.role.tell_followers(&ToFollower::Reconnecting { attempt, delay });
     }
 
     /// This was all.
-    fn end(&mut self, core: &mut Core, before: Phase) {
-        self.queues.connector.end(core);
+    fn end(&mut self, resources: &mut Resources, before: Phase) {
+        self.queues.connector.end(resources);
         self.liveness.end();
         self.notices.end_wait();
         self.reports.push(match (before, self.trouble.take()) {
@@ -647,18 +663,22 @@ impl Path {
     }
 
     /// Detaches, in order or at once. The leader does that.
-    pub(crate) fn detach(&mut self, core: &mut Core, orderly: bool) {
+    pub(crate) fn detach(&mut self, resources: &mut Resources, orderly: bool) {
         if let Role::Follower(leader) = &self.role {
             return leader.tell(ToLeader::Detach { orderly });
         }
         self.trouble = None;
-        self.advance(core, if orderly { Trigger::Detach } else { Trigger::Leave });
-        self.check_closed(core);
+        self.advance(resources, if orderly { Trigger::Detach } else { Trigger::Leave });
+        self.check_closed(resources);
     }
 
     /// The volumes have no more commands: goes on with shutting down when the last one here has its answer, and those of
     /// the followers have theirs. `written` are the namespaces to flush. Says whether it went on.
-    pub(crate) fn check_drained(&mut self, core: &mut Core, written: impl FnOnce() -> Vec<u32>) -> bool {
+    pub(crate) fn check_drained(
+        &mut self,
+        resources: &mut Resources,
+        written: impl FnOnce() -> Vec<u32>,
+    ) -> bool {
         if self.phase != Phase::Draining || self.outstanding() > 0 || self.sequence.step().is_some() {
             return false;
         }
@@ -666,12 +686,12 @@ impl Path {
             Role::Leader(followers) if !followers.are_drained() => return false,
             Role::Leader(followers) => {
                 let written = [written(), followers.take_written()].concat();
-                self.advance(core, Trigger::Drained);
-                self.run(core, |sequence, context| sequence.shut_down(context, written));
+                self.advance(resources, Trigger::Drained);
+                self.run(resources, |sequence, context| sequence.shut_down(context, written));
             }
             Role::Follower(leader) => {
                 leader.tell(ToLeader::Drained { written: written() });
-                self.advance(core, Trigger::Drained);
+                self.advance(resources, Trigger::Drained);
             }
         }
         true
@@ -685,8 +705,8 @@ impl Path {
     }
 
     /// The timer has fired.
-    pub(crate) fn on_timer(&mut self, core: &mut Core) {
-        let now = core.now();
+    pub(crate) fn on_timer(&mut self, resources: &mut Resources) {
+        let now = resources.now();
         if self.phase.is_down() && self.liveness.starts_failing_fast(now) {
             self.reports.push(PathEvent::FailFast);
             self.role.tell_followers(&ToFollower::FailFast);
@@ -695,47 +715,51 @@ impl Path {
             let after = self.options.reconnect.controller_loss_timeout.unwrap_or_default();
             let cause = self.liveness.why_given_up(after, self.step());
             self.trouble = Some(ConnectError { peer: self.peer().to_owned(), step: Step::Live, cause });
-            self.advance(core, Trigger::GiveUp);
+            self.advance(resources, Trigger::GiveUp);
         }
         while let Some(timer) = self.timers.take_due(now) {
             let timeouts = &self.options.timeouts;
             let (what, limit) = match (timer, self.phase) {
                 (Timer::Phase, Phase::Resolving) => ("the resolver", timeouts.resolve),
                 (Timer::Phase, Phase::Delay) => {
-                    self.advance(core, Trigger::Attempt);
+                    self.advance(resources, Trigger::Attempt);
                     continue;
                 }
                 (Timer::Phase, _) => {
-                    self.run(core, Sequence::repeat);
+                    self.run(resources, Sequence::repeat);
                     continue;
                 }
                 (Timer::Shutdown, _) => ("orderly shutdown", timeouts.shutdown),
                 (Timer::Attach, _) => ("all of attaching", self.sequence.attach_limit()),
             };
-            self.lose(core, self.step(), Cause::TimedOut { what, limit });
+            self.lose(resources, self.step(), Cause::TimedOut { what, limit });
         }
-        self.scan(core, now);
+        self.scan(resources, now);
         if self.keep_alive.take_due(now, self.queues.answered()) {
             let limit = self.keep_alive.answer_limit(self.options.timeouts.admin);
-            self.queues.admin.send_within(core, Command::new(wire::keep_alive(), Owner::KeepAlive), limit);
+            self.queues.admin.send_within(
+                resources,
+                Command::new(wire::keep_alive(), Owner::KeepAlive),
+                limit,
+            );
         }
-        self.queues.admin.retry_due(core, now);
+        self.queues.admin.retry_due(resources, now);
         if now >= self.notices.due() {
             self.log_wait(now);
         }
-        self.check_closed(core);
+        self.check_closed(resources);
     }
 
     /// Looks for overdue answers. An overdue I/O command is aborted; an overdue admin command means that the controller
     /// does not answer.
-    fn scan(&mut self, core: &mut Core, now: Time) {
+    fn scan(&mut self, resources: &mut Resources, now: Time) {
         if let Some(owner) = self.queues.admin.scan(now) {
             let limit = self.options.timeouts.admin;
             let (what, limit) = match owner {
                 Owner::KeepAlive => ("Keep Alive", self.keep_alive.answer_limit(limit)),
                 _ => ("an admin command", limit),
             };
-            return self.lose(core, self.step(), Cause::TimedOut { what, limit });
+            return self.lose(resources, self.step(), Cause::TimedOut { what, limit });
         }
         // The leader sends as many aborts at once as the controller takes.
         let aborts_left = if self.role.leads() { self.queues.admin.aborts_left() } else { usize::MAX };
@@ -743,13 +767,13 @@ impl Path {
             Ok(scan) => {
                 for &(qid, cid) in &scan.overdue {
                     match &self.role {
-                        Role::Leader(_) => self.queues.admin.abort(core, qid, cid),
+                        Role::Leader(_) => self.queues.admin.abort(resources, qid, cid),
                         Role::Follower(leader) => leader.tell(ToLeader::Abort { qid, cid }),
                     }
                 }
                 self.notices.scanned(now, &scan, self.options.timeouts.io);
             }
-            Err(cause) => self.lose(core, self.step(), cause),
+            Err(cause) => self.lose(resources, self.step(), cause),
         }
     }
 

@@ -10,9 +10,9 @@ use super::connector::Connector;
 use super::io_queues::IoQueues;
 use super::liveness::Activity;
 use crate::command::{BoxedCommand, Command};
-use crate::core::Core;
 use crate::options::Timeouts;
 use crate::queue::Queue;
+use crate::resources::Resources;
 use crate::transport::NotSent;
 
 /// Entries of the admin queue, as other hosts have it.
@@ -50,8 +50,8 @@ impl Queues {
     ///
     /// # Errors
     /// When there is no connection left or the system has no socket.
-    pub(super) fn connect_admin(&mut self, core: &mut Core) -> io::Result<()> {
-        let queue = self.connector.connect(core, 0, ADMIN_QUEUE_SIZE)?;
+    pub(super) fn connect_admin(&mut self, resources: &mut Resources) -> io::Result<()> {
+        let queue = self.connector.connect(resources, 0, ADMIN_QUEUE_SIZE)?;
         self.admin.set_queue(queue);
         Ok(())
     }
@@ -62,12 +62,12 @@ impl Queues {
     /// When there is no connection left or the system has no socket.
     pub(super) fn connect_io(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         number: u16,
         size: u16,
         in_capsule_bytes_max: u32,
     ) -> io::Result<()> {
-        let mut queue = self.connector.connect(core, number, size)?;
+        let mut queue = self.connector.connect(resources, number, size)?;
         queue.set_in_capsule(in_capsule_bytes_max);
         self.io.push(queue);
         Ok(())
@@ -94,18 +94,18 @@ impl Queues {
     /// Gives the command back, as it was.
     pub(super) fn send(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         number: u16,
         mut command: Box<Command>,
     ) -> Result<(), (Box<Command>, NotSent)> {
-        command.deadline = core.now() + self.sequence_timeout;
+        command.deadline = resources.now() + self.sequence_timeout;
         if number == 0 {
             self.admin.scan_by(command.deadline);
         } else {
             self.io.scan_by(command.deadline);
         }
         let Some(queue) = self.get_mut(number) else { return Err((command, NotSent::Ended)) };
-        queue.send(&mut core.transports, command).map(drop)
+        queue.send(&mut resources.transports, command).map(drop)
     }
 
     /// Commands answered on all of them.
@@ -124,17 +124,19 @@ impl Queues {
 
     /// Ends all connections, in order or at once. Returns the commands that will have no answer: the controller no
     /// longer reaches their memory.
-    pub(super) fn close(&mut self, core: &mut Core, orderly: bool) -> Vec<BoxedCommand> {
+    pub(super) fn close(&mut self, resources: &mut Resources, orderly: bool) -> Vec<BoxedCommand> {
         for queue in self.iter() {
             if orderly {
-                queue.disconnect(&mut core.transports, &mut core.reactor);
+                queue.disconnect(&mut resources.transports, &mut resources.reactor);
             } else {
-                queue.abort(&mut core.transports, &mut core.reactor);
+                queue.abort(&mut resources.transports, &mut resources.reactor);
             }
         }
         let mut unanswered = Vec::new();
         for number in 0..=self.io.len() as u16 {
-            while let Some(command) = self.get_mut(number).and_then(|queue| queue.pop(&mut core.transports)) {
+            while let Some(command) =
+                self.get_mut(number).and_then(|queue| queue.pop(&mut resources.transports))
+            {
                 unanswered.push(command);
             }
         }
@@ -144,9 +146,9 @@ impl Queues {
     }
 
     /// Forgets the queues, whose connections have ended.
-    pub(super) fn forget(&mut self, core: &mut Core) {
+    pub(super) fn forget(&mut self, resources: &mut Resources) {
         for queue in self.admin.take_queue().into_iter().chain(self.io.drain()) {
-            core.routes.remove(queue.endpoint());
+            resources.routes.remove(queue.endpoint());
         }
     }
 }

@@ -145,14 +145,14 @@ impl Transport {
 
     /// Takes the memory of an answered command back. Returns whether what the response invalidated was its own.
     #[must_use]
-    pub(crate) fn settle(
+    pub(crate) fn reclaim(
         &self,
         transports: &mut Transports,
         command: &mut Command,
         invalidated: Option<u32>,
     ) -> bool {
         match self {
-            Self::Rdma(_) => RdmaQueue::settle(&mut transports.rnic, command, invalidated),
+            Self::Rdma(_) => RdmaQueue::reclaim(&mut transports.rnic, command, invalidated),
             Self::Tcp(_) => true,
         }
     }

@@ -142,7 +142,7 @@ impl RdmaQueue {
     ///
     /// Returns whether it was right.
     #[must_use]
-    pub(super) fn settle(rnic: &mut Rnic, command: &mut Command, invalidated: Option<u32>) -> bool {
+    pub(super) fn reclaim(rnic: &mut Rnic, command: &mut Command, invalidated: Option<u32>) -> bool {
         let right = invalidated.is_none() || invalidated == command.exposed.map(|exposed| exposed.key);
         Self::withdraw(rnic, command);
         right

@@ -154,3 +154,105 @@ impl Sequence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::identity::HostIdentity;
+    use crate::options::ConnectOptions;
+    use crate::path::connector::QueueShare;
+    use crate::path::io_queues::IoQueues;
+    use crate::path::keep_alive::KeepAlive;
+    use crate::path::reports::Reports;
+    use crate::retry::RetryDelays;
+    use crate::wire::answers::ControllerStatus;
+
+    /// A sequence of one engine of some, which has learned all that there is to learn.
+    fn sequence(engine: u16, url: &str, prepare: impl FnOnce(&mut Sequence)) -> Sequence {
+        let host =
+            HostIdentity { nqn: "nqn.2026-01.org.example:me".to_owned(), id: uuid::Uuid::from_u128(1) };
+        let url = url.parse().expect("an address");
+        let mut sequence =
+            Sequence::new(Arc::new(ConnectOptions::new(url, host)), QueueShare { engine, engines: 2 });
+        (sequence.facts.queues, sequence.facts.version) = (4, (1, 4, 0));
+        sequence.facts.capabilities.queue_entries_max = 128;
+        sequence.facts.last_status = ControllerStatus { ready: true, fatal: false, shutdown_complete: true };
+        prepare(&mut sequence);
+        sequence
+    }
+
+    /// The steps from `first` on, each of which succeeds, by their names, and what the volumes are told.
+    fn walk(sequence: &mut Sequence, first: SequenceStep) -> (Vec<String>, Vec<String>) {
+        let (mut keep_alive, mut reports) = (KeepAlive::default(), Reports::default());
+        let io = IoQueues::new(Duration::from_secs(1));
+        let pool = ringfab_memory::Pool::new(&[]).expect("a pool");
+        let mut context = Context {
+            now: Time::ZERO,
+            pool: &pool,
+            io: &io,
+            keep_alive: &mut keep_alive,
+            reports: &mut reports,
+        };
+        let (mut step, mut steps) = (first, vec![format!("{first:?}")]);
+        while let Next::Step(next) = sequence.next(&mut context, step).expect("it goes on") {
+            steps.push(format!("{next:?}"));
+            step = next;
+            assert!(steps.len() < 100, "{steps:?}");
+        }
+        let name = |event| format!("{event:?}").split([' ', '(']).next().unwrap_or_default().to_owned();
+        (steps, std::iter::from_fn(|| reports.next()).map(name).collect())
+    }
+
+    const URL: &str = "nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk";
+    const ATTACH: &str = "Connect Capabilities Version Enable ReadyStatus Identify";
+    const QUEUES: &str =
+        "QueueCount EventConfig EstablishQueue(1) ConnectQueue(1) EstablishQueue(2) ConnectQueue(2)";
+
+    #[test]
+    fn a_leader_attaches_its_queues_then_those_of_followers_and_looks_at_the_namespaces() {
+        let (steps, told) = walk(&mut sequence(0, URL, |_| {}), SequenceStep::Connect);
+        assert_eq!(steps.join(" "), format!("{ATTACH} Limits {QUEUES} Followers List(0)"));
+        assert_eq!(told, ["Identified"], "no namespace is listed");
+        let delays = |sequence: &mut Sequence| {
+            let delays = &mut sequence.facts.controller.retry_delays;
+            *delays = RetryDelays { crdt: [Duration::from_secs(1); 3], ..*delays };
+        };
+        let one = format!("{URL}?ns=3");
+        let (steps, told) = walk(&mut sequence(0, &one, delays), SequenceStep::Connect);
+        let namespaces = "Followers Namespace(0) Listed(3)";
+        assert_eq!(steps.join(" "), format!("{ATTACH} Limits HostBehavior {QUEUES} {namespaces}"));
+        assert_eq!(told, ["Identified"], "without a size it is looked for in the list");
+    }
+
+    #[test]
+    fn a_discovery_controller_has_no_queues_and_a_follower_has_nothing_else() {
+        let discovery = |sequence: &mut Sequence| sequence.facts.controller.discovery = true;
+        let (steps, told) = walk(&mut sequence(0, URL, discovery), SequenceStep::Connect);
+        assert_eq!((steps.join(" ").as_str(), told), (ATTACH, vec!["Identified".to_owned()]));
+        let (steps, told) = walk(&mut sequence(1, URL, |_| {}), SequenceStep::EstablishQueue(1));
+        assert_eq!(steps.join(" "), &QUEUES[QUEUES.find("Establish").expect("there")..]);
+        assert_eq!(told, ["QueuesConnected"]);
+    }
+
+    #[test]
+    fn a_scan_is_repeated_when_namespaces_have_changed_meanwhile() {
+        let again = |sequence: &mut Sequence| {
+            (sequence.purpose, sequence.namespaces.again) = (Purpose::Rescan, true);
+        };
+        let (steps, told) = walk(&mut sequence(0, URL, again), SequenceStep::ChangedLog);
+        assert_eq!(steps.join(" "), "ChangedLog List(0) ChangedLog List(0)");
+        assert_eq!(told, ["NamespacesFound", "Changes", "NamespacesFound"]);
+    }
+
+    #[test]
+    fn a_shutdown_flushes_each_namespace_that_was_written_to_and_then_shuts_down() {
+        let written = |sequence: &mut Sequence| {
+            (sequence.purpose, sequence.flushes) = (Purpose::Shutdown, vec![2, 5]);
+        };
+        let (steps, told) = walk(&mut sequence(0, URL, written), SequenceStep::Flush(2));
+        assert_eq!(steps.join(" "), "Flush(2) Flush(5) ShutdownSet ShutdownStatus");
+        assert!(told.is_empty());
+    }
+}
