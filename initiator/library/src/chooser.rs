@@ -7,8 +7,8 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    /// The index of the path to take; `None` while there is none. `is_open`: whether a path takes I/O, though perhaps not
-    /// at this moment.
+    /// The index of the path to take; `None` while there is none. `is_open`: whether a path takes I/O, though perhaps
+    /// not at this moment.
     #[inline]
     pub(crate) fn choose<P>(&mut self, paths: &[P], is_open: impl Fn(&P) -> bool) -> Option<usize> {
         if paths.get(self.in_use).is_some_and(&is_open) {

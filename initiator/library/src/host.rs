@@ -38,8 +38,8 @@ pub struct HostConfig {
 /// Per I/O it takes no lock and allocates nothing. All memory that a peer reaches comes from [`Host::pool`].
 ///
 /// It stays on the thread that made it. Only [`Host::turn`] waits, and only when it is asked to; [`Host::new`] maps
-/// memory, and a host name is looked up on a thread of its own. Everything else returns at once, and what comes of it is
-/// told by a [`HostEvent`].
+/// memory, and a host name is looked up on a thread of its own. Everything else returns at once, and what comes of it
+/// is told by a [`HostEvent`].
 ///
 /// ```no_run
 /// use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, IoOperation, IoRequest, Wait};
@@ -88,7 +88,8 @@ impl Host {
     /// # Errors
     /// When the pool cannot be mapped or the RNIC not be made.
     pub fn new(reactor: Reactor, config: HostConfig) -> io::Result<Self> {
-        // Not registered with the ring: that is for files, and takes longer than everything else until a volume is attached.
+        // Not registered with the ring: that is for files, and takes longer than everything else until a volume is
+        // attached.
         let pool = Pool::new(&config.pool).map_err(io::Error::other)?;
         let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, spin: reactor.spin(), ..config.rnic })?;
         let (sender, messages) = mailbox(reactor.waker());
@@ -131,18 +132,18 @@ impl Host {
         self.resources.transports.copied_bytes()
     }
 
-    /// Starts to attach a controller. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. The first attachment is not
-    /// retried; the policy's attempts begin with the first loss.
+    /// Starts to attach a controller. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. The first attachment is
+    /// not retried; the policy's attempts begin with the first loss.
     pub fn attach(&mut self, options: ConnectOptions) -> ControllerId {
         self.attach_shared(options, 0).0
     }
 
-    /// The same for a controller that this engine shares with `others` more, each on a thread of its own with I/O queues of its
-    /// own. This engine leads: it has the admin queue too. The controller is ready when all of them have joined, within
-    /// [`Timeouts::attach`](crate::Timeouts::attach), and has to allow an I/O queue for each.
+    /// The same for a controller that this engine shares with `others` more, each on a thread of its own with I/O
+    /// queues of its own. This engine leads: it has the admin queue too. The controller is ready when all of them have
+    /// joined, within [`Timeouts::attach`](crate::Timeouts::attach), and has to allow an I/O queue for each.
     ///
-    /// Every engine has the events of the controller. When any connection is lost, all of them end; what each engine has
-    /// outstanding then waits or fails as the policy says. Detaching on any of them detaches all.
+    /// Every engine has the events of the controller. When any connection is lost, all of them end; what each engine
+    /// has outstanding then waits or fails as the policy says. Detaching on any of them detaches all.
     pub fn attach_shared(
         &mut self,
         options: ConnectOptions,
@@ -158,8 +159,8 @@ impl Host {
         (ControllerId(id), shared)
     }
 
-    /// Takes part in a controller that another engine attaches. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. Admin
-    /// commands are for the engine that leads.
+    /// Takes part in a controller that another engine attaches. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows.
+    /// Admin commands are for the engine that leads.
     pub fn join(&mut self, shared: SharedController) -> ControllerId {
         let resources = &mut self.resources;
         let id = self.controllers.insert_with(|id| Attachment::join(ControllerId(id), shared, resources));
@@ -186,8 +187,8 @@ impl Host {
         self.submit_as(controller, None, request)
     }
 
-    /// The same for one disk only: another one that has got its number is not reached, as far as the controller has told of
-    /// it. Once it has, what still waits for the old one ends with Invalid Namespace.
+    /// The same for one disk only: another one that has got its number is not reached, as far as the controller has
+    /// told of it. Once it has, what still waits for the old one ends with Invalid Namespace.
     ///
     /// # Errors
     /// As [`Host::submit`]; [`SubmitError::NoNamespace`] also when the namespace is another disk.
@@ -237,8 +238,8 @@ impl Host {
         self.controllers.get(controller.0).map_or(0, Attachment::outstanding)
     }
 
-    /// Detaches in an orderly way: outstanding commands end, volatile caches are flushed, the controller shuts down. All
-    /// within [`Timeouts::shutdown`](crate::Timeouts::shutdown); then [`HostEvent::Detached`] follows. While the
+    /// Detaches in an orderly way: outstanding commands end, volatile caches are flushed, the controller shuts down.
+    /// All within [`Timeouts::shutdown`](crate::Timeouts::shutdown); then [`HostEvent::Detached`] follows. While the
     /// connection is lost it is immediate, and outstanding requests end as cancelled.
     pub fn detach(&mut self, controller: ControllerId) {
         if let Some(found) = self.controllers.get_mut(controller.0) {
@@ -256,8 +257,8 @@ impl Host {
         }
     }
 
-    /// Starts what was submitted, and collects what has happened. With [`Wait::Event`] it waits unless an event is there;
-    /// with [`Wait::No`] it does not wait. The only call that does.
+    /// Starts what was submitted, and collects what has happened. With [`Wait::Event`] it waits unless an event is
+    /// there; with [`Wait::No`] it does not wait. The only call that does.
     ///
     /// # Errors
     /// Only when the ring itself is broken.
@@ -335,7 +336,7 @@ impl Host {
     fn on_completion(&mut self, completion: Completion) {
         match completion.token.owner {
             OWNER_RNIC => {
-                self.resources.transports.rnic.on_completion(&mut self.resources.reactor, completion)
+                self.resources.transports.rnic.on_completion(&mut self.resources.reactor, completion);
             }
             OWNER_TCP => self.resources.transports.tcp.on_completion(&mut self.resources.reactor, completion),
             OWNER_TIMERS => {
@@ -388,7 +389,7 @@ impl TransportHandler for Host {
 
     fn on_event(&mut self, endpoint: Endpoint, event: ConnectionEvent) {
         self.with_controller(endpoint, |attachment, resources, route| {
-            attachment.on_event(resources, route, event)
+            attachment.on_event(resources, route, event);
         });
     }
 }

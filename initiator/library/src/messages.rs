@@ -1,5 +1,5 @@
-//! What reaches a host from other threads: the answers of resolvers, and what the engines that share a controller tell each
-//! other. The engine that attached the controller leads: it has the admin queue. The others follow.
+//! What reaches a host from other threads: the answers of resolvers, and what the engines that share a controller tell
+//! each other. The engine that attached the controller leads: it has the admin queue. The others follow.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -171,8 +171,8 @@ impl Queue {
         }
     }
 
-    /// Ends the connection without sending what was posted: a command that will be sent again on another connection must
-    /// not be on its way on this one for longer than can be helped.
+    /// Ends the connection without sending what was posted: a command that will be sent again on another connection
+    /// must not be on its way on this one for longer than can be helped.
     pub(crate) fn abort(&self, transports: &mut Transports, reactor: &mut Reactor) {
         if self.alive {
             self.transport.abort(transports, reactor);

@@ -1,11 +1,12 @@
 //! What the status of an answer means for its command: one table, read from the top.
 //!
-//! Do Not Retry decides first: a controller that sets it expects the same command to fail again. Without it, the table says
-//! whether the command is tried again after a delay, waits for the path to come back, or fails because the command itself is
-//! what is wrong.
+//! Do Not Retry decides first: a controller that sets it expects the same command to fail again. Without it, the table
+//! says whether the command is tried again after a delay, waits for the path to come back, or fails because the command
+//! itself is what is wrong.
 //!
-//! Two bounds apply. Tries are counted ([`ReconnectPolicy::retries`]). The time that a command waits for its path is bounded by
-//! the limits of a lost connection, and for a transition also by what the controller says that one takes (ANATT).
+//! Two bounds apply. Tries are counted ([`ReconnectPolicy::retries`]). The time that a command waits for its path is
+//! bounded by the limits of a lost connection, and for a transition also by what the controller says that one takes
+//! (ANATT).
 
 use std::time::Duration;
 

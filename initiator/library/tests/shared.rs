@@ -106,7 +106,8 @@ fn the_leader_asks_for_no_more_aborts_at_once_than_the_controller_takes_and_forg
         pair.peer.answer_aborts();
         pair.peer.faults.mute_abort = true;
     }
-    (cids.sort_unstable(), asked.sort_unstable());
+    cids.sort_unstable();
+    asked.sort_unstable();
     assert_eq!(asked, cids);
     pair.peer.release(Status::SUCCESS);
     assert_eq!([pair.done(), pair.done(), pair.done()], [Ok(()); 3]);

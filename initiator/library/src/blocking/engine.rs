@@ -193,7 +193,8 @@ impl Engine {
         self.wait(&replies)?
     }
 
-    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout, and by less when cancelled.
+    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout, and by less when
+    /// cancelled.
     pub(super) fn detach(&self) -> Result<(), ConnectError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };

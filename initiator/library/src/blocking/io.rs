@@ -38,9 +38,9 @@ impl Controller {
         })
     }
 
-    /// Writes `source` at byte `offset`, both of any alignment. Blocks that are only touched in part are read, changed and
-    /// written, which is not atomic towards other writers of the same block. With `fua` (Force Unit Access) the bytes are
-    /// on stable storage afterwards. The call blocks until all are written.
+    /// Writes `source` at byte `offset`, both of any alignment. Blocks that are only touched in part are read, changed
+    /// and written, which is not atomic towards other writers of the same block. With `fua` (Force Unit Access) the
+    /// bytes are on stable storage afterwards. The call blocks until all are written.
     ///
     /// # Errors
     /// As [`Controller::read_at`]; any of the blocks may or may not be written then.
@@ -101,7 +101,7 @@ impl Controller {
         if namespace.discard_blocks_max == 0 {
             return Err(IoError::Status(Status::INVALID_OPCODE));
         }
-        let operation =
+        let operations =
             discards(&namespace, ranges).into_iter().map(|ranges| Operation::Discard { nsid, ranges });
         self.pipeline(operations)
     }

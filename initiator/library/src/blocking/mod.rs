@@ -110,8 +110,8 @@ impl Controller {
         Self { engine: Arc::clone(&self.engine), disk: Some(Arc::new(disk)) }
     }
 
-    /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most; other
-    /// clones fail from now on. Commands that are outstanding end first.
+    /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most;
+    /// other clones fail from now on. Commands that are outstanding end first.
     ///
     /// # Errors
     /// What could not be done in an orderly way.

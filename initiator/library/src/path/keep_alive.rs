@@ -66,7 +66,7 @@ impl KeepAlive {
         self.due = now + interval;
         let traffic = answered != mem::replace(&mut self.answered, answered);
         // One that is outstanding has its own deadline.
-        let send = !self.outstanding && !(traffic && self.traffic_based);
+        let send = !(self.outstanding || traffic && self.traffic_based);
         self.outstanding |= send;
         send
     }

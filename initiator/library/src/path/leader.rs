@@ -73,7 +73,8 @@ pub(crate) struct LeaderLink {
     final_error: FinalError,
     /// The attempt to connect that the queues belong to.
     attempt: u32,
-    /// What the leader is told of the queues once they have ended: whether they had answers, and whether they were idle.
+    /// What the leader is told of the queues once they have ended: whether they had answers, and whether they were
+    /// idle.
     answered: bool,
     idle: bool,
     /// Whether the leader closes its queues in order.

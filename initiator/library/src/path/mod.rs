@@ -2,8 +2,8 @@
 //!
 //! Several engines may share a controller. The one that attached it leads: it has the admin queue, runs the sequence of
 //! commands that attaches, and decides when to connect and when to close. The others follow: each has I/O queues of its
-//! own, and does what the leader says. When any connection is lost, all of them end. The leader connects again only when
-//! every engine has reported that nothing of it is in flight any more.
+//! own, and does what the leader says. When any connection is lost, all of them end. The leader connects again only
+//! when every engine has reported that nothing of it is in flight any more.
 //!
 //! [`Path`] only coordinates. Its parts own their state and decide: [`phase`] which phase follows, [`sequence`] which
 //! command of attaching follows, [`queues`] what is outstanding and overdue, [`liveness`] when a loss is over,
@@ -451,8 +451,8 @@ impl Path {
         }
     }
 
-    /// What the volumes say of the controller that was identified: that it has these namespaces and I/O can run, or that
-    /// it is not the right subsystem.
+    /// What the volumes say of the controller that was identified: that it has these namespaces and I/O can run, or
+    /// that it is not the right subsystem.
     pub(crate) fn on_identified(&mut self, resources: &mut Resources, result: Result<&[Namespace], Cause>) {
         let namespaces = match result {
             Ok(namespaces) => namespaces,
@@ -601,8 +601,8 @@ impl Path {
         self.advance(resources, Trigger::Lost { again });
     }
 
-    /// Ends all connections. The controller reaches no memory any more from here on, and once the transport has reported
-    /// the end of each, on every engine, nothing of ours is in flight either.
+    /// Ends all connections. The controller reaches no memory any more from here on, and once the transport has
+    /// reported the end of each, on every engine, nothing of ours is in flight either.
     fn close(&mut self, resources: &mut Resources, orderly: bool) {
         let activity = self.queues.activity();
         let (answered, idle) = (self.liveness.has_answered(activity), self.liveness.is_idle(activity));
@@ -672,8 +672,8 @@ impl Path {
         self.check_closed(resources);
     }
 
-    /// The volumes have no more commands: goes on with shutting down when the last one here has its answer, and those of
-    /// the followers have theirs. `written` are the namespaces to flush. Says whether it went on.
+    /// The volumes have no more commands: goes on with shutting down when the last one here has its answer, and those
+    /// of the followers have theirs. `written` are the namespaces to flush. Says whether it went on.
     pub(crate) fn check_drained(
         &mut self,
         resources: &mut Resources,

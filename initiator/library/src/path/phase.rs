@@ -158,30 +158,41 @@ mod tests {
         Trigger::Closed,
     ];
 
+    const AGAIN: Phase = Phase::Closing(After::Reconnect);
+    const FOLLOW: Phase = Phase::Closing(After::Follow);
+    const FAIL: Phase = Phase::Closing(After::Fail);
+    const DETACH: Phase = Phase::Closing(After::Detach);
+
     /// A row for each phase, a column for each of the triggers, in their order.
     #[rustfmt::skip]
     const TABLE: [(Phase, [Option<Phase>; 12]); 12] = {
-        use Phase::{Connecting, Delay, Draining, Gone, Live, Resolving, Setup, Shutdown};
-        const AGAIN: Phase = Phase::Closing(After::Reconnect);
-        const FOLLOW: Phase = Phase::Closing(After::Follow);
-        const FAIL: Phase = Phase::Closing(After::Fail);
-        const DETACH: Phase = Phase::Closing(After::Detach);
-        const fn to(phase: Phase) -> Option<Phase> { Some(phase) }
-        const NO: Option<Phase> = None;
+        const ___: Option<Phase> = None;
+        const RES: Option<Phase> = Some(Phase::Resolving);
+        const CON: Option<Phase> = Some(Phase::Connecting);
+        const SET: Option<Phase> = Some(Phase::Setup);
+        const LIV: Option<Phase> = Some(Phase::Live);
+        const DRA: Option<Phase> = Some(Phase::Draining);
+        const SHU: Option<Phase> = Some(Phase::Shutdown);
+        const DEL: Option<Phase> = Some(Phase::Delay);
+        const GON: Option<Phase> = Some(Phase::Gone);
+        const AGA: Option<Phase> = Some(AGAIN);
+        const FOL: Option<Phase> = Some(FOLLOW);
+        const FAI: Option<Phase> = Some(FAIL);
+        const DET: Option<Phase> = Some(DETACH);
         [
-            // Attempt, Address, Connected, Ready, Detach, Drained, Lost, Lost for good, Follow, GiveUp, Leave, Closed
-            (Resolving, [NO, to(Connecting), NO, NO, to(DETACH), NO, to(AGAIN), to(FAIL), to(FOLLOW), to(FAIL), to(DETACH), NO]),
-            (Connecting, [NO, to(Connecting), to(Setup), NO, to(DETACH), NO, to(AGAIN), to(FAIL), to(FOLLOW), to(FAIL), to(DETACH), NO]),
-            (Setup, [NO, NO, NO, to(Live), to(DETACH), NO, to(AGAIN), to(FAIL), to(FOLLOW), to(FAIL), to(DETACH), NO]),
-            (Live, [NO, NO, NO, NO, to(Draining), NO, to(AGAIN), to(AGAIN), to(FOLLOW), to(FAIL), to(DETACH), NO]),
-            (Draining, [NO, NO, NO, NO, NO, to(Shutdown), to(DETACH), to(DETACH), to(FOLLOW), to(FAIL), to(DETACH), NO]),
-            (Shutdown, [NO, NO, NO, NO, NO, NO, to(DETACH), to(DETACH), to(FOLLOW), to(FAIL), to(DETACH), NO]),
-            (AGAIN, [NO, NO, NO, NO, to(DETACH), NO, NO, NO, NO, to(FAIL), to(DETACH), to(Delay)]),
-            (FOLLOW, [NO, NO, NO, NO, to(DETACH), NO, NO, NO, NO, to(FAIL), to(DETACH), to(Delay)]),
-            (FAIL, [NO, NO, NO, NO, to(DETACH), NO, NO, NO, NO, to(FAIL), to(DETACH), to(Gone)]),
-            (DETACH, [NO, NO, NO, NO, to(DETACH), NO, NO, NO, NO, to(FAIL), to(DETACH), to(Gone)]),
-            (Delay, [to(Resolving), NO, to(Setup), NO, to(DETACH), NO, NO, NO, NO, to(FAIL), to(DETACH), NO]),
-            (Gone, [NO; 12]),
+            //                   Att  Addr Conn Ready Det Drai Lost Good Foll Give Leav Clos
+            (Phase::Resolving,  [___, CON, ___, ___, DET, ___, AGA, FAI, FOL, FAI, DET, ___]),
+            (Phase::Connecting, [___, CON, SET, ___, DET, ___, AGA, FAI, FOL, FAI, DET, ___]),
+            (Phase::Setup,      [___, ___, ___, LIV, DET, ___, AGA, FAI, FOL, FAI, DET, ___]),
+            (Phase::Live,       [___, ___, ___, ___, DRA, ___, AGA, AGA, FOL, FAI, DET, ___]),
+            (Phase::Draining,   [___, ___, ___, ___, ___, SHU, DET, DET, FOL, FAI, DET, ___]),
+            (Phase::Shutdown,   [___, ___, ___, ___, ___, ___, DET, DET, FOL, FAI, DET, ___]),
+            (AGAIN,             [___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, DEL]),
+            (FOLLOW,            [___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, DEL]),
+            (FAIL,              [___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, GON]),
+            (DETACH,            [___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, GON]),
+            (Phase::Delay,      [RES, ___, SET, ___, DET, ___, ___, ___, ___, FAI, DET, ___]),
+            (Phase::Gone,       [___, ___, ___, ___, ___, ___, ___, ___, ___, ___, ___, ___]),
         ]
     };
 

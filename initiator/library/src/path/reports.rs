@@ -41,14 +41,16 @@ impl Reports {
 /// A step in the life of a path, as far as it matters to those who use it.
 #[derive(Debug)]
 pub(crate) enum PathEvent {
-    /// The controller is attached, and these are its namespaces. The path becomes ready with [`Path::on_identified`](super::Path::on_identified).
+    /// The controller is attached, and these are its namespaces. The path becomes ready with
+    /// [`Path::on_identified`](super::Path::on_identified).
     Identified {
         /// With a size.
         found: Vec<Namespace>,
         /// All that the controller lists, if it was asked.
         listed: Vec<u32>,
     },
-    /// The I/O queues of this engine, which follows, are connected: [`Role::queues_connected`](super::Role::queues_connected) tells the leader.
+    /// The I/O queues of this engine, which follows, are connected:
+    /// [`Role::queues_connected`](super::Role::queues_connected) tells the leader.
     QueuesConnected,
     /// These are the namespaces that the engine that leads has found.
     Adopt(Arc<[Namespace]>),

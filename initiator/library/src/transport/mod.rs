@@ -22,9 +22,9 @@ use tcp::TcpQueue;
 
 /// Acts on what has happened on connections.
 pub(crate) trait TransportHandler {
-    /// The controller has answered a command: by reference, since this comes for every command and would be moved once for
-    /// each place that it passes through. `entry` is `None` when the capsule was no response; `invalidated` is the key of
-    /// ours that it invalidated.
+    /// The controller has answered a command: by reference, since this comes for every command and would be moved once
+    /// for each place that it passes through. `entry` is `None` when the capsule was no response; `invalidated` is the
+    /// key of ours that it invalidated.
     fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>);
 
     /// Anything else.

@@ -66,12 +66,7 @@ impl Sequence {
             }
             SequenceStep::Followers => self.namespaces.begin(only),
 
-            SequenceStep::ChangedLog => {
-                if !self.namespaces.again {
-                    context.reports.push(PathEvent::Changes(self.namespaces.list().to_vec()));
-                }
-                self.namespaces.begin(only)
-            }
+            SequenceStep::ChangedLog => self.after_changed_log(context),
             SequenceStep::List(after) => return self.after_list(context, after),
             // Identification descriptors came with NVMe 1.3.
             SequenceStep::Namespace(index)
@@ -110,6 +105,14 @@ impl Sequence {
             return Err(Cause::TimedOut { what: "enabling the controller (CSTS.RDY)", limit });
         }
         Ok(Next::Again(context.now + POLL))
+    }
+
+    /// The namespaces that have changed. If others have meanwhile, the list is not all.
+    fn after_changed_log(&mut self, context: &mut Context<'_>) -> SequenceStep {
+        if !self.namespaces.again {
+            context.reports.push(PathEvent::Changes(self.namespaces.list().to_vec()));
+        }
+        self.namespaces.begin(self.options.url.namespace)
     }
 
     /// A part of the list of namespaces.
@@ -187,7 +190,8 @@ mod tests {
     fn walk(sequence: &mut Sequence, first: SequenceStep) -> (Vec<String>, Vec<String>) {
         let (mut keep_alive, mut reports) = (KeepAlive::default(), Reports::default());
         let io = IoQueues::new(Duration::from_secs(1));
-        let pool = ringfab_memory::Pool::new(&[]).expect("a pool");
+        let pool = ringfab_memory::Pool::new(&[ringfab_memory::ClassLayout { buffer_bytes: 4096, count: 1 }])
+            .expect("a pool");
         let mut context = Context {
             now: Time::ZERO,
             pool: &pool,

@@ -104,7 +104,8 @@ impl Facts {
         }
     }
 
-    /// In-capsule data of an I/O command. Without an offset in the descriptor there is none (RDMA Transport 1.0, section 3.2).
+    /// In-capsule data of an I/O command. Without an offset in the descriptor there is none (RDMA Transport 1.0,
+    /// section 3.2).
     fn announced_in_capsule_bytes(&self) -> u32 {
         let facts = &self.controller;
         if !facts.sgl_offset || facts.icdoff != 0 {

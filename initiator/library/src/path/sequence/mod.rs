@@ -364,8 +364,8 @@ impl Sequence {
         self.go_on(context, step)
     }
 
-    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is
-    /// said in a sentence of its own, but for a flush of what was written there.
+    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's
+    /// is said in a sentence of its own, but for a flush of what was written there.
     fn tolerates(&self, step: SequenceStep, status: Status) -> bool {
         let removed = match step {
             SequenceStep::Namespace(_) => true,

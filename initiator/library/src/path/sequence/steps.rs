@@ -2,8 +2,8 @@
 
 use crate::error::Step;
 
-/// A step: one command, or something else that is waited for. Where a number stands in it, it is the namespace that it is about, or
-/// the queue among those of this engine.
+/// A step: one command, or something else that is waited for. Where a number stands in it, it is the namespace that it
+/// is about, or the queue among those of this engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::path) enum SequenceStep {
     /// Fabrics Connect of the admin queue.
