@@ -300,7 +300,7 @@ fn lead(
     for thread in threads {
         match thread.join() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "an engine thread could not go on"),
+            Ok(Err(error)) => tracing::warn!(%error, "an engine thread failed"),
             Err(_) => tracing::warn!("an engine thread panicked"),
         }
     }
@@ -472,7 +472,7 @@ impl Worker {
         match client.turn(host, controller) {
             Ok(Turn::Over) => {}
             Ok(turn) => return turn,
-            Err(error) => tracing::error!(%error, "a client of the engine cannot go on"),
+            Err(error) => tracing::error!(%error, "a client of the engine failed"),
         }
         self.client = None;
         Turn::Busy

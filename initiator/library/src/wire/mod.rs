@@ -1,4 +1,4 @@
-//! Commands as they are built; [`answers`] are read next door.
+//! Builds commands; [`answers`] parses the answers.
 
 pub(crate) mod answers;
 

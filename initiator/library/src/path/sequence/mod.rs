@@ -399,7 +399,7 @@ impl Sequence {
         };
         if self.purpose == Purpose::Rescan {
             let peer = self.options.url.peer();
-            tracing::warn!(peer, %cause, "the namespaces could not be looked at again");
+            tracing::warn!(peer, %cause, "the namespaces could not be identified again");
             // Those that are known are still in use.
             context.reports.push(PathEvent::NamespacesKept);
             return Action::Nothing;
