@@ -12,9 +12,9 @@ use super::message::Message;
 
 /// What runs on an engine's thread: a program's own loop, a front end beside the blocking handle, or the handle itself.
 ///
-/// It must not wait: everything on this thread stands still meanwhile. It must not call the blocking handle for I/O. In exchange,
-/// its own I/O goes from and to the engine's buffers without a copy and without another thread, and nobody else has the engine
-/// while it is called.
+/// It must not wait: everything on this thread stands still meanwhile. It must not call the blocking handle for I/O. In
+/// exchange, its own I/O goes from and to the engine's buffers without a copy and without another thread, and nobody
+/// else has the engine while it is called.
 pub trait EngineClient {
     /// Called before each turn of the host, to go on with what has happened.
     ///
@@ -22,8 +22,9 @@ pub trait EngineClient {
     /// It cannot go on.
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn>;
 
-    /// Something has happened: a command of its own has ended, the reactor has a completion for it, or the controller's state has
-    /// changed. Beside the blocking handle, it sees only the first two. Its tags are [`TAG_FIRST`] or above there.
+    /// Something has happened: a command of its own has ended, the reactor has a completion for it, or the controller's
+    /// state has changed. Beside the blocking handle, it sees only the first two. Its tags are [`TAG_FIRST`] or above
+    /// there.
     fn on_event(&mut self, event: HostEvent, host: &mut Host, controller: ControllerId);
 }
 
@@ -61,7 +62,7 @@ impl Host {
 }
 
 /// Makes a client on an engine's thread; `None` when there is to be none after all.
-pub(super) type Invitation = Box<dyn FnOnce(&mut Host) -> Option<Box<dyn EngineClient>> + Send>;
+pub(super) type MakeClient = Box<dyn FnOnce(&mut Host) -> Option<Box<dyn EngineClient>> + Send>;
 
 impl Controller {
     /// Engine threads: those that there are.
@@ -69,9 +70,9 @@ impl Controller {
         self.engine.threads()
     }
 
-    /// Has a client made on an engine's thread, by its number from zero. It stays while it has something to do, even when the
-    /// controller is given up, but not when it is detached. There is one for each thread in the life of a controller: `make` of
-    /// another is dropped.
+    /// Has a client made on an engine's thread, by its number from zero. It stays while it has something to do, even
+    /// when the controller is given up, but not when it is detached. There is one for each thread in the life of a
+    /// controller: `make` of another is dropped.
     ///
     /// # Errors
     /// [`IoError::NoPath`] when the engine has ended.
@@ -83,6 +84,6 @@ impl Controller {
         thread: usize,
         make: impl FnOnce(&mut Host) -> Option<Box<dyn EngineClient>> + Send + 'static,
     ) -> Result<(), IoError> {
-        self.engine.send(thread, Message::Invite(Box::new(make)))
+        self.engine.send(thread, Message::AddClient(Box::new(make)))
     }
 }
