@@ -1,7 +1,8 @@
 //! Applies changes of the configuration to a target that runs: all of them, or none.
 //!
-//! A change is a new configuration. What is different leads to a draft of what is served next (`model/served.rs`), which
-//! is checked as a whole; disks of namespaces that come are opened; then the cores are told (`control/change.rs`).
+//! A change is a new configuration. What is different leads to a draft of what is served next (`model/served.rs`).
+//! That is checked as a whole, and the disks of namespaces that come are opened. Then the cores are told
+//! (`control/change.rs`).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
