@@ -8,7 +8,7 @@ use ringfab_memory::{CallerSource, CallerTarget};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::CancelToken;
-use super::client::Invitation;
+use super::client::MakeClient;
 use crate::error::IoError;
 use crate::namespace::{BlockRange, NamespaceIdentity};
 
@@ -22,7 +22,7 @@ pub(super) enum Message {
         orderly: bool,
     },
     /// Make a client.
-    Invite(Invitation),
+    StartClient(MakeClient),
 }
 
 /// A command to run. Dropping it answers it: its caller never waits for a job that an engine has left behind.

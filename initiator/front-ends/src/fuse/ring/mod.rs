@@ -12,7 +12,6 @@ mod server;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 
 use fuser::Errno;
 use ringfab_fuse::{EntryId, Queues};
@@ -150,19 +149,10 @@ fn prepare_part(
     part: Part,
     helpers_max: usize,
 ) -> io::Result<MailboxSender<Note>> {
-    let (tell, told) = sync_channel(1);
-    let invited = controller.invite(engine.into(), move |host| {
-        let (server, result) = match Server::new(host, files, part, helpers_max) {
-            Ok((server, notes)) => (Some(Box::new(server) as Box<dyn EngineClient>), Ok(notes)),
-            Err(error) => (None, Err(error)),
-        };
-        // Who asked waits for it.
-        let _gone = tell.send(result);
-        server
-    });
-    let gone = |_| io::Error::other("the engine has ended");
-    invited.map_err(|error| io::Error::other(error.to_string()))?;
-    told.recv().map_err(gone)?
+    controller.start_client(engine.into(), move |host, _| {
+        let (server, notes) = Server::new(host, files, part, helpers_max)?;
+        Ok((Box::new(server) as Box<dyn EngineClient>, notes))
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use fuser::{Errno, INodeNo, OpenFlags};
 use nix::libc;
 use ringfab_fuse::abi::{FallocateIn, ReadIn, WriteIn, WriteOut, opcode};
 use ringfab_fuse::{Channel, EntryId, Event, Request};
-use ringfab_initiator::blocking::{EngineClient, TAG_FIRST, Turn};
+use ringfab_initiator::blocking::{EngineClient, Turn};
 use ringfab_initiator::{
     ControllerId, Host, HostEvent, IoError, IoOperation, IoRequest, Namespace, NamespaceIdentity, SubmitError,
 };
@@ -245,7 +245,7 @@ impl Server {
         operation: IoOperation,
         engine: &mut Engine<'_>,
     ) {
-        let tag = TAG_FIRST + entry.index() as u64;
+        let tag = entry.index() as u64;
         let request = IoRequest { nsid: namespace.nsid, tag, operation };
         if let Some(request) = self.try_submit(&namespace.identity, request, engine) {
             self.backlog.push_back((namespace.identity, request));
@@ -275,7 +275,7 @@ impl Server {
 
     /// Answers the request of a command that has ended. `memory` is what the command had.
     fn conclude(&mut self, tag: u64, result: Result<(), IoError>, memory: Option<Lease>) {
-        let entry = self.channel.entry((tag - TAG_FIRST) as usize);
+        let entry = self.channel.entry(tag as usize);
         let result = result.map_err(errno);
         match (mem::take(&mut self.tasks[entry.index()]), memory) {
             (Task::Read { length, payload: None }, Some(payload)) => match result {
@@ -366,10 +366,10 @@ impl EngineClient for Server {
         Ok(Turn::Idle)
     }
 
-    fn on_event(&mut self, event: HostEvent, _host: &mut Host, _controller: ControllerId) {
+    fn on_event(&mut self, event: &mut HostEvent, _host: &mut Host, _controller: ControllerId) {
         match event {
             HostEvent::IoDone(done) => {
-                let memory = done.buffer.map(|buffer| buffer.share()).or(done.source);
+                let memory = done.buffer.take().map(|buffer| buffer.share()).or_else(|| done.source.take());
                 self.conclude(done.tag, done.result, memory);
             }
             HostEvent::Foreign(completion) if completion.token == WATCH => self.watched = false,

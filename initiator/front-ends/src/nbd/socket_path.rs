@@ -1,4 +1,4 @@
-//! The place of a Unix socket before we listen there.
+//! The path of a Unix socket before we listen there.
 
 use std::fmt;
 use std::io::ErrorKind;
