@@ -12,7 +12,7 @@ use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
     ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoOperation, IoRequest,
 };
-use ringfab_memory::{Buffer, ClassLayout, Lease};
+use ringfab_memory::{Buffer, ClassLayout, SharedBuffer};
 use ringfab_reactor::sim::World;
 use ringfab_reactor::{Reactor, Wait};
 use ringfab_target::core::{Core, CoreParts, build};
@@ -36,7 +36,7 @@ struct Pair {
     host: Host,
     controller: ControllerId,
     buffers: VecDeque<Buffer>,
-    sources: VecDeque<Lease>,
+    sources: VecDeque<SharedBuffer>,
     reads: bool,
     next: u64,
 }

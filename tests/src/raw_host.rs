@@ -13,7 +13,7 @@ use ringfab_fabric::rdma::{
     ProviderChoice, QueuePairAttributes, QueuePairId, RemoteBuffer, Rnic, RnicConfig, RnicCounters,
     SendRequest, Slice, Work,
 };
-use ringfab_memory::{ClassLayout, Lease, Pool, PoolUsage};
+use ringfab_memory::{ClassLayout, Pool, PoolUsage, SharedBuffer};
 use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait};
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SglDescriptor, SubmissionEntry, rdma_cm};
 
@@ -55,7 +55,7 @@ pub struct Exposed {
     /// As the peer names it.
     pub remote: RemoteBuffer,
     /// The bytes.
-    pub lease: Lease,
+    pub shared_buffer: SharedBuffer,
 }
 
 impl Exposed {
@@ -66,7 +66,7 @@ impl Exposed {
 
     /// What it holds now.
     pub fn bytes(&self) -> Vec<u8> {
-        self.lease.with_bytes(0..self.lease.len(), <[u8]>::to_vec)
+        self.shared_buffer.with_bytes(0..self.shared_buffer.len(), <[u8]>::to_vec)
     }
 }
 
@@ -204,8 +204,8 @@ impl RawHost {
 
     fn post(&mut self, queue_pair: QueuePairId, head: &[u8], data: Option<&[u8]>) {
         let data = data.map(|bytes| {
-            let lease = self.memory(bytes);
-            Slice { lease, offset: 0, length: bytes.len() as u32 }
+            let shared_buffer = self.memory(bytes);
+            Slice { shared_buffer, offset: 0, length: bytes.len() as u32 }
         });
         let work = Work::Send { head: Inline::new(head), data, invalidate: None, solicited: false };
         self.rnic.post_send(queue_pair, SendRequest { id: 0, work, signaled: false }).expect("posted");
@@ -216,15 +216,15 @@ impl RawHost {
     /// # Panics
     /// When there is none left.
     pub fn expose(&mut self, bytes: &[u8], access: Access) -> Exposed {
-        let lease = self.memory(bytes);
-        let exposed = self.rnic.expose(self.domain, lease.clone(), 0, bytes.len() as u32, access);
-        Exposed { remote: exposed.expect("room in the table"), lease }
+        let shared_buffer = self.memory(bytes);
+        let exposed = self.rnic.expose(self.domain, shared_buffer.clone(), 0, bytes.len() as u32, access);
+        Exposed { remote: exposed.expect("room in the table"), shared_buffer }
     }
 
     /// Takes the memory back.
     pub fn revoke(&mut self, exposed: Exposed) {
         drop(self.rnic.revoke(exposed.remote.region));
-        drop(exposed.lease);
+        drop(exposed.shared_buffer);
     }
 
     /// The next response on a queue, or its end.
@@ -328,7 +328,7 @@ impl RawHost {
         self.completion(queue_pair)
     }
 
-    fn memory(&self, bytes: &[u8]) -> Lease {
+    fn memory(&self, bytes: &[u8]) -> SharedBuffer {
         let mut buffer = self.pool.take(bytes.len().max(1)).expect("memory");
         buffer.set_len(bytes.len());
         buffer.copy_from_slice(bytes);

@@ -12,7 +12,7 @@ use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
     ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoOperation, IoRequest,
 };
-use ringfab_memory::{Buffer, ClassLayout, Lease};
+use ringfab_memory::{Buffer, ClassLayout, SharedBuffer};
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
 use ringfab_tests::TestTarget;
 
@@ -71,7 +71,7 @@ struct Load {
     host: Host,
     controller: ControllerId,
     buffers: VecDeque<Buffer>,
-    sources: VecDeque<Lease>,
+    sources: VecDeque<SharedBuffer>,
     next: u64,
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfab_memory::{Lease, Loans, Pool};
+use ringfab_memory::{Loans, Pool, SharedBuffer};
 use ringfab_reactor::{Completion, FileOptions, Reactor};
 
 use crate::device::{BlockDevice, DriverHandle, OpenedFile};
@@ -195,7 +195,7 @@ impl Disk {
     }
 
     /// The bytes of a range without any I/O, when the disk can hand them out (a null disk's zeroes).
-    pub fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
+    pub fn peek(&self, offset: u64, length: u32) -> Option<SharedBuffer> {
         match &self.kind {
             Kind::Null(disk) => disk.peek(offset, length),
             Kind::File(_) | Kind::Memory(_) | Kind::Other(_) => None,

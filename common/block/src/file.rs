@@ -185,7 +185,7 @@ impl FileDisk {
                 let short = if self.info.block_device { BlockError::Read } else { BlockError::Shrunk };
                 (read_result(completion.result, buffer.len(), short), Some(buffer), None)
             }
-            Payload::Lease(source) => (write_result(completion.result), None, Some(source)),
+            Payload::SharedBuffer(source) => (write_result(completion.result), None, Some(source)),
             _ => (write_result(completion.result), None, None),
         };
         Finished { tag, result, errno, buffer, source }

@@ -61,7 +61,9 @@ impl MemoryDisk {
     #[inline]
     fn lend(&mut self, offset: u64, buffer: Buffer, tag: Tag) -> Finished {
         match self.memory.lend(&self.loans, offset as usize, buffer) {
-            Ok(lease) => Finished { tag, result: Ok(()), errno: None, buffer: None, source: Some(lease) },
+            Ok(shared_buffer) => {
+                Finished { tag, result: Ok(()), errno: None, buffer: None, source: Some(shared_buffer) }
+            }
             Err(buffer) => self.run(Operation::Read { offset, buffer, lend: false }, tag),
         }
     }

@@ -1,6 +1,6 @@
 //! A disk that is not there: reads give zeroes, writes are forgotten.
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Completion, Reactor};
 
 use crate::device::BlockDevice;
@@ -21,7 +21,7 @@ impl NullDisk {
 
     /// Zeroes for a range, if it lies within the disk and there are as many.
     #[inline]
-    pub(crate) fn peek(&self, offset: u64, length: u32) -> Option<Lease> {
+    pub(crate) fn peek(&self, offset: u64, length: u32) -> Option<SharedBuffer> {
         let end = offset.checked_add(u64::from(length))?;
         (end <= self.bytes && length as usize <= self.zeroes.0.len()).then(|| self.zeroes.0.clone())
     }

@@ -1,6 +1,6 @@
 //! What a disk is asked to do, and what comes of it.
 
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 
 use crate::BlockError;
 
@@ -41,7 +41,7 @@ pub enum Operation {
         offset: u64,
         /// Where the bytes go; given back.
         buffer: Buffer,
-        /// Whether it may become a lease of bytes that a disk in memory [lends](Loans). Other disks fill it.
+        /// Whether it may become a shared buffer of bytes that a disk in memory [lends](Loans). Other disks fill it.
         lend: bool,
     },
     /// Write `length` bytes of `source` at `at` to `offset` of the disk.
@@ -49,8 +49,8 @@ pub enum Operation {
         /// Position on the disk.
         offset: u64,
         /// The bytes; given back.
-        source: Lease,
-        /// First byte in the lease.
+        source: SharedBuffer,
+        /// First byte in the shared buffer.
         at: u32,
         /// How many.
         length: u32,
@@ -120,7 +120,7 @@ pub struct Finished {
     /// The buffer of a read, also when it failed, unless bytes were lent to it.
     pub buffer: Option<Buffer>,
     /// The source of a write, or what was lent to a read.
-    pub source: Option<Lease>,
+    pub source: Option<SharedBuffer>,
 }
 
 /// What became of an operation at its start.

@@ -1,13 +1,13 @@
 //! Zeroes that the disks of a core share.
 
-use ringfab_memory::{Lease, Pool};
+use ringfab_memory::{Pool, SharedBuffer};
 
 /// The most zeroes that a core's disks share.
 const ZEROES_BYTES_MAX: usize = 128 * 1024;
 
 /// Bytes of zeroes, for all disks of a core.
 #[derive(Clone, Debug)]
-pub(crate) struct Zeroes(pub(crate) Lease);
+pub(crate) struct Zeroes(pub(crate) SharedBuffer);
 
 impl Zeroes {
     /// Takes them from a pool: its largest buffer, but no more than 128 KiB. `None` when none is left.

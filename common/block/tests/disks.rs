@@ -173,13 +173,13 @@ fn memory_lends_what_may_be_lent_until_it_is_settled_and_other_disks_fill_the_bu
     };
     let finished = lend(&mut bench, &mut disk);
     assert!(finished.result.is_ok() && finished.buffer.is_none());
-    let lease = finished.source.expect("what was lent");
-    assert!(lease.is_lent() && !bench.shared.loans().is_empty());
+    let shared_buffer = finished.source.expect("what was lent");
+    assert!(shared_buffer.is_lent() && !bench.shared.loans().is_empty());
     assert_eq!(disk.copied_bytes(), 4096, "written, and not copied when it was read");
     bench.write(&mut disk, 4096, 8, 4096, false);
-    assert!(!lease.is_lent() && bench.shared.loans().is_empty());
+    assert!(!shared_buffer.is_lent() && bench.shared.loans().is_empty());
     assert_eq!(bench.shared.loans().copied_bytes(), 4096);
-    lease.with_bytes(0..4096, |bytes| assert!(bytes.iter().all(|byte| *byte == 7)));
+    shared_buffer.with_bytes(0..4096, |bytes| assert!(bytes.iter().all(|byte| *byte == 7)));
     let (_file, backing) = file(DISK_BYTES);
     for backing in [backing, Backing::Null { bytes: DISK_BYTES }] {
         let mut disk = bench.open(&backing).expect("it opens");

@@ -21,7 +21,7 @@ use node::{Failure, Layout, Node};
 use ringfab_fabric::rdma::{
     Access, ConnectParameters, Event, Inline, ListenParameters, ProviderChoice, QueuePairId, Slice, Work,
 };
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_reactor::SocketOptions;
 
 /// The largest transfer.
@@ -90,8 +90,13 @@ impl End {
     }
 
     /// Exposes a whole buffer to the peer.
-    fn expose(&mut self, lease: &Lease, bytes: usize, access: Access) -> Result<(u64, u32), Failure> {
-        let exposed = self.node.rnic.expose(self.queue_pair, lease.clone(), 0, bytes as u32, access);
+    fn expose(
+        &mut self,
+        shared_buffer: &SharedBuffer,
+        bytes: usize,
+        access: Access,
+    ) -> Result<(u64, u32), Failure> {
+        let exposed = self.node.rnic.expose(self.queue_pair, shared_buffer.clone(), 0, bytes as u32, access);
         let exposed = exposed.ok_or("nothing can be exposed")?;
         Ok((exposed.address, exposed.key))
     }
@@ -220,8 +225,8 @@ fn writes(end: &mut End, to: (u64, u32), bytes: usize, count: usize) -> Result<(
             end.node.until("a write", |event| matches!(event, Event::Sent { id: 1, .. }).then_some(()))?;
             outstanding -= 1;
         }
-        let lease = end.node.filled(bytes, number as u8).share();
-        end.write(to, Slice { lease, offset: 0, length: bytes as u32 })?;
+        let shared_buffer = end.node.filled(bytes, number as u8).share();
+        end.write(to, Slice { shared_buffer, offset: 0, length: bytes as u32 })?;
         outstanding += 1;
     }
     end.say(&message(word::CHECK, (count - 1) as u8, bytes), None)?;
@@ -242,11 +247,11 @@ fn reads(end: &mut End, from: (u64, u32), bytes: usize, count: usize) -> Result<
 
 fn sends(end: &mut End, bytes: usize, count: usize) -> Result<(), Failure> {
     for number in 0..count {
-        let lease = end.node.filled(bytes, number as u8).share();
+        let shared_buffer = end.node.filled(bytes, number as u8).share();
         // The head is as long as a capsule's, so that the data follow it.
         let mut head = [0; 64];
         head[..8].copy_from_slice(&message(word::DATA, number as u8, bytes));
-        end.say(&head, Some(Slice { lease, offset: 0, length: bytes as u32 }))?;
+        end.say(&head, Some(Slice { shared_buffer, offset: 0, length: bytes as u32 }))?;
         good(end)?;
     }
     Ok(())
@@ -305,7 +310,7 @@ fn rping_serve(address: SocketAddr, provider: ProviderChoice, count: usize) -> R
         let fetched = end.read(from, bytes.min(BYTES_MAX))?;
         end.say(&advert((0, 0), 0), None)?;
         let (to, room) = advertised(&mut end)?;
-        end.write(to, Slice { lease: fetched.share(), offset: 0, length: bytes.min(room) as u32 })?;
+        end.write(to, Slice { shared_buffer: fetched.share(), offset: 0, length: bytes.min(room) as u32 })?;
         end.say(&advert((0, 0), 0), None)?;
     }
     // The client hangs up; it alone knows whether what came back is what it sent.

@@ -12,7 +12,7 @@ use ringfab_fabric::rdma::{
     Access, ConnectParameters, Event, Inline, ListenParameters, ProviderChoice, QueuePairAttributes,
     QueuePairId, RemoteBuffer, Rnic, RnicConfig, SendRequest, Slice, Work,
 };
-use ringfab_memory::{ClassLayout, Lease, Pool};
+use ringfab_memory::{ClassLayout, Pool, SharedBuffer};
 use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait, pin_current_thread};
 
 const DEPTHS: [usize; 3] = [1, 16, 128];
@@ -120,10 +120,10 @@ fn serve(address: &Sender<SocketAddr>, quitting: &Receiver<()>, bytes: usize, cr
 }
 
 /// Writes to where the capsule says, then answers with its number.
-fn answer(core: &mut Core, queue_pair: QueuePairId, capsule: &[u8], source: &Lease) {
+fn answer(core: &mut Core, queue_pair: QueuePairId, capsule: &[u8], source: &SharedBuffer) {
     let word = |at: usize| u32::from_le_bytes(capsule[at..at + 4].try_into().expect("four bytes"));
     let address = u64::from_le_bytes(capsule[8..16].try_into().expect("eight bytes"));
-    let source = Slice { lease: source.clone(), offset: 0, length: source.len() as u32 };
+    let source = Slice { shared_buffer: source.clone(), offset: 0, length: source.len() as u32 };
     core.post(queue_pair, Work::Write { source, remote_key: word(4), remote_address: address });
     let mut response = [0; 16];
     response[..4].copy_from_slice(&capsule[..4]);
@@ -149,8 +149,8 @@ fn measure(address: SocketAddr, bytes: usize, time: Duration, crc: bool) {
     }
     let places: Vec<RemoteBuffer> = (0..DEPTH_MAX)
         .map(|_| {
-            let lease = core.pool.take(bytes).expect("a buffer").share();
-            core.rnic.expose(domain, lease, 0, bytes as u32, Access::RemoteWrite).expect("room")
+            let shared_buffer = core.pool.take(bytes).expect("a buffer").share();
+            core.rnic.expose(domain, shared_buffer, 0, bytes as u32, Access::RemoteWrite).expect("room")
         })
         .collect();
     for depth in DEPTHS {

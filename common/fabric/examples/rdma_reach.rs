@@ -20,7 +20,7 @@ use ringfab_fabric::rdma::{
     Access, ConnectParameters, Event, Inline, ListenParameters, ProtectionDomain, ProviderChoice,
     QueuePairId, RemoteBuffer, Slice, Work,
 };
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::SocketOptions;
 
 /// How long anything may take.
@@ -114,9 +114,13 @@ impl Pair {
     }
 
     /// Exposes the middle of a buffer to the peer of a queue pair, and tells the peer, as a command would.
-    fn expose(&mut self, (here, there): Ends, access: Access) -> Result<(RemoteBuffer, Lease), Failure> {
-        let lease = self.victim.filled(BUFFER_BYTES, UNTOUCHED).share();
-        let exposed = self.victim.rnic.expose(there, lease.clone(), OFFSET, EXPOSED, access);
+    fn expose(
+        &mut self,
+        (here, there): Ends,
+        access: Access,
+    ) -> Result<(RemoteBuffer, SharedBuffer), Failure> {
+        let shared_buffer = self.victim.filled(BUFFER_BYTES, UNTOUCHED).share();
+        let exposed = self.victim.rnic.expose(there, shared_buffer.clone(), OFFSET, EXPOSED, access);
         let exposed = exposed.ok_or("nothing can be exposed")?;
         let head = Inline::new(b"take it");
         self.victim.post(there, 1, Work::Send { head, data: None, invalidate: None, solicited: false })?;
@@ -125,12 +129,12 @@ impl Pair {
             _ => None,
         })?;
         self.attacker.rnic.post_receive(here, 1);
-        Ok((exposed, lease))
+        Ok((exposed, shared_buffer))
     }
 
     fn write(&mut self, here: QueuePairId, key: u32, address: u64, length: u32) -> Result<(), Failure> {
-        let lease = self.attacker.filled(length as usize, WRITTEN).share();
-        let source = Slice { lease, offset: 0, length };
+        let shared_buffer = self.attacker.filled(length as usize, WRITTEN).share();
+        let source = Slice { shared_buffer, offset: 0, length };
         self.attacker.post(here, 1, Work::Write { source, remote_key: key, remote_address: address })
     }
 
@@ -154,10 +158,12 @@ impl Pair {
 }
 
 /// Fails when a byte of the buffer is not what it was.
-fn untouched(lease: &Lease) -> Result<(), Failure> {
-    lease.with_bytes(0..BUFFER_BYTES, |bytes| match bytes.iter().position(|byte| *byte != UNTOUCHED) {
-        Some(at) => Err(format!("byte {at} was written")),
-        None => Ok(()),
+fn untouched(shared_buffer: &SharedBuffer) -> Result<(), Failure> {
+    shared_buffer.with_bytes(0..BUFFER_BYTES, |bytes| {
+        match bytes.iter().position(|byte| *byte != UNTOUCHED) {
+            Some(at) => Err(format!("byte {at} was written")),
+            None => Ok(()),
+        }
     })
 }
 
@@ -192,11 +198,11 @@ fn allowed(pair: &mut Pair, ends: Ends) -> Result<String, Failure> {
     if sink.iter().any(|byte| *byte != UNTOUCHED) {
         return Err("something else was read".to_owned());
     }
-    let (writable, lease) = pair.expose(ends, Access::RemoteWrite)?;
+    let (writable, shared_buffer) = pair.expose(ends, Access::RemoteWrite)?;
     pair.write(ends.0, writable.key, writable.address, EXPOSED)?;
     pair.say(ends.0)?;
     pair.heard(ends.1)?;
-    lease.with_bytes(0..BUFFER_BYTES, |bytes| {
+    shared_buffer.with_bytes(0..BUFFER_BYTES, |bytes| {
         let inside = OFFSET as usize..(OFFSET + EXPOSED) as usize;
         let right =
             |(at, byte): (usize, &u8)| *byte == if inside.contains(&at) { WRITTEN } else { UNTOUCHED };
@@ -213,7 +219,7 @@ fn bounds(pair: &mut Pair, ends: Ends, offset: i64) -> Result<String, Failure> {
     if !pair.loose {
         return beyond(pair, ends, 0, offset, 16);
     }
-    let (exposed, _lease) = pair.expose(ends, Access::RemoteWrite)?;
+    let (exposed, _shared_buffer) = pair.expose(ends, Access::RemoteWrite)?;
     pair.write(ends.0, exposed.key, exposed.address.wrapping_add_signed(offset), 16)?;
     pair.say(ends.0)?;
     pair.heard(ends.1).map(|()| "it is possible, as is known of this driver".to_owned())
@@ -221,21 +227,21 @@ fn bounds(pair: &mut Pair, ends: Ends, offset: i64) -> Result<String, Failure> {
 
 /// A write with another key or to another place than was exposed.
 fn beyond(pair: &mut Pair, ends: Ends, key: u32, offset: i64, length: u32) -> Result<String, Failure> {
-    let (exposed, lease) = pair.expose(ends, Access::RemoteWrite)?;
+    let (exposed, shared_buffer) = pair.expose(ends, Access::RemoteWrite)?;
     pair.write(ends.0, exposed.key ^ key, exposed.address.wrapping_add_signed(offset), length)?;
     let said = pair.ends(ends.0)?;
-    untouched(&lease).map(|()| said)
+    untouched(&shared_buffer).map(|()| said)
 }
 
 fn write_to_readable(pair: &mut Pair, ends: Ends) -> Result<String, Failure> {
-    let (exposed, lease) = pair.expose(ends, Access::RemoteRead)?;
+    let (exposed, shared_buffer) = pair.expose(ends, Access::RemoteRead)?;
     pair.write(ends.0, exposed.key, exposed.address, 16)?;
     let said = pair.ends(ends.0)?;
-    untouched(&lease).map(|()| said)
+    untouched(&shared_buffer).map(|()| said)
 }
 
 fn read_of_writable(pair: &mut Pair, ends: Ends) -> Result<String, Failure> {
-    let (exposed, _lease) = pair.expose(ends, Access::RemoteWrite)?;
+    let (exposed, _shared_buffer) = pair.expose(ends, Access::RemoteWrite)?;
     pair.read(ends.0, exposed.key, exposed.address, 16)?;
     pair.ends(ends.0)
 }
@@ -248,45 +254,45 @@ fn of_another_connection(pair: &mut Pair, ends: Ends) -> Result<String, Failure>
         pair.victim.rnic.allocate_domain()
     };
     let other = pair.connect(domain)?;
-    let (exposed, lease) = pair.expose(other, Access::RemoteWrite)?;
+    let (exposed, shared_buffer) = pair.expose(other, Access::RemoteWrite)?;
     pair.write(ends.0, exposed.key, exposed.address, 16)?;
     let said = pair.ends(ends.0)?;
     // The other connection is as it was.
     pair.say(other.0)?;
     pair.heard(other.1)?;
-    untouched(&lease).map(|()| said)
+    untouched(&shared_buffer).map(|()| said)
 }
 
 fn of_another_domain(pair: &mut Pair, ends: Ends) -> Result<String, Failure> {
     let domain = pair.victim.rnic.allocate_domain();
     let other = pair.connect(domain)?;
-    let (exposed, lease) = pair.expose(other, Access::RemoteWrite)?;
+    let (exposed, shared_buffer) = pair.expose(other, Access::RemoteWrite)?;
     pair.write(ends.0, exposed.key, exposed.address, 16)?;
     let said = pair.ends(ends.0)?;
-    untouched(&lease).map(|()| said)
+    untouched(&shared_buffer).map(|()| said)
 }
 
 fn after_invalidation(pair: &mut Pair, ends: Ends) -> Result<String, Failure> {
-    let (exposed, lease) = pair.expose(ends, Access::RemoteWrite)?;
+    let (exposed, shared_buffer) = pair.expose(ends, Access::RemoteWrite)?;
     let head = Inline::new(b"done");
     let invalidate = Some(exposed.key);
     pair.attacker.post(ends.0, 1, Work::Send { head, data: None, invalidate, solicited: false })?;
     pair.heard(ends.1)?;
     pair.write(ends.0, exposed.key, exposed.address, 16)?;
     let said = pair.ends(ends.0)?;
-    untouched(&lease).map(|()| said)
+    untouched(&shared_buffer).map(|()| said)
 }
 
 fn after_revocation(pair: &mut Pair, ends: Ends) -> Result<String, Failure> {
-    let (exposed, lease) = pair.expose(ends, Access::RemoteWrite)?;
+    let (exposed, shared_buffer) = pair.expose(ends, Access::RemoteWrite)?;
     if pair.victim.rnic.revoke(exposed.region).is_none() {
         return Err("it cannot be taken back".to_owned());
     }
     pair.write(ends.0, exposed.key, exposed.address, 16)?;
     pair.ends(ends.0)?;
-    untouched(&lease)?;
+    untouched(&shared_buffer)?;
     let before = pair.connect(pair.victim.domain)?;
-    let (exposed, lease) = pair.expose(before, Access::RemoteWrite)?;
+    let (exposed, shared_buffer) = pair.expose(before, Access::RemoteWrite)?;
     pair.victim.rnic.disconnect(&mut pair.victim.reactor, before.1);
     pair.ends(before.0)?;
     if pair.victim.rnic.revoke(exposed.region).is_none() {
@@ -295,7 +301,7 @@ fn after_revocation(pair: &mut Pair, ends: Ends) -> Result<String, Failure> {
     let again = pair.connect(pair.victim.domain)?;
     pair.write(again.0, exposed.key, exposed.address, 16)?;
     let said = pair.ends(again.0)?;
-    untouched(&lease).map(|()| said)
+    untouched(&shared_buffer).map(|()| said)
 }
 
 fn main() -> ExitCode {

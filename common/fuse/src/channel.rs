@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use io_uring::squeue::Entry128;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode};
-use ringfab_memory::{Lease, Mapping, MemoryError};
+use ringfab_memory::{Mapping, MemoryError, SharedBuffer};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{IN_OUT_BYTES, InHeader, OP_IN_BYTES, OutHeader, RingCmdReq, RingEntInOut, ring_cmd};
@@ -97,7 +97,7 @@ pub struct Queues {
 /// An entry and who has it.
 struct Entry {
     /// Its payload while it is not lent for a request.
-    payload: Option<Lease>,
+    payload: Option<SharedBuffer>,
     /// First byte of the payload: the kernel learns it once.
     base: *const u8,
     place: Place,
@@ -122,7 +122,7 @@ impl Channel {
     ///
     /// # Errors
     /// When the kernel makes no such ring, or has no memory.
-    pub fn new(queues: Queues, payloads: Vec<Lease>) -> io::Result<Self> {
+    pub fn new(queues: Queues, payloads: Vec<SharedBuffer>) -> io::Result<Self> {
         let count = payloads.len();
         assert!(
             queues.count > 0 && count > 0 && count.is_multiple_of(usize::from(queues.count)),
@@ -220,7 +220,7 @@ impl Channel {
     }
 
     /// The payload of an entry whose request waits for its answer, until [`Channel::answer`] takes it back.
-    pub fn lend(&mut self, entry: EntryId) -> Lease {
+    pub fn lend(&mut self, entry: EntryId) -> SharedBuffer {
         let entry = &mut self.entries[entry.index()];
         assert_eq!(entry.place, Place::Ours, "the kernel has it");
         entry.payload.take().expect("lent once for each request")
@@ -228,7 +228,7 @@ impl Channel {
 
     /// Answers the request of an entry, with zero or an error number, and asks for the next one. `payload` is what was
     /// lent, and its first `bytes` are the answer. It is sent with [`Channel::submit`].
-    pub fn answer(&mut self, id: EntryId, payload: Lease, errno: i32, bytes: u32) {
+    pub fn answer(&mut self, id: EntryId, payload: SharedBuffer, errno: i32, bytes: u32) {
         let index = id.index();
         let entry = &mut self.entries[index];
         assert_eq!(entry.place, Place::Ours, "answered once");
@@ -289,7 +289,7 @@ impl Channel {
         }
         // SAFETY: what the kernel is told of are this entry's headers and payload. Both stay where they are until the
         // command has ended: the payload is in `self.entries`, and when the kernel does not end it, `Drop` leaks both.
-        // Who looks at the payload does so through a lease, which promises nothing about who writes.
+        // Who looks at the payload does so through a shared buffer, which promises nothing about who writes.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the queue has room for one command of each entry");
         self.unsubmitted = true;

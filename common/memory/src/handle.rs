@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use crate::slab::{Inner, Slot};
 
-/// A slot of a pool that is out; the part that buffers and leases have in common. It is two words, which are passed in
-/// registers: handles go through many hands. What else there is to know of the slot stands in the pool.
+/// A slot of a pool that is out; the part that buffers and shared buffers have in common. It is two words, which are
+/// passed in registers: handles go through many hands. What else there is to know of the slot stands in the pool.
 pub(crate) struct Raw {
     inner: Rc<Inner>,
     /// The number of the slot, and above it the length in bytes.
@@ -62,10 +62,10 @@ pub struct Buffer(pub(crate) Raw);
 
 impl Buffer {
     /// Makes the bytes shareable: from now on they are only copied in and out.
-    pub fn share(self) -> Lease {
+    pub fn share(self) -> SharedBuffer {
         let raw = self.into_raw();
-        raw.slot().leases.set(1);
-        Lease(raw)
+        raw.slot().handles.set(1);
+        SharedBuffer(raw)
     }
 
     /// Changes the length, within the capacity of the slot. Bytes beyond the old length are unspecified.
@@ -90,16 +90,17 @@ impl Buffer {
         self.0.inner.registration()
     }
 
-    /// Makes it a lease of as many bytes at `base`, which are only read.
+    /// Makes it a shared buffer of as many bytes at `base`, which are only read.
     ///
     /// # Safety
-    /// The bytes stay where and what they are until [`Lease::come_home`], or until the last lease is gone.
-    pub(crate) unsafe fn lend(self, base: NonNull<u8>) -> Lease {
-        let lease = self.share();
-        let slot = lease.0.slot();
+    /// The bytes stay where and what they are until [`SharedBuffer::come_home`], or until the last shared buffer is
+    /// gone.
+    pub(crate) unsafe fn lend(self, base: NonNull<u8>) -> SharedBuffer {
+        let shared_buffer = self.share();
+        let slot = shared_buffer.0.slot();
         slot.base.set(base);
         slot.is_lent.set(true);
-        lease
+        shared_buffer
     }
 
     fn into_raw(self) -> Raw {
@@ -141,11 +142,11 @@ impl fmt::Debug for Buffer {
 /// One of several handles of the same bytes. It only copies, so that a device may read or write them meanwhile.
 /// Dropping the last one returns the memory to the pool.
 ///
-/// The bytes may be [lent](crate::Loans): then they lie in shared memory, are not written, and move into the lease's
-/// own memory when the loan ends.
-pub struct Lease(Raw);
+/// The bytes may be [lent](crate::Loans): then they lie in shared memory, are not written, and move into the shared
+/// buffer's own memory when the loan ends.
+pub struct SharedBuffer(Raw);
 
-impl Lease {
+impl SharedBuffer {
     /// Length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
     pub fn len(&self) -> usize {
@@ -158,7 +159,7 @@ impl Lease {
         let target = self.0.pointer(offset, bytes.len());
         assert!(!self.is_lent(), "written to what is lent");
         assert_eq!(self.borrows().get(), 0, "written while a reader looks");
-        // SAFETY: the range was checked; no reference into the slot exists, since leases make them only inside
+        // SAFETY: the range was checked; no reference into the slot exists, since shared buffers make them only inside
         // `with_bytes`, whose borrow was just excluded, so source and target cannot overlap either.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
@@ -208,8 +209,8 @@ impl Lease {
     /// Becomes the only handle again.
     ///
     /// # Errors
-    /// Gives the lease back when others exist, or its bytes are lent.
-    pub fn into_unique(self) -> Result<Buffer, Lease> {
+    /// Gives the shared buffer back when others exist, or its bytes are lent.
+    pub fn into_unique(self) -> Result<Buffer, SharedBuffer> {
         if self.count().get() != 1 || self.is_lent() {
             return Err(self);
         }
@@ -224,8 +225,8 @@ impl Lease {
         self.count().get() == 1
     }
 
-    /// Address of `length` bytes at `offset`, for a device or the kernel. Obtaining it is safe; whoever lets
-    /// something read or write there must hold this lease until that has ended, and where the bytes are lent, end it
+    /// Address of `length` bytes at `offset`, for a device or the kernel. Obtaining it is safe; whoever lets something
+    /// read or write there must hold this shared buffer until that has ended, and where the bytes are lent, end it
     /// before the loan ends, and write nothing.
     pub fn io_pointer(&self, offset: usize, length: usize) -> *mut u8 {
         self.0.pointer(offset, length)
@@ -237,7 +238,7 @@ impl Lease {
     }
 
     fn count(&self) -> &Cell<u32> {
-        &self.0.slot().leases
+        &self.0.slot().handles
     }
 
     fn borrows(&self) -> &Cell<u32> {
@@ -245,15 +246,15 @@ impl Lease {
     }
 }
 
-impl Clone for Lease {
+impl Clone for SharedBuffer {
     fn clone(&self) -> Self {
-        let count = self.count().get().checked_add(1).expect("fewer leases than a counter can hold");
+        let count = self.count().get().checked_add(1).expect("fewer handles than a counter can hold");
         self.count().set(count);
-        Lease(Raw { inner: Rc::clone(&self.0.inner), place: self.0.place })
+        SharedBuffer(Raw { inner: Rc::clone(&self.0.inner), place: self.0.place })
     }
 }
 
-impl Drop for Lease {
+impl Drop for SharedBuffer {
     fn drop(&mut self) {
         let count = self.count().get() - 1;
         self.count().set(count);
@@ -263,9 +264,9 @@ impl Drop for Lease {
     }
 }
 
-impl fmt::Debug for Lease {
+impl fmt::Debug for SharedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.describe("Lease", f)
+        self.0.describe("SharedBuffer", f)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! All memory that a device, the kernel or a remote peer may touch while our code runs lives here. The rule of
 //! the house: submission takes the buffer, completion gives it back. A [`Buffer`] is the only handle of its
-//! bytes and may hand out slices; a [`Lease`] is one of several handles of the same bytes and only copies in
+//! bytes and may hand out slices; a [`SharedBuffer`] is one of several handles of the same bytes and only copies in
 //! and out. Neither can outlive the mapping it points into, and dropping the last one returns the memory to
 //! its [`Pool`]. Memory of a caller that waits is not registered: [`CallerMemory`] lends it to a thread that copies.
 //!
@@ -28,7 +28,7 @@ mod sync;
 
 pub use budget::{Budget, Reservation};
 pub use caller::{CallerMemory, CallerSource, CallerTarget};
-pub use handle::{Buffer, Lease};
+pub use handle::{Buffer, SharedBuffer};
 pub use heap::{has_headroom, trim_heap};
 pub use loan::Loans;
 pub use mapping::{Mapping, PAGE_BYTES};

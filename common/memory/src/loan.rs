@@ -1,14 +1,14 @@
-//! Bytes of shared memory that leases stand for without a copy.
+//! Bytes of shared memory that shared buffers stand for without a copy.
 //!
 //! What is read from a memory namespace is sent at the end of the same turn, most often at once and as a whole. So the
-//! memory is lent to the lease that is sent, and only what could not be sent by then is copied. Pages that are lent are
-//! not written.
+//! memory is lent to the shared buffer that is sent, and only what could not be sent by then is copied. Pages that are
+//! lent are not written.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use crate::handle::Lease;
+use crate::handle::SharedBuffer;
 
 /// All loans of a core. Cheap to clone; every clone is the same.
 ///
@@ -32,8 +32,8 @@ pub(crate) trait Lender {
 
 /// A range of shared memory with a reader on each of its pages.
 pub(crate) struct Loan {
-    /// One of the leases that were lent the bytes. While it is here, the bytes stay.
-    pub(crate) lease: Lease,
+    /// One of the shared buffers that were lent the bytes. While it is here, the bytes stay.
+    pub(crate) shared_buffer: SharedBuffer,
     /// The core's handle of the memory.
     pub(crate) memory: Rc<dyn Lender>,
     pub(crate) offset: usize,
@@ -46,11 +46,11 @@ impl Loans {
         self.0.loans.borrow().is_empty()
     }
 
-    /// Ends all loans: what somebody still needs is copied. Whoever looks at a lease's bytes meanwhile panics.
+    /// Ends all loans: what somebody still needs is copied. Whoever looks at a shared buffer's bytes meanwhile panics.
     pub fn settle(&self) {
         for loan in self.0.loans.borrow_mut().drain(..) {
-            if !loan.lease.is_unique() {
-                self.0.copied_bytes.update(|bytes| bytes + loan.lease.len() as u64);
+            if !loan.shared_buffer.is_unique() {
+                self.0.copied_bytes.update(|bytes| bytes + loan.shared_buffer.len() as u64);
             }
         }
     }
@@ -68,10 +68,10 @@ impl Loans {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if !self.lease.is_unique() {
-            self.lease.come_home();
+        if !self.shared_buffer.is_unique() {
+            self.shared_buffer.come_home();
         }
-        self.memory.end_loan(self.offset, self.lease.len());
+        self.memory.end_loan(self.offset, self.shared_buffer.len());
     }
 }
 

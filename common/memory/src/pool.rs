@@ -83,7 +83,7 @@ impl Pool {
                 capacity,
                 class,
                 is_lent: Cell::new(false),
-                leases: Cell::new(0),
+                handles: Cell::new(0),
                 borrows: Cell::new(0),
                 share: Cell::new(None),
             })
@@ -101,7 +101,7 @@ impl Pool {
 
     /// The same pool for one of several users. Of each class, the new handle and its clones together hold no more
     /// buffers than they leave free, but `least` in any case: alone they can have half, and however many users hold as
-    /// much as they can, there is something left for the next. A buffer counts until its last lease is gone.
+    /// much as they can, there is something left for the next. A buffer counts until its last shared buffer is gone.
     #[must_use]
     pub fn limited(&self, least: usize) -> Self {
         let classes = self.inner.classes.iter().map(|_| ClassShare::default()).collect();
@@ -210,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_returns_only_with_the_last_lease_and_only_then_becomes_unique() {
+    fn memory_returns_only_with_the_last_shared_buffer_and_only_then_becomes_unique() {
         let pool = pool();
         let first = pool.take(8192).expect("buffer").share();
         let second = first.clone();
         first.write_at(4, &[1, 2, 3]);
-        let first = first.into_unique().expect_err("another lease lives");
+        let first = first.into_unique().expect_err("another shared_buffer lives");
         let mut bytes = [0; 3];
         second.read_at(4, &mut bytes);
         assert_eq!(bytes, [1, 2, 3]);
@@ -230,9 +230,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "written while a reader looks")]
     fn writing_to_bytes_that_are_being_looked_at_is_refused() {
-        let lease = pool().take(16).expect("buffer").share();
-        let other = lease.clone();
-        lease.with_bytes(0..16, |_| other.write_at(0, &[1]));
+        let shared_buffer = pool().take(16).expect("buffer").share();
+        let other = shared_buffer.clone();
+        shared_buffer.with_bytes(0..16, |_| other.write_at(0, &[1]));
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_user_holds_no_more_of_a_class_than_it_leaves_free_until_its_last_lease_is_gone() {
+    fn a_limited_user_holds_no_more_of_a_class_than_it_leaves_free_until_its_last_shared_buffer_is_gone() {
         let pool = Pool::new(&[ClassLayout { buffer_bytes: 64, count: 16 }]).expect("a small pool");
         let takes_all = |user: &Pool| std::iter::from_fn(|| user.take(64)).collect::<Vec<_>>();
         let (first, second, third) = (pool.limited(1), pool.limited(1), pool.limited(3));
@@ -261,10 +261,10 @@ mod tests {
             (4, 3),
             "at least three, though two would be left"
         );
-        let lease = held.pop().expect("one of them").share();
-        let copy = lease.clone();
-        drop((lease, others));
-        assert!(first.take(64).is_none(), "a lease still holds it");
+        let shared_buffer = held.pop().expect("one of them").share();
+        let copy = shared_buffer.clone();
+        drop((shared_buffer, others));
+        assert!(first.take(64).is_none(), "a shared_buffer still holds it");
         drop(copy);
         assert!(first.take(64).is_some());
         assert_eq!(takes_all(&pool).len(), 9, "the pool itself has no limit");

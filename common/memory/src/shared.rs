@@ -9,7 +9,7 @@ use crate::dense::Dense;
 use crate::loan::{Lender, Loan, Loans};
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::pages::Pages;
-use crate::{Buffer, Lease, MemoryError};
+use crate::{Buffer, MemoryError, SharedBuffer};
 
 /// How many pages are given back to the kernel at once.
 const RELEASED_PAGES_MAX: usize = 256;
@@ -106,7 +106,7 @@ impl SharedMemory {
     }
 
     /// Copies `length` bytes of `source` at `at` to `offset`. Ranges beyond either end panic.
-    pub fn write(&self, loans: &Loans, offset: usize, source: &Lease, at: usize, length: usize) {
+    pub fn write(&self, loans: &Loans, offset: usize, source: &SharedBuffer, at: usize, length: usize) {
         let target = self.range(offset, length);
         for part in pages(offset, length) {
             self.prefetch(part.end, offset + length - part.end);
@@ -189,12 +189,17 @@ impl CoreMemory {
         Rc::new(Self(memory))
     }
 
-    /// Lends the bytes at `offset` to `buffer`, as many as it has: the lease shows them without a copy, until the loan
-    /// ends. Ranges beyond the end panic.
+    /// Lends the bytes at `offset` to `buffer`, as many as it has: the shared buffer shows them without a copy, until
+    /// the loan ends. Ranges beyond the end panic.
     ///
     /// # Errors
     /// Gives the buffer back when one of the pages is being written.
-    pub fn lend(self: &Rc<Self>, loans: &Loans, offset: usize, buffer: Buffer) -> Result<Lease, Buffer> {
+    pub fn lend(
+        self: &Rc<Self>,
+        loans: &Loans,
+        offset: usize,
+        buffer: Buffer,
+    ) -> Result<SharedBuffer, Buffer> {
         let length = buffer.len();
         let start = self.range(offset, length);
         if !self.pages.try_read(numbers(offset, length)) {
@@ -202,10 +207,14 @@ impl CoreMemory {
         }
         let start = NonNull::new(start).expect("a mapping does not begin at zero");
         // SAFETY: the range lies within the mapping, which the loan keeps. Its pages have a reader, so that nobody
-        // writes them, until the loan ends: that has the lease come home first, unless it is the last one.
-        let lease = unsafe { buffer.lend(start) };
-        loans.add(Loan { lease: lease.clone(), memory: Rc::clone(self) as Rc<dyn Lender>, offset });
-        Ok(lease)
+        // writes them, until the loan ends: that has the shared buffer come home first, unless it is the last one.
+        let shared_buffer = unsafe { buffer.lend(start) };
+        loans.add(Loan {
+            shared_buffer: shared_buffer.clone(),
+            memory: Rc::clone(self) as Rc<dyn Lender>,
+            offset,
+        });
+        Ok(shared_buffer)
     }
 }
 
@@ -324,13 +333,13 @@ mod tests {
             let all_whole = (0..10_000).all(|_| {
                 let buffer = pool.take(BYTES).expect("buffer");
                 match handle.lend(&loans, 0, buffer) {
-                    Ok(lease) => {
+                    Ok(shared_buffer) => {
                         lent += 1;
                         // Twice from where it lies, and once from where it comes home to.
-                        let all = |lease: &Lease| lease.with_bytes(0..BYTES, whole);
-                        let whole = all(&lease) && all(&lease);
+                        let all = |shared_buffer: &SharedBuffer| shared_buffer.with_bytes(0..BYTES, whole);
+                        let whole = all(&shared_buffer) && all(&shared_buffer);
                         loans.settle();
-                        whole && all(&lease)
+                        whole && all(&shared_buffer)
                     }
                     Err(mut buffer) => {
                         memory.read(&loans, 0, &mut buffer, 0, BYTES);
@@ -366,8 +375,8 @@ mod tests {
         (CoreMemory::new(Arc::new(memory)), pool, loans)
     }
 
-    fn bytes(lease: &Lease) -> Vec<u8> {
-        lease.with_bytes(0..lease.len(), <[u8]>::to_vec)
+    fn bytes(shared_buffer: &SharedBuffer) -> Vec<u8> {
+        shared_buffer.with_bytes(0..shared_buffer.len(), <[u8]>::to_vec)
     }
 
     #[test]
@@ -405,10 +414,14 @@ mod tests {
                 memory.write(&loans, 0, &source, 0, PAGE_BYTES);
             }];
         for (step, seen) in steps.into_iter().zip([1, 1, 0]) {
-            let lease = memory.lend(&loans, 0, buffer()).expect("nobody writes");
+            let shared_buffer = memory.lend(&loans, 0, buffer()).expect("nobody writes");
             step();
             assert!(loans.is_empty());
-            assert_eq!((bytes(&lease)[0], bytes(&lease)[4095]), (seen, seen), "as it was before");
+            assert_eq!(
+                (bytes(&shared_buffer)[0], bytes(&shared_buffer)[4095]),
+                (seen, seen),
+                "as it was before"
+            );
         }
         assert_eq!(bytes(&memory.lend(&loans, 0, buffer()).expect("free")), [2; 4096]);
     }
@@ -427,7 +440,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "written to what is lent")]
-    fn what_is_lent_is_not_written_by_its_lease() {
+    fn what_is_lent_is_not_written_by_its_shared_buffer() {
         let (memory, pool, loans) = lending();
         let buffer = pool.take(PAGE_BYTES).expect("buffer");
         memory.lend(&loans, 0, buffer).expect("nobody writes").write_at(0, &[1]);

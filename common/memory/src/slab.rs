@@ -50,9 +50,9 @@ pub(crate) struct Slot {
     pub(crate) class: u16,
     /// Whether its bytes are lent.
     pub(crate) is_lent: Cell<bool>,
-    /// How many leases hold it (zero while it is free or unique).
-    pub(crate) leases: Cell<u32>,
-    /// How many borrows of [`crate::Lease::with_bytes`] run.
+    /// How many shared buffers hold it (zero while it is free or unique).
+    pub(crate) handles: Cell<u32>,
+    /// How many borrows of [`crate::SharedBuffer::with_bytes`] run.
     pub(crate) borrows: Cell<u32>,
     /// Whose share it counts in while it is out.
     pub(crate) share: Cell<Option<Rc<Share>>>,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::slice;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 
 /// Pieces to send on a socket in one call: headers copied into the batch, payloads referenced where they lie.
 /// It is boxed, moves into the reactor while it is in flight and comes back when every byte was taken by the
@@ -19,7 +19,7 @@ pub struct SendBatch {
     vectors: Vec<libc::iovec>,
     unsent_first: usize,
     /// What keeps payloads in place, and their bytes.
-    leases: Vec<Lease>,
+    shared_buffers: Vec<SharedBuffer>,
     /// Those of them whose bytes were lent when they came.
     lent: Vec<Lent>,
     payload_bytes: usize,
@@ -30,8 +30,8 @@ pub struct SendBatch {
 /// A piece whose bytes may move before it is sent: their loan ends.
 struct Lent {
     vector: usize,
-    lease: usize,
-    /// Where it begins in the lease, and where that was when it was last looked at.
+    shared_buffer: usize,
+    /// Where it begins in the shared buffer, and where that was when it was last looked at.
     offset: usize,
     start: *mut u8,
 }
@@ -51,7 +51,7 @@ impl SendBatch {
             head_open: 0,
             vectors: Vec::with_capacity(pieces_max),
             unsent_first: 0,
-            leases: Vec::with_capacity(pieces_max),
+            shared_buffers: Vec::with_capacity(pieces_max),
             lent: Vec::with_capacity(pieces_max),
             payload_bytes: 0,
             sent: 0,
@@ -94,18 +94,23 @@ impl SendBatch {
         unsafe { slice::from_raw_parts(start.as_ptr(), length) }
     }
 
-    /// Appends a range of `lease` by reference. Without room, or for a range beyond its end, it panics.
+    /// Appends a range of `shared_buffer` by reference. Without room, or for a range beyond its end, it panics.
     #[inline]
-    pub fn push_lease(&mut self, lease: Lease, offset: usize, length: usize) {
-        let start = lease.io_pointer(offset, length);
+    pub fn push_shared(&mut self, shared_buffer: SharedBuffer, offset: usize, length: usize) {
+        let start = shared_buffer.io_pointer(offset, length);
         if length > 0 {
             self.seal();
-            if lease.is_lent() {
-                self.lent.push(Lent { vector: self.vectors.len(), lease: self.leases.len(), offset, start });
+            if shared_buffer.is_lent() {
+                self.lent.push(Lent {
+                    vector: self.vectors.len(),
+                    shared_buffer: self.shared_buffers.len(),
+                    offset,
+                    start,
+                });
             }
             self.push_vector(start, length);
             self.payload_bytes += length;
-            self.leases.push(lease);
+            self.shared_buffers.push(shared_buffer);
         }
     }
 
@@ -143,7 +148,7 @@ impl SendBatch {
         self.bytes() == 0
     }
 
-    /// Empties the batch and lets go of its leases.
+    /// Empties the batch and lets go of its shared buffers.
     pub fn clear(&mut self) {
         self.vectors.clear();
         self.let_go();
@@ -156,16 +161,16 @@ impl SendBatch {
         !self.lent.is_empty()
     }
 
-    /// Nobody looks at what its leases stand for any more.
+    /// Nobody looks at what its shared buffers stand for any more.
     fn let_go(&mut self) {
-        self.leases.clear();
+        self.shared_buffers.clear();
         self.lent.clear();
     }
 
     /// Has vectors follow bytes that have come home since.
     fn follow(&mut self) {
         for lent in &mut self.lent {
-            let start = self.leases[lent.lease].io_pointer(lent.offset, 0);
+            let start = self.shared_buffers[lent.shared_buffer].io_pointer(lent.offset, 0);
             let vector = &mut self.vectors[lent.vector];
             // What was sent of a piece is off its front.
             let sent = vector.iov_base.addr() - lent.start.addr();
@@ -184,7 +189,7 @@ impl SendBatch {
         &self.vectors[self.unsent_first..]
     }
 
-    /// Counts the next `count` bytes as sent. With the last of them it lets go of its leases.
+    /// Counts the next `count` bytes as sent. With the last of them it lets go of its shared buffers.
     pub(crate) fn advance(&mut self, count: usize) {
         assert!(count <= self.unsent_bytes(), "no more is sent than there is");
         self.sent += count;
@@ -211,8 +216,8 @@ impl SendBatch {
         let end = target.len() + length;
         for vector in self.unsent() {
             let wanted = vector.iov_len.min(end - target.len());
-            // SAFETY: the vector is a piece of the head, or of memory that its lease keeps; nothing writes there
-            // meanwhile.
+            // SAFETY: the vector is a piece of the head, or of memory that its shared buffer keeps; nothing writes
+            // there meanwhile.
             target.extend_from_slice(unsafe { slice::from_raw_parts(vector.iov_base.cast(), wanted) });
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use ringfab_base::SlotId;
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 
 use crate::{ListenAddr, ReceiveOp, SendBatch, Token};
 
@@ -64,10 +64,10 @@ pub enum Payload {
     /// The buffer of a file read.
     Buffer(Buffer),
     /// The source of a file write.
-    Lease(Lease),
+    SharedBuffer(SharedBuffer),
     /// The receive operation, which says what arrived where.
     Receive(Box<ReceiveOp>),
-    /// The batch that was sent, with its leases.
+    /// The batch that was sent, with its shared buffers.
     Send(Box<SendBatch>),
     /// A connection that a listener accepted.
     Accepted(SocketId, PeerAddr),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_memory::{Buffer, Lease, Pool};
+use ringfab_memory::{Buffer, Pool, SharedBuffer};
 
 use crate::ring::Ring;
 use crate::sim;
@@ -314,14 +314,14 @@ impl Reactor {
         dispatch!(mut self.read_file(file, offset, buffer, at, length, token));
     }
 
-    /// Writes `length` bytes of `source` at `at` to `offset` of the file; completes with the lease. `durable` makes
-    /// this write reach stable storage before it completes.
+    /// Writes `length` bytes of `source` at `at` to `offset` of the file; completes with the shared buffer. `durable`
+    /// makes this write reach stable storage before it completes.
     #[expect(clippy::too_many_arguments, reason = "a write has this many parts")]
     pub fn write_file(
         &mut self,
         file: FileId,
         offset: u64,
-        source: Lease,
+        source: SharedBuffer,
         at: usize,
         length: usize,
         durable: bool,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-use ringfab_memory::{Lease, Staging};
+use ringfab_memory::{SharedBuffer, Staging};
 
 /// How many strides one receive takes at most.
 pub const STRIDES_MAX: usize = 3;
@@ -19,7 +19,7 @@ const PARTS_MAX: usize = 1 + STRIDES_MAX;
 pub struct Strides {
     /// Bytes of a gap, which go to the staging memory.
     pub gap: usize,
-    /// Bytes of a step, which go to the lease.
+    /// Bytes of a step, which go to the shared buffer.
     pub step: usize,
     /// Bytes of all steps.
     pub total: usize,
@@ -28,16 +28,17 @@ pub struct Strides {
 /// Calls of [`ReceiveOp::rest`] that a receive may be unused without losing its pages.
 const LOOKS: u8 = 3;
 
-/// A part of what a receive takes: bytes for the lease, then bytes for the staging memory, either of which may be none.
+/// A part of what a receive takes: bytes for the shared buffer, then bytes for the staging memory, either of which may
+/// be none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Where in the lease.
+    /// Where in the shared buffer.
     pub placed: Range<usize>,
     /// Where in the staging memory.
     pub staged: Range<usize>,
 }
 
-/// A reusable receive: first into an optional range of a lease (the final place of a payload), then into a
+/// A reusable receive: first into an optional range of a shared buffer (the final place of a payload), then into a
 /// window of its own staging memory. It is boxed and moves into the reactor while it is in flight.
 pub struct ReceiveOp {
     direct: Option<Direct>,
@@ -52,7 +53,7 @@ pub struct ReceiveOp {
 }
 
 struct Direct {
-    lease: Lease,
+    shared_buffer: SharedBuffer,
     offset: usize,
     length: usize,
     strides: Strides,
@@ -90,11 +91,16 @@ impl ReceiveOp {
 
     /// Sets where the next receive goes: into `length` bytes of `direct` at an offset first, then into
     /// `staging[window_start..window_end]`. Ranges beyond either end panic.
-    pub fn aim(&mut self, direct: Option<(Lease, usize, usize)>, window_start: usize, window_end: usize) {
+    pub fn aim(
+        &mut self,
+        direct: Option<(SharedBuffer, usize, usize)>,
+        window_start: usize,
+        window_end: usize,
+    ) {
         assert!(window_start <= window_end && window_end <= self.staging.len(), "window beyond the staging");
-        self.direct = direct.map(|(lease, offset, length)| {
-            lease.io_pointer(offset, length);
-            Direct { lease, offset, length, strides: Strides::default() }
+        self.direct = direct.map(|(shared_buffer, offset, length)| {
+            shared_buffer.io_pointer(offset, length);
+            Direct { shared_buffer, offset, length, strides: Strides::default() }
         });
         (self.window_start, self.window_end, self.received) = (window_start, window_end, 0);
         self.looks = 0;
@@ -123,10 +129,10 @@ impl ReceiveOp {
 
     /// Has a receive that is aimed at a direct range go on by strides behind it, as many as fit the window with their
     /// gaps, and no more than [`STRIDES_MAX`]. What comes behind them goes to the rest of the window. Steps beyond the
-    /// lease panic, and steps of no bytes.
+    /// shared buffer panic, and steps of no bytes.
     pub fn add_strides(&mut self, strides: Strides) {
         let direct = self.direct.as_mut().expect("strides go on behind a direct range");
-        direct.lease.io_pointer(direct.offset + direct.length, strides.total);
+        direct.shared_buffer.io_pointer(direct.offset + direct.length, strides.total);
         assert!(strides.step > 0, "a step of no bytes");
         direct.strides = strides;
     }
@@ -147,7 +153,7 @@ impl ReceiveOp {
         self.divide(self.received)
     }
 
-    /// Bytes that the last receive put into the lease.
+    /// Bytes that the last receive put into the shared buffer.
     pub fn direct_received(&self) -> usize {
         self.parts().iter().map(|part| part.placed.len()).sum()
     }
@@ -157,9 +163,9 @@ impl ReceiveOp {
         self.received - self.direct_received()
     }
 
-    /// Takes the lease of the direct range back.
-    pub fn take_direct(&mut self) -> Option<Lease> {
-        self.direct.take().map(|direct| direct.lease)
+    /// Takes the shared buffer of the direct range back.
+    pub fn take_direct(&mut self) -> Option<SharedBuffer> {
+        self.direct.take().map(|direct| direct.shared_buffer)
     }
 
     pub(crate) fn set_received(&mut self, bytes: usize) {
@@ -178,7 +184,7 @@ impl ReceiveOp {
         for Part { placed, staged } in self.parts() {
             let (direct, rest) = bytes.split_at(placed.len());
             if let Some(place) = &self.direct {
-                place.lease.write_at(placed.start, direct);
+                place.shared_buffer.write_at(placed.start, direct);
             }
             let (behind, rest) = rest.split_at(staged.len());
             self.staging[staged].copy_from_slice(behind);
@@ -192,7 +198,7 @@ impl ReceiveOp {
         let mut count = 0;
         for Part { placed, staged } in self.divide(usize::MAX) {
             if let Some(place) = self.direct.as_ref().filter(|_| !placed.is_empty()) {
-                let base = place.lease.io_pointer(placed.start, placed.len()).cast();
+                let base = place.shared_buffer.io_pointer(placed.start, placed.len()).cast();
                 self.vectors[count] = libc::iovec { iov_base: base, iov_len: placed.len() };
                 count += 1;
             }

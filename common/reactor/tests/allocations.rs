@@ -73,7 +73,7 @@ fn round(
     let timer = reactor.set_timer(reactor.now() + Duration::from_secs(9), token(9));
     batch.clear();
     batch.push_bytes(&[7; 100]);
-    batch.push_lease(pool.take(8192).expect("a buffer").share(), 0, 4096);
+    batch.push_shared(pool.take(8192).expect("a buffer").share(), 0, 4096);
     operation.aim(None, 0, 65536);
     reactor.receive(far, operation, token(1));
     reactor.send(near, batch, token(2));
@@ -97,7 +97,7 @@ fn round(
                     received = Some(operation);
                 }
             }
-            Payload::Buffer(_) | Payload::Lease(_) => assert_eq!(count, 4096),
+            Payload::Buffer(_) | Payload::SharedBuffer(_) => assert_eq!(count, 4096),
             other => panic!("{other:?}"),
         }
     }

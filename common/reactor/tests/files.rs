@@ -47,10 +47,10 @@ impl Bench {
     fn write(&mut self, offset: u64, bytes: &[u8], durable: bool) -> u32 {
         let mut buffer = self.pool.take(bytes.len() + 4096).expect("a buffer");
         buffer[4096..].copy_from_slice(bytes);
-        let lease = buffer.share();
-        self.reactor.write_file(self.file, offset, lease, 4096, bytes.len(), durable, token(1));
+        let shared_buffer = buffer.share();
+        self.reactor.write_file(self.file, offset, shared_buffer, 4096, bytes.len(), durable, token(1));
         let completion = expect(&mut self.reactor, token(1));
-        assert!(matches!(completion.payload, Payload::Lease(_)));
+        assert!(matches!(completion.payload, Payload::SharedBuffer(_)));
         completion.result.expect("written")
     }
 
@@ -282,8 +282,8 @@ fn opening_what_is_not_there_or_not_a_disk_or_writing_to_read_only_is_an_error()
     let read_only = FileOptions { direct: false, read_only: true };
     let (file, _) = reactor.open_file(&path, read_only).expect("open");
     let pool = pool(4096, 1);
-    let lease = pool.take(4096).expect("a buffer").share();
-    reactor.write_file(file, 0, lease, 0, 4096, false, token(1));
+    let shared_buffer = pool.take(4096).expect("a buffer").share();
+    reactor.write_file(file, 0, shared_buffer, 0, 4096, false, token(1));
     let completion = expect(&mut reactor, token(1));
     assert_eq!(completion.result.expect_err("read only").raw_os_error(), Some(libc::EBADF));
 }
@@ -302,8 +302,8 @@ fn a_file_that_was_opened_elsewhere_works_as_any_and_is_closed_by_who_opened_it(
     let id = reactor.adopt_file(std::sync::Arc::clone(&file), &info).expect("room");
     assert_eq!(std::sync::Arc::strong_count(&file), 2);
     let pool = pool(4096, 1);
-    let lease = pool.take(4096).expect("a buffer").share();
-    reactor.write_file(id, 0, lease, 0, 4096, false, token(1));
+    let shared_buffer = pool.take(4096).expect("a buffer").share();
+    reactor.write_file(id, 0, shared_buffer, 0, 4096, false, token(1));
     // What is in flight on a file that is given up ends as if it were not.
     reactor.retire_file(id);
     assert_eq!(expect(&mut reactor, token(1)).result.expect("written"), 4096);

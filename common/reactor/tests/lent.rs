@@ -32,10 +32,10 @@ fn what_is_lent_arrives_as_it_was_although_it_changes_before_a_socket_takes_the_
     batch.push_bytes(b"in front");
     for offset in (0..8 * PIECE).step_by(PIECE) {
         let buffer = pool.take(PIECE).expect("a buffer");
-        let lease = memory.lend(&loans, offset, buffer).expect("nobody writes");
+        let shared_buffer = memory.lend(&loans, offset, buffer).expect("nobody writes");
         // Pieces need not begin where what was lent does.
-        batch.push_lease(lease.clone(), 0, 100);
-        batch.push_lease(lease, 100, PIECE - 100);
+        batch.push_shared(shared_buffer.clone(), 0, 100);
+        batch.push_shared(shared_buffer, 100, PIECE - 100);
     }
     reactor.send(near, batch, token(1));
     reactor.send_lent();
@@ -68,7 +68,7 @@ fn what_is_lent_and_sent_at_once_is_not_copied_and_its_buffer_is_free_with_the_l
     let mut batch = SendBatch::new(0, 2);
     for offset in [4096, 0] {
         let buffer = pool.take(4096).expect("a buffer");
-        batch.push_lease(memory.lend(&loans, offset, buffer).expect("nobody writes"), 0, 4096);
+        batch.push_shared(memory.lend(&loans, offset, buffer).expect("nobody writes"), 0, 4096);
     }
     reactor.send(near, batch, token(1));
     reactor.send_lent();

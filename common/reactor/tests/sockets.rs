@@ -30,7 +30,7 @@ fn thousands_of_pieces_of_random_sizes_arrive_unchanged_and_in_order() {
             let start = random.below(buffer.len());
             let length = buffer.len() - start;
             pattern(&mut buffer[start..], *written);
-            batch.push_lease(buffer.share(), start, length);
+            batch.push_shared(buffer.share(), start, length);
             *written += length;
             pieces += 2;
         }
@@ -68,19 +68,19 @@ fn thousands_of_pieces_of_random_sizes_arrive_unchanged_and_in_order() {
 #[test]
 fn a_batch_has_room_for_as_many_pieces_as_it_says() {
     let pool = pool(64, 1);
-    let lease = pool.take(64).expect("a buffer").share();
+    let shared_buffer = pool.take(64).expect("a buffer").share();
     let mut batch = SendBatch::new(16, 2);
     assert!(batch.is_empty() && batch.has_room(16, 2) && !batch.has_room(17, 2) && !batch.has_room(16, 3));
     batch.push_bytes(b"four");
     batch.push_bytes(b"more");
     assert!(batch.has_room(8, 1), "what was copied is one piece");
     assert!(!batch.has_room(8, 2) && !batch.has_room(9, 1));
-    batch.push_lease(lease.clone(), 10, 20);
+    batch.push_shared(shared_buffer.clone(), 10, 20);
     assert_eq!((batch.bytes(), batch.copied_bytes()), (28, 8));
     assert!(batch.has_room(8, 0) && !batch.has_room(1, 1));
     batch.clear();
     assert!(batch.is_empty() && batch.has_room(16, 2));
-    assert!(lease.is_unique(), "it holds nothing any more");
+    assert!(shared_buffer.is_unique(), "it holds nothing any more");
 }
 
 #[test]
@@ -100,7 +100,10 @@ fn a_payload_lands_in_its_place_and_the_rest_in_the_staging() {
     assert_eq!(completion.result.expect("received"), 6000);
     let Payload::Receive(mut operation) = completion.payload else { panic!("not a receive") };
     assert_eq!((operation.direct_received(), operation.staging_received()), (5000, 1000));
-    operation.take_direct().expect("the lease").with_bytes(100..5100, |bytes| assert_pattern(bytes, 0));
+    operation
+        .take_direct()
+        .expect("the shared_buffer")
+        .with_bytes(100..5100, |bytes| assert_pattern(bytes, 0));
     assert_pattern(&operation.staging()[10..1010], 5000);
 }
 
@@ -111,9 +114,9 @@ fn strides_land_behind_the_place_and_their_gaps_in_the_staging() {
         let mut reactor = reactor();
         let (near, far) = connected_pair(&mut reactor);
         let pool = pool(8192, 1);
-        let lease = pool.take(8192).expect("buffer").share();
+        let shared_buffer = pool.take(8192).expect("buffer").share();
         let mut operation = ReceiveOp::new(4096);
-        operation.aim(Some((lease.clone(), 100, 1000)), 5, 1200);
+        operation.aim(Some((shared_buffer.clone(), 100, 1000)), 5, 1200);
         operation.add_strides(Strides { gap: 10, step: 750, total: 1000 });
         let mut batch = SendBatch::new(6000, 4);
         pattern(batch.push_room(length.max(1)), 0);
@@ -124,7 +127,7 @@ fn strides_land_behind_the_place_and_their_gaps_in_the_staging() {
         let parts = operation.parts();
         let mut at = 0;
         for part in &parts {
-            lease.with_bytes(part.placed.clone(), |bytes| assert_pattern(bytes, at));
+            shared_buffer.with_bytes(part.placed.clone(), |bytes| assert_pattern(bytes, at));
             at += part.placed.len();
             assert_pattern(&operation.staging()[part.staged.clone()], at);
             at += part.staged.len();
@@ -142,12 +145,12 @@ fn strides_land_behind_the_place_and_their_gaps_in_the_staging() {
 #[test]
 fn strides_that_do_not_fit_are_left_out() {
     let pool = pool(8192, 1);
-    let lease = pool.take(8192).expect("buffer").share();
+    let shared_buffer = pool.take(8192).expect("buffer").share();
     let mut reactor = reactor();
     let (near, far) = connected_pair(&mut reactor);
     let mut operation = ReceiveOp::new(4096);
     // Room for two gaps, and for a part of a third.
-    operation.aim(Some((lease, 0, 100)), 0, 25);
+    operation.aim(Some((shared_buffer, 0, 100)), 0, 25);
     operation.add_strides(Strides { gap: 10, step: 100, total: 5000 });
     let mut batch = SendBatch::new(6000, 4);
     pattern(batch.push_room(1000), 0);
@@ -187,7 +190,7 @@ fn a_send_to_a_slow_reader_completes_only_when_everything_was_taken() {
     for index in 0..8 {
         let mut buffer = pool.take(1 << 20).expect("buffer");
         pattern(&mut buffer, index << 20);
-        batch.push_lease(buffer.share(), 0, 1 << 20);
+        batch.push_shared(buffer.share(), 0, 1 << 20);
     }
     reactor.send(socket, batch, token(2));
     // The end of the stream waits for the send in flight.
@@ -204,7 +207,7 @@ fn closing_with_operations_in_flight_gives_everything_back() {
     let pool = pool(1 << 20, 9);
     let mut batch = SendBatch::new(0, 8);
     for _ in 0..8 {
-        batch.push_lease(pool.take(1 << 20).expect("buffer").share(), 0, 1 << 20);
+        batch.push_shared(pool.take(1 << 20).expect("buffer").share(), 0, 1 << 20);
     }
     let mut operation = ReceiveOp::new(64);
     operation.aim(Some((pool.take(4096).expect("buffer").share(), 0, 4096)), 0, 64);

@@ -274,7 +274,7 @@ fn a_lone_send_of_a_spinning_reactor_needs_no_ring_and_what_the_socket_does_not_
 
     let buffer = pool(LARGE, 1).take(LARGE).expect("a buffer");
     let mut batch = SendBatch::new(16, 1);
-    batch.push_lease(buffer.share(), 0, LARGE);
+    batch.push_shared(buffer.share(), 0, LARGE);
     reactor.send(near, batch, token(2));
     let mut received = 0;
     let mut operation = ReceiveOp::new(1 << 20);

@@ -1,7 +1,7 @@
 //! One command, from its submission to its answer.
 
 use ringfab_fabric::rdma::RemoteBuffer;
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::Time;
 use ringfab_spec::SubmissionEntry;
 
@@ -9,8 +9,8 @@ use crate::request::{AdminData, AdminRequest, IoOperation, IoRequest};
 use crate::retry::Tries;
 use crate::wire;
 
-/// A command with everything it takes to send it, also a second time. It passes through many hands, so it is in a box, which
-/// an I/O command has from [`CommandPool`].
+/// A command with everything it takes to send it, also a second time. It passes through many hands, so it is in a box,
+/// which an I/O command has from [`CommandPool`].
 #[derive(Debug)]
 pub(crate) struct Command {
     /// What goes over the wire, but for the identifier and the data pointer.
@@ -20,7 +20,7 @@ pub(crate) struct Command {
     /// Which way its data go.
     pub(crate) direction: Direction,
     /// The data's memory. While it is exposed the RNIC holds it, and this is `None`.
-    pub(crate) memory: Option<Lease>,
+    pub(crate) memory: Option<SharedBuffer>,
     /// First byte of the data in `memory`.
     pub(crate) offset: u32,
     /// Bytes of data.
@@ -115,7 +115,7 @@ impl Command {
     pub(crate) fn with_data(
         mut self: Box<Self>,
         direction: Direction,
-        memory: Lease,
+        memory: SharedBuffer,
         offset: u32,
         length: u32,
     ) -> Box<Self> {
@@ -123,7 +123,7 @@ impl Command {
         self
     }
 
-    fn set_data(&mut self, direction: Direction, memory: Lease, offset: u32, length: u32) {
+    fn set_data(&mut self, direction: Direction, memory: SharedBuffer, offset: u32, length: u32) {
         (self.direction, self.memory) = (direction, Some(memory));
         (self.offset, self.length) = (offset, length);
     }
@@ -146,9 +146,9 @@ impl Command {
                 command.with_data(Direction::ToController, source, offset, nlb * block_bytes)
             }
             IoOperation::Discard { ranges } => {
-                let length = ranges.lease.len() as u32;
+                let length = ranges.shared_buffer.len() as u32;
                 let command = new(wire::discard(nsid, ranges.count));
-                command.with_data(Direction::ToController, ranges.lease, 0, length)
+                command.with_data(Direction::ToController, ranges.shared_buffer, 0, length)
             }
             IoOperation::Verify { lba, nlb } => new(wire::verify(nsid, lba, nlb)),
             IoOperation::Flush => new(wire::flush(nsid)),
@@ -167,9 +167,9 @@ impl Command {
                 let length = buffer.len() as u32;
                 command.with_data(Direction::ToHost, buffer.share(), 0, length)
             }
-            AdminData::ToController(lease) => {
-                let length = lease.len() as u32;
-                command.with_data(Direction::ToController, lease, 0, length)
+            AdminData::ToController(shared_buffer) => {
+                let length = shared_buffer.len() as u32;
+                command.with_data(Direction::ToController, shared_buffer, 0, length)
             }
         }
     }

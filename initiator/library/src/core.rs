@@ -49,7 +49,7 @@ impl Core {
     ) {
         let (buffer, source) = match (command.direction, command.memory.take()) {
             // The transport lets go of it before it reports the response, or the end of the connection.
-            (Direction::ToHost, Some(lease)) => (lease.into_unique().ok(), None),
+            (Direction::ToHost, Some(shared_buffer)) => (shared_buffer.into_unique().ok(), None),
             (_, memory) => (None, memory),
         };
         match command.owner {

@@ -78,7 +78,7 @@ pub use request::{
 };
 pub use ringfab_fabric::rdma::{DisconnectReason, RnicConfig, RnicCounters};
 pub use ringfab_fabric::{CopiedBytes, Events, ZoneError, ZonedIp};
-pub use ringfab_memory::{self as memory, Buffer, ClassLayout, Lease, Pool};
+pub use ringfab_memory::{self as memory, Buffer, ClassLayout, Pool, SharedBuffer};
 pub use ringfab_reactor::{self as reactor, Completion, Reactor, ReactorConfig, Token, Wait};
 pub use ringfab_spec::{self as spec, CompletionEntry, NqnError, Status, SubmissionEntry};
 pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};

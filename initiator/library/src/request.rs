@@ -1,6 +1,6 @@
 //! What a program asks of a [`Host`](crate::Host), and what it is told.
 
-use ringfab_memory::{Buffer, Lease, Pool};
+use ringfab_memory::{Buffer, Pool, SharedBuffer};
 use ringfab_reactor::Completion;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
@@ -44,7 +44,7 @@ pub enum IoOperation {
         /// Blocks to write.
         nlb: u32,
         /// The bytes, from `offset`. They must not change before the [`IoDone`].
-        source: Lease,
+        source: SharedBuffer,
         /// Where in `source` they start.
         offset: u32,
         /// Force Unit Access: complete only when the bytes are on stable storage.
@@ -82,7 +82,7 @@ pub enum IoOperation {
         /// Blocks to compare.
         nlb: u32,
         /// The bytes, from `offset`.
-        source: Lease,
+        source: SharedBuffer,
         /// Where in `source` they start.
         offset: u32,
     },
@@ -100,7 +100,7 @@ pub enum IoOperation {
 /// ```
 #[derive(Debug)]
 pub struct DiscardRanges {
-    pub(crate) lease: Lease,
+    pub(crate) shared_buffer: SharedBuffer,
     pub(crate) count: u32,
     /// Blocks of the longest.
     pub(crate) longest: u32,
@@ -128,7 +128,7 @@ impl DiscardRanges {
         }
         let end = |range: &BlockRange| range.lba.checked_add(u64::from(range.nlb));
         Some(Self {
-            lease: buffer.share(),
+            shared_buffer: buffer.share(),
             count: ranges.len() as u32,
             longest: ranges.iter().map(|range| range.nlb).max().unwrap_or(0),
             total: ranges.iter().map(|range| u64::from(range.nlb)).sum(),
@@ -156,7 +156,7 @@ pub enum AdminData {
     /// The controller sends data into `buffer`.
     FromController(Buffer),
     /// The controller fetches all of `source`.
-    ToController(Lease),
+    ToController(SharedBuffer),
 }
 
 /// What a [`Host`](crate::Host) tells its owner.
@@ -227,7 +227,7 @@ pub struct IoDone {
     pub buffer: Option<Buffer>,
     /// The source of a Write or Compare, the ranges of a Discard. A send may still hold it for a while, which
     /// only matters to who wants it unique.
-    pub source: Option<Lease>,
+    pub source: Option<SharedBuffer>,
 }
 
 /// The end of an admin command.

@@ -451,7 +451,7 @@ impl Commands {
         let transfer = link_transfer(slot, request);
         let entry = CompletionEntry::new(request.cid(), head, request.status).with_result(request.result);
         let data = cut(request.length, resources.chunk_bytes).take(count).enumerate();
-        let data = data.zip(request.pieces.take_leases());
+        let data = data.zip(request.pieces.take_all_shared());
         let data = data.map(|((index, (offset, length)), memory)| Piece {
             index: index as u8,
             offset,

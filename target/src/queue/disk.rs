@@ -21,11 +21,11 @@ impl Request {
         let Action::Read(extent) = self.action else { return false };
         let Some(open) = resources.disks.get(extent.disk).and_then(Option::as_ref) else { return false };
         for (offset, length) in cut(self.length, resources.chunk_bytes) {
-            let Some(lease) = open.disk.peek(extent.offset + u64::from(offset), length) else {
+            let Some(shared_buffer) = open.disk.peek(extent.offset + u64::from(offset), length) else {
                 self.pieces.clear();
                 return false;
             };
-            self.pieces.push_lease(lease);
+            self.pieces.push_shared(shared_buffer);
         }
         true
     }
@@ -112,7 +112,7 @@ impl Request {
     #[inline(always)]
     fn start_writes(&mut self, resources: &mut Resources, extent: Extent, durable: bool) {
         for (index, (offset, length)) in cut(extent.length as u32, resources.chunk_bytes).enumerate() {
-            let source = self.pieces.take_lease(index);
+            let source = self.pieces.take_shared(index);
             let offset = extent.offset + u64::from(offset);
             let operation = Operation::Write { offset, source, at: 0, length, durable };
             self.start(resources, extent.disk, index as u8, operation);
@@ -151,7 +151,7 @@ impl Request {
             self.pieces.put(piece, buffer);
         }
         if let (Action::Copy(_) | Action::Read(_), Some(source)) = (self.action, finished.source) {
-            self.pieces.put_lease(piece, source);
+            self.pieces.put_shared(piece, source);
         }
         match finished.result {
             Ok(()) if !self.action.is_promise() => {}

@@ -2,7 +2,7 @@
 
 use std::collections::TryReserveError;
 
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_spec::FromBytes;
 
 /// One piece of a request's data.
@@ -13,7 +13,7 @@ enum Piece {
     /// Ours alone.
     Buffer(Buffer),
     /// Shared with a send or a write.
-    Lease(Lease),
+    SharedBuffer(SharedBuffer),
 }
 
 /// The pieces of a request's data, each of the core's chunk size but the last. Keeps its capacity from life to life.
@@ -56,10 +56,10 @@ impl Pieces {
         self.0.push(Piece::Buffer(buffer));
     }
 
-    /// Adds a lease, which is made in its place: moved there, it would be read before it is written.
+    /// Adds a shared buffer, which is made in its place: moved there, it would be read before it is written.
     #[inline(always)]
-    pub(super) fn push_lease(&mut self, lease: Lease) {
-        self.0.extend(std::iter::once_with(move || Piece::Lease(lease)));
+    pub(super) fn push_shared(&mut self, shared_buffer: SharedBuffer) {
+        self.0.extend(std::iter::once_with(move || Piece::SharedBuffer(shared_buffer)));
     }
 
     /// A buffer is back in its place.
@@ -68,10 +68,10 @@ impl Pieces {
         self.0[index] = Piece::Buffer(buffer);
     }
 
-    /// A lease is back in its place.
+    /// A shared buffer is back in its place.
     #[inline(always)]
-    pub(super) fn put_lease(&mut self, index: usize, lease: Lease) {
-        self.0[index] = Piece::Lease(lease);
+    pub(super) fn put_shared(&mut self, index: usize, shared_buffer: SharedBuffer) {
+        self.0[index] = Piece::SharedBuffer(shared_buffer);
     }
 
     /// Takes a buffer for an operation that fills it.
@@ -82,8 +82,8 @@ impl Pieces {
 
     /// Takes a piece for an operation that reads it.
     #[inline(always)]
-    pub(super) fn take_lease(&mut self, index: usize) -> Lease {
-        self.0[index].take_lease()
+    pub(super) fn take_shared(&mut self, index: usize) -> SharedBuffer {
+        self.0[index].take_shared()
     }
 
     /// Takes them all, in order, for operations that fill them.
@@ -94,8 +94,8 @@ impl Pieces {
 
     /// Takes them all, in order, for operations that read them.
     #[inline(always)]
-    pub(super) fn take_leases(&mut self) -> impl Iterator<Item = Lease> {
-        self.0.iter_mut().map(Piece::take_lease)
+    pub(super) fn take_all_shared(&mut self) -> impl Iterator<Item = SharedBuffer> {
+        self.0.iter_mut().map(Piece::take_shared)
     }
 
     /// The first piece, if it is a buffer and here.
@@ -140,16 +140,18 @@ impl Piece {
     fn take_buffer(&mut self) -> Buffer {
         match std::mem::replace(self, Self::InFlight) {
             Self::Buffer(buffer) => buffer,
-            Self::Lease(lease) => lease.into_unique().expect("the disk has given its handle back"),
+            Self::SharedBuffer(shared_buffer) => {
+                shared_buffer.into_unique().expect("the disk has given its handle back")
+            }
             Self::InFlight => unreachable!("one operation at a time has a piece"),
         }
     }
 
     #[inline(always)]
-    fn take_lease(&mut self) -> Lease {
+    fn take_shared(&mut self) -> SharedBuffer {
         match std::mem::replace(self, Self::InFlight) {
             Self::Buffer(buffer) => buffer.share(),
-            Self::Lease(lease) => lease,
+            Self::SharedBuffer(shared_buffer) => shared_buffer,
             Self::InFlight => unreachable!("one operation at a time has a piece"),
         }
     }

@@ -137,7 +137,7 @@ impl Steps<'_> {
 
     fn copy_write(&mut self, copying: &mut Copying) -> Option<Operation> {
         let piece = self.copy_piece();
-        let source = self.request.pieces.take_lease(piece);
+        let source = self.request.pieces.take_shared(piece);
         let (offset, length, durable) = (copying.to, copying.read, copying.durable);
         copying.to += u64::from(length);
         copying.done += u64::from(length);

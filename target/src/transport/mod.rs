@@ -9,7 +9,7 @@ pub(crate) mod tcp;
 
 use ringfab_fabric::rdma::DisconnectReason;
 pub(crate) use ringfab_fabric::{Endpoint, Transports};
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
@@ -229,7 +229,7 @@ impl Link {
         &mut self,
         transports: &mut Transports,
         transfer: &Transfer,
-        (count, data): (usize, impl Iterator<Item = Piece<Lease>>),
+        (count, data): (usize, impl Iterator<Item = Piece<SharedBuffer>>),
         entry: &CompletionEntry,
     ) -> Result<(), Refused> {
         let response = match self.endpoint {

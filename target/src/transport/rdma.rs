@@ -4,7 +4,7 @@
 use ringfab_fabric::rdma::{
     Capsule, Event as RnicEvent, PostError, QueuePairId, Rnic, SendRequest, Slice, Work,
 };
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 
 use super::{Arrival, Endpoint, Gone, Hears, Piece, Refused, Transfer, WorkId};
@@ -79,12 +79,12 @@ pub(super) fn answer(
     rnic: &mut Rnic,
     queue_pair: QueuePairId,
     transfer: &Transfer,
-    data: impl Iterator<Item = Piece<Lease>>,
+    data: impl Iterator<Item = Piece<SharedBuffer>>,
     entry: &CompletionEntry,
 ) -> Result<(), Refused> {
-    for Piece { offset, length, memory: lease, .. } in data {
+    for Piece { offset, length, memory: shared_buffer, .. } in data {
         let (remote_address, remote_key) = remote(transfer, offset);
-        let source = Slice { lease, offset: 0, length };
+        let source = Slice { shared_buffer, offset: 0, length };
         let work = Work::Write { source, remote_key, remote_address };
         post(rnic, queue_pair, SendRequest { id: 0, work, signaled: false })?;
     }

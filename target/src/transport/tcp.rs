@@ -3,7 +3,7 @@
 
 use ringfab_fabric::rdma::Slice;
 use ringfab_fabric::tcp::{ConnectionId, Event as TcpEvent, TcpStack};
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_spec::{CompletionEntry, Status};
 
 use super::{Arrival, Endpoint, Gone, Hears, Piece, Refused, Transfer, WorkId};
@@ -62,14 +62,14 @@ pub(super) fn answer(
     tcp: &mut TcpStack,
     connection: ConnectionId,
     transfer: &Transfer,
-    (count, data): (usize, impl Iterator<Item = Piece<Lease>>),
+    (count, data): (usize, impl Iterator<Item = Piece<SharedBuffer>>),
     entry: &CompletionEntry,
 ) -> Result<bool, Refused> {
     let says_nothing = *entry == CompletionEntry::new(entry.cid.get(), NO_HEAD, Status::SUCCESS);
-    for Piece { index, offset, length, memory: lease } in data {
+    for Piece { index, offset, length, memory: shared_buffer } in data {
         let last = usize::from(index) + 1 == count;
         let success = last && says_nothing;
-        let slice = Slice { lease, offset: 0, length };
+        let slice = Slice { shared_buffer, offset: 0, length };
         let sent = tcp.send_data(connection, (transfer.cid, offset), slice, last, success);
         sent.map_err(|_| Refused::Ended)?;
     }

@@ -105,7 +105,7 @@ impl SocketDevice {
             let (operation, _) = self.requests.get(id).expect("a request that was not sent has no answer");
             batch.push_bytes(&request(id, operation));
             if let Operation::Write { source, at, length, .. } = operation {
-                batch.push_lease(source.clone(), *at as usize, *length as usize);
+                batch.push_shared(source.clone(), *at as usize, *length as usize);
             }
         }
         reactor.send(self.socket, batch, self.tokens.token_of_kind(kind::SEND));

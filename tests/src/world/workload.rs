@@ -120,7 +120,11 @@ impl Client {
     }
 
     /// Bytes with the content of writes, at some offset in their memory.
-    fn source(&mut self, range: &Range<u64>, stamps: &[Stamp]) -> Option<(ringfab_memory::Lease, u32)> {
+    fn source(
+        &mut self,
+        range: &Range<u64>,
+        stamps: &[Stamp],
+    ) -> Option<(ringfab_memory::SharedBuffer, u32)> {
         let offset = self.random.pick(&[0, 0, 64, 4096]);
         let mut buffer = self.engine.pool().take(bytes_of(range) + offset)?;
         buffer.set_len(bytes_of(range) + offset);

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Completion, Reactor};
 
 #[cfg(feature = "verbs")]
@@ -61,7 +61,7 @@ impl Providers {
     pub(super) fn expose(
         &mut self,
         scope: Scope,
-        lease: Lease,
+        shared_buffer: SharedBuffer,
         offset: u32,
         length: u32,
         access: Access,
@@ -70,12 +70,12 @@ impl Providers {
         if let Scope::QueuePair(queue_pair) = scope
             && queue_pair.is_of_device()
         {
-            return self.verbs.as_mut()?.expose(queue_pair, lease, offset, length, access);
+            return self.verbs.as_mut()?.expose(queue_pair, shared_buffer, offset, length, access);
         }
-        self.iwarp.expose(scope, lease, offset, length, access)
+        self.iwarp.expose(scope, shared_buffer, offset, length, access)
     }
 
-    pub(super) fn revoke(&mut self, region: RegionId) -> Option<Lease> {
+    pub(super) fn revoke(&mut self, region: RegionId) -> Option<SharedBuffer> {
         match region {
             RegionId::Iwarp(key) => self.iwarp.revoke(key),
             #[cfg(feature = "verbs")]

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Completion, Reactor, Wait};
 
 use super::provider::Providers;
@@ -40,25 +40,25 @@ impl Rnic {
         self.providers.deallocate_domain(domain);
     }
 
-    /// Lets peers reach `length` bytes of `lease` at `offset`. `None` when a table is full, or the send queue on
-    /// which the exposure has to be posted. What of it a peer may write to, but has not written yet, may hold
+    /// Lets peers reach `length` bytes of `shared_buffer` at `offset`. `None` when a table is full, or the send queue
+    /// on which the exposure has to be posted. What of it a peer may write to, but has not written yet, may hold
     /// anything from now on: large messages are received further than their segments are known.
     #[inline]
     pub fn expose(
         &mut self,
         scope: impl Into<Scope>,
-        lease: Lease,
+        shared_buffer: SharedBuffer,
         offset: u32,
         length: u32,
         access: Access,
     ) -> Option<RemoteBuffer> {
-        self.providers.expose(scope.into(), lease, offset, length, access)
+        self.providers.expose(scope.into(), shared_buffer, offset, length, access)
     }
 
-    /// Ends an exposure and gives the lease back: at once for the peer, though a send of its bytes that is in flight
-    /// still holds another lease. After an invalidation by the peer this is how its owner takes the lease. `None` for
-    /// one that has ended.
-    pub fn revoke(&mut self, region: RegionId) -> Option<Lease> {
+    /// Ends an exposure and gives the shared buffer back: at once for the peer, though a send of its bytes that is in
+    /// flight still holds another shared buffer. After an invalidation by the peer this is how its owner takes the
+    /// shared buffer. `None` for one that has ended.
+    pub fn revoke(&mut self, region: RegionId) -> Option<SharedBuffer> {
         self.providers.revoke(region)
     }
 

@@ -1,6 +1,6 @@
 //! What is posted to a queue pair.
 
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 pub use ringfab_proto::iwarp::Inline;
 
 /// A queue pair of this RNIC. Handles of ended queue pairs are recognised and ignored.
@@ -13,7 +13,7 @@ pub struct QueuePairId {
 }
 
 impl QueuePairId {
-    /// Whether an RDMA device has it, and not the software RNIC, which sends from wherever a lease's bytes lie.
+    /// Whether an RDMA device has it, and not the software RNIC, which sends from wherever a shared buffer's bytes lie.
     #[inline]
     pub fn is_of_device(self) -> bool {
         cfg!(feature = "verbs") && self.index & 1 == 1
@@ -83,11 +83,11 @@ pub struct RemoteBuffer {
     pub invalidate: bool,
 }
 
-/// A range of a lease.
+/// A range of a shared buffer.
 #[derive(Debug)]
 pub struct Slice {
     /// The memory.
-    pub lease: Lease,
+    pub shared_buffer: SharedBuffer,
     /// First byte of the range.
     pub offset: u32,
     /// Bytes in the range.

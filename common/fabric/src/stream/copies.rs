@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 
 /// Copies are made when so many wait.
 const WAITING_MAX: usize = 64;
@@ -17,8 +17,8 @@ pub(crate) struct Copies(Vec<Waiting>);
 
 #[derive(Debug)]
 struct Waiting {
-    lease: Lease,
-    /// First byte in the lease.
+    shared_buffer: SharedBuffer,
+    /// First byte in the shared buffer.
     at: usize,
     /// In the staging memory.
     payload: Range<usize>,
@@ -29,21 +29,27 @@ impl Copies {
         Self(Vec::with_capacity(WAITING_MAX))
     }
 
-    /// Has `payload` of `staging` copied to `at` of a lease before [`Copies::make`] returns. Until then the copy has a
-    /// lease of its own.
+    /// Has `payload` of `staging` copied to `at` of a shared buffer before [`Copies::make`] returns. Until then the
+    /// copy has a shared buffer of its own.
     #[inline]
-    pub(crate) fn add(&mut self, staging: &[u8], lease: &Lease, at: usize, payload: Range<usize>) {
+    pub(crate) fn add(
+        &mut self,
+        staging: &[u8],
+        shared_buffer: &SharedBuffer,
+        at: usize,
+        payload: Range<usize>,
+    ) {
         if self.0.len() == WAITING_MAX {
             self.make(staging);
         }
-        self.0.push(Waiting { lease: lease.clone(), at, payload });
+        self.0.push(Waiting { shared_buffer: shared_buffer.clone(), at, payload });
     }
 
     /// Makes all copies.
     #[inline]
     pub(crate) fn make(&mut self, staging: &[u8]) {
-        for Waiting { lease, at, payload } in self.0.drain(..) {
-            lease.write_at(at, &staging[payload]);
+        for Waiting { shared_buffer, at, payload } in self.0.drain(..) {
+            shared_buffer.write_at(at, &staging[payload]);
         }
     }
 }

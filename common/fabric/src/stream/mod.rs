@@ -31,7 +31,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{DetachedSocket, ListenerId, Reactor};
 
 use crate::table::Key;
@@ -103,7 +103,7 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
     ) -> Result<Want, Fault>;
 
     /// A range of the memory that it wanted to be filled was filled.
-    fn placed(&mut self, lease: &Lease, range: Range<usize>);
+    fn placed(&mut self, shared_buffer: &SharedBuffer, range: Range<usize>);
 
     /// Sees what came into the staging memory before it is taken in.
     fn observe(&mut self, _shared: &mut Shared<Self>, _reactor: &Reactor, _bytes: &[u8]) {}

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Part, Reactor, ReceiveOp, STRIDES_MAX, Strides};
 
 use super::life::{Phase, Stream};
@@ -40,8 +40,8 @@ pub(crate) enum Want {
 /// Memory to be filled from the stream.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub(crate) lease: Lease,
-    /// First byte in the lease.
+    pub(crate) shared_buffer: SharedBuffer,
+    /// First byte in the shared buffer.
     pub(crate) offset: usize,
     pub(crate) length: usize,
     /// Whether what comes next belongs elsewhere: the receive may go beyond the place then.
@@ -62,13 +62,13 @@ impl<P: Protocol> Stream<P> {
     ) {
         self.receiving = false;
         let result = result.map(|bytes| bytes > 0);
-        // The lease goes here, whatever came: if its place is full now, the memory becomes unique again below.
-        let (parts, lease) = (receive.parts(), receive.take_direct());
-        let lease = lease.filter(|_| self.is_streaming() && matches!(result, Ok(true)));
+        // The shared buffer goes here, whatever came: if its place is full now, the memory becomes unique again below.
+        let (parts, shared_buffer) = (receive.parts(), receive.take_direct());
+        let shared_buffer = shared_buffer.filter(|_| self.is_streaming() && matches!(result, Ok(true)));
         self.receive = Some(receive);
         match (self.phase, result) {
             (Phase::Opening | Phase::Established | Phase::Draining, Ok(true)) => {
-                self.on_parts(shared, reactor, lease, &parts);
+                self.on_parts(shared, reactor, shared_buffer, &parts);
             }
             (Phase::Opening | Phase::Established | Phase::Draining, Ok(false)) => {
                 self.on_stream_end(shared, reactor);
@@ -83,26 +83,26 @@ impl<P: Protocol> Stream<P> {
         }
     }
 
-    /// Takes in what came: into the place of the receive, and what lies behind it. The lease is let go of before what
-    /// may complete the work that it belongs to: all that is expected to go on with it is still missing before the last
-    /// part.
+    /// Takes in what came: into the place of the receive, and what lies behind it. The shared buffer is let go of
+    /// before what may complete the work that it belongs to: all that is expected to go on with it is still missing
+    /// before the last part.
     fn on_parts(
         &mut self,
         shared: &mut Shared<P>,
         reactor: &mut Reactor,
-        lease: Option<Lease>,
+        shared_buffer: Option<SharedBuffer>,
         parts: &[Part],
     ) {
         let mut staged = parts[0].staged.clone();
-        if let Some(lease) = lease {
-            self.on_placed(shared, &lease, parts[0].placed.clone());
+        if let Some(shared_buffer) = shared_buffer {
+            self.on_placed(shared, &shared_buffer, parts[0].placed.clone());
             for (index, part) in parts.iter().enumerate().skip(1) {
                 if part.placed.is_empty() {
                     break;
                 }
                 self.observe(shared, reactor, staged);
-                if !self.goes_on(shared, &lease, part) {
-                    staged = self.unplace(&lease, &parts[index..]);
+                if !self.goes_on(shared, &shared_buffer, part) {
+                    staged = self.unplace(&shared_buffer, &parts[index..]);
                     break;
                 }
                 staged = part.staged.clone();
@@ -112,9 +112,9 @@ impl<P: Protocol> Stream<P> {
         self.pump(shared, reactor);
     }
 
-    fn on_placed(&mut self, shared: &mut Shared<P>, lease: &Lease, range: Range<usize>) {
+    fn on_placed(&mut self, shared: &mut Shared<P>, shared_buffer: &SharedBuffer, range: Range<usize>) {
         shared.counters.received_direct_bytes += range.len() as u64;
-        self.protocol.placed(lease, range);
+        self.protocol.placed(shared_buffer, range);
     }
 
     /// Adds what is in the staging memory to what the protocol has not taken in.
@@ -125,16 +125,16 @@ impl<P: Protocol> Stream<P> {
         }
     }
 
-    /// Whether what the protocol wants next is what came into the lease here, and ends where that does unless nothing
-    /// lies behind it. It is taken in then.
-    fn goes_on(&mut self, shared: &mut Shared<P>, lease: &Lease, part: &Part) -> bool {
+    /// Whether what the protocol wants next is what came into the shared buffer here, and ends where that does unless
+    /// nothing lies behind it. It is taken in then.
+    fn goes_on(&mut self, shared: &mut Shared<P>, shared_buffer: &SharedBuffer, part: &Part) -> bool {
         let Some(receive) = &self.receive else { return false };
         let Ok(Want::Place(place)) = self.protocol.receive(shared, receive.staging(), &mut self.unread)
         else {
             return false;
         };
-        let first = |lease: &Lease, offset| lease.io_pointer(offset, 1);
-        let begins = first(&place.lease, place.offset) == first(lease, part.placed.start);
+        let first = |shared_buffer: &SharedBuffer, offset| shared_buffer.io_pointer(offset, 1);
+        let begins = first(&place.shared_buffer, place.offset) == first(shared_buffer, part.placed.start);
         let ends = match part.placed.len().cmp(&place.length) {
             Ordering::Equal => true,
             Ordering::Less => part.staged.is_empty(),
@@ -142,14 +142,14 @@ impl<P: Protocol> Stream<P> {
         };
         let goes_on = begins && ends && self.unread.is_empty();
         if goes_on {
-            self.on_placed(shared, lease, part.placed.clone());
+            self.on_placed(shared, shared_buffer, part.placed.clone());
         }
         goes_on
     }
 
     /// Moves what came into these parts to the staging memory, where it would be had nothing been expected of it.
     /// Returns where it is now.
-    fn unplace(&mut self, lease: &Lease, parts: &[Part]) -> Range<usize> {
+    fn unplace(&mut self, shared_buffer: &SharedBuffer, parts: &[Part]) -> Range<usize> {
         let bytes: usize = parts.iter().map(|part| part.placed.len() + part.staged.len()).sum();
         let (start, mut end) = (self.unread.end, self.unread.end + bytes);
         let Some(receive) = &mut self.receive else { return start..start };
@@ -158,7 +158,7 @@ impl<P: Protocol> Stream<P> {
             end -= staged.len();
             receive.staging_mut().copy_within(staged.clone(), end);
             end -= placed.len();
-            lease.read_at(placed.start, &mut receive.staging_mut()[end..end + placed.len()]);
+            shared_buffer.read_at(placed.start, &mut receive.staging_mut()[end..end + placed.len()]);
         }
         start..start + bytes
     }
@@ -233,11 +233,11 @@ impl<P: Protocol> Stream<P> {
 
     fn arm_direct(&mut self, shared: &Shared<P>, reactor: &mut Reactor, place: Place) {
         let Some(receive) = &mut self.receive else { return };
-        let Place { lease, offset, length, is_last, strides } = place;
+        let Place { shared_buffer, offset, length, is_last, strides } = place;
         let behind = if is_last { BEHIND_DIRECT_BYTES } else { 0 };
         (self.front, self.unread) = (0, 0..0);
         let gaps = strides.map_or(0, |strides| STRIDES_MAX * strides.gap);
-        receive.aim(Some((lease, offset, length)), 0, gaps + behind);
+        receive.aim(Some((shared_buffer, offset, length)), 0, gaps + behind);
         if let Some(strides) = strides {
             receive.add_strides(strides);
         }

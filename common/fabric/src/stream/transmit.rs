@@ -3,7 +3,7 @@
 
 use std::io;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Reactor, SendBatch};
 
 use super::life::{Phase, Stream};
@@ -49,11 +49,11 @@ impl Gather<'_> {
 
     /// Takes a payload from where it lies, or a copy of a small one.
     #[inline]
-    pub(crate) fn push_lease(&mut self, lease: Lease, offset: usize, length: usize) {
+    pub(crate) fn push_shared(&mut self, shared_buffer: SharedBuffer, offset: usize, length: usize) {
         if length <= COPY_BYTES_MAX {
-            lease.read_at(offset, self.0.push_room(length));
+            shared_buffer.read_at(offset, self.0.push_room(length));
         } else {
-            self.0.push_lease(lease, offset, length);
+            self.0.push_shared(shared_buffer, offset, length);
         }
     }
 }
@@ -152,13 +152,13 @@ mod tests {
     fn a_batch_takes_messages_up_to_the_one_that_reaches_its_limit() {
         const BUFFER_BYTES: usize = 128 << 10;
         let pool = Pool::new(&[ClassLayout { buffer_bytes: BUFFER_BYTES, count: 1 }]).expect("a pool");
-        let lease = pool.take(BUFFER_BYTES).expect("a buffer").share();
+        let shared_buffer = pool.take(BUFFER_BYTES).expect("a buffer").share();
         let mut batch = SendBatch::new(8192, 64);
         let mut gather = Gather(&mut batch);
         for _ in 1..BATCH_BYTES / BUFFER_BYTES {
-            gather.push_lease(lease.clone(), 0, BUFFER_BYTES);
+            gather.push_shared(shared_buffer.clone(), 0, BUFFER_BYTES);
         }
-        gather.push_lease(lease.clone(), 0, BUFFER_BYTES - 1);
+        gather.push_shared(shared_buffer.clone(), 0, BUFFER_BYTES - 1);
         assert!(gather.fits(24));
         gather.push(&[0]);
         assert!(!gather.fits(24));

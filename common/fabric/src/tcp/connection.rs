@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ringfab_memory::{Lease, Pool};
+use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_proto::tcp::{Agreed, ControllerConfig, Digests, Engine, EngineError, crc};
 use ringfab_reactor::Reactor;
 use ringfab_spec::tcp::CapsuleCmd;
@@ -24,7 +24,7 @@ pub(super) const DIRECT_BYTES_MIN: u32 = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
-    pub(super) engine: Engine<Lease>,
+    pub(super) engine: Engine<SharedBuffer>,
     /// Whether it is a listener's: it takes ICReq, answers it, and waits for the header of the first capsule, which
     /// says to which core it should go.
     pub(super) arriving: bool,
@@ -36,7 +36,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(key: Key, engine: Engine<Lease>) -> Self {
+    pub(super) fn new(key: Key, engine: Engine<SharedBuffer>) -> Self {
         Self {
             id: key.into(),
             engine,
@@ -115,9 +115,9 @@ impl Protocol for Connection {
         wanted
     }
 
-    fn placed(&mut self, lease: &Lease, range: Range<usize>) {
+    fn placed(&mut self, shared_buffer: &SharedBuffer, range: Range<usize>) {
         let length = range.len();
-        let checksum = |state| lease.with_bytes(range, |bytes| crc::update(state, bytes));
+        let checksum = |state| shared_buffer.with_bytes(range, |bytes| crc::update(state, bytes));
         self.engine.direct_received(length, checksum);
     }
 

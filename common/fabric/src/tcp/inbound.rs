@@ -1,6 +1,6 @@
 //! The memory for what comes from a host: in-capsule data, and transfers that were asked for.
 
-use ringfab_memory::{Buffer, Lease, Pool};
+use ringfab_memory::{Buffer, Pool, SharedBuffer};
 use ringfab_spec::SubmissionEntry;
 
 /// The capsule that is being received.
@@ -10,7 +10,7 @@ pub(super) struct Capsule {
     /// Bytes of its data.
     pub(super) bytes: u32,
     /// None until there is a buffer.
-    pub(super) data: Option<Lease>,
+    pub(super) data: Option<SharedBuffer>,
 }
 
 impl Capsule {
@@ -26,7 +26,7 @@ impl Capsule {
 /// A transfer: pieces of one size, of which the last may be shorter.
 #[derive(Debug, Default)]
 struct Transfer {
-    pieces: Vec<(u64, Lease)>,
+    pieces: Vec<(u64, SharedBuffer)>,
 }
 
 /// The transfers of a connection, by the engine's tags.
@@ -45,7 +45,7 @@ impl Transfers {
     }
 
     /// The piece with an offset of a transfer, and the offset in it.
-    pub(super) fn find(&self, tag: u16, offset: u32) -> Option<(&Lease, usize)> {
+    pub(super) fn find(&self, tag: u16, offset: u32) -> Option<(&SharedBuffer, usize)> {
         let pieces = &self.0.get(usize::from(tag))?.pieces;
         let size = pieces.first()?.1.len();
         let (index, within) = (offset as usize / size, offset as usize % size);
@@ -53,12 +53,12 @@ impl Transfers {
     }
 
     /// Gives the pieces of a transfer back.
-    pub(super) fn end(&mut self, tag: u16) -> impl Iterator<Item = (u64, Lease)> + '_ {
+    pub(super) fn end(&mut self, tag: u16) -> impl Iterator<Item = (u64, SharedBuffer)> + '_ {
         self.0[usize::from(tag)].pieces.drain(..)
     }
 
     /// Gives all pieces back.
-    pub(super) fn end_all(&mut self) -> impl Iterator<Item = (u64, Lease)> + '_ {
+    pub(super) fn end_all(&mut self) -> impl Iterator<Item = (u64, SharedBuffer)> + '_ {
         self.0.iter_mut().flat_map(|transfer| transfer.pieces.drain(..))
     }
 }

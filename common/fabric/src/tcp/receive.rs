@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_proto::tcp::{self as proto, Place};
 use ringfab_spec::tcp::IcReq;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
@@ -94,22 +94,24 @@ impl Connection {
 
     fn on_transfer(&mut self, shared: &mut Shared<Self>, tag: u16, intact: bool) {
         let connection = self.id;
-        for (id, lease) in self.transfers.end(tag) {
-            let sink = Some(unique(lease));
+        for (id, shared_buffer) in self.transfers.end(tag) {
+            let sink = Some(unique(shared_buffer));
             shared.events.push_with(|| Event::Data { connection, id, sink, intact });
         }
     }
 
     /// The memory of a place: where it starts there, and how much of it is in one piece.
-    fn resolve(&self, place: Place) -> (&Lease, usize, usize) {
+    fn resolve(&self, place: Place) -> (&SharedBuffer, usize, usize) {
         let found = match place {
             Place::Capsule { offset } => {
-                let lease = self.capsule.as_ref().and_then(|capsule| capsule.data.as_ref());
-                lease.map(|lease| (lease, offset as usize, lease.len() - offset as usize))
+                let shared_buffer = self.capsule.as_ref().and_then(|capsule| capsule.data.as_ref());
+                shared_buffer.map(|shared_buffer| {
+                    (shared_buffer, offset as usize, shared_buffer.len() - offset as usize)
+                })
             }
             Place::Transfer { tag, offset } => {
                 let found = self.transfers.find(tag, offset);
-                found.map(|(lease, start)| (lease, start, lease.len() - start))
+                found.map(|(shared_buffer, start)| (shared_buffer, start, shared_buffer.len() - start))
             }
             Place::Command { cid, offset } => self
                 .engine
@@ -123,23 +125,23 @@ impl Connection {
     fn place(&self, shared: &mut Shared<Self>, staging: &[u8], to: Place, mut rest: Range<usize>) {
         let mut at = to;
         while !rest.is_empty() {
-            let (lease, start, room) = self.resolve(at);
+            let (shared_buffer, start, room) = self.resolve(at);
             let now = rest.start..rest.end.min(rest.start + room);
             at = at.advanced(now.len() as u32);
             rest.start = now.end;
-            shared.copies.add(staging, lease, start, now);
+            shared.copies.add(staging, shared_buffer, start, now);
         }
     }
 
     /// As much of a place as is in one piece.
     fn want(&self, place: Place, length: usize) -> Want {
-        let (lease, offset, room) = self.resolve(place);
-        let (lease, is_last) = (lease.clone(), length <= room);
-        Want::Place(stream::Place { lease, offset, length: length.min(room), is_last, strides: None })
+        let (shared_buffer, offset, room) = self.resolve(place);
+        let (shared_buffer, is_last) = (shared_buffer.clone(), length <= room);
+        Want::Place(stream::Place { shared_buffer, offset, length: length.min(room), is_last, strides: None })
     }
 }
 
 /// The memory of what has come whole: no receive into it is in flight.
-fn unique(lease: Lease) -> Buffer {
-    lease.into_unique().expect("no receive into the memory of ended data is in flight")
+fn unique(shared_buffer: SharedBuffer) -> Buffer {
+    shared_buffer.into_unique().expect("no receive into the memory of ended data is in flight")
 }

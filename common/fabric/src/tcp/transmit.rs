@@ -1,6 +1,6 @@
 //! What is sent on a connection.
 
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_proto::tcp::{CommandData, HEAD_BYTES_MAX, Source, TxSink, crc};
 use ringfab_spec::SubmissionEntry;
 
@@ -26,7 +26,7 @@ pub enum SubmitData {
     ToHost(Slice),
 }
 
-impl TxSink<Lease> for Gather<'_> {
+impl TxSink<SharedBuffer> for Gather<'_> {
     #[inline]
     fn has_room(&self) -> bool {
         self.fits(HEAD_BYTES_MAX)
@@ -38,14 +38,14 @@ impl TxSink<Lease> for Gather<'_> {
     }
 
     #[inline]
-    fn payload(&mut self, lease: Lease, offset: u32, length: u32) {
-        self.push_lease(lease, offset as usize, length as usize);
+    fn payload(&mut self, shared_buffer: SharedBuffer, offset: u32, length: u32) {
+        self.push_shared(shared_buffer, offset as usize, length as usize);
     }
 
     #[inline]
-    fn crc(&mut self, lease: &Lease, offset: u32, length: u32, state: u32) -> u32 {
+    fn crc(&mut self, shared_buffer: &SharedBuffer, offset: u32, length: u32, state: u32) -> u32 {
         let range = offset as usize..(offset + length) as usize;
-        lease.with_bytes(range, |bytes| crc::update(state, bytes))
+        shared_buffer.with_bytes(range, |bytes| crc::update(state, bytes))
     }
 }
 
@@ -78,8 +78,8 @@ impl Connection {
 }
 
 #[inline]
-pub(super) fn source(slice: Slice) -> Source<Lease> {
-    assert!(slice.end() <= slice.lease.len(), "a slice lies within its lease");
-    let Slice { lease, offset, length } = slice;
-    Source { handle: lease, offset, length }
+pub(super) fn source(slice: Slice) -> Source<SharedBuffer> {
+    assert!(slice.end() <= slice.shared_buffer.len(), "a slice lies within its shared_buffer");
+    let Slice { shared_buffer, offset, length } = slice;
+    Source { handle: shared_buffer, offset, length }
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use ringfab_fabric::rdma::{Access, DisconnectReason, QueuePairId, RemoteBuffer};
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 
 use crate::hostile::{accepted, fpdu, pair, stranger, write_fpdu};
 use crate::support::{End, Pair, pattern};
@@ -19,7 +19,7 @@ struct Peer {
     pair: Pair,
     stream: TcpStream,
     there: QueuePairId,
-    room: Lease,
+    room: SharedBuffer,
     remote: RemoteBuffer,
     sent: u32,
 }
@@ -29,7 +29,7 @@ impl Peer {
         let mut pair = pair();
         let stream = stranger(&pair);
         let (stream, there) = accepted(&mut pair, stream);
-        let room = pair.target.lease(&vec![0xee; ROOM]);
+        let room = pair.target.shared_buffer(&vec![0xee; ROOM]);
         let remote = pair.target.expose(&room, Access::RemoteWrite);
         Self { pair, stream, there, room, remote, sent: 0 }
     }
@@ -37,7 +37,7 @@ impl Peer {
     /// Other memory than before, which nobody has written to.
     fn renew(&mut self) {
         drop(self.pair.target.rnic.revoke(self.remote.region).expect("still exposed"));
-        self.room = self.pair.target.lease(&vec![0xee; ROOM]);
+        self.room = self.pair.target.shared_buffer(&vec![0xee; ROOM]);
         self.remote = self.pair.target.expose(&self.room, Access::RemoteWrite);
     }
 

@@ -10,13 +10,13 @@ use crate::support::{End, Pair, config, pattern, send_work, slice};
 /// All kinds of messages, small and large, and a Terminate at the end.
 fn traffic(pair: &mut Pair) {
     let (here, there) = pair.connected();
-    let data = pair.host.lease(&pattern(8192, 1));
+    let data = pair.host.shared_buffer(&pattern(8192, 1));
     pair.host.post(here, 1, send_work(&[1; 64], Some(slice(&data))));
     pair.received(End::Target);
     for length in [1, 4096, 65_521, 262_144] {
-        let room = pair.host.lease(&vec![0; length]);
+        let room = pair.host.shared_buffer(&vec![0; length]);
         let remote = pair.host.expose(&room, Access::RemoteWrite);
-        let source = slice(&pair.target.lease(&pattern(length, 2)));
+        let source = slice(&pair.target.shared_buffer(&pattern(length, 2)));
         let work = Work::Write { source, remote_key: remote.key, remote_address: remote.address };
         pair.target.post(there, 2, work);
         let Work::Send { head, data, .. } = send_work(&[2; 16], None) else { unreachable!() };
@@ -24,7 +24,7 @@ fn traffic(pair: &mut Pair) {
         pair.target.post(there, 3, Work::Send { head, data, invalidate, solicited: length == 1 });
         assert_eq!(pair.received(End::Host).invalidated, invalidate);
         pair.host.rnic.post_receive(here, 1);
-        pair.host.rnic.revoke(remote.region).expect("the lease");
+        pair.host.rnic.revoke(remote.region).expect("the shared_buffer");
         let readable = pair.host.expose(&room, Access::RemoteRead);
         let sink = pair.target.buffer(&vec![0; length]);
         let (remote_key, remote_address) = (readable.key, readable.address);

@@ -24,8 +24,8 @@ fn a_request_accepted_on_another_core_works_like_any_other() {
     waker.wake();
     pair.established(here);
     let (head, data) = (pattern(64, 1), pattern(8192, 2));
-    let lease = pair.host.lease(&data);
-    pair.host.post(here, 1, send_work(&head, Some(slice(&lease))));
+    let shared_buffer = pair.host.shared_buffer(&data);
+    pair.host.post(here, 1, send_work(&head, Some(slice(&shared_buffer))));
     let echo = pair.received(End::Host);
     assert_eq!(echo.head.as_slice(), head);
     assert_eq!(echo.data.expect("in-capsule data")[..], data);

@@ -254,7 +254,7 @@ fn a_peer_that_dies_in_the_middle_of_a_direct_receive_leaves_nothing_behind() {
     let mut pair = pair();
     let stream = stranger(&pair);
     let (mut stream, there) = accepted(&mut pair, stream);
-    let room = pair.target.lease(&vec![0; 131_072]);
+    let room = pair.target.shared_buffer(&vec![0; 131_072]);
     let remote = pair.target.expose(&room, Access::RemoteWrite);
     // The header of an RDMA Write of 60,000 bytes and a third of them.
     let mut fpdu = 60_014_u16.to_be_bytes().to_vec();
@@ -314,7 +314,7 @@ fn what_trickles_in_behind_much_else_is_not_moved_again_and_again() {
     let mut pair = pair();
     let stream = stranger(&pair);
     let (mut stream, _) = accepted(&mut pair, stream);
-    let room = pair.target.lease(&vec![0; 8192]);
+    let room = pair.target.shared_buffer(&vec![0; 8192]);
     let remote = pair.target.expose(&room, Access::RemoteWrite);
     let first = write_fpdu(remote, 0, &pattern(4096, 1), true);
     let second = write_fpdu(remote, 0, &pattern(8192, 2), true);
@@ -341,7 +341,7 @@ fn revoking_memory_under_a_running_write_ends_the_connection_and_frees_the_memor
     let mut pair = pair();
     let stream = stranger(&pair);
     let (mut stream, there) = accepted(&mut pair, stream);
-    let room = pair.target.lease(&vec![0; 65_536]);
+    let room = pair.target.shared_buffer(&vec![0; 65_536]);
     let remote = pair.target.expose(&room, Access::RemoteWrite);
     let mut fpdu = 60_014_u16.to_be_bytes().to_vec();
     fpdu.extend_from_slice(&[0xc1, 0x40]);
@@ -362,7 +362,7 @@ fn a_peer_that_stops_reading_cannot_hold_up_a_disconnect() {
     let mut pair = pair();
     let (_stream, here) = false_target(&mut pair, REPLY_ENHANCED);
     pair.established(here);
-    let data = pair.host.lease(&vec![0; 1 << 20]);
+    let data = pair.host.shared_buffer(&vec![0; 1 << 20]);
     for id in 0..16 {
         let work = send_work(&[0; 64], Some(slice(&data)));
         pair.host.rnic.post_send(here, SendRequest { id, work, signaled: false }).expect("posted");
@@ -372,7 +372,7 @@ fn a_peer_that_stops_reading_cannot_hold_up_a_disconnect() {
     let (reason, flushed) = pair.disconnected(End::Host, here);
     assert_eq!(reason, DisconnectReason::Local);
     assert!(!flushed.is_empty(), "sixteen megabytes do not fit the socket");
-    data.into_unique().expect("every lease came back");
+    data.into_unique().expect("every shared_buffer came back");
 }
 
 #[test]

@@ -13,12 +13,12 @@ use crate::support::{End, Pair, config, pattern, send_work, slice};
 fn exchange(pair: &mut Pair) {
     let (here, there) = pair.connected();
     let bytes = pattern(200_000, 3);
-    let room = pair.host.lease(&vec![0; 200_000]);
+    let room = pair.host.shared_buffer(&vec![0; 200_000]);
     let remote = pair.host.expose(&room, Access::RemoteWrite);
-    let source = slice(&pair.target.lease(&bytes));
+    let source = slice(&pair.target.shared_buffer(&bytes));
     let work = Work::Write { source, remote_key: remote.key, remote_address: remote.address };
     pair.target.post(there, 1, work);
-    let data = pair.target.lease(&bytes[..8000]);
+    let data = pair.target.shared_buffer(&bytes[..8000]);
     pair.target.post(there, 2, send_work(b"written", Some(slice(&data))));
     assert_eq!(pair.received(End::Host).head.as_slice()[..7], *b"written");
     assert!(room.with_bytes(0..200_000, |landed| landed == bytes));
@@ -138,7 +138,7 @@ fn a_peer_that_sends_much_at_once_does_not_get_more_than_its_turn() {
 fn what_was_posted_and_never_sent_comes_back() {
     let mut pair = Pair::over_loopback((config(), config()));
     let (here, there) = pair.connected();
-    let data = pair.host.lease(&[7; 4096]);
+    let data = pair.host.shared_buffer(&[7; 4096]);
     for id in 0..3 {
         pair.host.post(here, id, send_work(b"with data", Some(slice(&data))));
     }
@@ -151,13 +151,13 @@ fn what_was_posted_and_never_sent_comes_back() {
 }
 
 #[test]
-fn a_slice_of_a_lease_goes_with_its_own_checksum_copied_or_by_reference() {
+fn a_slice_of_a_shared_buffer_goes_with_its_own_checksum_copied_or_by_reference() {
     let mut pair = Pair::over_loopback((config(), config()));
     let (here, there) = pair.connected();
     let bytes = pattern(4096, 5);
-    let lease = pair.host.lease(&bytes);
+    let shared_buffer = pair.host.shared_buffer(&bytes);
     for (offset, length) in [(1, 512), (1001, 2000)] {
-        let part = Slice { lease: lease.clone(), offset, length };
+        let part = Slice { shared_buffer: shared_buffer.clone(), offset, length };
         let expected = &bytes[offset as usize..(offset + length) as usize];
         pair.host.post(here, 1, send_work(&[0; 64], Some(part)));
         let data = pair.received(End::Target).data.expect("what is behind the head");

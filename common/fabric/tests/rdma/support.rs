@@ -11,7 +11,7 @@ use ringfab_fabric::rdma::{
     ProtectionDomain, ProviderChoice, QueuePairAttributes, QueuePairId, ReceivedHead, RemoteBuffer, Rnic,
     RnicConfig, SendRequest, Slice, Work,
 };
-use ringfab_memory::{Buffer, ClassLayout, Lease, Pool};
+use ringfab_memory::{Buffer, ClassLayout, Pool, SharedBuffer};
 use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait};
 
 /// The `owner` of every RNIC here.
@@ -112,13 +112,13 @@ impl Node {
         buffer
     }
 
-    pub(crate) fn lease(&self, bytes: &[u8]) -> Lease {
+    pub(crate) fn shared_buffer(&self, bytes: &[u8]) -> SharedBuffer {
         self.buffer(bytes).share()
     }
 
-    pub(crate) fn expose(&mut self, lease: &Lease, access: Access) -> RemoteBuffer {
-        let length = lease.len() as u32;
-        self.rnic.expose(self.domain, lease.clone(), 0, length, access).expect("room in the table")
+    pub(crate) fn expose(&mut self, shared_buffer: &SharedBuffer, access: Access) -> RemoteBuffer {
+        let length = shared_buffer.len() as u32;
+        self.rnic.expose(self.domain, shared_buffer.clone(), 0, length, access).expect("room in the table")
     }
 
     pub(crate) fn post(&mut self, queue_pair: QueuePairId, id: u64, work: Work) {
@@ -152,9 +152,9 @@ pub(crate) fn send_work(head: &[u8], data: Option<Slice>) -> Work {
     Work::Send { head: Inline::new(head), data, invalidate: None, solicited: false }
 }
 
-/// The whole of a lease.
-pub(crate) fn slice(lease: &Lease) -> Slice {
-    Slice { lease: lease.clone(), offset: 0, length: lease.len() as u32 }
+/// The whole of a shared buffer.
+pub(crate) fn slice(shared_buffer: &SharedBuffer) -> Slice {
+    Slice { shared_buffer: shared_buffer.clone(), offset: 0, length: shared_buffer.len() as u32 }
 }
 
 /// Bytes that differ everywhere.

@@ -14,7 +14,7 @@ scenarios! {
     a_write_is_in_place_when_the_send_behind_it_arrives,
     completions_come_in_the_order_of_posting,
     more_reads_than_the_peer_allows_wait_for_their_turn,
-    an_invalidated_key_is_dead_and_its_lease_comes_back,
+    an_invalidated_key_is_dead_and_its_shared_buffer_comes_back,
     a_full_send_queue_gives_the_request_back,
     an_unsignaled_send_completes_silently,
     while_the_pool_is_empty_receiving_waits_and_then_goes_on_in_order,
@@ -40,8 +40,8 @@ fn in_capsule_data_lands_page_aligned_behind_the_head(pair: &mut Pair) {
     let (here, there) = pair.connected();
     for length in [1, 255, 256, 257, 512, 4096, 8191, 8192] {
         let (head, data) = (pattern(64, 4), pattern(length, 5));
-        let lease = pair.host.lease(&data);
-        pair.host.post(here, 1, send_work(&head, Some(slice(&lease))));
+        let shared_buffer = pair.host.shared_buffer(&data);
+        pair.host.post(here, 1, send_work(&head, Some(slice(&shared_buffer))));
         let received = pair.received(End::Target);
         assert_eq!(received.head.as_slice(), head);
         let landed = received.data.expect("in-capsule data");
@@ -56,14 +56,14 @@ const SIZES: [usize; 14] =
     [1, 2, 3, 4, 255, 257, 4095, 4096, 65_515, 65_521, 65_522, 131_072, 1_000_003, 1 << 20];
 
 fn write_work(node: &Node, bytes: &[u8], remote: RemoteBuffer) -> Work {
-    let lease = node.lease(bytes);
-    Work::Write { source: slice(&lease), remote_key: remote.key, remote_address: remote.address }
+    let shared_buffer = node.shared_buffer(bytes);
+    Work::Write { source: slice(&shared_buffer), remote_key: remote.key, remote_address: remote.address }
 }
 
 fn writes_of_every_size_land_exactly(pair: &mut Pair) {
     let (here, there) = pair.connected();
     for size in SIZES {
-        let room = pair.host.lease(&vec![0xee; size]);
+        let room = pair.host.shared_buffer(&vec![0xee; size]);
         let remote = pair.host.expose(&room, Access::RemoteWrite);
         let bytes = pattern(size, 6);
         let work = write_work(&pair.target, &bytes, remote);
@@ -71,7 +71,7 @@ fn writes_of_every_size_land_exactly(pair: &mut Pair) {
         pair.target.send(there, 2, b"done");
         assert_eq!(pair.received(End::Host).head.as_slice(), b"done");
         pair.host.rnic.post_receive(here, 1);
-        drop(pair.host.rnic.revoke(remote.region).expect("the exposure's lease"));
+        drop(pair.host.rnic.revoke(remote.region).expect("the exposure's shared_buffer"));
         let landed = room.into_unique().expect("nobody else holds it");
         assert!(landed[..] == bytes[..], "{size} bytes differ");
         assert_eq!(pair.sent_of(End::Target, 2), 2);
@@ -92,7 +92,7 @@ fn reads_of_every_size_bring_exactly_what_is_there(pair: &mut Pair) {
     let (_, there) = pair.connected();
     for size in SIZES {
         let bytes = pattern(size, 7);
-        let source = pair.host.lease(&bytes);
+        let source = pair.host.shared_buffer(&bytes);
         let remote = pair.host.expose(&source, Access::RemoteRead);
         let work = read_work(&pair.target, size, remote);
         pair.target.post(there, 9, work);
@@ -107,14 +107,14 @@ fn reads_of_every_size_bring_exactly_what_is_there(pair: &mut Pair) {
 fn a_write_is_in_place_when_the_send_behind_it_arrives(pair: &mut Pair) {
     let (here, there) = pair.connected();
     for round in 0..50 {
-        let room = pair.host.lease(&vec![0; 131_072]);
+        let room = pair.host.shared_buffer(&vec![0; 131_072]);
         let remote = pair.host.expose(&room, Access::RemoteWrite);
         let bytes = pattern(131_072, round);
         // In two halves, the second one first.
-        let source = pair.target.lease(&bytes);
+        let source = pair.target.shared_buffer(&bytes);
         for offset in [65_536, 0] {
             let work = Work::Write {
-                source: Slice { lease: source.clone(), offset, length: 65_536 },
+                source: Slice { shared_buffer: source.clone(), offset, length: 65_536 },
                 remote_key: remote.key,
                 remote_address: remote.address + u64::from(offset),
             };
@@ -132,8 +132,8 @@ fn a_write_is_in_place_when_the_send_behind_it_arrives(pair: &mut Pair) {
 
 fn completions_come_in_the_order_of_posting(pair: &mut Pair) {
     let (_, there) = pair.connected();
-    let source = pair.host.lease(&pattern(65_536, 8));
-    let room = pair.host.lease(&[0; 64]);
+    let source = pair.host.shared_buffer(&pattern(65_536, 8));
+    let room = pair.host.shared_buffer(&[0; 64]);
     let readable = pair.host.expose(&source, Access::RemoteRead);
     let writable = pair.host.expose(&room, Access::RemoteWrite);
     for round in 0..5 {
@@ -160,7 +160,7 @@ fn more_reads_than_the_peer_allows_wait_for_their_turn(pair: &mut Pair) {
     target.initiator_depth = 2;
     let (_, there) = pair.connected_with(host, &target);
     let bytes = pattern(16_384, 9);
-    let source = pair.host.lease(&bytes);
+    let source = pair.host.shared_buffer(&bytes);
     let remote = pair.host.expose(&source, Access::RemoteRead);
     for id in 0..16 {
         let work = read_work(&pair.target, 16_384, remote);
@@ -173,9 +173,9 @@ fn more_reads_than_the_peer_allows_wait_for_their_turn(pair: &mut Pair) {
     }
 }
 
-fn an_invalidated_key_is_dead_and_its_lease_comes_back(pair: &mut Pair) {
+fn an_invalidated_key_is_dead_and_its_shared_buffer_comes_back(pair: &mut Pair) {
     let (here, there) = pair.connected();
-    let room = pair.host.lease(&[0; 512]);
+    let room = pair.host.shared_buffer(&[0; 512]);
     let remote = pair.host.expose(&room, Access::RemoteWrite);
     let work = write_work(&pair.target, &[5; 512], remote);
     pair.target.post(there, 1, work);
@@ -225,8 +225,8 @@ fn while_the_pool_is_empty_receiving_waits_and_then_goes_on_in_order(pair: &mut 
     let mut held: Vec<_> = std::iter::from_fn(|| pair.target.pool.take(8192)).collect();
     let data = pattern(8192, 10);
     for id in 0..8 {
-        let lease = pair.host.lease(&data);
-        pair.host.post(here, id, send_work(&[id as u8; 64], Some(slice(&lease))));
+        let shared_buffer = pair.host.shared_buffer(&data);
+        pair.host.post(here, id, send_work(&[id as u8; 64], Some(slice(&shared_buffer))));
         assert_eq!(pair.sent(End::Host), id);
     }
     pair.run_for(std::time::Duration::from_millis(50));

@@ -38,7 +38,7 @@ fn refused(pair: &mut Pair, (here, there): (QueuePairId, QueuePairId), work: Wor
 }
 
 fn write(pair: &Pair, remote: RemoteBuffer, offset: i64, length: usize) -> Work {
-    let source = slice(&pair.host.lease(&vec![1; length]));
+    let source = slice(&pair.host.shared_buffer(&vec![1; length]));
     let remote_address = remote.address.wrapping_add_signed(offset);
     Work::Write { source, remote_key: remote.key, remote_address }
 }
@@ -51,8 +51,8 @@ fn read(pair: &Pair, remote: RemoteBuffer, offset: i64, length: usize) -> Work {
 
 /// Memory of the target.
 fn exposed(pair: &mut Pair, access: Access) -> RemoteBuffer {
-    let lease = pair.target.lease(&[0; 4096]);
-    pair.target.expose(&lease, access)
+    let shared_buffer = pair.target.shared_buffer(&[0; 4096]);
+    pair.target.expose(&shared_buffer, access)
 }
 
 fn a_write_with_an_unknown_key_is_refused(pair: &mut Pair) {
@@ -104,8 +104,8 @@ fn a_read_beyond_the_end_is_refused(pair: &mut Pair) {
 /// Memory of a domain of the target that no queue pair belongs to.
 fn foreign(pair: &mut Pair) -> RemoteBuffer {
     let other = pair.target.rnic.allocate_domain();
-    let lease = pair.target.lease(&[0; 4096]);
-    pair.target.rnic.expose(other, lease, 0, 4096, Access::RemoteWrite).expect("room")
+    let shared_buffer = pair.target.shared_buffer(&[0; 4096]);
+    pair.target.rnic.expose(other, shared_buffer, 0, 4096, Access::RemoteWrite).expect("room")
 }
 
 fn memory_of_another_domain_is_out_of_reach(pair: &mut Pair) {
@@ -128,7 +128,7 @@ fn memory_of_a_deallocated_domain_is_out_of_reach(pair: &mut Pair) {
     let ends = pair.connected();
     let remote = exposed(pair, Access::RemoteRead);
     pair.target.rnic.deallocate_domain(pair.target.domain);
-    assert_eq!(pair.target.pool.usage().taken, 0, "its lease is gone too");
+    assert_eq!(pair.target.pool.usage().taken, 0, "its shared_buffer is gone too");
     let work = read(pair, remote, 0, 16);
     refused(pair, ends, work, "Remote Protection Error: Invalid STag");
 }
@@ -163,7 +163,7 @@ fn a_send_without_a_credit_is_refused(pair: &mut Pair) {
 
 fn a_message_larger_than_its_receive_is_refused(pair: &mut Pair) {
     let ends = pair.connected();
-    let data = pair.host.lease(&[0; 8193]);
+    let data = pair.host.shared_buffer(&[0; 8193]);
     refused(pair, ends, send_work(&[0; 64], Some(slice(&data))), "DDP Message too long for available buffer");
 }
 

@@ -62,7 +62,7 @@ fn post(pair: &mut Pair, there: QueuePairId, ledger: &mut Ledger, memory: &Memor
     let work = match kind {
         0 => send_work(&ledger.posted.to_le_bytes(), None),
         1 => {
-            let source = slice(&pair.target.lease(&memory.bytes[..length]));
+            let source = slice(&pair.target.shared_buffer(&memory.bytes[..length]));
             Work::Write { source, remote_key: memory.writable.0, remote_address: memory.writable.1 }
         }
         _ => {
@@ -112,7 +112,7 @@ fn run(seed: u64) {
     let mut pair = Pair::in_a_simulated_world_of((config(), config()), seed);
     let (here, there) = pair.connected();
     let bytes = pattern(150_000, seed as u32);
-    let (source, room) = (pair.host.lease(&bytes), pair.host.lease(&vec![0; bytes.len()]));
+    let (source, room) = (pair.host.shared_buffer(&bytes), pair.host.shared_buffer(&vec![0; bytes.len()]));
     let readable = pair.host.expose(&source, Access::RemoteRead);
     let writable = pair.host.expose(&room, Access::RemoteWrite);
     let memory = Memory {

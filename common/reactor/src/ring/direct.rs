@@ -91,7 +91,7 @@ impl Ring {
         let socket = self.descriptors.fd(operation.descriptor)?;
         let (fd, message) = (socket.as_raw_fd(), batch.prepare());
         let sent = if let [range] = batch.unsent() {
-            // SAFETY: the range is memory that the batch owns or has a lease of, which lives beyond this call.
+            // SAFETY: the range is memory that the batch owns or has a shared buffer of, which lives beyond this call.
             unsafe { libc::send(fd, range.iov_base, range.iov_len, FLAGS) }
         } else {
             // SAFETY: as above, for each of the ranges that the message describes.
@@ -133,8 +133,8 @@ impl Ring {
         let (fd, message) = (socket.as_raw_fd(), receive.prepare());
         let received = if receive.message.msg_iovlen == 1 {
             let range = receive.vectors[0];
-            // SAFETY: the range is memory that the operation owns, which lives beyond this call; a lease promises
-            // nothing about who else writes there.
+            // SAFETY: the range is memory that the operation owns, which lives beyond this call; a shared buffer
+            // promises nothing about who else writes there.
             unsafe { libc::recv(fd, range.iov_base, range.iov_len, libc::MSG_DONTWAIT) }
         } else {
             // SAFETY: as above, for each of the ranges that the message describes.

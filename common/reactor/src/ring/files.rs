@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 
 use super::descriptors::{Kind, Owner, Role};
 use super::open::open;
@@ -88,7 +88,7 @@ impl Ring {
         &mut self,
         file: FileId,
         offset: u64,
-        source: Lease,
+        source: SharedBuffer,
         at: usize,
         length: usize,
         durable: bool,
@@ -96,7 +96,7 @@ impl Ring {
     ) {
         let pointer = source.io_pointer(at, length);
         let Some(index) = self.find_file(file) else {
-            return self.refuse(token, libc::ECANCELED, Payload::Lease(source));
+            return self.refuse(token, libc::ECANCELED, Payload::SharedBuffer(source));
         };
         let registration = self.buffer_slot(source.registration(), pointer, length);
         let (offset, threaded) = self.manner(index, offset);
@@ -182,7 +182,7 @@ pub(super) fn read_progress(
 
 /// A write goes on until everything was written; one that makes no progress is an error.
 pub(super) fn write_progress(
-    transfer: &mut Transfer<Lease>,
+    transfer: &mut Transfer<SharedBuffer>,
     result: Result<u32, i32>,
     ending: bool,
 ) -> Progress {

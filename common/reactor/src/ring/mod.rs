@@ -240,10 +240,10 @@ impl Ring {
         let Some(operation) = self.operations.get_mut(name) else { return };
         let target = self.descriptors.target(operation.descriptor);
         let entry = operation.entry(target).user_data(name);
-        // SAFETY: the entry points only at memory that the operation owns (on the heap, or a pool's through a buffer
-        // or lease). The operation leaves the table only when its last completion was taken from the queue; when that
-        // cannot be waited for, `Drop` leaks table and queues. A buffer is the only handle of its memory and moved
-        // into the operation; a lease promises nothing about who writes.
+        // SAFETY: the entry points only at memory that the operation owns (on the heap, or a pool's through a buffer or
+        // shared buffer). The operation leaves the table only when its last completion was taken from the queue; when
+        // that cannot be waited for, `Drop` leaks table and queues. A buffer is the only handle of its memory and moved
+        // into the operation; a shared buffer promises nothing about who writes.
         unsafe { self.queues.push(entry) };
     }
 

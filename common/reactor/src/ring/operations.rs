@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 
 use io_uring::{cqueue, opcode, squeue, types};
 use ringfab_base::{SlotId, Slots};
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 use socket2::SockAddr;
 
 use crate::{Payload, ReceiveOp, SendBatch, Token};
@@ -43,7 +43,7 @@ pub(super) enum Held {
     /// A read of a file.
     Read(Transfer<Buffer>),
     /// A write to a file, which reaches stable storage when `durable`.
-    Write { transfer: Transfer<Lease>, durable: bool },
+    Write { transfer: Transfer<SharedBuffer>, durable: bool },
     /// A synchronisation of a file's data.
     Sync,
     /// An `fallocate` with this mode.
@@ -155,7 +155,7 @@ impl Operation {
             Held::Receive { operation, .. } => Payload::Receive(operation),
             Held::Send(batch) => Payload::Send(batch),
             Held::Read(transfer) => Payload::Buffer(transfer.memory),
-            Held::Write { transfer, .. } => Payload::Lease(transfer.memory),
+            Held::Write { transfer, .. } => Payload::SharedBuffer(transfer.memory),
             Held::Size(_, status) => Payload::FileBytes(status.stx_size),
             _ => Payload::None,
         }
@@ -206,7 +206,7 @@ fn read_entry(fd: types::Fd, transfer: &Transfer<Buffer>) -> squeue::Entry {
     .flags(transfer.flags())
 }
 
-fn write_entry(fd: types::Fd, transfer: &Transfer<Lease>, durable: bool) -> squeue::Entry {
+fn write_entry(fd: types::Fd, transfer: &Transfer<SharedBuffer>, durable: bool) -> squeue::Entry {
     let (at, length) = transfer.place();
     let pointer = transfer.memory.io_pointer(at, length);
     let (length, offset) = (length as u32, transfer.position());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 
 use super::HostId;
 use super::core::Event;
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     },
     Write {
         offset: u64,
-        source: Lease,
+        source: SharedBuffer,
         at: usize,
         length: usize,
         durable: bool,
@@ -56,7 +56,7 @@ impl Kind {
     fn into_payload(self) -> Payload {
         match self {
             Self::Read { buffer, .. } => Payload::Buffer(buffer),
-            Self::Write { source, .. } => Payload::Lease(source),
+            Self::Write { source, .. } => Payload::SharedBuffer(source),
             Self::Sync | Self::SyncUntil(_) | Self::Zero { .. } => Payload::None,
         }
     }

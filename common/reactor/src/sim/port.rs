@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_memory::{Buffer, Lease, Pool};
+use ringfab_memory::{Buffer, Pool, SharedBuffer};
 
 use super::HostId;
 use super::disk_ops::Kind;
@@ -298,7 +298,7 @@ impl Port {
         &mut self,
         file: FileId,
         offset: u64,
-        source: Lease,
+        source: SharedBuffer,
         at: usize,
         length: usize,
         durable: bool,

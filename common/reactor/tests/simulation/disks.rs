@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfab_memory::{Lease, Pool};
+use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_reactor::sim::{DiskFaults, HostId, World};
 use ringfab_reactor::{Allocate, Completion, FileId, FileOptions, Payload, Reactor, Token, Wait};
 
@@ -37,7 +37,7 @@ impl Machine {
         Self { world, host, reactor, file, pool: pool(16384, 16) }
     }
 
-    fn filled(&self, byte: u8, length: usize) -> Lease {
+    fn filled(&self, byte: u8, length: usize) -> SharedBuffer {
         let mut buffer = self.pool.take(length).expect("a buffer");
         buffer.fill(byte);
         buffer.share()
@@ -224,7 +224,7 @@ fn injected_errors_reach_their_operation_and_give_its_memory_back() {
     machine.world.set_disk_faults(machine.host, PATH, failing);
     let written = machine.write(0, 2, 4096, true);
     assert_eq!(errno_of(&written), Some(libc::EIO));
-    assert!(matches!(written.payload, Payload::Lease(_)));
+    assert!(matches!(written.payload, Payload::SharedBuffer(_)));
     machine.start_read(0, 4096);
     assert_eq!(errno_of(&only(&machine.world, &mut machine.reactor)), Some(libc::EIO));
     machine.reactor.sync_file(machine.file, SYNC);

@@ -109,9 +109,9 @@ fn a_crash_resets_the_peers_and_the_host_boots_again() {
 fn a_crash_drops_what_was_in_flight_and_its_memory_returns() {
     let mut pair = Pair::new(6);
     let pool = crate::pool(4096, 2);
-    let lease = pool.take(4096).expect("a buffer").share();
+    let shared_buffer = pool.take(4096).expect("a buffer").share();
     let mut operation = ringfab_reactor::ReceiveOp::new(16);
-    operation.aim(Some((lease, 0, 4096)), 0, 16);
+    operation.aim(Some((shared_buffer, 0, 4096)), 0, 16);
     pair.server.receive(pair.far, operation, RECEIVE);
     assert_eq!(pool.usage().taken, 1);
     pair.world.crash(pair.hosts[1]);

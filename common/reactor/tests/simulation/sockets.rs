@@ -165,24 +165,24 @@ fn a_socket_with_a_receive_in_flight_cannot_be_detached() {
 #[test]
 fn a_payload_lands_in_its_place_and_the_rest_in_the_staging() {
     let mut pair = Pair::new(11);
-    let lease = crate::pool(4096, 1).take(4096).expect("a buffer").share();
+    let shared_buffer = crate::pool(4096, 1).take(4096).expect("a buffer").share();
     let mut operation = ringfab_reactor::ReceiveOp::new(64);
-    operation.aim(Some((lease.clone(), 10, 4)), 8, 64);
+    operation.aim(Some((shared_buffer.clone(), 10, 4)), 8, 64);
     pair.server.receive(pair.far, operation, RECEIVE);
     pair.client.send(pair.near, batch(b"datahead"), SEND);
     let [_, mut at_server] = pair.settle();
     let Payload::Receive(operation) = at_server.remove(0).payload else { panic!("a receive") };
     assert_eq!((operation.direct_received(), operation.staging_received()), (4, 4));
     assert_eq!(&operation.staging()[8..12], b"head");
-    lease.with_bytes(10..14, |bytes| assert_eq!(bytes, b"data"));
+    shared_buffer.with_bytes(10..14, |bytes| assert_eq!(bytes, b"data"));
 }
 
 #[test]
 fn strides_land_behind_the_place_and_their_gaps_in_the_staging() {
     let mut pair = Pair::new(12);
-    let lease = crate::pool(4096, 1).take(4096).expect("a buffer").share();
+    let shared_buffer = crate::pool(4096, 1).take(4096).expect("a buffer").share();
     let mut operation = ringfab_reactor::ReceiveOp::new(64);
-    operation.aim(Some((lease.clone(), 10, 4)), 8, 64);
+    operation.aim(Some((shared_buffer.clone(), 10, 4)), 8, 64);
     operation.add_strides(ringfab_reactor::Strides { gap: 2, step: 3, total: 5 });
     pair.server.receive(pair.far, operation, RECEIVE);
     pair.client.send(pair.near, batch(b"dataABmor12e!rest"), SEND);
@@ -190,5 +190,5 @@ fn strides_land_behind_the_place_and_their_gaps_in_the_staging() {
     let Payload::Receive(operation) = at_server.remove(0).payload else { panic!("a receive") };
     assert_eq!((operation.direct_received(), operation.staging_received()), (9, 8));
     assert_eq!(&operation.staging()[8..16], b"AB12rest");
-    lease.with_bytes(10..19, |bytes| assert_eq!(bytes, b"datamore!"));
+    shared_buffer.with_bytes(10..19, |bytes| assert_eq!(bytes, b"datamore!"));
 }

@@ -1,9 +1,9 @@
 //! One way to a subsystem: a controller, its queues, its life, its timers.
 //!
-//! Several engines may share a controller. The one that attached it leads: it has the admin queue, runs the sequence of commands
-//! that attaches, and decides when to connect and when to close. The others follow: each has I/O queues of its own, and does what
-//! the leader says. When any connection is lost, all of them end, and the leader connects again only when every engine has
-//! reported that nothing of it is in flight any more.
+//! Several engines may share a controller. The one that attached it leads: it has the admin queue, runs the sequence of
+//! commands that attaches, and decides when to connect and when to close. The others follow: each has I/O queues of its
+//! own, and does what the leader says. When any connection is lost, all of them end, and the leader connects again only
+//! when every engine has reported that nothing of it is in flight any more.
 //!
 //! | phase | meaning | what ends it |
 //! | --- | --- | --- |
@@ -414,7 +414,7 @@ impl Path {
     #[inline]
     fn whole(&mut self, core: &mut Core, command: Box<Command>) -> Option<Box<Command>> {
         let arriving = command.direction == Direction::ToHost
-            && command.memory.as_ref().is_some_and(|lease| !lease.is_unique());
+            && command.memory.as_ref().is_some_and(|shared_buffer| !shared_buffer.is_unique());
         if !arriving {
             return Some(command);
         }

@@ -1,8 +1,9 @@
-//! Sends the commands of the sequence that attaches a controller and keeps it up: one at a time, with memory of its own.
+//! Sends the commands of the sequence that attaches a controller and keeps it up: one at a time, with memory of its
+//! own.
 
 use std::time::Duration;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_spec::{IntoBytes, SubmissionEntry};
 
 use super::Path;
@@ -47,23 +48,23 @@ impl Path {
         entry: SubmissionEntry,
         data: &[u8],
     ) {
-        let Some(lease) = self.take_scratch(core) else { return };
-        lease.write_at(0, data);
+        let Some(shared_buffer) = self.take_scratch(core) else { return };
+        shared_buffer.write_at(0, data);
         let command = Command::new(entry, Owner::Sequence);
-        let command = command.with_data(Direction::ToController, lease, 0, data.len() as u32);
+        let command = command.with_data(Direction::ToController, shared_buffer, 0, data.len() as u32);
         self.send_sequence(core, number, command);
     }
 
     pub(super) fn send_identify(&mut self, core: &mut Core, entry: SubmissionEntry) {
-        let Some(lease) = self.take_scratch(core) else { return };
+        let Some(shared_buffer) = self.take_scratch(core) else { return };
         let command = Command::new(entry, Owner::Sequence);
-        let command = command.with_data(Direction::ToHost, lease, 0, SCRATCH_BYTES as u32);
+        let command = command.with_data(Direction::ToHost, shared_buffer, 0, SCRATCH_BYTES as u32);
         self.send_sequence(core, 0, command);
     }
 
     /// The sequence's own memory; it is taken from the pool once.
-    pub(super) fn take_scratch(&mut self, core: &mut Core) -> Option<Lease> {
-        let scratch = self.sequence.scratch.take().filter(Lease::is_unique);
+    pub(super) fn take_scratch(&mut self, core: &mut Core) -> Option<SharedBuffer> {
+        let scratch = self.sequence.scratch.take().filter(SharedBuffer::is_unique);
         let scratch = scratch.or_else(|| core.pool.take(SCRATCH_BYTES).map(ringfab_memory::Buffer::share));
         if scratch.is_none() {
             let step = self.step();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::Time;
 use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
@@ -35,7 +35,7 @@ pub(super) struct Sequence {
     pub(super) tries: Tries,
     pub(super) facts: Facts,
     /// Memory of the sequence's commands, so that they never wait for the pool.
-    pub(super) scratch: Option<Lease>,
+    pub(super) scratch: Option<SharedBuffer>,
     /// Namespaces that a shutdown flushes, ascending.
     pub(super) flushes: Vec<u32>,
 }
@@ -92,16 +92,16 @@ impl Path {
     /// Takes the answer to the command that runs, and starts the next.
     pub(super) fn sequence_answered(&mut self, core: &mut Core, command: Command, entry: &CompletionEntry) {
         let Some(step) = self.sequence.step.take() else { return };
-        if let Some(lease) = command.memory {
-            if command.direction == Direction::ToHost && !lease.is_unique() {
-                self.sequence.scratch = Some(lease);
+        if let Some(shared_buffer) = command.memory {
+            if command.direction == Direction::ToHost && !shared_buffer.is_unique() {
+                self.sequence.scratch = Some(shared_buffer);
                 return self.lose(
                     core,
                     step.step(),
                     Cause::Protocol("a response before its data had arrived"),
                 );
             }
-            self.sequence.scratch = Some(lease);
+            self.sequence.scratch = Some(shared_buffer);
         }
         let status = entry.status();
         if !status.is_success() && !step.is_optional() && !self.tolerates(step, status) {
@@ -118,8 +118,8 @@ impl Path {
         }
     }
 
-    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is said
-    /// in a sentence of its own, but for a flush of what was written there.
+    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's
+    /// is said in a sentence of its own, but for a flush of what was written there.
     fn tolerates(&self, step: SequenceStep, status: Status) -> bool {
         let removed = match step {
             SequenceStep::Namespace(_) => true,
@@ -179,8 +179,8 @@ impl Path {
         let success = entry.status().is_success();
         let scratch = self.sequence.scratch.as_ref();
         let with = |look: &mut dyn FnMut(&[u8])| {
-            if let Some(lease) = scratch {
-                lease.with_bytes(0..SCRATCH_BYTES, |bytes| look(bytes));
+            if let Some(shared_buffer) = scratch {
+                shared_buffer.with_bytes(0..SCRATCH_BYTES, |bytes| look(bytes));
             }
         };
         let wanted = self.queues_wanted();

@@ -52,8 +52,8 @@ fn report_rest(event: RnicEvent, to: &mut impl TransportHandler) {
         RnicEvent::Disconnected { queue_pair, reason } => {
             to.on_event(Endpoint::Rdma(queue_pair), Event::Disconnected(reason));
         }
-        // Responses are told where they lie. Capsules hold nothing that a flush would have to give back: commands keep their
-        // memory themselves.
+        // Responses are told where they lie. Capsules hold nothing that a flush would have to give back: commands keep
+        // their memory themselves.
         RnicEvent::Received { .. }
         | RnicEvent::Sent { .. }
         | RnicEvent::Read { .. }
@@ -160,22 +160,23 @@ impl RdmaQueue {
     /// Fills in the data pointer: nothing, in-capsule data, or a region exposed for this command.
     fn attach_data(&self, rnic: &mut Rnic, command: &mut Command) -> Result<Option<Slice>, NotSent> {
         let (offset, length) = (command.offset, command.length);
-        let Some(lease) = command.memory.take() else {
+        let Some(shared_buffer) = command.memory.take() else {
             wire::set_no_data(&mut command.entry);
             return Ok(None);
         };
         if command.direction == Direction::ToController && length <= self.in_capsule_bytes_max {
             wire::set_in_capsule_data(&mut command.entry, length);
-            let slice = Slice { lease: lease.clone(), offset, length };
-            command.memory = Some(lease);
+            let slice = Slice { shared_buffer: shared_buffer.clone(), offset, length };
+            command.memory = Some(shared_buffer);
             return Ok(Some(slice));
         }
         let access = match command.direction {
             Direction::ToHost => Access::RemoteWrite,
             _ => Access::RemoteRead,
         };
-        let Some(exposed) = rnic.expose(self.queue_pair, lease.clone(), offset, length, access) else {
-            command.memory = Some(lease);
+        let Some(exposed) = rnic.expose(self.queue_pair, shared_buffer.clone(), offset, length, access)
+        else {
+            command.memory = Some(shared_buffer);
             return Err(NotSent::Busy);
         };
         command.exposed = Some(exposed);

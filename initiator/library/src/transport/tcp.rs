@@ -1,5 +1,5 @@
-//! NVMe/TCP, the host's end of one queue (TCP Transport 1.0): a command goes out in a capsule, with the data of a short write
-//! behind it. Longer data are sent when the controller asks for them, and come without asking.
+//! NVMe/TCP, the host's end of one queue (TCP Transport 1.0): a command goes out in a capsule, with the data of a short
+//! write behind it. Longer data are sent when the controller asks for them, and come without asking.
 
 use std::io;
 
@@ -117,11 +117,11 @@ impl TcpQueue {
     /// Fills in the data pointer, and says how the data travel.
     fn attach_data(&self, command: &mut Command) -> SubmitData {
         let (offset, length) = (command.offset, command.length);
-        let Some(lease) = &command.memory else {
+        let Some(shared_buffer) = &command.memory else {
             wire::set_transport_data(&mut command.entry, 0);
             return SubmitData::None;
         };
-        let slice = Slice { lease: lease.clone(), offset, length };
+        let slice = Slice { shared_buffer: shared_buffer.clone(), offset, length };
         // A Connect has its data in the capsule on every queue.
         let in_capsule =
             if command.entry.is_fabrics() { ADMIN_IN_CAPSULE_BYTES } else { self.in_capsule_bytes_max };

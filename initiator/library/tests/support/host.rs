@@ -7,7 +7,7 @@ use ringfab_initiator::{
     ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone, IoOperation, IoRequest,
     Url, ZonedIp,
 };
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::Wait;
 
 use super::{BLOCK, NQN, Peer, pool_layout, reactor};
@@ -82,7 +82,7 @@ pub(crate) fn next_event(host: &mut Host, peer: &mut Peer) -> HostEvent {
     }
 }
 
-pub(crate) fn filled(host: &Host, blocks: usize, byte: u8) -> Lease {
+pub(crate) fn filled(host: &Host, blocks: usize, byte: u8) -> SharedBuffer {
     let mut buffer = host.pool().take(blocks * BLOCK).expect("a buffer");
     buffer.fill(byte);
     buffer.share()

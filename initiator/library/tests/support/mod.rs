@@ -404,7 +404,7 @@ impl Peer {
         };
         let mut buffer = self.pool.take(data.len()).expect("a buffer");
         buffer.copy_from_slice(data);
-        let source = Slice { lease: buffer.share(), offset: 0, length: data.len() as u32 };
+        let source = Slice { shared_buffer: buffer.share(), offset: 0, length: data.len() as u32 };
         let work = Work::Write { source, remote_key: key, remote_address: address };
         self.rnic.post_send(queue_pair, SendRequest { id: 0, work, signaled: false }).expect("posted");
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use bytes::Bytes;
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_proto::iwarp::mpa::{MpaConfig, MpaError, Responder};
 use ringfab_reactor::{DetachedSocket, Reactor};
 
@@ -123,7 +123,7 @@ impl Protocol for Arrival {
         }
     }
 
-    fn placed(&mut self, _: &Lease, _: Range<usize>) {}
+    fn placed(&mut self, _: &SharedBuffer, _: Range<usize>) {}
 
     fn wants_transmit(&self) -> bool {
         matches!(self, Self::Rejection(Some(_)))

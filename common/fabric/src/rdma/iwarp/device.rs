@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_proto::iwarp::mpa::MpaConfig;
 use ringfab_reactor::{Completion, ListenerId, Reactor};
 
@@ -52,7 +52,7 @@ impl Device {
     pub(crate) fn expose(
         &mut self,
         scope: Scope,
-        lease: Lease,
+        shared_buffer: SharedBuffer,
         offset: u32,
         length: u32,
         access: Access,
@@ -61,10 +61,10 @@ impl Device {
             Scope::Domain(domain) => domain,
             Scope::QueuePair(queue_pair) => self.queue_pairs.get(key(queue_pair))?.protocol.attributes.domain,
         };
-        self.core().regions.expose(domain, lease, offset, length, access)
+        self.core().regions.expose(domain, shared_buffer, offset, length, access)
     }
 
-    pub(crate) fn revoke(&mut self, key: u32) -> Option<Lease> {
+    pub(crate) fn revoke(&mut self, key: u32) -> Option<SharedBuffer> {
         self.core().regions.revoke(key)
     }
 

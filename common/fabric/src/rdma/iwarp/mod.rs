@@ -6,7 +6,7 @@
 //! - `arrival`: accepted sockets until their MPA request is complete; then they wait, detached, for an answer. And
 //!   sockets that still have a rejection to deliver.
 //! - `queue_pair`: a queue pair; `opening` is its MPA exchange, `receive` and `transmit` what it does with messages.
-//! - `regions` and `work`: the leases behind exposed memory and behind work requests.
+//! - `regions` and `work`: the shared buffers behind exposed memory and behind work requests.
 //! - `capture`: what went over the wire, as a file that packet analysers read.
 
 mod arrival;

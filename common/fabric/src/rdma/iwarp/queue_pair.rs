@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_proto::iwarp::mpa::Negotiated;
 use ringfab_proto::iwarp::{self as proto, Engine, EngineConfig, EngineError, FpduCounts, Requester, crc};
 use ringfab_reactor::{Reactor, STRIDES_MAX};
@@ -232,13 +232,13 @@ impl Protocol for QueuePair {
         wanted
     }
 
-    fn placed(&mut self, lease: &Lease, range: Range<usize>) {
+    fn placed(&mut self, shared_buffer: &SharedBuffer, range: Range<usize>) {
         let Some(engine) = &mut self.engine else { return };
         engine.direct_received(range.len(), |state| {
-            lease.with_bytes(range.clone(), |bytes| crc::update(state, bytes))
+            shared_buffer.with_bytes(range.clone(), |bytes| crc::update(state, bytes))
         });
         if let Some(tap) = &mut self.tap {
-            lease.with_bytes(range, |bytes| tap.received(bytes));
+            shared_buffer.with_bytes(range, |bytes| tap.received(bytes));
         }
     }
 

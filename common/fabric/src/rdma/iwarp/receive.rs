@@ -37,13 +37,13 @@ struct Receiving<'a> {
 impl Receiver<Handle> for Receiving<'_> {
     #[inline]
     fn place(&mut self, to: Placement<Handle>, payload: Range<usize>) -> ControlFlow<()> {
-        let Some((lease, offset)) = self.memory.resolve(self.work, to.handle, to.offset) else {
+        let Some((shared_buffer, offset)) = self.memory.resolve(self.work, to.handle, to.offset) else {
             self.region_gone = true;
             return ControlFlow::Break(());
         };
         self.counters.received_copied_bytes += payload.len() as u64;
         let payload = payload.start + self.base..payload.end + self.base;
-        self.copies.add(self.staging, lease, offset, payload);
+        self.copies.add(self.staging, shared_buffer, offset, payload);
         ControlFlow::Continue(())
     }
 
@@ -155,12 +155,19 @@ impl QueuePair {
         length: usize,
         ahead: Option<Ahead>,
     ) -> Result<Want, Fault> {
-        let Some((lease, offset)) = core.regions.memory.resolve(&self.work, place.handle, place.offset)
+        let Some((shared_buffer, offset)) =
+            core.regions.memory.resolve(&self.work, place.handle, place.offset)
         else {
             return Err(self.region_gone());
         };
         let strides = ahead.map(|Ahead { gap, step, total }| Strides { gap, step, total });
-        Ok(Want::Place(Place { lease: lease.clone(), offset, length, is_last: true, strides }))
+        Ok(Want::Place(Place {
+            shared_buffer: shared_buffer.clone(),
+            offset,
+            length,
+            is_last: true,
+            strides,
+        }))
     }
 
     /// The exposure ended between the header that named it and its payload.

@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use ringfab_base::{SlotId, Slots};
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_proto::iwarp as proto;
 
 use super::work::WorkTable;
@@ -22,7 +22,7 @@ pub(super) enum Handle {
     Work(u32),
 }
 
-/// The leases behind the handles.
+/// The shared buffers behind the handles.
 #[derive(Debug)]
 pub(super) struct ExposedMemory(Slots<Exposure>);
 
@@ -31,7 +31,7 @@ struct Exposure {
     key: u32,
     domain: ProtectionDomain,
     offset: u32,
-    lease: Lease,
+    shared_buffer: SharedBuffer,
 }
 
 /// All exposed memory of a core. Nothing is allocated by exposing and revoking no more than ever before at once.
@@ -81,17 +81,17 @@ impl Regions {
     pub(super) fn expose(
         &mut self,
         domain: ProtectionDomain,
-        lease: Lease,
+        shared_buffer: SharedBuffer,
         offset: u32,
         length: u32,
         access: Access,
     ) -> Option<RemoteBuffer> {
         let end = offset.checked_add(length).map(|end| end as usize);
-        assert!(end.is_some_and(|end| end <= lease.len()), "an exposure lies within its memory");
+        assert!(end.is_some_and(|end| end <= shared_buffer.len()), "an exposure lies within its memory");
         if self.len() >= self.count_max {
             return None;
         }
-        let id = self.memory.0.insert(Exposure { key: 0, domain, offset, lease });
+        let id = self.memory.0.insert(Exposure { key: 0, domain, offset, shared_buffer });
         let region = proto::Region {
             pd: proto::ProtectionDomain(domain.0),
             qp: None,
@@ -112,9 +112,9 @@ impl Regions {
         Some(RemoteBuffer { address: ADDRESS_FIRST, length, key, region, invalidate: true })
     }
 
-    pub(super) fn revoke(&mut self, key: u32) -> Option<Lease> {
+    pub(super) fn revoke(&mut self, key: u32) -> Option<SharedBuffer> {
         match self.table.deregister(key)?.handle {
-            Handle::Region(id) => self.memory.0.remove(id).map(|exposure| exposure.lease),
+            Handle::Region(id) => self.memory.0.remove(id).map(|exposure| exposure.shared_buffer),
             Handle::Work(_) => unreachable!("only exposed memory is registered"),
         }
     }
@@ -126,19 +126,22 @@ impl ExposedMemory {
         Self(Slots::with_capacity(count_max))
     }
 
-    /// The memory behind a handle, and where `offset` of it lies in the lease. `None` when the exposure has ended.
+    /// The memory behind a handle, and where `offset` of it lies in the shared buffer. `None` when the exposure has
+    /// ended.
     #[inline]
     pub(super) fn resolve<'a>(
         &'a self,
         work: &'a WorkTable,
         handle: Handle,
         offset: u64,
-    ) -> Option<(&'a Lease, usize)> {
+    ) -> Option<(&'a SharedBuffer, usize)> {
         match handle {
-            Handle::Work(slot) => work.lease(slot).map(|lease| (lease, offset as usize)),
+            Handle::Work(slot) => {
+                work.shared_buffer(slot).map(|shared_buffer| (shared_buffer, offset as usize))
+            }
             Handle::Region(id) => {
                 let exposure = self.0.get(id)?;
-                Some((&exposure.lease, exposure.offset as usize + offset as usize))
+                Some((&exposure.shared_buffer, exposure.offset as usize + offset as usize))
             }
         }
     }
@@ -159,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    fn lease(pool: &Pool) -> Lease {
+    fn shared_buffer(pool: &Pool) -> SharedBuffer {
         pool.take(4096).expect("a buffer").share()
     }
 
@@ -168,11 +171,11 @@ mod tests {
         let pool = Pool::new(&[ClassLayout { buffer_bytes: 4096, count: 4 }]).expect("pool");
         let mut regions = Regions::new(2, [1; 32]);
         let domain = regions.allocate_domain();
-        let one = regions.expose(domain, lease(&pool), 0, 4096, Access::RemoteRead).expect("room");
-        let two = regions.expose(domain, lease(&pool), 8, 8, Access::RemoteWrite).expect("room");
+        let one = regions.expose(domain, shared_buffer(&pool), 0, 4096, Access::RemoteRead).expect("room");
+        let two = regions.expose(domain, shared_buffer(&pool), 8, 8, Access::RemoteWrite).expect("room");
         assert_ne!(one.key, two.key);
         assert!(
-            regions.expose(domain, lease(&pool), 0, 1, Access::RemoteRead).is_none(),
+            regions.expose(domain, shared_buffer(&pool), 0, 1, Access::RemoteRead).is_none(),
             "the table is full"
         );
         assert!(regions.revoke(one.key).is_some());
@@ -187,12 +190,12 @@ mod tests {
         let pool = Pool::new(&[ClassLayout { buffer_bytes: 4096, count: 4 }]).expect("pool");
         let (mut regions, work) = (Regions::new(2, [1; 32]), WorkTable::new(1));
         let domain = regions.allocate_domain();
-        let one = regions.expose(domain, lease(&pool), 16, 64, Access::RemoteWrite).expect("room");
+        let one = regions.expose(domain, shared_buffer(&pool), 16, 64, Access::RemoteWrite).expect("room");
         let handle = regions.table.get(one.key).expect("registered").handle;
         let (_, offset) = regions.memory.resolve(&work, handle, 4).expect("exposed");
         assert_eq!(offset, 20);
         regions.revoke(one.key);
-        regions.expose(domain, lease(&pool), 0, 64, Access::RemoteWrite).expect("room");
+        regions.expose(domain, shared_buffer(&pool), 0, 64, Access::RemoteWrite).expect("room");
         assert!(regions.memory.resolve(&work, handle, 4).is_none());
     }
 }

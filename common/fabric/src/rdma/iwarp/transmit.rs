@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_proto::iwarp::{
     self as proto, Engine, Local, SendRef, TxSink, WorkKind, WorkRequest, WorkStatus, crc,
 };
@@ -49,17 +49,17 @@ impl TxSink<Handle> for Sink<'_, '_> {
 
     #[inline]
     fn payload(&mut self, handle: Handle, offset: u64, len: usize) {
-        let (lease, start) = self.memory.resolve(self.work, handle, offset).expect(RESOLVED);
-        self.gather.push_lease(lease.clone(), start, len);
+        let (shared_buffer, start) = self.memory.resolve(self.work, handle, offset).expect(RESOLVED);
+        self.gather.push_shared(shared_buffer.clone(), start, len);
         if let Some(tap) = &mut self.tap {
-            lease.with_bytes(start..start + len, |bytes| tap.sent(bytes));
+            shared_buffer.with_bytes(start..start + len, |bytes| tap.sent(bytes));
         }
     }
 
     #[inline]
     fn crc(&mut self, handle: Handle, offset: u64, len: usize, state: u32) -> u32 {
-        let (lease, start) = self.memory.resolve(self.work, handle, offset).expect(RESOLVED);
-        lease.with_bytes(start..start + len, |bytes| crc::update(state, bytes))
+        let (shared_buffer, start) = self.memory.resolve(self.work, handle, offset).expect(RESOLVED);
+        shared_buffer.with_bytes(start..start + len, |bytes| crc::update(state, bytes))
     }
 }
 
@@ -67,7 +67,7 @@ impl TxSink<Handle> for Sink<'_, '_> {
 struct SinkNow<'a, 'b> {
     gather: &'a mut Gather<'b>,
     /// The memory behind the payload, which goes into the batch.
-    lease: Option<Lease>,
+    shared_buffer: Option<SharedBuffer>,
     tap: Option<&'a mut Tap>,
 }
 
@@ -86,17 +86,17 @@ impl TxSink<Handle> for SinkNow<'_, '_> {
 
     #[inline(always)]
     fn payload(&mut self, _: Handle, offset: u64, len: usize) {
-        let (lease, start) = (self.lease.take().expect(POSTED), offset as usize);
+        let (shared_buffer, start) = (self.shared_buffer.take().expect(POSTED), offset as usize);
         if let Some(tap) = &mut self.tap {
-            lease.with_bytes(start..start + len, |bytes| tap.sent(bytes));
+            shared_buffer.with_bytes(start..start + len, |bytes| tap.sent(bytes));
         }
-        self.gather.push_lease(lease, start, len);
+        self.gather.push_shared(shared_buffer, start, len);
     }
 
     #[inline]
     fn crc(&mut self, _: Handle, offset: u64, len: usize, state: u32) -> u32 {
-        let (lease, start) = (self.lease.as_ref().expect(POSTED), offset as usize);
-        lease.with_bytes(start..start + len, |bytes| crc::update(state, bytes))
+        let (shared_buffer, start) = (self.shared_buffer.as_ref().expect(POSTED), offset as usize);
+        shared_buffer.with_bytes(start..start + len, |bytes| crc::update(state, bytes))
     }
 }
 
@@ -121,13 +121,13 @@ impl QueuePair {
             return Err(post_error(error, request));
         }
         let SendRequest { id, work, signaled } = request;
-        let lease = self.work.push(id, signaled);
+        let shared_buffer = self.work.push(id, signaled);
         match work {
             Work::Send { data: None, .. } => {}
             Work::Send { data: Some(slice), .. } | Work::Write { source: slice, .. } => {
-                *lease = Some(slice.lease);
+                *shared_buffer = Some(slice.shared_buffer);
             }
-            Work::Read { sink, .. } => *lease = Some(sink.share()),
+            Work::Read { sink, .. } => *shared_buffer = Some(sink.share()),
         }
         Ok(())
     }
@@ -169,8 +169,8 @@ impl QueuePair {
                 let Some(engine) = &mut self.engine else { return };
                 let payload = local(self.work.slot_next(), &source);
                 let write = proto::WriteRequest { stag: remote_key, to: remote_address, payload };
-                let (lease, tap) = (Some(source.lease), self.tap.as_deref_mut());
-                let joined = engine.write_now(id, &write, &mut SinkNow { gather, lease, tap });
+                let (shared_buffer, tap) = (Some(source.shared_buffer), self.tap.as_deref_mut());
+                let joined = engine.write_now(id, &write, &mut SinkNow { gather, shared_buffer, tap });
                 self.work.add(id, signaled, joined);
             }
             Work::Read { .. } => unreachable!("a READ waits for its turn"),
@@ -189,8 +189,8 @@ impl QueuePair {
         let Some(engine) = &mut self.engine else { return };
         let payload = data.as_ref().map(|slice| local(self.work.slot_next(), slice));
         let send = SendRef { inline, payload, invalidate, solicited };
-        let (lease, tap) = (data.map(|slice| slice.lease), self.tap.as_deref_mut());
-        let joined = engine.send_now(id, &send, &mut SinkNow { gather, lease, tap });
+        let (shared_buffer, tap) = (data.map(|slice| slice.shared_buffer), self.tap.as_deref_mut());
+        let joined = engine.send_now(id, &send, &mut SinkNow { gather, shared_buffer, tap });
         self.work.add(id, signaled, joined);
     }
 
@@ -215,9 +215,9 @@ impl QueuePair {
         let queue_pair = self.id();
         let Some(engine) = &mut self.engine else { return };
         while let Some(completion) = engine.poll_completion() {
-            let Entry { id, signaled, count, lease } = self.work.pop();
-            let sink = lease.filter(|_| completion.kind == WorkKind::Read).map(|lease| {
-                lease.into_unique().expect("no receive into the sink of an ended READ is in flight")
+            let Entry { id, signaled, count, shared_buffer } = self.work.pop();
+            let sink = shared_buffer.filter(|_| completion.kind == WorkKind::Read).map(|shared_buffer| {
+                shared_buffer.into_unique().expect("no receive into the sink of an ended READ is in flight")
             });
             // Each kind is pushed on its own: one value for all of them would be as large as the largest, and moved.
             match (completion.status, sink) {
@@ -255,7 +255,7 @@ fn goes_now(engine: &Engine<Handle>, work: &Work) -> bool {
 /// The memory of the work request in a slot, in the engine's terms.
 #[inline(always)]
 fn local(slot: u32, slice: &Slice) -> Local<Handle> {
-    assert!(slice.end() <= slice.lease.len(), "a slice lies within its lease");
+    assert!(slice.end() <= slice.shared_buffer.len(), "a slice lies within its shared_buffer");
     Local { handle: Handle::Work(slot), offset: u64::from(slice.offset), len: slice.length }
 }
 

@@ -1,6 +1,6 @@
 //! What the engine does not know of the outstanding work requests: their memory and the poster's names.
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 
 /// The outstanding work requests of a queue pair, in the order of posting, which is also that of completion.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) id: u64,
     pub(super) signaled: bool,
     pub(super) count: u32,
-    pub(super) lease: Option<Lease>,
+    pub(super) shared_buffer: Option<SharedBuffer>,
 }
 
 impl WorkTable {
@@ -45,14 +45,14 @@ impl WorkTable {
 
     /// Takes one in, and gives the place of its memory, where there is none yet.
     #[inline]
-    pub(super) fn push(&mut self, id: u64, signaled: bool) -> &mut Option<Lease> {
+    pub(super) fn push(&mut self, id: u64, signaled: bool) -> &mut Option<SharedBuffer> {
         assert!(!self.is_full(), "the engine admits no more work requests than there are slots");
         let slot = self.next as usize;
         self.next = self.after(self.next);
         self.outstanding += 1;
         let entry = &mut self.entries[slot];
         (entry.id, entry.signaled, entry.count) = (id, signaled, 1);
-        &mut entry.lease
+        &mut entry.shared_buffer
     }
 
     /// Takes one in that has no memory here and, if it has `joined` the last one, completes together with it.
@@ -83,7 +83,7 @@ impl WorkTable {
         assert!(self.outstanding > 0, "work completes in the order of posting");
         let entry = &mut self.entries[self.oldest as usize];
         let Entry { id, signaled, count, .. } = *entry;
-        let taken = Entry { id, signaled, count, lease: entry.lease.take() };
+        let taken = Entry { id, signaled, count, shared_buffer: entry.shared_buffer.take() };
         self.oldest = self.after(self.oldest);
         self.outstanding -= count;
         taken
@@ -91,8 +91,8 @@ impl WorkTable {
 
     /// The memory of the one in a slot.
     #[inline]
-    pub(super) fn lease(&self, slot: u32) -> Option<&Lease> {
-        self.entries.get(slot as usize)?.lease.as_ref()
+    pub(super) fn shared_buffer(&self, slot: u32) -> Option<&SharedBuffer> {
+        self.entries.get(slot as usize)?.shared_buffer.as_ref()
     }
 
     fn after(&self, slot: u32) -> u32 {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringfab_memory::{ClassLayout, Lease, Pool};
+use ringfab_memory::{ClassLayout, Pool, SharedBuffer};
 use ringfab_reactor::{Reactor, Time, TimerId, Token};
 
 use super::domain::Domain;
@@ -97,7 +97,7 @@ pub(super) enum End {
 /// Registered memory for the heads of messages: one for each entry of the send queue, used in turn.
 #[derive(Debug)]
 struct Heads {
-    memory: Lease,
+    memory: SharedBuffer,
     region: Region,
 }
 
@@ -225,13 +225,13 @@ impl Connection {
         let (held, is_read) = match work {
             Work::Send { data: None, .. } => (Held::Nothing, false),
             Work::Send { data: Some(slice), .. } | Work::Write { source: slice, .. } => {
-                (Held::Lease(slice.lease, slice.length), false)
+                (Held::SharedBuffer(slice.shared_buffer, slice.length), false)
             }
             Work::Read { sink, .. } => (Held::Sink(sink), true),
         };
         let reported = signaled || is_read;
         // Memory comes back with a completion, which must not wait for requests that may never come.
-        let holds = matches!(held, Held::Lease(..))
+        let holds = matches!(held, Held::SharedBuffer(..))
             && (self.limits.own_completions || matches!(translated.operation, Operation::Send));
         let signal = reported || holds || self.unsignaled + 1 >= (self.send_entries / SIGNAL_EVERY).max(1);
         translated.signaled = signal;
@@ -393,7 +393,7 @@ fn piece(domain: &Domain, address: u64, length: u32) -> Result<Piece, Unregister
 }
 
 fn slice_piece(domain: &Domain, slice: &Slice) -> Result<Piece, Unregistered> {
-    let address = slice.lease.io_pointer(slice.offset as usize, slice.length as usize) as u64;
+    let address = slice.shared_buffer.io_pointer(slice.offset as usize, slice.length as usize) as u64;
     piece(domain, address, slice.length)
 }
 

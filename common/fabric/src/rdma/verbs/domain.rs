@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use ringfab_memory::{Buffer, ClassLayout, Lease, Pool};
+use ringfab_memory::{Buffer, ClassLayout, Pool, SharedBuffer};
 
 use super::sys::{self, DeviceLimits, Piece, ReceiveChain, Region, Rights, SharedReceiveQueue, Window};
 use crate::rdma::{ProtectionDomain, ReceivedHead};
@@ -55,7 +55,7 @@ struct Receives {
     buffers: Vec<Option<Buffer>>,
     free: Vec<u32>,
     heads: Region,
-    head_buffer: Lease,
+    head_buffer: SharedBuffer,
     slabs: Vec<Region>,
     /// For the next doorbell.
     chain: ReceiveChain,
@@ -119,8 +119,8 @@ impl Domain {
     }
 
     /// Prepares a buffer for an exposure, and gives the key under which a peer reaches it where there are no windows.
-    pub(super) fn prepare(&mut self, lease: &Lease, limits: &DeviceLimits) -> io::Result<u32> {
-        let slot = lease.slot();
+    pub(super) fn prepare(&mut self, shared_buffer: &SharedBuffer, limits: &DeviceLimits) -> io::Result<u32> {
+        let slot = shared_buffer.slot();
         let address = slot.0.as_ptr() as u64;
         let index = self.memory_of(address, 0).ok_or(io::ErrorKind::NotFound)?;
         let memory = &mut self.memory[index];

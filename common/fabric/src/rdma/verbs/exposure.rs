@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 
 use super::device::{Device, key_of};
 use super::sys::Window;
@@ -13,7 +13,7 @@ use crate::table::{Key, Table};
 /// One exposure.
 #[derive(Debug)]
 pub(super) struct Exposure {
-    pub(super) lease: Lease,
+    pub(super) shared_buffer: SharedBuffer,
     /// The queue pair whose peer reaches it.
     pub(super) queue_pair: Key,
     /// The domain of that queue pair.
@@ -56,14 +56,14 @@ impl Exposures {
     /// Adds one; `None` when the table is full, which [`Exposures::is_full`] tells before.
     pub(super) fn add(
         &mut self,
-        (lease, offset, length): (Lease, u32, u32),
+        (shared_buffer, offset, length): (SharedBuffer, u32, u32),
         (queue_pair, domain): (Key, usize),
         window: Option<Window>,
         writable: bool,
     ) -> Option<Key> {
-        let range = (lease.io_pointer(offset as usize, length as usize) as u64, length);
+        let range = (shared_buffer.io_pointer(offset as usize, length as usize) as u64, length);
         let name = window.as_ref().map(|window| window_of(window.key));
-        let exposure = Exposure { lease, queue_pair, domain, window, range, writable, closed: false };
+        let exposure = Exposure { shared_buffer, queue_pair, domain, window, range, writable, closed: false };
         let key = self.table.insert_with(|_| exposure)?;
         if let Some(name) = name {
             self.by_window.insert(name, key);
@@ -90,18 +90,18 @@ impl Exposures {
         }
     }
 
-    /// Ends one: its lease, and its window where that can be used again. A window that the peer has not closed is
-    /// closed here, by destroying it: when this returns, the peer reaches nothing.
-    pub(super) fn remove(&mut self, key: Key) -> Option<(Lease, usize, Option<Window>)> {
+    /// Ends one: its shared buffer, and its window where that can be used again. A window that the peer has not closed
+    /// is closed here, by destroying it: when this returns, the peer reaches nothing.
+    pub(super) fn remove(&mut self, key: Key) -> Option<(SharedBuffer, usize, Option<Window>)> {
         let exposure = self.table.remove(key)?;
-        let Exposure { lease, domain, window, closed, .. } = exposure;
+        let Exposure { shared_buffer, domain, window, closed, .. } = exposure;
         if let Some(window) = &window {
             self.by_window.remove(&window_of(window.key));
         }
-        Some((lease, domain, window.filter(|_| closed)))
+        Some((shared_buffer, domain, window.filter(|_| closed)))
     }
 
-    /// Closes what the peer of a queue pair can still reach. The leases stay until they are asked for.
+    /// Closes what the peer of a queue pair can still reach. The shared buffers stay until they are asked for.
     pub(super) fn close_all(&mut self, queue_pair: Key) {
         for exposure in self.table.iter_mut().filter(|exposure| exposure.queue_pair == queue_pair) {
             if let Some(window) = exposure.window.take() {
@@ -122,13 +122,13 @@ impl Device {
     pub(crate) fn expose(
         &mut self,
         queue_pair: QueuePairId,
-        lease: Lease,
+        shared_buffer: SharedBuffer,
         offset: u32,
         length: u32,
         access: Access,
     ) -> Option<RemoteBuffer> {
         let end = offset.checked_add(length).map(|end| end as usize);
-        assert!(end.is_some_and(|end| end <= lease.len()), "an exposure lies within its memory");
+        assert!(end.is_some_and(|end| end <= shared_buffer.len()), "an exposure lies within its memory");
         let key = key_of(queue_pair);
         let connection = self.connections.get_mut(key)?;
         if self.exposures.is_full() || !connection.can_expose() {
@@ -136,9 +136,9 @@ impl Device {
         }
         let index = connection.domain?;
         let domain = self.domains[index].as_mut()?;
-        let address = lease.io_pointer(offset as usize, length as usize) as u64;
+        let address = shared_buffer.io_pointer(offset as usize, length as usize) as u64;
         let windows = self.adapters[domain.adapter].limits.windows;
-        let open_key = domain.prepare(&lease, &self.adapters[domain.adapter].limits);
+        let open_key = domain.prepare(&shared_buffer, &self.adapters[domain.adapter].limits);
         let open_key = open_key.inspect_err(no_window).ok()?;
         let (window, remote_key) = if windows {
             let mut window = domain.take_window().inspect_err(no_window).ok()?;
@@ -148,7 +148,7 @@ impl Device {
             (None, open_key)
         };
         let writable = access == Access::RemoteWrite;
-        let exposure = self.exposures.add((lease, offset, length), (key, index), window, writable)?;
+        let exposure = self.exposures.add((shared_buffer, offset, length), (key, index), window, writable)?;
         if windows {
             connection.chain_bind(exposure);
             self.mark_dirty(key);
@@ -157,13 +157,13 @@ impl Device {
         Some(RemoteBuffer { address, length, key: remote_key, region, invalidate: windows })
     }
 
-    pub(crate) fn revoke(&mut self, index: u32, generation: u16) -> Option<Lease> {
+    pub(crate) fn revoke(&mut self, index: u32, generation: u16) -> Option<SharedBuffer> {
         let key = self.exposures.key_of(index, generation)?;
-        let (lease, domain, window) = self.exposures.remove(key)?;
+        let (shared_buffer, domain, window) = self.exposures.remove(key)?;
         if let (Some(window), Some(domain)) = (window, self.domains[domain].as_mut()) {
             domain.give_window(window);
         }
-        Some(lease)
+        Some(shared_buffer)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use ringfab_memory::{Buffer, Lease};
+use ringfab_memory::{Buffer, SharedBuffer};
 
 use super::domain::Domain;
 use super::exposure::Exposures;
@@ -86,14 +86,14 @@ pub(super) enum Outcome {
 pub(super) enum Held {
     Nothing,
     /// Bytes of memory that are sent from.
-    Lease(#[expect(dead_code, reason = "held until the device has let go of it")] Lease, u32),
+    SharedBuffer(#[expect(dead_code, reason = "held until the device has let go of it")] SharedBuffer, u32),
     Sink(Buffer),
 }
 
 impl Posted {
     pub(super) fn owed(&self) -> Owed {
         let bytes = match &self.held {
-            Held::Lease(_, bytes) => u64::from(*bytes),
+            Held::SharedBuffer(_, bytes) => u64::from(*bytes),
             Held::Nothing | Held::Sink(_) => 0,
         };
         let reads = u32::from(matches!(self.held, Held::Sink(_)));
@@ -105,7 +105,7 @@ impl Posted {
         let Some(id) = self.id else { return };
         match self.held {
             Held::Sink(sink) => events.push_with(|| Event::Read { queue_pair, id, sink }),
-            Held::Nothing | Held::Lease(..) => {
+            Held::Nothing | Held::SharedBuffer(..) => {
                 *untold += 1;
                 if self.reported {
                     let count = mem::take(untold);
@@ -119,7 +119,7 @@ impl Posted {
         let Some(id) = self.id else { return };
         let sink = match self.held {
             Held::Sink(sink) => Some(sink),
-            Held::Nothing | Held::Lease(..) => None,
+            Held::Nothing | Held::SharedBuffer(..) => None,
         };
         events.push_with(|| Event::Flushed { queue_pair, id, sink });
     }
@@ -130,7 +130,7 @@ pub(super) fn bind(id: u64, exposure: Key, domain: &Domain, exposures: &Exposure
     let exposure = exposures.get(exposure)?;
     let window = exposure.window.as_ref()?;
     let (address, length) = exposure.range;
-    let buffer = exposure.lease.slot().0.as_ptr() as u64;
+    let buffer = exposure.shared_buffer.slot().0.as_ptr() as u64;
     let region = domain.region(buffer, exposure.range)?;
     Some(WorkRequest {
         id,

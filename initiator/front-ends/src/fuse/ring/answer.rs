@@ -11,7 +11,7 @@ use ringfab_fuse::abi::{
     Attr, AttrOut, DIRENT_ALIGN, Dirent, EntryOut, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn, ReleaseIn,
     SetattrIn, StatfsOut, opcode, setattr,
 };
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use zerocopy::IntoBytes;
 
 use crate::fuse::files::{Entry, Files, PREFERRED_BYTES, TTL};
@@ -30,7 +30,7 @@ pub(super) fn takes_io(files: &Files, request: &Request) -> bool {
 }
 
 /// The answer to anything but I/O.
-pub(super) fn answer(files: &Files, request: &Request, payload: &Lease) -> Result<Vec<u8>, Errno> {
+pub(super) fn answer(files: &Files, request: &Request, payload: &SharedBuffer) -> Result<Vec<u8>, Errno> {
     let ino = INodeNo(request.header.nodeid);
     if !is_for_all(request.header.opcode) && !files.admits(request.header.uid) {
         return Err(Errno::EACCES);
@@ -106,7 +106,7 @@ fn is_for_all(operation: u32) -> bool {
 fn name_in<'a>(
     room: &'a mut [u8; NAME_BYTES_MAX + 1],
     request: &Request,
-    payload: &Lease,
+    payload: &SharedBuffer,
 ) -> Result<&'a OsStr, Errno> {
     let length = (request.payload_bytes as usize).min(payload.len());
     let name = room.get_mut(..length).ok_or(Errno::ENAMETOOLONG)?;

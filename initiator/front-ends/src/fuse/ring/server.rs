@@ -13,7 +13,7 @@ use ringfab_initiator::blocking::{EngineClient, Turn};
 use ringfab_initiator::{
     ControllerId, Host, HostEvent, IoError, IoOperation, IoRequest, Namespace, NamespaceIdentity, SubmitError,
 };
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{MailboxReceiver, MailboxSender, Token, mailbox};
 use zerocopy::IntoBytes;
 
@@ -59,13 +59,13 @@ enum Task {
     #[default]
     None,
     /// A Read of so many bytes; not into the payload when something else still had a handle of it.
-    Read { length: u32, payload: Option<Lease> },
+    Read { length: u32, payload: Option<SharedBuffer> },
     /// A Write of so many bytes.
     Write { length: u32, guard: RangeGuard },
     /// A Flush.
-    Flush(Lease),
+    Flush(SharedBuffer),
     /// A helper's affair.
-    Helped(Lease),
+    Helped(SharedBuffer),
 }
 
 /// What commands go to.
@@ -82,7 +82,7 @@ impl Server {
         helpers_max: usize,
     ) -> io::Result<(Self, MailboxSender<Note>)> {
         let take = || host.pool().take(PAYLOAD_BYTES).map(|buffer| buffer.share());
-        let payloads = (0..part.entries()).map(|_| take()).collect::<Option<Vec<Lease>>>();
+        let payloads = (0..part.entries()).map(|_| take()).collect::<Option<Vec<SharedBuffer>>>();
         let payloads = payloads.ok_or_else(|| io::Error::other("too few buffers for the channel"))?;
         let channel = Channel::new(part.queues, payloads)?;
         let (sender, notes) = mailbox(host.reactor().waker());
@@ -165,7 +165,14 @@ impl Server {
         }
     }
 
-    fn read(&mut self, entry: EntryId, ino: INodeNo, what: ReadIn, payload: Lease, engine: &mut Engine<'_>) {
+    fn read(
+        &mut self,
+        entry: EntryId,
+        ino: INodeNo,
+        what: ReadIn,
+        payload: SharedBuffer,
+        engine: &mut Engine<'_>,
+    ) {
         let namespace = match self.files.namespace(ino) {
             Ok(namespace) => namespace,
             Err(error) => return self.fail(entry, payload, error),
@@ -201,7 +208,7 @@ impl Server {
         entry: EntryId,
         ino: INodeNo,
         what: WriteIn,
-        payload: Lease,
+        payload: SharedBuffer,
         engine: &mut Engine<'_>,
     ) {
         let flags = OpenFlags(what.flags as i32);
@@ -274,7 +281,7 @@ impl Server {
     }
 
     /// Answers the request of a command that has ended. `memory` is what the command had.
-    fn conclude(&mut self, tag: u64, result: Result<(), IoError>, memory: Option<Lease>) {
+    fn conclude(&mut self, tag: u64, result: Result<(), IoError>, memory: Option<SharedBuffer>) {
         let entry = self.channel.entry(tag as usize);
         let result = result.map_err(errno);
         match (mem::take(&mut self.tasks[entry.index()]), memory) {
@@ -302,7 +309,7 @@ impl Server {
     fn help(
         &mut self,
         entry: EntryId,
-        payload: Lease,
+        payload: SharedBuffer,
         work: impl FnOnce(&Files) -> Result<Vec<u8>, Errno> + Send + 'static,
     ) {
         match self.helpers.start(entry, Box::new(work)) {
@@ -315,19 +322,19 @@ impl Server {
     }
 
     /// Answers with some bytes or an error.
-    fn finish(&mut self, entry: EntryId, payload: Lease, answer: Result<Vec<u8>, Errno>) {
+    fn finish(&mut self, entry: EntryId, payload: SharedBuffer, answer: Result<Vec<u8>, Errno>) {
         match answer {
             Ok(bytes) => self.give(entry, payload, &bytes),
             Err(error) => self.fail(entry, payload, error),
         }
     }
 
-    fn give(&mut self, entry: EntryId, payload: Lease, bytes: &[u8]) {
+    fn give(&mut self, entry: EntryId, payload: SharedBuffer, bytes: &[u8]) {
         payload.write_at(0, bytes);
         self.channel.answer(entry, payload, 0, bytes.len() as u32);
     }
 
-    fn fail(&mut self, entry: EntryId, payload: Lease, error: Errno) {
+    fn fail(&mut self, entry: EntryId, payload: SharedBuffer, error: Errno) {
         self.channel.answer(entry, payload, error.code(), 0);
     }
 }

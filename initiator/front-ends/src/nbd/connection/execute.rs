@@ -113,9 +113,9 @@ impl Connection {
     /// Drops the parts of a read that failed and is answered as a whole.
     fn forget_parts(&mut self, slot: u16) {
         for index in 0..WINDOW {
-            if let Some(lease) = self.requests.get(slot).parts[index].take() {
-                let bytes = lease.len() as u32;
-                drop(lease);
+            if let Some(buffer) = self.requests.get(slot).parts[index].take() {
+                let bytes = buffer.len() as u32;
+                drop(buffer);
                 self.buffers.put_back(bytes);
             }
         }

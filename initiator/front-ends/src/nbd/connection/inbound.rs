@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 
 use ringfab_initiator::IoOperation;
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Reactor, ReceiveOp, SocketId, Token};
 
 use super::super::negotiation::Progress;
@@ -36,7 +36,7 @@ pub(super) struct IncomingPayload {
     /// Bytes of the payload from the current part on.
     rest: u32,
     /// The current part; `None` until there is a buffer, and while it is being received.
-    lease: Option<Lease>,
+    buffer: Option<SharedBuffer>,
     part_bytes: u32,
     /// Bytes of the current part that are there.
     filled: u32,
@@ -67,7 +67,7 @@ impl Inbound {
             Some(payload) if !payload.discard && payload.missing() >= DIRECT_BYTES_MIN => {
                 let last = payload.rest == payload.part_bytes;
                 let (filled, bytes) = (payload.filled as usize, payload.part_bytes as usize);
-                let direct = payload.lease.take().map(|lease| (lease, filled, bytes - filled));
+                let direct = payload.buffer.take().map(|buffer| (buffer, filled, bytes - filled));
                 operation.aim(direct, 0, if last { REQUEST_BYTES } else { 0 });
             }
             _ => operation.aim(None, start, whole),
@@ -98,18 +98,18 @@ impl Connection {
             Ok(_) => (operation.direct_received(), operation.staging_received()),
             Err(_) => (0, 0),
         };
-        let lease = operation.take_direct();
+        let buffer = operation.take_direct();
         self.inbound.receive = Some(operation);
-        match (&mut self.inbound.payload, lease) {
+        match (&mut self.inbound.payload, buffer) {
             (_, None) => {}
-            (Some(payload), Some(lease)) if !payload.discard => {
-                payload.lease = Some(lease);
+            (Some(payload), Some(buffer)) if !payload.discard => {
+                payload.buffer = Some(buffer);
                 payload.filled += direct as u32;
             }
             // The connection ended meanwhile: the buffer goes back.
-            (_, Some(lease)) => {
-                let bytes = lease.len() as u32;
-                drop(lease);
+            (_, Some(buffer)) => {
+                let bytes = buffer.len() as u32;
+                drop(buffer);
                 self.buffers.put_back(bytes);
             }
         }
@@ -145,8 +145,8 @@ impl Connection {
     /// Forgets a payload that will not come whole. What arrived of it may be written already.
     pub(super) fn abandon_payload(&mut self) {
         let Some(payload) = self.inbound.payload.take() else { return };
-        if let Some(lease) = payload.lease {
-            drop(lease);
+        if let Some(buffer) = payload.buffer {
+            drop(buffer);
             self.buffers.put_back(payload.part_bytes);
         }
         let entry = self.requests.get(payload.slot);
@@ -234,7 +234,7 @@ impl Connection {
                 slot,
                 before: 0,
                 rest: payload_bytes,
-                lease: None,
+                buffer: None,
                 part_bytes,
                 filled: 0,
                 discard: refusal.is_some(),
@@ -253,21 +253,21 @@ impl Connection {
         if payload.discard {
             return self.discard_payload();
         }
-        if payload.lease.is_none() {
+        if payload.buffer.is_none() {
             let bytes = payload.part_bytes;
             let Some(buffer) = self.buffers.take(bytes, false, context.host.pool()) else {
                 return Step::Wait;
             };
-            self.inbound.payload.as_mut().expect("still there").lease = Some(buffer.share());
+            self.inbound.payload.as_mut().expect("still there").buffer = Some(buffer.share());
             return Step::Again;
         }
-        let (Some(lease), Some(operation)) = (&payload.lease, &self.inbound.receive) else {
+        let (Some(buffer), Some(operation)) = (&payload.buffer, &self.inbound.receive) else {
             return Step::Wait;
         };
         let there = self.inbound.staged.len().min(payload.missing() as usize);
         if there > 0 {
             let bytes = &operation.staging()[self.inbound.staged.start..self.inbound.staged.start + there];
-            lease.write_at(payload.filled as usize, bytes);
+            buffer.write_at(payload.filled as usize, bytes);
             self.inbound.staged.start += there;
             payload.filled += there as u32;
         }
@@ -297,7 +297,7 @@ impl Connection {
     fn write_part(&mut self, context: &mut ServerContext<'_>) {
         let export = self.export(context);
         let Some(payload) = &mut self.inbound.payload else { return };
-        let (Some(source), Some(export)) = (payload.lease.take(), export) else { return };
+        let (Some(source), Some(export)) = (payload.buffer.take(), export) else { return };
         let (slot, bytes, before) = (payload.slot, payload.part_bytes, payload.before);
         payload.before += bytes;
         payload.rest -= bytes;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::{io, mem};
 
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::SendBatch;
 
 use super::super::negotiation::greeting;
@@ -67,8 +67,8 @@ impl Outbound {
         }
     }
 
-    fn push_data(&mut self, batch: &mut SendBatch, lease: Lease, bytes: u32) {
-        batch.push_lease(lease, 0, bytes as usize);
+    fn push_data(&mut self, batch: &mut SendBatch, buffer: SharedBuffer, bytes: u32) {
+        batch.push_shared(buffer, 0, bytes as usize);
         self.buffers.add(bytes);
     }
 }
@@ -120,9 +120,9 @@ impl Connection {
         let entry = self.requests.get(slot);
         let ordered = entry.is_ordered(structured);
         let index = part as usize % WINDOW;
-        let Some(lease) = entry.parts[index].take() else { return };
+        let Some(buffer) = entry.parts[index].take() else { return };
         entry.busy &= !(1 << index);
-        let bytes = lease.len() as u32;
+        let bytes = buffer.len() as u32;
         let first = entry.sent == 0;
         entry.sent += bytes;
         let request = entry.request;
@@ -135,7 +135,7 @@ impl Connection {
         } else if first {
             batch.push_bytes(&simple_reply(None, request.cookie));
         }
-        self.outbound.push_data(batch, lease, bytes);
+        self.outbound.push_data(batch, buffer, bytes);
         if last {
             self.requests.remove(slot);
         }

@@ -2,7 +2,7 @@
 
 use ringfab_base::{SlotId, Slots};
 use ringfab_initiator::IoError;
-use ringfab_memory::Lease;
+use ringfab_memory::SharedBuffer;
 
 use super::super::export::{Refusal, errno};
 use super::super::wire::{Errno, Request, flag};
@@ -55,7 +55,7 @@ pub(crate) struct Outstanding {
     /// Reads: which places of the window are in use.
     pub(crate) busy: u8,
     /// Reads: parts that have been read and not been sent.
-    pub(crate) parts: [Option<Lease>; WINDOW],
+    pub(crate) parts: [Option<SharedBuffer>; WINDOW],
     /// Reads: bytes that went into replies.
     pub(crate) sent: u32,
     /// Reads that are answered in order: parts handed to the replies.
