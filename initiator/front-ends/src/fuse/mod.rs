@@ -141,14 +141,16 @@ pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
 }
 
 /// How large the channel is, if there is to be one.
-fn channel_size(when: Uring) -> Result<Option<ring::Size>> {
+fn channel_size(when: Uring) -> Result<Option<ring::ChannelSize>> {
     // A kernel that has it switched off offers it to nobody, and then its memory can be saved.
     let offered = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
         .is_ok_and(|value| matches!(value.trim(), "Y" | "1"));
     match when {
         Uring::Never => Ok(None),
         Uring::Auto if !offered => Ok(None),
-        Uring::Auto | Uring::Always => ring::Size::here().map(Some).context("the number of processors"),
+        Uring::Auto | Uring::Always => {
+            ring::ChannelSize::here().map(Some).context("the number of processors")
+        }
     }
 }
 
@@ -157,7 +159,7 @@ fn prepare_channel(
     args: &FuseArgs,
     controller: &Controller,
     files: &Arc<Files>,
-    size: ring::Size,
+    size: ring::ChannelSize,
 ) -> Result<Option<ring::Handle>> {
     match ring::prepare(controller, files, size, usize::from(args.threads)) {
         Ok(handle) => Ok(Some(handle)),
@@ -172,7 +174,7 @@ fn prepare_channel(
 fn attach(
     args: &FuseArgs,
     context: &Context,
-    channel: Option<ring::Size>,
+    channel: Option<ring::ChannelSize>,
     cancel: &CancelToken,
 ) -> Result<Controller> {
     let mut engine = args.connect.engine_options(cancel.clone());

@@ -14,7 +14,7 @@ pub(super) fn refresh(exports: &mut Vec<Export>, namespaces: &[Namespace], in_us
         namespaces.get(index)
     };
     for export in &mut *exports {
-        look_again(export, find(export.namespace.nsid));
+        update(export, find(export.namespace.nsid));
     }
     for index in 0..exports.len() {
         let nsid = exports[index].namespace.nsid;
@@ -23,7 +23,7 @@ pub(super) fn refresh(exports: &mut Vec<Export>, namespaces: &[Namespace], in_us
         if exports.iter().any(served) {
             continue;
         }
-        tell_replaced(&exports[index], namespace);
+        log_replaced(&exports[index], namespace);
         let new = Export { namespace: namespace.clone(), removed: false, ..exports[index].clone() };
         match (0..exports.len()).find(|index| exports[*index].removed && !in_use(*index)) {
             Some(index) => exports[index] = new,
@@ -32,7 +32,7 @@ pub(super) fn refresh(exports: &mut Vec<Export>, namespaces: &[Namespace], in_us
     }
 }
 
-fn tell_replaced(export: &Export, other: &Namespace) {
+fn log_replaced(export: &Export, other: &Namespace) {
     let (nsid, old, new) = (other.nsid, export.namespace.identity, other.identity);
     tracing::warn!(
         export = export.name,
@@ -42,7 +42,7 @@ fn tell_replaced(export: &Export, other: &Namespace) {
 }
 
 /// What has become of an export, whose number is that of `found` now.
-fn look_again(export: &mut Export, found: Option<&Namespace>) {
+fn update(export: &mut Export, found: Option<&Namespace>) {
     let (name, old) = (&export.name, &export.namespace);
     let same = found.filter(|found| found.identity.agrees_with(&old.identity));
     match (export.removed, same, found) {

@@ -217,7 +217,7 @@ impl EngineClient for Server {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         self.take_sockets(host, controller);
         self.pump(host, controller);
-        let must_end = self.common.interrupt.came() || self.error.is_some();
+        let must_end = self.common.interrupt.is_interrupted() || self.error.is_some();
         if must_end && self.shutdown == Shutdown::None {
             self.begin_shutdown(host, controller);
         }

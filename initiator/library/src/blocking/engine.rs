@@ -13,7 +13,7 @@ use ringfab_memory::ClassLayout;
 use ringfab_reactor::{MailboxReceiver, MailboxSender, Reactor, ReactorConfig, mailbox, pin_current_thread};
 
 use super::client::{EngineClient, TAG_END, Turn};
-use super::message::{Answer, CANCEL_POLL, Job, Message, Permits, Reply, Work};
+use super::message::{Answer, CANCEL_POLL, CallerCommand, Job, Message, Permits, Reply};
 use super::requests::{Request, request_of};
 use super::{CancelToken, EngineOptions};
 use crate::error::{Cause, ConnectError, IoError, Step, SubmitError};
@@ -135,12 +135,12 @@ impl Engine {
     /// Starts a command.
     pub(super) fn start_job(
         &self,
-        work: Work,
+        command: CallerCommand,
         disk: Option<Arc<NamespaceIdentity>>,
         reply: &SyncSender<Reply>,
     ) -> Result<(), IoError> {
         let permit = self.permits.acquire(&self.cancel)?;
-        let job = Job::new(work, disk, reply.clone(), permit);
+        let job = Job::new(command, disk, reply.clone(), permit);
         // An engine that is gone gives the job back, and dropping it is the answer.
         drop(self.senders[self.thread_for(&job)].0.send(Message::Run(job)));
         Ok(())
@@ -148,8 +148,8 @@ impl Engine {
 
     /// The thread that a command goes to. Only the first one has an admin queue.
     fn thread_for(&self, job: &Job) -> usize {
-        match job.work {
-            Work::AdminRead { .. } | Work::AdminWrite { .. } => 0,
+        match job.command {
+            CallerCommand::AdminRead { .. } | CallerCommand::AdminWrite { .. } => 0,
             _ if self.senders.len() == 1 => 0,
             _ => self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len(),
         }
@@ -186,9 +186,13 @@ impl Engine {
     }
 
     /// Runs one command.
-    pub(super) fn call(&self, work: Work, disk: Option<Arc<NamespaceIdentity>>) -> Result<Answer, IoError> {
+    pub(super) fn call(
+        &self,
+        command: CallerCommand,
+        disk: Option<Arc<NamespaceIdentity>>,
+    ) -> Result<Answer, IoError> {
         let (reply, replies) = sync_channel(1);
-        self.start_job(work, disk, &reply)?;
+        self.start_job(command, disk, &reply)?;
         drop(reply);
         self.wait(&replies)?
     }
@@ -507,7 +511,7 @@ impl Dispatcher {
     /// Gives the host a job; gives it back when a buffer or place is missing that will come free.
     fn submit(&mut self, job: Job, host: &mut Host, controller: ControllerId) -> Option<Job> {
         let Some(tag) = self.jobs.iter().position(Option::is_none) else { return Some(job) };
-        let request = match request_of(host, TAG_END + tag as u64, &job.work) {
+        let request = match request_of(host, TAG_END + tag as u64, &job.command) {
             Ok(request) => request,
             Err(None) if self.jobs.iter().any(Option::is_some) => return Some(job),
             Err(reason) => {
@@ -541,7 +545,7 @@ impl Dispatcher {
     ) {
         let Some(job) = self.jobs.get_mut(tag as usize).and_then(Option::take) else { return };
         let data = data.filter(|_| result.is_ok());
-        let data = data.map_or_else(Vec::new, |data| job.work.take_data(data));
+        let data = data.map_or_else(Vec::new, |data| job.command.take_data(data));
         job.answer(result.map(|entry| Answer { data, entry }));
     }
 }
