@@ -1,4 +1,4 @@
-//! Has the cores serve something else: all of it, or nothing.
+//! Applies a change of what is served on all cores, or on none.
 
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ fn prepare(
 /// Takes back what some cores may have opened.
 fn discard(cores: &impl AllCores, keepers: &Arc<Keepers>, difference: &Arc<Difference>, error: &str) {
     if let Err(error) = cores.have(ServeMessage::Discard(Arc::clone(difference))) {
-        tracing::error!(error, "a change is not taken back on all cores");
+        tracing::error!(error, "a change could not be undone on all cores");
     }
     for (subsystem, namespace) in &difference.opened {
         namespace.set_not_ready(error);

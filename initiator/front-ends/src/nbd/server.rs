@@ -120,7 +120,7 @@ impl Server {
                 self.common.spread.hand_over(engine, socket);
             }
             None => {
-                tracing::warn!("a client was turned away: as many are connected as may");
+                tracing::warn!("a client was refused: there are as many as allowed");
                 host.reactor().close_socket(socket);
             }
         }
@@ -132,7 +132,7 @@ impl Server {
             match host.reactor().attach_socket(socket) {
                 Ok(socket) => self.connect(socket, host, controller),
                 Err(error) => {
-                    tracing::warn!(%error, "a client was turned away");
+                    tracing::warn!(%error, "a client was refused");
                     self.common.spread.release(self.engine);
                 }
             }

@@ -106,7 +106,7 @@ impl Controller {
             client
         });
         let gone = || io::Error::new(io::ErrorKind::NotConnected, "the engine takes no client");
-        self.engine.send(thread, Message::StartClient(make)).map_err(|_| gone())?;
+        self.engine.send(thread, Message::AddClient(make)).map_err(|_| gone())?;
         wait.recv().map_err(|_| gone())?
     }
 }

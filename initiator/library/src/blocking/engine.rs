@@ -13,7 +13,7 @@ use ringfab_memory::ClassLayout;
 use ringfab_reactor::{MailboxReceiver, MailboxSender, Reactor, ReactorConfig, mailbox, pin_current_thread};
 
 use super::client::{EngineClient, TAG_END, Turn};
-use super::message::{Answer, CANCEL_POLL, CallerCommand, Job, Message, Permits, Reply};
+use super::message::{Answer, CANCEL_POLL, Job, Message, Operation, Permits, Reply};
 use super::requests::{Request, request_of};
 use super::{CancelToken, EngineOptions};
 use crate::error::{Cause, ConnectError, IoError, Step, SubmitError};
@@ -42,7 +42,7 @@ pub(super) struct Engine {
     senders: Vec<Mailbox>,
     /// Whose turn it is: commands go to the threads one after the other.
     next: AtomicUsize,
-    view: Arc<RwLock<View>>,
+    snapshot: Arc<RwLock<Snapshot>>,
     permits: Arc<Permits>,
     cancel: CancelToken,
     thread: Mutex<Option<Thread>>,
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Mailbox {
 
 /// What the callers may look at.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct Snapshot {
     pub(super) info: ControllerInfo,
     pub(super) namespaces: Vec<Namespace>,
 }
@@ -83,7 +83,7 @@ enum Started {
     /// An engine that follows could not be made.
     Broken(String),
     /// It takes commands. The first one says what callers may look at.
-    Ready(Option<Arc<RwLock<View>>>),
+    Ready(Option<Arc<RwLock<Snapshot>>>),
 }
 
 impl Engine {
@@ -106,10 +106,10 @@ impl Engine {
         });
         let thread = thread.map_err(|error| local(format!("no thread for the engine: {error}")))?;
         match wait_ready(&started, threads, &cancel) {
-            Ok((senders, view)) => Ok(Self {
+            Ok((senders, snapshot)) => Ok(Self {
                 senders,
                 next: AtomicUsize::new(0),
-                view,
+                snapshot,
                 permits: Permits::new(JOBS_MAX),
                 cancel,
                 thread: Mutex::new(Some(Thread { handle: thread, ended: started })),
@@ -128,19 +128,19 @@ impl Engine {
     }
 
     /// What the callers may look at.
-    pub(super) fn view(&self) -> RwLockReadGuard<'_, View> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a command.
     pub(super) fn start_job(
         &self,
-        command: CallerCommand,
+        operation: Operation,
         disk: Option<Arc<NamespaceIdentity>>,
         reply: &SyncSender<Reply>,
     ) -> Result<(), IoError> {
         let permit = self.permits.acquire(&self.cancel)?;
-        let job = Job::new(command, disk, reply.clone(), permit);
+        let job = Job::new(operation, disk, reply.clone(), permit);
         // An engine that is gone gives the job back, and dropping it is the answer.
         drop(self.senders[self.thread_for(&job)].0.send(Message::Run(job)));
         Ok(())
@@ -148,8 +148,8 @@ impl Engine {
 
     /// The thread that a command goes to. Only the first one has an admin queue.
     fn thread_for(&self, job: &Job) -> usize {
-        match job.command {
-            CallerCommand::AdminRead { .. } | CallerCommand::AdminWrite { .. } => 0,
+        match job.operation {
+            Operation::AdminRead { .. } | Operation::AdminWrite { .. } => 0,
             _ if self.senders.len() == 1 => 0,
             _ => self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len(),
         }
@@ -188,17 +188,17 @@ impl Engine {
     /// Runs one command.
     pub(super) fn call(
         &self,
-        command: CallerCommand,
+        operation: Operation,
         disk: Option<Arc<NamespaceIdentity>>,
     ) -> Result<Answer, IoError> {
         let (reply, replies) = sync_channel(1);
-        self.start_job(command, disk, &reply)?;
+        self.start_job(operation, disk, &reply)?;
         drop(reply);
         self.wait(&replies)?
     }
 
-    /// Detaches, in an orderly way or at once, and waits for the end of the thread. The shutdown timeout bounds that, and
-    /// less when cancelled.
+    /// Detaches, in an orderly way or at once, and waits for the end of the thread. The shutdown timeout bounds that,
+    /// and less when cancelled.
     pub(super) fn detach(&self, orderly: bool) -> Result<(), ConnectError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
@@ -249,18 +249,22 @@ fn wait_ready(
     started: &Receiver<Started>,
     threads: usize,
     cancel: &CancelToken,
-) -> Result<(Vec<Mailbox>, Arc<RwLock<View>>), NotReady> {
+) -> Result<(Vec<Mailbox>, Arc<RwLock<Snapshot>>), NotReady> {
     let mut senders: Vec<Option<Mailbox>> = (0..threads).map(|_| None).collect();
-    let (mut ready, mut view) = (0, None);
+    let (mut ready, mut snapshot) = (0, None);
     let mut cancelled = false;
     loop {
         match started.recv_timeout(CANCEL_POLL) {
             Ok(Started::Mailbox { thread, sender }) => senders[thread] = Some(Mailbox(sender)),
             Ok(Started::Ready(first)) => {
                 ready += 1;
-                view = first.or(view);
+                snapshot = first.or(snapshot);
                 if ready == threads && !cancelled {
-                    return senders.into_iter().collect::<Option<Vec<_>>>().zip(view).ok_or(NotReady::Ended);
+                    return senders
+                        .into_iter()
+                        .collect::<Option<Vec<_>>>()
+                        .zip(snapshot)
+                        .ok_or(NotReady::Ended);
                 }
             }
             Ok(Started::Broken(error)) => {
@@ -300,7 +304,7 @@ fn lead(
     for thread in threads {
         match thread.join() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "an engine thread could not go on"),
+            Ok(Err(error)) => tracing::warn!(%error, "an engine thread failed"),
             Err(_) => tracing::warn!("an engine thread panicked"),
         }
     }
@@ -316,7 +320,7 @@ fn follow(
 ) -> io::Result<()> {
     let mut host = new_host(shared.options(), engine, number).inspect_err(|error| {
         // Who does not wait any more leaves.
-        let _unheard = told.send(Started::Broken(error.to_string()));
+        let _result = told.send(Started::Broken(error.to_string()));
     })?;
     let receiver = open_mailbox(&mut host, number, told);
     let controller = host.join(shared);
@@ -328,7 +332,7 @@ fn follow(
 fn open_mailbox(host: &mut Host, thread: usize, told: &Sender<Started>) -> MailboxReceiver<Message> {
     let (sender, receiver) = mailbox(host.reactor().waker());
     // Who does not wait any more leaves.
-    let _unheard = told.send(Started::Mailbox { thread, sender });
+    let _result = told.send(Started::Mailbox { thread, sender });
     receiver
 }
 
@@ -346,7 +350,7 @@ fn run(
         receiver,
         jobs: (0..JOBS_MAX).map(|_| None).collect(),
         backlog: VecDeque::new(),
-        view: None,
+        snapshot: None,
         told: Some(told),
         leads,
         end: None,
@@ -395,7 +399,7 @@ struct Dispatcher {
     /// Jobs that wait for a buffer or a place.
     backlog: VecDeque<Job>,
     /// What the callers look at, on the thread that leads.
-    view: Option<Arc<RwLock<View>>>,
+    snapshot: Option<Arc<RwLock<Snapshot>>>,
     /// Who waits until this thread is ready, until it is.
     told: Option<Sender<Started>>,
     /// Whether this is the thread that leads.
@@ -463,7 +467,7 @@ impl Dispatcher {
                         false => host.cancel(controller),
                     }
                 }
-                Message::StartClient(make) => {
+                Message::AddClient(make) => {
                     // Another one might be told of what the one before has started.
                     if !std::mem::replace(&mut self.had_client, true) {
                         self.client = make(host, controller);
@@ -484,7 +488,7 @@ impl Dispatcher {
         match client.turn(host, controller) {
             Ok(Turn::Over) => {}
             Ok(turn) => return turn,
-            Err(error) => tracing::error!(%error, "a client of the engine cannot go on"),
+            Err(error) => tracing::error!(%error, "a client of the engine failed"),
         }
         self.client = None;
         Turn::Busy
@@ -495,23 +499,23 @@ impl Dispatcher {
         self.update_view(host, controller);
         if let Some(told) = self.told.take() {
             // Who does not wait any more leaves.
-            let _unheard = told.send(Started::Ready(self.view.clone()));
+            let _result = told.send(Started::Ready(self.snapshot.clone()));
         }
     }
 
     fn update_view(&mut self, host: &Host, controller: ControllerId) {
         let Some(info) = host.info(controller).filter(|_| self.leads) else { return };
-        let view = View { info: info.clone(), namespaces: host.namespaces(controller).to_vec() };
-        match &self.view {
-            Some(shared) => *shared.write().unwrap_or_else(PoisonError::into_inner) = view,
-            None => self.view = Some(Arc::new(RwLock::new(view))),
+        let snapshot = Snapshot { info: info.clone(), namespaces: host.namespaces(controller).to_vec() };
+        match &self.snapshot {
+            Some(shared) => *shared.write().unwrap_or_else(PoisonError::into_inner) = snapshot,
+            None => self.snapshot = Some(Arc::new(RwLock::new(snapshot))),
         }
     }
 
     /// Gives the host a job; gives it back when a buffer or place is missing that will come free.
     fn submit(&mut self, job: Job, host: &mut Host, controller: ControllerId) -> Option<Job> {
         let Some(tag) = self.jobs.iter().position(Option::is_none) else { return Some(job) };
-        let request = match request_of(host, TAG_END + tag as u64, &job.command) {
+        let request = match request_of(host, TAG_END + tag as u64, &job.operation) {
             Ok(request) => request,
             Err(None) if self.jobs.iter().any(Option::is_some) => return Some(job),
             Err(reason) => {
@@ -545,7 +549,7 @@ impl Dispatcher {
     ) {
         let Some(job) = self.jobs.get_mut(tag as usize).and_then(Option::take) else { return };
         let data = data.filter(|_| result.is_ok());
-        let data = data.map_or_else(Vec::new, |data| job.command.take_data(data));
+        let data = data.map_or_else(Vec::new, |data| job.operation.take_data(data));
         job.answer(result.map(|entry| Answer { data, entry }));
     }
 }

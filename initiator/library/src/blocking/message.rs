@@ -1,4 +1,4 @@
-//! What the callers' threads and the engine's thread say to each other.
+//! Messages between the callers' threads and the engine's thread.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -22,12 +22,12 @@ pub(super) enum Message {
         orderly: bool,
     },
     /// Make a client.
-    StartClient(MakeClient),
+    AddClient(MakeClient),
 }
 
 /// A command to run. Dropping it answers it: its caller never waits for a job that an engine has left behind.
 pub(super) struct Job {
-    pub(super) command: CallerCommand,
+    pub(super) operation: Operation,
     /// The disk that it is for, if it is for one only.
     pub(super) disk: Option<Arc<NamespaceIdentity>>,
     /// `None` once it is answered.
@@ -38,12 +38,12 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(
-        command: CallerCommand,
+        operation: Operation,
         disk: Option<Arc<NamespaceIdentity>>,
         reply: SyncSender<Reply>,
         permit: Permit,
     ) -> Self {
-        Self { command, disk, reply: Some(reply), _permit: permit }
+        Self { operation, disk, reply: Some(reply), _permit: permit }
     }
 
     /// Answers it.
@@ -55,9 +55,9 @@ impl Job {
     fn reply(&mut self, result: Result<Answer, IoError>) {
         let Some(reply) = self.reply.take() else { return };
         // The caller may lend as much again once it is answered.
-        self.command.give_back();
-        let gone = reply.try_send(result).is_err();
-        tracing::trace!(gone, "answered");
+        self.operation.give_back();
+        let dropped = reply.try_send(result).is_err();
+        tracing::trace!(dropped, "answered");
     }
 }
 
@@ -68,7 +68,7 @@ impl Drop for Job {
 }
 
 /// What a command does. The data of I/O is in the caller's memory. Blocks are counted from one.
-pub(super) enum CallerCommand {
+pub(super) enum Operation {
     /// The `target` is a part of the `length` bytes that are read, and starts `skip` bytes into them.
     Read {
         nsid: u32,
@@ -119,11 +119,11 @@ pub(super) enum CallerCommand {
     },
 }
 
-impl CallerCommand {
+impl Operation {
     /// Hands on what was read: into the caller's memory, or to the answer if it is of an admin command.
     pub(super) fn take_data(&self, data: &[u8]) -> Vec<u8> {
         match self {
-            CallerCommand::Read { skip, target, .. } => {
+            Operation::Read { skip, target, .. } => {
                 // A caller that was cancelled does not wait for it any more.
                 let wanted = target.copy_from(&data[*skip..*skip + target.len()]);
                 tracing::trace!(wanted, "read");
@@ -136,8 +136,8 @@ impl CallerCommand {
     /// Gives the caller its memory back.
     fn give_back(&self) {
         match self {
-            CallerCommand::Read { target, .. } => target.give_back(),
-            CallerCommand::Write { source, .. } | CallerCommand::Compare { source, .. } => source.give_back(),
+            Operation::Read { target, .. } => target.give_back(),
+            Operation::Write { source, .. } | Operation::Compare { source, .. } => source.give_back(),
             _ => {}
         }
     }

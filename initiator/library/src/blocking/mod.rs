@@ -89,18 +89,18 @@ impl Controller {
 
     /// What the controller said of itself.
     pub fn info(&self) -> ControllerInfo {
-        self.engine.view().info.clone()
+        self.engine.snapshot().info.clone()
     }
 
     /// The namespaces in use, as of now.
     pub fn namespaces(&self) -> Vec<Namespace> {
-        self.engine.view().namespaces.clone()
+        self.engine.snapshot().namespaces.clone()
     }
 
     /// One of them.
     pub fn namespace(&self, nsid: u32) -> Option<Namespace> {
-        let view = self.engine.view();
-        let found = namespace::find(&view.namespaces, nsid);
+        let snapshot = self.engine.snapshot();
+        let found = namespace::find(&snapshot.namespaces, nsid);
         let is_meant =
             |found: &&Namespace| self.disk.as_ref().is_none_or(|disk| disk.agrees_with(&found.identity));
         found.filter(is_meant).cloned()
@@ -112,8 +112,8 @@ impl Controller {
         Self { engine: Arc::clone(&self.engine), disk: Some(Arc::new(disk)) }
     }
 
-    /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most; other
-    /// clones fail from now on. Commands that are outstanding end first.
+    /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most;
+    /// other clones fail from now on. Commands that are outstanding end first.
     ///
     /// # Errors
     /// What could not be done in an orderly way.

@@ -1,8 +1,8 @@
-//! What a caller's command is to the host, with its data in a buffer of the pool.
+//! What a caller's operation is to the host, with its data in a buffer of the pool.
 
 use ringfab_memory::CallerSource;
 
-use super::message::CallerCommand;
+use super::message::Operation;
 use crate::error::SubmitError;
 use crate::host::Host;
 use crate::request::{AdminData, AdminRequest, DiscardRanges, IoOperation, IoRequest};
@@ -17,7 +17,7 @@ pub(super) enum Request {
 pub(super) fn request_of(
     host: &Host,
     tag: u64,
-    command: &CallerCommand,
+    operation: &Operation,
 ) -> Result<Request, Option<SubmitError>> {
     let take = |length: usize| match host.pool().take(length) {
         Some(buffer) => Ok(buffer),
@@ -37,29 +37,27 @@ pub(super) fn request_of(
     };
     let io = |nsid, operation| Request::Io(IoRequest { nsid, tag, operation });
     let admin = |entry, data| Request::Admin(AdminRequest { entry, data, tag });
-    Ok(match *command {
-        CallerCommand::Read { nsid, lba, nlb, length, .. } => {
+    Ok(match *operation {
+        Operation::Read { nsid, lba, nlb, length, .. } => {
             io(nsid, IoOperation::Read { lba, nlb, buffer: take(length)? })
         }
-        CallerCommand::Write { nsid, lba, nlb, ref source, fua } => {
+        Operation::Write { nsid, lba, nlb, ref source, fua } => {
             io(nsid, IoOperation::Write { lba, nlb, source: copy(source)?, offset: 0, fua })
         }
-        CallerCommand::Compare { nsid, lba, nlb, ref source } => {
+        Operation::Compare { nsid, lba, nlb, ref source } => {
             io(nsid, IoOperation::Compare { lba, nlb, source: copy(source)?, offset: 0 })
         }
-        CallerCommand::Flush { nsid } => io(nsid, IoOperation::Flush),
-        CallerCommand::Verify { nsid, lba, nlb } => io(nsid, IoOperation::Verify { lba, nlb }),
-        CallerCommand::WriteZeroes { nsid, lba, nlb, deallocate } => {
+        Operation::Flush { nsid } => io(nsid, IoOperation::Flush),
+        Operation::Verify { nsid, lba, nlb } => io(nsid, IoOperation::Verify { lba, nlb }),
+        Operation::WriteZeroes { nsid, lba, nlb, deallocate } => {
             io(nsid, IoOperation::WriteZeroes { lba, nlb, deallocate, fua: false })
         }
-        CallerCommand::Discard { nsid, ref ranges } => {
+        Operation::Discard { nsid, ref ranges } => {
             let ranges = DiscardRanges::new(host.pool(), ranges).ok_or(None)?;
             io(nsid, IoOperation::Discard { ranges })
         }
-        CallerCommand::AdminRead { entry, length: 0 } => admin(entry, AdminData::None),
-        CallerCommand::AdminRead { entry, length } => admin(entry, AdminData::FromController(take(length)?)),
-        CallerCommand::AdminWrite { entry, ref data } => {
-            admin(entry, AdminData::ToController(copy_admin(data)?))
-        }
+        Operation::AdminRead { entry, length: 0 } => admin(entry, AdminData::None),
+        Operation::AdminRead { entry, length } => admin(entry, AdminData::FromController(take(length)?)),
+        Operation::AdminWrite { entry, ref data } => admin(entry, AdminData::ToController(copy_admin(data)?)),
     })
 }

@@ -124,7 +124,7 @@ impl Device {
             .and_then(|frame| self.arrivals.adopt(reactor, adopted, |_| Arrival::Rejection(Some(frame))));
         match made {
             Ok(key) => self.arrivals.disconnect(reactor, key),
-            Err(error) => tracing::warn!(%error, "a rejection could not be said"),
+            Err(error) => tracing::warn!(%error, "a rejection could not be sent"),
         }
     }
 
