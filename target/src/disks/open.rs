@@ -36,8 +36,8 @@ pub(crate) struct Wanted {
     pub(crate) cores: usize,
     /// The namespace, as it is called in messages.
     pub(crate) name: String,
-    /// Holds that may be of the same disk: that of the namespace, when it is opened anew, or those of namespaces which go
-    /// when it comes.
+    /// Holds that may be of the same disk: that of the namespace, when it is opened again, or those of namespaces that
+    /// go when it comes.
     pub(crate) holds: Vec<Arc<Hold>>,
 }
 
