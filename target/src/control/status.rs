@@ -205,7 +205,7 @@ fn open_files() -> Option<usize> {
 fn controller(controller: &Controller) -> ControllerState {
     let queues = controller.queues();
     let queues = queues.iter().map(|queue| {
-        let counters = queue.counters();
+        let counters = queue.io().counters();
         QueueState {
             id: queue.id(),
             core: queue.core(),

@@ -339,7 +339,7 @@ impl Controller {
         }
         state.queues.insert(queue.id(), Arc::clone(queue));
         state.io_queues_joined += u32::from(queue.id() != 0);
-        self.subsystem.queue_connected(Arc::clone(queue));
+        self.subsystem.queue_connected(Arc::clone(queue), &self.host.nqn, self.created);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use ringfab_block::Backing;
 use uuid::Uuid;
 
 use crate::model::disk_failures::FailureLog;
+use crate::model::io_record::{IoRecord, IoSum};
 
 /// Positions in tables of the cores: of namespaces, or of subsystems. One is used again once nobody has its namespace
 /// or subsystem any more: no core's disk, no table.
@@ -69,6 +70,8 @@ pub struct Namespace {
     shared: bool,
     media_errors: AtomicU64,
     condition: Mutex<Condition>,
+    /// What each core does with it.
+    records: Mutex<Vec<Arc<IoRecord>>>,
 }
 
 /// What is to be told of a namespace's disk beside its size. The data path does not read it.
@@ -139,6 +142,7 @@ impl Namespace {
             shared,
             media_errors: AtomicU64::new(0),
             condition: Mutex::default(),
+            records: Mutex::default(),
         }
     }
 
@@ -309,6 +313,24 @@ impl Namespace {
 
     pub(crate) fn count_media_error(&self) {
         self.media_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A record of its own for a core that has opened its disk.
+    pub(crate) fn new_record(&self) -> Arc<IoRecord> {
+        let record = Arc::new(IoRecord::default());
+        self.records().push(Arc::clone(&record));
+        record
+    }
+
+    /// What all cores have done with it.
+    pub fn io(&self) -> IoSum {
+        let mut sum = IoSum::default();
+        self.records().iter().for_each(|record| sum.add(record));
+        sum
+    }
+
+    fn records(&self) -> MutexGuard<'_, Vec<Arc<IoRecord>>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The failures that were told of lately, to tell of the next.

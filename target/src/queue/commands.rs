@@ -12,6 +12,7 @@ use super::automaton::{Event, Step, next};
 use super::connection::Connection;
 use super::fused::{FusedPairs, PairTurn};
 use super::request::{NoSlot, Requests, Slot};
+use super::samples::Samples;
 use crate::failure::Failure;
 use crate::limits::TRANSFER_BYTES_MAX;
 use crate::nvm::{Action, HostMemory};
@@ -33,6 +34,7 @@ pub(super) struct Commands {
     pub(super) fused: FusedPairs,
     /// Requests that wait for room in the send queue, in order.
     wait_for_room: VecDeque<Slot>,
+    samples: Samples,
 }
 
 /// What became of a request, when it is not on its own.
@@ -55,6 +57,7 @@ impl Commands {
             table: Requests::new(queue, entries.min(HALF_OPEN_ENTRIES)),
             fused: FusedPairs::default(),
             wait_for_room: VecDeque::new(),
+            samples: Samples::default(),
         }
     }
 
@@ -144,7 +147,7 @@ impl Commands {
         }
         let mut failed_partner = None;
         if from != Step::Send {
-            failed_partner = self.settle(connection, slot);
+            failed_partner = self.settle(connection, resources, slot);
             // Behind a request that waits already, this one waits too, so that room goes to the first in order.
             if !self.wait_for_room.is_empty()
                 || !connection.link.has_room(self.table[slot].room_to_answer(resources.chunk_bytes))
@@ -427,7 +430,7 @@ impl Commands {
     /// The outcome of a request is known. Buffers with nothing for the host are given back at once, since it may take
     /// its time with the response. Returns the other half of a fused pair, if that has failed with this one.
     #[inline(always)]
-    fn settle(&mut self, connection: &Connection, slot: Slot) -> Turn {
+    fn settle(&mut self, connection: &Connection, resources: &Resources, slot: Slot) -> Turn {
         let partner = if self.table[slot].is_fused { self.part(slot) } else { None };
         let request = &mut self.table[slot];
         if !request.sends_data() {
@@ -437,7 +440,7 @@ impl Commands {
             connection.log_failed(&request.command, request.status);
         }
         if let Some(attached) = &connection.attached {
-            attached.note_outcome(connection.id, request);
+            attached.note_outcome(resources, connection.id, request);
         }
         partner.filter(|_| request.has_failed()).map(PairTurn::PartnerFailed)
     }
@@ -464,6 +467,17 @@ impl Commands {
             // What was posted before cannot be taken back, so no status could be true.
             connection.violation(resources, "memory that cannot be written to", true);
         }
+        let request = &mut self.table[slot];
+        if let Some(sample) = request.take_sample(&mut resources.states) {
+            self.samples.answered(connection, resources, (request.action, sample));
+        }
+    }
+
+    /// Answers have been sent.
+    #[inline(always)]
+    pub(super) fn sent(&mut self, connection: &mut Connection, resources: &mut Resources) {
+        self.samples.sent(connection, resources.states.now());
+        self.room_freed(connection, resources);
     }
 
     /// Room has come in the send queue: goes on with what waited, in order.

@@ -11,6 +11,7 @@
 //! | `fused` | pairs of commands that are done as one |
 //! | `admin` | what the controller does for Fabrics and admin commands |
 //! | `accounting` | what is counted and recorded of commands that have ended |
+//! | `samples` | sampled commands whose answer is on its way |
 //!
 //! The states are in [`crate::resources::states`], where they are counted for all queues of the core.
 
@@ -27,6 +28,7 @@ mod identifiers;
 mod log;
 mod pieces;
 mod request;
+mod samples;
 mod steps;
 
 use std::collections::BTreeSet;
@@ -190,9 +192,9 @@ impl Queue {
 
     /// So many responses and pieces of data have been sent.
     pub(crate) fn on_sent(&mut self, resources: &mut Resources, count: u32) {
-        self.connection.link.completed(count);
+        self.connection.link.sent(count);
         self.progress = resources.reactor.now();
-        self.commands.room_freed(&mut self.connection, resources);
+        self.commands.sent(&mut self.connection, resources);
     }
 
     /// A disk has finished an operation of the request with this slot and generation.

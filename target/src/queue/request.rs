@@ -3,7 +3,6 @@
 use std::collections::TryReserveError;
 
 use ringfab_memory::has_headroom;
-use ringfab_reactor::Time;
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::identifiers::Identifiers;
@@ -11,7 +10,7 @@ use super::pieces::Pieces;
 use crate::failure::{ErrorLocation, Failure};
 use crate::nvm::{Action, HostMemory, Transfer};
 use crate::resources::RequestId;
-use crate::resources::states::{RequestStates, State};
+use crate::resources::states::{RequestStates, Sample, State};
 
 /// A command between its capsule and its response.
 #[derive(Debug)]
@@ -19,8 +18,8 @@ pub(crate) struct Request {
     /// Its queue and its slot, and which life of the slot: a late completion of an earlier one is recognised by that.
     id: RequestId,
     state: State,
-    /// When it entered its state, if it is one of those that are timed.
-    entered: Option<Time>,
+    /// What is timed of it, if it is one of those that are.
+    sample: Option<Sample>,
     pub(crate) command: SubmissionEntry,
     pub(crate) action: Action,
     pub(crate) host: HostMemory,
@@ -46,7 +45,7 @@ impl Request {
         Self {
             id,
             state: State::Free,
-            entered: None,
+            sample: None,
             command: SubmissionEntry::zeroed(),
             action: Action::Nothing,
             host: HostMemory::None,
@@ -91,12 +90,19 @@ impl Request {
         !self.status.is_success()
     }
 
+    /// What was timed of it, once it has been answered.
+    #[inline(always)]
+    pub(crate) fn take_sample(&mut self, states: &mut RequestStates) -> Option<Sample> {
+        let mut sample = self.sample.take()?;
+        states.timed(self.state, &mut sample);
+        Some(sample)
+    }
+
     /// Moves on in its life.
     #[inline(always)]
     pub(crate) fn enter(&mut self, states: &mut RequestStates, state: State) {
-        if let Some(since) = self.entered {
-            states.timed(self.state, since);
-            self.entered = Some(states.now());
+        if let Some(sample) = &mut self.sample {
+            states.timed(self.state, sample);
         }
         states.moved(self.state, state);
         self.state = state;
@@ -264,9 +270,7 @@ impl Requests {
         let request = &mut self.slots[usize::from(index)];
         request.command = *command;
         (request.status, request.location, request.result) = (Status::SUCCESS, None, 0);
-        if states.samples_next() {
-            request.entered = Some(states.now());
-        }
+        request.sample = states.sample_next();
         Ok(Slot(index))
     }
 
@@ -277,7 +281,7 @@ impl Requests {
         if request.state != State::Free {
             request.enter(states, State::Free);
         }
-        request.entered = None;
+        request.sample = None;
         request.id.generation = request.id.generation.wrapping_add(1);
         request.pieces.clear();
         request.action = Action::Nothing;

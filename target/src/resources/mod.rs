@@ -29,7 +29,8 @@ use ringfab_reactor::Reactor;
 use crate::controller::Controller;
 use crate::limits::ADMIN_DATA_BYTES_MAX;
 use crate::limits::TRANSFER_BYTES_MAX;
-use crate::model::Served;
+use crate::model::{IoRecord, Served};
+use crate::nvm::Action;
 use crate::target::Target;
 use crate::transport::Transports;
 use crate::worker::Workers;
@@ -148,6 +149,13 @@ impl Resources {
             resetting: Vec::new(),
             cores,
         }
+    }
+
+    /// Where a command's namespace is counted.
+    #[inline(always)]
+    pub(crate) fn io_of(&self, action: &Action) -> Option<&Arc<IoRecord>> {
+        let open = self.disks.get(action.disk()?)?.as_ref()?;
+        Some(&open.io)
     }
 
     /// Has what disks in memory have lent sent, as far as it can be at once, and copies the rest, before anybody waits.

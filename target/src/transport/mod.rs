@@ -153,6 +153,9 @@ pub(crate) struct Link {
     endpoint: Endpoint,
     depth: u32,
     used: u32,
+    /// What was posted to answer commands, and what of it has been sent; both wrap around.
+    posted: u32,
+    sent: u32,
 }
 
 impl Link {
@@ -166,7 +169,7 @@ impl Link {
     const PIECES_MAX: u32 = 64;
 
     pub(crate) fn new(endpoint: Endpoint, entries: u16) -> Self {
-        Self { endpoint, depth: Self::depth(entries), used: 0 }
+        Self { endpoint, depth: Self::depth(entries), used: 0, posted: 0, sent: 0 }
     }
 
     /// Its connection.
@@ -207,6 +210,22 @@ impl Link {
         self.used = self.used.saturating_sub(count);
     }
 
+    /// So many of what was posted to answer commands have been sent.
+    pub(crate) fn sent(&mut self, count: u32) {
+        self.completed(count);
+        self.sent = self.sent.wrapping_add(count);
+    }
+
+    /// How much was posted to answer commands so far.
+    pub(crate) fn posted(&self) -> u32 {
+        self.posted
+    }
+
+    /// Whether everything has been sent that was posted until then.
+    pub(crate) fn has_sent(&self, posted: u32) -> bool {
+        self.sent.wrapping_sub(posted) as i32 >= 0
+    }
+
     /// Has the host's data moved into `sinks`. [`Event::Fetched`] follows for as many of them as are returned, beside
     /// what kept the others from being posted.
     pub(crate) fn fetch(
@@ -241,7 +260,9 @@ impl Link {
                 tcp::answer(&mut transports.tcp, connection, transfer, (count, data), entry)?
             }
         };
-        self.used += count as u32 + u32::from(response);
+        let count = count as u32 + u32::from(response);
+        self.used += count;
+        self.posted = self.posted.wrapping_add(count);
         Ok(())
     }
 
