@@ -17,7 +17,7 @@ use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
 use crate::disks::keeper::Hold;
 use crate::disks::open::Wanted;
-use crate::disks::{Keeper, Keepers};
+use crate::disks::{Keeper, Keepers, device};
 use crate::identity::Identity;
 use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, Subsystem};
 use crate::target::{Target, TargetError};
@@ -105,6 +105,9 @@ impl Applier {
         let holds: Vec<_> = closed.filter_map(|(_, old)| self.keepers().with(old, Keeper::hold)).collect();
         let mut opened = OpenedDisks::default();
         for (subsystem, namespace) in &difference.opened {
+            if let Some(driver) = namespace.backing().driver() {
+                device::look(driver, REQUEST_LIMIT)?;
+            }
             let Some(mut wanted) = self.wanted(subsystem, namespace) else { continue };
             wanted.holds = holds.clone();
             let keeper = wanted.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_block::{DriverHandle, OpenedFile};
+
 use super::status::View;
 use crate::core::{AllCores, ServeMessage};
-use crate::disks::Keeper;
 use crate::disks::keeper::Seen;
 use crate::disks::open::Wanted;
+use crate::disks::{Keeper, device};
 use crate::model::disk_failures;
 use crate::model::{Namespace, Subsystem};
 
@@ -31,6 +33,9 @@ impl DiskWatch<'_> {
 
     /// Looks at the size of a namespace's file, or whether it can be opened now.
     pub(super) fn look(&self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) -> Result<(), String> {
+        if let Some(driver) = namespace.backing().driver() {
+            return self.look_at_device(subsystem, namespace, driver);
+        }
         let wanted = Wanted::of(namespace, subsystem.nqn(), self.0.cores().count());
         let Some(wanted) = wanted else { return Ok(()) };
         if !namespace.is_ready() {
@@ -69,16 +74,9 @@ impl DiskWatch<'_> {
         }
         match wanted.open_within(POLL_LIMIT) {
             Ok(keeper) => {
-                let files = Arc::new(keeper.files());
+                let files = keeper.files();
                 self.0.cores().keepers().serve(subsystem, namespace, keeper);
-                let (subsystem_of, opened) = (Arc::clone(subsystem), Arc::clone(namespace));
-                self.0.cores().have(ServeMessage::Open {
-                    subsystem: subsystem_of,
-                    namespace: opened,
-                    files,
-                })?;
-                self.changed(subsystem, namespace);
-                Ok(())
+                self.open(subsystem, namespace, files)
             }
             Err(error) => {
                 let error = error.to_string();
@@ -86,6 +84,47 @@ impl DiskWatch<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// The same for a device that a driver serves: its size, or whether it can be opened now.
+    fn look_at_device(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        driver: &DriverHandle,
+    ) -> Result<(), String> {
+        if let Some(why) = namespace.needs_reopen() {
+            return Err(why);
+        }
+        match device::look(driver, POLL_LIMIT) {
+            Ok(_) if !namespace.is_ready() => self.open(subsystem, namespace, Vec::new()),
+            Ok(None) => Ok(()),
+            Ok(Some(bytes)) => {
+                self.note_size(subsystem, namespace, &Seen { bytes, block_device: true, detached: None })
+            }
+            Err(error) => {
+                if !namespace.is_ready() {
+                    namespace.set_not_ready(error.as_str());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Cores serve a disk that was missing.
+    fn open(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        files: Vec<OpenedFile>,
+    ) -> Result<(), String> {
+        self.0.cores().have(ServeMessage::Open {
+            subsystem: Arc::clone(subsystem),
+            namespace: Arc::clone(namespace),
+            files: Arc::new(files),
+        })?;
+        self.changed(subsystem, namespace);
+        Ok(())
     }
 
     fn note_size(
