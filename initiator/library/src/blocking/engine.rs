@@ -12,7 +12,7 @@ use ringfab_fabric::rdma::RnicConfig;
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::{MailboxReceiver, MailboxSender, Reactor, ReactorConfig, mailbox, pin_current_thread};
 
-use super::client::{EngineClient, TAG_FIRST, Turn};
+use super::client::{EngineClient, TAG_END, Turn};
 use super::message::{Answer, CANCEL_POLL, Job, Message, Operation, Permits, Reply};
 use super::requests::{Request, request_of};
 use super::{CancelToken, EngineOptions};
@@ -27,6 +27,10 @@ use crate::request::{ControllerId, HostEvent};
 pub(super) const CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// Commands of all callers at the engine at once.
 const JOBS_MAX: usize = 256;
+/// Entries of the ring; its completion queue has four times as many.
+const RING_ENTRIES: u32 = 512;
+/// Sockets of the controller's queues, of old ones that still close, and of the resolver.
+const DESCRIPTORS: u32 = 512;
 
 /// What a detach has for leaving in order once its calls were cancelled.
 const HURRIED: Duration = Duration::from_millis(500);
@@ -94,7 +98,7 @@ impl Engine {
         let (told, started) = channel();
         let cancel = engine.cancel.clone();
         let threads = usize::from(engine.threads.max(1));
-        let thread = std::thread::Builder::new().name("ringfab".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("ringfab-0".to_owned()).spawn(move || {
             let peer = options.url.peer();
             lead(options, &engine, &told).unwrap_or_else(|error| {
                 Err(ConnectError { peer, step: Step::Connect, cause: Cause::Local(error.to_string()) })
@@ -193,16 +197,16 @@ impl Engine {
         self.wait(&replies)?
     }
 
-    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout, and by less when
-    /// cancelled.
-    pub(super) fn detach(&self) -> Result<(), ConnectError> {
+    /// Detaches, in an orderly way or at once, and waits for the end of the thread. The shutdown timeout bounds that,
+    /// and less when cancelled.
+    pub(super) fn detach(&self, orderly: bool) -> Result<(), ConnectError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         if thread.handle.thread().id() == std::thread::current().id() {
             // A client had the last handle; the thread is ending already.
             return Ok(());
         }
-        if !self.leave(true) {
+        if !self.leave(orderly) {
             tracing::debug!("the engine has ended already");
         }
         self.wait_left(&thread.ended);
@@ -225,7 +229,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Err(error) = self.detach() {
+        if let Err(error) = self.detach(true) {
             tracing::warn!(%error, "not detached in an orderly way");
         }
     }
@@ -340,9 +344,9 @@ fn run(
     told: Sender<Started>,
     leads: bool,
 ) -> io::Result<Result<(), ConnectError>> {
-    let mut worker = Worker {
+    let mut dispatcher = Dispatcher {
         client: None,
-        invited: false,
+        had_client: false,
         receiver,
         jobs: (0..JOBS_MAX).map(|_| None).collect(),
         backlog: VecDeque::new(),
@@ -352,8 +356,8 @@ fn run(
         end: None,
         leaving: false,
     };
-    host.run(controller, &mut worker)?;
-    Ok(worker.end.take().unwrap_or(Ok(())))
+    host.run(controller, &mut dispatcher)?;
+    Ok(dispatcher.end.take().unwrap_or(Ok(())))
 }
 
 /// The engine of thread `number`, on the calling thread.
@@ -365,7 +369,11 @@ fn new_host(options: &ConnectOptions, engine: &EngineOptions, number: usize) -> 
     getrandom::fill(&mut seed).map_err(io::Error::other)?;
     let mut jitter = [0; 8];
     getrandom::fill(&mut jitter).map_err(io::Error::other)?;
-    let config = ReactorConfig { entries: 256, spin: engine.spin, descriptors_max: 256 };
+    let config = ReactorConfig {
+        entries: RING_ENTRIES,
+        spin: engine.spin,
+        descriptors_max: DESCRIPTORS + engine.client_descriptors,
+    };
     let reactor = Reactor::new(&config)?;
     let mut rnic = RnicConfig::new(0, seed);
     rnic.capture.clone_from(&engine.capture);
@@ -379,12 +387,12 @@ fn new_host(options: &ConnectOptions, engine: &EngineOptions, number: usize) -> 
     Host::new(reactor, HostConfig { pool, rnic, seed: u64::from_le_bytes(jitter) })
 }
 
-/// The handle's part of a thread.
-struct Worker {
+/// The handle's part of a thread: it gives the callers' commands to the host, and the answers to the callers.
+struct Dispatcher {
     /// What shares the thread. Dropped before the host, whose ring may be watching what it has.
     client: Option<Box<dyn EngineClient>>,
     /// Whether there was one.
-    invited: bool,
+    had_client: bool,
     receiver: MailboxReceiver<Message>,
     /// Jobs at the host, by tag.
     jobs: Vec<Option<Job>>,
@@ -402,7 +410,7 @@ struct Worker {
     leaving: bool,
 }
 
-impl EngineClient for Worker {
+impl EngineClient for Dispatcher {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         self.take_messages(host, controller);
         let turn = self.turn_client(host, controller);
@@ -410,19 +418,29 @@ impl EngineClient for Worker {
         Ok(if over { Turn::Over } else { turn })
     }
 
-    fn on_event(&mut self, event: HostEvent, host: &mut Host, controller: ControllerId) {
+    #[inline]
+    fn on_event(&mut self, event: &mut HostEvent, host: &mut Host, controller: ControllerId) {
         match event {
-            HostEvent::IoDone(done) if done.tag < TAG_FIRST => {
-                self.finish(done.tag, done.result.map(|()| None), done.buffer.as_deref());
+            HostEvent::IoDone(done) if done.tag >= TAG_END => {
+                self.finish(done.tag - TAG_END, done.result.map(|()| None), done.buffer.as_deref());
             }
-            HostEvent::AdminDone(done) => {
-                self.finish(done.tag, done.result.map(Some), done.buffer.as_deref());
+            HostEvent::AdminDone(done) if done.tag >= TAG_END => {
+                self.finish(done.tag - TAG_END, done.result.map(Some), done.buffer.as_deref());
             }
-            HostEvent::IoDone(_) | HostEvent::Foreign(_) => {
+            _ => {
                 if let Some(client) = &mut self.client {
                     client.on_event(event, host, controller);
                 }
+                self.on_controller_event(event, host, controller);
             }
+        }
+    }
+}
+
+impl Dispatcher {
+    fn on_controller_event(&mut self, event: &HostEvent, host: &Host, controller: ControllerId) {
+        match event {
+            HostEvent::IoDone(_) | HostEvent::AdminDone(_) | HostEvent::Foreign(_) => {}
             HostEvent::Ready { reconnected, .. } => {
                 tracing::info!(reconnected, "controller ready");
                 self.ready(host, controller);
@@ -432,13 +450,11 @@ impl EngineClient for Worker {
             HostEvent::Reconnecting { attempt, delay, .. } => {
                 tracing::info!(attempt, ?delay, "reconnecting");
             }
-            HostEvent::Failed { error, .. } => self.end = Some(Err(error)),
-            HostEvent::Detached { trouble, .. } => self.end = Some(trouble.map_or(Ok(()), Err)),
+            HostEvent::Failed { error, .. } => self.end = Some(Err(error.clone())),
+            HostEvent::Detached { trouble, .. } => self.end = Some(trouble.clone().map_or(Ok(()), Err)),
         }
     }
-}
 
-impl Worker {
     fn take_messages(&mut self, host: &mut Host, controller: ControllerId) {
         while let Some(message) = self.receiver.try_receive() {
             match message {
@@ -453,8 +469,8 @@ impl Worker {
                 }
                 Message::AddClient(make) => {
                     // Another one might be told of what the one before has started.
-                    if !std::mem::replace(&mut self.invited, true) {
-                        self.client = make(host);
+                    if !std::mem::replace(&mut self.had_client, true) {
+                        self.client = make(host, controller);
                     }
                 }
             }
@@ -499,7 +515,7 @@ impl Worker {
     /// Gives the host a job; gives it back when a buffer or place is missing that will come free.
     fn submit(&mut self, job: Job, host: &mut Host, controller: ControllerId) -> Option<Job> {
         let Some(tag) = self.jobs.iter().position(Option::is_none) else { return Some(job) };
-        let request = match request_of(host, tag as u64, &job.operation) {
+        let request = match request_of(host, TAG_END + tag as u64, &job.operation) {
             Ok(request) => request,
             Err(None) if self.jobs.iter().any(Option::is_some) => return Some(job),
             Err(reason) => {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use cancel::CancelToken;
-pub use client::{EngineClient, TAG_FIRST, Turn};
+pub use client::{EngineClient, TAG_END, Turn};
 use ringfab_memory::ClassLayout;
 
 use crate::error::ConnectError;
@@ -49,6 +49,8 @@ pub struct EngineOptions {
     pub cancel: CancelToken,
     /// Buffers for an [`EngineClient`] on each thread, beside the engine's own.
     pub client_buffers: Vec<ClassLayout>,
+    /// Sockets and files of an [`EngineClient`] on each thread.
+    pub client_descriptors: u32,
 }
 
 /// An attached controller. Clones are the same controller; it is detached in an orderly way when the last one
@@ -116,6 +118,15 @@ impl Controller {
     /// # Errors
     /// What could not be done in an orderly way.
     pub fn detach(self) -> Result<(), ConnectError> {
-        self.engine.detach()
+        self.engine.detach(true)
+    }
+
+    /// Detaches at once and waits for it: commands that are outstanding end as cancelled, volatile caches are not
+    /// flushed. Other clones fail from now on.
+    ///
+    /// # Errors
+    /// Why the controller had been given up before, if it had.
+    pub fn cancel(self) -> Result<(), ConnectError> {
+        self.engine.detach(false)
     }
 }
