@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -36,8 +36,9 @@ pub(crate) struct Wanted {
     pub(crate) cores: usize,
     /// The namespace, as it is called in messages.
     pub(crate) name: String,
-    /// The hold that the namespace has already, when it is opened anew.
-    pub(crate) hold: Option<Arc<Hold>>,
+    /// Holds that may be of the same disk: that of the namespace, when it is opened again, or those of namespaces that
+    /// go when it comes.
+    pub(crate) holds: Vec<Arc<Hold>>,
 }
 
 /// Why a disk is not open.
@@ -72,7 +73,7 @@ impl Wanted {
             block_bytes: namespace.block_bytes(),
             cores,
             name: format!("namespace {} of {subsystem}", namespace.nsid()),
-            hold: None,
+            holds: Vec::new(),
         })
     }
 
@@ -99,9 +100,9 @@ impl Wanted {
     fn open(&self) -> Result<Keeper, Refusal> {
         let metadata = fs::metadata(&self.path).map_err(|source| self.failed(source))?;
         let seen = DiskIdentity::of(&metadata).map_err(|source| self.failed(source))?;
-        let hold = match &self.hold {
-            Some(hold) if hold.identity == seen => Arc::clone(hold),
-            _ => Arc::new(self.take_hold(seen)?),
+        let hold = match self.holds.iter().find(|hold| hold.identity == seen) {
+            Some(hold) => Arc::clone(hold),
+            None => Arc::new(self.take_hold(seen)?),
         };
         let options = FileOptions { direct: self.direct, read_only: self.read_only };
         let mut files = Vec::new();
@@ -118,12 +119,43 @@ impl Wanted {
     fn take_hold(&self, seen: DiskIdentity) -> Result<Hold, Refusal> {
         let in_use = InUse::take(seen, self.sharing, &self.name);
         let in_use = in_use.map_err(|name| Refusal::Served { path: self.path.clone(), name })?;
-        let exclusive = self.sharing == Sharing::Exclusive && matches!(seen, DiskIdentity::Device(_));
-        let file = self.open_file(seen, false, exclusive)?;
+        let exclusive = self.open_exclusively(seen)?;
+        let file = self.open_file(seen, false, false)?;
         if matches!(seen, DiskIdentity::File { .. }) {
             self.lock(&file, seen)?;
         }
-        Ok(Hold { identity: seen, file, _in_use: in_use })
+        Ok(Hold { identity: seen, file, exclusive: Mutex::new(exclusive), in_use })
+    }
+
+    /// A block device that nobody else may have.
+    fn open_exclusively(&self, seen: DiskIdentity) -> Result<Option<File>, Refusal> {
+        let exclusive = self.sharing == Sharing::Exclusive && matches!(seen, DiskIdentity::Device(_));
+        exclusive.then(|| self.open_file(seen, false, true)).transpose()
+    }
+
+    /// Keeps others away from a disk that is held already, in the way that this namespace needs. Returns how it was
+    /// held before: as what, and by which namespace.
+    pub(crate) fn take_over(&self, hold: &Hold) -> Result<(Sharing, String), Refusal> {
+        let refused = |name| Refusal::Served { path: self.path.clone(), name };
+        let before = hold.in_use.change(self.sharing, &self.name).map_err(refused)?;
+        let kept = match hold.identity {
+            DiskIdentity::File { .. } => self.lock(&hold.file, hold.identity),
+            DiskIdentity::Device(_) => {
+                let mut exclusive = hold.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+                match exclusive.is_some() && self.sharing == Sharing::Exclusive {
+                    true => Ok(()),
+                    false => self.open_exclusively(hold.identity).map(|file| *exclusive = file),
+                }
+            }
+        };
+        match kept {
+            Ok(()) => Ok(before),
+            Err(refusal) => {
+                // Nobody else has come in between: the change was made under the same lock as all others.
+                let _back = hold.in_use.change(before.0, &before.1);
+                Err(refusal)
+            }
+        }
     }
 
     /// A lock of the kind that `flock` takes: it is the one whose holder the system names.

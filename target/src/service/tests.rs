@@ -1,6 +1,6 @@
 //! The service with cores that do nothing but end when they are told.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 
 use ringfab_process::signals::Heard;
@@ -22,6 +22,7 @@ enum Ends {
 }
 
 static JOINED: AtomicBool = AtomicBool::new(false);
+static RELOADS: AtomicUsize = AtomicUsize::new(0);
 
 impl Running for Pretend {
     fn addresses(&self) -> &[SocketAddr] {
@@ -66,7 +67,10 @@ fn run(ends: Ends, drain_timeout: Duration, signals: impl FnOnce(Sender<Heard>))
     let (sender, received) = mpsc::channel();
     signals(sender);
     let running = Pretend { addresses: Vec::new(), drained: AtomicBool::new(false), ends };
-    watch(running, &target, &config, &Signals::from_channel(received))
+    let count = || {
+        RELOADS.fetch_add(1, Ordering::Relaxed);
+    };
+    watch(running, &target, &|| drain_timeout, &Signals::from_channel(received), count)
 }
 
 #[test]
@@ -76,6 +80,17 @@ fn a_signal_drains_the_cores_and_ends_in_order() {
     });
     assert!(ended.is_ok());
     assert!(JOINED.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_hang_up_asks_for_a_reload_and_ends_nothing() {
+    let ended = run(Ends::WhenDrained, Duration::from_secs(5), |signals| {
+        signals.send(Heard::HangUp).unwrap();
+        signals.send(Heard::HangUp).unwrap();
+        signals.send(Heard::End("SIGTERM")).unwrap();
+    });
+    assert!(ended.is_ok());
+    assert_eq!(RELOADS.load(Ordering::Relaxed), 2);
 }
 
 #[test]
