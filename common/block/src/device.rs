@@ -115,8 +115,8 @@ pub trait Driver: fmt::Debug + Send + Sync {
 
     /// Looks at the device, on a thread that may wait: this is the place to look up names and to log in. It is called
     /// before any core opens the device, and about every second from then on: until it succeeds, and then to see the
-    /// size. Nobody calls it again while a call has not returned. Returns the size in bytes, or `None` when that is what
-    /// [`open`](Self::open) finds and never changes.
+    /// size. It is not called again while a call has not returned. Returns the size in bytes, or `None` when that is
+    /// what [`open`](Self::open) finds and never changes.
     ///
     /// # Errors
     /// Why cores cannot open it for now. Once they have it, an error changes nothing: their operations show it.
