@@ -64,10 +64,10 @@ fn a_page_is_read_as_one_write_left_it() {
 }
 
 #[test]
-fn pages_on_loan_are_not_written_before_their_reader_has_left() {
+fn borrowed_pages_are_not_written_before_their_reader_has_left() {
     loom::model(|| {
         let page = Page::new();
-        // The loan begins before anybody wants to write.
+        // The borrow begins before anybody wants to write.
         assert!(page_word::try_read(&page.word));
         let other = Arc::clone(&page);
         let writer = thread::spawn(move || {

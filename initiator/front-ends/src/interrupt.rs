@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use ringfab_initiator::blocking::CancelToken;
 use ringfab_process::log;
-use ringfab_process::signals::{self, Heard};
+use ringfab_process::signals::{self, SignalEvent};
 use ringfab_reactor::Waker;
 
 /// Tells all parts of a command that it should end.
@@ -125,12 +125,12 @@ impl Interrupt {
         }
     }
 
-    fn hear(&self, heard: Heard, hang_up: HangUp) {
+    fn hear(&self, heard: SignalEvent, hang_up: HangUp) {
         match (heard, hang_up) {
-            (Heard::End("SIGTERM"), _) => self.heard(Signal::SIGTERM),
-            (Heard::End(_), _) => self.heard(Signal::SIGINT),
-            (Heard::HangUp, HangUp::End) => self.heard(Signal::SIGHUP),
-            (Heard::HangUp, HangUp::Survive) => {
+            (SignalEvent::End("SIGTERM"), _) => self.heard(Signal::SIGTERM),
+            (SignalEvent::End(_), _) => self.heard(Signal::SIGINT),
+            (SignalEvent::HangUp, HangUp::End) => self.heard(Signal::SIGHUP),
+            (SignalEvent::HangUp, HangUp::Survive) => {
                 tracing::info!(signal = "SIGHUP", "the terminal has gone; still serving");
             }
         }

@@ -38,8 +38,8 @@ pub struct HostConfig {
 /// Per I/O it takes no lock and allocates nothing. All memory that a peer reaches comes from [`Host::pool`].
 ///
 /// It stays on the thread that made it. Only [`Host::turn`] waits, and only when it is asked to; [`Host::new`] maps
-/// memory, and a host name is looked up on a thread of its own. Everything else returns at once, and what comes of it is
-/// told by a [`HostEvent`].
+/// memory, and a host name is looked up on a thread of its own. Everything else returns at once, and what comes of it
+/// is told by a [`HostEvent`].
 ///
 /// ```no_run
 /// use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, IoOperation, IoRequest, Wait};
@@ -73,7 +73,7 @@ pub struct HostConfig {
 pub struct Host {
     core: Core,
     /// What the transports report, while it is acted on.
-    heard: TransportEvents,
+    transport_events: TransportEvents,
     controllers: Vec<Slot>,
     messages: MailboxReceiver<Box<Message>>,
 }
@@ -94,7 +94,8 @@ impl Host {
     /// # Errors
     /// When the pool cannot be mapped or the RNIC not be made.
     pub fn new(reactor: Reactor, config: HostConfig) -> io::Result<Self> {
-        // Not registered with the ring: that is for files, and takes longer than everything else until a volume is attached.
+        // Not registered with the ring: that is for files, and takes longer than everything else until a volume is
+        // attached.
         let pool = Pool::new(&config.pool).map_err(io::Error::other)?;
         let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, spin: reactor.spin(), ..config.rnic })?;
         let (sender, messages) = mailbox(reactor.waker());
@@ -109,7 +110,7 @@ impl Host {
             random: SplitMix64::new(config.seed),
             mailbox: Mailbox(sender),
         };
-        Ok(Self { core, heard: TransportEvents::default(), controllers: Vec::new(), messages })
+        Ok(Self { core, transport_events: TransportEvents::default(), controllers: Vec::new(), messages })
     }
 
     /// Buffers for I/O.
@@ -132,18 +133,18 @@ impl Host {
         self.core.transports.copied_bytes()
     }
 
-    /// Starts to attach a controller. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. The first attachment is not
-    /// retried; the policy's attempts begin with the first loss.
+    /// Starts to attach a controller. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. The first attachment is
+    /// not retried; the policy's attempts begin with the first loss.
     pub fn attach(&mut self, options: ConnectOptions) -> ControllerId {
         self.attach_shared(options, 0).0
     }
 
-    /// The same for a controller that this engine shares with `others` more, each on a thread of its own with I/O queues of its
-    /// own. This engine leads: it has the admin queue too. The controller is ready when all of them have joined, within
-    /// [`Timeouts::attach`](crate::Timeouts::attach), and has to allow an I/O queue for each.
+    /// The same for a controller that this engine shares with `others` more, each on a thread of its own with I/O
+    /// queues of its own. This engine leads: it has the admin queue too. The controller is ready when all of them have
+    /// joined, within [`Timeouts::attach`](crate::Timeouts::attach), and has to allow an I/O queue for each.
     ///
-    /// Every engine has the events of the controller. When any connection is lost, all of them end; what each engine has
-    /// outstanding then waits or fails as the policy says. Detaching on any of them detaches all.
+    /// Every engine has the events of the controller. When any connection is lost, all of them end; what each engine
+    /// has outstanding then waits or fails as the policy says. Detaching on any of them detaches all.
     pub fn attach_shared(
         &mut self,
         options: ConnectOptions,
@@ -155,8 +156,8 @@ impl Host {
         (id, shared)
     }
 
-    /// Takes part in a controller that another engine attaches. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. Admin
-    /// commands are for the engine that leads.
+    /// Takes part in a controller that another engine attaches. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows.
+    /// Admin commands are for the engine that leads.
     pub fn join(&mut self, shared: SharedController) -> ControllerId {
         let id = self.free_id();
         let attachment = Attachment::join(id, shared, &mut self.core);
@@ -198,8 +199,8 @@ impl Host {
         self.submit_as(controller, None, request)
     }
 
-    /// The same for one disk only: another one that has got its number is not reached, as far as the controller has told of
-    /// it. Once it has, what still waits for the old one ends with Invalid Namespace.
+    /// The same for one disk only: another one that has got its number is not reached, as far as the controller has
+    /// told of it. Once it has, what still waits for the old one ends with Invalid Namespace.
     ///
     /// # Errors
     /// As [`Host::submit`]; [`SubmitError::NoNamespace`] also when the namespace is another disk.
@@ -249,8 +250,8 @@ impl Host {
         self.controller(controller).map_or(0, Attachment::outstanding)
     }
 
-    /// Detaches in an orderly way: outstanding commands end, volatile caches are flushed, the controller shuts down. All
-    /// within [`Timeouts::shutdown`](crate::Timeouts::shutdown); then [`HostEvent::Detached`] follows. While the
+    /// Detaches in an orderly way: outstanding commands end, volatile caches are flushed, the controller shuts down.
+    /// All within [`Timeouts::shutdown`](crate::Timeouts::shutdown); then [`HostEvent::Detached`] follows. While the
     /// connection is lost it is immediate, and outstanding requests end as cancelled.
     pub fn detach(&mut self, controller: ControllerId) {
         if let Some(found) = Self::find(&mut self.controllers, controller) {
@@ -268,8 +269,8 @@ impl Host {
         }
     }
 
-    /// Starts what was submitted, and collects what has happened. With [`Wait::Event`] it waits unless an event is there;
-    /// with [`Wait::No`] it does not wait. The only call that does.
+    /// Starts what was submitted, and collects what has happened. With [`Wait::Event`] it waits unless an event is
+    /// there; with [`Wait::No`] it does not wait. The only call that does.
     ///
     /// # Errors
     /// Only when the ring itself is broken.
@@ -322,25 +323,25 @@ impl Host {
     fn take_events(&mut self) -> bool {
         let mut happened = false;
         // What is done about some may bring about others.
-        let mut heard = mem::take(&mut self.heard);
+        let mut transport_events = mem::take(&mut self.transport_events);
         let mut done = false;
         while !done {
             done = true;
-            while self.core.transports.rnic.exchange_events(&mut heard.rdma) {
-                while let Some(event) = heard.rdma.next_slot() {
+            while self.core.transports.rnic.exchange_events(&mut transport_events.rdma) {
+                while let Some(event) = transport_events.rdma.next_slot() {
                     transport::rdma::report(event, self);
                 }
                 done = false;
             }
-            while self.core.transports.tcp.exchange_events(&mut heard.tcp) {
-                while let Some(event) = heard.tcp.next_slot() {
+            while self.core.transports.tcp.exchange_events(&mut transport_events.tcp) {
+                while let Some(event) = transport_events.tcp.next_slot() {
                     transport::tcp::report(event, self);
                 }
                 done = false;
             }
             happened |= !done;
         }
-        self.heard = heard;
+        self.transport_events = transport_events;
         happened
     }
 

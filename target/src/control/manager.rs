@@ -14,8 +14,8 @@ use super::status::{NamespaceState, Status, View};
 use crate::config::{Access, Config, ConfigError, ListenerConfig, NamespaceConfig, Source, SubsystemConfig};
 use crate::core::{AllCores, Cores, ServeMessage};
 use crate::disks::grow::grow;
-use crate::disks::open::Wanted;
-use crate::disks::{Keeper, Keepers};
+use crate::disks::open::OpenRequest;
+use crate::disks::{DiskHandle, DiskHandles};
 use crate::identity::Identity;
 use crate::limits::NSID_MAX;
 use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, Subsystem};
@@ -159,7 +159,7 @@ impl Manager {
         if let Some(bytes) = bytes {
             self.grow(&namespace, path, bytes)?;
         }
-        DiskWatch(&self.view).look(&subsystem, &namespace)?;
+        DiskWatch(&self.view).inspect(&subsystem, &namespace)?;
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
     }
 
@@ -170,10 +170,11 @@ impl Manager {
     pub fn reopen(&mut self, subsystem: Option<&str>, nsid: u32) -> Result<NamespaceState, String> {
         let (subsystem, namespace) = self.namespace(subsystem, nsid)?;
         let why = namespace.needs_reopen();
-        if let Some(mut wanted) = self.wanted(&subsystem, &namespace) {
-            wanted.hold = self.keepers().with(&namespace, Keeper::hold);
-            let keeper = wanted.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-            self.exchange(&subsystem, &namespace, keeper)?;
+        if let Some(mut open_request) = self.open_request(&subsystem, &namespace) {
+            open_request.disk_lock = self.disk_handles().with(&namespace, DiskHandle::disk_lock);
+            let disk_handle =
+                open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+            self.exchange(&subsystem, &namespace, disk_handle)?;
         }
         namespace.reopened();
         tracing::warn!(
@@ -212,12 +213,12 @@ impl Manager {
         self.view.cores()
     }
 
-    fn keepers(&self) -> &Arc<Keepers> {
-        self.cores().keepers()
+    fn disk_handles(&self) -> &Arc<DiskHandles> {
+        self.cores().disk_handles()
     }
 
-    fn wanted(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<Wanted> {
-        Wanted::of(namespace, subsystem.nqn(), self.cores().count())
+    fn open_request(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<OpenRequest> {
+        OpenRequest::of(namespace, subsystem.nqn(), self.cores().count())
     }
 
     /// Makes a change of what is served: all of it, or nothing.
@@ -230,16 +231,17 @@ impl Manager {
         edit(self, &mut draft).map_err(|error| error.to_string())?;
         let next = draft.check().map_err(|error| error.to_string())?;
         let opened = self.open_disks(&Difference::between(&now, &next))?;
-        apply(self.target(), self.cores(), self.keepers(), next, opened)
+        apply(self.target(), self.cores(), self.disk_handles(), next, opened)
     }
 
     /// Opens the files and devices of the namespaces that come.
     fn open_disks(&self, difference: &Difference) -> Result<OpenedDisks, String> {
         let mut opened = OpenedDisks::default();
         for (subsystem, namespace) in &difference.opened {
-            if let Some(wanted) = self.wanted(subsystem, namespace) {
-                let keeper = wanted.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-                opened.disks.push((Arc::clone(namespace), keeper));
+            if let Some(open_request) = self.open_request(subsystem, namespace) {
+                let disk_handle =
+                    open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+                opened.disks.push((Arc::clone(namespace), disk_handle));
             }
         }
         Ok(opened)
@@ -293,32 +295,32 @@ impl Manager {
         &self,
         subsystem: &Arc<Subsystem>,
         namespace: &Arc<Namespace>,
-        keeper: Keeper,
+        disk_handle: DiskHandle,
     ) -> Result<(), String> {
-        let served = self.keepers().with(namespace, Keeper::identity);
-        if namespace.is_ready() && served.is_some_and(|served| served != keeper.identity()) {
-            let path = keeper.path().display();
+        let served = self.disk_handles().with(namespace, DiskHandle::identity);
+        if namespace.is_ready() && served.is_some_and(|served| served != disk_handle.identity()) {
+            let path = disk_handle.path().display();
             return Err(format!(
                 "{path} is another disk by now than the one that is served: put that back, or remove the \
                  namespace and add it"
             ));
         }
         // What fails only now would be told once, too.
-        let synced = keeper.sync(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-        synced.map_err(|error| format!("{} still fails: {error}", keeper.path().display()))?;
-        keeper.drop_cache();
-        let files = Arc::new(keeper.files());
-        let (bytes, was_ready) = (keeper.bytes(), namespace.is_ready());
-        let told = self.cores().have(ServeMessage::Reopen {
+        let synced = disk_handle.sync(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+        synced.map_err(|error| format!("{} still fails: {error}", disk_handle.path().display()))?;
+        disk_handle.drop_cache();
+        let files = Arc::new(disk_handle.files());
+        let (bytes, was_ready) = (disk_handle.bytes(), namespace.is_ready());
+        let told = self.cores().broadcast(ServeMessage::Reopen {
             subsystem: Arc::clone(subsystem),
             namespace: Arc::clone(namespace),
             files,
         });
         if let Err(error) = told {
-            self.keepers().close_later(subsystem, namespace, keeper);
+            self.disk_handles().close_later(subsystem, namespace, disk_handle);
             return Err(error);
         }
-        self.keepers().serve(subsystem, namespace, keeper);
+        self.disk_handles().serve(subsystem, namespace, disk_handle);
         let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
         if changed {
             DiskWatch(&self.view).changed(subsystem, namespace);
@@ -328,7 +330,7 @@ impl Manager {
 
     /// Makes a regular file longer: the very one that is served, whatever its name is by now.
     fn grow(&self, namespace: &Namespace, path: &Path, bytes: u64) -> Result<(), String> {
-        let served = self.keepers().with(namespace, Keeper::identity);
+        let served = self.disk_handles().with(namespace, DiskHandle::identity);
         let served = served.ok_or("the namespace is not ready")?;
         let at = path.to_owned();
         let grown = worker::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));

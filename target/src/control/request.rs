@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::Manager;
 use super::status::View;
-use super::turns::Turns;
+use super::timed_mutex::TimedMutex;
 
 /// Bytes of a request with its newline.
 pub const REQUEST_BYTES_MAX: usize = 16 << 10;
@@ -75,11 +75,11 @@ impl Request {
     }
 
     /// Does what is asked. Changes take turns; who only looks waits for none of them.
-    fn run(self, view: &View, turns: &Turns<Manager>) -> Result<Value, String> {
+    fn run(self, view: &View, manager: &TimedMutex<Manager>) -> Result<Value, String> {
         match self {
             Self::NamespaceList => Ok(json!(view.list())),
             Self::Status => view.status().map(|status| json!(status)),
-            change => turns.take(change.name(), |manager| change.apply(manager))?,
+            change => manager.with_lock(change.name(), |manager| change.apply(manager))?,
         }
     }
 
@@ -116,8 +116,8 @@ impl Request {
 }
 
 /// The answer to a line: `{"ok": ...}` or `{"error": "why"}`, with a newline.
-pub(super) fn answer(line: &[u8], view: &View, turns: &Turns<Manager>) -> String {
-    let outcome = Request::parse(line).and_then(|request| request.run(view, turns));
+pub(super) fn answer(line: &[u8], view: &View, manager: &TimedMutex<Manager>) -> String {
+    let outcome = Request::parse(line).and_then(|request| request.run(view, manager));
     let value = match outcome {
         Ok(value) => json!({ "ok": value }),
         Err(error) => {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::request::{REQUEST_BYTES_MAX, answer};
 use super::status::View;
-use super::turns::Turns;
+use super::timed_mutex::TimedMutex;
 use super::{ControlSocket, Manager};
 use crate::config::ControlConfig;
 use crate::worker;
@@ -63,11 +63,11 @@ pub fn start(
     };
     let failed = |source| ControlError { path: config.socket.clone(), source };
     let view = manager.view();
-    let turns = Arc::new(Turns::new(manager));
-    let looked_at = Arc::clone(&turns);
+    let manager = Arc::new(TimedMutex::new(manager));
+    let looked_at = Arc::clone(&manager);
     spawn("disks", move || look_at_disks(&looked_at)).map_err(failed)?;
     if let Some(listener) = listener {
-        let server = Arc::new(Server { view, turns, clients: Mutex::default() });
+        let server = Arc::new(Server { view, manager, clients: Mutex::default() });
         spawn("control", move || server.run(&listener)).map_err(failed)?;
     }
     Ok(socket)
@@ -84,10 +84,10 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
-fn look_at_disks(turns: &Turns<Manager>) {
+fn look_at_disks(manager: &TimedMutex<Manager>) {
     loop {
         thread::sleep(POLL_INTERVAL);
-        if let Err(error) = turns.take("a look at the disks", Manager::poll) {
+        if let Err(error) = manager.with_lock("a look at the disks", Manager::poll) {
             tracing::warn!(error, "the disks are not looked at");
         }
     }
@@ -95,7 +95,7 @@ fn look_at_disks(turns: &Turns<Manager>) {
 
 struct Server {
     view: View,
-    turns: Arc<Turns<Manager>>,
+    manager: Arc<TimedMutex<Manager>>,
     clients: Mutex<Clients>,
 }
 
@@ -161,7 +161,7 @@ impl Server {
         let mut pending = Vec::new();
         while let Some(line) = next_line(&mut stream, &mut pending)? {
             self.note(number, None);
-            let answer = answer(&line, &self.view, &self.turns);
+            let answer = answer(&line, &self.view, &self.manager);
             self.note(number, Some(Instant::now()));
             stream.write_all(answer.as_bytes())?;
             if line.len() > REQUEST_BYTES_MAX {

@@ -46,8 +46,8 @@ impl Controller {
     /// come after what the host writes now, so that its commands for this disk have to wait. Ends the fence when
     /// nothing is left behind any more.
     pub(crate) fn is_fenced(&self, disk: usize) -> bool {
-        if self.subsystem.has_left_behind(&self.host.id) {
-            return self.subsystem.has_left_on(&self.host.id, disk);
+        if self.subsystem.has_orphans(&self.host.id) {
+            return self.subsystem.has_orphans_on(&self.host.id, disk);
         }
         let state = self.state();
         self.set_io_access(state.registers.io_allowed(), false);
@@ -71,7 +71,7 @@ impl Controller {
         if !state.registers.is_held() {
             return;
         }
-        let left_behind = self.subsystem.has_left_behind(&self.host.id);
+        let left_behind = self.subsystem.has_orphans(&self.host.id);
         if left_behind && now < state.held_until {
             return;
         }
@@ -85,7 +85,7 @@ impl Controller {
     }
 
     fn warn_of_fence(&self, served: &Served) {
-        let fenced = |one: &&Arc<Namespace>| self.subsystem.has_left_on(&self.host.id, one.index());
+        let fenced = |one: &&Arc<Namespace>| self.subsystem.has_orphans_on(&self.host.id, one.index());
         let nsids: Vec<u32> =
             served.namespaces_of(&self.subsystem).filter(fenced).map(|one| one.nsid()).collect();
         tracing::warn!(

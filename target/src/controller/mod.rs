@@ -189,7 +189,7 @@ impl Controller {
     ) -> Result<PropertyEffect, Failure> {
         let mut state = self.state();
         let effect = state.registers.set(offset, size, value)?;
-        if effect == PropertyEffect::Enabled && self.subsystem.has_left_behind(&self.host.id) {
+        if effect == PropertyEffect::Enabled && self.subsystem.has_orphans(&self.host.id) {
             state.registers.hold_ready();
             state.held_until = now + LEFT_BEHIND_PATIENCE;
         }
@@ -265,7 +265,7 @@ impl Controller {
     }
 
     /// Says in the log that it is ended, and why.
-    pub(crate) fn tell_ended(&self, reason: &str) {
+    pub(crate) fn log_ended(&self, reason: &str) {
         let (host, subsystem) = (self.host.nqn.as_str(), self.subsystem.nqn());
         tracing::warn!(peer = %self.address, host, subsystem, controller = self.id, reason, "controller ended");
     }

@@ -12,8 +12,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use ringfab_block::{Backing, OpenedFile};
 use ringfab_reactor::{FileOptions, inspect_file};
 
+use super::disk_handle::{DiskHandle, DiskLock};
 use super::holder::Holder;
-use super::keeper::{Hold, Keeper};
 use crate::disk_identity::DiskIdentity;
 use crate::disk_identity::{InUse, Sharing};
 use crate::model::Namespace;
@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// What is to be opened.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct OpenRequest {
     pub(crate) path: PathBuf,
     pub(crate) direct: bool,
     pub(crate) read_only: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Wanted {
     /// The namespace, as it is called in messages.
     pub(crate) name: String,
     /// The hold that the namespace has already, when it is opened anew.
-    pub(crate) hold: Option<Arc<Hold>>,
+    pub(crate) disk_lock: Option<Arc<DiskLock>>,
 }
 
 /// Why a disk is not open.
@@ -61,7 +61,7 @@ pub(crate) enum Refusal {
     Hangs(#[from] WorkError),
 }
 
-impl Wanted {
+impl OpenRequest {
     /// What a namespace of a file needs; none for memory and null.
     pub(crate) fn of(namespace: &Namespace, subsystem: &str, cores: usize) -> Option<Self> {
         let Backing::File { path, direct, read_only } = namespace.backing() else { return None };
@@ -73,18 +73,18 @@ impl Wanted {
             block_bytes: namespace.block_bytes(),
             cores,
             name: format!("namespace {} of {subsystem}", namespace.nsid()),
-            hold: None,
+            disk_lock: None,
         })
     }
 
     /// Opens it, and waits no longer than `limit` for a path that hangs.
-    pub(crate) fn open_within(&self, limit: Duration) -> Result<Keeper, Refusal> {
+    pub(crate) fn open_within(&self, limit: Duration) -> Result<DiskHandle, Refusal> {
         let this = self.clone();
         worker::within("opening", &self.path, limit, move || this.open())?
     }
 
     /// The same, patiently where it is in use.
-    pub(crate) fn open_patiently(&self, limit: Duration) -> Result<Keeper, Refusal> {
+    pub(crate) fn open_patiently(&self, limit: Duration) -> Result<DiskHandle, Refusal> {
         let begun = Instant::now();
         loop {
             match self.open_within(limit) {
@@ -97,12 +97,12 @@ impl Wanted {
     }
 
     /// Opens it. This may take as long as it likes.
-    fn open(&self) -> Result<Keeper, Refusal> {
+    fn open(&self) -> Result<DiskHandle, Refusal> {
         let metadata = fs::metadata(&self.path).map_err(|source| self.failed(source))?;
         let seen = DiskIdentity::of(&metadata).map_err(|source| self.failed(source))?;
-        let hold = match &self.hold {
-            Some(hold) if hold.identity == seen => Arc::clone(hold),
-            _ => Arc::new(self.take_hold(seen)?),
+        let disk_lock = match &self.disk_lock {
+            Some(disk_lock) if disk_lock.identity == seen => Arc::clone(disk_lock),
+            _ => Arc::new(self.take_lock(seen)?),
         };
         let options = FileOptions { direct: self.direct, read_only: self.read_only };
         let mut files = Vec::new();
@@ -112,11 +112,11 @@ impl Wanted {
             self.check_size(info.bytes, info.offset_align)?;
             files.push(OpenedFile { file: Arc::new(file), info, read_only: self.read_only });
         }
-        Ok(Keeper::new(self.path.clone(), hold, files))
+        Ok(DiskHandle::new(self.path.clone(), disk_lock, files))
     }
 
     /// Opens it for this process to hold, and keeps others away from it.
-    fn take_hold(&self, seen: DiskIdentity) -> Result<Hold, Refusal> {
+    fn take_lock(&self, seen: DiskIdentity) -> Result<DiskLock, Refusal> {
         let in_use = InUse::take(seen, self.sharing, &self.name);
         let in_use = in_use.map_err(|name| Refusal::Served { path: self.path.clone(), name })?;
         let exclusive = self.sharing == Sharing::Exclusive && matches!(seen, DiskIdentity::Device(_));
@@ -124,7 +124,7 @@ impl Wanted {
         if matches!(seen, DiskIdentity::File { .. }) {
             self.lock(&file, seen)?;
         }
-        Ok(Hold { identity: seen, file, _in_use: in_use })
+        Ok(DiskLock { identity: seen, file, _in_use: in_use })
     }
 
     /// A lock of the kind that `flock` takes: it is the one whose holder the system names.

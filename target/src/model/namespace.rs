@@ -237,7 +237,7 @@ impl Namespace {
 
     /// What was written to it may be lost. No Flush, and no write that is to be durable, succeeds until
     /// [`Namespace::reopened`]. Returns whether this is new.
-    pub(crate) fn lose(&self, why: impl FnOnce() -> String) -> bool {
+    pub(crate) fn mark_lost(&self, why: impl FnOnce() -> String) -> bool {
         let mut condition = self.condition();
         let new = !self.lost.swap(true, Ordering::AcqRel);
         if new {
@@ -373,8 +373,8 @@ mod tests {
         let namespace = namespace();
         namespace.set_ready(8192 + 511, true);
         assert_eq!(namespace.health(), Health { state: "ready", reason: None, unused_bytes: 511 });
-        assert!(namespace.lose(|| "first".to_owned()));
-        assert!(!namespace.lose(|| "second".to_owned()));
+        assert!(namespace.mark_lost(|| "first".to_owned()));
+        assert!(!namespace.mark_lost(|| "second".to_owned()));
         namespace.set_ready(8192, true);
         assert!(namespace.is_lost() && namespace.is_ready());
         let health = namespace.health();

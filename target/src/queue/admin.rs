@@ -234,5 +234,5 @@ fn ask_worker(
         let outcome = done.map_err(failed).flatten();
         core.send(QueueMessage::WorkerDone { request, controller, outcome });
     };
-    resources.workers.ask(work.task(), move || work.run(), answer).map_err(failed)
+    resources.workers.submit(work.task(), move || work.run(), answer).map_err(failed)
 }

@@ -2,7 +2,7 @@
 
 use ringfab_memory::Buffer;
 
-use super::commands::{Stop, cut};
+use super::commands::{Stop, piece_ranges};
 use super::connection::Connection;
 use super::request::Request;
 use crate::failure::Failure;
@@ -110,7 +110,7 @@ impl Request {
         let pool = resources.hosts.pool(connection.host, self.pool_kind(connection.id));
         let here = self.pieces.len();
         for bytes in self.bytes_to_take(resources.chunk_bytes) {
-            for (_, piece) in cut(bytes, resources.chunk_bytes) {
+            for (_, piece) in piece_ranges(bytes, resources.chunk_bytes) {
                 let Some(mut buffer) = pool.take(piece as usize) else {
                     self.pieces.truncate(here);
                     return false;
@@ -132,6 +132,6 @@ impl Request {
     /// Room that a request needs in the send queue for its answer.
     #[inline(always)]
     pub(super) fn room_to_answer(&self, chunk_bytes: u32) -> usize {
-        1 + if self.sends_data() { cut(self.length, chunk_bytes).count() } else { 0 }
+        1 + if self.sends_data() { piece_ranges(self.length, chunk_bytes).count() } else { 0 }
     }
 }

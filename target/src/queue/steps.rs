@@ -91,7 +91,7 @@ impl Steps<'_> {
                 self.resources,
                 extent.disk,
                 0,
-                Operation::Read { offset, buffer, lend: false },
+                Operation::Read { offset, buffer, may_borrow: false },
             );
         }
     }
@@ -132,7 +132,7 @@ impl Steps<'_> {
         let mut buffer = self.request.pieces.take_buffer(piece);
         copying.read = length as u32;
         buffer.set_len(length as usize);
-        Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer, lend: false }))
+        Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer, may_borrow: false }))
     }
 
     fn copy_write(&mut self, copying: &mut Copying) -> Option<Operation> {

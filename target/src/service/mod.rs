@@ -1,8 +1,8 @@
 //! The service: from a configuration file to a process that serves until it is told to stop.
 
 pub mod cli;
+mod heartbeat;
 mod notify;
-mod pulse;
 mod ready;
 mod signals;
 #[cfg(test)]
@@ -24,8 +24,8 @@ use crate::core::{self, Cores};
 use crate::identity::{Identity, IdentityError};
 use crate::target::{Target, TargetError};
 use crate::worker::{self, Hanging};
+use heartbeat::Heartbeats;
 use notify::Notifier;
-use pulse::Pulses;
 use ready::ReadyFile;
 use signals::Signals;
 
@@ -217,7 +217,7 @@ fn watch<R: Running>(
     signals: &Signals,
 ) -> Result<(), ServeError> {
     let mut notifier = Notifier::ready(&status(target));
-    let mut pulses = Pulses::new(running.monitors(), Instant::now());
+    let mut heartbeats = Heartbeats::new(running.monitors(), Instant::now());
     loop {
         if let Some(signal) = signals.wait(notifier.interval(TICK)) {
             tracing::info!(signal, limit = ?config.target.drain_timeout, "stopping: no new connections, draining");
@@ -228,7 +228,7 @@ fn watch<R: Running>(
             return Err(ServeError::Core(why_ended(running)));
         }
         let now = Instant::now();
-        notifier.tick(now, &status(target), pulses.all_beat(now));
+        notifier.tick(now, &status(target), heartbeats.all_alive(now));
     }
 }
 

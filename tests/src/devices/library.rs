@@ -205,7 +205,7 @@ impl BlockDevice for LibraryDevice {
         let id = self.in_flight.insert((operation, tag));
         if self.library.calls.send((id, call)).is_err() {
             let (operation, tag) = self.in_flight.remove(id).expect("it was just put there");
-            return Started::Finished(operation.finish(tag, Err(BlockError::Gone)));
+            return Started::Finished(operation.finish(tag, Err(BlockError::Removed)));
         }
         Started::Pending
     }

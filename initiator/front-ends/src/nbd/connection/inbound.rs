@@ -295,9 +295,9 @@ impl Connection {
                     .shared_buffer
                     .take()
                     .map(|shared_buffer| (shared_buffer, filled, bytes - filled));
-                operation.aim(direct, 0, if last { REQUEST_BYTES } else { 0 });
+                operation.set_target(direct, 0, if last { REQUEST_BYTES } else { 0 });
             }
-            _ => operation.aim(None, start, whole),
+            _ => operation.set_target(None, start, whole),
         }
         let token = self.token(kind::RECEIVE);
         shared.host.reactor().receive(self.socket, operation, token);
