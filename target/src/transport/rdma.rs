@@ -19,7 +19,7 @@ pub(crate) fn report(event: &mut Option<RnicEvent>, handler: &mut impl Transport
             handler.on_capsule(Endpoint::Rdma(*queue_pair), command, data.take(), true);
         }
         Some(RnicEvent::Sent { queue_pair, count, .. }) => {
-            handler.on_sent(Endpoint::Rdma(*queue_pair), *count)
+            handler.on_sent(Endpoint::Rdma(*queue_pair), *count);
         }
         _ => event.take().into_iter().for_each(|event| report_rest(event, handler)),
     }
