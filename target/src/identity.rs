@@ -1,5 +1,5 @@
-//! The identity of an installation: a random seed, kept in the state directory, from which the identifiers of
-//! namespaces are derived, so that they stay the same over restarts and differ between installations.
+//! The identity of an installation: a random seed in the state directory. The identifiers of namespaces are derived
+//! from it. So they stay the same over restarts, and differ between installations.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -23,8 +23,14 @@
 //! | [`control`] | managing a target that runs, over a Unix socket |
 //! | [`service`] | the process: logging, signals, the service manager, an orderly end |
 //!
-//! The control side keeps its state behind ordinary locks. What the data path reads for each command (namespaces,
-//! readiness, whether I/O is allowed) is in atomics.
+//! The control side keeps its state behind ordinary locks. What the data path reads for each command (readiness, sizes,
+//! whether I/O is allowed) is in atomics.
+//!
+//! # What it does not do
+//!
+//! Authentication, TLS, reservations, ANA, quality of service, metadata and protection information, zoned namespaces,
+//! Write Uncorrectable, directives, and whatever a host could manage: namespaces, firmware, formatting, sanitizing. It
+//! has the dynamic controller model only, and discovery without referrals.
 
 pub mod admin;
 mod command;

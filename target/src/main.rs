@@ -1,4 +1,4 @@
-//! The target's program.
+//! The command `ringfab-target`. Everything is in the library.
 
 use std::process::ExitCode;
 

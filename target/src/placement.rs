@@ -1,7 +1,7 @@
 //! Which core serves an I/O queue.
 //!
-//! A queue stays on its core for its life. The queues of one controller go to different cores as long as there are
-//! some, and among these to the one with the fewest I/O queues in all: so hosts with one queue each use all cores, too.
+//! A queue stays on its core for its life. The queues of one controller go to different cores, if there are enough, and
+//! among these to the core with the fewest I/O queues in all. So hosts with one queue each use all cores, too.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Everything that is served, and who is connected to it.
+//! What is served, and which hosts are connected.
 
 mod connect;
 mod make;

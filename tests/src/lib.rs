@@ -1,4 +1,8 @@
-//! Everything that needs both ends: a target in this process for tests to attach to.
+//! What tests of both ends share: a target in this process or in one of its own, hosts and peers that break rules,
+//! disks that hang, and the simulated world.
+//!
+//! Not implemented here: measurements of speed, which are in `tests/bench`, and tests with the Linux kernel as the
+//! other end, which are in `tests/kernel`.
 
 pub mod busy;
 pub mod devices;

@@ -2,9 +2,9 @@
 //! faults, delays and limits.
 //!
 //! A [`Disk`] belongs to one core. It takes an [`Operation`] with the memory it needs and gives that back when the
-//! operation has finished: at once for memory and null, else after a completion of the reactor. What is not in this
-//! crate (a library, a network protocol, a passed-through device) implements [`BlockDevice`], whose page is the
-//! contract of all disks.
+//! operation has finished: at once for memory and null, else after a completion of the reactor. Every other kind of
+//! disk (a library, a network protocol, a passed-through device) implements [`BlockDevice`]. Its page is the contract
+//! of all disks.
 //!
 //! The modules, each using only those before it: `error`, `operation`, `tokens`, `device`, `zeroes`, `null`,
 //! `memory`, `file`, `faults`, `pace`, `disk`.

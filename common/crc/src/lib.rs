@@ -4,8 +4,9 @@
 //! [`finish`]. The four bytes on the wire are the finished value in little-endian order, which is what iSCSI does and
 //! what Linux siw and Wireshark expect.
 //!
-//! On processors that multiply polynomials by 256 or 512 bits, our own code does the work: `wide` or `widest`, which
-//! keep both kinds of instructions busy that can. It also does what is short. On all others a library does it.
+//! On processors that multiply polynomials of 256 or 512 bits, our own code computes the CRC: `wide` or `widest`, which
+//! use multiplications and CRC32 instructions side by side. Our code also computes CRCs of short data. On all other
+//! processors a library does the rest.
 //!
 //! Not implemented here: any other polynomial.
 

@@ -1,6 +1,6 @@
-//! CRC32C by two means at once, each of which keeps another part of the processor busy: half of a block by the CRC32
-//! instruction, in four streams, since one has to wait three cycles for its own result; the other half by products of
-//! polynomials, where four accumulators of 256 bits are folded onto the bytes that come 128 further on.
+//! CRC32C in two ways at once, which use different parts of the processor. The CRC32 instruction takes half of a block,
+//! in four streams, because each result takes three cycles. Multiplication of polynomials takes the other half: four
+//! accumulators of 256 bits are folded onto the bytes that are 128 further on.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi128_si64, _mm_extract_epi64,

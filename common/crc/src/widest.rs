@@ -1,5 +1,5 @@
-//! What [`wide`](crate::wide) does, with accumulators of 512 bits. Products then take twice as many bytes as the CRC32
-//! instruction in the same time, so that a third of a block is for the streams.
+//! The method of [`wide`](crate::wide), with accumulators of 512 bits. Multiplication then takes twice as many bytes as
+//! the CRC32 instruction in the same time, so the streams get a third of a block.
 
 use std::arch::x86_64::{
     __m512i, _mm_crc32_u64, _mm512_castsi512_si256, _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64,

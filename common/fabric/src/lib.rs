@@ -1,9 +1,9 @@
 //! Moves bytes: the verbs-shaped RDMA interface and its providers, and NVMe/TCP.
 //!
-//! [`rdma`] is what the NVMe/RDMA code of both ends is written against. Behind it stands a provider: the software
-//! RNIC ([`rdma::iwarp`]), which speaks MPA, DDP and RDMAP over a TCP socket of the core's reactor. [`tcp`] has the
-//! connections of NVMe/TCP, which carry capsules and data themselves. What these two have in common, the life of a
-//! connection over TCP, is in `stream`.
+//! The NVMe/RDMA code of both ends uses [`rdma`]. It has two providers: the software RNIC ([`rdma::iwarp`]), which
+//! implements MPA, DDP and RDMAP over a TCP socket of the core's reactor, and RDMA devices (`rdma::verbs`). [`tcp`] has
+//! the connections of NVMe/TCP, which carry capsules and data themselves. `stream` has the life of a TCP connection,
+//! for NVMe/TCP and the software RNIC.
 //!
 //! Not implemented here: Fibre Channel, TLS (NVMe/TCP connections are in the clear), unreliable queue pairs, and RDMA
 //! atomics.

@@ -1,4 +1,4 @@
-//! Connections and listeners by handle, of which there is a most.
+//! Connections and listeners by handle, in tables with a maximum size.
 
 use ringfab_base::Slots;
 

@@ -1,9 +1,8 @@
 //! Memory of a caller, which other threads copy from or into while the caller waits.
 //!
-//! A scoped thread may borrow; a thread that was there before may not, since nothing would keep it from looking too
-//! late.
-//! Here each look takes a lock that the end of the scope takes as well, and what was lent is gone behind that end.
-//! There is one small allocation for a scope, and none for what is lent in it.
+//! A scoped thread may borrow. A thread that already runs may not, because it could use the memory after the scope has
+//! ended. Here each access takes a lock, and the end of the scope takes the same lock and revokes what was lent. A
+//! scope costs one small allocation, and lending in it costs none.
 
 use std::cell::Cell;
 use std::fmt;

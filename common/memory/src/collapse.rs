@@ -1,9 +1,9 @@
-//! Small pages that become huge ones, when nobody is disturbed by it.
+//! Joins small pages to huge ones, at times when this disturbs nothing.
 //!
-//! The kernel takes a new huge page, copies what the small ones hold, and has everybody wait who reaches for it
-//! meanwhile, or for a page of that memory that is not there yet: for some tenths of a millisecond, and in virtual
-//! machines for several milliseconds, while their host looks for the memory. So this has a thread of its own, which
-//! does it while the process has little else to do, or else seldom.
+//! The kernel takes a new huge page and copies the small pages into it. Meanwhile every access to these pages waits,
+//! and so does every access to a page of that memory that is not resident yet: some tenths of a millisecond, and
+//! several milliseconds in virtual machines, whose host has to find the memory. So a thread of its own does this, while
+//! the process has little else to do, or seldom.
 
 use std::collections::VecDeque;
 use std::fs;

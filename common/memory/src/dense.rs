@@ -1,9 +1,9 @@
-//! Huge pages for memory that is written all over.
+//! Huge pages for memory that is completely in use.
 //!
-//! An access to one of many pages, which the processor has not seen for a while, waits for a walk through the page
-//! tables as long as for a line of its cache. A huge page makes that rare, but takes all of its memory at once. So
-//! memory begins with small pages, and where all of those that a huge page would replace have been written, so that it
-//! costs nothing, they are [put together](crate::collapse).
+//! An access to a page that the processor has not used for a while walks the page tables, which takes as long as a
+//! cache miss. A huge page makes that rare, but takes all of its memory at once. So memory begins with small pages.
+//! Once all small pages that a huge page would replace have been written, the huge page costs no memory, and they are
+//! [joined](crate::collapse).
 
 use std::ops::Range;
 use std::slice;

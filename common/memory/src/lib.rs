@@ -1,13 +1,13 @@
 //! Registered regions, per-core pools and move-only buffers.
 //!
-//! All memory that a device, the kernel or a remote peer may touch while our code runs lives here. The rule of
-//! the house: submission takes the buffer, completion gives it back. A [`Buffer`] is the only handle of its
-//! bytes and may hand out slices; a [`SharedBuffer`] is one of several handles of the same bytes and only copies in
-//! and out. Neither can outlive the mapping it points into, and dropping the last one returns the memory to
-//! its [`Pool`]. Memory of a caller that waits is not registered: [`CallerMemory`] lends it to a thread that copies.
+//! This crate owns all memory that a device, the kernel or a remote peer may touch while our code runs. Submission
+//! takes the buffer, completion gives it back. A [`Buffer`] is the only handle of its bytes and may hand out slices; a
+//! [`SharedBuffer`] is one of several handles of the same bytes and only copies in and out. Neither can outlive the
+//! mapping it points into, and dropping the last one returns the memory to its [`Pool`]. Memory of a caller that waits
+//! is not registered: [`CallerMemory`] lends it to a thread that copies.
 //!
-//! Not implemented here: pools that several threads share, buffers that grow, and memory of devices. Nothing in this
-//! crate knows of rings, sockets or NVMe.
+//! Not implemented here: pools that several threads share, buffers that grow, and device memory. Nothing in this crate
+//! depends on rings, sockets or NVMe.
 #![allow(unsafe_code, reason = "this crate owns the raw memory; every block is argued")]
 
 mod borrow;

@@ -1,10 +1,9 @@
-//! A program and its surroundings: where its log goes, which signals it hears, what the system lets it use, and its
-//! stack.
+//! What a program needs of its system: the log, signals, resource limits, and the stack.
 //!
-//! Nothing here may end a program or hold it up: a log that nobody can take is dropped and counted, and a signal that
-//! means nothing to the program does nothing.
+//! Nothing here may end a program or make it wait. A log line that cannot be written is dropped and counted, and a
+//! signal without a meaning for the program is ignored.
 //!
-//! What it does not do: rotate files, talk to the journal's socket, or read a configuration.
+//! Not implemented here: rotation of log files, the journal's socket, and configuration.
 
 pub mod limits;
 pub mod log;

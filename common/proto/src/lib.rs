@@ -1,7 +1,7 @@
 //! Protocol engines without I/O, clocks or threads: bytes in, bytes out, buffers named by handle and never touched.
 //!
-//! Not implemented here: sockets, timers, memory (a handle is all that an engine knows of it), the meaning of
-//! commands, and of MPA the markers.
+//! Not implemented here: sockets, timers, memory (an engine knows only its handle), the meaning of commands, and the
+//! markers of MPA.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a reactor is built from, and what its methods take and say.
+//! What a reactor is built from, and what its methods take and return.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,13 +1,13 @@
 //! One io_uring per core: event loop, timers, mailboxes and counters. It knows nothing of NVMe.
 //!
 //! A [`Reactor`] belongs to one thread. Its owner calls [`Reactor::turn`], then takes every completion with
-//! [`Reactor::next_completion`] and hands it to whoever its [`Token`] names. All operations are started by
-//! methods that take what they need (buffers, batches) and give it back in the [`Completion`], so that nobody
-//! can touch memory that the kernel may still read or write.
+//! [`Reactor::next_completion`] and hands it to the owner that its [`Token`] names. The methods that start operations
+//! take what these need (buffers, batches) and give it back in the [`Completion`]. So no code can touch memory that the
+//! kernel may still read or write.
 //!
-//! Two backends stand behind the same methods: the kernel's io_uring, and a simulated [`sim::World`] with
-//! virtual time, sockets that delay and cut, and disks that fail and forget what was not flushed. Everything
-//! above this crate runs unchanged on either.
+//! The methods have two backends: the kernel's io_uring, and a simulated [`sim::World`] with virtual time, sockets that
+//! delay and cut, and disks that fail and forget what was not flushed. Everything above this crate runs unchanged on
+//! either.
 //!
 //! Not implemented here: a pool of threads, futures, UDP, and several rings for one loop.
 #![allow(unsafe_code, reason = "this crate hands memory to the kernel; every block is argued")]

@@ -17,8 +17,8 @@
 //! | [`nqn`] | NVM Express Base 2.0, section 4.5 |
 //! | [`iwarp`] | RFC 5040 (RDMAP), RFC 5041 (DDP), RFC 5044 (MPA), RFC 6581 (MPA revision 2) |
 //!
-//! Not implemented here: any behaviour. What a structure may hold in which order is for `proto` and the two ends;
-//! only what this project sends or receives has a structure.
+//! Not implemented here: behaviour, such as which PDU or command may follow which, which `common/proto` and the two
+//! ends have; and structures that neither end sends or receives.
 
 #![no_std]
 #![forbid(unsafe_code)]

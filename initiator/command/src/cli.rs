@@ -30,7 +30,7 @@ use ringfab_process::{limits, log};
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
-/// The initiator of Ringfab: finds, looks at, measures and uses NVMe over Fabrics namespaces.
+/// The initiator of Ringfab: finds, shows, measures and uses NVMe over Fabrics namespaces.
 #[derive(Parser)]
 #[command(name = "ringfab", version, max_term_width = 110, after_help = AFTER_HELP)]
 struct Cli {
@@ -41,7 +41,7 @@ struct Cli {
 }
 
 const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, 130 cancelled. \
-    RUST_LOG sets what is logged, -v and -vv for short.";
+    RUST_LOG sets a filter for the log and overrides -v.";
 
 #[derive(Args)]
 struct Global {
@@ -55,7 +55,7 @@ struct Global {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Ask a discovery controller for the subsystems that it knows
+    /// List the subsystems that a discovery controller knows
     Discover(discover::DiscoverArgs),
     /// Show a controller and its namespaces
     List(ConnectArgs),

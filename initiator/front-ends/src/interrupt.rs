@@ -1,9 +1,9 @@
-//! SIGINT and SIGTERM: the first ends every wait, the second the process. SIGHUP ends what a terminal was used for, and
+//! SIGINT and SIGTERM: the first ends every wait, the second ends the process. SIGHUP ends a command of a terminal, but
 //! no service.
 //!
 //! A command that has not ended [`BACKSTOP`] after the first signal waits for something that cannot be cancelled, a
-//! pipe for instance; then the process ends without leaving in order. A service says by [`Interrupt::serve`] that it
-//! takes longer.
+//! pipe for instance. Then the process ends without detaching. A service calls [`Interrupt::serve`] because it takes
+//! longer.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};

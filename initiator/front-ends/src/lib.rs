@@ -1,12 +1,12 @@
-//! What serves or measures remote namespaces, and what the commands share.
+//! Front ends, which serve or measure remote namespaces, and what the commands of `ringfab` share.
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`quantity`] | sizes and times as people write them |
+//! | [`quantity`] | sizes and times in options |
 //! | [`output`] | text for people, JSON for programs |
 //! | [`interrupt`] | signals |
-//! | [`ready`] | how a service says that it serves |
-//! | [`context`] | what every command is given |
+//! | [`ready`] | how a service reports that it is ready |
+//! | [`context`] | what every command gets |
 //! | [`options`] | the options of a connection |
 //! | [`namespaces`] | which namespace a command is for |
 //! | [`engine`] | an engine with one controller |
@@ -16,6 +16,9 @@
 //!
 //! Each module uses only those before it. A program that wants a remote disk needs none of this:
 //! see [`ringfab_initiator`].
+//!
+//! Not implemented here: ublk and vhost-user, NBD over TLS, NBD's block status and extended headers, and file systems
+//! (`fuse` offers each namespace as one file).
 
 pub mod bench;
 pub mod context;

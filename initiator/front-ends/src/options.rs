@@ -23,14 +23,14 @@ pub struct ConnectArgs {
     pub tuning: Tuning,
 }
 
-/// Everything but the address. What the address says wins.
+/// Everything but the address. Options in the address override these.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub struct Tuning {
-    /// Host NQN; without it /etc/nvme/hostnqn, or one made of the host identifier
+    /// Host NQN; by default that of /etc/nvme/hostnqn, or one made from the host identifier
     #[arg(long, value_name = "NQN")]
     hostnqn: Option<String>,
-    /// Host identifier; without it /etc/nvme/hostid, or one made of the machine's
+    /// Host identifier; by default that of /etc/nvme/hostid, or one made from the machine's identifier
     #[arg(long, value_name = "UUID")]
     hostid: Option<Uuid>,
     /// I/O queues to ask for
@@ -42,33 +42,34 @@ pub struct Tuning {
     /// Keep-alive timeout, 0 for off
     #[arg(long, value_name = "TIME", default_value = "10s")]
     keep_alive: Span,
-    /// The longest that an I/O command may take before it is aborted
+    /// Abort an I/O command that takes longer than this
     #[arg(long, value_name = "TIME", default_value = "30s")]
     io_timeout: Span,
-    /// The longest that a connection may take to be made
+    /// Give up an attempt to connect after this time
     #[arg(long, value_name = "TIME", default_value = "5s")]
     connect_timeout: Span,
     /// Delay before the first attempt to reconnect; it doubles up to 10 s
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     reconnect_delay: Span,
-    /// Give up this long after a loss, or `never`. It is over when a command has succeeded, not when a connection is
-    /// made
+    /// Give up the controller this long after a loss, or `never`. A loss is over when a command succeeds, not when a
+    /// connection is made
     #[arg(long, value_name = "TIME", default_value = "600s", allow_hyphen_values = true)]
     ctrl_loss_timeout: Limit,
-    /// Fail I/O this long after a loss instead of letting it wait, or `never`. So long, too, I/O waits for a namespace
-    /// that is not accessible for now (ANA)
+    /// Fail waiting I/O this long after a loss, or `never`. I/O for a namespace that is not accessible (ANA) waits as
+    /// long
     #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
     fast_io_fail_timeout: Limit,
-    /// How often a command is tried again that the target answered with a status without Do Not Retry
+    /// How often to try a command again that fails without Do Not Retry
     #[arg(long, value_name = "N", default_value_t = 5)]
     retries: u8,
-    /// Which RNIC moves the bytes: iwarp, the software RNIC; verbs, an RDMA device; auto, what reaches the host
+    /// Which RNIC to use: iwarp, the software RNIC; verbs, an RDMA device; auto, an RDMA device if one reaches the
+    /// target
     #[arg(long, value_name = "NAME")]
     provider: Option<Provider>,
     /// Ask for MPA CRCs (the default)
     #[arg(long, overrides_with = "no_crc")]
     crc: bool,
-    /// Do not ask for MPA CRCs; they are used all the same if the target asks
+    /// Do not ask for MPA CRCs; they are still used if the target asks for them
     #[arg(long)]
     no_crc: bool,
     /// Run the engine on this core only
@@ -88,7 +89,7 @@ impl ConnectArgs {
         let tuning = &self.tuning;
         ensure!(
             tuning.capture.is_none() || self.url.transport == Transport::Rdma,
-            "--capture is for the software RNIC (nvme+rdma://); what goes over NVMe/TCP is seen by tcpdump or dumpcap"
+            "--capture is for the software RNIC (nvme+rdma://); for NVMe/TCP, use tcpdump or dumpcap"
         );
         let mut url = self.url.clone();
         let nqn = url.host_nqn.clone().or_else(|| tuning.hostnqn.clone());

@@ -35,7 +35,7 @@ impl Drop for Ready {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager was not told");
+        tracing::warn!(%error, "the service manager could not be notified");
     }
 }
 

@@ -1,7 +1,7 @@
 //! A subsystem that a host uses: its volumes, and the paths that lead to them.
 //!
-//! Volumes and paths know nothing of each other's state. What happens on a path is told here, and here the volumes are asked
-//! what it means for their I/O.
+//! Volumes and paths do not know each other's state. This module takes what happens on a path, and has the volumes
+//! decide what it means for their I/O.
 
 use std::sync::Arc;
 

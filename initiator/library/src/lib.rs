@@ -3,13 +3,13 @@
 //! There are two ways to use it:
 //!
 //! - [`blocking::Controller`] is a handle that any thread may use. Its calls wait, and take bytes of any alignment.
-//! - [`Host`] is the engine: single threaded, one for each core that shall work, completion based. A program submits
-//!   [`IoRequest`]s, calls [`Host::turn`], and takes [`HostEvent`]s. Data stays in the engine's [`Pool`].
+//! - [`Host`] is the engine: one thread, completion based. For several cores, start one engine on each. A program
+//!   submits [`IoRequest`]s, calls [`Host::turn`], and takes [`HostEvent`]s. Data stays in the engine's [`Pool`].
 //!
-//! In between, a [`blocking::EngineClient`] runs on the threads that the handle has started.
+//! A [`blocking::EngineClient`] combines both: it runs on the threads that the handle has started.
 //!
-//! [`discovery::discover`] asks which subsystems there are. Each way has an example: `read_write`, `many_commands` and
-//! `discovery`.
+//! [`discovery::discover`] lists subsystems. The examples `read_write`, `many_commands` and `discovery` show each of
+//! these.
 //!
 //! ```no_run
 //! use ringfab_initiator::blocking::{Controller, EngineOptions};
@@ -28,12 +28,13 @@
 //!
 //! # Lost connections
 //!
-//! A lost connection is made again, and commands that have no answer yet are sent again, as [`ReconnectPolicy`] says.
-//! Until then they wait. A command whose status has no Do Not Retry is tried again as well.
+//! The engine connects again after a loss, and then sends commands without an answer again, as [`ReconnectPolicy`]
+//! says. Until then they wait. A command that fails without Do Not Retry is tried again as well.
 //!
 //! # What it does not do
 //!
-//! Several paths to one disk, ANA, reservations, authentication (DH-HMAC-CHAP), TLS, metadata, and zoned namespaces.
+//! Several paths to one disk, the ANA log page, reservations, authentication (DH-HMAC-CHAP), TLS, metadata, and zoned
+//! namespaces. It sends no fused commands, and no Copy.
 
 #![deny(missing_docs)]
 

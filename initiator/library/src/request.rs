@@ -1,4 +1,4 @@
-//! What a program asks of a [`Host`](crate::Host), and what it is told.
+//! What a program submits to a [`Host`](crate::Host), and the events that it gets.
 
 use ringfab_memory::{Buffer, Pool, SharedBuffer};
 use ringfab_reactor::Completion;

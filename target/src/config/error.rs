@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: everything at once, with the place of each.
+//! The mistakes of a configuration: all of them, each with its position.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! Reading a configuration, from wherever it is: a file, a pipe, a mount that does not answer.
+//! Reading a configuration from a file or a pipe, within a limit if the mount does not answer.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

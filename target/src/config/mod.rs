@@ -1,4 +1,5 @@
-//! The configuration: raw (a TOML file with places), checked once, and then these types, which are only ever valid.
+//! The configuration. A TOML file is parsed with positions and checked once. The result has these types, which are
+//! always valid.
 
 mod check;
 mod error;

@@ -1,5 +1,5 @@
-//! Reads the values of a table one key at a time and remembers what was asked for, so that whatever is left over is
-//! an unknown key. Every mistake is noted and reading goes on.
+//! Reads the values of a table one key at a time and remembers the keys. A key that was never read is an unknown key.
+//! Mistakes are collected, and reading continues.
 
 use std::cell::RefCell;
 use std::ops::Range;

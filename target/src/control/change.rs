@@ -1,4 +1,4 @@
-//! Has the cores serve something else: all of it, or nothing.
+//! Applies a change of what is served on all cores, or on none.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ fn discard(
     error: &str,
 ) {
     if let Err(error) = cores.broadcast(ServeMessage::Discard(Arc::clone(difference))) {
-        tracing::error!(error, "a change is not taken back on all cores");
+        tracing::error!(error, "a change could not be undone on all cores");
     }
     for (subsystem, namespace) in &difference.opened {
         namespace.set_not_ready(error);

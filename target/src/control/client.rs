@@ -19,7 +19,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The target cannot be reached.
-    #[error("cannot ask the target at {}: {source}; does it run, and may you?", path.display())]
+    #[error("cannot ask the target at {}: {source}; does it run, and may you open the socket?", path.display())]
     Unreachable {
         /// Its socket.
         path: PathBuf,
@@ -30,7 +30,7 @@ pub enum AskError {
     #[error("{0}")]
     Refused(String),
     /// What came is no answer.
-    #[error("the target's answer makes no sense: {0}")]
+    #[error("the target's answer cannot be parsed: {0}")]
     Nonsense(String),
 }
 

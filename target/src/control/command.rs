@@ -1,4 +1,4 @@
-//! The part of the command line that asks a target which runs.
+//! The commands that manage a running target.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use super::Request;
 use super::client::{AskError, ask};
 use crate::config::{CONTROL_SOCKET, parse_size};
 
-/// Where the target is asked.
+/// How to reach the target.
 #[derive(Debug, Args)]
 pub struct Place {
     /// The control socket of the target.
     #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET, global = true)]
     socket: PathBuf,
-    /// Print JSON, for programs.
+    /// Print JSON for programs.
     #[arg(long, global = true)]
     json: bool,
 }
@@ -26,9 +26,9 @@ pub struct Place {
 pub enum NamespaceCommand {
     /// List the namespaces, with the identifiers that a configuration needs to keep them.
     List,
-    /// Serve one more namespace. It is not written into the configuration file: after a restart it is gone.
+    /// Add a namespace. The configuration file is not changed, so the namespace is gone after a restart.
     Add(AddArguments),
-    /// Serve a namespace no longer. Commands that have begun go on. After a restart it is back if it is configured.
+    /// Remove a namespace. Commands that have begun finish. A configured namespace is back after a restart.
     Remove {
         /// Its identifier.
         nsid: u32,
@@ -36,8 +36,8 @@ pub enum NamespaceCommand {
         #[arg(long, value_name = "NQN")]
         subsystem: Option<String>,
     },
-    /// Open a namespace's file or device anew on every core. After a write-back that failed no Flush succeeds before
-    /// that: the system tells only once that data was lost, and this says that somebody has heard of it.
+    /// Open a namespace's file or device again on every core. After a failed write-back, no Flush succeeds until then:
+    /// the system reports lost data only once, and this command confirms that an administrator knows.
     Reopen {
         /// Its identifier.
         nsid: u32,
@@ -45,14 +45,14 @@ pub enum NamespaceCommand {
         #[arg(long, value_name = "NQN")]
         subsystem: Option<String>,
     },
-    /// Look whether a file or device has another size, and tell the hosts. That also happens by itself after a while.
+    /// Check the size of a file or device now, and notify the hosts of a new one. The target also does this by itself.
     Resize {
         /// Its identifier.
         nsid: u32,
         /// NQN of its subsystem; not needed when there is only one.
         #[arg(long, value_name = "NQN")]
         subsystem: Option<String>,
-        /// Make a regular file this long before, for instance 20GiB; it can only grow.
+        /// First extend a regular file to this size, for instance 20GiB.
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         size: Option<u64>,
     },
@@ -61,19 +61,19 @@ pub enum NamespaceCommand {
 /// A namespace to add.
 #[derive(Debug, Args)]
 pub struct AddArguments {
-    /// The file or block device; the target must be able to open it.
+    /// The file or block device. The target must be able to open it.
     #[arg(required_unless_present_any = ["memory", "null"], conflicts_with_all = ["memory", "null"])]
     path: Option<PathBuf>,
-    /// Serve memory of the target instead, so much of it.
+    /// Serve this much memory of the target instead.
     #[arg(long, value_name = "SIZE", conflicts_with = "null")]
     memory: Option<String>,
-    /// Serve zeroes instead, and forget what is written.
+    /// Serve zeroes of this size instead. Writes have no effect.
     #[arg(long, value_name = "SIZE")]
     null: Option<String>,
     /// NQN of its subsystem; not needed when there is only one.
     #[arg(long, value_name = "NQN")]
     subsystem: Option<String>,
-    /// Its identifier; by default the next one.
+    /// Its identifier; by default the next free one.
     #[arg(long)]
     nsid: Option<u32>,
     /// Bytes of a logical block: 512 or 4096.
@@ -82,16 +82,16 @@ pub struct AddArguments {
     /// Refuse writes.
     #[arg(long)]
     read_only: bool,
-    /// Put the page cache between.
+    /// Use the page cache.
     #[arg(long)]
     page_cache: bool,
-    /// Others may use the same disk, and know how to share it.
+    /// Allow other programs to use the same disk.
     #[arg(long)]
     shared: bool,
-    /// Its UUID, instead of one that fits no other namespace.
+    /// Its UUID; by default a new one.
     #[arg(long)]
     uuid: Option<String>,
-    /// Its NGUID, instead of one that fits no other namespace.
+    /// Its NGUID; by default a new one.
     #[arg(long)]
     nguid: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Looks at the disks from time to time, and when asked: their names, their sizes, and whether those that were missing
-//! are there now.
+//! Checks the disks from time to time, and on request: their paths, their sizes, and whether missing disks are there
+//! now.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl DiskWatch<'_> {
     pub(super) fn poll(&self) {
         for (subsystem, namespace) in self.0.target().served().namespaces() {
             if let Err(error) = self.inspect(subsystem.subsystem(), namespace) {
-                tracing::debug!(nsid = namespace.nsid(), error, "cannot look at a namespace");
+                tracing::debug!(nsid = namespace.nsid(), error, "cannot check a namespace");
             }
         }
     }
@@ -51,7 +51,13 @@ impl DiskWatch<'_> {
     pub(super) fn changed(&self, subsystem: &Arc<Subsystem>, namespace: &Namespace) {
         let (nsid, blocks) = (namespace.nsid(), namespace.blocks());
         let unused_bytes = namespace.health().unused_bytes;
-        tracing::info!(nqn = subsystem.nqn(), nsid, blocks, unused_bytes, "a namespace has another size");
+        tracing::info!(
+            nqn = subsystem.nqn(),
+            nsid,
+            blocks,
+            unused_bytes,
+            "the size of a namespace has changed"
+        );
         self.0.target().namespace_changed(subsystem, nsid);
     }
 
@@ -122,7 +128,9 @@ fn note_name(subsystem: &Subsystem, namespace: &Namespace, detached: Option<&str
     }
     let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid());
     match detached {
-        Some(what) => tracing::warn!(subsystem, nsid, what, "a disk has lost its name"),
-        None => tracing::info!(subsystem, nsid, "a disk has its name again"),
+        Some(what) => {
+            tracing::warn!(subsystem, nsid, what, "the path of a disk is gone or leads to another file");
+        }
+        None => tracing::info!(subsystem, nsid, "the path of a disk leads to it again"),
     }
 }

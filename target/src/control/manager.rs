@@ -110,7 +110,7 @@ impl Manager {
     /// When there is no such subsystem.
     pub fn set_access(&mut self, nqn: &str, access: Access) -> Result<(), String> {
         self.change(|_, draft| draft.set_access(nqn, access))?;
-        tracing::info!(nqn, "other hosts may use a subsystem");
+        tracing::info!(nqn, "the allowed hosts of a subsystem have changed");
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl Manager {
             subsystem = subsystem.nqn(),
             nsid,
             needed = why.unwrap_or_default(),
-            "namespace opened anew"
+            "namespace reopened"
         );
         self.target().namespace_changed(&subsystem, nsid);
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))

@@ -1,4 +1,4 @@
-//! What is asked over the control socket, and how it is answered: a JSON value in a line each.
+//! Requests over the control socket and their answers: each is a JSON value on one line.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -88,7 +88,7 @@ fn look_at_disks(manager: &TimedMutex<Manager>) {
     loop {
         thread::sleep(POLL_INTERVAL);
         if let Err(error) = manager.with_lock("a look at the disks", Manager::poll) {
-            tracing::warn!(error, "the disks are not looked at");
+            tracing::warn!(error, "the disks are not checked");
         }
     }
 }
@@ -133,7 +133,7 @@ impl Server {
         if clients.connected.len() >= CLIENTS_MAX && !clients.drop_most_silent() {
             tracing::warn!(
                 clients = CLIENTS_MAX,
-                "a control connection is refused: so many are being answered"
+                "a control connection is refused: there are as many as allowed"
             );
             return Ok(());
         }
@@ -189,7 +189,8 @@ impl Clients {
         let silent = self.connected.iter().filter_map(|(number, one)| Some((one.silent_since?, *number)));
         let Some((since, number)) = silent.min() else { return false };
         let Some(client) = self.connected.remove(&number) else { return false };
-        tracing::warn!(silent_s = since.elapsed().as_secs(), "a control connection makes room for another");
+        let silent_s = since.elapsed().as_secs();
+        tracing::warn!(silent_s, "a silent control connection is closed to make room for another");
         // Its thread ends with the next read or write.
         let _gone = client.stream.shutdown(Shutdown::Both);
         true

@@ -1,4 +1,4 @@
-//! What there is to see, in the form in which it is shown. Nobody who only looks waits for what is being changed.
+//! The state of the target as `status` and `namespace list` show it. Reading it does not wait for a change.
 
 use std::sync::Arc;
 

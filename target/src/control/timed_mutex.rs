@@ -1,4 +1,4 @@
-//! Changes take turns, and nobody waits for his for ever.
+//! Changes are made one at a time. Each waits for its turn within a limit.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

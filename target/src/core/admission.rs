@@ -1,4 +1,4 @@
-//! Who gets in when a core has hardly room left: connections that others hold give way.
+//! Which connections give way when a core is full.
 //!
 //! | what is bounded | the most | who gives way when there is no more |
 //! | --- | --- | --- |

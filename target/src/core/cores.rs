@@ -1,4 +1,4 @@
-//! The way to the cores of a target that runs, for who manages what they serve.
+//! Messages to the cores of a running target, for the control side.
 
 use std::cell::RefCell;
 use std::fmt;

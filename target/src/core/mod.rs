@@ -294,7 +294,7 @@ impl Core {
             }
             CoreMessage::ReportUsage(reply) => {
                 if reply.send((self.resources.core, self.usage())).is_err() {
-                    tracing::debug!("nobody waits for what is in use any more");
+                    tracing::debug!("a report of usage came too late");
                 }
             }
             CoreMessage::Drain(limit) => self.drain(limit),

@@ -1,11 +1,11 @@
-//! What a core serves: its tables of namespaces and disks, and its listeners, as the control side has them changed.
+//! What a core serves: its tables of namespaces and disks, and its listeners. The control side changes them.
 //!
-//! A change comes in two steps. In the first, each core gets ready what is new: disks are opened, listeners bound. That
-//! may fail, and is taken back then on all cores. In the second, what is new is served and what has gone is not any
-//! more. It cannot fail. Nothing that is the same before and after is touched.
+//! A change has two steps. In the first, each core prepares what is new: it opens disks and binds listeners. If this
+//! fails on one core, all cores undo it. In the second, the core serves what is new, and no longer serves what was
+//! removed. This step cannot fail. What stays the same is not touched.
 //!
-//! A command finds its namespace in the core's own table when it comes, and its disk by a position that stays the same
-//! as long as it runs.
+//! A command finds its namespace in the core's own table when it arrives, and its disk by a position that does not
+//! change while the command runs.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a core has in use, for who looks at a target that runs.
+//! What a core has in use, as `status` shows it.
 
 use ringfab_fabric::CopiedBytes;
 use ringfab_memory::PoolUsage;

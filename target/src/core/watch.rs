@@ -1,9 +1,8 @@
-//! Disks that do not answer: they are found, named, and cost nobody more than what waits for them.
+//! Disks that do not answer. They are detected and named, and delay only the commands for them.
 //!
-//! A disk that has ended nothing for a while, though it has something to do, is *silent*. While reads or writes are
-//! among what it has to do, it is *hung*: commands that come for it wait, without a buffer, until it answers or their
-//! time is over. What it holds does not count against the shares of its hosts any more, so that their other disks go
-//! on.
+//! A disk that has operations in flight and has completed none for a while is *silent*. If some of these are reads or
+//! writes, it is *hung*: new commands for it wait, without a buffer, until it answers or their time is over. Its
+//! buffers no longer count against the shares of its hosts, so the hosts' other disks continue.
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
-//! The open descriptors of a namespace's disk. They belong to the control side, and the cores have shares of them, so
-//! that none is closed by a core: to close a file may take as long as its server likes, and may tell of data that was
-//! lost.
+//! The open descriptors of a namespace's disk. The control side owns them, and the cores share them, so no core closes
+//! one: closing a file may hang, and may report lost data.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -117,7 +116,7 @@ impl DiskHandle {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(format!("closing {} failed: {error}", self.path.display())),
             Err(error) => {
-                tracing::warn!(%error, "a file is not closed yet");
+                tracing::warn!(%error, "closing a file takes long");
                 Ok(())
             }
         }

@@ -106,7 +106,7 @@ impl DiskHandles {
                 subsystem,
                 nsid,
                 unused_bytes = unused,
-                "the end of a disk is not used: it is no whole block"
+                "the end of a disk is not used: it is not a whole block"
             );
         }
         let old = self.serving().insert(namespace.index(), disk_handle);

@@ -1,5 +1,4 @@
-//! Opening a disk: what can be known by a look is looked at first, then it is locked, then it is opened once for each
-//! core.
+//! Opening a disk: it is examined first, then locked, then opened once for each core.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;

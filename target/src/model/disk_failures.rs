@@ -1,7 +1,7 @@
-//! Failures of disks: what they mean for the namespace, and who is told.
+//! Failures of disks: what they mean for the namespace, and how they are reported.
 //!
-//! The system tells of data that it could not write back once only, for each open file. So whoever hears of it keeps
-//! it for all: the namespace remembers until an administrator has its disk opened anew.
+//! The system reports a failed write-back only once for each open file. So the namespace remembers the report until an
+//! administrator reopens its disk.
 
 use std::io;
 use std::time::Duration;
@@ -171,7 +171,7 @@ pub(crate) fn fail_closed(namespace: &Namespace, subsystem: &str, why: &str) {
         )
     };
     if namespace.fail_closed(reason) {
-        tracing::error!(subsystem, nsid, reason = reason(), "a namespace is not served any more");
+        tracing::error!(subsystem, nsid, reason = reason(), "a namespace is no longer served");
     }
 }
 

@@ -1,5 +1,4 @@
-//! What is served: subsystems with their hosts and namespaces, listeners, and what is known of the queues that use
-//! them.
+//! What is served: subsystems with their hosts and namespaces, listeners, and records of the queues that use them.
 
 pub(crate) mod disk_failures;
 pub mod listener;

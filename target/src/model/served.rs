@@ -1,7 +1,7 @@
 //! What is served, as a value: subsystems with their hosts and namespaces, and listeners.
 //!
-//! A [`Served`] never changes. A change makes a [`Draft`] of it, which is checked as a whole and becomes the next one.
-//! The [`Difference`] of the two is what cores and hosts are told of: what both have is not disturbed.
+//! A [`Served`] never changes. A change edits a [`Draft`] of it. The draft is checked as a whole and becomes the next
+//! [`Served`]. Cores and hosts get the [`Difference`] of the two: what both have is not disturbed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -60,7 +60,7 @@ pub enum ServedError {
         nsid: u32,
     },
     /// An identifier that no namespace can have.
-    #[error("{0} is no namespace identifier: they are 1 to {NSID_MAX}")]
+    #[error("{0} is not a namespace identifier: these are 1 to {NSID_MAX}")]
     Nsid(u32),
     /// Two namespaces would be one disk to hosts.
     #[error(

@@ -1,4 +1,4 @@
-//! From a command's bytes to work that can only be valid, or to the failure that the host is told.
+//! Parses an I/O command into an action that can only be valid, or into the failure that the host gets.
 
 mod memory;
 

@@ -1,8 +1,7 @@
-//! The automaton of a request: its states are in [`State`], and here is what happens in each of them, and what is done
-//! then.
+//! The automaton of a request: the events of each [`State`], and the step that follows.
 //!
-//! An event finds a request that waits. [`next`] says from its state with which step it continues, and
-//! [`Commands::advance`](super::Commands::advance) goes on from that step until it waits again or has been answered.
+//! An event concerns a request that waits. [`next`] gives the step for its state and the event, and
+//! [`Commands::advance`](super::Commands::advance) runs from that step until the request waits again or is answered.
 
 use crate::resources::states::State;
 

@@ -1,5 +1,5 @@
-//! The commands of a queue, from their arrival to their answer. The life of a request is [`Commands::live`], to be read
-//! from top to bottom, and then its answer in [`Commands::run`].
+//! The commands of a queue, from their arrival to their answer. [`Commands::live`] is the life of a request, from top
+//! to bottom. [`Commands::run`] sends the answer.
 
 use std::collections::VecDeque;
 

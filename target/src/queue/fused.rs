@@ -1,9 +1,9 @@
 //! The fused operation Compare and Write (NVM Express Base 2.0, section 3.4.2).
 //!
-//! The two commands follow each other on one queue. Other commands may come between them, since there are hosts that
-//! send them so, though not forever: a half that stays alone is aborted. Until both are here, neither has a buffer;
-//! then both take theirs and fetch their data, claim the blocks on all cores (see [`crate::resources::claims`]), and
-//! run one after the other.
+//! The two commands follow each other on one queue. Other commands may come between them, because some hosts send them
+//! so, but only for a limited time: a half that stays alone is aborted. Until both have arrived, neither has a buffer.
+//! Then both take their buffers, fetch their data, claim the blocks on all cores (see [`crate::resources::claims`]),
+//! and run one after the other.
 
 use std::time::Duration;
 

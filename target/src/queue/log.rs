@@ -1,4 +1,4 @@
-//! What the log says of a queue: each line says who the host is, what it uses, and from where.
+//! The log lines of a queue. Each line names the host, its address, and the subsystem that it uses.
 
 use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 

@@ -1,4 +1,4 @@
-//! Commands that the disks do in steps: each begins when the one before has ended.
+//! Commands that take several steps at the disks: each step begins when the one before has ended.
 
 use ringfab_block::Operation;
 use ringfab_spec::Status;

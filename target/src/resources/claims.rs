@@ -1,9 +1,10 @@
 //! Claims to blocks, for fused operations: while one is granted, no other command reads or changes them, on any core.
 //!
-//! A core that wants some asks the one core that orders the claims of their disk. That one lets claims that overlap
-//! wait for each other; for the others it has every core hold the blocks. A core holds them once no disk of its own
-//! works on them any more; commands that come for them wait, and hold nothing that a claim could need. When all cores
-//! have said so, the claim is granted. No lock is taken, and a command that meets no claim pays for one comparison.
+//! A core that wants to claim blocks asks the one core that orders the claims of that disk. Overlapping claims wait for
+//! each other there. For each other claim, the ordering core asks every core to hold the blocks. A core holds them once
+//! its own disk no longer works on them. From then on, new commands for these blocks wait, and hold nothing that a
+//! claim could need. When all cores have confirmed, the claim is granted. No lock is taken, and a command without a
+//! claim in its way pays one comparison.
 
 use std::collections::VecDeque;
 

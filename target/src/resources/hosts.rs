@@ -1,7 +1,7 @@
 //! The hosts of a core: what each holds of the core's memory, and which of its requests wait for more.
 //!
-//! A host that stops in the middle holds what is on its way to it or from it until its connection is given up. So that
-//! the others go on meanwhile, each host may hold no more of a pool than it leaves free.
+//! A host that stops in the middle of a transfer holds buffers until its connection is given up. Each host may hold no
+//! more of a pool than it leaves free, so the other hosts continue.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -8,8 +8,8 @@
 //! | [`claims`] | claims of fused operations to blocks |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
-//! | [`states`] | in which state how many requests are, and for how long |
-//! | [`messages`] | what the queues of one core tell those of another |
+//! | [`states`] | how many requests are in each state, and for how long |
+//! | [`messages`] | messages from the queues of one core to those of another |
 
 pub(crate) mod claims;
 pub(crate) mod disks;

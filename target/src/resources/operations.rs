@@ -1,4 +1,4 @@
-//! Operations of a core's disks, and when the kernel is to hear of them.
+//! Operations of a core's disks, and when they are submitted to the kernel.
 
 use std::collections::VecDeque;
 

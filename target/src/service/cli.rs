@@ -25,7 +25,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve what a configuration file says, until SIGTERM or SIGINT; a second signal ends without a drain.
+    /// Serve a configuration until SIGTERM or SIGINT. A second signal ends at once, without a drain.
     Serve {
         /// The configuration file.
         #[arg(long, value_name = "FILE", default_value = "/etc/ringfab/target.toml")]

@@ -1,5 +1,4 @@
-//! Whether the cores' loops still turn: a thread that exists may hang all the same, in a system call or in a loop of
-//! its own, and serve nobody.
+//! Checks that the cores' loops turn. A thread may exist and still hang, in a system call or in an endless loop.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +38,7 @@ impl Heartbeats {
             heartbeat.look(now);
             match (hung, heartbeat.hangs) {
                 (false, true) => tracing::error!(core, loop_state = ?heartbeat.monitor, "a core hangs"),
-                (true, false) => tracing::warn!(core, "a core goes on that had hung"),
+                (true, false) => tracing::warn!(core, "a core that hung works again"),
                 _ => {}
             }
         }

@@ -149,7 +149,7 @@ pub enum ServeError {
     #[error("the cores did not end within the drain timeout")]
     DrainTimeout,
     /// A second signal came during the drain.
-    #[error("told to stop a second time: ending without a drain")]
+    #[error("a second signal: ending without a drain")]
     Interrupted,
 }
 

@@ -1,14 +1,13 @@
-//! The controllers of all hosts: pools of fixed size, one for discovery and one for I/O, so that neither takes the
-//! other's.
+//! The controllers of all hosts, in two pools of fixed size: one for discovery and one for I/O.
 //!
-//! Whoever comes when a pool is full gets the place of another:
+//! When a pool is full, a new controller replaces another:
 //!
 //! | the newcomer's address | who gives way |
 //! | --- | --- |
 //! | has fewer controllers than another one | of the address that has most: who has no I/O queue, the oldest first; then who came last |
 //! | has most | of the same address: who has had no I/O queue for a while; then who came last of the host name that has more than the newcomer's |
 //!
-//! A name can be claimed by anyone, so that it decides only among those at one address.
+//! Any host can claim any name, so a name decides only among hosts at one address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
-//! How a queue's capsules and data move. A transport moves bytes and nothing else: the life of a request is the
-//! queue's, which knows of a transport no more than its [`Link`].
+//! How a queue's capsules and data move. A transport only moves bytes. A queue owns the life of its requests, and sees
+//! a transport as its [`Link`].
 //!
-//! What each transport has of its own is in its module: how data are fetched, how they are sent with the response, and
-//! how a connection comes. Here are the few words that they have in common.
+//! Each transport has a module: how data is fetched, how it is sent with the response, and how a connection arrives.
+//! This module has the types that they share.
 
 pub(crate) mod rdma;
 pub(crate) mod tcp;

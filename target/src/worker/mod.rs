@@ -1,9 +1,9 @@
-//! Slow work: everything that touches a file system, or that may compute for long, happens on a thread of a small pool.
+//! Slow work: everything that touches a file system, or that may compute for long, runs on a thread of a small pool.
 //!
-//! A core asks and goes on: the answer comes back as a message to it. A thread of the control side waits for the
-//! result. Either way each [`Task`] has a limit of time, after which its asker is told that it hangs. The task keeps
-//! its thread, is shown in `status`, and its result is dropped when it comes; meanwhile nobody else tries the same
-//! file. What gets no thread in its time is never begun. The end of the process waits only for what says that it [must
+//! A core starts a task and continues; the result comes back as a message. A thread of the control side waits for the
+//! result. Each [`Task`] has a time limit. After the limit, its owner gets the error that it hangs. The task keeps its
+//! thread, `status` shows it, and its result is dropped. Meanwhile no other task starts for the same file. A task that
+//! gets no thread within its limit never begins. The end of the process waits only for tasks that [must
 //! finish](Task::must_finish).
 //!
 //! | what is bounded | how |

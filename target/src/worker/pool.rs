@@ -165,7 +165,7 @@ impl Pool {
             state.tasks.remove(&number);
         }
         drop(state);
-        tracing::warn!(what, path = %path.display(), ?limit, "a file does not answer; nobody waits for it");
+        tracing::warn!(what, path = %path.display(), ?limit, "a file does not answer; its task is given up");
         expire(WorkError::Hangs { what, path, limit });
     }
 

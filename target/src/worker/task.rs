@@ -1,4 +1,4 @@
-//! What a worker is asked for, and why there may be no result.
+//! A task for a worker, and the reasons why it may have no result.
 
 use std::io;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ pub enum WorkError {
         limit: Duration,
     },
     /// An earlier task for the same file still hangs.
-    #[error("{what} {} still hangs, since {seconds} s", path.display())]
+    #[error("{what} {} still hangs after {seconds} s", path.display())]
     StillHangs {
         /// What was to be done.
         what: &'static str,
@@ -79,7 +79,7 @@ pub enum WorkError {
         path: PathBuf,
     },
     /// There is no thread for it.
-    #[error("no thread to look at files: {reason}")]
+    #[error("no thread for work on files: {reason}")]
     NoThread {
         /// The system's answer.
         kind: io::ErrorKind,
@@ -87,7 +87,7 @@ pub enum WorkError {
         reason: String,
     },
     /// It ended by a panic.
-    #[error("{what} {} has ended by a panic", path.display())]
+    #[error("{what} {} has panicked", path.display())]
     Panicked {
         /// What was to be done.
         what: &'static str,

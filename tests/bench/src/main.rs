@@ -1,5 +1,8 @@
 //! `ringfab-bench`: what Ringfab reaches on this machine, beside what loopback TCP and other programs reach in the same
 //! run. docs/performance.md says how it measures.
+//!
+//! Not implemented here: several machines, networks and RDMA cards (everything is measured on one machine, over
+//! loopback), and limits below which a run fails.
 
 mod bars;
 mod case;

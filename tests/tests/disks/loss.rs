@@ -55,7 +55,7 @@ fn no_flush_succeeds_after_a_loss_until_the_disk_is_opened_anew() {
     assert_eq!(target.state(), "ready");
     let log = target.service.log();
     assert_eq!(log.matches("a namespace has lost data").count(), 1, "{log}");
-    assert_eq!(log.matches("namespace opened anew").count(), 1, "{log}");
+    assert_eq!(log.matches("namespace reopened").count(), 1, "{log}");
     assert!(log.contains("a disk has failed") && log.contains("operation=\"flush\""), "{log}");
 }
 
@@ -119,7 +119,7 @@ fn a_file_that_was_cut_off_is_not_served_and_not_made_whole_again() {
     wait_until("it is served again", || host.read_at(1, MIB as u64 - 4096, &mut [0; 4096]).is_ok());
     host.read_at(1, MIB as u64 - 4096, &mut read).expect("a read");
     assert_eq!(read, [0x22; 4096]);
-    assert_eq!(target.service.log().matches("a namespace is not served any more").count(), 1);
+    assert_eq!(target.service.log().matches("a namespace is no longer served").count(), 1);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_file_that_was_cut_off_is_noticed_also_when_nobody_uses_it() {
     wait_until("it is noticed", || target.state() == "needs reopen");
     let reason = target.reason();
     assert!(reason.contains("its file was cut off, from 1048576 to 4096 bytes"), "{reason}");
-    assert!(target.service.log().contains("a namespace is not served any more"));
+    assert!(target.service.log().contains("a namespace is no longer served"));
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn a_mount_whose_server_died_is_taken_away_and_a_living_one_is_left_alone() {
     killed.kill();
     assert!(is_mounted(folder.path()) && folder.path().metadata().is_err(), "it is stale");
     let mut service = fuse(&target, folder.path());
-    assert!(service.log().contains("took away a mount whose server had died"), "{}", service.log());
+    assert!(service.log().contains("removed a mount whose server had died"), "{}", service.log());
     assert!(folder.path().join("ns1").exists());
     let refused = run(&["fuse", &target.url("").to_string(), &folder.path().display().to_string()]);
     let said = String::from_utf8_lossy(&refused.stderr);

@@ -252,7 +252,7 @@ impl<P: Protocol> Stream<P> {
         match self.phase {
             Phase::Connecting | Phase::Opening => {
                 if self.origin.is_some() {
-                    tracing::warn!(peer = %self.addresses.1, "nothing complete came in time: closed");
+                    tracing::warn!(peer = %self.addresses.1, "no complete message came in time: closed");
                 }
                 let end = self.timed_out();
                 self.close(shared, reactor, end);

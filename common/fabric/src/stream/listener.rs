@@ -1,4 +1,4 @@
-//! Listening sockets. What they accept are streams that nobody has adopted.
+//! Listening sockets. They accept streams that have no owner yet.
 
 use std::collections::VecDeque;
 use std::io;

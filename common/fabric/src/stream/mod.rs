@@ -1,16 +1,16 @@
-//! Streams: connections over TCP on a core's reactor, whatever is spoken on them.
+//! Streams: connections over TCP on a core's reactor, for any protocol.
 //!
-//! A [`Stream`] has a socket and the life of a connection: connecting or having been accepted, one receive and one
-//! send in flight, the bound on every phase, draining, and the end, after which nothing is in flight and no memory is
-//! held. What the bytes mean is the business of its [`Protocol`], which says where the next ones go and gathers what
-//! is sent. NVMe/TCP ([`crate::tcp`]) and the software RNIC ([`crate::rdma::iwarp`]) are protocols.
+//! A [`Stream`] has a socket and the life of a connection: connecting or accepted, one receive and one send in flight,
+//! a bound on every phase, draining, and an end, after which nothing is in flight and no memory is held. Its
+//! [`Protocol`] interprets the bytes, says where the next ones go, and gathers what is sent. NVMe/TCP ([`crate::tcp`])
+//! and the software RNIC ([`crate::rdma::iwarp`]) are protocols.
 //!
 //! | module | what it has |
 //! | --- | --- |
 //! | `copies` | what is copied from staging memory to its place |
 //! | `table` | the streams of a core, by keys with generations |
-//! | `life` | a stream and its phases, as far as it is established |
-//! | `receive`, `transmit` | its two loops: all that is done with bytes and the socket |
+//! | `life` | a stream and its phases until it is established |
+//! | `receive`, `transmit` | its two loops, which do everything with bytes and the socket |
 //! | `teardown` | its end |
 //! | `listener` | listening sockets |
 //! | `shared` | what the streams of a core have in common |

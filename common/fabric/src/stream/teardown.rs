@@ -1,5 +1,5 @@
-//! How a stream ends: a reason is noted once, the socket is closed when there is nothing more to say, and when
-//! nothing is in flight any more the protocol lets go of everything and reports it.
+//! How a stream ends. The first reason is kept. The socket is closed when nothing is left to send. When nothing is in
+//! flight, the protocol releases everything and reports the end.
 
 use std::io;
 use std::time::Duration;

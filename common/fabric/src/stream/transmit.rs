@@ -1,4 +1,4 @@
-//! The transmit loop of a stream. One batch is in flight; what is given meanwhile goes out in the next one, so that
+//! The transmit loop of a stream. One batch is in flight. Messages that are posted meanwhile go into the next batch, so
 //! many small messages share a send.
 
 use std::io;

@@ -1,10 +1,10 @@
 //! Events that repeat are folded: the first few are shown, the others are counted.
 //!
 //! Two events are alike when they come from the same place of the program and are about the same peer: the same address
-//! (without its port; with IPv6 the /64 network), host, subsystem, namespace, device or file. A peer that is loud hides
-//! nobody else.
+//! (without its port; with IPv6 the /64 network), host, subsystem, namespace, device or file. So a loud peer hides no
+//! other.
 //!
-//! Everything is bounded. Peers that come with ever new names share one entry for each place of the program.
+//! Everything is bounded. When there are too many peers, the others share one entry for each place of the program.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;

@@ -1,13 +1,13 @@
 //! The log: one line an event, on the standard error.
 //!
-//! Whoever logs formats a line and puts it into a queue. One thread takes lines from there and writes them. When the
-//! queue is full, because the reader of the standard error stalls, lines are dropped. When a write fails, because a
-//! disk is full or the reader has gone, its line is lost. Both are counted, and the count is told with the next line
-//! that can be written.
+//! The thread that logs formats a line and puts it into a queue. One thread takes lines from the queue and writes them.
+//! When the queue is full, because the reader of the standard error stalls, lines are dropped. When a write fails,
+//! because a disk is full or the reader has gone, its line is lost. Both are counted, and the next line that can be
+//! written has the count.
 //!
 //! Events that repeat are folded (see [`fold`]), so that a peer cannot fill a disk or hide what others do.
 //!
-//! Where the standard error is the journal of systemd, a line begins with its priority and has no time, since the
+//! If the standard error is the journal of systemd, a line begins with its priority and has no time, because the
 //! journal keeps both.
 
 mod filter;

@@ -1,4 +1,4 @@
-//! What the peer has under way: the Send that is being received, the reads that wait for their responses.
+//! Messages of the peer in progress: the Send that is being received, and the reads that wait for their responses.
 
 use std::collections::VecDeque;
 

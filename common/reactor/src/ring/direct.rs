@@ -1,9 +1,9 @@
 //! Receives and sends that have not been given to the ring yet, and may never be.
 //!
 //! A receive in the ring costs more than its system call: the kernel first finds nothing, waits at the socket, is woken
-//! by the sender, and needs another call in which it receives at last. While the loop spins there is somebody to look,
-//! so it tries the few receives of busy sockets itself, and gives them to the ring when it goes to sleep. And a lone
-//! send goes through the ring by a system call of its own all the same, with a detour by two queues.
+//! by the sender, and receives in another call. A loop that spins can try the few receives of busy sockets itself. It
+//! gives them to the ring when it goes to sleep. A lone send is made directly, too: through the ring it would take a
+//! system call and two queues.
 
 use std::io;
 use std::os::fd::AsRawFd;

@@ -88,7 +88,7 @@ impl Ring {
                 let payload = Payload::Accepted(id, peer);
                 self.ready.push_back(Completion { token, result: Ok(0), payload });
             }
-            Err(error) => tracing::warn!(%error, ?peer, "a connection was turned away"),
+            Err(error) => tracing::warn!(%error, ?peer, "a connection was refused"),
         }
     }
 

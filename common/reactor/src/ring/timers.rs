@@ -1,4 +1,4 @@
-//! Timers, kept in user space; the kernel only hears of the next one when the loop goes to sleep.
+//! Timers, kept in user space. The kernel gets only the next one, when the loop goes to sleep.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -26,10 +26,10 @@ pub(crate) struct ReadArgs {
     /// First byte to read
     #[arg(long, value_name = "SIZE", default_value = "0")]
     offset: Bytes,
-    /// Bytes to read; without it all up to the end
+    /// Bytes to read; by default everything up to the end
     #[arg(long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// Where to write them; without it the standard output
+    /// The file to write to; by default the standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -41,10 +41,10 @@ pub(crate) struct WriteArgs {
     /// First byte to write
     #[arg(long, value_name = "SIZE", default_value = "0")]
     offset: Bytes,
-    /// Bytes to write; without it all of the input
+    /// Bytes to write; by default all of the input
     #[arg(long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// Where the bytes come from; without it the standard input
+    /// The file to read from; by default the standard input
     #[arg(long, short, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Confirm that this namespace is overwritten

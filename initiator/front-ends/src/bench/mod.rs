@@ -1,7 +1,7 @@
 //! `ringfab bench`: measures a namespace on the engine itself, with no thread in between.
 //!
-//! The loop reads the clock once per turn that brought answers: what was answered together is timed together. At
-//! depth one that is once per I/O. Buffers, tables and the histograms are made before the first I/O.
+//! The loop reads the clock once in each turn with answers, so answers of one turn get the same time. At depth one that
+//! is once per I/O. Buffers, tables and histograms are allocated before the first I/O.
 
 mod load;
 mod pattern;
@@ -51,17 +51,17 @@ pub struct BenchArgs {
     /// Use the namespace from here on
     #[arg(long, value_name = "SIZE", default_value = "0")]
     offset: Bytes,
-    /// Write a pattern that names its place, check everything that is read, and read back all that was written
+    /// Write blocks that contain their own offset, check every read, and read back everything that was written
     #[arg(long)]
     verify: bool,
-    /// Seed of the offsets and of the pattern; without it a random one, which the report names
+    /// Seed of the offsets and of the pattern; by default a random one, which the report shows
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Spin instead of sleeping, whatever --spin says
+    /// Never sleep, only spin; overrides --spin
     #[arg(long)]
     poll: bool,
-    /// Engine threads: each has its own I/O queues of the controller, and its own part of the namespace. With --core
-    /// the next ones are pinned to the cores that follow
+    /// Engine threads. Each has its own I/O queues of the controller, and its own part of the namespace. With --core,
+    /// the threads are pinned to that core and the cores that follow
     #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
     cores: NonZeroU16,
     /// Confirm that this namespace is overwritten

@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The results, as text and as JSON.
 
 use hdrhistogram::Histogram;
 use ringfab_fabric::CopiedBytes;

@@ -1,4 +1,4 @@
-//! Content that names its place, so that a read tells a block that is lost, misplaced, torn or old.
+//! Blocks that contain their own offset, so that a read detects a block that is lost, misplaced, torn or old.
 //!
 //! Every 512 bytes begin with: magic, the offset on the namespace, the generation of the place, the seed, and a
 //! checksum of all the rest; the rest is a stream that follows from them.

@@ -1,8 +1,7 @@
 //! Which disk a file is.
 //!
-//! The number of a namespace that was removed may be given to another disk. That is another file of the same name: each
-//! disk that was seen under a number has an inode of its own, so that who opened the old one cannot write to the new
-//! one.
+//! A target may give the number of a removed namespace to another disk. The new disk is another file with the same
+//! name: each disk has its own inode. So a program that opened the old disk cannot write to the new one.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -107,8 +106,8 @@ impl Disk {
         match now {
             Some(new) => tracing::warn!(
                 file,
-                "another disk has the number {nsid} by now: it was {old}, and is {new}. Whoever has the old one open \
-                 gets errors; who opens it gets the new one"
+                "another disk has the number {nsid} by now: it was {old}, and is {new}. Programs that have the old \
+                 one open get errors; programs that open it get the new one"
             ),
             None => {
                 tracing::warn!(

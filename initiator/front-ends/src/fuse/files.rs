@@ -1,4 +1,4 @@
-//! The directory and its files: what there is, and what may be done with it. Requests come here by either way.
+//! The directory and its files, and the requests that they allow, whether by `/dev/fuse` or over io_uring.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ impl Files {
             None if size == attributes.size => {}
             None => {
                 let (file, bytes) = (file_name(nsid_of_inode(ino)?), attributes.size);
-                tracing::warn!(file, bytes, size, "not truncated: a namespace has a size of its own");
+                tracing::warn!(file, bytes, size, "not truncated: a namespace has a fixed size");
                 return Err(Errno::EPERM);
             }
         }

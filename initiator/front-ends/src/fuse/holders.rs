@@ -1,4 +1,4 @@
-//! Who keeps a mount busy: open files, working directories, loop devices and what is mounted from them.
+//! What keeps a mount busy: open files, working directories, loop devices and mounts of these.
 
 use std::fmt;
 use std::fs;

@@ -1,24 +1,24 @@
 //! `ringfab fuse`: namespaces as files, through FUSE.
 //!
-//! Requests come over io_uring where the kernel can do that, and are served on the engine's thread. Else several
+//! Requests come over io_uring if the kernel offers that, and are served on the engine's thread. Otherwise several
 //! threads take them from `/dev/fuse`, and each waits for its own I/O on the blocking handle. Files are opened for
-//! direct I/O, so that nothing is cached twice.
+//! direct I/O, so nothing is cached twice.
 //!
 //! | module | what it does |
 //! | --- | --- |
 //! | [`files`] | what there is, and what may be done with it |
 //! | [`disks`] | which disk a file is |
 //! | [`range_lock`] | one writer at a time for each block |
-//! | [`truncated`] | files that are written anew |
+//! | [`truncated`] | files that were opened with O_TRUNC |
 //! | [`handshake`] | what the kernel and we agree on |
 //! | [`device`] | requests by `/dev/fuse` |
 //! | [`ring`] | requests over io_uring |
-//! | [`place`] | what is at the mount point before |
+//! | [`place`] | what is already at the mount point |
 //! | [`mount`] | the mount and its end |
-//! | [`holders`] | who keeps it busy |
+//! | [`holders`] | which programs keep it busy |
 //!
-//! What it does not do: truncate (a namespace has a fixed size, and the file is refused another one; opening it with
-//! O_TRUNC changes nothing), share memory mappings for writing, or keep times and modes.
+//! What it does not do: truncate (a namespace has a fixed size, so a change of the file's size is refused, and O_TRUNC
+//! changes nothing), shared memory mappings for writing, and times and modes of files.
 
 mod device;
 mod disks;
@@ -61,23 +61,24 @@ pub struct FuseArgs {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
-    /// Let other users in (the files belong to the user who mounts)
+    /// Allow other users (the files belong to the user who mounts)
     #[arg(long)]
     allow_other: bool,
     /// Mount options: ro, allow_other, allow_root, default_permissions, noatime, nodev, nosuid, noexec, fsname=NAME
     #[arg(short = 'o', value_name = "OPTION", value_delimiter = ',')]
     options: Vec<String>,
-    /// Whether the kernel's requests come over io_uring; it offers that when its module parameter enable_uring is set
+    /// Whether requests come over io_uring. The kernel offers this if the parameter enable_uring of its module fuse is
+    /// set
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Uring::Auto)]
     io_uring: Uring,
-    /// Threads that wait for I/O: of all requests, or over io_uring of those that take several commands
+    /// Threads that wait for I/O. With io_uring, only requests that take several commands use them
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Engine threads: each has its own I/O queues of the controller. With --core the next ones are pinned to the cores
-    /// that follow
+    /// Engine threads. Each has its own I/O queues of the controller. With --core, the threads are pinned to that core
+    /// and the cores that follow
     #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
     cores: NonZeroU16,
-    /// Create this file when the files are there; it holds the directory and goes away at the end
+    /// Create this file, with the directory in it, when the files are there, and remove it at the end
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }
@@ -87,7 +88,7 @@ pub struct FuseArgs {
 enum Uring {
     /// When the kernel offers it
     Auto,
-    /// Always; it is an error when the kernel does not
+    /// Always; it is an error if the kernel does not offer it
     Always,
     /// Not at all
     Never,

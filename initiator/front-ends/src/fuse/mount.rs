@@ -1,8 +1,8 @@
 //! Mounting, waiting for the end, and unmounting within a bound.
 //!
-//! SIGINT asks: while somebody uses the mount, it says who, and serves on until it is free. A second one detaches the
-//! mount from the tree and ends. SIGTERM comes from who does not ask twice: it does the same as both after [`BUSY`].
-//! Whichever it is, no mount stays behind without a server.
+//! After SIGINT, while programs use the mount, it names them and serves until the mount is free. A second SIGINT
+//! detaches the mount from the tree and ends. SIGTERM does the same as both, the second part after [`BUSY`]. In no case
+//! does a mount stay behind without a server.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -165,7 +165,7 @@ impl Mounted {
         match self.busy_until {
             Some(_) => tracing::warn!("{directory} is in use: {who}; it is detached in {} s", BUSY.as_secs()),
             None => tracing::warn!(
-                "{directory} is in use: {who}; serving on until it is free; another ctrl-C detaches it"
+                "{directory} is in use: {who}; serving until it is free; another ctrl-C detaches it"
             ),
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn prepare(directory: &Path) -> Result<()> {
         found => found,
     };
     let found = found.with_context(|| format!("mount on {shown}"))?;
-    ensure!(found.is_dir(), "{shown} is no directory");
+    ensure!(found.is_dir(), "{shown} is not a directory");
     match Mount::at(&place) {
         Some(mount) if is_ours(&mount) => {
             let peer = mount.source.trim_start_matches(SOURCE);
@@ -50,7 +50,7 @@ fn take_away(place: &Path) -> Result<()> {
     unmount(place, MntFlags::MNT_DETACH).with_context(|| {
         format!("the mount of a dead server on {shown}; take it away with `umount -l {shown}`")
     })?;
-    tracing::warn!("{shown}: took away a mount whose server had died");
+    tracing::warn!("{shown}: removed a mount whose server had died");
     Ok(())
 }
 

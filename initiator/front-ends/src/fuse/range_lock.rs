@@ -1,7 +1,7 @@
 //! One writer at a time for each block.
 //!
-//! A write that does not begin and end at blocks reads them, changes them and writes them. Another write of the same
-//! block in between would be lost, so writes that touch a common block wait for each other.
+//! A write that does not begin and end at block boundaries reads whole blocks, changes them and writes them. Another
+//! write of the same block in between would be lost, so writes of the same block wait for each other.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

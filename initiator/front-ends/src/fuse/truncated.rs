@@ -1,9 +1,9 @@
-//! Files that were opened to be written anew (O_TRUNC), as `cp`, `dd` and a shell's `>` do.
+//! Files that were opened with O_TRUNC, as `cp`, `dd` and a shell's `>` do.
 //!
-//! A namespace keeps its size and its content; nothing is lost by opening it. But the writer believes that the file is
-//! empty, and skips what shall read as zeroes: `cp` leaves out the holes of an image. So whatever such a writer skips
-//! is zeroed before it writes behind it. What lies behind its last byte stays as it is, as on a block device: also a
-//! hole at the end, unless the writer sets the size, as `cp` does. `dd conv=sparse` does not, since the file is long
+//! A namespace keeps its size and its content when it is opened. But the writer believes that the file is empty, and
+//! skips ranges that shall read as zeroes: `cp` leaves out the holes of an image. So a range that such a writer skips
+//! is zeroed before its next write. What comes after its last byte stays as it is, as on a block device. That includes
+//! a hole at the end, unless the writer sets the size. `cp` does; `dd conv=sparse` does not, because the file is long
 //! enough.
 
 use std::collections::HashMap;

@@ -11,7 +11,7 @@
 //! | [`renew`] | exports after the namespaces have changed |
 //! | [`negotiation`] | the handshake |
 //! | [`connection`] | one client: its requests, what it sends and what it is sent |
-//! | [`place`] | what is at the socket's path before |
+//! | [`place`] | what is already at the socket's path |
 //! | [`share`] | how engines share the connections |
 //! | [`server`] | the loop |
 
@@ -57,14 +57,14 @@ pub struct NbdArgs {
     /// Name of the export, when there is one namespace; otherwise the names are ns1, ns2 and so on
     #[arg(long, value_name = "NAME")]
     export: Option<String>,
-    /// Connections at once; more are closed
+    /// The most connections at once; further ones are closed
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections_max: u16,
-    /// Engine threads: each has its own I/O queues of the controller, and serves its share of the connections. With
-    /// --core the next ones are pinned to the cores that follow
+    /// Engine threads. Each has its own I/O queues of the controller, and serves a part of the connections. With
+    /// --core, the threads are pinned to that core and the cores that follow
     #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
     cores: NonZeroU16,
-    /// Create this file when connections are accepted; it holds the address and goes away at the end
+    /// Create this file, with the address in it, when connections are accepted, and remove it at the end
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }

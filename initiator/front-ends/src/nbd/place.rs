@@ -1,4 +1,4 @@
-//! The place of a Unix socket before we listen there.
+//! What is at the path of a Unix socket before we listen there.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -26,7 +26,7 @@ pub(super) fn prepare(path: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         found => found.with_context(|| format!("look at {shown}"))?,
     };
-    ensure!(found.file_type().is_socket(), "{shown} is there and is no socket; choose another path");
+    ensure!(found.file_type().is_socket(), "{shown} exists and is not a socket; choose another path");
     let deadline = Instant::now() + PATIENCE;
     loop {
         match probe(path) {

@@ -1,7 +1,7 @@
 //! Exports after the namespaces have changed.
 //!
-//! The number of a namespace that was removed may be given to another disk. That is another export of the same name:
-//! whoever connects finds the new one, and who uses the old one goes on with that, which has become nothing but errors.
+//! A target may give the number of a removed namespace to another disk. The new disk is another export with the same
+//! name. Clients that connect get the new export. Clients of the old export keep it, and get errors.
 
 use ringfab_initiator::Namespace;
 

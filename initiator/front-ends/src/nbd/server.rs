@@ -142,7 +142,7 @@ impl<'a> Server<'a> {
                 match self.host.reactor().attach_socket(socket) {
                     Ok(socket) => self.connect(socket),
                     Err(error) => {
-                        tracing::warn!(%error, "a client was turned away");
+                        tracing::warn!(%error, "a client was refused");
                         self.shares.release(self.number);
                     }
                 }
@@ -200,7 +200,7 @@ impl<'a> Server<'a> {
                 self.shares.give(engine, socket);
             }
             None => {
-                tracing::warn!("a client was turned away: as many are connected as may");
+                tracing::warn!("a client was refused: there are as many as allowed");
                 self.host.reactor().close_socket(socket);
             }
         }

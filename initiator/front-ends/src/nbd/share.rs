@@ -62,7 +62,7 @@ impl Shares {
     pub(crate) fn give(&self, engine: usize, socket: DetachedSocket) {
         let Some(sockets) = self.engines[engine].sockets.get() else { return };
         if sockets.send(socket).is_err() {
-            tracing::warn!("a client was turned away: its engine has ended");
+            tracing::warn!("a client was refused: its engine has ended");
             self.release(engine);
         }
     }

@@ -189,7 +189,8 @@ impl Engine {
         self.wait(&replies)?
     }
 
-    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout, and by less when cancelled.
+    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout, and by less when
+    /// cancelled.
     pub(super) fn detach(&self) -> Result<(), ConnectError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
@@ -291,7 +292,7 @@ fn lead(
     for thread in threads {
         match thread.join() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "an engine thread could not go on"),
+            Ok(Err(error)) => tracing::warn!(%error, "an engine thread failed"),
             Err(_) => tracing::warn!("an engine thread panicked"),
         }
     }
@@ -463,7 +464,7 @@ impl Worker {
         match client.turn(host, controller) {
             Ok(Turn::Over) => {}
             Ok(turn) => return turn,
-            Err(error) => tracing::error!(%error, "a client of the engine cannot go on"),
+            Err(error) => tracing::error!(%error, "a client of the engine failed"),
         }
         self.client = None;
         Turn::Busy

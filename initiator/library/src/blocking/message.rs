@@ -1,4 +1,4 @@
-//! What the callers' threads and the engine's thread say to each other.
+//! Messages between the callers' threads and the engine's thread.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -151,7 +151,7 @@ impl Path {
             None => Cause::Status { command: step.command(), status },
         };
         if self.phase == Phase::Live || self.phase == Phase::Draining {
-            tracing::warn!(peer = self.peer, %cause, "the namespaces could not be looked at again");
+            tracing::warn!(peer = self.peer, %cause, "the namespaces could not be identified again");
             // Those that are known are still in use.
             return self.events.push_back(PathEvent::NamespacesKept);
         }

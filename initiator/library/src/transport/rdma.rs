@@ -1,8 +1,8 @@
 //! NVMe/RDMA, the host's end of one queue (RDMA Transport 1.0), written against the verbs-shaped interface only.
 //!
-//! A command goes out as one SEND: 64 bytes, and behind them the data of a short write. Longer data are exposed
-//! to the controller for exactly this command, under a key that dies with the answer: the controller is asked to
-//! invalidate it with its response (SEND with Invalidate), and where it does not, we revoke it.
+//! A command is one SEND: 64 bytes, followed by the data of a short write. Longer data is exposed to the controller for
+//! this command only, under a key that ends with the answer. We ask the controller to invalidate the key with its
+//! response (SEND with Invalidate), and revoke the key if the controller does not.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! NVMe/TCP, the host's end of one queue (TCP Transport 1.0): a command goes out in a capsule, with the data of a short
-//! write behind it. Longer data are sent when the controller asks for them, and come without asking.
+//! NVMe/TCP, the host's end of one queue (TCP Transport 1.0). A capsule has a command, followed by the data of a short
+//! write. Longer data is sent when the controller asks for it (R2T). Data of a read comes without a request.
 
 use std::io;
 

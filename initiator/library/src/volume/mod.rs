@@ -1,8 +1,8 @@
 //! Volumes: the namespaces of one subsystem as a program sees them, whichever path leads there.
 //!
-//! Here are the commands that no path has: those that wait, in the order in which they were submitted, and those that wait for
-//! another try. A path that is lost gives back what it has not answered, and the next one that is open gets it again. The
-//! volumes of a subsystem share the paths, and so they share what waits for them.
+//! Volumes own the commands that are on no path: those that wait, in the order of submission, and those that wait for
+//! another try. A path that is lost gives back its unanswered commands, and the next open path gets them again. The
+//! volumes of a subsystem share the paths, so they share the commands that wait.
 
 mod replaced;
 mod retries;

@@ -1,9 +1,9 @@
-//! Namespaces that become other disks: the number of one that was removed may be given to the next.
+//! Namespaces that become other disks: a target may give the number of a removed namespace to another disk.
 //!
-//! A command carries the number, and nothing else says which disk it is meant for. So from the controller's notice that namespaces
-//! have changed until they were looked at, I/O waits; if all that changed is new to us, no longer than it takes to hear that. What
-//! waits for a disk that is gone then ends. Between the change and its notice a command may reach the new disk: only a controller
-//! that does not give numbers away at once can prevent that.
+//! A command carries only the number of its namespace. So after the controller's notice that namespaces have changed,
+//! I/O waits until they have been identified again, or until it is known that only new namespaces have changed. I/O
+//! that waits for a disk that is gone then fails. Between the change and its notice, a command may reach the new disk.
+//! Only a controller that does not reuse numbers at once can prevent that.
 
 use ringfab_spec::Status;
 
@@ -15,8 +15,8 @@ use crate::namespace::{self, Namespace};
 use crate::request::HostEvent;
 
 impl Volumes {
-    /// A path says which namespaces it leads to. At first these are the volumes. Later it must lead to the same ones, or those
-    /// that I/O waits for: a namespace without any may have been removed.
+    /// A path says which namespaces it leads to. At first these are the volumes. Later it must lead to the same ones,
+    /// or those that I/O waits for: a namespace without any may have been removed.
     ///
     /// # Errors
     /// Another one has the number of one that is known, or one that is needed is missing.

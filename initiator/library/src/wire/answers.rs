@@ -1,4 +1,4 @@
-//! What a controller's answers say, as far as it matters here.
+//! Parses a controller's answers, as far as the initiator needs them.
 
 use std::time::Duration;
 

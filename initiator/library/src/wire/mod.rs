@@ -1,4 +1,4 @@
-//! Commands as they are built; [`answers`] are read next door.
+//! Builds commands; [`answers`] parses the answers.
 
 pub(crate) mod answers;
 
@@ -99,8 +99,8 @@ pub(crate) fn get_status() -> SubmissionEntry {
     SubmissionEntry::property_get(NO_CID, offset::CSTS, PropertySize::Four)
 }
 
-/// Enables, with the entry sizes of the NVM Command Set, 64 and 16 bytes, and with what CAP allows: the smallest memory page,
-/// and the NVM Command Set by whichever name the controller knows it.
+/// Enables, with the entry sizes of the NVM Command Set, 64 and 16 bytes, and with what CAP allows: the smallest memory
+/// page, and the NVM Command Set by whichever name the controller knows it.
 fn enabled(capabilities: &Capabilities) -> Configuration {
     let css = if !capabilities.css_nvm && capabilities.css_iocs { CSS_ALL_SUPPORTED } else { 0 };
     let sizes = Configuration::default().with_iosqes(6).with_iocqes(4);

@@ -124,7 +124,7 @@ impl Device {
             .and_then(|frame| self.half_open.adopt(reactor, adopted, |_| HalfOpen::Rejection(Some(frame))));
         match made {
             Ok(key) => self.half_open.disconnect(reactor, key),
-            Err(error) => tracing::warn!(%error, "a rejection could not be said"),
+            Err(error) => tracing::warn!(%error, "a rejection could not be sent"),
         }
     }
 

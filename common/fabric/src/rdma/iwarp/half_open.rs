@@ -1,5 +1,5 @@
-//! What only passes through: an accepted socket until its MPA request is complete, and one on which a rejection is
-//! delivered.
+//! Connections without a queue pair: an accepted socket until its MPA request is complete, and a socket that delivers a
+//! rejection.
 
 use std::net::SocketAddr;
 use std::ops::Range;

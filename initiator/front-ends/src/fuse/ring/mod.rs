@@ -1,9 +1,9 @@
 //! Requests that come over io_uring, served on the engine's thread.
 //!
-//! A read or write of whole blocks becomes one command, whose data go between the target and the memory that the kernel
-//! knows by the entry: no copy of ours, no other thread, no allocation. What takes several commands, as a write of part
-//! of a block does, is done by helpers: threads that wait on the blocking handle as those of `/dev/fuse` do. Everything
-//! else is answered at once.
+//! A read or write of whole blocks becomes one command. Its data moves between the target and the memory of the
+//! kernel's entry, without a copy of ours, another thread or an allocation. Helpers do what takes several commands,
+//! such as a write of part of a block. They are threads that wait on the blocking handle, like those of `/dev/fuse`.
+//! Everything else is answered at once.
 
 mod answer;
 mod helpers;

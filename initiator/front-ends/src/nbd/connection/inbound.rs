@@ -1,8 +1,8 @@
 //! What a client sends.
 //!
-//! One receive takes as many requests and payloads as are there; what they bring is copied to its buffers. Only a
-//! payload that misses much is received into its buffer, and the head of the next request behind it: each such receive
-//! costs a turn.
+//! One receive takes all requests and payloads that have arrived, and payloads are copied to their buffers. Only a
+//! payload of which much is missing is received straight into its buffer, together with the header of the next request,
+//! because each such receive costs a turn.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! What a client is sent: heads are copied into the send, the data of reads are sent from where the target wrote them.
+//! What is sent to a client. Reply headers are copied into the send. The data of reads is sent from where the target
+//! wrote it.
 
 use std::io;
 
