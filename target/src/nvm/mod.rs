@@ -235,12 +235,11 @@ pub(crate) struct NamespaceView {
 impl NamespaceView {
     /// As the namespace is now.
     pub(crate) fn of(namespace: &Namespace) -> Self {
-        // First: the size of a namespace that is ready is the one that was set before it became so.
-        let ready = namespace.is_ready();
+        let (ready, blocks) = namespace.readiness();
         Self {
             disk: namespace.index(),
             block_shift: namespace.block_shift(),
-            blocks: namespace.blocks(),
+            blocks,
             read_only: namespace.read_only(),
             ready,
         }
