@@ -14,7 +14,7 @@ use super::fused::{FusedPairs, PairEvent};
 use super::request::{NoSlot, Requests, Slot};
 use crate::failure::Failure;
 use crate::limits::TRANSFER_BYTES_MAX;
-use crate::nvm::{Action, HostMemory};
+use crate::nvm::{Action, DataBytes, HostMemory};
 use crate::resources::Resources;
 use crate::resources::states::State;
 use crate::transport::{CommandData, LinkError, Piece};
@@ -600,17 +600,20 @@ fn link_transfer(slot: Slot, request: &super::request::Request) -> CommandData {
 
 /// The pieces of `length` bytes: offset and length of each.
 #[inline(always)]
-pub(super) fn piece_ranges(length: u32, chunk_bytes: u32) -> impl Iterator<Item = (u32, u32)> {
+pub(super) fn piece_ranges(
+    DataBytes(length): DataBytes,
+    chunk_bytes: u32,
+) -> impl Iterator<Item = (u32, u32)> {
     (0..length).step_by(chunk_bytes as usize).map(move |offset| (offset, chunk_bytes.min(length - offset)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::piece_ranges;
+    use super::{DataBytes, piece_ranges};
 
     #[test]
     fn pieces_cover_every_byte_once() {
-        let all = |length| piece_ranges(length, 100).collect::<Vec<_>>();
+        let all = |length| piece_ranges(DataBytes(length), 100).collect::<Vec<_>>();
         assert_eq!(all(0), []);
         assert_eq!(all(100), [(0, 100)]);
         assert_eq!(all(101), [(0, 100), (100, 1)]);

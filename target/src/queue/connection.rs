@@ -8,7 +8,7 @@ use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 use super::accounting::Attachment;
 use crate::controller::{Controller, IoAccess};
 use crate::failure::Failure;
-use crate::nvm::{Action, HostMemory, Transfer};
+use crate::nvm::{Action, DataBytes, HostMemory, Transfer};
 use crate::resources::{HostId, Resources};
 use crate::transport::{CommandData, Link};
 
@@ -161,7 +161,7 @@ impl Connection {
         }
         let entry = CompletionEntry::new(command.cid.get(), head, status);
         let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
-        let transfer = CommandData { slot, generation, cid, memory: HostMemory::None, length: 0 };
+        let transfer = CommandData { slot, generation, cid, memory: HostMemory::None, length: DataBytes(0) };
         let nothing = (0, std::iter::empty());
         let _ended = self.link.answer(&mut resources.transports, &transfer, nothing, &entry);
         self.link.replenish(&mut resources.transports);

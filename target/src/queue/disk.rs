@@ -56,12 +56,12 @@ impl Request {
     fn start_rest(&mut self, connection: &Connection, resources: &mut Resources) {
         match self.action {
             Action::Compare(extent) => {
-                let host_pieces = piece_ranges(extent.length as u32, resources.chunk_bytes).count();
+                let host_pieces = piece_ranges(extent.length.checked_data(), resources.chunk_bytes).count();
                 self.start_reads(resources, extent, host_pieces, false);
             }
             Action::WriteZeroes { extent, deallocate, durable } => {
                 let Extent { offset, length, .. } = extent;
-                let operation = Operation::WriteZeroes { offset, length, deallocate, durable };
+                let operation = Operation::WriteZeroes { offset, length: length.0, deallocate, durable };
                 self.start(resources, extent.disk, 0, operation);
             }
             Action::Flush { disk } => self.start(resources, disk, 0, Operation::Flush),
@@ -107,7 +107,9 @@ impl Request {
         first_piece: usize,
         may_borrow: bool,
     ) {
-        for (index, (offset, _)) in piece_ranges(extent.length as u32, resources.chunk_bytes).enumerate() {
+        for (index, (offset, _)) in
+            piece_ranges(extent.length.checked_data(), resources.chunk_bytes).enumerate()
+        {
             let piece = first_piece + index;
             let buffer = self.pieces.take_buffer(piece);
             let operation = Operation::Read { offset: extent.offset + u64::from(offset), buffer, may_borrow };
@@ -117,7 +119,8 @@ impl Request {
 
     #[inline(always)]
     fn start_writes(&mut self, resources: &mut Resources, extent: Extent, durable: bool) {
-        for (index, (offset, length)) in piece_ranges(extent.length as u32, resources.chunk_bytes).enumerate()
+        for (index, (offset, length)) in
+            piece_ranges(extent.length.checked_data(), resources.chunk_bytes).enumerate()
         {
             let source = self.pieces.take_shared(index);
             let offset = extent.offset + u64::from(offset);

@@ -9,7 +9,7 @@ use ringfab_spec::{Status, SubmissionEntry};
 use super::identifiers::CommandIds;
 use super::pieces::Pieces;
 use crate::failure::{ErrorLocation, Failure};
-use crate::nvm::{Action, HostMemory, Transfer};
+use crate::nvm::{Action, DataBytes, HostMemory, Transfer};
 use crate::resources::RequestId;
 use crate::resources::states::{RequestStates, State};
 
@@ -27,7 +27,7 @@ pub(crate) struct Request {
     /// Which way its data goes, as it was decided when the command came: what decided may change since.
     pub(crate) transfer: Transfer,
     /// Bytes that move between the host and us.
-    pub(crate) length: u32,
+    pub(crate) length: DataBytes,
     /// Our pieces of the data, each of the core's chunk size but the last. Keeps its capacity from life to life.
     pub(crate) pieces: Pieces,
     /// Operations of the disk or the transport that have not ended.
@@ -51,7 +51,7 @@ impl Request {
             action: Action::Nothing,
             host: HostMemory::None,
             transfer: Transfer::None,
-            length: 0,
+            length: DataBytes(0),
             pieces,
             pending: 0,
             is_fused: false,
@@ -106,6 +106,9 @@ impl Request {
 /// The requests of one queue: as many as the queue has entries once it is connected, and a few before. A queue that is
 /// connected and hardly used has a few slots; with the first command beyond [`FEW`], outstanding or not, all are made,
 /// so that nothing is allocated for later ones. Once it has been idle for a while it has a few again.
+///
+/// It is no `Slots` of `common/base`: a slot keeps its request, and with it the room for the pieces, from life to
+/// life.
 #[derive(Debug)]
 pub(crate) struct Requests {
     /// Position of the queue in the core's table.
@@ -283,7 +286,7 @@ impl Requests {
         request.action = Action::Nothing;
         request.host = HostMemory::None;
         request.transfer = Transfer::None;
-        request.length = 0;
+        request.length = DataBytes(0);
         request.is_fused = false;
         self.cids.remove(request.command.cid.get());
         self.free.push(slot.0);

@@ -13,7 +13,7 @@ use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
-use crate::nvm::HostMemory;
+use crate::nvm::{DataBytes, HostMemory};
 
 /// A listener, whatever its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +117,7 @@ pub(crate) struct CommandData {
     pub(crate) cid: u16,
     /// Where the host has its end of them.
     pub(crate) memory: HostMemory,
-    /// Bytes.
-    pub(crate) length: u32,
+    pub(crate) length: DataBytes,
 }
 
 impl CommandData {

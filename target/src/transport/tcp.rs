@@ -55,7 +55,7 @@ pub(super) fn fetch(
         count += 1;
         (command.fetch_id(index), memory)
     });
-    match tcp.request_data(connection, (command.cid, command.length), pieces) {
+    match tcp.request_data(connection, (command.cid, command.length.0), pieces) {
         Ok(()) => (count, Ok(())),
         Err(_) => (0, Err(LinkError::Ended)),
     }
