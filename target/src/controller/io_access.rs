@@ -56,7 +56,7 @@ impl IoGate {
 
     /// They are refused from now on, whatever is set later.
     pub(crate) fn end(&self) {
-        self.0.store(ENDED, Ordering::Release);
+        let _before = self.0.swap(ENDED, Ordering::AcqRel);
     }
 
     /// Ends the fence if the host has no orphans: commands of earlier connections that still run. Returns whether it
