@@ -131,7 +131,7 @@ fn run(cli: Cli) -> Result<()> {
     match result {
         // Whatever a wait that was ended by a signal says, the signal is the reason. For a service it is the
         // ordinary end, so what it says then is said.
-        Err(error) if !service && context.interrupt.came() && !error.is::<Usage>() => {
+        Err(error) if !service && context.interrupt.is_interrupted() && !error.is::<Usage>() => {
             Err(error.context(Cancelled))
         }
         result => result,

@@ -25,13 +25,13 @@ pub struct Interrupt {
     /// Whether it is a service that ends in its own time.
     serving: Arc<AtomicBool>,
     /// Who is told of every signal, and decides what it means.
-    owner: Arc<Mutex<Option<Owner>>>,
+    handler: Arc<Mutex<Option<SignalHandler>>>,
 }
 
 /// The exit code of a command that a signal ended.
 pub const EXIT_CANCELLED: u8 = 130;
 
-type Owner = Box<dyn FnMut(Signal) + Send>;
+type SignalHandler = Box<dyn FnMut(Signal) + Send>;
 
 /// How long a command may take to end after a signal.
 const BACKSTOP: Duration = Duration::from_millis(900);
@@ -63,8 +63,9 @@ impl Interrupt {
     /// When the system has no thread left.
     pub fn install(hang_up: HangUp) -> Result<Self> {
         let this = Self::idle();
-        let heard = this.clone();
-        signals::listen(move |signal| heard.hear(signal, hang_up)).context("start the thread for signals")?;
+        let interrupt = this.clone();
+        signals::listen(move |signal| interrupt.on_process_signal(signal, hang_up))
+            .context("start the thread for signals")?;
         Ok(this)
     }
 
@@ -74,7 +75,7 @@ impl Interrupt {
             cancel: CancelToken::new(),
             listeners: Arc::default(),
             serving: Arc::default(),
-            owner: Arc::default(),
+            handler: Arc::default(),
         }
     }
 
@@ -94,23 +95,23 @@ impl Interrupt {
     }
 
     /// This is a service that decides itself what each signal means, the second one, too.
-    pub fn own(&self, mut owner: impl FnMut(Signal) + Send + 'static) {
+    pub fn handle_signals(&self, mut handler: impl FnMut(Signal) + Send + 'static) {
         self.serve();
-        let mut place = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.came() {
-            owner(Signal::SIGINT);
+        let mut current = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_interrupted() {
+            handler(Signal::SIGINT);
         }
-        *place = Some(Box::new(owner));
+        *current = Some(Box::new(handler));
     }
 
     /// Whether a signal came.
-    pub fn came(&self) -> bool {
+    pub fn is_interrupted(&self) -> bool {
         self.cancel.is_cancelled()
     }
 
     /// An error if a signal came.
     pub fn check(&self) -> Result<()> {
-        if self.came() { Err(Cancelled.into()) } else { Ok(()) }
+        if self.is_interrupted() { Err(Cancelled.into()) } else { Ok(()) }
     }
 
     /// For calls of the library.
@@ -120,32 +121,32 @@ impl Interrupt {
 
     fn add(&self, listener: Listener) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
-        if self.came() {
-            self.tell();
+        if self.is_interrupted() {
+            self.notify();
         }
     }
 
-    fn hear(&self, heard: SignalEvent, hang_up: HangUp) {
-        match (heard, hang_up) {
-            (SignalEvent::End("SIGTERM"), _) => self.heard(Signal::SIGTERM),
-            (SignalEvent::End(_), _) => self.heard(Signal::SIGINT),
-            (SignalEvent::HangUp, HangUp::End) => self.heard(Signal::SIGHUP),
+    fn on_process_signal(&self, received: SignalEvent, hang_up: HangUp) {
+        match (received, hang_up) {
+            (SignalEvent::End("SIGTERM"), _) => self.on_signal(Signal::SIGTERM),
+            (SignalEvent::End(_), _) => self.on_signal(Signal::SIGINT),
+            (SignalEvent::HangUp, HangUp::End) => self.on_signal(Signal::SIGHUP),
             (SignalEvent::HangUp, HangUp::Survive) => {
                 tracing::info!(signal = "SIGHUP", "the terminal has gone; still serving");
             }
         }
     }
 
-    fn heard(&self, signal: Signal) {
-        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = !self.came();
+    fn on_signal(&self, signal: Signal) {
+        let mut handler = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = !self.is_interrupted();
         if first {
             self.cancel.cancel();
-            self.tell();
+            self.notify();
             self.start_backstop();
         }
-        match owner.as_mut() {
-            Some(owner) => owner(signal),
+        match handler.as_mut() {
+            Some(handler) => handler(signal),
             None if first => tracing::info!(%signal, "ending; a second signal ends at once"),
             None => exit(),
         }
@@ -165,7 +166,7 @@ impl Interrupt {
         }
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         let listeners = std::mem::take(&mut *self.listeners.lock().unwrap_or_else(PoisonError::into_inner));
         for listener in listeners {
             match listener {
@@ -195,7 +196,7 @@ mod tests {
         interrupt.call(move || early.send("early").expect("a receiver"));
         assert!(receiver.try_recv().is_err());
         interrupt.cancel.cancel();
-        interrupt.tell();
+        interrupt.notify();
         interrupt.call(move || sender.send("late").expect("a receiver"));
         assert_eq!(receiver.iter().collect::<Vec<_>>(), ["early", "late"]);
         assert!(interrupt.check().expect_err("cancelled").is::<Cancelled>());

@@ -9,7 +9,7 @@
 //! | [`context`] | what every command gets |
 //! | [`options`] | the options of a connection |
 //! | [`namespaces`] | which namespace a command is for |
-//! | [`engine`] | an engine with one controller |
+//! | [`engine`] | the controller of a command, and its engine threads |
 //! | [`bench`] | load, measured or verified |
 //! | [`nbd`] | namespaces as network block devices |
 //! | [`fuse`] | namespaces as files |

@@ -129,6 +129,7 @@ impl ConnectArgs {
             capture: tuning.capture.clone(),
             cancel,
             client_buffers: Vec::new(),
+            client_descriptors: 0,
         }
     }
 

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use ringfab_reactor::{Time, TimerId};
 use ringfab_spec::CompletionEntry;
 
-use crate::core::{Core, Route, timer_token};
 use crate::error::IoError;
 use crate::messages::{Message, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
-use crate::path::{ADMIN_WAITING_MAX, Followers, GivenUp, Path, PathEvent, Share, SharedController};
+use crate::path::{ADMIN_WAITING_MAX, FinalError, Followers, Path, PathEvent, QueueShare, SharedController};
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
-use crate::transport::Event;
+use crate::resources::{Resources, Route, timer_token};
+use crate::transport::ConnectionEvent;
 use crate::volume::Volumes;
 
 /// The volumes of a subsystem, and the paths to it.
@@ -33,37 +33,37 @@ impl Attachment {
         id: ControllerId,
         options: ConnectOptions,
         others: u16,
-        core: &mut Core,
+        resources: &mut Resources,
     ) -> (Self, Vec<SharedController>) {
         let options = Arc::new(options);
-        let given_up = GivenUp::default();
-        let share = |engine| Share { engine, engines: 1 + others };
+        let final_error = FinalError::default();
+        let share = |engine| QueueShare { engine, engines: 1 + others };
         let shared = (1..=others)
             .map(|engine| {
                 SharedController::new(
                     options.clone(),
                     share(engine),
                     id,
-                    core.mailbox.clone(),
-                    given_up.clone(),
+                    resources.mailbox.clone(),
+                    final_error.clone(),
                 )
             })
             .collect();
-        let volumes = volumes(id, &options, share(0), core);
-        let path = Path::attach(id, 0, options, Followers::expect(others, given_up), core);
-        (Self::with_path(id, volumes, path, core), shared)
+        let volumes = volumes(id, &options, share(0), resources);
+        let path = Path::attach(id, 0, options, Followers::expect(others, final_error), resources);
+        (Self::with_path(id, volumes, path, resources), shared)
     }
 
     /// Takes part in what another engine attaches.
-    pub(crate) fn join(id: ControllerId, shared: SharedController, core: &mut Core) -> Self {
-        let volumes = volumes(id, &shared.options, shared.share, core);
-        let path = Path::join(id, 0, shared, core);
-        Self::with_path(id, volumes, path, core)
+    pub(crate) fn join(id: ControllerId, shared: SharedController, resources: &mut Resources) -> Self {
+        let volumes = volumes(id, &shared.options, shared.share, resources);
+        let path = Path::join(id, 0, shared, resources);
+        Self::with_path(id, volumes, path, resources)
     }
 
-    fn with_path(id: ControllerId, volumes: Volumes, path: Path, core: &mut Core) -> Self {
+    fn with_path(id: ControllerId, volumes: Volumes, path: Path, resources: &mut Resources) -> Self {
         let mut this = Self { id, volumes, paths: vec![path], armed: None };
-        this.settle(core);
+        this.settle(resources);
         this
     }
 
@@ -92,12 +92,12 @@ impl Attachment {
     #[inline]
     pub(crate) fn submit(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         disk: Option<&NamespaceIdentity>,
         request: IoRequest,
     ) -> Result<(), Refused<IoRequest>> {
-        if self.volumes.submit(core, &mut self.paths, disk, request)? {
-            self.arm(core);
+        if self.volumes.submit(resources, &mut self.paths, disk, request)? {
+            self.arm(resources);
         }
         Ok(())
     }
@@ -105,11 +105,11 @@ impl Attachment {
     /// Starts an admin command, or lets it wait for room.
     pub(crate) fn submit_admin(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         request: AdminRequest,
     ) -> Result<(), Refused<AdminRequest>> {
-        self.paths[0].submit_admin(core, request)?;
-        self.arm(core);
+        self.paths[0].submit_admin(resources, request)?;
+        self.arm(resources);
         Ok(())
     }
 
@@ -117,42 +117,42 @@ impl Attachment {
     #[inline]
     pub(crate) fn on_response(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         route: Route,
         entry: Option<&CompletionEntry>,
         invalidated: Option<u32>,
     ) {
         let path = &mut self.paths[usize::from(route.path)];
-        let answered = path.on_response(core, route.queue, entry, invalidated);
+        let answered = path.on_response(resources, route.queue, entry, invalidated);
         if let (Some(command), Some(entry)) = (answered, entry) {
             if entry.status().is_success() {
-                core.done(self.id, command, Ok(entry));
-                let sooner = self.volumes.dispatch(core, &mut self.paths);
+                resources.done(self.id, command, Ok(entry));
+                let sooner = self.volumes.dispatch(resources, &mut self.paths);
                 if sooner || self.volumes.is_leaving() {
-                    self.settle(core);
+                    self.settle(resources);
                 }
                 return;
             }
-            self.volumes.refused(core, path, command, entry);
+            self.volumes.refused(resources, path, command, entry);
         }
-        self.settle(core);
+        self.settle(resources);
     }
 
     /// Takes an event of a connection.
-    pub(crate) fn on_event(&mut self, core: &mut Core, route: Route, event: Event) {
-        self.paths[usize::from(route.path)].on_event(core, route.queue, event);
-        self.settle(core);
+    pub(crate) fn on_event(&mut self, resources: &mut Resources, route: Route, event: ConnectionEvent) {
+        self.paths[usize::from(route.path)].on_event(resources, route.queue, event);
+        self.settle(resources);
     }
 
     /// Takes a message of another thread.
-    pub(crate) fn on_message(&mut self, core: &mut Core, message: Message) {
+    pub(crate) fn on_message(&mut self, resources: &mut Resources, message: Message) {
         let path = &mut self.paths[0];
         match message {
-            Message::Resolved(resolved) => path.on_resolved(core, resolved),
-            Message::ToLeader { engine, what, .. } => path.on_follower(core, engine, what),
-            Message::ToFollower { what, .. } => path.on_leader(core, what),
+            Message::Resolved(resolved) => path.on_resolved(resources, resolved),
+            Message::ToLeader { engine, what, .. } => path.on_follower(resources, engine, what),
+            Message::ToFollower { what, .. } => path.on_leader(resources, what),
         }
-        self.settle(core);
+        self.settle(resources);
     }
 
     /// Answers who joins a controller that is gone.
@@ -163,149 +163,147 @@ impl Attachment {
     }
 
     /// The timer has fired.
-    pub(crate) fn on_timer(&mut self, core: &mut Core) {
+    pub(crate) fn on_timer(&mut self, resources: &mut Resources) {
         self.armed = None;
         for path in &mut self.paths {
-            path.on_timer(core);
+            path.on_timer(resources);
         }
-        self.settle(core);
-        self.volumes.release_due(core.now());
-        self.settle(core);
+        self.settle(resources);
+        self.volumes.release_due(resources.now());
+        self.settle(resources);
     }
 
-    /// Starts an orderly detach.
-    pub(crate) fn detach(&mut self, core: &mut Core) {
+    /// Detaches, in order or at once.
+    pub(crate) fn detach(&mut self, resources: &mut Resources, orderly: bool) {
         for path in &mut self.paths {
-            path.detach(core);
+            path.detach(resources, orderly);
         }
-        self.settle(core);
-    }
-
-    /// Detaches at once.
-    pub(crate) fn cancel(&mut self, core: &mut Core) {
-        for path in &mut self.paths {
-            path.cancel(core);
-        }
-        self.settle(core);
+        self.settle(resources);
     }
 
     /// Takes the timer back, at the end.
-    pub(crate) fn disarm(&mut self, core: &mut Core) {
+    pub(crate) fn disarm(&mut self, resources: &mut Resources) {
         if let Some((_, timer)) = self.armed.take() {
-            core.reactor.cancel_timer(timer);
+            resources.reactor.cancel_timer(timer);
         }
     }
 
     /// Has the volumes act on what has happened on the paths, and sends what can be sent.
-    fn settle(&mut self, core: &mut Core) {
+    fn settle(&mut self, resources: &mut Resources) {
         let mut settled = false;
         while !settled {
             settled = true;
             for index in 0..self.paths.len() {
-                self.paths[index].set_delayed(self.volumes.delayed());
-                self.volumes.take_back(core, self.paths[index].unanswered());
-                if let Some(event) = self.paths[index].next_event() {
-                    self.on_path_event(core, index, event);
+                let path = &mut self.paths[index];
+                path.liveness().set_delayed(self.volumes.delayed());
+                self.volumes.take_back(resources, path.reports().unanswered());
+                if let Some(event) = path.reports().next() {
+                    self.on_path_event(resources, index, event);
                     settled = false;
                 }
             }
             if settled {
-                self.volumes.dispatch(core, &mut self.paths);
-                settled = !self.drain(core);
+                self.volumes.dispatch(resources, &mut self.paths);
+                settled = !self.drain(resources);
             }
         }
-        self.arm(core);
+        self.arm(resources);
     }
 
     /// Has paths that are being left go on once nothing is outstanding. Says whether one did.
-    fn drain(&mut self, core: &mut Core) -> bool {
+    fn drain(&mut self, resources: &mut Resources) -> bool {
         let volumes = &self.volumes;
         let empty = volumes.is_leaving() && volumes.outstanding() == 0;
         let mut paths = self.paths.iter_mut();
-        empty && paths.any(|path| path.check_drained(core, || volumes.written()))
+        empty && paths.any(|path| path.check_drained(resources, || volumes.written()))
     }
 
-    fn on_path_event(&mut self, core: &mut Core, index: usize, event: PathEvent) {
+    fn on_path_event(&mut self, resources: &mut Resources, index: usize, event: PathEvent) {
         let id = self.id;
         let path = &mut self.paths[index];
         match event {
             PathEvent::Identified { found, listed } => {
-                match self.volumes.identify(found, &listed, &path.needed_by_followers()) {
-                    Ok(()) => path.accept(core, self.volumes.namespaces()),
-                    Err(cause) => path.reject(core, cause),
-                }
+                let needed = path.role().needed_by_followers();
+                let result = self.volumes.identify(found, &listed, &needed);
+                path.on_identified(resources, result.map(|()| self.volumes.namespaces()));
             }
-            PathEvent::Opened => path.opened(self.volumes.needed()),
-            PathEvent::Adopt(found) => self.volumes.adopt(core, found.to_vec()),
+            PathEvent::QueuesConnected => path.role().queues_connected(self.volumes.needed()),
+            PathEvent::Adopt(found) => self.volumes.adopt(resources, found.to_vec()),
             PathEvent::Ready { reconnected } => {
                 self.volumes.path_is_ready();
-                core.events.push_with(|| HostEvent::Ready { controller: id, reconnected });
+                resources.events.push_with(|| HostEvent::Ready { controller: id, reconnected });
             }
             PathEvent::Lost(error) => {
                 self.volumes.path_is_lost();
-                core.events.push_with(|| HostEvent::Lost { controller: id, error });
+                resources.events.push_with(|| HostEvent::Lost { controller: id, error });
             }
             PathEvent::Reconnecting { attempt, delay } => {
-                core.events.push_with(|| HostEvent::Reconnecting { controller: id, attempt, delay });
+                resources.events.push_with(|| HostEvent::Reconnecting { controller: id, attempt, delay });
             }
-            PathEvent::FailFast => self.volumes.fail_fast(core),
+            PathEvent::FailFast => self.volumes.fail_fast(resources),
             PathEvent::Drain => self.volumes.leave(),
             PathEvent::Failed(error) => {
-                self.volumes.end_all(core, IoError::NoPath);
-                core.events.push_with(|| HostEvent::Failed { controller: id, error });
+                self.volumes.end_all(resources, IoError::NoPath);
+                resources.events.push_with(|| HostEvent::Failed { controller: id, error });
             }
             PathEvent::Detached(trouble) => {
-                self.volumes.end_all(core, IoError::Cancelled);
-                core.events.push_with(|| HostEvent::Detached { controller: id, trouble });
+                self.volumes.end_all(resources, IoError::Cancelled);
+                resources.events.push_with(|| HostEvent::Detached { controller: id, trouble });
             }
-            event => self.on_namespace_event(core, index, event),
+            event => self.on_namespace_event(resources, index, event),
         }
     }
 
     /// Namespaces may have changed, or were looked at again.
-    fn on_namespace_event(&mut self, core: &mut Core, index: usize, event: PathEvent) {
+    fn on_namespace_event(&mut self, resources: &mut Resources, index: usize, event: PathEvent) {
         let path = &self.paths[index];
         match event {
             PathEvent::NamespacesChanged => self.volumes.namespaces_may_have_changed(),
             PathEvent::Changes(changed) if self.volumes.are_only_new(&changed) => {
-                self.volumes.settle();
-                path.tell_followers(&ToFollower::LookedAt(None));
+                self.volumes.end_rescan();
+                path.role().tell_followers(&ToFollower::Rescanned(None));
             }
             PathEvent::NamespacesFound { found, final_look } => {
-                self.volumes.take_namespaces(core, found);
+                self.volumes.take_namespaces(resources, found);
                 if final_look {
-                    self.volumes.settle();
-                    path.tell_followers(&ToFollower::LookedAt(Some(Arc::from(self.volumes.namespaces()))));
+                    self.volumes.end_rescan();
+                    path.role()
+                        .tell_followers(&ToFollower::Rescanned(Some(Arc::from(self.volumes.namespaces()))));
                 }
             }
             PathEvent::NamespacesKept => {
-                self.volumes.settle();
-                path.tell_followers(&ToFollower::LookedAt(None));
+                self.volumes.end_rescan();
+                path.role().tell_followers(&ToFollower::Rescanned(None));
             }
             _ => {}
         }
     }
 
     /// Sets the reactor's timer to the next thing to do.
-    fn arm(&mut self, core: &mut Core) {
+    fn arm(&mut self, resources: &mut Resources) {
         let paths = self.paths.iter().map(Path::next_deadline);
         let at = paths.chain([self.volumes.due()]).min().unwrap_or(Time::MAX);
         if self.armed.is_some_and(|(armed, _)| armed == at) {
             return;
         }
-        self.disarm(core);
+        self.disarm(resources);
         if at != Time::MAX {
-            self.armed = Some((at, core.reactor.set_timer(at, timer_token(self.id))));
+            self.armed = Some((at, resources.reactor.set_timer(at, timer_token(self.id))));
         }
     }
 }
 
 /// Volumes with room for as much as may wait and be outstanding on this engine.
-fn volumes(id: ControllerId, options: &Arc<ConnectOptions>, share: Share, core: &mut Core) -> Volumes {
+fn volumes(
+    id: ControllerId,
+    options: &Arc<ConnectOptions>,
+    share: QueueShare,
+    resources: &mut Resources,
+) -> Volumes {
     let queues = usize::from(share.count(options.queues_wanted()).max(1));
     let depth = usize::from(options.depth_wanted()) * queues;
     let capacity = options.waiting_max + depth;
-    core.events.reserve(capacity + ADMIN_WAITING_MAX);
-    core.commands.provide(depth);
+    resources.events.reserve(capacity + ADMIN_WAITING_MAX);
+    resources.commands.provide(depth);
     Volumes::new(id, options.clone(), capacity)
 }

@@ -213,7 +213,7 @@ mod tests {
     use ringfab_spec::Status;
 
     use super::*;
-    use crate::retry::{Pace, Verdict};
+    use crate::retry::{RetryDelays, Verdict};
 
     #[test]
     fn nothing_of_a_command_is_left_in_its_box_for_the_next() {
@@ -230,7 +230,7 @@ mod tests {
         });
         used.aborted = true;
         let policy = crate::ReconnectPolicy::default();
-        used.tries.next(Verdict::Retry, Status::INTERNAL_ERROR, &Pace::default(), &policy);
+        used.tries.next(Verdict::Retry, Status::INTERNAL_ERROR, &RetryDelays::default(), &policy);
         let mut pool = CommandPool(vec![used]);
         let next = pool.take(wire::flush(9), Owner::Io(5));
         assert_eq!(format!("{next:?}"), format!("{:?}", Command::plain(wire::flush(9), Owner::Io(5))));

@@ -170,8 +170,8 @@ fn url_of(
     })
 }
 
-/// The address of an entry as we reach it. The log cannot say which of our interfaces leads to a link-local one: the one that
-/// led to the discovery controller does.
+/// The address of an entry as we reach it. The log cannot say which of our interfaces leads to a link-local one: the
+/// one that led to the discovery controller does.
 fn reachable(ip: IpAddr, discovery: &HostName) -> Option<ZonedIp> {
     let zone = match discovery {
         HostName::Address(address) if is_link_local(ip) => address.zone(),

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 
-use ringfab_base::SplitMix64;
+use ringfab_base::{SlotId, Slots, SplitMix64};
 use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
 use ringfab_fabric::tcp::{TcpConfig, TcpStack};
 use ringfab_fabric::{CopiedBytes, Events, TransportEvents};
@@ -13,14 +13,14 @@ use ringfab_spec::CompletionEntry;
 
 use crate::attachment::Attachment;
 use crate::command::CommandPool;
-use crate::core::{Core, OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Route, Routes};
 use crate::error::SubmitError;
 use crate::messages::{Mailbox, Message};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::SharedController;
 use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
-use crate::transport::{self, Endpoint, Event, TransportHandler, Transports};
+use crate::resources::{OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Resources, Route, Routes};
+use crate::transport::{self, ConnectionEvent, Endpoint, TransportHandler, Transports};
 
 /// How a [`Host`] is built.
 #[derive(Clone, Debug)]
@@ -71,17 +71,11 @@ pub struct HostConfig {
 /// # }
 /// ```
 pub struct Host {
-    core: Core,
+    resources: Resources,
     /// What the transports report, while it is acted on.
     transport_events: TransportEvents,
-    controllers: Vec<Slot>,
+    controllers: Slots<Attachment>,
     messages: MailboxReceiver<Box<Message>>,
-}
-
-/// A place for a controller; handles of its former ones have other generations.
-struct Slot {
-    generation: u32,
-    attachment: Option<Attachment>,
 }
 
 impl Host {
@@ -99,7 +93,7 @@ impl Host {
         let pool = Pool::new(&config.pool).map_err(io::Error::other)?;
         let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, spin: reactor.spin(), ..config.rnic })?;
         let (sender, messages) = mailbox(reactor.waker());
-        let core = Core {
+        let resources = Resources {
             reactor,
             transports: Transports { rnic, tcp: TcpStack::new(TcpConfig::new(OWNER_TCP)) },
             pool,
@@ -110,27 +104,32 @@ impl Host {
             random: SplitMix64::new(config.seed),
             mailbox: Mailbox(sender),
         };
-        Ok(Self { core, transport_events: TransportEvents::default(), controllers: Vec::new(), messages })
+        Ok(Self {
+            resources,
+            transport_events: TransportEvents::default(),
+            controllers: Slots::new(),
+            messages,
+        })
     }
 
     /// Buffers for I/O.
     pub fn pool(&self) -> &Pool {
-        &self.core.pool
+        &self.resources.pool
     }
 
     /// The core's ring, for sockets and timers of the caller's own.
     pub fn reactor(&mut self) -> &mut Reactor {
-        &mut self.core.reactor
+        &mut self.resources.reactor
     }
 
     /// What the RNIC has done.
     pub fn rnic_counters(&self) -> RnicCounters {
-        self.core.transports.rnic.counters()
+        self.resources.transports.rnic.counters()
     }
 
     /// What its transports have copied so far.
     pub fn copied_bytes(&self) -> CopiedBytes {
-        self.core.transports.copied_bytes()
+        self.resources.transports.copied_bytes()
     }
 
     /// Starts to attach a controller. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows. The first attachment is
@@ -150,44 +149,33 @@ impl Host {
         options: ConnectOptions,
         others: u16,
     ) -> (ControllerId, Vec<SharedController>) {
-        let id = self.free_id();
-        let (attachment, shared) = Attachment::attach(id, options, others, &mut self.core);
-        self.keep(id, attachment);
-        (id, shared)
+        let (resources, mut shared) = (&mut self.resources, Vec::new());
+        let id = self.controllers.insert_with(|id| {
+            let (attachment, for_others) = Attachment::attach(ControllerId(id), options, others, resources);
+            shared = for_others;
+            attachment
+        });
+        self.remove_gone(id);
+        (ControllerId(id), shared)
     }
 
     /// Takes part in a controller that another engine attaches. [`HostEvent::Ready`] or [`HostEvent::Failed`] follows.
     /// Admin commands are for the engine that leads.
     pub fn join(&mut self, shared: SharedController) -> ControllerId {
-        let id = self.free_id();
-        let attachment = Attachment::join(id, shared, &mut self.core);
-        self.keep(id, attachment);
-        id
-    }
-
-    fn free_id(&mut self) -> ControllerId {
-        let free = self.controllers.iter().position(|slot| slot.attachment.is_none());
-        let index = free.unwrap_or_else(|| {
-            self.controllers.push(Slot { generation: 0, attachment: None });
-            self.controllers.len() - 1
-        });
-        let slot = &mut self.controllers[index];
-        ControllerId { index: index as u32, generation: slot.generation }
-    }
-
-    fn keep(&mut self, id: ControllerId, attachment: Attachment) {
-        self.controllers[id.index as usize].attachment = Some(attachment);
-        self.remove_gone(id.index);
+        let resources = &mut self.resources;
+        let id = self.controllers.insert_with(|id| Attachment::join(ControllerId(id), shared, resources));
+        self.remove_gone(id);
+        ControllerId(id)
     }
 
     /// The controller, once it was ready.
     pub fn info(&self, controller: ControllerId) -> Option<&ControllerInfo> {
-        self.controller(controller)?.info()
+        self.controllers.get(controller.0)?.info()
     }
 
     /// The namespaces in use: the one that the address names, or all that are active.
     pub fn namespaces(&self, controller: ControllerId) -> &[Namespace] {
-        self.controller(controller).map_or(&[], Attachment::namespaces)
+        self.controllers.get(controller.0).map_or(&[], Attachment::namespaces)
     }
 
     /// Starts an I/O command; beyond the depth of the queues, and while the connection is lost, it waits in order.
@@ -219,8 +207,8 @@ impl Host {
         disk: Option<&NamespaceIdentity>,
         request: IoRequest,
     ) -> Result<(), Refused<IoRequest>> {
-        match Self::find(&mut self.controllers, controller) {
-            Some(controller) => controller.submit(&mut self.core, disk, request),
+        match self.controllers.get_mut(controller.0) {
+            Some(controller) => controller.submit(&mut self.resources, disk, request),
             None => Err(Refused { reason: SubmitError::Gone, request }),
         }
     }
@@ -234,38 +222,38 @@ impl Host {
         controller: ControllerId,
         request: AdminRequest,
     ) -> Result<(), Refused<AdminRequest>> {
-        match Self::find(&mut self.controllers, controller) {
-            Some(controller) => controller.submit_admin(&mut self.core, request),
+        match self.controllers.get_mut(controller.0) {
+            Some(controller) => controller.submit_admin(&mut self.resources, request),
             None => Err(Refused { reason: SubmitError::Gone, request }),
         }
     }
 
     /// Whether the controller is still there: one that has failed or is detached has told so, and is forgotten.
     pub fn is_attached(&self, controller: ControllerId) -> bool {
-        self.controller(controller).is_some()
+        self.controllers.get(controller.0).is_some()
     }
 
     /// Commands that were submitted and not answered yet, waiting ones included.
     pub fn outstanding(&self, controller: ControllerId) -> usize {
-        self.controller(controller).map_or(0, Attachment::outstanding)
+        self.controllers.get(controller.0).map_or(0, Attachment::outstanding)
     }
 
     /// Detaches in an orderly way: outstanding commands end, volatile caches are flushed, the controller shuts down.
     /// All within [`Timeouts::shutdown`](crate::Timeouts::shutdown); then [`HostEvent::Detached`] follows. While the
     /// connection is lost it is immediate, and outstanding requests end as cancelled.
     pub fn detach(&mut self, controller: ControllerId) {
-        if let Some(found) = Self::find(&mut self.controllers, controller) {
-            found.detach(&mut self.core);
-            self.remove_gone(controller.index);
+        if let Some(found) = self.controllers.get_mut(controller.0) {
+            found.detach(&mut self.resources, true);
+            self.remove_gone(controller.0);
         }
     }
 
     /// Detaches at once: outstanding requests end with [`IoError::Cancelled`](crate::IoError::Cancelled), the
     /// connection closes. [`HostEvent::Detached`] follows.
     pub fn cancel(&mut self, controller: ControllerId) {
-        if let Some(found) = Self::find(&mut self.controllers, controller) {
-            found.cancel(&mut self.core);
-            self.remove_gone(controller.index);
+        if let Some(found) = self.controllers.get_mut(controller.0) {
+            found.detach(&mut self.resources, false);
+            self.remove_gone(controller.0);
         }
     }
 
@@ -275,27 +263,27 @@ impl Host {
     /// # Errors
     /// Only when the ring itself is broken.
     pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
-        let core = &mut self.core;
+        let resources = &mut self.resources;
         // The caller may have given buffers back that a transport waits for.
-        let resumed = core.transports.poll(&mut core.reactor);
-        core.transports.flush(&mut core.reactor);
+        let resumed = resources.transports.poll(&mut resources.reactor);
+        resources.transports.flush(&mut resources.reactor);
         // What flushing has brought about must not be slept over.
         let happened = self.take_events();
-        let busy = resumed || happened || !self.core.events.is_empty();
+        let busy = resumed || happened || !self.resources.events.is_empty();
         let wait = match wait {
-            _ if busy || !self.core.transports.may_sleep(&mut self.core.reactor) => Wait::No,
-            Wait::Event if self.core.io_outstanding > 0 => Wait::Answer,
+            _ if busy || !self.resources.transports.may_sleep(&mut self.resources.reactor) => Wait::No,
+            Wait::Event if self.resources.io_outstanding > 0 => Wait::Answer,
             wait => wait,
         };
-        self.core.reactor.turn(wait)?;
-        while let Some(completion) = self.core.reactor.next_completion() {
+        self.resources.reactor.turn(wait)?;
+        while let Some(completion) = self.resources.reactor.next_completion() {
             self.on_completion(completion);
         }
         while let Some(message) = self.messages.try_receive() {
             let id = message.controller();
-            if let Some(attachment) = Self::find(&mut self.controllers, id) {
-                attachment.on_message(&mut self.core, *message);
-                self.remove_gone(id.index);
+            if let Some(attachment) = self.controllers.get_mut(id.0) {
+                attachment.on_message(&mut self.resources, *message);
+                self.remove_gone(id.0);
             } else {
                 Attachment::turn_away(*message);
             }
@@ -307,16 +295,16 @@ impl Host {
     /// The next event, in order.
     pub fn next_event(&mut self) -> Option<HostEvent> {
         // Asked before it is taken, so that an event is not moved past what is done without one.
-        if self.core.events.rewind() {
+        if self.resources.events.rewind() {
             return None;
         }
-        self.core.events.take()
+        self.resources.events.take()
     }
 
     /// The same for many, which are looked at where they lie: [`Events::exchange`] with the events that wait.
     #[inline]
     pub fn exchange_events(&mut self, taken: &mut Events<HostEvent>) -> bool {
-        self.core.events.exchange(taken)
+        self.resources.events.exchange(taken)
     }
 
     /// Hands out what the transports have to say; whether it was anything.
@@ -327,13 +315,13 @@ impl Host {
         let mut done = false;
         while !done {
             done = true;
-            while self.core.transports.rnic.exchange_events(&mut transport_events.rdma) {
+            while self.resources.transports.rnic.exchange_events(&mut transport_events.rdma) {
                 while let Some(event) = transport_events.rdma.next_slot() {
                     transport::rdma::report(event, self);
                 }
                 done = false;
             }
-            while self.core.transports.tcp.exchange_events(&mut transport_events.tcp) {
+            while self.resources.transports.tcp.exchange_events(&mut transport_events.tcp) {
                 while let Some(event) = transport_events.tcp.next_slot() {
                     transport::tcp::report(event, self);
                 }
@@ -347,53 +335,46 @@ impl Host {
 
     fn on_completion(&mut self, completion: Completion) {
         match completion.token.owner {
-            OWNER_RNIC => self.core.transports.rnic.on_completion(&mut self.core.reactor, completion),
-            OWNER_TCP => self.core.transports.tcp.on_completion(&mut self.core.reactor, completion),
+            OWNER_RNIC => {
+                self.resources.transports.rnic.on_completion(&mut self.resources.reactor, completion);
+            }
+            OWNER_TCP => self.resources.transports.tcp.on_completion(&mut self.resources.reactor, completion),
             OWNER_TIMERS => {
                 let (index, generation) = (completion.token.index, completion.token.generation);
-                let slot = self.controllers.get_mut(index as usize);
-                let slot = slot.filter(|slot| slot.generation as u16 == generation);
-                if let Some(controller) = slot.and_then(|slot| slot.attachment.as_mut()) {
-                    controller.on_timer(&mut self.core);
-                    self.remove_gone(index);
+                let found = self.controllers.of_slot(index);
+                if let Some((id, controller)) = found.filter(|(id, _)| id.generation_low() == generation) {
+                    controller.on_timer(&mut self.resources);
+                    self.remove_gone(id);
                 }
             }
-            _ => self.core.events.push_with(|| HostEvent::Foreign(completion)),
+            _ => self.resources.events.push_with(|| HostEvent::Foreign(completion)),
         }
     }
 
     /// Has the controller whose connection it is do something, and forgets it when it is gone.
     #[inline]
-    fn with_controller(&mut self, endpoint: Endpoint, act: impl FnOnce(&mut Attachment, &mut Core, Route)) {
-        let Some(route) = self.core.routes.get(endpoint) else { return };
-        let slot = self.controllers.get_mut(route.controller as usize);
-        if let Some(controller) = slot.and_then(|slot| slot.attachment.as_mut()) {
-            act(controller, &mut self.core, route);
+    fn with_controller(
+        &mut self,
+        endpoint: Endpoint,
+        act: impl FnOnce(&mut Attachment, &mut Resources, Route),
+    ) {
+        let Some(route) = self.resources.routes.get(endpoint) else { return };
+        if let Some((id, controller)) = self.controllers.of_slot(route.controller) {
+            act(controller, &mut self.resources, route);
             if controller.is_gone() {
-                self.remove_gone(route.controller);
+                self.remove_gone(id);
             }
         }
     }
 
-    fn controller(&self, id: ControllerId) -> Option<&Attachment> {
-        let slot = self.controllers.get(id.index as usize)?;
-        slot.attachment.as_ref().filter(|_| slot.generation == id.generation)
-    }
-
-    fn find(controllers: &mut [Slot], id: ControllerId) -> Option<&mut Attachment> {
-        let slot = controllers.get_mut(id.index as usize)?;
-        slot.attachment.as_mut().filter(|_| slot.generation == id.generation)
-    }
-
     /// Forgets a controller that has told its end.
-    fn remove_gone(&mut self, index: u32) {
-        let slot = &mut self.controllers[index as usize];
-        if let Some(controller) = slot.attachment.as_mut().filter(|controller| controller.is_gone()) {
-            controller.disarm(&mut self.core);
-            slot.attachment = None;
-            slot.generation = slot.generation.wrapping_add(1);
-            let none_left = self.controllers.iter().all(|slot| slot.attachment.is_none());
-            debug_assert!(!none_left || self.core.io_outstanding == 0, "each I/O command ends once");
+    fn remove_gone(&mut self, id: SlotId) {
+        if self.controllers.get(id).is_some_and(Attachment::is_gone)
+            && let Some(mut controller) = self.controllers.remove(id)
+        {
+            controller.disarm(&mut self.resources);
+            let none_left = self.controllers.is_empty();
+            debug_assert!(!none_left || self.resources.io_outstanding == 0, "each I/O command ends once");
         }
     }
 }
@@ -401,13 +382,15 @@ impl Host {
 impl TransportHandler for Host {
     #[inline]
     fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>) {
-        self.with_controller(endpoint, |attachment, core, route| {
-            attachment.on_response(core, route, entry, invalidated);
+        self.with_controller(endpoint, |attachment, resources, route| {
+            attachment.on_response(resources, route, entry, invalidated);
         });
     }
 
-    fn on_event(&mut self, endpoint: Endpoint, event: Event) {
-        self.with_controller(endpoint, |attachment, core, route| attachment.on_event(core, route, event));
+    fn on_event(&mut self, endpoint: Endpoint, event: ConnectionEvent) {
+        self.with_controller(endpoint, |attachment, resources, route| {
+            attachment.on_event(resources, route, event);
+        });
     }
 }
 

@@ -1,5 +1,5 @@
-//! What reaches a host from other threads: the answers of resolvers, and what the engines that share a controller tell each
-//! other. The engine that attached the controller leads: it has the admin queue. The others follow.
+//! What reaches a host from other threads: the answers of resolvers, and what the engines that share a controller tell
+//! each other. The engine that attached the controller leads: it has the admin queue. The others follow.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use ringfab_reactor::MailboxSender;
 use crate::error::ConnectError;
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::request::ControllerId;
-use crate::retry::Pace;
+use crate::retry::RetryDelays;
 
 /// What another thread tells a host.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(crate) enum ToLeader {
         mailbox: Mailbox,
     },
     /// Its queues are connected. These namespaces have commands that wait.
-    Opened { attempt: u32, needed: Vec<u32> },
+    Connected { attempt: u32, needed: Vec<u32> },
     /// One of its queues is of no further use. It closes the others.
     Lost { attempt: u32, error: ConnectError },
     /// Its queues have ended, and nothing of it is in flight.
@@ -102,9 +102,14 @@ pub(crate) enum ToLeader {
 #[derive(Clone, Debug)]
 pub(crate) enum ToFollower {
     /// Connect your I/O queues.
-    Open(Box<OpenQueues>),
+    Connect(Box<OpenQueues>),
     /// The controller is ready: I/O goes on.
-    Live { info: Arc<ControllerInfo>, namespaces: Arc<[Namespace]>, pace: Pace, reconnected: bool },
+    Live {
+        info: Arc<ControllerInfo>,
+        namespaces: Arc<[Namespace]>,
+        retry_delays: RetryDelays,
+        reconnected: bool,
+    },
     /// The connection was lost.
     Lost(ConnectError),
     /// Close your queues of this attempt, if you have not.
@@ -115,8 +120,8 @@ pub(crate) enum ToFollower {
     FailFast,
     /// Namespaces have changed: I/O waits until they were looked at.
     Changed,
-    /// They were looked at, and these are in use now. `None`: nothing that was known has changed.
-    LookedAt(Option<Arc<[Namespace]>>),
+    /// They were scanned again, and these are in use now. `None`: nothing that was known has changed.
+    Rescanned(Option<Arc<[Namespace]>>),
     /// Take no more I/O, and say when all has ended.
     Drain,
     /// The controller was given up.

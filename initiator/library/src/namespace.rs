@@ -56,8 +56,8 @@ impl Namespace {
     }
 }
 
-/// The namespace with an identifier, in a list that ascends by them: every I/O asks for one. Where they are numbered from one on
-/// without gaps, as mostly, it is found at once.
+/// The namespace with an identifier, in a list that ascends by them: every I/O asks for one. Where they are numbered
+/// from one on without gaps, as mostly, it is found at once.
 pub(crate) fn find(namespaces: &[Namespace], nsid: u32) -> Option<&Namespace> {
     let likely = namespaces.get((nsid as usize).wrapping_sub(1));
     likely.filter(|namespace| namespace.nsid == nsid).or_else(|| {

@@ -3,7 +3,7 @@
 use ringfab_reactor::{Reactor, Time};
 use ringfab_spec::CompletionEntry;
 
-use crate::command::Command;
+use crate::command::{Command, Direction};
 use crate::flow::SubmissionRing;
 use crate::slots::SlotTable;
 use crate::transport::{Connect, Endpoint, NotSent, Transport, Transports};
@@ -127,11 +127,17 @@ impl Queue {
         let Some(mut command) = self.slots.take(entry.cid.get()) else {
             return Err((None, "a response to a command that is not outstanding"));
         };
-        if !self.transport.settle(transports, &mut command, invalidated) {
+        if !self.transport.reclaim(transports, &mut command, invalidated) {
             return Err((Some(command), "a response that invalidated the memory of another command"));
         }
         if !self.ring.advance(entry.sqhd.get(), self.slots.len()) {
             return Err((Some(command), "a submission queue head beyond the queue's size"));
+        }
+        // A response that overtook its data would let the controller write into memory that is the caller's already.
+        if command.direction == Direction::ToHost
+            && command.memory.as_ref().is_some_and(|buffer| !buffer.is_unique())
+        {
+            return Err((Some(command), "a response before its data had arrived"));
         }
         self.transport.replenish(transports);
         self.answered += 1;
@@ -165,8 +171,8 @@ impl Queue {
         }
     }
 
-    /// Ends the connection without sending what was posted: a command that will be sent again on another connection must
-    /// not be on its way on this one for longer than can be helped.
+    /// Ends the connection without sending what was posted: a command that will be sent again on another connection
+    /// must not be on its way on this one for longer than can be helped.
     pub(crate) fn abort(&self, transports: &mut Transports, reactor: &mut Reactor) {
         if self.alive {
             self.transport.abort(transports, reactor);

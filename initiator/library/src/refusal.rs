@@ -19,8 +19,8 @@ pub struct RefusedField {
 }
 
 impl RefusedField {
-    /// The field that a completion with Connect Invalid Parameters points at (Base 2.0, section 6.3), in the Connect that was
-    /// sent; `None` when it points at nothing that has a name.
+    /// The field that a completion with Connect Invalid Parameters points at (Base 2.0, section 6.3), in the Connect
+    /// that was sent; `None` when it points at nothing that has a name.
     pub(crate) fn new(parameter: ConnectParameter, sent: &SubmissionEntry, data: &[u8]) -> Option<Self> {
         match parameter {
             ConnectParameter::Command(offset) => Self::of_command(usize::from(offset), sent),

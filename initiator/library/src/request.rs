@@ -1,5 +1,6 @@
 //! What a program submits to a [`Host`](crate::Host), and the events that it gets.
 
+use ringfab_base::SlotId;
 use ringfab_memory::{Buffer, Pool, SharedBuffer};
 use ringfab_reactor::Completion;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
@@ -9,10 +10,7 @@ use crate::namespace::BlockRange;
 
 /// An attached controller of a [`Host`](crate::Host). The handle of a controller that is gone is recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ControllerId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
+pub struct ControllerId(pub(crate) SlotId);
 
 /// One command of the NVM Command Set. It owns its memory until its [`IoDone`].
 #[derive(Debug)]

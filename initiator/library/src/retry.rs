@@ -1,11 +1,12 @@
 //! What the status of an answer means for its command: one table, read from the top.
 //!
-//! Do Not Retry decides first: a controller that sets it expects the same command to fail again. Without it, the table says
-//! whether the command is tried again after a delay, waits for the path to come back, or fails because the command itself is
-//! what is wrong.
+//! Do Not Retry decides first: a controller that sets it expects the same command to fail again. Without it, the table
+//! says whether the command is tried again after a delay, waits for the path to come back, or fails because the command
+//! itself is what is wrong.
 //!
-//! Two bounds apply. Tries are counted ([`ReconnectPolicy::retries`]). The time that a command waits for its path is bounded by
-//! the limits of a lost connection, and for a transition also by what the controller says that one takes (ANATT).
+//! Two bounds apply. Tries are counted ([`ReconnectPolicy::retries`]). The time that a command waits for its path is
+//! bounded by the limits of a lost connection, and for a transition also by what the controller says that one takes
+//! (ANATT).
 
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ pub(crate) fn judge(status: Status) -> Verdict {
 
 /// What a controller says about trying again.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct RetryDelays {
     /// The Command Retry Delay Times; zero when it has none, or does not know that we honour them.
     pub(crate) crdt: [Duration; 3],
     /// The longest transition of an access state (ANATT), if it says one.
@@ -126,7 +127,7 @@ impl Tries {
         &mut self,
         verdict: Verdict,
         status: Status,
-        pace: &Pace,
+        delays: &RetryDelays,
         policy: &ReconnectPolicy,
     ) -> Option<Duration> {
         match verdict {
@@ -135,13 +136,13 @@ impl Tries {
             Verdict::Retry => {
                 let delay = doubled(u32::from(self.retries), DELAY_MAX);
                 self.retries += 1;
-                Some(requested_delay(status, pace).unwrap_or(delay).min(DELAY_MAX))
+                Some(requested_delay(status, delays).unwrap_or(delay).min(DELAY_MAX))
             }
             Verdict::WaitForPath => {
                 let delay = doubled(u32::from(self.path), PATH_DELAY_MAX);
-                let delay = requested_delay(status, pace).unwrap_or(delay).min(DELAY_MAX);
+                let delay = requested_delay(status, delays).unwrap_or(delay).min(DELAY_MAX);
                 let waited = Duration::from_millis(self.path_ms.into());
-                if path_limit(status, pace, policy).is_some_and(|limit| waited + delay > limit) {
+                if path_limit(status, delays, policy).is_some_and(|limit| waited + delay > limit) {
                     return None;
                 }
                 self.path = self.path.saturating_add(1);
@@ -153,14 +154,14 @@ impl Tries {
 }
 
 /// How long a command waits for its path with such a status; `None` for as long as it takes.
-pub(crate) fn path_limit(status: Status, pace: &Pace, policy: &ReconnectPolicy) -> Option<Duration> {
-    let transition = (status.code() == Status::ANA_TRANSITION).then(|| pace.anatt.unwrap_or(TRANSITION));
+pub(crate) fn path_limit(status: Status, delays: &RetryDelays, policy: &ReconnectPolicy) -> Option<Duration> {
+    let transition = (status.code() == Status::ANA_TRANSITION).then(|| delays.anatt.unwrap_or(TRANSITION));
     [policy.fast_io_fail_timeout, policy.controller_loss_timeout, transition].into_iter().flatten().min()
 }
 
 /// The delay that the controller asks for with its answer.
-fn requested_delay(status: Status, pace: &Pace) -> Option<Duration> {
-    let delay = pace.crdt[usize::from(status.crd()).checked_sub(1)?];
+fn requested_delay(status: Status, delays: &RetryDelays) -> Option<Duration> {
+    let delay = delays.crdt[usize::from(status.crd()).checked_sub(1)?];
     (!delay.is_zero()).then_some(delay)
 }
 
@@ -223,21 +224,26 @@ mod tests {
     #[test]
     fn tries_end_at_their_number_with_a_delay_that_doubles() {
         let mut tries = Tries::default();
-        let mut next = || tries.next(Verdict::Retry, Status::INTERNAL_ERROR, &Pace::default(), &policy(3));
+        let mut next =
+            || tries.next(Verdict::Retry, Status::INTERNAL_ERROR, &RetryDelays::default(), &policy(3));
         let delays: Vec<_> = std::iter::from_fn(&mut next).collect();
         assert_eq!(delays, [100, 200, 400].map(Duration::from_millis));
         assert_eq!(tries.sent(), 4);
-        let none =
-            Tries::default().next(Verdict::Retry, Status::INTERNAL_ERROR, &Pace::default(), &policy(0));
+        let none = Tries::default().next(
+            Verdict::Retry,
+            Status::INTERNAL_ERROR,
+            &RetryDelays::default(),
+            &policy(0),
+        );
         assert_eq!(none, None, "none is none");
     }
 
     #[test]
     fn the_controllers_delay_is_taken_up_to_a_bound() {
         let seconds = Duration::from_secs;
-        let pace = Pace { crdt: [seconds(2), Duration::ZERO, seconds(6000)], anatt: None };
+        let delays = RetryDelays { crdt: [seconds(2), Duration::ZERO, seconds(6000)], anatt: None };
         let with = |crd: u16| Status::from_bits(Status::INTERNAL_ERROR.bits() | crd << 11);
-        let delay = |crd| Tries::default().next(Verdict::Retry, with(crd), &pace, &policy(5));
+        let delay = |crd| Tries::default().next(Verdict::Retry, with(crd), &delays, &policy(5));
         assert_eq!(delay(0), Some(DELAY), "it asks for none");
         assert_eq!(delay(1), Some(seconds(2)));
         assert_eq!(delay(2), Some(DELAY), "the one that it names is none");
@@ -246,10 +252,10 @@ mod tests {
 
     #[test]
     fn a_path_is_waited_for_as_long_as_the_shortest_limit_says() {
-        let waited = |status, pace: &Pace, policy: &ReconnectPolicy| {
+        let waited = |status, delays: &RetryDelays, policy: &ReconnectPolicy| {
             let mut tries = Tries::default();
             let mut all = Duration::ZERO;
-            while let Some(delay) = tries.next(Verdict::WaitForPath, status, pace, policy) {
+            while let Some(delay) = tries.next(Verdict::WaitForPath, status, delays, policy) {
                 all += delay;
                 assert!(all <= Duration::from_secs(700), "an end");
             }
@@ -259,10 +265,10 @@ mod tests {
             let limit = Duration::from_secs(seconds);
             all <= limit && all + PATH_DELAY_MAX > limit
         };
-        let told = Pace { anatt: Some(Duration::from_secs(10)), ..Pace::default() };
+        let told = RetryDelays { anatt: Some(Duration::from_secs(10)), ..RetryDelays::default() };
         let default = policy(0);
         assert!(near(10, waited(Status::ANA_TRANSITION, &told, &default)));
-        assert!(near(30, waited(Status::ANA_TRANSITION, &Pace::default(), &default)));
+        assert!(near(30, waited(Status::ANA_TRANSITION, &RetryDelays::default(), &default)));
         assert!(near(600, waited(Status::ANA_INACCESSIBLE, &told, &default)));
         let fast = ReconnectPolicy { fast_io_fail_timeout: Some(Duration::from_secs(3)), ..default };
         assert!(near(3, waited(Status::ANA_INACCESSIBLE, &told, &fast)));

@@ -15,7 +15,8 @@
 //! | `usertimeout` | how long what was sent may stay unacknowledged before the connection is given up, in seconds |
 //! | `tcpkeepalive` | how long a connection is idle before TCP looks whether the other end is there, in seconds |
 //!
-//! The last four are for the kernel's TCP: over NVMe/TCP, and under the software RNIC. An RDMA device has nothing of them.
+//! The last four are for the kernel's TCP: over NVMe/TCP, and under the software RNIC. An RDMA device has nothing of
+//! them.
 //!
 //! An IPv6 address is in brackets, a link-local one with its interface: `[fe80::1%25eth0]`, or as most write it,
 //! `[fe80::1%eth0]`.
@@ -105,7 +106,8 @@ pub struct TcpOptions {
     pub congestion: Option<String>,
     /// Differentiated Services Code Point of what is sent.
     pub dscp: Option<u8>,
-    /// How long what was sent may stay unacknowledged, in seconds (`TCP_USER_TIMEOUT`); as long as the system likes when none.
+    /// How long what was sent may stay unacknowledged, in seconds (`TCP_USER_TIMEOUT`); as long as the system likes
+    /// when none.
     pub user_timeout_s: Option<u16>,
     /// Idle time before TCP's own keep-alive probes, in seconds; no probes when none.
     pub keep_alive_s: Option<u16>,
@@ -147,8 +149,8 @@ pub enum UrlError {
     Encoding(String),
     /// An option that does not exist.
     #[error(
-        "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive, congestion, dscp, usertimeout and \
-         tcpkeepalive; for RDMA provider and crc; for TCP hdgst and ddgst"
+        "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive, congestion, dscp, \
+         usertimeout and tcpkeepalive; for RDMA provider and crc; for TCP hdgst and ddgst"
     )]
     Option(String),
     /// An option given twice.

@@ -6,11 +6,11 @@ mod support;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ringfab_initiator::blocking::{Controller, EngineClient, EngineOptions, TAG_FIRST, Turn};
+use ringfab_initiator::blocking::{Controller, EngineClient, EngineOptions, Turn};
 use ringfab_initiator::{
     ConnectOptions, ControllerId, Host, HostEvent, IoDone, IoError, IoOperation, IoRequest, SubmitError,
 };
@@ -46,6 +46,7 @@ enum Told {
     Read(u8),
     Failed(IoError),
     Fired,
+    Lost,
     Dropped,
 }
 
@@ -65,9 +66,7 @@ impl EngineClient for Reader {
         if std::mem::take(&mut self.next) {
             let buffer = host.pool().take(BUFFER_BYTES).expect("a buffer that was asked for");
             let operation = IoOperation::Read { lba: 2, nlb: 1, buffer };
-            if let Err(refused) =
-                host.submit(controller, IoRequest { nsid: 1, tag: TAG_FIRST + 9, operation })
-            {
+            if let Err(refused) = host.submit(controller, IoRequest { nsid: 1, tag: 9, operation }) {
                 assert_eq!(refused.reason, SubmitError::Gone);
                 self.over = true;
                 let _gone = self.tell.send(Told::Failed(refused.reason.into()));
@@ -77,7 +76,7 @@ impl EngineClient for Reader {
         Ok(Turn::Idle)
     }
 
-    fn on_event(&mut self, event: HostEvent, host: &mut Host, _controller: ControllerId) {
+    fn on_event(&mut self, event: &mut HostEvent, host: &mut Host, _controller: ControllerId) {
         match event {
             HostEvent::IoDone(done) => self.read_done(done, host),
             HostEvent::Foreign(completion) => {
@@ -85,17 +84,18 @@ impl EngineClient for Reader {
                 self.next = true;
                 let _gone = self.tell.send(Told::Fired);
             }
-            event => panic!("not for a client beside the handle: {event:?}"),
+            HostEvent::Lost { .. } => drop(self.tell.send(Told::Lost)),
+            _ => {}
         }
     }
 }
 
 impl Reader {
-    fn read_done(&mut self, done: IoDone, host: &mut Host) {
-        assert_eq!(done.tag, TAG_FIRST + 9);
+    fn read_done(&mut self, done: &IoDone, host: &mut Host) {
+        assert_eq!(done.tag, 9);
         match done.result {
             Ok(()) => {
-                let byte = done.buffer.expect("it comes back")[0];
+                let byte = done.buffer.as_ref().expect("it comes back")[0];
                 let _gone = self.tell.send(Told::Read(byte));
             }
             Err(error) => {
@@ -122,9 +122,10 @@ fn reading(options: ConnectOptions) -> (Controller, Arc<AtomicBool>, Receiver<To
     let (tell, told) = channel();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
-    let invited = controller
-        .invite(0, move |_| Some(Box::new(Reader { tell, stop: stopped, next: true, over: false })));
-    invited.expect("the engine runs");
+    let started = controller.start_client(0, move |_, _| {
+        Ok((Box::new(Reader { tell, stop: stopped, next: true, over: false }), ()))
+    });
+    started.expect("the engine runs");
     (controller, stop, told)
 }
 
@@ -149,13 +150,8 @@ fn a_client_does_its_io_beside_the_calls_until_it_is_over() {
     await_told(&told, &Told::Read(39));
     stop.store(true, Ordering::Release);
     await_told(&told, &Told::Dropped);
-    let (called, dropped) = channel::<()>();
-    let again = controller.invite(0, move |_| {
-        called.send(()).expect("the test listens");
-        None
-    });
-    again.expect("the engine runs");
-    assert!(dropped.recv_timeout(PATIENCE).is_err_and(|error| error == RecvTimeoutError::Disconnected));
+    let again = controller.start_client::<()>(0, |_, _| panic!("there was one"));
+    assert_eq!(again.expect_err("there was one").kind(), io::ErrorKind::NotConnected);
     controller.flush(1).expect("the engine goes on without it");
     controller.detach().expect("detached in an orderly way");
     end.store(true, Ordering::Release);
@@ -170,6 +166,7 @@ fn a_client_stays_when_the_controller_is_given_up_and_goes_when_it_is_detached()
     await_told(&told, &Told::Read(7));
     end.store(true, Ordering::Release);
     peer.join().expect("the controller did not panic");
+    await_told(&told, &Told::Lost);
     // What is outstanding fails first, or nothing was; then nothing is taken any more.
     await_told(&told, &Told::Failed(SubmitError::Gone.into()));
     await_told(&told, &Told::Dropped);

@@ -1,4 +1,5 @@
-//! The number of a namespace that is in use is given to another disk, with a controller that tells of it at the worst time.
+//! The number of a namespace that is in use is given to another disk, with a controller that tells of it at the worst
+//! time.
 
 #[allow(dead_code, reason = "each test program uses its part")]
 mod support;

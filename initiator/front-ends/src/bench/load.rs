@@ -1,60 +1,72 @@
-//! The loop that keeps I/Os outstanding.
+//! The client of an engine that keeps I/Os outstanding.
 
+use std::io;
 use std::mem;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
-use ringfab_fabric::{CopiedBytes, Events};
-use ringfab_initiator::{HostEvent, IoDone, IoOperation, IoRequest};
+use ringfab_fabric::CopiedBytes;
+use ringfab_initiator::blocking::{EngineClient, Turn};
+use ringfab_initiator::{ControllerId, Host, HostEvent, IoDone, IoOperation, IoRequest};
 use ringfab_memory::Buffer;
-use ringfab_reactor::{Time, Wait};
+use ringfab_reactor::{Time, Token};
 
-use super::Plan;
-use super::pattern::Pattern;
-use super::verify::{Books, Expected, check, fill};
-use crate::engine::Engine;
+use super::Workload;
+use super::access_pattern::AccessPattern;
+use super::verify::{Expected, ExtentTable, check, fill};
 use crate::interrupt::Interrupt;
 
 /// The longest latency that the histograms tell apart.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
 /// Mismatches that are told in full.
 const MISMATCHES_TOLD: usize = 10;
+/// The timer that ends a phase though nothing is answered.
+const PHASE_END: Token = Token::new(Host::OWNER_FOREIGN_FIRST, 0, 0, 0);
 
 /// What was measured.
-pub(crate) struct Outcome {
+pub(crate) struct Measurement {
     /// I/Os outstanding.
     pub(crate) outstanding: usize,
     pub(crate) elapsed: Duration,
     /// I/Os since the connection was made, those of the warm-up included.
     pub(crate) submitted: u64,
-    pub(crate) reads: Direction,
-    pub(crate) writes: Direction,
-    pub(crate) user: Duration,
-    pub(crate) system: Duration,
+    pub(crate) reads: LatencyStats,
+    pub(crate) writes: LatencyStats,
+    pub(crate) cpu: CpuTime,
     /// What was copied here for all those submitted.
     pub(crate) copied: CopiedBytes,
     /// Times the connection was lost while running.
     pub(crate) losses: u64,
-    /// Places read back after the run.
+    /// Extents read back after the run.
     pub(crate) verified: u64,
     pub(crate) mismatches: u64,
     /// The first of them.
     pub(crate) mismatch_texts: Vec<String>,
 }
 
-/// Reads or writes.
-pub(crate) struct Direction {
+/// The reads or the writes.
+#[derive(Clone)]
+pub(crate) struct LatencyStats {
     pub(crate) count: u64,
     /// In nanoseconds.
     pub(crate) latency: Histogram<u64>,
 }
 
-impl Outcome {
+/// Processor time of this process.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CpuTime {
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+}
+
+impl Measurement {
     /// Adds what another engine has measured at the same time. The processor time is that of the process already.
     pub(crate) fn add(&mut self, other: &Self) {
+        self.outstanding += other.outstanding;
         self.elapsed = self.elapsed.max(other.elapsed);
         self.submitted += other.submitted;
         self.reads.add(&other.reads);
@@ -79,7 +91,7 @@ impl Outcome {
     }
 }
 
-impl Direction {
+impl LatencyStats {
     fn new() -> Result<Self> {
         // All of its memory is made here; recording allocates nothing.
         let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).context("make a histogram")?;
@@ -103,174 +115,252 @@ impl Direction {
     }
 }
 
+impl CpuTime {
+    fn now() -> Result<Self> {
+        let usage = getrusage(UsageWho::RUSAGE_SELF).context("getrusage")?;
+        let duration = |time: TimeVal| {
+            Duration::new(time.tv_sec().unsigned_abs(), time.tv_usec().unsigned_abs() as u32 * 1000)
+        };
+        Ok(Self { user: duration(usage.user_time()), system: duration(usage.system_time()) })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+        }
+    }
+}
+
+/// What a run is at. Each phase leads to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No I/O was submitted.
+    New,
+    /// I/Os are kept outstanding, until a time.
+    WarmUp,
+    /// The same, and it counts.
+    Measure,
+    /// The I/Os that are outstanding end.
+    Drain,
+    /// What was written is read and checked.
+    ReadBack,
+}
+
 /// An I/O outstanding; its tag is its index.
 #[derive(Clone, Copy)]
-struct Slot {
+struct InFlight {
     started: Time,
-    place: u64,
+    extent: u64,
     generation: u32,
     is_read: bool,
 }
 
-struct Run<'a> {
-    engine: &'a mut Engine,
-    plan: &'a Plan,
-    interrupt: &'a Interrupt,
-    pattern: Pattern,
-    slots: Vec<Slot>,
-    /// What buffers are at hand for slots that have none in flight.
+/// A phase that lasts for some time.
+#[derive(Clone, Copy)]
+struct Period {
+    start: Time,
+    end: Time,
+    cpu: CpuTime,
+}
+
+/// The load of one engine: warm-up, measurement, and reading back what was written.
+pub(crate) struct Load {
+    workload: Workload,
+    interrupt: Interrupt,
+    result: Sender<Result<Measurement>>,
+    phase: Phase,
+    period: Period,
+    /// The time at which the events of this turn are looked at: what was answered together is timed together.
+    now: Option<Time>,
+    error: Option<anyhow::Error>,
+    pattern: AccessPattern,
+    ios: Vec<InFlight>,
+    /// Buffers of I/Os that have ended.
     spare: Vec<Buffer>,
-    books: Option<Books>,
-    reads: Direction,
-    writes: Direction,
     outstanding: usize,
     submitted: u64,
     losses: u64,
+    reads: LatencyStats,
+    writes: LatencyStats,
+    verifier: Verifier,
+    /// Until all is read back.
+    measured: Option<Measurement>,
+}
+
+/// Checks what is read, in verify mode.
+struct Verifier {
+    extents: Option<ExtentTable>,
+    /// I/Os that have ended, while what was written is read back.
+    idle: Vec<usize>,
+    /// The next extent to read back.
+    next: u64,
+    verified: u64,
     mismatches: u64,
     mismatch_texts: Vec<String>,
 }
 
-/// Runs the plan: warm-up, measurement, and reading back what was written.
-pub(crate) fn measure(engine: &mut Engine, plan: &Plan, interrupt: &Interrupt) -> Result<Outcome> {
-    let mut load = Run::new(engine, plan, interrupt)?;
-    load.start()?;
-    load.run(plan.warmup)?;
-    load.reads.reset();
-    load.writes.reset();
-    let before = usage()?;
-    let elapsed = load.run(plan.time)?;
-    let after = usage()?;
-    let counts = (load.reads.count, load.writes.count);
-    let latencies = (load.reads.latency.clone(), load.writes.latency.clone());
-    load.drain()?;
-    let (submitted, copied) = (load.submitted, load.engine.host.copied_bytes());
-    let verified = load.read_back()?;
-    Ok(Outcome {
-        outstanding: plan.outstanding,
-        elapsed,
-        submitted,
-        reads: Direction { count: counts.0, latency: latencies.0 },
-        writes: Direction { count: counts.1, latency: latencies.1 },
-        user: after.0.saturating_sub(before.0),
-        system: after.1.saturating_sub(before.1),
-        copied,
-        losses: load.losses,
-        verified,
-        mismatches: load.mismatches,
-        mismatch_texts: load.mismatch_texts,
-    })
-}
-
-/// Processor time of this process in user and system mode.
-fn usage() -> Result<(Duration, Duration)> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("getrusage")?;
-    let duration = |time: TimeVal| {
-        Duration::new(time.tv_sec().unsigned_abs(), time.tv_usec().unsigned_abs() as u32 * 1000)
-    };
-    Ok((duration(usage.user_time()), duration(usage.system_time())))
-}
-
-impl<'a> Run<'a> {
-    fn new(engine: &'a mut Engine, plan: &'a Plan, interrupt: &'a Interrupt) -> Result<Self> {
-        let slot = Slot { started: Time::ZERO, place: 0, generation: 0, is_read: true };
+impl Load {
+    /// A load whose result is sent when it is over.
+    pub(crate) fn new(
+        workload: Workload,
+        interrupt: Interrupt,
+        result: Sender<Result<Measurement>>,
+    ) -> Result<Self> {
+        let io = InFlight { started: Time::ZERO, extent: 0, generation: 0, is_read: true };
+        let outstanding = workload.outstanding;
         Ok(Self {
-            engine,
-            plan,
             interrupt,
-            pattern: Pattern::new(plan),
-            slots: vec![slot; plan.outstanding],
-            spare: Vec::with_capacity(2 * plan.outstanding),
-            books: plan.verify.then(|| Books::new(plan.places, plan.read_percent == 100)),
-            reads: Direction::new()?,
-            writes: Direction::new()?,
+            result,
+            phase: Phase::New,
+            period: Period { start: Time::ZERO, end: Time::ZERO, cpu: CpuTime::default() },
+            now: None,
+            error: None,
+            pattern: AccessPattern::new(&workload),
+            ios: vec![io; outstanding],
+            spare: Vec::with_capacity(2 * outstanding),
             outstanding: 0,
             submitted: 0,
             losses: 0,
-            mismatches: 0,
-            mismatch_texts: Vec::with_capacity(MISMATCHES_TOLD),
+            reads: LatencyStats::new()?,
+            writes: LatencyStats::new()?,
+            verifier: Verifier {
+                extents: workload
+                    .verify
+                    .then(|| ExtentTable::new(workload.extents, workload.read_percent == 100)),
+                idle: Vec::with_capacity(outstanding),
+                next: 0,
+                verified: 0,
+                mismatches: 0,
+                mismatch_texts: Vec::with_capacity(MISMATCHES_TOLD),
+            },
+            measured: None,
+            workload,
         })
     }
 
-    fn start(&mut self) -> Result<()> {
-        let now = self.engine.host.reactor().clock();
-        for index in 0..self.slots.len() {
-            self.issue(index, now)?;
+    /// Goes on to the next phase when this one is over. The measurement comes at the end of the last.
+    fn advance(&mut self, host: &mut Host, controller: ControllerId) -> Result<Option<Measurement>> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
         }
-        Ok(())
+        self.interrupt.check()?;
+        if self.phase == Phase::New {
+            let now = host.reactor().clock();
+            for index in 0..self.ios.len() {
+                self.issue(index, now, host, controller)?;
+            }
+            self.now = Some(self.begin(Phase::WarmUp, self.workload.warmup, host)?);
+        }
+        let now = self.now.take();
+        let is_over = now.is_some_and(|now| now >= self.period.end);
+        if self.phase == Phase::WarmUp && is_over {
+            self.reads.reset();
+            self.writes.reset();
+            self.begin(Phase::Measure, self.workload.time, host)?;
+        } else if self.phase == Phase::Measure && is_over {
+            let elapsed = now.map_or(Duration::ZERO, |now| now.since(self.period.start));
+            self.measured = Some(self.measurement(elapsed)?);
+            self.phase = Phase::Drain;
+        }
+        if self.phase == Phase::Drain && self.outstanding == 0 {
+            if let Some(measured) = &mut self.measured {
+                measured.submitted = self.submitted;
+                measured.copied = host.copied_bytes();
+            }
+            self.verifier.idle.extend(0..self.ios.len());
+            self.phase = Phase::ReadBack;
+        }
+        if self.phase == Phase::ReadBack {
+            self.read_back(host, controller)?;
+            if self.outstanding == 0 {
+                return Ok(self.measured.take().map(|measured| self.complete(measured)));
+            }
+        }
+        Ok(None)
     }
 
-    /// Keeps the I/Os going for a time, and says how long it really was.
-    fn run(&mut self, time: Duration) -> Result<Duration> {
-        let start = self.engine.host.reactor().clock();
+    /// Begins a phase that lasts for some time, and says when.
+    fn begin(&mut self, phase: Phase, time: Duration, host: &mut Host) -> Result<Time> {
+        let cpu = CpuTime::now()?;
+        let start = host.reactor().clock();
         let end = start + time;
-        // The time ends though nothing is answered.
-        self.engine.wake_after(time);
-        let mut now = start;
-        let mut events = Events::with_capacity(self.slots.len());
-        while now < end {
-            self.interrupt.check()?;
-            self.engine.host.turn(Wait::Event).context("the ring")?;
-            now = self.engine.host.reactor().clock();
-            while self.engine.host.exchange_events(&mut events) {
-                while let Some(event) = events.next_slot() {
-                    if let Some(index) = self.on_event(event, now)? {
-                        self.issue(index, now)?;
-                    }
+        host.reactor().set_timer(end, PHASE_END);
+        self.phase = phase;
+        self.period = Period { start, end, cpu };
+        Ok(start)
+    }
+
+    /// What was measured in the period that has ended.
+    fn measurement(&self, elapsed: Duration) -> Result<Measurement> {
+        Ok(Measurement {
+            outstanding: self.workload.outstanding,
+            elapsed,
+            submitted: 0,
+            reads: self.reads.clone(),
+            writes: self.writes.clone(),
+            cpu: CpuTime::now()?.since(self.period.cpu),
+            copied: CopiedBytes::default(),
+            losses: 0,
+            verified: 0,
+            mismatches: 0,
+            mismatch_texts: Vec::new(),
+        })
+    }
+
+    /// Adds what is known at the end only.
+    fn complete(&mut self, measured: Measurement) -> Measurement {
+        Measurement {
+            losses: self.losses,
+            verified: self.verifier.verified,
+            mismatches: self.verifier.mismatches,
+            mismatch_texts: mem::take(&mut self.verifier.mismatch_texts),
+            ..measured
+        }
+    }
+
+    /// The end of an I/O is looked at where it lies.
+    #[inline]
+    fn take_event(
+        &mut self,
+        event: &mut HostEvent,
+        now: Time,
+        host: &mut Host,
+        controller: ControllerId,
+    ) -> Result<()> {
+        match event {
+            HostEvent::IoDone(done) => {
+                let index = self.on_done(done, now)?;
+                match self.phase {
+                    Phase::WarmUp | Phase::Measure => self.issue(index, now, host, controller)?,
+                    Phase::ReadBack => self.verifier.idle.push(index),
+                    Phase::New | Phase::Drain => {}
                 }
             }
-        }
-        Ok(now.since(start))
-    }
-
-    /// Waits for what is outstanding.
-    fn drain(&mut self) -> Result<()> {
-        while self.outstanding > 0 {
-            self.interrupt.check()?;
-            self.engine.host.turn(Wait::Event).context("the ring")?;
-            let now = self.engine.host.reactor().clock();
-            while let Some(event) = self.engine.host.next_event() {
-                self.on_event(&mut Some(event), now)?;
-            }
+            HostEvent::Failed { error, .. } => return Err(error.clone().into()),
+            HostEvent::Lost { .. } => self.losses += 1,
+            _ => {}
         }
         Ok(())
-    }
-
-    /// The slot that came free, if the event was the end of an I/O, which is looked at where it lies.
-    #[inline]
-    fn on_event(&mut self, event: &mut Option<HostEvent>, now: Time) -> Result<Option<usize>> {
-        if let Some(HostEvent::IoDone(done)) = event {
-            return self.on_done(done, now).map(Some);
-        }
-        match event.take() {
-            Some(HostEvent::Failed { error, .. }) => Err(error.into()),
-            Some(HostEvent::Lost { error, .. }) => {
-                tracing::debug!(%error, "lost");
-                self.losses += 1;
-                Ok(None)
-            }
-            _ => Ok(None),
-        }
     }
 
     #[inline]
     fn on_done(&mut self, done: &mut IoDone, now: Time) -> Result<usize> {
         self.outstanding -= 1;
         let index = done.tag as usize;
-        let slot = self.slots[index];
-        if done.result.is_err()
-            && let Err(error) = mem::replace(&mut done.result, Ok(()))
-        {
-            let what = if slot.is_read { "read" } else { "write" };
-            return Err(anyhow!(error).context(format!("{what} at LBA {}", self.lba(slot.place))));
+        let io = self.ios[index];
+        if let Err(error) = done.result {
+            let what = if io.is_read { "read" } else { "write" };
+            return Err(anyhow!(error).context(format!("{what} at LBA {}", self.workload.lba(io.extent))));
         }
-        let latency = now.since(slot.started);
-        if slot.is_read {
+        let latency = now.since(io.started);
+        if io.is_read {
             self.reads.record(latency);
         } else {
             self.writes.record(latency);
         }
-        if self.books.is_some() {
-            self.keep_books(slot, done.buffer.as_deref());
+        if self.verifier.extents.is_some() {
+            self.verifier.on_done(io, done.buffer.as_deref(), &self.workload);
         }
         // A source that a send still holds goes back to the pool by itself.
         let buffer = done.buffer.take();
@@ -279,28 +369,72 @@ impl<'a> Run<'a> {
         Ok(index)
     }
 
-    fn keep_books(&mut self, slot: Slot, read: Option<&[u8]>) {
-        let Some(books) = &mut self.books else { return };
-        books.release(slot.place);
-        if !slot.is_read {
-            books.written(slot.place, slot.generation);
-            return;
+    /// Starts the next I/O of the pattern in the place of one that has ended.
+    #[inline]
+    fn issue(&mut self, index: usize, now: Time, host: &mut Host, controller: ControllerId) -> Result<()> {
+        let is_read = self.pattern.is_read();
+        let mut extent = self.pattern.next_extent();
+        let mut generation = 0;
+        if let Some(extents) = &mut self.verifier.extents {
+            extent = extents.acquire(extent);
+            generation = if is_read { 0 } else { extents.next_generation(extent) };
         }
-        let expected = books.expected(slot.place);
-        if let (Some(expected), Some(bytes)) = (expected, read) {
-            self.compare(slot.place, expected, bytes.len(), |length| &bytes[..length]);
+        self.ios[index] = InFlight { started: now, extent, generation, is_read };
+        self.submit(index, host, controller)
+    }
+
+    #[inline]
+    fn submit(&mut self, index: usize, host: &mut Host, controller: ControllerId) -> Result<()> {
+        let (io, workload) = (self.ios[index], &self.workload);
+        let length = workload.io_bytes as usize;
+        let buffer = self.spare.pop().or_else(|| host.pool().take(length));
+        let Some(mut buffer) = buffer else { bail!("the pool has no buffer left for an I/O") };
+        let (lba, nlb) = (workload.lba(io.extent), workload.io_nlb);
+        let operation = if io.is_read {
+            IoOperation::Read { lba, nlb, buffer }
+        } else {
+            if self.verifier.extents.is_some() {
+                fill(&mut buffer[..length], workload.offset(io.extent), io.generation, workload.seed);
+            }
+            IoOperation::Write { lba, nlb, source: buffer.share(), offset: 0, fua: false }
+        };
+        let request = IoRequest { nsid: workload.nsid, tag: index as u64, operation };
+        host.submit(controller, request).map_err(|refused| anyhow!(refused.reason))?;
+        self.outstanding += 1;
+        self.submitted += 1;
+        Ok(())
+    }
+
+    /// Reads extents that were written, as many at once as there are I/Os.
+    fn read_back(&mut self, host: &mut Host, controller: ControllerId) -> Result<()> {
+        while let Some(extent) = self.verifier.next_written() {
+            let Some(index) = self.verifier.idle.pop() else { return Ok(()) };
+            self.verifier.next = extent + 1;
+            self.verifier.verified += 1;
+            let started = host.reactor().clock();
+            self.ios[index] = InFlight { started, extent, generation: 0, is_read: true };
+            self.submit(index, host, controller)?;
+        }
+        Ok(())
+    }
+}
+
+impl Verifier {
+    /// An I/O has ended, which has read these bytes if it was a read.
+    fn on_done(&mut self, io: InFlight, read: Option<&[u8]>, workload: &Workload) {
+        let Some(extents) = &mut self.extents else { return };
+        extents.release(io.extent);
+        if !io.is_read {
+            return extents.written(io.extent, io.generation);
+        }
+        if let (Some(expected), Some(bytes)) = (extents.expected(io.extent), read) {
+            self.compare(io.extent, expected, bytes, workload);
         }
     }
 
-    fn compare<'b>(
-        &mut self,
-        place: u64,
-        expected: Expected,
-        length: usize,
-        bytes: impl FnOnce(usize) -> &'b [u8],
-    ) {
-        let length = length.min(self.plan.io_bytes as usize);
-        if let Err(error) = check(bytes(length), self.offset(place), expected, self.plan.seed) {
+    fn compare(&mut self, extent: u64, expected: Expected, bytes: &[u8], workload: &Workload) {
+        let bytes = &bytes[..bytes.len().min(workload.io_bytes as usize)];
+        if let Err(error) = check(bytes, workload.offset(extent), expected, workload.seed) {
             self.mismatches += 1;
             if self.mismatch_texts.len() < MISMATCHES_TOLD {
                 self.mismatch_texts.push(error.to_string());
@@ -308,75 +442,28 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Starts the next I/O of the pattern in a free slot.
-    #[inline]
-    fn issue(&mut self, index: usize, now: Time) -> Result<()> {
-        let is_read = self.pattern.is_read();
-        let mut place = self.pattern.place();
-        let mut generation = 0;
-        if let Some(books) = &mut self.books {
-            place = books.occupy(place);
-            generation = if is_read { 0 } else { books.next_generation(place) };
-        }
-        self.slots[index] = Slot { started: now, place, generation, is_read };
-        self.submit(index)
+    /// The next extent that was written and not read back.
+    fn next_written(&self) -> Option<u64> {
+        self.extents.as_ref()?.next_written(self.next)
+    }
+}
+
+impl EngineClient for Load {
+    fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
+        let result = self.advance(host, controller);
+        let Some(result) = result.transpose() else { return Ok(Turn::Idle) };
+        // Whoever asked waits for it, unless another engine has failed.
+        let _gone = self.result.send(result);
+        Ok(Turn::Over)
     }
 
     #[inline]
-    fn submit(&mut self, index: usize) -> Result<()> {
-        let slot = self.slots[index];
-        let length = self.plan.io_bytes as usize;
-        let buffer = self.spare.pop().or_else(|| self.engine.host.pool().take(length));
-        let Some(mut buffer) = buffer else { bail!("the pool has no buffer left for an I/O") };
-        let (lba, nlb) = (self.lba(slot.place), self.plan.io_nlb);
-        let operation = if slot.is_read {
-            IoOperation::Read { lba, nlb, buffer }
-        } else {
-            if self.books.is_some() {
-                fill(&mut buffer[..length], self.offset(slot.place), slot.generation, self.plan.seed);
-            }
-            IoOperation::Write { lba, nlb, source: buffer.share(), offset: 0, fua: false }
-        };
-        let request = IoRequest { nsid: self.plan.nsid, tag: index as u64, operation };
-        let controller = self.engine.controller;
-        self.engine.host.submit(controller, request).map_err(|refused| anyhow!(refused.reason))?;
-        self.outstanding += 1;
-        self.submitted += 1;
-        Ok(())
-    }
-
-    /// Reads every place that was written, with all slots, and checks it.
-    fn read_back(&mut self) -> Result<u64> {
-        let (mut next, mut verified) = (0, 0);
-        let mut free: Vec<usize> = (0..self.slots.len()).collect();
-        loop {
-            while let Some(index) = free.pop() {
-                let Some(place) = self.books.as_ref().and_then(|books| books.next_written(next)) else {
-                    break;
-                };
-                next = place + 1;
-                verified += 1;
-                let now = self.engine.host.reactor().clock();
-                self.slots[index] = Slot { started: now, place, generation: 0, is_read: true };
-                self.submit(index)?;
-            }
-            if self.outstanding == 0 {
-                return Ok(verified);
-            }
-            self.interrupt.check()?;
-            self.engine.host.turn(Wait::Event).context("the ring")?;
-            let now = self.engine.host.reactor().clock();
-            while let Some(event) = self.engine.host.next_event() {
-                free.extend(self.on_event(&mut Some(event), now)?);
-            }
+    fn on_event(&mut self, event: &mut HostEvent, host: &mut Host, controller: ControllerId) {
+        let now = *self.now.get_or_insert_with(|| host.reactor().clock());
+        if self.error.is_none()
+            && let Err(error) = self.take_event(event, now, host, controller)
+        {
+            self.error = Some(error);
         }
-    }
-
-    fn lba(&self, place: u64) -> u64 {
-        self.plan.lba_first + place * u64::from(self.plan.io_nlb)
-    }
-
-    fn offset(&self, place: u64) -> u64 {
-        self.lba(place) * u64::from(self.plan.block_bytes)
     }
 }

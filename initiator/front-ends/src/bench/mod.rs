@@ -1,29 +1,35 @@
 //! `ringfab bench`: measures a namespace on the engine itself, with no thread in between.
 //!
-//! The loop reads the clock once in each turn with answers, so answers of one turn get the same time. At depth one that
-//! is once per I/O. Buffers, tables and histograms are allocated before the first I/O.
+//! Each engine thread runs a [`load::Load`]. It reads the clock once in each turn with answers, so
+//! answers of one turn get the same time. At depth one that is once per I/O. Buffers, tables and histograms are
+//! allocated before the first I/O.
+//!
+//! The part of the namespace that is used consists of extents: each has as many blocks as one I/O.
 
+mod access_pattern;
 mod load;
-mod pattern;
 mod report;
 mod verify;
 
+use std::io;
 use std::num::NonZeroU16;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use ringfab_initiator::Namespace;
+use ringfab_initiator::blocking::{Controller, EngineClient};
 use ringfab_memory::ClassLayout;
 
 use crate::context::{Context, Usage};
-use crate::engine::{Engine, EngineSetup, Engines, HURRIED, random};
+use crate::engine::attach;
 use crate::interrupt::Interrupt;
-use crate::namespaces::confirm_overwriting;
+use crate::namespaces::{confirm_overwriting, only_namespace};
 use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::{Bytes, Span, cores};
-use load::Outcome;
+use load::{Load, Measurement};
 
 /// The options of `ringfab bench`.
 #[derive(Args, Clone)]
@@ -100,9 +106,9 @@ impl Kind {
     }
 }
 
-/// What to do, checked against the namespace.
+/// What an engine does, checked against the namespace.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Workload {
     pub(crate) kind: Kind,
     pub(crate) read_percent: u8,
     pub(crate) nsid: u32,
@@ -114,7 +120,7 @@ pub(crate) struct Plan {
     /// First block used.
     pub(crate) lba_first: u64,
     /// I/Os that fit side by side.
-    pub(crate) places: u64,
+    pub(crate) extents: u64,
     /// I/Os outstanding.
     pub(crate) outstanding: usize,
     pub(crate) time: Duration,
@@ -122,11 +128,11 @@ pub(crate) struct Plan {
     pub(crate) verify: bool,
     pub(crate) seed: u64,
     /// That of the offsets of one engine.
-    pub(crate) pattern_seed: u64,
+    pub(crate) access_seed: u64,
 }
 
-/// The most places that verify mode keeps a generation of.
-const VERIFY_PLACES_MAX: u64 = 1 << 27;
+/// The most extents that verify mode keeps a generation of.
+const VERIFY_EXTENTS_MAX: u64 = 1 << 27;
 /// Longer than any run: with it the ring never sleeps.
 const SPIN_ALWAYS: Duration = Duration::from_secs(86_400);
 
@@ -135,82 +141,116 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
     ensure_sensible(args)?;
     let options = args.connect.connect_options()?;
     let url = &options.url;
-    let queues = usize::from(url.queues.unwrap_or(options.queues));
-    let depth = usize::from(url.depth.unwrap_or(options.depth));
-    let cores = usize::from(args.cores.get());
+    let queues = Queues {
+        count: usize::from(url.queues.unwrap_or(options.queues)),
+        depth: usize::from(url.depth.unwrap_or(options.depth)),
+        engines: usize::from(args.cores.get()),
+    };
+    let mut engine = args.connect.engine_options(context.interrupt.token());
+    engine.threads = args.cores.get();
     // The first engines have as many queues as any.
-    let outstanding = queues.div_ceil(cores) * depth;
-    let mut setup = EngineSetup::new(&args.connect, buffers(args, outstanding));
+    engine.client_buffers = buffers(args, queues.outstanding(0));
     if args.poll {
-        setup.spin = SPIN_ALWAYS;
+        engine.spin = SPIN_ALWAYS;
     }
-    let seed = args.seed.map_or_else(|| random().map(u64::from_le_bytes), Ok)?;
-    let load = Load { args: args.clone(), seed, queues, depth, interrupt: context.interrupt.clone() };
-    let others = load.clone();
-    let mut engines = Engines::attach(options, &setup, args.cores, &context.interrupt, move |engine| {
-        others.measure(engine).map(|(_, outcome)| outcome)
-    })?;
-    let info = engines.leader.host.info(engines.leader.controller).cloned();
-    let result = load.measure(&mut engines.leader);
-    if result.is_ok() {
-        engines.wait()?;
-    }
-    let (detached, others) = engines.detach(&context.interrupt, Some(HURRIED));
-    let (mut plan, mut outcome) = result?;
-    for other in others? {
-        plan.outstanding += other.outstanding;
-        outcome.add(&other);
-    }
+    let seed = args.seed.map_or_else(random_seed, Ok)?;
+    let controller = attach(options, engine, &context.interrupt)?;
+    let info = controller.info();
+    let measured = workloads(args, &controller, queues, seed).and_then(|workloads| {
+        let measurement = measure(&controller, &workloads, &context.interrupt)?;
+        Ok((workloads, measurement))
+    });
+    let detached = controller.detach().context("detach");
+    let (workloads, measurement) = measured?;
+    let workload = &workloads[0];
     output::either(
         context.json,
-        || report::document(&plan, &outcome, info.as_ref()),
-        || report::lines(&plan, &outcome),
+        || report::document(workload, &measurement, &info),
+        || report::lines(workload, &measurement),
     )?;
-    outcome.verdict()?;
+    measurement.verdict()?;
     detached
 }
 
-/// What the engines share of a measurement.
-#[derive(Clone)]
-struct Load {
-    args: BenchArgs,
-    seed: u64,
-    queues: usize,
+/// The I/O queues of all engines.
+#[derive(Clone, Copy)]
+struct Queues {
+    count: usize,
     depth: usize,
-    interrupt: Interrupt,
+    engines: usize,
 }
 
-impl Load {
-    /// Measures with one of the engines.
-    fn measure(&self, engine: &mut Engine) -> Result<(Plan, Outcome)> {
-        let engines = usize::from(self.args.cores.get());
-        let queues = self.queues.max(engines).saturating_sub(engine.number).div_ceil(engines);
-        let part = plan(&self.args, &engine.only_namespace()?, queues * self.depth, self.seed)?;
-        let part = part.part(engine.number as u64, engines as u64)?;
-        let outcome = load::measure(engine, &part, &self.interrupt)?;
-        Ok((part, outcome))
+impl Queues {
+    /// I/Os that one of the engines keeps outstanding: each has a queue at least.
+    fn outstanding(self, engine: usize) -> usize {
+        self.count.max(self.engines).saturating_sub(engine).div_ceil(self.engines) * self.depth
     }
 }
 
-impl Plan {
-    /// The part of an engine: each has its own places, so that none writes where another reads.
-    fn part(self, engine: u64, engines: u64) -> Result<Self> {
-        let places = self.places / engines;
-        ensure!(places > 0, "the part of the namespace to use is too small for {engines} engine threads");
-        let lba_first = self.lba_first + engine * places * u64::from(self.io_nlb);
-        let outstanding = self.in_places(places);
-        Ok(Self {
-            places,
-            lba_first,
-            outstanding,
-            pattern_seed: self.pattern_seed.wrapping_add(engine),
-            ..self
-        })
+/// What each engine does.
+fn workloads(args: &BenchArgs, controller: &Controller, queues: Queues, seed: u64) -> Result<Vec<Workload>> {
+    let namespace = only_namespace(&controller.namespaces())?;
+    let engines = 0..queues.engines;
+    let each = engines.map(|engine| {
+        let all = workload(args, &namespace, queues.outstanding(engine), seed)?;
+        all.of_engine(engine as u64, queues.engines as u64)
+    });
+    each.collect()
+}
+
+/// Runs a load on each engine, until all of them are over or one has failed.
+fn measure(controller: &Controller, workloads: &[Workload], interrupt: &Interrupt) -> Result<Measurement> {
+    let (result, results) = channel();
+    for (engine, workload) in workloads.iter().enumerate() {
+        let (workload, interrupt, result) = (workload.clone(), interrupt.clone(), result.clone());
+        controller.start_client(engine, move |host, _| {
+            interrupt.wake(host.reactor().waker());
+            let load = Load::new(workload, interrupt, result).map_err(io::Error::other)?;
+            Ok((Box::new(load) as Box<dyn EngineClient>, ()))
+        })?;
+    }
+    drop(result);
+    let mut sum: Option<Measurement> = None;
+    for measurement in results {
+        let measurement = measurement?;
+        match &mut sum {
+            Some(sum) => sum.add(&measurement),
+            None => sum = Some(measurement),
+        }
+    }
+    sum.ok_or_else(|| anyhow!("the engine has ended"))
+}
+
+fn random_seed() -> Result<u64> {
+    match getrandom::u64() {
+        Ok(seed) => Ok(seed),
+        Err(error) => bail!("the system has no random numbers: {error}"),
+    }
+}
+
+impl Workload {
+    /// The part of an engine: each has its own extents, so that none writes where another reads.
+    fn of_engine(self, engine: u64, engines: u64) -> Result<Self> {
+        let extents = self.extents / engines;
+        ensure!(extents > 0, "the part of the namespace to use is too small for {engines} engine threads");
+        let lba_first = self.lba_first + engine * extents * u64::from(self.io_nlb);
+        // When verifying, no two I/Os are at the same extent at the same time.
+        let outstanding = match self.verify {
+            true => self.outstanding.min(extents.div_ceil(2) as usize),
+            false => self.outstanding,
+        };
+        let access_seed = self.access_seed.wrapping_add(engine);
+        Ok(Self { extents, lba_first, outstanding, access_seed, ..self })
     }
 
-    /// I/Os outstanding: when verifying, no two are at the same place at the same time.
-    fn in_places(&self, places: u64) -> usize {
-        if self.verify { self.outstanding.min(places.div_ceil(2) as usize) } else { self.outstanding }
+    /// The first block of an extent.
+    fn lba(&self, extent: u64) -> u64 {
+        self.lba_first + extent * u64::from(self.io_nlb)
+    }
+
+    /// The first byte of an extent.
+    fn offset(&self, extent: u64) -> u64 {
+        self.lba(extent) * u64::from(self.block_bytes)
     }
 }
 
@@ -233,8 +273,8 @@ fn buffers(args: &BenchArgs, outstanding: usize) -> Vec<ClassLayout> {
     vec![ClassLayout { buffer_bytes: args.bs.0 as usize, count: count + 8 }]
 }
 
-/// How many I/Os have a place of their own in the part of the namespace that is used.
-fn places(args: &BenchArgs, namespace: &Namespace) -> Result<u64> {
+/// How many extents the part of the namespace has that is used.
+fn extents(args: &BenchArgs, namespace: &Namespace) -> Result<u64> {
     let block_bytes = u64::from(namespace.block_bytes);
     let io_bytes = args.bs.0;
     ensure!(
@@ -258,18 +298,18 @@ fn places(args: &BenchArgs, namespace: &Namespace) -> Result<u64> {
         "--offset and --size reach beyond the {} bytes of the namespace",
         namespace.bytes()
     );
-    let places = size / io_bytes;
-    ensure!(places > 0, "the part of the namespace to use is smaller than one I/O");
+    let extents = size / io_bytes;
+    ensure!(extents > 0, "the part of the namespace to use is smaller than one I/O");
     if args.verify {
         ensure!(
-            places <= VERIFY_PLACES_MAX,
-            "verify keeps books on {VERIFY_PLACES_MAX} I/Os at most; use --size"
+            extents <= VERIFY_EXTENTS_MAX,
+            "verify remembers {VERIFY_EXTENTS_MAX} I/Os at most; use --size"
         );
     }
-    Ok(places)
+    Ok(extents)
 }
 
-fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize, seed: u64) -> Result<Plan> {
+fn workload(args: &BenchArgs, namespace: &Namespace, outstanding: usize, seed: u64) -> Result<Workload> {
     let read_percent = args.rw.read_percent(args.rwmix);
     if read_percent < 100 {
         confirm_overwriting(namespace, args.destroy_data)?;
@@ -277,8 +317,8 @@ fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize, seed: u64) 
     let block_bytes = u64::from(namespace.block_bytes);
     let io_bytes = args.bs.0;
     let offset = args.offset.0;
-    let places = places(args, namespace)?;
-    Ok(Plan {
+    let extents = extents(args, namespace)?;
+    Ok(Workload {
         kind: args.rw,
         read_percent,
         nsid: namespace.nsid,
@@ -286,13 +326,13 @@ fn plan(args: &BenchArgs, namespace: &Namespace, outstanding: usize, seed: u64) 
         io_bytes: io_bytes as u32,
         io_nlb: (io_bytes / block_bytes) as u32,
         lba_first: offset / block_bytes,
-        places,
+        extents,
         outstanding,
         time: args.time.0,
         warmup: args.warmup.0,
         verify: args.verify,
         seed,
-        pattern_seed: seed,
+        access_seed: seed,
     })
 }
 
@@ -317,18 +357,21 @@ mod tests {
         Ok(Line::try_parse_from([&["bench", url], arguments].concat())?.args)
     }
 
-    fn planned(arguments: &[&str]) -> Result<Plan> {
+    fn checked(arguments: &[&str]) -> Result<Workload> {
         let args = parsed(arguments)?;
         ensure_sensible(&args)?;
-        plan(&args, &namespace(), 128, 1)?.part(0, 1)
+        workload(&args, &namespace(), 128, 1)?.of_engine(0, 1)
     }
 
     #[test]
-    fn a_plan_covers_exactly_the_part_that_was_asked_for() {
-        let plan = planned(&["--bs", "8k", "--offset", "1M", "--size", "1M"]).expect("a plan");
-        assert_eq!((plan.lba_first, plan.places, plan.io_nlb, plan.outstanding), (256, 128, 2, 128));
-        let plan = planned(&["--bs", "128k"]).expect("a plan");
-        assert_eq!((plan.lba_first, plan.places), (0, 64));
+    fn a_workload_covers_exactly_the_part_that_was_asked_for() {
+        let workload = checked(&["--bs", "8k", "--offset", "1M", "--size", "1M"]).expect("a workload");
+        assert_eq!(
+            (workload.lba_first, workload.extents, workload.io_nlb, workload.outstanding),
+            (256, 128, 2, 128)
+        );
+        let workload = checked(&["--bs", "128k"]).expect("a workload");
+        assert_eq!((workload.lba_first, workload.extents), (0, 64));
     }
 
     #[test]
@@ -344,10 +387,10 @@ mod tests {
             (&["--rw", "randwrite"], "confirm it with --destroy-data 1"),
             (&["--rw", "randrw", "--destroy-data", "2"], "confirm it with --destroy-data 1"),
         ] {
-            let error = planned(arguments).expect_err(reason).to_string();
+            let error = checked(arguments).expect_err(reason).to_string();
             assert!(error.contains(reason), "{error}");
         }
-        assert!(planned(&["--rw", "randwrite", "--destroy-data", "1"]).is_ok());
+        assert!(checked(&["--rw", "randwrite", "--destroy-data", "1"]).is_ok());
     }
 
     #[test]
@@ -359,20 +402,22 @@ mod tests {
     }
 
     #[test]
-    fn engines_have_places_of_their_own_and_their_own_offsets() {
-        let all = plan(&parsed(&["--bs", "8k"]).expect("arguments"), &namespace(), 128, 7).expect("a plan");
-        let parts: Vec<Plan> = (0..3).map(|engine| all.clone().part(engine, 3).expect("a part")).collect();
-        assert_eq!(all.places, 1024);
+    fn engines_have_extents_of_their_own_and_their_own_offsets() {
+        let all =
+            workload(&parsed(&["--bs", "8k"]).expect("arguments"), &namespace(), 128, 7).expect("a workload");
+        let parts: Vec<Workload> =
+            (0..3).map(|engine| all.clone().of_engine(engine, 3).expect("a part")).collect();
+        assert_eq!(all.extents, 1024);
         for (part, lba_first) in parts.iter().zip([0, 682, 1364]) {
-            assert_eq!((part.places, part.lba_first, part.seed), (341, lba_first, 7));
+            assert_eq!((part.extents, part.lba_first, part.seed), (341, lba_first, 7));
         }
-        assert_ne!(parts[0].pattern_seed, parts[1].pattern_seed);
-        assert!(all.part(0, 1025).expect_err("too many").to_string().contains("too small for 1025"));
+        assert_ne!(parts[0].access_seed, parts[1].access_seed);
+        assert!(all.of_engine(0, 1025).expect_err("too many").to_string().contains("too small for 1025"));
     }
 
     #[test]
-    fn verifying_leaves_places_free_of_io() {
-        let plan = planned(&["--verify", "--size", "64k", "--bs", "8k"]).expect("a plan");
-        assert_eq!((plan.places, plan.outstanding), (8, 4));
+    fn verifying_leaves_extents_free_of_io() {
+        let workload = checked(&["--verify", "--size", "64k", "--bs", "8k"]).expect("a workload");
+        assert_eq!((workload.extents, workload.outstanding), (8, 4));
     }
 }

@@ -1,19 +1,19 @@
 //! Blocks that contain their own offset, so that a read detects a block that is lost, misplaced, torn or old.
 //!
-//! Every 512 bytes begin with: magic, the offset on the namespace, the generation of the place, the seed, and a
+//! Every 512 bytes begin with: magic, the offset on the namespace, the generation of the extent, the seed, and a
 //! checksum of all the rest; the rest is a stream that follows from them.
 
 use anyhow::{Result, anyhow};
 use ringfab_base::mix;
 
-use super::pattern::Random;
+use super::access_pattern::Random;
 
 /// Bytes that bear a header; no logical block is smaller.
 pub(crate) const SECTOR_BYTES: usize = 512;
 const MAGIC: u64 = u64::from_le_bytes(*b"ringfab!");
 const HEADER_BYTES: usize = 40;
 
-/// What a place holds when nothing was written yet, or what it must hold.
+/// What an extent holds when nothing was written yet, or what it must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// Any generation of this seed.
@@ -86,59 +86,59 @@ fn get(sector: &[u8], at: usize) -> u64 {
 
 /// What was written where, and where I/O is under way.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct ExtentTable {
     generations: Vec<u32>,
     busy: bitvec::vec::BitVec<u64>,
     /// Whether everything must be of this seed before anything was written: an earlier run did.
     pub(crate) written_before: bool,
 }
 
-impl Books {
-    pub(crate) fn new(places: u64, written_before: bool) -> Self {
-        let places = places as usize;
+impl ExtentTable {
+    pub(crate) fn new(extents: u64, written_before: bool) -> Self {
+        let extents = extents as usize;
         Self {
-            generations: vec![0; places],
-            busy: bitvec::bitvec![u64, bitvec::order::Lsb0; 0; places],
+            generations: vec![0; extents],
+            busy: bitvec::bitvec![u64, bitvec::order::Lsb0; 0; extents],
             written_before,
         }
     }
 
-    /// The place, or the next one after it without I/O; it has I/O from now on. At least one must be free.
-    pub(crate) fn occupy(&mut self, place: u64) -> u64 {
-        let place = place as usize;
-        let free = self.busy[place..].first_zero().map(|ahead| place + ahead);
-        let free = free.or_else(|| self.busy.first_zero()).expect("fewer I/Os than places");
+    /// The extent, or the next one after it without I/O; it has I/O from now on. At least one must be free.
+    pub(crate) fn acquire(&mut self, extent: u64) -> u64 {
+        let extent = extent as usize;
+        let free = self.busy[extent..].first_zero().map(|ahead| extent + ahead);
+        let free = free.or_else(|| self.busy.first_zero()).expect("fewer I/Os than extents");
         self.busy.set(free, true);
         free as u64
     }
 
-    /// The I/O of the place has ended.
-    pub(crate) fn release(&mut self, place: u64) {
-        self.busy.set(place as usize, false);
+    /// The I/O of the extent has ended.
+    pub(crate) fn release(&mut self, extent: u64) {
+        self.busy.set(extent as usize, false);
     }
 
-    /// The generation of the next write of the place; zero stands for none.
-    pub(crate) fn next_generation(&self, place: u64) -> u32 {
-        self.generations[place as usize].wrapping_add(1).max(1)
+    /// The generation of the next write of the extent; zero stands for none.
+    pub(crate) fn next_generation(&self, extent: u64) -> u32 {
+        self.generations[extent as usize].wrapping_add(1).max(1)
     }
 
     /// A write of this generation has succeeded.
-    pub(crate) fn written(&mut self, place: u64, generation: u32) {
-        self.generations[place as usize] = generation;
+    pub(crate) fn written(&mut self, extent: u64, generation: u32) {
+        self.generations[extent as usize] = generation;
     }
 
-    /// What a read of the place must find; `None` when nothing is known.
-    pub(crate) fn expected(&self, place: u64) -> Option<Expected> {
-        match self.generations[place as usize] {
+    /// What a read of the extent must find; `None` when nothing is known.
+    pub(crate) fn expected(&self, extent: u64) -> Option<Expected> {
+        match self.generations[extent as usize] {
             0 => self.written_before.then_some(Expected::Any),
             generation => Some(Expected::Generation(generation)),
         }
     }
 
-    /// The first place from `place` on that was written.
-    pub(crate) fn next_written(&self, place: u64) -> Option<u64> {
-        let rest = self.generations.get(place as usize..)?;
-        rest.iter().position(|generation| *generation != 0).map(|ahead| place + ahead as u64)
+    /// The first extent from `extent` on that was written.
+    pub(crate) fn next_written(&self, extent: u64) -> Option<u64> {
+        let rest = self.generations.get(extent as usize..)?;
+        rest.iter().position(|generation| *generation != 0).map(|ahead| extent + ahead as u64)
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn content_passes_at_its_place_and_nowhere_else() {
+    fn content_passes_at_its_offset_and_nowhere_else() {
         let bytes = block();
         assert!(check(&bytes, 8192, Expected::Generation(3), 42).is_ok());
         assert!(check(&bytes, 8192, Expected::Any, 42).is_ok());
@@ -188,25 +188,25 @@ mod tests {
     }
 
     #[test]
-    fn no_two_ios_are_at_one_place() {
-        let mut books = Books::new(4, false);
-        assert_eq!([3, 3, 3].map(|place| books.occupy(place)), [3, 0, 1]);
-        books.release(3);
-        assert_eq!(books.occupy(3), 3);
-        assert_eq!(books.occupy(0), 2);
+    fn no_two_ios_are_at_one_extent() {
+        let mut table = ExtentTable::new(4, false);
+        assert_eq!([3, 3, 3].map(|extent| table.acquire(extent)), [3, 0, 1]);
+        table.release(3);
+        assert_eq!(table.acquire(3), 3);
+        assert_eq!(table.acquire(0), 2);
     }
 
     #[test]
-    fn the_books_know_what_was_written() {
-        let mut books = Books::new(4, false);
-        assert_eq!((books.expected(2), books.next_written(0)), (None, None));
-        let generation = books.next_generation(2);
-        books.written(2, generation);
-        assert_eq!(books.expected(2), Some(Expected::Generation(1)));
+    fn the_table_knows_what_was_written() {
+        let mut table = ExtentTable::new(4, false);
+        assert_eq!((table.expected(2), table.next_written(0)), (None, None));
+        let generation = table.next_generation(2);
+        table.written(2, generation);
+        assert_eq!(table.expected(2), Some(Expected::Generation(1)));
         assert_eq!(
-            (books.next_written(0), books.next_written(3), books.next_written(4)),
+            (table.next_written(0), table.next_written(3), table.next_written(4)),
             (Some(2), None, None)
         );
-        assert_eq!(Books::new(4, true).expected(0), Some(Expected::Any));
+        assert_eq!(ExtentTable::new(4, true).expected(0), Some(Expected::Any));
     }
 }

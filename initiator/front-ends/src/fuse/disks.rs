@@ -20,12 +20,12 @@ pub(super) struct Disks(Mutex<HashMap<u32, Vec<Disk>>>);
 #[derive(Debug)]
 struct Disk {
     identity: NamespaceIdentity,
-    told: Told,
+    logged: Logged,
 }
 
-/// What was said of a disk.
+/// What the log says of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Told {
+enum Logged {
     Nothing,
     Removed,
     Replaced,
@@ -72,9 +72,9 @@ impl Disks {
         }
         if index == disks.len() {
             if let Some(before) = disks.last_mut() {
-                before.tell(namespace.nsid, Some(&namespace.identity));
+                before.log_change(namespace.nsid, Some(&namespace.identity));
             }
-            disks.push(Disk { identity: namespace.identity, told: Told::Nothing });
+            disks.push(Disk { identity: namespace.identity, logged: Logged::Nothing });
         }
         Ok(inode(namespace.nsid, index))
     }
@@ -86,22 +86,22 @@ impl Disks {
         let disk = all.get_mut(&nsid)?.get_mut(index_of(ino))?;
         let identity = now.as_ref().map(|now| now.identity);
         if identity.is_some_and(|identity| identity.agrees_with(&disk.identity)) {
-            disk.told = Told::Nothing;
+            disk.logged = Logged::Nothing;
             return now;
         }
-        disk.tell(nsid, identity.as_ref());
+        disk.log_change(nsid, identity.as_ref());
         None
     }
 }
 
 impl Disk {
     /// Says once that it is gone, and once what has its number.
-    fn tell(&mut self, nsid: u32, now: Option<&NamespaceIdentity>) {
-        let news = if now.is_some() { Told::Replaced } else { Told::Removed };
-        if news <= self.told {
+    fn log_change(&mut self, nsid: u32, now: Option<&NamespaceIdentity>) {
+        let news = if now.is_some() { Logged::Replaced } else { Logged::Removed };
+        if news <= self.logged {
             return;
         }
-        self.told = news;
+        self.logged = news;
         let (file, old) = (file_name(nsid), self.identity);
         match now {
             Some(new) => tracing::warn!(

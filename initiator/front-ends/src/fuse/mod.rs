@@ -13,7 +13,7 @@
 //! | [`handshake`] | what the kernel and we agree on |
 //! | [`device`] | requests by `/dev/fuse` |
 //! | [`ring`] | requests over io_uring |
-//! | [`place`] | what is already at the mount point |
+//! | [`mount_point`] | what is already at the mount point |
 //! | [`mount`] | the mount and its end |
 //! | [`holders`] | which programs keep it busy |
 //!
@@ -26,7 +26,7 @@ mod files;
 mod handshake;
 mod holders;
 mod mount;
-mod place;
+mod mount_point;
 mod range_lock;
 mod ring;
 mod truncated;
@@ -34,7 +34,6 @@ mod truncated;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -42,6 +41,7 @@ use ringfab_initiator::blocking::{CancelToken, Controller};
 use serde_json::json;
 
 use crate::context::Context;
+use crate::engine::attach_service;
 use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::cores;
@@ -99,7 +99,7 @@ pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
     let mut config = mount::config(args)?;
     let read_only = config.mount_options.contains(&fuser::MountOption::RO);
     let directory = &args.directory;
-    place::prepare(directory)?;
+    mount_point::prepare(directory)?;
     let cancel = CancelToken::new();
     let size = channel_size(args.io_uring)?;
     let controller = attach(args, context, size, &cancel)?;
@@ -142,14 +142,16 @@ pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
 }
 
 /// How large the channel is, if there is to be one.
-fn channel_size(when: Uring) -> Result<Option<ring::Size>> {
+fn channel_size(when: Uring) -> Result<Option<ring::ChannelSize>> {
     // A kernel that has it switched off offers it to nobody, and then its memory can be saved.
     let offered = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
         .is_ok_and(|value| matches!(value.trim(), "Y" | "1"));
     match when {
         Uring::Never => Ok(None),
         Uring::Auto if !offered => Ok(None),
-        Uring::Auto | Uring::Always => ring::Size::here().map(Some).context("the number of processors"),
+        Uring::Auto | Uring::Always => {
+            ring::ChannelSize::here().map(Some).context("the number of processors")
+        }
     }
 }
 
@@ -158,7 +160,7 @@ fn prepare_channel(
     args: &FuseArgs,
     controller: &Controller,
     files: &Arc<Files>,
-    size: ring::Size,
+    size: ring::ChannelSize,
 ) -> Result<Option<ring::Handle>> {
     match ring::prepare(controller, files, size, usize::from(args.threads)) {
         Ok(handle) => Ok(Some(handle)),
@@ -170,28 +172,16 @@ fn prepare_channel(
     }
 }
 
-/// Attaches the controller. A signal ends the wait for that, but not the I/O later: unmounting flushes.
 fn attach(
     args: &FuseArgs,
     context: &Context,
-    channel: Option<ring::Size>,
+    channel: Option<ring::ChannelSize>,
     cancel: &CancelToken,
 ) -> Result<Controller> {
-    let connecting = Arc::new(AtomicBool::new(true));
-    let (token, armed) = (cancel.clone(), connecting.clone());
-    context.interrupt.call(move || {
-        if armed.load(Ordering::Acquire) {
-            token.cancel();
-        }
-    });
-    let options = args.connect.connect_options()?;
     let mut engine = args.connect.engine_options(cancel.clone());
     engine.threads = args.cores.get();
     engine.client_buffers = channel.map(|size| size.buffers(engine.threads)).unwrap_or_default();
-    let controller = Controller::connect(options, engine);
-    connecting.store(false, Ordering::Release);
-    context.interrupt.check()?;
-    Ok(controller?)
+    attach_service(args.connect.connect_options()?, engine, &context.interrupt)
 }
 
 fn announce(controller: &Controller, args: &FuseArgs, context: &Context) {

@@ -120,7 +120,7 @@ impl Mounted {
     pub(crate) fn serve(&mut self, interrupt: &Interrupt) {
         let told = self.told.clone();
         let (mut signals, directory) = (0, self.directory.clone());
-        interrupt.own(move |signal| {
+        interrupt.handle_signals(move |signal| {
             signals += 1;
             // The waiting thread knows what to do with the first two.
             if signals > 2 {

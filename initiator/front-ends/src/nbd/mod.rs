@@ -8,41 +8,49 @@
 //! | --- | --- |
 //! | [`wire`] | the bytes of the protocol |
 //! | [`export`] | a namespace as clients see it; which requests are valid |
-//! | [`renew`] | exports after the namespaces have changed |
+//! | [`refresh`] | exports after the namespaces have changed |
 //! | [`negotiation`] | the handshake |
 //! | [`connection`] | one client: its requests, what it sends and what it is sent |
-//! | [`place`] | what is already at the socket's path |
-//! | [`share`] | how engines share the connections |
-//! | [`server`] | the loop |
+//! | [`socket_path`] | what is already at the socket's path |
+//! | [`spread`] | how connections spread over engines |
+//! | [`server`] | the server on an engine's thread |
 
 mod connection;
 mod export;
 mod negotiation;
-mod place;
-mod renew;
+mod refresh;
 mod server;
-mod share;
+mod socket_path;
+mod spread;
 mod wire;
 
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
+use ringfab_initiator::blocking::{CancelToken, Controller, EngineClient};
 use ringfab_initiator::{Namespace, ZonedIp};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::ListenAddr;
+use serde_json::json;
 
 use crate::context::Context;
-use crate::engine::{Engine, EngineSetup, Engines};
+use crate::engine::attach_service;
 use crate::namespaces::only_namespace;
 use crate::options::ConnectArgs;
+use crate::output;
 use crate::quantity::cores;
+use crate::ready::Ready;
 use connection::{COMMANDS_MAX, LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
 use export::Export;
-use share::Shares;
+use server::{Common, SHUTDOWN, Server};
+use spread::Spread;
 
 /// The options of `ringfab nbd`.
 #[derive(Args)]
@@ -50,7 +58,7 @@ pub struct NbdArgs {
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
-    place: Place,
+    listen: ListenArgs,
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
@@ -71,7 +79,7 @@ pub struct NbdArgs {
 
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-struct Place {
+struct ListenArgs {
     /// Listen on a Unix socket
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -83,38 +91,112 @@ struct Place {
 /// The longest name of an export (a string of the protocol).
 const NAME_BYTES_MAX: usize = 4096;
 
-/// Serves until a signal comes.
+/// Serves until a signal comes or the controller is given up.
 pub fn run(args: &NbdArgs, context: &Context) -> Result<()> {
     let mut options = args.connect.connect_options()?;
     let connections = usize::from(args.connections_max.div_ceil(args.cores.get()));
     options.waiting_max = options.waiting_max.max(connections * COMMANDS_MAX);
-    let mut setup = EngineSetup::new(&args.connect, buffers(connections));
     // Before anything is attached: this is looked at again when it is listened on.
-    if let Some(path) = &args.place.socket {
-        place::prepare(path)?;
+    if let Some(path) = &args.listen.socket {
+        socket_path::prepare(path)?;
     }
+    let mut engine = args.connect.engine_options(CancelToken::new());
+    engine.threads = args.cores.get();
+    engine.client_buffers = buffers(connections);
     // One more than are served, to turn a client away.
-    setup.descriptors = u32::from(args.connections_max) + 8;
-    let settings = Settings::new(args);
-    let shares = Arc::new(Shares::new(usize::from(args.cores.get()), usize::from(args.connections_max)));
-    let work = {
-        let (settings, shares, interrupt) = (settings.clone(), shares.clone(), context.interrupt.clone());
-        move |engine: &mut Engine| {
-            let exports = settings.exports(engine.host.namespaces(engine.controller))?;
-            server::serve_share(engine, exports, &shares, &interrupt)
-        }
-    };
-    let engines = Engines::attach(options, &setup, args.cores, &context.interrupt, work)?;
+    engine.client_descriptors = u32::from(args.connections_max) + 8;
+    let controller = attach_service(options, engine, &context.interrupt)?;
     context.interrupt.serve();
-    let leader = &engines.leader;
-    let exports = settings.exports(leader.host.namespaces(leader.controller))?;
-    let address = match (&args.place.socket, args.place.listen) {
-        (Some(path), _) => ListenAddr::Unix(path.clone()),
-        (None, Some(address)) => ListenAddr::Tcp(address),
-        (None, None) => unreachable!("clap asks for one of them"),
+    let spread = Arc::new(Spread::new(controller.threads(), usize::from(args.connections_max)));
+    let served = serve(args, context, &controller, &spread);
+    if spread.requests_were_left() {
+        // Their commands can only end by cancelling: the target is away.
+        tracing::warn!("ended while requests were waiting for the target");
+        return served.and(controller.cancel().context("detach"));
+    }
+    let detached = controller.detach().context("detach");
+    served.and(detached)
+}
+
+/// Starts a server on each engine, and waits for their ends.
+fn serve(args: &NbdArgs, context: &Context, controller: &Controller, spread: &Arc<Spread>) -> Result<()> {
+    let settings = ExportSettings::new(args);
+    let exports = settings.exports(&controller.namespaces())?;
+    let (result, results) = channel();
+    let common = Common { spread: spread.clone(), interrupt: context.interrupt.clone(), result };
+    // The one that listens comes last, when the others can take connections.
+    for engine in 1..controller.threads() {
+        start_server(controller, engine, settings.clone(), common.clone(), None)?;
+    }
+    let address = start_server(controller, 0, settings, common, Some(args.listen.address()))?;
+    let uri = address.as_ref().map(uri).unwrap_or_default();
+    let ready = Ready::announce(args.ready_file.as_deref(), &uri)?;
+    announce(context.json, &uri, &exports);
+    let first = results.recv().unwrap_or_else(|_| Err(anyhow!("the engine has ended")));
+    drop(ready);
+    first.and(wait_for_others(&results))
+}
+
+/// When one server has ended, the others do so, too: for the same reason, unless it was the listener's.
+fn wait_for_others(results: &Receiver<Result<()>>) -> Result<()> {
+    let end = Instant::now() + 2 * SHUTDOWN;
+    loop {
+        match results.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(result) => result?,
+            Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return Ok(()),
+        }
+    }
+}
+
+/// Starts the server of an engine, and says where it listens if it is to.
+fn start_server(
+    controller: &Controller,
+    engine: usize,
+    settings: ExportSettings,
+    common: Common,
+    listen: Option<ListenAddr>,
+) -> Result<Option<ListenAddr>> {
+    let started = controller.start_client(engine, move |host, controller| {
+        let exports = settings.exports(host.namespaces(controller)).map_err(io::Error::other)?;
+        let mut server = Server::new(host, engine, exports, common);
+        let address = listen.map(|address| server.listen(host, &address)).transpose();
+        let address = address.map_err(io::Error::other)?;
+        Ok((Box::new(server) as Box<dyn EngineClient>, address))
+    });
+    Ok(started?)
+}
+
+fn announce(as_json: bool, uri: &str, exports: &[Export]) {
+    let entry = |export: &Export| {
+        let (name, bytes, read_only) = (&export.name, export.bytes(), export.is_read_only());
+        json!({ "name": name, "bytes": bytes, "read_only": read_only })
     };
-    let plan = server::Plan { address, ready_file: args.ready_file.clone(), json: context.json };
-    server::serve(engines, exports, &plan, &shares, &context.interrupt)
+    output::announce(
+        as_json,
+        || json!({ "uri": uri, "exports": exports.iter().map(entry).collect::<Vec<_>>() }),
+        || {
+            let names: Vec<&str> = exports.iter().map(|export| export.name.as_str()).collect();
+            format!("serving {} at {uri}", names.join(", "))
+        },
+    );
+}
+
+/// The address as clients take it (the NBD URI specification).
+fn uri(address: &ListenAddr) -> String {
+    match address {
+        ListenAddr::Tcp(address) => format!("nbd://{}", address.to_string().replace('%', "%25")),
+        ListenAddr::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
+    }
+}
+
+impl ListenArgs {
+    fn address(&self) -> ListenAddr {
+        match (&self.socket, self.listen) {
+            (Some(path), _) => ListenAddr::Unix(path.clone()),
+            (None, Some(address)) => ListenAddr::Tcp(address),
+            (None, None) => unreachable!("clap asks for one of them"),
+        }
+    }
 }
 
 /// The buffers of all connections, each with its own share.
@@ -127,13 +209,13 @@ fn buffers(connections: usize) -> Vec<ClassLayout> {
 
 /// How namespaces are exported.
 #[derive(Clone)]
-struct Settings {
+struct ExportSettings {
     name: Option<String>,
     read_only: bool,
     peer: String,
 }
 
-impl Settings {
+impl ExportSettings {
     fn new(args: &NbdArgs) -> Self {
         Self { name: args.export.clone(), read_only: args.read_only, peer: args.connect.url.peer() }
     }

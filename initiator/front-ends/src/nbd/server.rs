@@ -1,302 +1,262 @@
-//! The loop of an engine: one ring, its part of one controller, many clients.
+//! The server on an engine's thread: one ring, its queues of the controller, many clients.
 
-use std::path::PathBuf;
+use std::io;
+use std::mem;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ringfab_base::Slots;
+use ringfab_initiator::blocking::{EngineClient, Turn};
 use ringfab_initiator::{ControllerId, Host, HostEvent};
 use ringfab_reactor::{
     Completion, DetachedSocket, ListenAddr, ListenerId, MailboxReceiver, Payload, SocketId, SocketOptions,
-    Wait,
 };
-use serde_json::json;
 
-use super::connection::{Connection, Shared, connection_of, kind, token};
+use super::connection::{Connection, ConnectionId, ServerContext, kind, token};
 use super::export::Export;
-use super::renew::renew;
-use super::share::Shares;
-use crate::engine::{Engine, Engines};
+use super::refresh::refresh;
+use super::spread::Spread;
 use crate::interrupt::Interrupt;
-use crate::output;
-use crate::ready::Ready;
 
 /// How long a handshake, and the end of a connection, may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long clients have to take their replies after a signal. What is not answered by then was not promised.
-const SHUTDOWN: Duration = Duration::from_millis(700);
+pub(crate) const SHUTDOWN: Duration = Duration::from_millis(700);
 /// Idle time after which a TCP client is asked whether it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// How to serve.
-pub(crate) struct Plan {
-    pub(crate) address: ListenAddr,
-    pub(crate) ready_file: Option<PathBuf>,
-    pub(crate) json: bool,
+/// What the servers of all engines have in common.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) spread: Arc<Spread>,
+    pub(crate) interrupt: Interrupt,
+    /// How each server has ended.
+    pub(crate) result: Sender<Result<()>>,
 }
 
-/// Serves until a signal comes or the controller is given up.
-pub(crate) fn serve(
-    mut engines: Engines<()>,
+/// Serves the connections of one engine, until a signal comes or the controller is given up.
+pub(crate) struct Server {
+    common: Common,
+    /// Number of its engine.
+    engine: usize,
     exports: Vec<Export>,
-    plan: &Plan,
-    shares: &Shares,
-    interrupt: &Interrupt,
-) -> Result<()> {
-    let options = SocketOptions { keep_alive: Some(KEEP_ALIVE), ..SocketOptions::default() };
-    let leader = &mut engines.leader;
-    let bind = leader.host.reactor().listen(&plan.address, &options, token(kind::ACCEPT, 0, 0));
-    let bind = bind.with_context(|| format!("listen on {}", place(&plan.address)))?;
-    let uri = uri(&bind.address);
-    let ready = Ready::announce(plan.ready_file.as_deref(), &uri)?;
-    announce(plan.json, &uri, &exports);
-    let mut server = Server::new(leader, exports, shares);
-    server.listener = Some(bind.listener);
-    let served = server.serve(interrupt);
-    drop(ready);
-    served?;
-    engines.wait()?;
-    if shares.has_left_waiting() {
-        // Their commands can only end by cancelling: the target is away.
-        tracing::warn!("ended while requests were waiting for the target");
-        return engines.cancel().map(drop);
-    }
-    let (detached, others) = engines.detach(interrupt, None);
-    detached.and(others.map(drop))
-}
-
-/// Serves the connections that the engine which listens gives to this one.
-pub(crate) fn serve_share(
-    engine: &mut Engine,
-    exports: Vec<Export>,
-    shares: &Shares,
-    interrupt: &Interrupt,
-) -> Result<()> {
-    Server::new(engine, exports, shares).serve(interrupt)
-}
-
-struct Server<'a> {
-    controller: ControllerId,
-    host: &'a mut Host,
-    exports: Vec<Export>,
-    /// Number of this engine.
-    number: usize,
-    shares: &'a Shares,
     /// Connections from the engine that listens.
     sockets: MailboxReceiver<DetachedSocket>,
-    slots: Vec<Slot>,
+    connections: Slots<Connection>,
     /// Of the engine that listens, while it does.
     listener: Option<ListenerId>,
-    failed: Option<anyhow::Error>,
-    /// Whether the end has begun.
-    ending: bool,
-    /// Whether the end takes longer than it may.
-    late: bool,
+    error: Option<anyhow::Error>,
+    shutdown: Shutdown,
 }
 
-struct Slot {
-    generation: u16,
-    connection: Option<Connection>,
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shutdown {
+    /// It has not begun.
+    None,
+    /// Clients are sent what they have asked for.
+    Draining,
+    /// The time for that is over.
+    TimedOut,
 }
 
-impl<'a> Server<'a> {
-    fn new(engine: &'a mut Engine, exports: Vec<Export>, shares: &'a Shares) -> Self {
+impl Server {
+    /// A server that gets its connections from the one that listens.
+    pub(crate) fn new(host: &mut Host, engine: usize, exports: Vec<Export>, common: Common) -> Self {
+        common.interrupt.wake(host.reactor().waker());
+        let connections = Slots::with_capacity(common.spread.per_engine_max());
         Self {
-            controller: engine.controller,
+            engine,
             exports,
-            number: engine.number,
-            shares,
-            sockets: shares.begin(engine.number, engine.host.reactor()),
-            slots: (0..shares.each_max()).map(|_| Slot { generation: 0, connection: None }).collect(),
+            sockets: common.spread.open(engine, host.reactor()),
+            connections,
             listener: None,
-            failed: None,
-            ending: false,
-            late: false,
-            host: &mut engine.host,
+            error: None,
+            shutdown: Shutdown::None,
+            common,
         }
     }
 
-    /// Serves to the end.
-    fn serve(mut self, interrupt: &Interrupt) -> Result<()> {
-        let result = self.run(interrupt);
-        self.stop_listening();
-        if self.is_in_use() {
-            self.shares.leave_waiting();
-        }
-        result?;
-        self.failed.take().map_or(Ok(()), |error| Err(error).context("the target is given up"))
+    /// Listens, and says where.
+    pub(crate) fn listen(&mut self, host: &mut Host, address: &ListenAddr) -> Result<ListenAddr> {
+        let options = SocketOptions { keep_alive: Some(KEEP_ALIVE), ..SocketOptions::default() };
+        let bind = host.reactor().listen(address, &options, token(kind::ACCEPT, 0, 0));
+        let bind = bind.with_context(|| match address {
+            ListenAddr::Tcp(address) => format!("listen on {address}"),
+            ListenAddr::Unix(path) => format!("listen on {}", Path::display(path)),
+        })?;
+        self.listener = Some(bind.listener);
+        Ok(bind.address)
     }
 
-    fn run(&mut self, interrupt: &Interrupt) -> Result<()> {
-        loop {
-            if (interrupt.came() || self.failed.is_some()) && !self.ending {
-                self.begin_end();
-            }
-            if self.ending && (self.late || !self.is_in_use()) {
-                return Ok(());
-            }
-            self.host.turn(Wait::Event).context("the ring")?;
-            while let Some(event) = self.host.next_event() {
-                self.on_event(event);
-            }
-            while let Some(socket) = self.sockets.try_receive() {
-                match self.host.reactor().attach_socket(socket) {
-                    Ok(socket) => self.connect(socket),
-                    Err(error) => {
-                        tracing::warn!(%error, "a client was refused");
-                        self.shares.release(self.number);
-                    }
-                }
-            }
-            self.pump();
-        }
-    }
-
-    fn is_in_use(&self) -> bool {
-        self.slots.iter().any(|slot| slot.connection.is_some())
-    }
-
-    fn on_event(&mut self, event: HostEvent) {
-        match event {
-            HostEvent::IoDone(done) => {
-                let (index, generation) = connection_of(done.tag);
-                self.with(u32::from(index), generation, |connection, shared| {
-                    connection.on_done(done, shared);
-                });
-            }
-            HostEvent::Foreign(completion) => self.on_completion(completion),
-            HostEvent::Lost { error, .. } => tracing::debug!(%error, "requests wait"),
-            HostEvent::Reconnecting { attempt, .. } => tracing::info!(attempt, "reconnecting"),
-            HostEvent::Ready { .. } | HostEvent::NamespacesChanged { .. } => self.refresh(),
-            HostEvent::Failed { error, .. } => self.failed = Some(error.into()),
-            HostEvent::Detached { .. } | HostEvent::AdminDone(_) => {}
-        }
-    }
-
-    fn on_completion(&mut self, completion: Completion) {
+    fn on_completion(&mut self, completion: Completion, host: &mut Host, controller: ControllerId) {
         match (completion.token.kind, completion.payload) {
-            (kind::ACCEPT, Payload::Accepted(socket, _)) => self.accept(socket),
+            (kind::ACCEPT, Payload::Accepted(socket, _)) => self.accept(socket, host, controller),
             (kind::ACCEPT, _) => {
                 if let Err(error) = completion.result {
-                    self.failed = Some(anyhow::Error::new(error).context("accept connections"));
+                    self.error = Some(anyhow::Error::new(error).context("accept connections"));
                 }
             }
-            (kind::DEADLINE, _) => self.late = true,
+            (kind::SHUTDOWN, _) => self.shutdown = Shutdown::TimedOut,
             (_, payload) => {
                 let completion = Completion { payload, ..completion };
-                let (index, generation) = (completion.token.index, completion.token.generation);
-                self.with(index, generation, |connection, shared| {
-                    connection.on_completion(completion, shared);
+                let id = ConnectionId::of_token(&completion.token);
+                self.with(id, host, controller, |connection, context| {
+                    connection.on_completion(completion, context);
                 });
             }
         }
     }
 
     /// A client has connected: the engine with the fewest connections serves it.
-    fn accept(&mut self, socket: SocketId) {
-        match self.shares.take().filter(|_| self.listener.is_some()) {
-            Some(engine) if engine == self.number => self.connect(socket),
+    fn accept(&mut self, socket: SocketId, host: &mut Host, controller: ControllerId) {
+        match self.common.spread.choose().filter(|_| self.listener.is_some()) {
+            Some(engine) if engine == self.engine => self.connect(socket, host, controller),
             Some(engine) => {
-                let socket = self.host.reactor().detach_socket(socket);
-                self.shares.give(engine, socket);
+                let socket = host.reactor().detach_socket(socket);
+                self.common.spread.hand_over(engine, socket);
             }
             None => {
                 tracing::warn!("a client was refused: there are as many as allowed");
-                self.host.reactor().close_socket(socket);
+                host.reactor().close_socket(socket);
+            }
+        }
+    }
+
+    /// Takes the connections that the engine which listens has given to this one.
+    fn take_sockets(&mut self, host: &mut Host, controller: ControllerId) {
+        while let Some(socket) = self.sockets.try_receive() {
+            match host.reactor().attach_socket(socket) {
+                Ok(socket) => self.connect(socket, host, controller),
+                Err(error) => {
+                    tracing::warn!(%error, "a client was refused");
+                    self.common.spread.release(self.engine);
+                }
             }
         }
     }
 
     /// Serves a connection that is counted here.
-    fn connect(&mut self, socket: SocketId) {
-        let free = self.slots.iter().position(|slot| slot.connection.is_none());
-        let Some(index) = free.filter(|_| !self.ending) else {
-            self.host.reactor().close_socket(socket);
-            return self.shares.release(self.number);
-        };
-        let slot = &mut self.slots[index];
-        let mut shared = shared(self.host, self.controller, &self.exports);
-        slot.connection = Some(Connection::new(socket, index as u16, slot.generation, &mut shared));
+    fn connect(&mut self, socket: SocketId, host: &mut Host, controller: ControllerId) {
+        let is_full = self.connections.is_full(self.common.spread.per_engine_max() as u32);
+        if is_full || self.shutdown != Shutdown::None {
+            host.reactor().close_socket(socket);
+            return self.common.spread.release(self.engine);
+        }
+        let mut context = context(host, controller, &self.exports);
+        self.connections.insert_with(|id| Connection::new(socket, id.into(), &mut context));
     }
 
-    /// Lets every connection go on: a buffer or a slot may have come free.
-    fn pump(&mut self) {
-        let mut shared = shared(self.host, self.controller, &self.exports);
-        for slot in &mut self.slots {
-            let Some(connection) = &mut slot.connection else { continue };
-            connection.pump(&mut shared);
+    /// Lets every connection go on: a buffer or a place for a command may have come free.
+    fn pump(&mut self, host: &mut Host, controller: ControllerId) {
+        let mut context = context(host, controller, &self.exports);
+        for index in 0..self.connections.slot_count() {
+            let Some((id, connection)) = self.connections.of_slot(index) else { continue };
+            connection.pump(&mut context);
             if connection.is_gone() {
-                slot.connection = None;
-                self.shares.release(self.number);
-                slot.generation = slot.generation.wrapping_add(1);
+                self.connections.remove(id);
+                self.common.spread.release(self.engine);
             }
         }
     }
 
-    fn with(&mut self, index: u32, generation: u16, act: impl FnOnce(&mut Connection, &mut Shared<'_>)) {
-        let Some(slot) = self.slots.get_mut(index as usize) else { return };
-        if let Some(connection) = slot.connection.as_mut().filter(|_| slot.generation == generation) {
-            act(connection, &mut shared(self.host, self.controller, &self.exports));
+    /// Has a connection do something, if it is still there.
+    fn with(
+        &mut self,
+        id: ConnectionId,
+        host: &mut Host,
+        controller: ControllerId,
+        act: impl FnOnce(&mut Connection, &mut ServerContext<'_>),
+    ) {
+        let Some((found, connection)) = self.connections.of_slot(id.index.into()) else { return };
+        if found.generation_low() == id.generation {
+            act(connection, &mut context(host, controller, &self.exports));
         }
     }
 
     /// Namespaces may have come, gone or changed their size.
-    fn refresh(&mut self) {
-        let slots = &self.slots;
-        let in_use =
-            |export| slots.iter().filter_map(|slot| slot.connection.as_ref()).any(|one| one.uses(export));
-        renew(&mut self.exports, self.host.namespaces(self.controller), in_use);
+    fn refresh(&mut self, host: &Host, controller: ControllerId) {
+        let in_use = |export| self.connections.values().any(|connection| connection.uses(export));
+        refresh(&mut self.exports, host.namespaces(controller), in_use);
     }
 
     /// Accepts nothing more, answers what was asked.
-    fn begin_end(&mut self) {
-        self.ending = true;
-        self.stop_listening();
-        let at = self.host.reactor().clock() + SHUTDOWN;
-        self.host.reactor().set_timer(at, token(kind::DEADLINE, 0, 0));
-        let mut shared = shared(self.host, self.controller, &self.exports);
-        for connection in self.slots.iter_mut().filter_map(|slot| slot.connection.as_mut()) {
-            connection.drain(&mut shared);
+    fn begin_shutdown(&mut self, host: &mut Host, controller: ControllerId) {
+        self.shutdown = Shutdown::Draining;
+        self.stop_listening(host);
+        let at = host.reactor().clock() + SHUTDOWN;
+        host.reactor().set_timer(at, token(kind::SHUTDOWN, 0, 0));
+        let mut context = context(host, controller, &self.exports);
+        for connection in self.connections.values_mut() {
+            connection.drain(&mut context);
         }
-        self.pump();
+        self.pump(host, controller);
     }
 
-    fn stop_listening(&mut self) {
+    /// Says how it has ended.
+    fn end(&mut self, host: &mut Host) {
+        self.stop_listening(host);
+        if !self.connections.is_empty() {
+            self.common.spread.leave_requests();
+        }
+        // Whoever started it waits for it.
+        let _gone = self.common.result.send(self.error.take().map_or(Ok(()), Err));
+    }
+
+    fn stop_listening(&mut self, host: &mut Host) {
         if let Some(listener) = self.listener.take() {
-            self.host.reactor().close_listener(listener);
+            host.reactor().close_listener(listener);
         }
     }
 }
 
-fn shared<'a>(host: &'a mut Host, controller: ControllerId, exports: &'a [Export]) -> Shared<'a> {
-    Shared { host, controller, exports, patience: PATIENCE }
-}
+impl EngineClient for Server {
+    fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
+        self.take_sockets(host, controller);
+        self.pump(host, controller);
+        let must_end = self.common.interrupt.is_interrupted() || self.error.is_some();
+        if must_end && self.shutdown == Shutdown::None {
+            self.begin_shutdown(host, controller);
+        }
+        let is_over = match self.shutdown {
+            Shutdown::None => false,
+            Shutdown::Draining => self.connections.is_empty(),
+            Shutdown::TimedOut => true,
+        };
+        if is_over {
+            self.end(host);
+            return Ok(Turn::Over);
+        }
+        Ok(Turn::Idle)
+    }
 
-fn announce(as_json: bool, uri: &str, exports: &[Export]) {
-    let entry = |export: &Export| {
-        let (name, bytes, read_only) = (&export.name, export.bytes(), export.is_read_only());
-        json!({ "name": name, "bytes": bytes, "read_only": read_only })
-    };
-    output::announce(
-        as_json,
-        || json!({ "uri": uri, "exports": exports.iter().map(entry).collect::<Vec<_>>() }),
-        || {
-            let names: Vec<&str> = exports.iter().map(|export| export.name.as_str()).collect();
-            format!("serving {} at {uri}", names.join(", "))
-        },
-    );
-}
-
-/// The address as clients take it (the NBD URI specification).
-fn uri(address: &ListenAddr) -> String {
-    match address {
-        ListenAddr::Tcp(address) => format!("nbd://{}", address.to_string().replace('%', "%25")),
-        ListenAddr::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
+    fn on_event(&mut self, event: &mut HostEvent, host: &mut Host, controller: ControllerId) {
+        match event {
+            HostEvent::IoDone(done) => {
+                let id = ConnectionId::of_tag(done.tag);
+                self.with(id, host, controller, |connection, context| connection.on_done(done, context));
+            }
+            HostEvent::Foreign(completion) => {
+                let payload = mem::replace(&mut completion.payload, Payload::None);
+                let result = mem::replace(&mut completion.result, Ok(0));
+                let completion = Completion { token: completion.token, result, payload };
+                self.on_completion(completion, host, controller);
+            }
+            HostEvent::Ready { .. } | HostEvent::NamespacesChanged { .. } => self.refresh(host, controller),
+            HostEvent::Failed { error, .. } => {
+                self.error = Some(anyhow::Error::new(error.clone()).context("the target is given up"));
+            }
+            HostEvent::Lost { .. }
+            | HostEvent::Reconnecting { .. }
+            | HostEvent::Detached { .. }
+            | HostEvent::AdminDone(_) => {}
+        }
     }
 }
 
-fn place(address: &ListenAddr) -> String {
-    match address {
-        ListenAddr::Tcp(address) => address.to_string(),
-        ListenAddr::Unix(path) => path.display().to_string(),
-    }
+fn context<'a>(host: &'a mut Host, controller: ControllerId, exports: &'a [Export]) -> ServerContext<'a> {
+    ServerContext { host, controller, exports, patience: PATIENCE }
 }

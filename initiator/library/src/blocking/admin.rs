@@ -5,7 +5,7 @@ use ringfab_spec::log::{LogId, Smart};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::Controller;
-use super::message::Work;
+use super::message::Operation;
 use crate::error::IoError;
 use crate::wire;
 
@@ -22,7 +22,7 @@ impl Controller {
         entry: SubmissionEntry,
         length: usize,
     ) -> Result<(CompletionEntry, Vec<u8>), IoError> {
-        let answer = self.engine.call(Work::AdminRead { entry, length }, None)?;
+        let answer = self.engine.call(Operation::AdminRead { entry, length }, None)?;
         Ok((answer.entry.unwrap_or_default(), answer.data))
     }
 
@@ -31,7 +31,7 @@ impl Controller {
     /// # Errors
     /// The command's.
     pub fn admin_write(&self, entry: SubmissionEntry, data: &[u8]) -> Result<CompletionEntry, IoError> {
-        let answer = self.engine.call(Work::AdminWrite { entry, data: data.to_vec() }, None)?;
+        let answer = self.engine.call(Operation::AdminWrite { entry, data: data.to_vec() }, None)?;
         Ok(answer.entry.unwrap_or_default())
     }
 

@@ -12,8 +12,8 @@ use ringfab_fabric::rdma::RnicConfig;
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::{MailboxReceiver, MailboxSender, Reactor, ReactorConfig, mailbox, pin_current_thread};
 
-use super::client::{EngineClient, TAG_FIRST, Turn};
-use super::message::{Answer, CANCEL_POLL, Job, Message, Permits, Reply, Work};
+use super::client::{EngineClient, TAG_END, Turn};
+use super::message::{Answer, CANCEL_POLL, Job, Message, Operation, Permits, Reply};
 use super::requests::{Request, request_of};
 use super::{CancelToken, EngineOptions};
 use crate::error::{Cause, ConnectError, IoError, Step, SubmitError};
@@ -27,6 +27,10 @@ use crate::request::{ControllerId, HostEvent};
 pub(super) const CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// Commands of all callers at the engine at once.
 const JOBS_MAX: usize = 256;
+/// Entries of the ring; its completion queue has four times as many.
+const RING_ENTRIES: u32 = 512;
+/// Sockets of the controller's queues, of old ones that still close, and of the resolver.
+const DESCRIPTORS: u32 = 512;
 
 /// What a detach has for leaving in order once its calls were cancelled.
 const HURRIED: Duration = Duration::from_millis(500);
@@ -38,7 +42,7 @@ pub(super) struct Engine {
     senders: Vec<Mailbox>,
     /// Whose turn it is: commands go to the threads one after the other.
     next: AtomicUsize,
-    view: Arc<RwLock<View>>,
+    snapshot: Arc<RwLock<Snapshot>>,
     permits: Arc<Permits>,
     cancel: CancelToken,
     thread: Mutex<Option<Thread>>,
@@ -63,7 +67,7 @@ impl std::fmt::Debug for Mailbox {
 
 /// What the callers may look at.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct Snapshot {
     pub(super) info: ControllerInfo,
     pub(super) namespaces: Vec<Namespace>,
 }
@@ -79,7 +83,7 @@ enum Started {
     /// An engine that follows could not be made.
     Broken(String),
     /// It takes commands. The first one says what callers may look at.
-    Ready(Option<Arc<RwLock<View>>>),
+    Ready(Option<Arc<RwLock<Snapshot>>>),
 }
 
 impl Engine {
@@ -94,7 +98,7 @@ impl Engine {
         let (told, started) = channel();
         let cancel = engine.cancel.clone();
         let threads = usize::from(engine.threads.max(1));
-        let thread = std::thread::Builder::new().name("ringfab".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("ringfab-0".to_owned()).spawn(move || {
             let peer = options.url.peer();
             lead(options, &engine, &told).unwrap_or_else(|error| {
                 Err(ConnectError { peer, step: Step::Connect, cause: Cause::Local(error.to_string()) })
@@ -102,10 +106,10 @@ impl Engine {
         });
         let thread = thread.map_err(|error| local(format!("no thread for the engine: {error}")))?;
         match wait_ready(&started, threads, &cancel) {
-            Ok((senders, view)) => Ok(Self {
+            Ok((senders, snapshot)) => Ok(Self {
                 senders,
                 next: AtomicUsize::new(0),
-                view,
+                snapshot,
                 permits: Permits::new(JOBS_MAX),
                 cancel,
                 thread: Mutex::new(Some(Thread { handle: thread, ended: started })),
@@ -124,19 +128,19 @@ impl Engine {
     }
 
     /// What the callers may look at.
-    pub(super) fn view(&self) -> RwLockReadGuard<'_, View> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a command.
     pub(super) fn start_job(
         &self,
-        work: Work,
+        operation: Operation,
         disk: Option<Arc<NamespaceIdentity>>,
         reply: &SyncSender<Reply>,
     ) -> Result<(), IoError> {
         let permit = self.permits.acquire(&self.cancel)?;
-        let job = Job::new(work, disk, reply.clone(), permit);
+        let job = Job::new(operation, disk, reply.clone(), permit);
         // An engine that is gone gives the job back, and dropping it is the answer.
         drop(self.senders[self.thread_for(&job)].0.send(Message::Run(job)));
         Ok(())
@@ -144,8 +148,8 @@ impl Engine {
 
     /// The thread that a command goes to. Only the first one has an admin queue.
     fn thread_for(&self, job: &Job) -> usize {
-        match job.work {
-            Work::AdminRead { .. } | Work::AdminWrite { .. } => 0,
+        match job.operation {
+            Operation::AdminRead { .. } | Operation::AdminWrite { .. } => 0,
             _ if self.senders.len() == 1 => 0,
             _ => self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len(),
         }
@@ -182,23 +186,27 @@ impl Engine {
     }
 
     /// Runs one command.
-    pub(super) fn call(&self, work: Work, disk: Option<Arc<NamespaceIdentity>>) -> Result<Answer, IoError> {
+    pub(super) fn call(
+        &self,
+        operation: Operation,
+        disk: Option<Arc<NamespaceIdentity>>,
+    ) -> Result<Answer, IoError> {
         let (reply, replies) = sync_channel(1);
-        self.start_job(work, disk, &reply)?;
+        self.start_job(operation, disk, &reply)?;
         drop(reply);
         self.wait(&replies)?
     }
 
-    /// Detaches and waits for the end of the thread, which is bounded by the shutdown timeout, and by less when
-    /// cancelled.
-    pub(super) fn detach(&self) -> Result<(), ConnectError> {
+    /// Detaches, in an orderly way or at once, and waits for the end of the thread. The shutdown timeout bounds that,
+    /// and less when cancelled.
+    pub(super) fn detach(&self, orderly: bool) -> Result<(), ConnectError> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(()) };
         if thread.handle.thread().id() == std::thread::current().id() {
             // A client had the last handle; the thread is ending already.
             return Ok(());
         }
-        if !self.leave(true) {
+        if !self.leave(orderly) {
             tracing::debug!("the engine has ended already");
         }
         self.wait_left(&thread.ended);
@@ -221,7 +229,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Err(error) = self.detach() {
+        if let Err(error) = self.detach(true) {
             tracing::warn!(%error, "not detached in an orderly way");
         }
     }
@@ -241,18 +249,22 @@ fn wait_ready(
     started: &Receiver<Started>,
     threads: usize,
     cancel: &CancelToken,
-) -> Result<(Vec<Mailbox>, Arc<RwLock<View>>), NotReady> {
+) -> Result<(Vec<Mailbox>, Arc<RwLock<Snapshot>>), NotReady> {
     let mut senders: Vec<Option<Mailbox>> = (0..threads).map(|_| None).collect();
-    let (mut ready, mut view) = (0, None);
+    let (mut ready, mut snapshot) = (0, None);
     let mut cancelled = false;
     loop {
         match started.recv_timeout(CANCEL_POLL) {
             Ok(Started::Mailbox { thread, sender }) => senders[thread] = Some(Mailbox(sender)),
             Ok(Started::Ready(first)) => {
                 ready += 1;
-                view = first.or(view);
+                snapshot = first.or(snapshot);
                 if ready == threads && !cancelled {
-                    return senders.into_iter().collect::<Option<Vec<_>>>().zip(view).ok_or(NotReady::Ended);
+                    return senders
+                        .into_iter()
+                        .collect::<Option<Vec<_>>>()
+                        .zip(snapshot)
+                        .ok_or(NotReady::Ended);
                 }
             }
             Ok(Started::Broken(error)) => {
@@ -308,7 +320,7 @@ fn follow(
 ) -> io::Result<()> {
     let mut host = new_host(shared.options(), engine, number).inspect_err(|error| {
         // Who does not wait any more leaves.
-        let _unheard = told.send(Started::Broken(error.to_string()));
+        let _result = told.send(Started::Broken(error.to_string()));
     })?;
     let receiver = open_mailbox(&mut host, number, told);
     let controller = host.join(shared);
@@ -320,7 +332,7 @@ fn follow(
 fn open_mailbox(host: &mut Host, thread: usize, told: &Sender<Started>) -> MailboxReceiver<Message> {
     let (sender, receiver) = mailbox(host.reactor().waker());
     // Who does not wait any more leaves.
-    let _unheard = told.send(Started::Mailbox { thread, sender });
+    let _result = told.send(Started::Mailbox { thread, sender });
     receiver
 }
 
@@ -332,20 +344,20 @@ fn run(
     told: Sender<Started>,
     leads: bool,
 ) -> io::Result<Result<(), ConnectError>> {
-    let mut worker = Worker {
+    let mut dispatcher = Dispatcher {
         client: None,
-        invited: false,
+        had_client: false,
         receiver,
         jobs: (0..JOBS_MAX).map(|_| None).collect(),
         backlog: VecDeque::new(),
-        view: None,
+        snapshot: None,
         told: Some(told),
         leads,
         end: None,
         leaving: false,
     };
-    host.run(controller, &mut worker)?;
-    Ok(worker.end.take().unwrap_or(Ok(())))
+    host.run(controller, &mut dispatcher)?;
+    Ok(dispatcher.end.take().unwrap_or(Ok(())))
 }
 
 /// The engine of thread `number`, on the calling thread.
@@ -357,7 +369,11 @@ fn new_host(options: &ConnectOptions, engine: &EngineOptions, number: usize) -> 
     getrandom::fill(&mut seed).map_err(io::Error::other)?;
     let mut jitter = [0; 8];
     getrandom::fill(&mut jitter).map_err(io::Error::other)?;
-    let config = ReactorConfig { entries: 256, spin: engine.spin, descriptors_max: 256 };
+    let config = ReactorConfig {
+        entries: RING_ENTRIES,
+        spin: engine.spin,
+        descriptors_max: DESCRIPTORS + engine.client_descriptors,
+    };
     let reactor = Reactor::new(&config)?;
     let mut rnic = RnicConfig::new(0, seed);
     rnic.capture.clone_from(&engine.capture);
@@ -371,19 +387,19 @@ fn new_host(options: &ConnectOptions, engine: &EngineOptions, number: usize) -> 
     Host::new(reactor, HostConfig { pool, rnic, seed: u64::from_le_bytes(jitter) })
 }
 
-/// The handle's part of a thread.
-struct Worker {
+/// The handle's part of a thread: it gives the callers' commands to the host, and the answers to the callers.
+struct Dispatcher {
     /// What shares the thread. Dropped before the host, whose ring may be watching what it has.
     client: Option<Box<dyn EngineClient>>,
     /// Whether there was one.
-    invited: bool,
+    had_client: bool,
     receiver: MailboxReceiver<Message>,
     /// Jobs at the host, by tag.
     jobs: Vec<Option<Job>>,
     /// Jobs that wait for a buffer or a place.
     backlog: VecDeque<Job>,
     /// What the callers look at, on the thread that leads.
-    view: Option<Arc<RwLock<View>>>,
+    snapshot: Option<Arc<RwLock<Snapshot>>>,
     /// Who waits until this thread is ready, until it is.
     told: Option<Sender<Started>>,
     /// Whether this is the thread that leads.
@@ -394,7 +410,7 @@ struct Worker {
     leaving: bool,
 }
 
-impl EngineClient for Worker {
+impl EngineClient for Dispatcher {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         self.take_messages(host, controller);
         let turn = self.turn_client(host, controller);
@@ -402,19 +418,29 @@ impl EngineClient for Worker {
         Ok(if over { Turn::Over } else { turn })
     }
 
-    fn on_event(&mut self, event: HostEvent, host: &mut Host, controller: ControllerId) {
+    #[inline]
+    fn on_event(&mut self, event: &mut HostEvent, host: &mut Host, controller: ControllerId) {
         match event {
-            HostEvent::IoDone(done) if done.tag < TAG_FIRST => {
-                self.finish(done.tag, done.result.map(|()| None), done.buffer.as_deref());
+            HostEvent::IoDone(done) if done.tag >= TAG_END => {
+                self.finish(done.tag - TAG_END, done.result.map(|()| None), done.buffer.as_deref());
             }
-            HostEvent::AdminDone(done) => {
-                self.finish(done.tag, done.result.map(Some), done.buffer.as_deref());
+            HostEvent::AdminDone(done) if done.tag >= TAG_END => {
+                self.finish(done.tag - TAG_END, done.result.map(Some), done.buffer.as_deref());
             }
-            HostEvent::IoDone(_) | HostEvent::Foreign(_) => {
+            _ => {
                 if let Some(client) = &mut self.client {
                     client.on_event(event, host, controller);
                 }
+                self.on_controller_event(event, host, controller);
             }
+        }
+    }
+}
+
+impl Dispatcher {
+    fn on_controller_event(&mut self, event: &HostEvent, host: &Host, controller: ControllerId) {
+        match event {
+            HostEvent::IoDone(_) | HostEvent::AdminDone(_) | HostEvent::Foreign(_) => {}
             HostEvent::Ready { reconnected, .. } => {
                 tracing::info!(reconnected, "controller ready");
                 self.ready(host, controller);
@@ -424,13 +450,11 @@ impl EngineClient for Worker {
             HostEvent::Reconnecting { attempt, delay, .. } => {
                 tracing::info!(attempt, ?delay, "reconnecting");
             }
-            HostEvent::Failed { error, .. } => self.end = Some(Err(error)),
-            HostEvent::Detached { trouble, .. } => self.end = Some(trouble.map_or(Ok(()), Err)),
+            HostEvent::Failed { error, .. } => self.end = Some(Err(error.clone())),
+            HostEvent::Detached { trouble, .. } => self.end = Some(trouble.clone().map_or(Ok(()), Err)),
         }
     }
-}
 
-impl Worker {
     fn take_messages(&mut self, host: &mut Host, controller: ControllerId) {
         while let Some(message) = self.receiver.try_receive() {
             match message {
@@ -443,10 +467,10 @@ impl Worker {
                         false => host.cancel(controller),
                     }
                 }
-                Message::Invite(make) => {
+                Message::AddClient(make) => {
                     // Another one might be told of what the one before has started.
-                    if !std::mem::replace(&mut self.invited, true) {
-                        self.client = make(host);
+                    if !std::mem::replace(&mut self.had_client, true) {
+                        self.client = make(host, controller);
                     }
                 }
             }
@@ -475,23 +499,23 @@ impl Worker {
         self.update_view(host, controller);
         if let Some(told) = self.told.take() {
             // Who does not wait any more leaves.
-            let _unheard = told.send(Started::Ready(self.view.clone()));
+            let _result = told.send(Started::Ready(self.snapshot.clone()));
         }
     }
 
     fn update_view(&mut self, host: &Host, controller: ControllerId) {
         let Some(info) = host.info(controller).filter(|_| self.leads) else { return };
-        let view = View { info: info.clone(), namespaces: host.namespaces(controller).to_vec() };
-        match &self.view {
-            Some(shared) => *shared.write().unwrap_or_else(PoisonError::into_inner) = view,
-            None => self.view = Some(Arc::new(RwLock::new(view))),
+        let snapshot = Snapshot { info: info.clone(), namespaces: host.namespaces(controller).to_vec() };
+        match &self.snapshot {
+            Some(shared) => *shared.write().unwrap_or_else(PoisonError::into_inner) = snapshot,
+            None => self.snapshot = Some(Arc::new(RwLock::new(snapshot))),
         }
     }
 
     /// Gives the host a job; gives it back when a buffer or place is missing that will come free.
     fn submit(&mut self, job: Job, host: &mut Host, controller: ControllerId) -> Option<Job> {
         let Some(tag) = self.jobs.iter().position(Option::is_none) else { return Some(job) };
-        let request = match request_of(host, tag as u64, &job.work) {
+        let request = match request_of(host, TAG_END + tag as u64, &job.operation) {
             Ok(request) => request,
             Err(None) if self.jobs.iter().any(Option::is_some) => return Some(job),
             Err(reason) => {
@@ -525,7 +549,7 @@ impl Worker {
     ) {
         let Some(job) = self.jobs.get_mut(tag as usize).and_then(Option::take) else { return };
         let data = data.filter(|_| result.is_ok());
-        let data = data.map_or_else(Vec::new, |data| job.work.take_data(data));
+        let data = data.map_or_else(Vec::new, |data| job.operation.take_data(data));
         job.answer(result.map(|entry| Answer { data, entry }));
     }
 }

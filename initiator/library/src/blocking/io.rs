@@ -7,7 +7,7 @@ use ringfab_spec::Status;
 
 use super::Controller;
 use super::engine::CHUNK_BYTES_MAX;
-use super::message::Work;
+use super::message::Operation;
 use crate::error::{IoError, SubmitError};
 use crate::namespace::{BlockRange, Namespace};
 use crate::request::DiscardRanges;
@@ -33,14 +33,14 @@ impl Controller {
                 // Only the first chunk can start before the target, and only the last one can end behind it.
                 let skip = offset.saturating_sub(lba * block) as usize;
                 let part = rest.split_off_mut(..(length - skip).min(rest.len())).unwrap_or_default();
-                Work::Read { nsid, lba, nlb, length, skip, target: memory.lend_target(part) }
+                Operation::Read { nsid, lba, nlb, length, skip, target: memory.lend_target(part) }
             }))
         })
     }
 
-    /// Writes `source` at byte `offset`, both of any alignment. Blocks that are only touched in part are read, changed and
-    /// written, which is not atomic towards other writers of the same block. With `fua` (Force Unit Access) the bytes are
-    /// on stable storage afterwards. The call blocks until all are written.
+    /// Writes `source` at byte `offset`, both of any alignment. Blocks that are only touched in part are read, changed
+    /// and written, which is not atomic towards other writers of the same block. With `fua` (Force Unit Access) the
+    /// bytes are on stable storage afterwards. The call blocks until all are written.
     ///
     /// # Errors
     /// As [`Controller::read_at`]; any of the blocks may or may not be written then.
@@ -60,7 +60,7 @@ impl Controller {
             self.pipeline(chunks.map(|(lba, nlb)| {
                 let at = ((lba - first) * block) as usize;
                 let source = memory.lend_source(&body[at..at + nlb as usize * block as usize]);
-                Work::Write { nsid, lba, nlb, source, fua }
+                Operation::Write { nsid, lba, nlb, source, fua }
             }))
         })?;
         if tail.is_empty() {
@@ -75,7 +75,7 @@ impl Controller {
     /// # Errors
     /// The command's.
     pub fn flush(&self, nsid: u32) -> Result<(), IoError> {
-        self.engine.call(Work::Flush { nsid }, self.disk.clone()).map(drop)
+        self.engine.call(Operation::Flush { nsid }, self.disk.clone()).map(drop)
     }
 
     /// Makes a range of bytes, aligned to blocks, read as zeroes.
@@ -88,8 +88,8 @@ impl Controller {
             0 => return Err(IoError::Status(Status::INVALID_OPCODE)),
             most => most.min(65_536),
         };
-        let work = |(lba, nlb)| Work::WriteZeroes { nsid, lba, nlb, deallocate };
-        self.pipeline(chunks(lba, blocks, most).map(work))
+        let operation = |(lba, nlb)| Operation::WriteZeroes { nsid, lba, nlb, deallocate };
+        self.pipeline(chunks(lba, blocks, most).map(operation))
     }
 
     /// Says that blocks are no longer needed.
@@ -101,8 +101,9 @@ impl Controller {
         if namespace.discard_blocks_max == 0 {
             return Err(IoError::Status(Status::INVALID_OPCODE));
         }
-        let work = discards(&namespace, ranges).into_iter().map(|ranges| Work::Discard { nsid, ranges });
-        self.pipeline(work)
+        let operations =
+            discards(&namespace, ranges).into_iter().map(|ranges| Operation::Discard { nsid, ranges });
+        self.pipeline(operations)
     }
 
     /// Has the controller read a range of bytes, aligned to blocks, without sending them here.
@@ -115,8 +116,8 @@ impl Controller {
             0 => return Err(IoError::Status(Status::INVALID_OPCODE)),
             most => most,
         };
-        let work = |(lba, nlb)| Work::Verify { nsid, lba, nlb };
-        self.pipeline(chunks(lba, blocks, most).map(work))
+        let operation = |(lba, nlb)| Operation::Verify { nsid, lba, nlb };
+        self.pipeline(chunks(lba, blocks, most).map(operation))
     }
 
     /// Compares bytes, aligned to blocks, with `source`; `false` when they differ.
@@ -131,7 +132,7 @@ impl Controller {
             self.pipeline(chunks.map(|(lba, nlb)| {
                 let at = (lba - first) as usize * block;
                 let source = memory.lend_source(&source[at..at + nlb as usize * block]);
-                Work::Compare { nsid, lba, nlb, source }
+                Operation::Compare { nsid, lba, nlb, source }
             }))
         });
         match compared {
@@ -142,13 +143,13 @@ impl Controller {
     }
 
     /// Runs commands with several in flight; the first error counts, after which none is started any more.
-    fn pipeline(&self, mut works: impl Iterator<Item = Work>) -> Result<(), IoError> {
+    fn pipeline(&self, mut operations: impl Iterator<Item = Operation>) -> Result<(), IoError> {
         let (reply, replies) = sync_channel(WINDOW);
         let (mut running, mut first_error) = (0, None);
         loop {
             while running < WINDOW && first_error.is_none() {
-                let Some(work) = works.next() else { break };
-                self.engine.start_job(work, self.disk.clone(), &reply)?;
+                let Some(operation) = operations.next() else { break };
+                self.engine.start_job(operation, self.disk.clone(), &reply)?;
                 running += 1;
             }
             if running == 0 {
@@ -167,12 +168,13 @@ impl Controller {
         let mut data = vec![0; block as usize];
         CallerMemory::scope(|memory| {
             let (length, target) = (data.len(), memory.lend_target(&mut data));
-            self.engine.call(Work::Read { nsid, lba, nlb: 1, length, skip: 0, target }, self.disk.clone())
+            self.engine
+                .call(Operation::Read { nsid, lba, nlb: 1, length, skip: 0, target }, self.disk.clone())
         })?;
         data[at..at + part.len()].copy_from_slice(part);
         CallerMemory::scope(|memory| {
             let source = memory.lend_source(&data);
-            self.engine.call(Work::Write { nsid, lba, nlb: 1, source, fua }, self.disk.clone())
+            self.engine.call(Operation::Write { nsid, lba, nlb: 1, source, fua }, self.disk.clone())
         })
         .map(drop)
     }

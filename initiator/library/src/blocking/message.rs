@@ -8,7 +8,7 @@ use ringfab_memory::{CallerSource, CallerTarget};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::CancelToken;
-use super::client::Invitation;
+use super::client::MakeClient;
 use crate::error::IoError;
 use crate::namespace::{BlockRange, NamespaceIdentity};
 
@@ -22,12 +22,12 @@ pub(super) enum Message {
         orderly: bool,
     },
     /// Make a client.
-    Invite(Invitation),
+    AddClient(MakeClient),
 }
 
 /// A command to run. Dropping it answers it: its caller never waits for a job that an engine has left behind.
 pub(super) struct Job {
-    pub(super) work: Work,
+    pub(super) operation: Operation,
     /// The disk that it is for, if it is for one only.
     pub(super) disk: Option<Arc<NamespaceIdentity>>,
     /// `None` once it is answered.
@@ -38,12 +38,12 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(
-        work: Work,
+        operation: Operation,
         disk: Option<Arc<NamespaceIdentity>>,
         reply: SyncSender<Reply>,
         permit: Permit,
     ) -> Self {
-        Self { work, disk, reply: Some(reply), _permit: permit }
+        Self { operation, disk, reply: Some(reply), _permit: permit }
     }
 
     /// Answers it.
@@ -55,9 +55,9 @@ impl Job {
     fn reply(&mut self, result: Result<Answer, IoError>) {
         let Some(reply) = self.reply.take() else { return };
         // The caller may lend as much again once it is answered.
-        self.work.give_back();
-        let unheard = reply.try_send(result).is_err();
-        tracing::trace!(unheard, "answered");
+        self.operation.give_back();
+        let dropped = reply.try_send(result).is_err();
+        tracing::trace!(dropped, "answered");
     }
 }
 
@@ -68,7 +68,7 @@ impl Drop for Job {
 }
 
 /// What a command does. The data of I/O is in the caller's memory. Blocks are counted from one.
-pub(super) enum Work {
+pub(super) enum Operation {
     /// The `target` is a part of the `length` bytes that are read, and starts `skip` bytes into them.
     Read {
         nsid: u32,
@@ -119,11 +119,11 @@ pub(super) enum Work {
     },
 }
 
-impl Work {
+impl Operation {
     /// Hands on what was read: into the caller's memory, or to the answer if it is of an admin command.
     pub(super) fn take_data(&self, data: &[u8]) -> Vec<u8> {
         match self {
-            Work::Read { skip, target, .. } => {
+            Operation::Read { skip, target, .. } => {
                 // A caller that was cancelled does not wait for it any more.
                 let wanted = target.copy_from(&data[*skip..*skip + target.len()]);
                 tracing::trace!(wanted, "read");
@@ -136,8 +136,8 @@ impl Work {
     /// Gives the caller its memory back.
     fn give_back(&self) {
         match self {
-            Work::Read { target, .. } => target.give_back(),
-            Work::Write { source, .. } | Work::Compare { source, .. } => source.give_back(),
+            Operation::Read { target, .. } => target.give_back(),
+            Operation::Write { source, .. } | Operation::Compare { source, .. } => source.give_back(),
             _ => {}
         }
     }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use cancel::CancelToken;
-pub use client::{EngineClient, TAG_FIRST, Turn};
+pub use client::{EngineClient, TAG_END, Turn};
 use ringfab_memory::ClassLayout;
 
 use crate::error::ConnectError;
@@ -49,6 +49,8 @@ pub struct EngineOptions {
     pub cancel: CancelToken,
     /// Buffers for an [`EngineClient`] on each thread, beside the engine's own.
     pub client_buffers: Vec<ClassLayout>,
+    /// Sockets and files of an [`EngineClient`] on each thread.
+    pub client_descriptors: u32,
 }
 
 /// An attached controller. Clones are the same controller; it is detached in an orderly way when the last one
@@ -87,18 +89,18 @@ impl Controller {
 
     /// What the controller said of itself.
     pub fn info(&self) -> ControllerInfo {
-        self.engine.view().info.clone()
+        self.engine.snapshot().info.clone()
     }
 
     /// The namespaces in use, as of now.
     pub fn namespaces(&self) -> Vec<Namespace> {
-        self.engine.view().namespaces.clone()
+        self.engine.snapshot().namespaces.clone()
     }
 
     /// One of them.
     pub fn namespace(&self, nsid: u32) -> Option<Namespace> {
-        let view = self.engine.view();
-        let found = namespace::find(&view.namespaces, nsid);
+        let snapshot = self.engine.snapshot();
+        let found = namespace::find(&snapshot.namespaces, nsid);
         let is_meant =
             |found: &&Namespace| self.disk.as_ref().is_none_or(|disk| disk.agrees_with(&found.identity));
         found.filter(is_meant).cloned()
@@ -110,12 +112,21 @@ impl Controller {
         Self { engine: Arc::clone(&self.engine), disk: Some(Arc::new(disk)) }
     }
 
-    /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most; other
-    /// clones fail from now on. Commands that are outstanding end first.
+    /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most;
+    /// other clones fail from now on. Commands that are outstanding end first.
     ///
     /// # Errors
     /// What could not be done in an orderly way.
     pub fn detach(self) -> Result<(), ConnectError> {
-        self.engine.detach()
+        self.engine.detach(true)
+    }
+
+    /// Detaches at once and waits for it: commands that are outstanding end as cancelled, volatile caches are not
+    /// flushed. Other clones fail from now on.
+    ///
+    /// # Errors
+    /// Why the controller had been given up before, if it had.
+    pub fn cancel(self) -> Result<(), ConnectError> {
+        self.engine.detach(false)
     }
 }

@@ -1,8 +1,8 @@
-//! What a caller's work is to the host, with its data in a buffer of the pool.
+//! What a caller's operation is to the host, with its data in a buffer of the pool.
 
 use ringfab_memory::CallerSource;
 
-use super::message::Work;
+use super::message::Operation;
 use crate::error::SubmitError;
 use crate::host::Host;
 use crate::request::{AdminData, AdminRequest, DiscardRanges, IoOperation, IoRequest};
@@ -14,7 +14,11 @@ pub(super) enum Request {
 }
 
 /// The request of a job, with its data copied into a buffer of the pool. `Err(None)` when no buffer is left.
-pub(super) fn request_of(host: &Host, tag: u64, work: &Work) -> Result<Request, Option<SubmitError>> {
+pub(super) fn request_of(
+    host: &Host,
+    tag: u64,
+    operation: &Operation,
+) -> Result<Request, Option<SubmitError>> {
     let take = |length: usize| match host.pool().take(length) {
         Some(buffer) => Ok(buffer),
         None if length > host.pool().buffer_bytes_max() => Err(Some(SubmitError::Length)),
@@ -33,27 +37,27 @@ pub(super) fn request_of(host: &Host, tag: u64, work: &Work) -> Result<Request, 
     };
     let io = |nsid, operation| Request::Io(IoRequest { nsid, tag, operation });
     let admin = |entry, data| Request::Admin(AdminRequest { entry, data, tag });
-    Ok(match *work {
-        Work::Read { nsid, lba, nlb, length, .. } => {
+    Ok(match *operation {
+        Operation::Read { nsid, lba, nlb, length, .. } => {
             io(nsid, IoOperation::Read { lba, nlb, buffer: take(length)? })
         }
-        Work::Write { nsid, lba, nlb, ref source, fua } => {
+        Operation::Write { nsid, lba, nlb, ref source, fua } => {
             io(nsid, IoOperation::Write { lba, nlb, source: copy(source)?, offset: 0, fua })
         }
-        Work::Compare { nsid, lba, nlb, ref source } => {
+        Operation::Compare { nsid, lba, nlb, ref source } => {
             io(nsid, IoOperation::Compare { lba, nlb, source: copy(source)?, offset: 0 })
         }
-        Work::Flush { nsid } => io(nsid, IoOperation::Flush),
-        Work::Verify { nsid, lba, nlb } => io(nsid, IoOperation::Verify { lba, nlb }),
-        Work::WriteZeroes { nsid, lba, nlb, deallocate } => {
+        Operation::Flush { nsid } => io(nsid, IoOperation::Flush),
+        Operation::Verify { nsid, lba, nlb } => io(nsid, IoOperation::Verify { lba, nlb }),
+        Operation::WriteZeroes { nsid, lba, nlb, deallocate } => {
             io(nsid, IoOperation::WriteZeroes { lba, nlb, deallocate, fua: false })
         }
-        Work::Discard { nsid, ref ranges } => {
+        Operation::Discard { nsid, ref ranges } => {
             let ranges = DiscardRanges::new(host.pool(), ranges).ok_or(None)?;
             io(nsid, IoOperation::Discard { ranges })
         }
-        Work::AdminRead { entry, length: 0 } => admin(entry, AdminData::None),
-        Work::AdminRead { entry, length } => admin(entry, AdminData::FromController(take(length)?)),
-        Work::AdminWrite { entry, ref data } => admin(entry, AdminData::ToController(copy_admin(data)?)),
+        Operation::AdminRead { entry, length: 0 } => admin(entry, AdminData::None),
+        Operation::AdminRead { entry, length } => admin(entry, AdminData::FromController(take(length)?)),
+        Operation::AdminWrite { entry, ref data } => admin(entry, AdminData::ToController(copy_admin(data)?)),
     })
 }

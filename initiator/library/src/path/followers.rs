@@ -1,28 +1,23 @@
-//! The engines that follow, as the one that leads sees them.
-
-use std::sync::Arc;
+//! The followers of a shared controller, as its leader sees them.
 
 use ringfab_reactor::Time;
 
-use super::follower::{GivenUp, NOBODY_LEADS};
-use super::steps::SequenceStep;
-use super::{Path, Phase, Role};
-use crate::core::Core;
-use crate::error::{Cause, ConnectError, Step};
+use super::leader::{FinalError, leader_has_ended};
+use crate::error::{ConnectError, Step};
 use crate::messages::{Mailbox, Message, OpenQueues, ToFollower, ToLeader};
-use crate::namespace::{ControllerInfo, Namespace};
+use crate::options::ReconnectPolicy;
 use crate::reconnect::Loss;
 use crate::request::ControllerId;
 
-/// The engines that follow.
+/// The engines that follow; none for a controller that is not shared.
 #[derive(Debug)]
 pub(crate) struct Followers {
     /// Engine 1 is the first here.
     list: Vec<Follower>,
     /// Counts the attempts to connect.
     attempt: u32,
-    given_up: GivenUp,
-    /// A loss of which the other engines have not said yet what they have seen before it.
+    final_error: FinalError,
+    /// A loss of which the followers have not said yet what they have seen before it.
     unjudged: Option<Unjudged>,
 }
 
@@ -58,24 +53,118 @@ enum State {
     /// It has no connections.
     Closed,
     /// It connects its queues.
-    Opening,
+    Connecting,
     /// Its queues are connected.
-    Open,
+    Connected,
     /// Its connections end.
     Closing,
     /// It has ended.
     Left,
 }
 
+impl State {
+    fn has_connections(self) -> bool {
+        matches!(self, Self::Connecting | Self::Connected)
+    }
+}
+
+/// What the leader does for a follower.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// The connections of this attempt are of no further use.
+    Lose(ConnectError),
+    /// The same: the follower had some, and has ended.
+    LoseFollower,
+    /// Abort a command that is overdue.
+    Abort { qid: u16, cid: u16 },
+    /// Detach the controller, in order or at once.
+    Detach { orderly: bool },
+}
+
 impl Followers {
     /// So many engines that will follow.
-    pub(crate) fn expect(count: u16, given_up: GivenUp) -> Self {
-        Self { given_up, list: (0..count).map(|_| Follower::default()).collect(), attempt: 0, unjudged: None }
+    pub(crate) fn expect(count: u16, final_error: FinalError) -> Self {
+        let list = (0..count).map(|_| Follower::default()).collect();
+        Self { final_error, list, attempt: 0, unjudged: None }
     }
 
     /// Engines that share the controller.
     pub(super) fn engines(&self) -> u16 {
         1 + self.list.len() as u16
+    }
+
+    /// Tells all of them.
+    pub(crate) fn tell(&self, what: &ToFollower) {
+        for one in self.list.iter().filter(|one| one.state != State::Left) {
+            one.tell(what.clone());
+        }
+    }
+
+    /// Tells them that the controller is given up, also those that are still to join.
+    pub(super) fn fail(&self, error: &ConnectError) {
+        // It fails once.
+        let _set = self.final_error.set(error.clone());
+        self.tell(&ToFollower::Failed(error.clone()));
+    }
+
+    /// A follower tells something. Returns what the leader has to do for it.
+    pub(super) fn receive(&mut self, engine: u16, what: ToLeader) -> Option<Request> {
+        let attempt = self.attempt;
+        let one = self.list.get_mut(usize::from(engine).checked_sub(1)?)?;
+        match what {
+            ToLeader::Joined { follower, mailbox } => {
+                (one.state, one.link) = (State::Closed, Some((follower, mailbox)));
+            }
+            ToLeader::Connected { attempt: connected, needed } => {
+                if one.state == State::Connecting && connected == attempt {
+                    (one.state, one.needed) = (State::Connected, needed);
+                    (one.answered, one.idle) = (false, true);
+                }
+            }
+            ToLeader::Lost { attempt: lost, error } if lost == attempt => return Some(Request::Lose(error)),
+            ToLeader::Lost { .. } => {}
+            ToLeader::Closed { answered, idle } => {
+                one.state = State::Closed;
+                (one.answered, one.idle) = (answered, idle);
+            }
+            ToLeader::Drained { written } => one.written = Some(written),
+            ToLeader::Abort { qid, cid } => return Some(Request::Abort { qid, cid }),
+            ToLeader::Detach { orderly } => return Some(Request::Detach { orderly }),
+            ToLeader::Left => {
+                let connected = one.state.has_connections();
+                (one.state, one.link) = (State::Left, None);
+                return connected.then_some(Request::LoseFollower);
+            }
+        }
+        None
+    }
+
+    /// Has those that have joined connect their queues. Says whether all queues are connected.
+    pub(super) fn connect(&mut self, mut plan: OpenQueues) -> bool {
+        plan.attempt = self.attempt;
+        for one in self.list.iter_mut().filter(|one| one.state == State::Closed) {
+            one.state = State::Connecting;
+            one.tell(ToFollower::Connect(Box::new(plan.clone())));
+        }
+        self.list.iter().all(|one| matches!(one.state, State::Connected | State::Left))
+    }
+
+    /// Ends their connections.
+    pub(super) fn close(&mut self, orderly: bool) {
+        let attempt = self.attempt;
+        self.attempt += 1;
+        for one in &mut self.list {
+            one.written = None;
+            if one.state.has_connections() {
+                one.state = State::Closing;
+                one.tell(ToFollower::Close { attempt, orderly });
+            }
+        }
+    }
+
+    /// Whether some of their connections have not ended yet.
+    pub(super) fn are_closing(&self) -> bool {
+        self.list.iter().any(|one| one.state == State::Closing)
     }
 
     /// Whether none has I/O, or takes new I/O.
@@ -89,17 +178,28 @@ impl Followers {
     }
 
     /// Namespaces that have commands waiting there.
-    fn needed(&self) -> Vec<u32> {
+    pub(crate) fn needed(&self) -> Vec<u32> {
         self.list.iter().flat_map(|one| one.needed.iter().copied()).collect()
     }
 
-    fn get(&mut self, engine: u16) -> Option<&mut Follower> {
-        self.list.get_mut(usize::from(engine).checked_sub(1)?)
+    /// The path is lost, and they have not said yet what they have seen. `answered`: this engine had answers since the
+    /// loss `before`.
+    pub(super) fn note_loss(&mut self, at: Time, answered: bool, before: Option<Loss>) {
+        if !self.list.is_empty() {
+            self.unjudged = Some(Unjudged { at, answered, before });
+        }
     }
 
-    fn tell(&self, what: &ToFollower) {
-        for one in self.list.iter().filter(|one| one.state != State::Left) {
-            one.tell(what.clone());
+    /// All have: the loss is a new one if any engine had answers, and the one before goes on if some waited in vain.
+    /// Returns the loss to go by instead, if there is one.
+    pub(super) fn judge_loss(&mut self, policy: ReconnectPolicy) -> Option<Loss> {
+        let Unjudged { at, answered, before } = self.unjudged.take()?;
+        if self.list.iter().any(|one| one.answered) {
+            Some(Loss::new(policy, at))
+        } else if !answered && self.list.iter().any(|one| !one.idle) {
+            before
+        } else {
+            None
         }
     }
 }
@@ -116,161 +216,7 @@ impl Drop for Followers {
     /// Nobody leads any more.
     fn drop(&mut self) {
         if self.list.iter().any(|one| one.state != State::Left) {
-            let cause = Cause::Local(NOBODY_LEADS.to_owned());
-            self.tell(&ToFollower::Failed(ConnectError { peer: String::new(), step: Step::Live, cause }));
+            self.tell(&ToFollower::Failed(leader_has_ended(String::new(), Step::Live)));
         }
-    }
-}
-
-impl Path {
-    /// Tells all engines that follow.
-    pub(crate) fn tell_followers(&self, what: &ToFollower) {
-        if let Role::Leader(followers) = &self.role {
-            followers.tell(what);
-        }
-    }
-
-    /// Has the engines that follow begin with I/O.
-    pub(super) fn lead_on(&self, info: &ControllerInfo, namespaces: &[Namespace], reconnected: bool) {
-        if self.share.engines == 1 {
-            return;
-        }
-        let (info, namespaces) = (Arc::new(info.clone()), Arc::from(namespaces));
-        self.tell_followers(&ToFollower::Live { info, namespaces, pace: self.pace, reconnected });
-    }
-
-    /// Namespaces that commands of engines that follow wait for.
-    pub(crate) fn needed_by_followers(&self) -> Vec<u32> {
-        if let Role::Leader(followers) = &self.role { followers.needed() } else { Vec::new() }
-    }
-
-    /// Has the engines that have joined connect their queues. The sequence goes on when all have.
-    pub(super) fn open_followers(&mut self, core: &mut Core) {
-        let facts = &self.sequence.facts;
-        let mut plan = OpenQueues {
-            attempt: 0,
-            address: self.addresses.current(),
-            cntlid: facts.cntlid,
-            queues: facts.queues,
-            queue_size: facts.queue_size,
-            in_capsule_bytes_max: facts.in_capsule_bytes_max,
-        };
-        let Role::Leader(followers) = &mut self.role else { return };
-        plan.attempt = followers.attempt;
-        for one in followers.list.iter_mut().filter(|one| one.state == State::Closed) {
-            one.state = State::Opening;
-            one.tell(ToFollower::Open(Box::new(plan.clone())));
-        }
-        self.check_opened(core);
-    }
-
-    fn check_opened(&mut self, core: &mut Core) {
-        let Role::Leader(followers) = &self.role else { return };
-        let all = followers.list.iter().all(|one| matches!(one.state, State::Open | State::Left));
-        if all && self.sequence.step == Some(SequenceStep::Followers) {
-            self.sequence.step = None;
-            if let Some(next) = self.first_namespace() {
-                self.run(core, next);
-            }
-        }
-    }
-
-    /// Tells them that the controller is given up, also those that are still to join.
-    pub(super) fn fail_followers(&self, error: &ConnectError) {
-        if let Role::Leader(followers) = &self.role {
-            // It fails once.
-            let _set = followers.given_up.set(error.clone());
-            followers.tell(&ToFollower::Failed(error.clone()));
-        }
-    }
-
-    /// Ends the connections of the engines that follow.
-    pub(super) fn close_followers(&mut self, orderly: bool) {
-        let Role::Leader(followers) = &mut self.role else { return };
-        let attempt = followers.attempt;
-        followers.attempt += 1;
-        for one in &mut followers.list {
-            one.written = None;
-            if matches!(one.state, State::Opening | State::Open) {
-                one.state = State::Closing;
-                one.tell(ToFollower::Close { attempt, orderly });
-            }
-        }
-    }
-
-    /// Whether connections of engines that follow have not ended yet.
-    pub(super) fn followers_close(&self) -> bool {
-        let Role::Leader(followers) = &self.role else { return false };
-        followers.list.iter().any(|one| one.state == State::Closing)
-    }
-
-    /// The path is lost, and engines that follow have not said yet what they have seen.
-    pub(super) fn ask_others(&mut self, at: Time) {
-        let (answered, before) = (self.has_answered(), self.liveness.loss.clone());
-        if let Role::Leader(followers) = &mut self.role
-            && !followers.list.is_empty()
-        {
-            followers.unjudged = Some(Unjudged { at, answered, before });
-        }
-    }
-
-    /// All have: the loss is a new one if any engine had answers, and the one before goes on if some waited in vain.
-    pub(super) fn judge_others(&mut self) {
-        let Role::Leader(followers) = &mut self.role else { return };
-        let Some(Unjudged { at, answered, before }) = followers.unjudged.take() else { return };
-        if followers.list.iter().any(|one| one.answered) {
-            self.liveness.loss = Some(Loss::new(self.options.reconnect, at));
-        } else if !answered && before.is_some() && followers.list.iter().any(|one| !one.idle) {
-            self.liveness.loss = before;
-        }
-    }
-
-    /// An engine that follows tells something.
-    pub(crate) fn on_follower(&mut self, core: &mut Core, engine: u16, what: ToLeader) {
-        let Role::Leader(followers) = &mut self.role else { return };
-        let (attempt, phase) = (followers.attempt, self.phase);
-        let Some(one) = followers.get(engine) else { return };
-        match what {
-            ToLeader::Joined { follower, mailbox } => {
-                (one.state, one.link) = (State::Closed, Some((follower, mailbox)));
-                if self.sequence.step == Some(SequenceStep::Followers) {
-                    self.open_followers(core);
-                }
-            }
-            ToLeader::Opened { attempt: opened, needed } => {
-                if one.state == State::Opening && opened == attempt {
-                    (one.state, one.needed) = (State::Open, needed);
-                    (one.answered, one.idle) = (false, true);
-                    self.check_opened(core);
-                }
-            }
-            ToLeader::Lost { attempt: lost, error } => {
-                if lost == attempt {
-                    self.lose_with(core, error);
-                }
-            }
-            ToLeader::Closed { answered, idle } => {
-                one.state = State::Closed;
-                (one.answered, one.idle) = (answered, idle);
-            }
-            ToLeader::Drained { written } => one.written = Some(written),
-            ToLeader::Abort { qid, cid } if matches!(phase, Phase::Live | Phase::Draining) => {
-                self.on_abort_wanted(core, qid, cid);
-            }
-            ToLeader::Abort { .. } => {}
-            ToLeader::Detach { orderly: true } => self.detach(core),
-            ToLeader::Detach { orderly: false } => self.cancel(core),
-            ToLeader::Left => {
-                let connected = matches!(one.state, State::Opening | State::Open);
-                (one.state, one.link) = (State::Left, None);
-                if connected {
-                    let cause = Cause::Local("an engine thread has ended".to_owned());
-                    let step = self.step();
-                    self.lose(core, step, cause);
-                }
-                self.check_opened(core);
-            }
-        }
-        self.check_closed(core);
     }
 }

@@ -1,42 +1,49 @@
 //! The I/O queues of a path that one engine has.
 
+use std::time::Duration;
+
 use ringfab_reactor::Time;
 
-use crate::command::Command;
+use crate::command::{Command, Owner};
+use crate::error::Cause;
 use crate::queue::Queue;
 use crate::transport::{NotSent, Transports};
 
-/// Which of the controller's I/O queues an engine has. Several engines share them in turn, so that each has as many as
-/// another, or one less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// Number of this engine, from zero.
-    pub(crate) engine: u16,
-    /// Engines that share the controller.
-    pub(crate) engines: u16,
-}
+/// An I/O command that has no answer for this long is logged.
+pub(crate) const SLOW_IO: Duration = Duration::from_secs(5);
 
-impl Share {
-    /// How many queues that is of `total`.
-    pub(crate) fn count(self, total: u16) -> u16 {
-        total.saturating_sub(self.engine).div_ceil(self.engines)
-    }
-
-    /// NVMe queue identifier of this engine's queue with a number, which counts from one.
-    pub(crate) fn qid(self, number: u16) -> u16 {
-        1 + self.engine + (number - 1) * self.engines
-    }
-}
+/// An overdue command for whose abort there was no room is looked at again after this time.
+const ABORT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The queues, and whose turn it is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct IoQueues {
     queues: Vec<Queue>,
     /// Where the search for a queue with room begins.
     next: usize,
+    /// How long a command may take before it is aborted, and again before the connection is given up.
+    timeout: Duration,
+    /// When to look for overdue answers. That takes a pass over all slots, so it is done when the oldest could be
+    /// overdue, not for each command.
+    scan_at: Time,
+}
+
+/// What a scan has found.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Overdue commands, which are to be aborted: queue and command identifier.
+    pub(super) overdue: Vec<(u16, u16)>,
+    /// Commands without an answer for longer than is usual, and how long the oldest has waited.
+    pub(super) slow: usize,
+    pub(super) longest: Duration,
 }
 
 impl IoQueues {
+    /// None yet.
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { queues: Vec::new(), next: 0, timeout, scan_at: Time::MAX }
+    }
+
     /// One more.
     pub(super) fn push(&mut self, queue: Queue) {
         self.queues.push(queue);
@@ -58,9 +65,10 @@ impl IoQueues {
         self.queues.iter()
     }
 
-    /// All of them.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Queue> {
-        self.queues.iter_mut()
+    /// The number of the first one after `number` whose connection has not ended.
+    pub(super) fn alive_after(&self, number: u16) -> Option<u16> {
+        let mut queues = self.queues.iter().zip(1..).skip(number.into());
+        queues.find(|(queue, _)| queue.is_alive()).map(|(_, number)| number)
     }
 
     /// Forgets them.
@@ -69,7 +77,7 @@ impl IoQueues {
     }
 
     /// Commands outstanding in all of them.
-    pub(super) fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.queues.iter().map(Queue::outstanding).sum()
     }
 
@@ -83,7 +91,7 @@ impl IoQueues {
     /// # Errors
     /// Gives the command back, as it was.
     #[inline]
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         transports: &mut Transports,
         index: usize,
@@ -96,7 +104,7 @@ impl IoQueues {
 
     /// The next queue in turn that can take a command: most often the one whose turn it is.
     #[inline]
-    pub(super) fn queue_with_room(&self) -> Option<usize> {
+    pub(crate) fn queue_with_room(&self) -> Option<usize> {
         if self.queues.get(self.next).is_some_and(Queue::has_room) {
             return Some(self.next);
         }
@@ -105,35 +113,71 @@ impl IoQueues {
         indices.find(|index| self.queues[*index].has_room())
     }
 
-    /// Asks for each overdue command what to do, which sets its next deadline. Ends with the first error.
-    pub(super) fn overdue<E>(
-        &mut self,
-        now: Time,
-        mut act: impl FnMut(u16, u16, &mut Command) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// When to look for overdue answers.
+    pub(super) fn due(&self) -> Time {
+        self.scan_at
+    }
+
+    /// Makes sure that answers that are overdue by then are noticed; whether that is sooner than it would have been.
+    #[inline]
+    pub(crate) fn scan_by(&mut self, at: Time) -> bool {
+        let sooner = at < self.scan_at;
+        if sooner {
+            self.scan_at = at;
+        }
+        sooner
+    }
+
+    /// Their connections end.
+    pub(super) fn stop(&mut self) {
+        self.scan_at = Time::MAX;
+    }
+
+    /// Looks for overdue answers when it is time. An overdue command is aborted first, if `aborts_left` allows it. It
+    /// costs the connection only when that does not help.
+    ///
+    /// # Errors
+    /// An abort has not helped.
+    pub(super) fn scan(&mut self, now: Time, mut aborts_left: usize) -> Result<Scan, Cause> {
+        let mut scan = Scan::default();
+        if now < self.scan_at {
+            return Ok(scan);
+        }
         for queue in &mut self.queues {
             let qid = queue.qid();
             while let Some((cid, command)) = queue.overdue(now) {
-                act(qid, cid, command)?;
+                if command.aborted || command.owner == Owner::Sequence {
+                    let what = "an I/O command and its abort";
+                    return Err(Cause::TimedOut { what, limit: self.timeout });
+                }
+                if aborts_left == 0 {
+                    command.deadline = now + ABORT_AGAIN;
+                    continue;
+                }
+                aborts_left -= 1;
+                (command.aborted, command.deadline) = (true, now + self.timeout);
+                scan.overdue.push((qid, cid));
             }
         }
-        Ok(())
+        self.scan_at = self.find_slow(now, &mut scan);
+        Ok(scan)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::Share;
-
-    #[test]
-    fn engines_share_all_queues_and_none_twice() {
-        for (engines, total) in [(1, 1), (1, 7), (2, 4), (2, 5), (3, 5), (4, 4), (3, 2)] {
-            let shares = (0..engines).map(|engine| Share { engine, engines });
-            let mut all: Vec<u16> = shares
-                .flat_map(|share| (1..=share.count(total)).map(move |number| share.qid(number)))
-                .collect();
-            all.sort_unstable();
-            assert_eq!(all, (1..=total).collect::<Vec<_>>(), "{engines} engines, {total} queues");
+    /// Looks for commands that have no answer for longer than is usual, and says when to look again.
+    fn find_slow(&self, now: Time, scan: &mut Scan) -> Time {
+        let limit = self.timeout;
+        let mut next = Time::MAX;
+        for command in self.queues.iter().flat_map(Queue::commands) {
+            // A deadline is that long after the command was sent, or its abort. `Time` does not go below zero.
+            let left = command.deadline.since(now);
+            let is_slow = left + SLOW_IO <= limit;
+            if limit > SLOW_IO && (is_slow || command.aborted) {
+                scan.slow += 1;
+                scan.longest = scan.longest.max(limit.saturating_sub(left));
+            }
+            let later = if is_slow { left } else { (left + SLOW_IO).saturating_sub(limit).min(left) };
+            next = next.min(now + later);
         }
+        next
     }
 }

@@ -2,157 +2,82 @@
 //!
 //! Several engines may share a controller. The one that attached it leads: it has the admin queue, runs the sequence of
 //! commands that attaches, and decides when to connect and when to close. The others follow: each has I/O queues of its
-//! own, and does what the leader says. When any connection is lost, all of them end, and the leader connects again only
+//! own, and does what the leader says. When any connection is lost, all of them end. The leader connects again only
 //! when every engine has reported that nothing of it is in flight any more.
 //!
-//! | phase | meaning | what ends it |
-//! | --- | --- | --- |
-//! | Resolving | a thread asks for the address | its answer, or a timeout |
-//! | Connecting | the admin queue pair connects | the transport's event |
-//! | Setup | commands of the attach sequence run, one at a time; a follower connects its I/O queues | the last answer; the leader |
-//! | Live | I/O runs | a loss, a detach |
-//! | Draining | no new commands; outstanding ones end | the last answer |
-//! | Shutdown | caches are flushed, the controller shuts down; a follower waits for that | the last answer; the leader |
-//! | Closing | connections end; nothing of ours is in flight afterwards | the last one's end, on every engine |
-//! | Delay | waits for the next attempt to reconnect | the timer; the leader |
-//! | Gone | told to the volumes, to be removed | at once |
+//! [`Path`] only coordinates. Its parts own their state and decide: [`phase`] which phase follows, [`sequence`] which
+//! command of attaching follows, [`queues`] what is outstanding and overdue, [`liveness`] when a loss is over,
+//! [`followers`] and [`leader`] what engines ask of each other. The path does what they say.
 
 mod admin;
-mod close;
-mod event;
-mod facts;
-mod failed_log;
-mod follower;
+mod connector;
 mod followers;
 mod io_queues;
+mod keep_alive;
+mod leader;
 mod liveness;
-mod notice;
-mod sending;
+mod notices;
+mod phase;
+mod queues;
+mod reports;
+mod role;
 mod sequence;
-mod steps;
 mod timers;
 
-use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::mem;
 use std::sync::Arc;
 
-use ringfab_fabric::rdma::{DisconnectReason, ProtectionDomain};
+use ringfab_fabric::rdma::DisconnectReason;
 use ringfab_reactor::Time;
 use ringfab_spec::CompletionEntry;
 
-use crate::command::{BoxedCommand, Command, Direction, Owner};
-use crate::core::Core;
-use crate::error::{Cause, ConnectError, Step};
-use crate::messages::Resolved;
+use crate::command::{Command, Owner};
+use crate::error::{Cause, ConnectError, Step, SubmitError};
+use crate::messages::{Resolved, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
-use crate::queue::Queue;
-use crate::request::ControllerId;
-use crate::retry::Pace;
-use crate::transport::{Connect, Event, NotSent};
-use crate::url::Transport;
+use crate::request::{AdminRequest, ControllerId, Refused};
+use crate::resources::Resources;
+use crate::retry::RetryDelays;
+use crate::transport::ConnectionEvent;
+use crate::wire::{self, answers};
 pub(crate) use admin::ADMIN_WAITING_MAX;
-use admin::AdminQueue;
-pub(crate) use event::PathEvent;
-pub(crate) use follower::GivenUp;
-use follower::LeaderLink;
-pub use follower::SharedController;
+use connector::Connector;
+pub(crate) use connector::QueueShare;
 pub(crate) use followers::Followers;
-use io_queues::IoQueues;
-pub(crate) use io_queues::Share;
+use followers::Request;
+pub(crate) use io_queues::{IoQueues, SLOW_IO};
+use keep_alive::KeepAlive;
+pub use leader::SharedController;
+pub(crate) use leader::{FinalError, LeaderLink};
 use liveness::Liveness;
-use notice::Notices;
-pub(crate) use notice::{AGAIN as NOTICE_AGAIN, FIRST as NOTICE_FIRST, SLOW_IO, seconds};
-use sequence::Sequence;
-use steps::SequenceStep;
-use timers::{KeepAlive, Timers};
+pub(crate) use notices::{AGAIN as NOTICE_AGAIN, FIRST as NOTICE_FIRST, seconds};
+use notices::{Notices, Wait};
+use phase::{After, Phase, Trigger};
+use queues::Queues;
+pub(crate) use reports::{PathEvent, Reports};
+pub(crate) use role::Role;
+use sequence::{Action, Context, Disconnection, Sequence, SequenceStep};
+use timers::{Timer, Timers};
 
 /// A way to a subsystem, or this engine's part of it.
 pub(crate) struct Path {
     id: ControllerId,
-    /// Its index among the paths of the subsystem.
-    index: u16,
     options: Arc<ConnectOptions>,
-    peer: String,
-    domain: ProtectionDomain,
     phase: Phase,
     role: Role,
-    share: Share,
-    addresses: Addresses,
-    admin: AdminQueue,
-    io: IoQueues,
+    queues: Queues,
     sequence: Sequence,
-    info: Option<ControllerInfo>,
-    /// What the controller says about trying again.
-    pace: Pace,
-    liveness: Liveness,
-    /// Why the phase Closing, and what comes after it.
-    ending: Option<Ending>,
-    /// Whether namespaces changed while they were being looked at.
-    refresh_again: bool,
-    timers: Timers,
     keep_alive: KeepAlive,
+    liveness: Liveness,
+    timers: Timers,
     notices: Notices,
-    /// What the volumes have not been told yet.
-    events: VecDeque<PathEvent>,
-    /// I/O that was sent and has no answer, for the volumes to take back.
-    unanswered: Vec<BoxedCommand>,
+    /// What the controller said of itself, once it was ready.
+    info: Option<ControllerInfo>,
+    /// Why it closes, unless that was asked for.
+    trouble: Option<ConnectError>,
+    reports: Reports,
 }
-
-/// See the table at the head of this module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Resolving,
-    Connecting,
-    Setup,
-    Live,
-    Draining,
-    Shutdown,
-    Closing,
-    Delay,
-    Gone,
-}
-
-/// What this engine is for the controller.
-#[derive(Debug)]
-pub(crate) enum Role {
-    /// It has the admin queue, and these follow.
-    Leader(Followers),
-    /// It has I/O queues only.
-    Follower(LeaderLink),
-}
-
-/// What comes after Closing.
-#[derive(Debug)]
-enum Ending {
-    /// Try again, as the policy says.
-    Reconnect(ConnectError),
-    /// Wait for what the leader says.
-    Follow,
-    /// Tell that it failed.
-    Fail(ConnectError),
-    /// Tell that it is detached.
-    Detach(Option<ConnectError>),
-}
-
-/// Where the controller is.
-#[derive(Debug, Default)]
-struct Addresses {
-    found: Vec<SocketAddr>,
-    /// The one that is tried.
-    next: usize,
-    /// Counts the questions to the resolver, so that a late answer is recognised.
-    question: u32,
-}
-
-impl Addresses {
-    fn current(&self) -> SocketAddr {
-        self.found[self.next.min(self.found.len() - 1)]
-    }
-}
-
-/// Entries of the admin queue, as other hosts have it.
-const ADMIN_QUEUE_SIZE: u16 = 32;
 
 impl Path {
     /// A path that starts to attach a controller, with other engines that follow.
@@ -161,44 +86,47 @@ impl Path {
         index: u16,
         options: Arc<ConnectOptions>,
         followers: Followers,
-        core: &mut Core,
+        resources: &mut Resources,
     ) -> Self {
-        let share = Share { engine: 0, engines: followers.engines() };
-        let mut this = Self::new(id, index, options, Role::Leader(followers), share, core);
-        this.resolve(core);
+        let share = QueueShare { engine: 0, engines: followers.engines() };
+        let connector = Connector::new(id, index, options.clone(), share, resources);
+        let mut this = Self::new(id, options, Role::Leader(followers), connector);
+        this.advance(resources, Trigger::Attempt);
         this
     }
 
-    fn new(
+    /// This engine's part of a path that another one leads.
+    pub(crate) fn join(
         id: ControllerId,
         index: u16,
-        options: Arc<ConnectOptions>,
-        role: Role,
-        share: Share,
-        core: &mut Core,
+        shared: SharedController,
+        resources: &mut Resources,
     ) -> Self {
+        let SharedController { options, share, link } = shared;
+        let is_led = link.is_told(ToLeader::Joined { follower: id, mailbox: resources.mailbox.clone() });
+        let connector = Connector::new(id, index, options.clone(), share, resources);
+        let mut this = Self::new(id, options, Role::Follower(link), connector);
+        if !is_led {
+            let error = leader::leader_has_ended(this.peer().to_owned(), Step::Connect);
+            this.on_leader(resources, ToFollower::Failed(error));
+        }
+        this
+    }
+
+    fn new(id: ControllerId, options: Arc<ConnectOptions>, role: Role, connector: Connector) -> Self {
         Self {
             id,
-            index,
-            peer: options.url.peer(),
-            domain: core.transports.rnic.allocate_domain(),
             phase: Phase::Delay,
             role,
-            share,
-            addresses: Addresses::default(),
-            admin: AdminQueue::default(),
-            io: IoQueues::default(),
-            sequence: Sequence::default(),
-            info: None,
-            pace: Pace::default(),
-            liveness: Liveness::default(),
-            ending: None,
-            refresh_again: false,
-            timers: Timers::default(),
+            sequence: Sequence::new(options.clone(), connector.share()),
+            queues: Queues::new(connector, &options.timeouts),
             keep_alive: KeepAlive::default(),
-            notices: Notices::default(),
-            events: VecDeque::new(),
-            unanswered: Vec::new(),
+            liveness: Liveness::default(),
+            timers: Timers::default(),
+            notices: Notices::new(options.url.peer()),
+            info: None,
+            trouble: None,
+            reports: Reports::default(),
             options,
         }
     }
@@ -209,13 +137,13 @@ impl Path {
     }
 
     /// What the controller says about trying again.
-    pub(crate) fn pace(&self) -> &Pace {
-        &self.pace
+    pub(crate) fn retry_delays(&self) -> &RetryDelays {
+        &self.sequence.facts().retry_delays
     }
 
     /// The controller's name for people.
     pub(crate) fn peer(&self) -> &str {
-        &self.peer
+        self.notices.peer()
     }
 
     /// Whether it has ended for good.
@@ -223,331 +151,654 @@ impl Path {
         self.phase == Phase::Gone
     }
 
-    /// Whether I/O can be sent, though perhaps not at this moment.
+    /// The I/O queues, if I/O can be sent, though perhaps not at this moment.
     #[inline]
-    pub(crate) fn takes_io(&self) -> bool {
-        matches!(self.phase, Phase::Live | Phase::Draining)
+    pub(crate) fn io(&self) -> Option<&IoQueues> {
+        self.phase.takes_io().then_some(&self.queues.io)
     }
 
-    /// Commands on its I/O queues that are not answered.
-    pub(crate) fn io_outstanding(&self) -> usize {
-        self.io.outstanding()
+    /// The same, to send I/O.
+    #[inline]
+    pub(crate) fn io_mut(&mut self) -> Option<&mut IoQueues> {
+        self.phase.takes_io().then_some(&mut self.queues.io)
     }
 
     /// Commands of the caller without an answer.
     pub(crate) fn outstanding(&self) -> usize {
-        self.io.outstanding() + self.admin.outstanding()
+        self.queues.outstanding()
     }
 
-    /// What the volumes are to be told next.
-    pub(crate) fn next_event(&mut self) -> Option<PathEvent> {
-        self.events.pop_front()
+    /// What the volumes are to be told.
+    pub(crate) fn reports(&mut self) -> &mut Reports {
+        &mut self.reports
     }
 
-    /// I/O that was sent and has no answer.
-    pub(crate) fn unanswered(&mut self) -> &mut Vec<BoxedCommand> {
-        &mut self.unanswered
+    /// Whether it works, which the volumes know, too.
+    pub(crate) fn liveness(&mut self) -> &mut Liveness {
+        &mut self.liveness
     }
 
-    /// The I/O queue whose turn it is, or the next one with room, if I/O can be sent.
-    #[inline]
-    pub(crate) fn queue_with_room(&self) -> Option<usize> {
-        if self.takes_io() { self.io.queue_with_room() } else { None }
+    /// What this engine is for the controller.
+    pub(crate) fn role(&self) -> &Role {
+        &self.role
     }
 
-    /// Sends an I/O command on a queue with room.
-    ///
-    /// # Errors
-    /// Gives the command back, as it was.
-    #[inline]
-    pub(crate) fn send(
-        &mut self,
-        core: &mut Core,
-        queue: usize,
-        command: Box<Command>,
-    ) -> Result<(), (Box<Command>, NotSent)> {
-        self.io.send(&mut core.transports, queue, command)
+    /// Goes on to the next phase, as the table of phases says, and begins with what it is for. Says whether there was a
+    /// next one.
+    fn advance(&mut self, resources: &mut Resources, trigger: Trigger) -> bool {
+        let Some(next) = self.phase.next(trigger) else { return false };
+        let before = mem::replace(&mut self.phase, next);
+        match next {
+            Phase::Resolving => self.resolve(resources),
+            Phase::Connecting => {
+                self.timers.phase = Time::MAX;
+                if let Err(error) = self.queues.connect_admin(resources) {
+                    self.lose(resources, Step::Connect, Cause::Local(error.to_string()));
+                }
+            }
+            Phase::Setup => self.run(resources, Sequence::attach),
+            Phase::Live => {
+                self.notices.ready(resources.now(), &self.liveness);
+                self.timers.end_attempt();
+                self.liveness.begin(resources.now());
+            }
+            Phase::Draining => {
+                self.reports.push(PathEvent::Drain);
+                self.queues.admin.retry_due(resources, Time::MAX);
+                if self.role.leads() {
+                    self.timers.shutdown = resources.now() + self.options.timeouts.shutdown;
+                    self.notices.begin_wait(resources.now());
+                    self.role.tell_followers(&ToFollower::Drain);
+                }
+            }
+            Phase::Shutdown => {}
+            Phase::Closing(_) if matches!(before, Phase::Closing(_)) => {}
+            Phase::Closing(_) => self.close(resources, before == Phase::Shutdown),
+            Phase::Delay => self.delay(resources),
+            Phase::Gone => self.end(resources, before),
+        }
+        true
     }
 
     /// Starts an attempt with the first step, finding the address.
-    fn resolve(&mut self, core: &mut Core) {
-        self.phase = Phase::Resolving;
-        self.addresses.next = 0;
-        self.addresses.question += 1;
-        self.begin_attempt(core.now());
-        self.timers.phase = core.now() + self.options.timeouts.resolve;
-        let url = &self.options.url;
-        match crate::resolve::resolve(url, self.id, self.addresses.question, &core.mailbox) {
-            Ok(Some(address)) => {
-                self.addresses.found = vec![address];
-                self.connect(core);
-            }
-            Ok(None) => {}
-            Err(error) => self.lose(core, Step::Resolve, Cause::Local(error.to_string())),
+    fn resolve(&mut self, resources: &mut Resources) {
+        let now = resources.now();
+        self.timers.begin_attempt(now, self.options.timeouts.attach);
+        self.timers.phase = now + self.options.timeouts.resolve;
+        if self.liveness.loss().is_none() {
+            self.notices.begin_wait(now);
+        }
+        match self.queues.connector.resolve(resources) {
+            Ok(true) => drop(self.advance(resources, Trigger::Address)),
+            Ok(false) => {}
+            Err(error) => self.lose(resources, Step::Resolve, Cause::Local(error.to_string())),
         }
     }
 
     /// Takes the resolver's answer.
-    pub(crate) fn on_resolved(&mut self, core: &mut Core, resolved: Resolved) {
-        if self.phase != Phase::Resolving || resolved.question != self.addresses.question {
+    pub(crate) fn on_resolved(&mut self, resources: &mut Resources, resolved: Resolved) {
+        if self.phase != Phase::Resolving {
             return;
         }
-        match resolved.result {
-            Ok(addresses) if !addresses.is_empty() => {
-                self.addresses.found = addresses;
-                self.connect(core);
-            }
-            Ok(_) => self.lose(core, Step::Resolve, Cause::Name("no address".to_owned())),
-            Err(error) => self.lose(core, Step::Resolve, Cause::Name(error)),
+        match self.queues.connector.on_resolved(resolved) {
+            Some(Ok(())) => drop(self.advance(resources, Trigger::Address)),
+            Some(Err(cause)) => self.lose(resources, Step::Resolve, cause),
+            None => {}
         }
     }
 
-    /// Starts to connect the admin queue to the next address.
-    fn connect(&mut self, core: &mut Core) {
-        self.phase = Phase::Connecting;
-        self.timers.phase = Time::MAX;
-        match self.connect_queue(core, 0, ADMIN_QUEUE_SIZE) {
-            Ok(queue) => self.admin.queue = Some(queue),
-            Err(error) => self.lose(core, Step::Connect, Cause::Local(error.to_string())),
-        }
-    }
-
-    /// Starts to connect one queue, zero for the admin queue. The transport bounds how long it takes.
-    fn connect_queue(&mut self, core: &mut Core, number: u16, size: u16) -> std::io::Result<Queue> {
-        let to = Connect {
-            address: self.addresses.current(),
-            url: &self.options.url,
-            domain: self.domain,
-            qid: self.qid(number),
-            size,
-            pool: &core.pool,
-            timeout: self.options.timeouts.connect,
+    /// Has the sequence decide, and does what it says.
+    fn run(
+        &mut self,
+        resources: &mut Resources,
+        decide: impl FnOnce(&mut Sequence, &mut Context<'_>) -> Action,
+    ) {
+        let mut context = Context {
+            now: resources.now(),
+            pool: &resources.pool,
+            io: &self.queues.io,
+            keep_alive: &mut self.keep_alive,
+            reports: &mut self.reports,
         };
-        let queue = Queue::connect(&mut core.transports, &mut core.reactor, &to)?;
-        core.routes.add(queue.endpoint(), self.id, self.index, number);
-        Ok(queue)
-    }
-
-    /// The NVMe queue identifier of a queue of this engine.
-    fn qid(&self, number: u16) -> u16 {
-        if number == 0 { 0 } else { self.share.qid(number) }
-    }
-
-    /// The queue of this engine with a number, zero for the admin queue.
-    #[inline]
-    fn queue_mut(&mut self, number: u16) -> Option<&mut Queue> {
-        if number == 0 { self.admin.queue.as_mut() } else { self.io.get_mut(number) }
+        let action = decide(&mut self.sequence, &mut context);
+        self.timers.extend_attempt(self.sequence.attach_limit());
+        self.queues.admin.set_aborts_max(self.sequence.facts().controller.aborts_max);
+        match action {
+            Action::Nothing => {}
+            Action::Send { number, command } => {
+                self.timers.phase = Time::MAX;
+                let Err((command, reason)) = self.queues.send(resources, number, command) else { return };
+                self.sequence.take_back(*command);
+                tracing::debug!(peer = self.peer(), ?reason, "a command of the sequence could not be sent");
+                self.lose(resources, self.step(), Cause::Protocol("the queue takes no command"));
+            }
+            Action::ConnectQueue { number, size, in_capsule_bytes_max } => {
+                let connected = self.queues.connect_io(resources, number, size, in_capsule_bytes_max);
+                if let Err(error) = connected {
+                    self.lose(resources, Step::IoQueues, Cause::Local(error.to_string()));
+                }
+            }
+            Action::ConnectFollowers => {
+                let plan = self.sequence.facts().plan(self.queues.connector.address());
+                if self.role.connect_followers(plan) {
+                    self.run(resources, Sequence::on_followers_connected);
+                }
+            }
+            Action::RepeatAt(at) => self.timers.phase = at,
+            Action::Leave => drop(self.advance(resources, Trigger::Leave)),
+            Action::Fail(step, cause) => self.lose(resources, step, cause),
+        }
     }
 
     /// Takes an event of the connection of one of its queues.
-    pub(crate) fn on_event(&mut self, core: &mut Core, number: u16, event: Event) {
-        match event {
-            Event::Established { credits } => self.on_established(core, number, credits),
-            Event::Rejected(why) => {
-                self.queue_ended(number);
-                self.lose(core, Step::Mpa, Cause::Rejected(why));
-            }
-            Event::ConnectFailed { step, text } => {
-                self.queue_ended(number);
-                self.on_connect_failed(core, step, text);
-            }
-            Event::Disconnected(reason) => {
-                self.queue_ended(number);
-                self.on_disconnected(core, number, reason);
-            }
+    pub(crate) fn on_event(&mut self, resources: &mut Resources, number: u16, event: ConnectionEvent) {
+        if !matches!(event, ConnectionEvent::Established { .. })
+            && let Some(queue) = self.queues.get_mut(number)
+        {
+            queue.ended();
         }
-        self.check_closed(core);
+        match event {
+            ConnectionEvent::Established { credits } => self.on_established(resources, number, credits),
+            ConnectionEvent::Rejected(why) => self.lose(resources, Step::Mpa, Cause::Rejected(why)),
+            // The admin queue tries the other addresses of the name first.
+            ConnectionEvent::ConnectFailed { .. }
+                if self.phase == Phase::Connecting && self.queues.connector.next_address() =>
+            {
+                self.advance(resources, Trigger::Address);
+            }
+            ConnectionEvent::ConnectFailed { step, text } => self.lose(resources, step, Cause::Fabric(text)),
+            ConnectionEvent::Disconnected(reason) => self.on_disconnected(resources, number, reason),
+        }
+        self.check_closed(resources);
+    }
+
+    fn on_established(&mut self, resources: &mut Resources, number: u16, credits: Option<u16>) {
+        if matches!(self.phase, Phase::Closing(_)) {
+            return;
+        }
+        let violation = match credits {
+            None => "an accept without the private data of NVMe/RDMA",
+            Some(0) => "a controller that can receive no command",
+            Some(credits) => {
+                if let Some(queue) = self.queues.get_mut(number) {
+                    queue.set_credits(credits);
+                }
+                let (peer, qid) = (self.peer(), self.queues.qid(number));
+                tracing::debug!(peer, qid, credits, "queue pair established");
+                return match number {
+                    0 => drop(self.advance(resources, Trigger::Connected)),
+                    _ => self.run(resources, |sequence, context| sequence.on_established(context, number)),
+                };
+            }
+        };
+        self.lose(resources, Step::Mpa, Cause::Protocol(violation));
+    }
+
+    /// A connection has ended.
+    fn on_disconnected(&mut self, resources: &mut Resources, number: u16, reason: DisconnectReason) {
+        match self.sequence.on_disconnected(number) {
+            Disconnection::Expected => {}
+            Disconnection::Answer => {
+                let queue = self.queues.get_mut(number);
+                let unanswered = queue.and_then(|queue| queue.pop(&mut resources.transports));
+                self.keep(unanswered);
+                self.run(resources, |sequence, context| sequence.on_queue_ended(context, number));
+            }
+            // The leader has the controller shut down.
+            Disconnection::Loss if self.phase == Phase::Shutdown && !self.role.leads() => {}
+            Disconnection::Loss => self.lose(resources, self.step(), Cause::Disconnected(reason)),
+        }
     }
 
     /// Takes a response capsule, or something in its place. Returns the I/O command that it answers.
     #[inline]
     pub(crate) fn on_response(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         number: u16,
         entry: Option<&CompletionEntry>,
         invalidated: Option<u32>,
     ) -> Option<Box<Command>> {
-        if matches!(self.phase, Phase::Closing | Phase::Delay | Phase::Gone) {
+        if !self.phase.is_connected() {
             return None;
         }
         let Some(entry) = entry else {
-            let step = self.step();
-            self.lose(core, step, Cause::Protocol("a response that is not 16 bytes long"));
+            self.lose(resources, self.step(), Cause::Protocol("a response that is not 16 bytes long"));
             return None;
         };
-        let queue = self.queue_mut(number)?;
-        match queue.answer(&mut core.transports, entry, invalidated) {
+        let queue = self.queues.get_mut(number)?;
+        match queue.answer(&mut resources.transports, entry, invalidated) {
             Ok(command) => {
                 if !entry.status().is_success() {
-                    self.log_failed(number, &command, entry);
+                    self.notices.failed(self.queues.qid(number), &command, entry);
                 }
-                match command.owner {
-                    Owner::Io(_) => return self.whole(core, command),
-                    _ => self.own_answered(core, command, entry),
+                if let Owner::Io(_) = command.owner {
+                    return Some(command);
+                }
+                self.on_admin_answer(resources, command, entry);
+            }
+            Err((command, violation)) => {
+                let (qid, cid) = (self.queues.qid(number), entry.cid.get());
+                tracing::warn!(
+                    peer = self.peer(),
+                    index = self.id.0.index,
+                    qid,
+                    cid,
+                    violation,
+                    "protocol violation"
+                );
+                self.keep(command);
+                self.lose(resources, self.step(), Cause::Protocol(violation));
+            }
+        }
+        self.check_closed(resources);
+        None
+    }
+
+    /// Takes the answer to an admin command, or to one of the sequence.
+    fn on_admin_answer(&mut self, resources: &mut Resources, command: Box<Command>, entry: &CompletionEntry) {
+        let status = entry.status();
+        match command.owner {
+            Owner::Io(_) | Owner::Abort => {}
+            Owner::Admin(_) => {
+                self.liveness.admin_has_worked();
+                let retry = (&self.sequence.facts().retry_delays, &self.options.reconnect);
+                self.queues.admin.answered(resources, self.id, command, entry, retry);
+            }
+            Owner::Sequence => {
+                self.run(resources, |sequence, context| sequence.on_answer(context, *command, entry));
+            }
+            Owner::KeepAlive => {
+                if self.liveness.is_idle(self.queues.activity()) {
+                    self.liveness.admin_has_worked();
+                }
+                if let Err(cause) = self.keep_alive.on_answer(status) {
+                    self.lose(resources, Step::Live, cause);
                 }
             }
-            Err((command, violation)) => self.violated(core, number, entry, command, violation),
+            // Without events nothing is lost but their speed: sizes are looked at again after each reconnect.
+            Owner::AsyncEvent if !status.is_success() => {
+                tracing::debug!(peer = self.peer(), %status, "no asynchronous events");
+            }
+            Owner::AsyncEvent => self.on_async_event(resources, entry),
         }
-        self.check_closed(core);
-        None
+        if self.phase.is_connected() {
+            self.queues.admin.send_waiting(resources);
+        }
     }
 
-    #[cold]
-    fn violated(
-        &mut self,
-        core: &mut Core,
-        number: u16,
-        entry: &CompletionEntry,
-        command: Option<Box<Command>>,
-        violation: &'static str,
-    ) {
-        let (qid, cid) = (self.qid(number), entry.cid.get());
-        tracing::warn!(peer = self.peer, %self.id.index, qid, cid, violation, "protocol violation");
-        self.keep(command);
-        let step = self.step();
-        self.lose(core, step, Cause::Protocol(violation));
-    }
-
-    /// The command, if its memory is whole again. A response that overtook its data would let the controller write into
-    /// memory that is the caller's already.
-    #[inline]
-    fn whole(&mut self, core: &mut Core, command: Box<Command>) -> Option<Box<Command>> {
-        let arriving = command.direction == Direction::ToHost
-            && command.memory.as_ref().is_some_and(|shared_buffer| !shared_buffer.is_unique());
-        if !arriving {
-            return Some(command);
+    /// Something has happened at the controller (Base 2.0, section 5.2). One request for the next event is kept
+    /// outstanding.
+    fn on_async_event(&mut self, resources: &mut Resources, entry: &CompletionEntry) {
+        let changed = answers::is_namespace_change(entry);
+        tracing::info!(peer = self.peer(), dw0 = entry.dw0.get(), changed, "asynchronous event");
+        if changed && self.phase == Phase::Live {
+            self.reports.push(PathEvent::NamespacesChanged);
+            self.role.tell_followers(&ToFollower::Changed);
+            self.run(resources, Sequence::rescan);
         }
-        self.keep(Some(command));
-        self.lose(core, Step::Live, Cause::Protocol("a response before its data had arrived"));
-        None
+        self.queues.admin.send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
     }
 
     /// Keeps a command whose answer does not count: I/O for a replay, an admin command to be told of its end.
     fn keep(&mut self, command: Option<Box<Command>>) {
         let Some(command) = command else { return };
         match command.owner {
-            Owner::Io(_) => self.unanswered.push(command),
-            Owner::Admin(_) => self.admin.waiting.push_back(command),
-            Owner::Sequence => self.sequence.scratch = command.memory,
+            Owner::Io(_) => self.reports.give_back(command),
+            Owner::Admin(_) => self.queues.admin.keep(command),
+            Owner::Sequence => self.sequence.take_back(*command),
             Owner::KeepAlive | Owner::AsyncEvent | Owner::Abort => {}
         }
     }
 
-    /// A connection has ended. A controller that shuts down may let go of its I/O queues; the admin queue says how it
-    /// went.
-    fn on_disconnected(&mut self, core: &mut Core, number: u16, reason: DisconnectReason) {
-        match self.sequence.step {
-            Some(SequenceStep::ShutdownSet | SequenceStep::ShutdownStatus) if number != 0 => {}
-            // The leader has the controller shut down.
-            None if self.phase == Phase::Shutdown && matches!(self.role, Role::Follower(_)) => {}
-            // Without the answer, but that is what was asked for.
-            Some(SequenceStep::Disconnect(asked)) if asked == number => {
-                let unanswered = self.queue_mut(number).and_then(|queue| queue.pop(&mut core.transports));
-                self.keep(unanswered);
-                let next = self.after_queue(number);
-                self.run(core, next);
+    /// What the volumes say of the controller that was identified: that it has these namespaces and I/O can run, or
+    /// that it is not the right subsystem.
+    pub(crate) fn on_identified(&mut self, resources: &mut Resources, result: Result<&[Namespace], Cause>) {
+        let namespaces = match result {
+            Ok(namespaces) => namespaces,
+            Err(cause) => {
+                self.lose(resources, Step::Identify, cause);
+                return self.check_closed(resources);
             }
-            Some(SequenceStep::Disconnect(asked)) if (1..asked).contains(&number) => {}
-            _ => {
-                let step = self.step();
-                self.lose(core, step, Cause::Disconnected(reason));
-            }
-        }
-    }
-
-    fn on_established(&mut self, core: &mut Core, number: u16, credits: Option<u16>) {
-        if self.phase == Phase::Closing {
+        };
+        let reconnected = self.liveness.loss().is_some();
+        if !self.advance(resources, Trigger::Ready) {
             return;
         }
-        let Some(credits) = credits else {
-            return self.lose(
-                core,
-                Step::Mpa,
-                Cause::Protocol("an accept without the private data of NVMe/RDMA"),
-            );
+        let facts = self.sequence.facts();
+        let info = facts.describe(self.keep_alive.timeout());
+        self.role.tell_live(&info, namespaces, facts.retry_delays, reconnected);
+        self.reports.push(PathEvent::Ready { reconnected });
+        // A discovery controller need not have events, and none of its own concerns us.
+        if !info.discovery && !self.options.url.is_discovery() {
+            self.queues.admin.send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
+        }
+        self.info = Some(info);
+    }
+
+    /// Starts an admin command, or lets it wait for room.
+    pub(crate) fn submit_admin(
+        &mut self,
+        resources: &mut Resources,
+        request: AdminRequest,
+    ) -> Result<(), Refused<AdminRequest>> {
+        let taken = match self.phase {
+            _ if !self.role.leads() => Err(SubmitError::NoCommand("an admin queue on this engine")),
+            Phase::Live => self.queues.admin.check_room(),
+            Phase::Draining | Phase::Shutdown | Phase::Gone => Err(SubmitError::Gone),
+            _ => Err(SubmitError::NotReady),
         };
-        if credits == 0 {
-            return self.lose(core, Step::Mpa, Cause::Protocol("a controller that can receive no command"));
+        match taken {
+            Ok(()) => self.queues.admin.send(resources, Command::from_admin(request)),
+            Err(reason) => return Err(Refused { reason, request }),
         }
-        if let Some(queue) = self.queue_mut(number) {
-            queue.set_credits(credits);
-        }
-        tracing::debug!(peer = self.peer, qid = self.qid(number), credits, "queue pair established");
-        match (self.phase, self.sequence.step) {
-            (Phase::Connecting, _) if number == 0 => {
-                self.phase = Phase::Setup;
-                self.run(core, SequenceStep::Connect);
+        Ok(())
+    }
+
+    /// A follower tells something.
+    pub(crate) fn on_follower(&mut self, resources: &mut Resources, engine: u16, what: ToLeader) {
+        let Role::Leader(followers) = &mut self.role else { return };
+        match followers.receive(engine, what) {
+            Some(Request::Lose(error)) => self.lose(resources, error.step, error.cause),
+            Some(Request::LoseFollower) => {
+                self.lose(resources, self.step(), Cause::Local("an engine thread has ended".to_owned()));
             }
-            (Phase::Setup, Some(SequenceStep::QueueEstablish(wanted))) if wanted == number => {
-                self.run(core, SequenceStep::QueueConnect(number));
+            Some(Request::Abort { qid, cid }) if self.phase.takes_io() => {
+                self.queues.admin.abort(resources, qid, cid);
             }
-            _ => {}
+            Some(Request::Detach { orderly }) => self.detach(resources, orderly),
+            Some(Request::Abort { .. }) | None => {}
         }
+        if self.sequence.step() == Some(SequenceStep::Followers) {
+            self.run(resources, Sequence::repeat);
+        }
+        self.check_closed(resources);
     }
 
-    /// A connection could not be made. The admin queue tries the other addresses of the name first.
-    fn on_connect_failed(&mut self, core: &mut Core, step: Step, text: String) {
-        if self.phase == Phase::Connecting && self.addresses.next + 1 < self.addresses.found.len() {
-            self.addresses.next += 1;
-            self.admin.queue = None;
-            return self.connect(core);
+    /// The leader tells something.
+    pub(crate) fn on_leader(&mut self, resources: &mut Resources, what: ToFollower) {
+        let Role::Follower(leader) = &mut self.role else { return };
+        match what {
+            ToFollower::Connect(plan) => {
+                leader.begin_attempt(plan.attempt);
+                self.queues.connector.set_address(plan.address);
+                self.sequence.set_plan(&plan);
+                self.advance(resources, Trigger::Connected);
+            }
+            ToFollower::Live { info, namespaces, retry_delays, reconnected } => {
+                // It may have lost a connection meanwhile, which the leader has not heard of.
+                if self.advance(resources, Trigger::Ready) {
+                    self.info = Some(Arc::unwrap_or_clone(info));
+                    self.sequence.set_retry_delays(retry_delays);
+                    self.reports.push(PathEvent::Adopt(namespaces));
+                    self.reports.push(PathEvent::Ready { reconnected });
+                }
+            }
+            ToFollower::Lost(error) => {
+                self.reports.push(PathEvent::Lost(error));
+                self.advance(resources, Trigger::Follow);
+            }
+            ToFollower::Close { attempt, orderly } => {
+                if leader.on_close(attempt, orderly) {
+                    self.advance(resources, Trigger::Follow);
+                }
+            }
+            ToFollower::Drain => drop(self.phase == Phase::Live && self.advance(resources, Trigger::Detach)),
+            ToFollower::Failed(error) => {
+                if leader.end() {
+                    self.trouble = Some(leader.reason(error));
+                    self.advance(resources, Trigger::GiveUp);
+                }
+            }
+            ToFollower::Detached(trouble) => {
+                if leader.end() {
+                    self.trouble = trouble;
+                    self.advance(resources, Trigger::Leave);
+                }
+            }
+            ToFollower::Reconnecting { attempt, delay } => {
+                self.reports.push(PathEvent::Reconnecting { attempt, delay });
+            }
+            ToFollower::FailFast => self.reports.push(PathEvent::FailFast),
+            ToFollower::Changed => self.reports.push(PathEvent::NamespacesChanged),
+            ToFollower::Rescanned(Some(found)) => {
+                self.reports.push(PathEvent::NamespacesFound { found: found.to_vec(), final_look: true });
+            }
+            ToFollower::Rescanned(None) => self.reports.push(PathEvent::NamespacesKept),
         }
-        self.lose(core, step, Cause::Fabric(text));
+        self.check_closed(resources);
     }
-
-    /// The transport has let go of a queue's connection.
-    fn queue_ended(&mut self, number: u16) {
-        if let Some(queue) = self.queue_mut(number) {
-            queue.ended();
-        }
-    }
-
     /// The step that an error of now belongs to.
     fn step(&self) -> Step {
-        match self.phase {
-            Phase::Resolving => Step::Resolve,
-            Phase::Connecting => match self.options.url.transport {
-                Transport::Rdma => Step::Mpa,
-                Transport::Tcp => Step::Initialize,
-            },
-            Phase::Setup => self.sequence.step.map_or(Step::Identify, SequenceStep::step),
-            Phase::Draining | Phase::Shutdown => Step::Shutdown,
-            Phase::Live | Phase::Closing | Phase::Delay | Phase::Gone => Step::Live,
+        let running = self.sequence.step().map(SequenceStep::step);
+        self.phase.step(self.options.url.transport, running)
+    }
+
+    /// The connections are of no further use.
+    fn lose(&mut self, resources: &mut Resources, step: Step, cause: Cause) {
+        if !self.phase.is_connected() {
+            return;
+        }
+        let error = ConnectError { peer: self.peer().to_owned(), step, cause };
+        tracing::debug!(phase = ?self.phase, %error, "lost");
+        if let Role::Follower(leader) = &self.role {
+            leader.tell_lost(error);
+            self.advance(resources, Trigger::Follow);
+            return;
+        }
+        // It was in use.
+        if self.phase == Phase::Live {
+            let (now, activity) = (resources.now(), self.queues.activity());
+            let answered = self.liveness.has_answered(activity);
+            self.role.note_loss(now, answered, self.liveness.loss().cloned());
+            let again = self.liveness.lose(now, activity, self.options.reconnect);
+            self.notices.lost(now, &error, again, &self.liveness);
+            self.reports.push(PathEvent::Lost(error.clone()));
+            self.role.tell_followers(&ToFollower::Lost(error.clone()));
+        }
+        let again = self.liveness.loss().is_some() && error.cause.is_transient();
+        self.trouble = Some(error);
+        self.advance(resources, Trigger::Lost { again });
+    }
+
+    /// Ends all connections. The controller reaches no memory any more from here on, and once the transport has
+    /// reported the end of each, on every engine, nothing of ours is in flight either.
+    fn close(&mut self, resources: &mut Resources, orderly: bool) {
+        let activity = self.queues.activity();
+        let (answered, idle) = (self.liveness.has_answered(activity), self.liveness.is_idle(activity));
+        let orderly = self.role.close(orderly, answered, idle);
+        self.sequence.stop();
+        self.keep_alive = KeepAlive::default();
+        self.timers.stop();
+        for command in self.queues.close(resources, orderly) {
+            self.keep(Some(command));
         }
     }
 
-    fn error(&self, step: Step, cause: Cause) -> ConnectError {
-        ConnectError { peer: self.peer.clone(), step, cause }
+    /// Goes on when the last connection of all engines has ended.
+    fn check_closed(&mut self, resources: &mut Resources) {
+        let closing = matches!(self.phase, Phase::Closing(_));
+        if !closing || self.queues.are_alive() || self.role.followers_are_closing() {
+            return;
+        }
+        self.queues.forget(resources);
+        self.queues.admin.end_waiting(resources, self.id);
+        self.advance(resources, Trigger::Closed);
     }
 
-    /// The volumes have found that this is the right subsystem: I/O can run.
-    pub(crate) fn accept(&mut self, core: &mut Core, namespaces: &[Namespace]) {
-        let reconnected = self.liveness.loss.is_some();
-        self.log_back(core.now());
-        self.phase = Phase::Live;
-        self.liveness.begin(core.now());
-        let info = self.describe();
-        self.lead_on(&info, namespaces, reconnected);
-        self.info = Some(info);
-        (self.timers.attach, self.timers.notice) = (Time::MAX, Time::MAX);
-        self.events.push_back(PathEvent::Ready { reconnected });
-        // A discovery controller need not have events, and none of its own concerns us.
-        if !self.sequence.facts.controller.discovery && !self.options.url.is_discovery() {
-            self.watch_events(core);
+    /// Schedules the next attempt. A follower leaves that to its leader.
+    fn delay(&mut self, resources: &mut Resources) {
+        if let Role::Follower(leader) = &self.role {
+            return leader.tell_closed();
+        }
+        if let Some(loss) = self.role.judge_loss(self.options.reconnect) {
+            self.liveness.set_loss(loss);
+        }
+        let next = self.liveness.next_attempt(self.trouble.take(), &mut resources.random);
+        let Some((attempt, delay)) = next else { return };
+        self.timers.phase = resources.now() + delay;
+        self.reports.push(PathEvent::Reconnecting { attempt, delay });
+        self.role.tell_followers(&ToFollower::Reconnecting { attempt, delay });
+    }
+
+    /// This was all.
+    fn end(&mut self, resources: &mut Resources, before: Phase) {
+        self.queues.connector.end(resources);
+        self.liveness.end();
+        self.notices.end_wait();
+        self.reports.push(match (before, self.trouble.take()) {
+            (Phase::Closing(After::Fail), Some(error)) => {
+                // Why it could not be attached at first is said by whoever wanted that.
+                if self.info.is_some() && self.role.leads() {
+                    tracing::warn!("I/O fails from now on: {error}");
+                }
+                self.role.fail_followers(&error);
+                PathEvent::Failed(error)
+            }
+            (_, trouble) => {
+                self.role.tell_followers(&ToFollower::Detached(trouble.clone()));
+                PathEvent::Detached(trouble)
+            }
+        });
+    }
+
+    /// Detaches, in order or at once. The leader does that.
+    pub(crate) fn detach(&mut self, resources: &mut Resources, orderly: bool) {
+        if let Role::Follower(leader) = &self.role {
+            return leader.tell(ToLeader::Detach { orderly });
+        }
+        self.trouble = None;
+        self.advance(resources, if orderly { Trigger::Detach } else { Trigger::Leave });
+        self.check_closed(resources);
+    }
+
+    /// The volumes have no more commands: goes on with shutting down when the last one here has its answer, and those
+    /// of the followers have theirs. `written` are the namespaces to flush. Says whether it went on.
+    pub(crate) fn check_drained(
+        &mut self,
+        resources: &mut Resources,
+        written: impl FnOnce() -> Vec<u32>,
+    ) -> bool {
+        if self.phase != Phase::Draining || self.outstanding() > 0 || self.sequence.step().is_some() {
+            return false;
+        }
+        match &mut self.role {
+            Role::Leader(followers) if !followers.are_drained() => return false,
+            Role::Leader(followers) => {
+                let written = [written(), followers.take_written()].concat();
+                self.advance(resources, Trigger::Drained);
+                self.run(resources, |sequence, context| sequence.shut_down(context, written));
+            }
+            Role::Follower(leader) => {
+                leader.tell(ToLeader::Drained { written: written() });
+                self.advance(resources, Trigger::Drained);
+            }
+        }
+        true
+    }
+
+    /// When it acts next.
+    pub(crate) fn next_deadline(&self) -> Time {
+        let loss = if self.phase.is_down() { self.liveness.due() } else { Time::MAX };
+        let due = [loss, self.timers.due(), self.queues.due(), self.keep_alive.due(), self.notices.due()];
+        due.into_iter().min().unwrap_or(Time::MAX)
+    }
+
+    /// The timer has fired.
+    pub(crate) fn on_timer(&mut self, resources: &mut Resources) {
+        let now = resources.now();
+        if self.phase.is_down() && self.liveness.starts_failing_fast(now) {
+            self.reports.push(PathEvent::FailFast);
+            self.role.tell_followers(&ToFollower::FailFast);
+        }
+        if self.phase.is_down() && self.liveness.is_over(now) {
+            let after = self.options.reconnect.controller_loss_timeout.unwrap_or_default();
+            let cause = self.liveness.why_given_up(after, self.step());
+            self.trouble = Some(ConnectError { peer: self.peer().to_owned(), step: Step::Live, cause });
+            self.advance(resources, Trigger::GiveUp);
+        }
+        while let Some(timer) = self.timers.take_due(now) {
+            let timeouts = &self.options.timeouts;
+            let (what, limit) = match (timer, self.phase) {
+                (Timer::Phase, Phase::Resolving) => ("the resolver", timeouts.resolve),
+                (Timer::Phase, Phase::Delay) => {
+                    self.advance(resources, Trigger::Attempt);
+                    continue;
+                }
+                (Timer::Phase, _) => {
+                    self.run(resources, Sequence::repeat);
+                    continue;
+                }
+                (Timer::Shutdown, _) => ("orderly shutdown", timeouts.shutdown),
+                (Timer::Attach, _) => ("all of attaching", self.sequence.attach_limit()),
+            };
+            self.lose(resources, self.step(), Cause::TimedOut { what, limit });
+        }
+        self.scan(resources, now);
+        if self.keep_alive.take_due(now, self.queues.answered()) {
+            let limit = self.keep_alive.answer_limit(self.options.timeouts.admin);
+            self.queues.admin.send_within(
+                resources,
+                Command::new(wire::keep_alive(), Owner::KeepAlive),
+                limit,
+            );
+        }
+        self.queues.admin.retry_due(resources, now);
+        if now >= self.notices.due() {
+            self.log_wait(now);
+        }
+        self.check_closed(resources);
+    }
+
+    /// Looks for overdue answers. An overdue I/O command is aborted; an overdue admin command means that the controller
+    /// does not answer.
+    fn scan(&mut self, resources: &mut Resources, now: Time) {
+        if let Some(owner) = self.queues.admin.scan(now) {
+            let limit = self.options.timeouts.admin;
+            let (what, limit) = match owner {
+                Owner::KeepAlive => ("Keep Alive", self.keep_alive.answer_limit(limit)),
+                _ => ("an admin command", limit),
+            };
+            return self.lose(resources, self.step(), Cause::TimedOut { what, limit });
+        }
+        // The leader sends as many aborts at once as the controller takes.
+        let aborts_left = if self.role.leads() { self.queues.admin.aborts_left() } else { usize::MAX };
+        match self.queues.io.scan(now, aborts_left) {
+            Ok(scan) => {
+                for &(qid, cid) in &scan.overdue {
+                    match &self.role {
+                        Role::Leader(_) => self.queues.admin.abort(resources, qid, cid),
+                        Role::Follower(leader) => leader.tell(ToLeader::Abort { qid, cid }),
+                    }
+                }
+                self.notices.scanned(now, &scan, self.options.timeouts.io);
+            }
+            Err(cause) => self.lose(resources, self.step(), cause),
         }
     }
 
-    /// What the volumes found is not the right subsystem.
-    pub(crate) fn reject(&mut self, core: &mut Core, cause: Cause) {
-        self.lose(core, Step::Identify, cause);
-        self.check_closed(core);
-    }
-}
-
-impl crate::chooser::Candidate for Path {
-    #[inline]
-    fn is_open(&self) -> bool {
-        self.takes_io()
+    /// Logs what is waited for.
+    fn log_wait(&mut self, now: Time) {
+        let running = self.sequence.step().map(SequenceStep::command);
+        let limit = match self.phase {
+            Phase::Resolving => self.options.timeouts.resolve,
+            Phase::Connecting => self.options.timeouts.connect,
+            _ => self.sequence.step_limit(),
+        };
+        let wait = match self.phase {
+            phase if phase.is_down() && self.liveness.loss().is_some() => Some(Wait::Back(&self.liveness)),
+            phase if phase.is_attaching() => Some(Wait::Attach {
+                step: self.step(),
+                what: running.unwrap_or("the connection"),
+                since: self.timers.attempt_since(),
+                limit: limit.min(self.sequence.attach_limit()),
+            }),
+            Phase::Draining | Phase::Shutdown => Some(Wait::Shutdown {
+                what: running.unwrap_or("outstanding commands"),
+                until: self.timers.shutdown,
+            }),
+            _ => None,
+        };
+        self.notices.log_wait(now, wait);
     }
 }

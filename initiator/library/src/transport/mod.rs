@@ -22,18 +22,18 @@ use tcp::TcpQueue;
 
 /// Acts on what has happened on connections.
 pub(crate) trait TransportHandler {
-    /// The controller has answered a command: by reference, since this comes for every command and would be moved once for
-    /// each place that it passes through. `entry` is `None` when the capsule was no response; `invalidated` is the key of
-    /// ours that it invalidated.
+    /// The controller has answered a command: by reference, since this comes for every command and would be moved once
+    /// for each place that it passes through. `entry` is `None` when the capsule was no response; `invalidated` is the
+    /// key of ours that it invalidated.
     fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>);
 
     /// Anything else.
-    fn on_event(&mut self, endpoint: Endpoint, event: Event);
+    fn on_event(&mut self, endpoint: Endpoint, event: ConnectionEvent);
 }
 
 /// A step in the life of a connection.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum ConnectionEvent {
     /// It is connected, to a controller that can receive so many commands; none when it did not say.
     Established {
         /// How many.
@@ -145,14 +145,14 @@ impl Transport {
 
     /// Takes the memory of an answered command back. Returns whether what the response invalidated was its own.
     #[must_use]
-    pub(crate) fn settle(
+    pub(crate) fn reclaim(
         &self,
         transports: &mut Transports,
         command: &mut Command,
         invalidated: Option<u32>,
     ) -> bool {
         match self {
-            Self::Rdma(_) => RdmaQueue::settle(&mut transports.rnic, command, invalidated),
+            Self::Rdma(_) => RdmaQueue::reclaim(&mut transports.rnic, command, invalidated),
             Self::Tcp(_) => true,
         }
     }

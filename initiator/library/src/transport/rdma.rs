@@ -13,7 +13,7 @@ use ringfab_fabric::rdma::{
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes};
 
-use super::{Connect, Endpoint, Event, NotSent, TransportHandler};
+use super::{Connect, ConnectionEvent, Endpoint, NotSent, TransportHandler};
 use crate::command::{Command, Direction};
 use crate::error::Step;
 use crate::wire::{self, answers};
@@ -41,16 +41,19 @@ fn report_rest(event: RnicEvent, to: &mut impl TransportHandler) {
     match event {
         RnicEvent::Established { queue_pair, private_data } => {
             let credits = answers::accept_queue_size(&private_data);
-            to.on_event(Endpoint::Rdma(queue_pair), Event::Established { credits });
+            to.on_event(Endpoint::Rdma(queue_pair), ConnectionEvent::Established { credits });
         }
         RnicEvent::Rejected { queue_pair, private_data } => {
-            to.on_event(Endpoint::Rdma(queue_pair), Event::Rejected(answers::reject_text(&private_data)));
+            to.on_event(
+                Endpoint::Rdma(queue_pair),
+                ConnectionEvent::Rejected(answers::reject_text(&private_data)),
+            );
         }
         RnicEvent::ConnectFailed { queue_pair, error } => {
             to.on_event(Endpoint::Rdma(queue_pair), failed(&error));
         }
         RnicEvent::Disconnected { queue_pair, reason } => {
-            to.on_event(Endpoint::Rdma(queue_pair), Event::Disconnected(reason));
+            to.on_event(Endpoint::Rdma(queue_pair), ConnectionEvent::Disconnected(reason));
         }
         // Responses are told where they lie. Capsules hold nothing that a flush would have to give back: commands keep
         // their memory themselves.
@@ -62,7 +65,7 @@ fn report_rest(event: RnicEvent, to: &mut impl TransportHandler) {
     }
 }
 
-fn failed(error: &ConnectError) -> Event {
+fn failed(error: &ConnectError) -> ConnectionEvent {
     let step = match error {
         ConnectError::Connect(_) | ConnectError::TimedOut { step: "resolve" | "connect", .. } => {
             Step::Connect
@@ -72,7 +75,7 @@ fn failed(error: &ConnectError) -> Event {
     // The step is shown anyway, so its name in front of the text is cut.
     let text = error.to_string();
     let text = text.strip_prefix("connect: ").or_else(|| text.strip_prefix("MPA: ")).unwrap_or(&text);
-    Event::ConnectFailed { step, text: text.to_owned() }
+    ConnectionEvent::ConnectFailed { step, text: text.to_owned() }
 }
 
 impl RdmaQueue {
@@ -139,7 +142,7 @@ impl RdmaQueue {
     ///
     /// Returns whether it was right.
     #[must_use]
-    pub(super) fn settle(rnic: &mut Rnic, command: &mut Command, invalidated: Option<u32>) -> bool {
+    pub(super) fn reclaim(rnic: &mut Rnic, command: &mut Command, invalidated: Option<u32>) -> bool {
         let right = invalidated.is_none() || invalidated == command.exposed.map(|exposed| exposed.key);
         Self::withdraw(rnic, command);
         right

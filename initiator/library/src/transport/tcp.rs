@@ -11,7 +11,7 @@ use ringfab_reactor::Reactor;
 use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{CompletionEntry, Status};
 
-use super::{Connect, Endpoint, Event, NotSent, TransportHandler};
+use super::{Connect, ConnectionEvent, Endpoint, NotSent, TransportHandler};
 use crate::command::{Command, Direction};
 use crate::error::Step;
 use crate::wire;
@@ -42,13 +42,13 @@ fn report_rest(event: TcpEvent, to: &mut impl TransportHandler) {
     match event {
         // Flow control is all there is.
         TcpEvent::Established { connection } => {
-            to.on_event(Endpoint::Tcp(connection), Event::Established { credits: Some(u16::MAX) });
+            to.on_event(Endpoint::Tcp(connection), ConnectionEvent::Established { credits: Some(u16::MAX) });
         }
         TcpEvent::ConnectFailed { connection, error } => {
             to.on_event(Endpoint::Tcp(connection), failed(&error));
         }
         TcpEvent::Disconnected { connection, reason } => {
-            to.on_event(Endpoint::Tcp(connection), Event::Disconnected(reason));
+            to.on_event(Endpoint::Tcp(connection), ConnectionEvent::Disconnected(reason));
         }
         // Responses are told where they lie, and the others are for controllers.
         TcpEvent::Response { .. }
@@ -67,7 +67,7 @@ fn damaged(cqe: &CompletionEntry) -> CompletionEntry {
     CompletionEntry::new(cqe.cid.get(), cqe.sqhd.get(), Status::TRANSIENT_TRANSPORT_ERROR)
 }
 
-fn failed(error: &ConnectError) -> Event {
+fn failed(error: &ConnectError) -> ConnectionEvent {
     let step = match error {
         ConnectError::Connect(_) | ConnectError::TimedOut { step: "connect", .. } => Step::Connect,
         _ => Step::Initialize,
@@ -75,7 +75,7 @@ fn failed(error: &ConnectError) -> Event {
     // The step is shown anyway, so its name in front of the text is cut.
     let text = error.to_string();
     let text = text.strip_prefix("connect: ").or_else(|| text.strip_prefix("ICReq: ")).unwrap_or(&text);
-    Event::ConnectFailed { step, text: text.to_owned() }
+    ConnectionEvent::ConnectFailed { step, text: text.to_owned() }
 }
 
 impl TcpQueue {

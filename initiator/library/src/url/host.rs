@@ -67,8 +67,8 @@ pub(super) fn parse_authority(authority: &str) -> Result<(HostName, u16), UrlErr
     Ok((HostName::Name(host.to_owned()), port))
 }
 
-/// What stands in brackets. The percent sign before an interface should be encoded as `%25` (RFC 6874), and is mostly written
-/// as it is (RFC 9844); both are taken. `%25` alone is the interface with index 25.
+/// What stands in brackets. The percent sign before an interface should be encoded as `%25` (RFC 6874), and is mostly
+/// written as it is (RFC 9844); both are taken. `%25` alone is the interface with index 25.
 fn parse_ipv6(text: &str) -> Result<ZonedIp, UrlError> {
     let (ip, zone) = text.split_once('%').map_or((text, None), |(ip, zone)| (ip, Some(zone)));
     let ip: Ipv6Addr = ip.parse().map_err(|_| UrlError::Host(format!("[{text}]")))?;

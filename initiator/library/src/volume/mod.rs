@@ -17,13 +17,13 @@ use ringfab_spec::{CompletionEntry, Status};
 use crate::allowed;
 use crate::chooser::Chooser;
 use crate::command::{BoxedCommand, Command, Owner};
-use crate::core::Core;
 use crate::delayed::Delayed;
 use crate::error::{IoError, SubmitError};
 use crate::namespace::{self, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::{Path, SLOW_IO};
 use crate::request::{ControllerId, IoOperation, IoRequest, Refused};
+use crate::resources::Resources;
 use crate::transport::NotSent;
 use written::WrittenNamespaces;
 
@@ -43,7 +43,7 @@ pub(crate) struct Volumes {
     /// Whether I/O fails instead of waiting for a path.
     failing: bool,
     /// Whether a namespace may be another one than it was: see [`replaced`].
-    unsettled: bool,
+    rescanning: bool,
     /// What was written to since it was attached.
     written: WrittenNamespaces,
     /// When commands that wait for another try may be logged again.
@@ -74,7 +74,7 @@ impl Volumes {
             chooser: Chooser::default(),
             order: 0,
             failing: false,
-            unsettled: false,
+            rescanning: false,
             written: WrittenNamespaces::default(),
             delayed_logged: Time::ZERO,
         }
@@ -109,7 +109,7 @@ impl Volumes {
     /// Starts an I/O command, or lets it wait. Where a disk is named, its namespace has to be that one.
     pub(crate) fn submit(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         paths: &mut [Path],
         disk: Option<&NamespaceIdentity>,
         mut request: IoRequest,
@@ -123,16 +123,16 @@ impl Volumes {
         {
             self.written.note(request.nsid);
         }
-        let mut command = Command::from_io(request, block_bytes, &mut core.commands);
+        let mut command = Command::from_io(request, block_bytes, &mut resources.commands);
         command.order = self.order;
         self.order += 1;
-        core.io_outstanding += 1;
+        resources.io_outstanding += 1;
         if self.failing {
-            core.done(self.id, command, Err(IoError::NoPath));
+            resources.done(self.id, command, Err(IoError::NoPath));
             return Ok(false);
         }
         self.waiting.push_back(command);
-        Ok(self.dispatch(core, paths))
+        Ok(self.dispatch(resources, paths))
     }
 
     /// Whether a request can be a command, which it is made to fit; returns the bytes of a block.
@@ -160,28 +160,28 @@ impl Volumes {
     /// Whether a command could be sent at once.
     fn has_room(&self, paths: &[Path]) -> bool {
         self.waiting.is_empty()
-            && !self.unsettled
-            && paths.iter().any(|path| path.queue_with_room().is_some())
+            && !self.rescanning
+            && paths.iter().filter_map(Path::io).any(|io| io.queue_with_room().is_some())
     }
 
     /// Sends what waits, in order, as far as there is room. Says whether a path has to look for overdue answers sooner.
     #[inline]
-    pub(crate) fn dispatch(&mut self, core: &mut Core, paths: &mut [Path]) -> bool {
-        if self.waiting.is_empty() || self.unsettled {
+    pub(crate) fn dispatch(&mut self, resources: &mut Resources, paths: &mut [Path]) -> bool {
+        if self.waiting.is_empty() || self.rescanning {
             return false;
         }
-        let Some(chosen) = self.chooser.choose(paths) else { return false };
-        let path = &mut paths[chosen];
-        let now = core.now();
+        let Some(chosen) = self.chooser.choose(paths, |path| path.io().is_some()) else { return false };
+        let Some(io) = paths[chosen].io_mut() else { return false };
+        let now = resources.now();
         let deadline = now + self.options.timeouts.io;
-        while let Some(queue) = path.queue_with_room() {
+        while let Some(queue) = io.queue_with_room() {
             let Some(mut command) = self.waiting.pop_front() else { break };
             (command.deadline, command.aborted) = (deadline, false);
-            match path.send(core, queue, command) {
+            match io.send(&mut resources.transports, queue, command) {
                 Ok(()) => {}
-                Err((command, NotSent::Busy)) if path.io_outstanding() == 0 => {
+                Err((command, NotSent::Busy)) if io.outstanding() == 0 => {
                     // Nothing will come free: the RNIC cannot do it at all.
-                    core.done(self.id, command, Err(IoError::Status(Status::DATA_TRANSFER_ERROR)));
+                    resources.done(self.id, command, Err(IoError::Status(Status::DATA_TRANSFER_ERROR)));
                 }
                 Err((command, _)) => {
                     self.waiting.push_front(command);
@@ -190,22 +190,22 @@ impl Volumes {
             }
         }
         // The first look is early, to speak of what is slow.
-        path.look_by(deadline.min(now + SLOW_IO))
+        io.scan_by(deadline.min(now + SLOW_IO))
     }
 
     /// An I/O command was answered with something else than success.
     pub(crate) fn refused(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         path: &mut Path,
         command: Box<Command>,
         entry: &CompletionEntry,
     ) {
         let status = entry.status();
         if command.aborted && status.code() == Status::ABORT_REQUESTED {
-            return core.done(self.id, command, Err(IoError::TimedOut));
+            return resources.done(self.id, command, Err(IoError::TimedOut));
         }
-        self.try_again(core, path, command, status);
+        self.try_again(resources, path, command, status);
     }
 
     /// A path leads here. I/O goes on.
@@ -218,18 +218,18 @@ impl Volumes {
 
     /// A path was lost. What it has not answered waits for the next one.
     pub(crate) fn path_is_lost(&mut self) {
-        self.unsettled = false;
+        self.rescanning = false;
         self.release_all();
     }
 
     /// Commands that a path was sent and has not answered.
-    pub(crate) fn take_back(&mut self, core: &mut Core, commands: &mut Vec<BoxedCommand>) {
+    pub(crate) fn take_back(&mut self, resources: &mut Resources, commands: &mut Vec<BoxedCommand>) {
         if commands.is_empty() {
             return;
         }
         for command in commands.drain(..) {
             if self.failing {
-                core.done(self.id, command, Err(IoError::NoPath));
+                resources.done(self.id, command, Err(IoError::NoPath));
             } else {
                 self.waiting.push_back(command);
             }
@@ -238,9 +238,9 @@ impl Volumes {
     }
 
     /// I/O no longer waits for a path.
-    pub(crate) fn fail_fast(&mut self, core: &mut Core) {
+    pub(crate) fn fail_fast(&mut self, resources: &mut Resources) {
         self.failing = true;
-        self.end_all(core, IoError::NoPath);
+        self.end_all(resources, IoError::NoPath);
     }
 
     /// No new I/O is taken; what is here is sent without waiting for delays.
@@ -250,10 +250,10 @@ impl Volumes {
     }
 
     /// Answers everything that waits.
-    pub(crate) fn end_all(&mut self, core: &mut Core, error: IoError) {
+    pub(crate) fn end_all(&mut self, resources: &mut Resources, error: IoError) {
         self.release_all();
         while let Some(command) = self.waiting.pop_front() {
-            core.done(self.id, command, Err(error));
+            resources.done(self.id, command, Err(error));
         }
     }
 

@@ -9,10 +9,10 @@ use ringfab_spec::Status;
 
 use super::Volumes;
 use crate::command::Command;
-use crate::core::Core;
 use crate::error::{Cause, IoError};
 use crate::namespace::{self, Namespace};
 use crate::request::HostEvent;
+use crate::resources::Resources;
 
 impl Volumes {
     /// A path says which namespaces it leads to. At first these are the volumes. Later it must lead to the same ones,
@@ -45,7 +45,7 @@ impl Volumes {
     }
 
     /// The namespaces are these from here on, as the engine that leads has found.
-    pub(crate) fn adopt(&mut self, core: &mut Core, found: Vec<Namespace>) {
+    pub(crate) fn adopt(&mut self, resources: &mut Resources, found: Vec<Namespace>) {
         let known = std::mem::replace(&mut self.namespaces, found);
         let is_there = |old: &Namespace| {
             namespace::find(&self.namespaces, old.nsid)
@@ -53,19 +53,19 @@ impl Volumes {
         };
         let gone: Vec<u32> = known.iter().filter(|old| !is_there(old)).map(|old| old.nsid).collect();
         if !gone.is_empty() {
-            self.end_waiting(core, &gone);
+            self.end_waiting(resources, &gone);
         }
     }
 
     /// The controller tells that namespaces have changed: I/O waits until they were looked at.
     pub(crate) fn namespaces_may_have_changed(&mut self) {
-        self.unsettled = true;
+        self.rescanning = true;
     }
 
     /// The namespaces were looked at again: from here on they are what was found.
-    pub(crate) fn take_namespaces(&mut self, core: &mut Core, found: Vec<Namespace>) {
-        self.adopt(core, found);
-        core.events.push_with(|| HostEvent::NamespacesChanged { controller: self.id });
+    pub(crate) fn take_namespaces(&mut self, resources: &mut Resources, found: Vec<Namespace>) {
+        self.adopt(resources, found);
+        resources.events.push_with(|| HostEvent::NamespacesChanged { controller: self.id });
     }
 
     /// Whether these are all new to us. Nobody has anything to do with what is new.
@@ -76,12 +76,12 @@ impl Volumes {
     }
 
     /// I/O goes on.
-    pub(crate) fn settle(&mut self) {
-        self.unsettled = false;
+    pub(crate) fn end_rescan(&mut self) {
+        self.rescanning = false;
     }
 
     /// Ends what waits for one of these, which ascend.
-    fn end_waiting(&mut self, core: &mut Core, gone: &[u32]) {
+    fn end_waiting(&mut self, resources: &mut Resources, gone: &[u32]) {
         let is_meant = |command: &Command| gone.binary_search(&command.entry.nsid.get()).is_ok();
         let mut ended = self.delayed.take_if(is_meant);
         for _ in 0..self.waiting.len() {
@@ -91,7 +91,7 @@ impl Volumes {
             }
         }
         for command in ended {
-            core.done(self.id, command, Err(IoError::Status(Status::INVALID_NAMESPACE.with_dnr())));
+            resources.done(self.id, command, Err(IoError::Status(Status::INVALID_NAMESPACE.with_dnr())));
         }
     }
 }

@@ -7,30 +7,30 @@ use ringfab_spec::Status;
 
 use super::Volumes;
 use crate::command::Command;
-use crate::core::Core;
 use crate::error::IoError;
 use crate::path::{NOTICE_AGAIN, NOTICE_FIRST, Path, seconds};
+use crate::resources::Resources;
 use crate::retry::{Verdict, judge, path_limit};
 
 impl Volumes {
     /// A command was answered with something else than success: it gets another try, or that is its end.
     pub(super) fn try_again(
         &mut self,
-        core: &mut Core,
+        resources: &mut Resources,
         path: &mut Path,
         mut command: Box<Command>,
         status: Status,
     ) {
         let verdict = judge(status);
         let policy = self.options.reconnect;
-        if let Some(delay) = command.tries.next(verdict, status, path.pace(), &policy) {
+        if let Some(delay) = command.tries.next(verdict, status, path.retry_delays(), &policy) {
             tracing::debug!(peer = path.peer(), %status, ?delay, sent = command.tries.sent(), "tried again");
-            self.log_delayed(core.now(), path, &command, status, verdict, delay);
-            self.delayed.push(command, core.now() + delay);
-            return path.put_off(self.delayed.len());
+            self.log_delayed(resources.now(), path, &command, status, verdict, delay);
+            self.delayed.push(command, resources.now() + delay);
+            return path.liveness().put_off(self.delayed.len());
         }
         let error = IoError::final_status(verdict, status, command.tries);
-        core.done(self.id, command, Err(error));
+        resources.done(self.id, command, Err(error));
     }
 
     /// Those whose delay is over get another try. Says whether there are any.
@@ -63,7 +63,7 @@ impl Volumes {
             return;
         }
         self.delayed_logged = now + NOTICE_AGAIN;
-        let until = match path_limit(status, path.pace(), &self.options.reconnect) {
+        let until = match path_limit(status, path.retry_delays(), &self.options.reconnect) {
             _ if verdict == Verdict::Retry => format!("tried again in {}", seconds(delay)),
             Some(limit) => format!("tried again for {} at most", seconds(limit)),
             None => "tried again without an end".to_owned(),

@@ -15,7 +15,7 @@ use ringfab_spec::{CompletionEntry, FromBytes, rdma_cm};
 use uuid::Uuid;
 
 use crate::namespace::NamespaceIdentity;
-use crate::retry::Pace;
+use crate::retry::RetryDelays;
 
 /// How many commands a controller that accepted can receive; `None` when what it said is not of NVMe/RDMA.
 pub(crate) fn accept_queue_size(private_data: &[u8]) -> Option<u16> {
@@ -92,13 +92,28 @@ pub(crate) fn parse_status(value: u64) -> ControllerStatus {
     }
 }
 
-/// Identify Controller.
+/// How a controller and its subsystem are called.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ControllerFacts {
+pub(crate) struct ControllerNames {
     pub(crate) serial: String,
     pub(crate) model: String,
     pub(crate) firmware: String,
     pub(crate) subsystem: String,
+}
+
+/// Which commands of the NVM Command Set a controller has beside the mandatory ones (ONCS).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OptionalCommands {
+    pub(crate) write_zeroes: bool,
+    pub(crate) discard: bool,
+    pub(crate) verify: bool,
+    pub(crate) compare: bool,
+}
+
+/// Identify Controller.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ControllerFacts {
+    pub(crate) names: ControllerNames,
     /// Maximum Data Transfer Size, a power of two of the smallest memory page; zero for no limit.
     pub(crate) mdts: u8,
     pub(crate) namespace_attribute_notices: bool,
@@ -109,11 +124,8 @@ pub(crate) struct ControllerFacts {
     /// Aborts outstanding at once (ACL).
     pub(crate) aborts_max: u16,
     /// What it says about trying commands again.
-    pub(crate) pace: Pace,
-    pub(crate) write_zeroes: bool,
-    pub(crate) discard: bool,
-    pub(crate) verify: bool,
-    pub(crate) compare: bool,
+    pub(crate) retry_delays: RetryDelays,
+    pub(crate) commands: OptionalCommands,
     pub(crate) volatile_write_cache: bool,
     /// Whether it has the Disconnect command.
     pub(crate) disconnect: bool,
@@ -129,10 +141,12 @@ pub(crate) struct ControllerFacts {
 pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
     let page: &IdentifyController = structure(data);
     ControllerFacts {
-        serial: page.sn.to_string(),
-        model: page.mn.to_string(),
-        firmware: page.fr.to_string(),
-        subsystem: nqn_text(&page.subnqn),
+        names: ControllerNames {
+            serial: page.sn.to_string(),
+            model: page.mn.to_string(),
+            firmware: page.fr.to_string(),
+            subsystem: nqn_text(&page.subnqn),
+        },
         mdts: page.mdts,
         namespace_attribute_notices: page.oaes.namespace_attribute_notices(),
         traffic_based_keep_alive: page.ctratt.tbkas(),
@@ -140,14 +154,16 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
         keep_alive: page.keep_alive_granularity_ms().is_some(),
         maxcmd: page.maxcmd.get(),
         aborts_max: page.acl(),
-        pace: Pace {
+        retry_delays: RetryDelays {
             crdt: page.crdt.each_ref().map(|units| Duration::from_millis(100) * u32::from(units.get())),
             anatt: (page.anatt > 0).then(|| Duration::from_secs(page.anatt.into())),
         },
-        discard: page.oncs.dataset_management(),
-        write_zeroes: page.oncs.write_zeroes(),
-        verify: page.oncs.verify(),
-        compare: page.oncs.compare(),
+        commands: OptionalCommands {
+            discard: page.oncs.dataset_management(),
+            write_zeroes: page.oncs.write_zeroes(),
+            verify: page.oncs.verify(),
+            compare: page.oncs.compare(),
+        },
         volatile_write_cache: page.vwc.present(),
         disconnect: page.ofcs.disconnect(),
         keyed_sgl: page.sgls.keyed(),
@@ -283,7 +299,7 @@ mod tests {
         data[4..10].copy_from_slice(b"a\x1b[2Jb");
         data[768..775].copy_from_slice(b"nqn.\x1b[H");
         let facts = parse_controller(&data);
-        assert_eq!((facts.serial.as_str(), facts.subsystem.as_str()), ("a.[2Jb", "nqn..[H"));
+        assert_eq!((facts.names.serial.as_str(), facts.names.subsystem.as_str()), ("a.[2Jb", "nqn..[H"));
     }
 
     proptest! {

@@ -78,8 +78,8 @@ impl Announced {
         wrong.then(|| Status::INVALID_FIELD.with_dnr())
     }
 
-    /// Whether a command exceeds a limit, as a power of two of pages of 4 KiB. Without limits that are told it is that of
-    /// transfers (16 pages).
+    /// Whether a command exceeds a limit, as a power of two of pages of 4 KiB. Without limits that are told it is that
+    /// of transfers (16 pages).
     fn longer(&self, entry: &SubmissionEntry, exponent: u8) -> bool {
         let exponent = if self.limits { exponent } else { 4 };
         exponent != 0 && entry.nlb() as usize * BLOCK > 4096 << exponent

@@ -12,7 +12,6 @@ mod server;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 
 use fuser::Errno;
 use ringfab_fuse::{EntryId, Queues};
@@ -34,12 +33,12 @@ const ENTRIES: usize = 2 * BACKGROUND_MAX as usize;
 
 /// How many entries a machine's channel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct ChannelSize {
     queues: u16,
     depth: u16,
 }
 
-impl Size {
+impl ChannelSize {
     /// For this machine.
     pub(super) fn here() -> io::Result<Self> {
         let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
@@ -50,28 +49,28 @@ impl Size {
         Ok(Self { queues, depth })
     }
 
-    /// The part of one of several engines: every so many queues.
-    fn part(self, engine: u16, engines: u16) -> Part {
+    /// The queues of one of several engines: every so many.
+    fn of_engine(self, engine: u16, engines: u16) -> EngineQueues {
         let count = self.queues.saturating_sub(engine).div_ceil(engines);
-        Part { queues: Queues { first: engine, step: engines, count }, depth: self.depth }
+        EngineQueues { numbers: Queues { first: engine, step: engines, count }, depth: self.depth }
     }
 
     /// The buffers that each of so many engines needs for it.
     pub(super) fn buffers(self, engines: u16) -> Vec<ClassLayout> {
-        vec![ClassLayout { buffer_bytes: PAYLOAD_BYTES, count: self.part(0, engines).entries() }]
+        vec![ClassLayout { buffer_bytes: PAYLOAD_BYTES, count: self.of_engine(0, engines).entries() }]
     }
 }
 
-/// What one engine serves.
+/// The queues of the kernel that one engine serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
-    queues: Queues,
+struct EngineQueues {
+    numbers: Queues,
     depth: u16,
 }
 
-impl Part {
+impl EngineQueues {
     fn entries(self) -> usize {
-        usize::from(self.queues.count) * usize::from(self.depth)
+        usize::from(self.numbers.count) * usize::from(self.depth)
     }
 }
 
@@ -86,7 +85,7 @@ fn count(list: &str) -> Option<u16> {
 }
 
 /// Tells the channel's servers what the mount has come to.
-pub(super) struct Handle(Vec<MailboxSender<Note>>);
+pub(super) struct Handle(Vec<MailboxSender<ServerMessage>>);
 
 impl Handle {
     /// Serves the file system whose `/dev/fuse` this is.
@@ -96,7 +95,7 @@ impl Handle {
     pub(super) fn serve(&self, device: &OwnedFd) -> io::Result<()> {
         for server in &self.0 {
             // Without the engine the kernel's requests end when the device is closed.
-            let _gone = server.send(Note::Serve(device.try_clone()?));
+            let _gone = server.send(ServerMessage::Serve(device.try_clone()?));
         }
         Ok(())
     }
@@ -104,33 +103,33 @@ impl Handle {
     /// There is nothing to serve.
     pub(super) fn dismiss(&self) {
         for server in &self.0 {
-            let _gone = server.send(Note::Dismiss);
+            let _gone = server.send(ServerMessage::Dismiss);
         }
     }
 }
 
-/// What other threads tell the server.
-enum Note {
+/// From other threads to the server of an engine.
+enum ServerMessage {
     Serve(OwnedFd),
     Dismiss,
-    /// A helper has done what an entry asked for; the bytes are the answer.
-    Helped(EntryId, Result<Vec<u8>, Errno>),
+    /// A helper has done what an entry asked for; the bytes are the reply.
+    Finished(EntryId, Result<Vec<u8>, Errno>),
 }
 
 /// Prepares a channel on each engine's thread, with as many helpers in all as that when they are needed.
 pub(super) fn prepare(
     controller: &Controller,
     files: &Arc<Files>,
-    size: Size,
+    size: ChannelSize,
     helpers_max: usize,
 ) -> io::Result<Handle> {
     let engines = controller.threads() as u16;
     let mut servers = Handle(Vec::new());
     for engine in 0..engines {
-        let part = size.part(engine, engines);
-        if part.entries() > 0 {
+        let queues = size.of_engine(engine, engines);
+        if queues.entries() > 0 {
             let helpers_max = helpers_max.div_ceil(usize::from(engines));
-            match prepare_part(controller, engine, files.clone(), part, helpers_max) {
+            match start_server(controller, engine, files.clone(), queues, helpers_max) {
                 Ok(server) => servers.0.push(server),
                 Err(error) => {
                     servers.dismiss();
@@ -142,27 +141,18 @@ pub(super) fn prepare(
     Ok(servers)
 }
 
-/// The same on one of them.
-fn prepare_part(
+/// Starts the server of one of them.
+fn start_server(
     controller: &Controller,
     engine: u16,
     files: Arc<Files>,
-    part: Part,
+    queues: EngineQueues,
     helpers_max: usize,
-) -> io::Result<MailboxSender<Note>> {
-    let (tell, told) = sync_channel(1);
-    let invited = controller.invite(engine.into(), move |host| {
-        let (server, result) = match Server::new(host, files, part, helpers_max) {
-            Ok((server, notes)) => (Some(Box::new(server) as Box<dyn EngineClient>), Ok(notes)),
-            Err(error) => (None, Err(error)),
-        };
-        // Who asked waits for it.
-        let _gone = tell.send(result);
-        server
-    });
-    let gone = |_| io::Error::other("the engine has ended");
-    invited.map_err(|error| io::Error::other(error.to_string()))?;
-    told.recv().map_err(gone)?
+) -> io::Result<MailboxSender<ServerMessage>> {
+    controller.start_client(engine.into(), move |host, _| {
+        let (server, messages) = Server::new(host, files, queues, helpers_max)?;
+        Ok((Box::new(server) as Box<dyn EngineClient>, messages))
+    })
 }
 
 #[cfg(test)]
@@ -172,9 +162,10 @@ mod tests {
     #[test]
     fn every_queue_of_the_kernel_has_one_engine() {
         for (queues, engines) in [(1, 1), (4, 1), (4, 2), (5, 2), (2, 3), (128, 5)] {
-            let parts = (0..engines).map(|engine| Size { queues, depth: 8 }.part(engine, engines).queues);
+            let each = (0..engines)
+                .map(|engine| ChannelSize { queues, depth: 8 }.of_engine(engine, engines).numbers);
             let numbers = |Queues { first, step, count }| (0..count).map(move |number| first + step * number);
-            let mut all: Vec<u16> = parts.flat_map(numbers).collect();
+            let mut all: Vec<u16> = each.flat_map(numbers).collect();
             all.sort_unstable();
             assert_eq!(all, (0..queues).collect::<Vec<_>>(), "{queues} queues, {engines} engines");
         }

@@ -9,7 +9,7 @@ use fuser::{Errno, INodeNo, OpenFlags};
 use nix::libc;
 use ringfab_fuse::abi::{FallocateIn, ReadIn, WriteIn, WriteOut, opcode};
 use ringfab_fuse::{Channel, EntryId, Event, Request};
-use ringfab_initiator::blocking::{EngineClient, TAG_FIRST, Turn};
+use ringfab_initiator::blocking::{EngineClient, Turn};
 use ringfab_initiator::{
     ControllerId, Host, HostEvent, IoError, IoOperation, IoRequest, Namespace, NamespaceIdentity, SubmitError,
 };
@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 
 use super::answer::{answer, set_attributes, takes_io};
 use super::helpers::Helpers;
-use super::{Note, PAYLOAD_BYTES, Part};
+use super::{EngineQueues, PAYLOAD_BYTES, ServerMessage};
 use crate::fuse::files::{Blocks, Files, errno, is_durable};
 use crate::fuse::range_lock::RangeGuard;
 use crate::fuse::truncated::PLAIN;
@@ -35,7 +35,7 @@ pub(super) struct Server {
     tasks: Vec<Task>,
     /// Commands that the host had no place for.
     backlog: VecDeque<(NamespaceIdentity, IoRequest)>,
-    notes: MailboxReceiver<Note>,
+    messages: MailboxReceiver<ServerMessage>,
     helpers: Helpers,
     state: State,
     /// Whether the reactor watches the channel.
@@ -64,12 +64,12 @@ enum Task {
     Write { length: u32, guard: RangeGuard },
     /// A Flush.
     Flush(SharedBuffer),
-    /// A helper's affair.
-    Helped(SharedBuffer),
+    /// A helper does what it asks for.
+    Helper(SharedBuffer),
 }
 
-/// What commands go to.
-struct Engine<'a> {
+/// Submits commands.
+struct Submitter<'a> {
     host: &'a mut Host,
     controller: ControllerId,
 }
@@ -78,21 +78,21 @@ impl Server {
     pub(super) fn new(
         host: &mut Host,
         files: Arc<Files>,
-        part: Part,
+        queues: EngineQueues,
         helpers_max: usize,
-    ) -> io::Result<(Self, MailboxSender<Note>)> {
+    ) -> io::Result<(Self, MailboxSender<ServerMessage>)> {
         let take = || host.pool().take(PAYLOAD_BYTES).map(|buffer| buffer.share());
-        let payloads = (0..part.entries()).map(|_| take()).collect::<Option<Vec<SharedBuffer>>>();
+        let payloads = (0..queues.entries()).map(|_| take()).collect::<Option<Vec<SharedBuffer>>>();
         let payloads = payloads.ok_or_else(|| io::Error::other("too few buffers for the channel"))?;
-        let channel = Channel::new(part.queues, payloads)?;
-        let (sender, notes) = mailbox(host.reactor().waker());
+        let channel = Channel::new(queues.numbers, payloads)?;
+        let (sender, messages) = mailbox(host.reactor().waker());
         let server = Self {
             helpers: Helpers::new(files.clone(), helpers_max, sender.clone()),
             files,
             channel,
-            tasks: (0..part.entries()).map(|_| Task::None).collect(),
+            tasks: (0..queues.entries()).map(|_| Task::None).collect(),
             backlog: VecDeque::new(),
-            notes,
+            messages,
             state: State::New,
             watched: false,
             refused: false,
@@ -100,16 +100,16 @@ impl Server {
         Ok((server, sender))
     }
 
-    fn take_notes(&mut self) -> io::Result<()> {
-        while let Some(note) = self.notes.try_receive() {
-            match note {
-                Note::Serve(device) => {
+    fn take_messages(&mut self) -> io::Result<()> {
+        while let Some(message) = self.messages.try_receive() {
+            match message {
+                ServerMessage::Serve(device) => {
                     self.state = State::Serving;
                     self.channel.register(device)?;
                 }
-                Note::Dismiss => self.state = State::Dismissed,
-                Note::Helped(entry, answer) => match mem::take(&mut self.tasks[entry.index()]) {
-                    Task::Helped(payload) => self.finish(entry, payload, answer),
+                ServerMessage::Dismiss => self.state = State::Dismissed,
+                ServerMessage::Finished(entry, answer) => match mem::take(&mut self.tasks[entry.index()]) {
+                    Task::Helper(payload) => self.finish(entry, payload, answer),
                     _ => unreachable!("an entry has one request at a time"),
                 },
             }
@@ -117,9 +117,9 @@ impl Server {
         Ok(())
     }
 
-    fn on_event(&mut self, event: Event, engine: &mut Engine<'_>) {
+    fn on_event(&mut self, event: Event, submitter: &mut Submitter<'_>) {
         match event {
-            Event::Request(request) => self.on_request(&request, engine),
+            Event::Request(request) => self.on_request(&request, submitter),
             Event::Ended { error, .. } => {
                 let unmounted = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV];
                 let unmounted = error.raw_os_error().is_some_and(|code| unmounted.contains(&code));
@@ -130,20 +130,20 @@ impl Server {
         }
     }
 
-    fn on_request(&mut self, request: &Request, engine: &mut Engine<'_>) {
+    fn on_request(&mut self, request: &Request, submitter: &mut Submitter<'_>) {
         let entry = request.entry;
         let payload = self.channel.take_payload(entry);
         let ino = INodeNo(request.header.nodeid);
         match request.header.opcode {
-            opcode::READ => self.read(entry, ino, request.argument(), payload, engine),
+            opcode::READ => self.read(entry, ino, request.argument(), payload, submitter),
             opcode::WRITE => {
                 let what = WriteIn { size: request.payload_bytes, ..request.argument() };
-                self.write(entry, ino, what, payload, engine);
+                self.write(entry, ino, what, payload, submitter);
             }
             opcode::FSYNC => match self.files.namespace(ino) {
                 Ok(namespace) => {
                     self.tasks[entry.index()] = Task::Flush(payload);
-                    self.submit(entry, &namespace, IoOperation::Flush, engine);
+                    self.submit(entry, &namespace, IoOperation::Flush, submitter);
                 }
                 Err(error) => self.fail(entry, payload, error),
             },
@@ -171,7 +171,7 @@ impl Server {
         ino: INodeNo,
         what: ReadIn,
         payload: SharedBuffer,
-        engine: &mut Engine<'_>,
+        submitter: &mut Submitter<'_>,
     ) {
         let namespace = match self.files.namespace(ino) {
             Ok(namespace) => namespace,
@@ -194,13 +194,13 @@ impl Server {
         let (buffer, payload) = match payload.into_unique() {
             Ok(buffer) => (buffer, None),
             // The send of a write's data may not have been reported yet, though the target has them.
-            Err(payload) => match engine.host.pool().take(length) {
+            Err(payload) => match submitter.host.pool().take(length) {
                 Some(buffer) => (buffer, Some(payload)),
                 None => return help(self, payload),
             },
         };
         self.tasks[entry.index()] = Task::Read { length: length as u32, payload };
-        self.submit(entry, &namespace, IoOperation::Read { lba, nlb, buffer }, engine);
+        self.submit(entry, &namespace, IoOperation::Read { lba, nlb, buffer }, submitter);
     }
 
     fn write(
@@ -209,7 +209,7 @@ impl Server {
         ino: INodeNo,
         what: WriteIn,
         payload: SharedBuffer,
-        engine: &mut Engine<'_>,
+        submitter: &mut Submitter<'_>,
     ) {
         let flags = OpenFlags(what.flags as i32);
         let asked = (what.size as usize).min(payload.len());
@@ -235,7 +235,7 @@ impl Server {
         };
         self.tasks[entry.index()] = Task::Write { length: length as u32, guard };
         let operation = IoOperation::Write { lba, nlb, source: payload, offset: 0, fua: is_durable(flags) };
-        self.submit(entry, &namespace, operation, engine);
+        self.submit(entry, &namespace, operation, submitter);
     }
 
     /// The blocks of a write that one command can do now: no other writer has any of them.
@@ -250,11 +250,11 @@ impl Server {
         entry: EntryId,
         namespace: &Namespace,
         operation: IoOperation,
-        engine: &mut Engine<'_>,
+        submitter: &mut Submitter<'_>,
     ) {
-        let tag = TAG_FIRST + entry.index() as u64;
+        let tag = entry.index() as u64;
         let request = IoRequest { nsid: namespace.nsid, tag, operation };
-        if let Some(request) = self.try_submit(&namespace.identity, request, engine) {
+        if let Some(request) = self.try_submit(&namespace.identity, request, submitter) {
             self.backlog.push_back((namespace.identity, request));
         }
     }
@@ -264,9 +264,9 @@ impl Server {
         &mut self,
         disk: &NamespaceIdentity,
         request: IoRequest,
-        engine: &mut Engine<'_>,
+        submitter: &mut Submitter<'_>,
     ) -> Option<IoRequest> {
-        let refused = engine.host.submit_to(engine.controller, disk, request).err()?;
+        let refused = submitter.host.submit_to(submitter.controller, disk, request).err()?;
         if refused.reason == SubmitError::Full {
             return Some(refused.request);
         }
@@ -276,13 +276,13 @@ impl Server {
             IoOperation::Write { source, .. } => Some(source),
             _ => None,
         };
-        self.conclude(tag, Err(refused.reason.into()), payload);
+        self.complete(tag, Err(refused.reason.into()), payload);
         None
     }
 
     /// Answers the request of a command that has ended. `memory` is what the command had.
-    fn conclude(&mut self, tag: u64, result: Result<(), IoError>, memory: Option<SharedBuffer>) {
-        let entry = self.channel.entry((tag - TAG_FIRST) as usize);
+    fn complete(&mut self, tag: u64, result: Result<(), IoError>, memory: Option<SharedBuffer>) {
+        let entry = self.channel.entry(tag as usize);
         let result = result.map_err(errno);
         match (mem::take(&mut self.tasks[entry.index()]), memory) {
             (Task::Read { length, payload: None }, Some(payload)) => match result {
@@ -313,7 +313,7 @@ impl Server {
         work: impl FnOnce(&Files) -> Result<Vec<u8>, Errno> + Send + 'static,
     ) {
         match self.helpers.start(entry, Box::new(work)) {
-            Ok(()) => self.tasks[entry.index()] = Task::Helped(payload),
+            Ok(()) => self.tasks[entry.index()] = Task::Helper(payload),
             Err(error) => {
                 tracing::warn!(%error, "no thread for a request");
                 self.fail(entry, payload, Errno::EAGAIN);
@@ -341,10 +341,10 @@ impl Server {
 
 impl EngineClient for Server {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
-        self.take_notes()?;
-        let engine = &mut Engine { host, controller };
+        self.take_messages()?;
+        let submitter = &mut Submitter { host, controller };
         while let Some((disk, request)) = self.backlog.pop_front() {
-            if let Some(request) = self.try_submit(&disk, request, engine) {
+            if let Some(request) = self.try_submit(&disk, request, submitter) {
                 self.backlog.push_front((disk, request));
                 break;
             }
@@ -352,14 +352,14 @@ impl EngineClient for Server {
         let mut busy = false;
         while let Some(event) = self.channel.next_event() {
             busy = true;
-            self.on_event(event, engine);
+            self.on_event(event, submitter);
         }
         busy |= self.channel.has_unsubmitted();
         self.channel.submit()?;
         let descriptor = self.channel.descriptor();
         if self.state == State::Dismissed || self.state == State::Serving && self.channel.is_over() {
             if self.watched {
-                engine.host.reactor().stop_polling(descriptor);
+                submitter.host.reactor().stop_polling(descriptor);
             }
             return Ok(Turn::Over);
         }
@@ -367,17 +367,17 @@ impl EngineClient for Server {
             return Ok(Turn::Busy);
         }
         if self.state == State::Serving && !self.watched {
-            engine.host.reactor().poll_readable(descriptor, WATCH);
+            submitter.host.reactor().poll_readable(descriptor, WATCH);
             self.watched = true;
         }
         Ok(Turn::Idle)
     }
 
-    fn on_event(&mut self, event: HostEvent, _host: &mut Host, _controller: ControllerId) {
+    fn on_event(&mut self, event: &mut HostEvent, _host: &mut Host, _controller: ControllerId) {
         match event {
             HostEvent::IoDone(done) => {
-                let memory = done.buffer.map(|buffer| buffer.share()).or(done.source);
-                self.conclude(done.tag, done.result, memory);
+                let memory = done.buffer.take().map(|buffer| buffer.share()).or_else(|| done.source.take());
+                self.complete(done.tag, done.result, memory);
             }
             HostEvent::Foreign(completion) if completion.token == WATCH => self.watched = false,
             _ => {}

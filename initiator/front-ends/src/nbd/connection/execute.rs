@@ -5,7 +5,7 @@ use ringfab_initiator::{BlockRange, DiscardRanges, IoDone, IoError, IoOperation,
 use super::super::export::Export;
 use super::super::wire::{Command, flag};
 use super::requests::WINDOW;
-use super::{COMMANDS_MAX, Connection, Phase, Ready, SMALL_BUFFERS, SMALL_BYTES, Shared, part_bytes_max};
+use super::{COMMANDS_MAX, Connection, Phase, Reply, SMALL_BYTES, ServerContext, part_bytes_max};
 
 /// Whether a request could issue a command.
 enum Issue {
@@ -17,26 +17,15 @@ enum Issue {
     Wait,
 }
 
-/// A command's name: the connection and its generation, the slot of the request, and the part of a read or, for
-/// others, whether a large buffer is out.
-pub(crate) fn tag(index: u16, generation: u16, slot: u16, mark: u16) -> u64 {
-    u64::from(index) << 48 | u64::from(generation) << 32 | u64::from(slot) << 16 | u64::from(mark)
-}
-
-/// Connection and generation of a tag.
-pub(crate) fn connection_of(tag: u64) -> (u16, u16) {
-    ((tag >> 48) as u16, (tag >> 32) as u16)
-}
-
 impl Connection {
     /// Issues commands of the requests that wait, in order. The first one that has to wait holds the others up, so that
     /// no two requests wait for each other's buffers.
-    pub(super) fn pump_commands(&mut self, shared: &mut Shared<'_>) {
+    pub(super) fn pump_commands(&mut self, context: &mut ServerContext<'_>) {
         while let Some(&slot) = self.pending.front() {
             if self.commands >= COMMANDS_MAX {
                 return;
             }
-            match self.issue(slot, shared) {
+            match self.issue(slot, context) {
                 Issue::More => {}
                 Issue::Wait => return,
                 Issue::Last => {
@@ -48,8 +37,8 @@ impl Connection {
     }
 
     /// Takes the end of a command.
-    pub(crate) fn on_done(&mut self, done: IoDone, shared: &mut Shared<'_>) {
-        let (slot, mark) = ((done.tag >> 16) as u16, done.tag as u16);
+    pub(crate) fn on_done(&mut self, done: &mut IoDone, context: &mut ServerContext<'_>) {
+        let (slot, part) = ((done.tag >> 16) as u16, done.tag as u16);
         self.commands -= 1;
         let entry = self.requests.get(slot);
         entry.in_flight -= 1;
@@ -58,10 +47,10 @@ impl Connection {
             entry.fail(error.into());
         }
         match command {
-            Command::Read => self.read_done(slot, u32::from(mark), done.buffer, shared),
+            Command::Read => self.read_done(slot, u32::from(part), done.buffer.take(), context),
             Command::Write | Command::Trim if done.source.is_some() => {
-                drop(done.source);
-                self.returned(if mark == 0 { SMALL_BYTES } else { SMALL_BYTES + 1 });
+                drop(done.source.take());
+                self.buffers.put_back(if part == 0 { SMALL_BYTES } else { SMALL_BYTES + 1 });
             }
             _ => {}
         }
@@ -72,29 +61,35 @@ impl Connection {
     }
 
     /// Submits a command of a request. One that is refused ends at once.
-    pub(super) fn submit(&mut self, slot: u16, mark: u16, operation: IoOperation, shared: &mut Shared<'_>) {
-        let Some(Namespace { nsid, identity, .. }) = self.export(shared).map(|export| &export.namespace)
+    pub(super) fn submit(
+        &mut self,
+        slot: u16,
+        part: u16,
+        operation: IoOperation,
+        context: &mut ServerContext<'_>,
+    ) {
+        let Some(Namespace { nsid, identity, .. }) = self.export(context).map(|export| &export.namespace)
         else {
             return;
         };
-        let tag = tag(self.index, self.generation, slot, mark);
+        let tag = self.id.tag(slot, part);
         self.commands += 1;
         self.requests.get(slot).in_flight += 1;
         let request = IoRequest { nsid: *nsid, tag, operation };
         // Its number may be another disk's by now.
-        if let Err(refused) = shared.host.submit_to(shared.controller, identity, request) {
+        if let Err(refused) = context.host.submit_to(context.controller, identity, request) {
             let error = IoError::from(refused.reason);
             let (buffer, source) = match refused.request.operation {
                 IoOperation::Read { buffer, .. } => (Some(buffer), None),
                 IoOperation::Write { source, .. } => (None, Some(source)),
                 IoOperation::Discard { .. } => {
-                    self.returned(SMALL_BYTES);
+                    self.buffers.put_back(SMALL_BYTES);
                     (None, None)
                 }
                 _ => (None, None),
             };
-            let controller = shared.controller;
-            self.on_done(IoDone { controller, tag, result: Err(error), buffer, source }, shared);
+            let controller = context.controller;
+            self.on_done(&mut IoDone { controller, tag, result: Err(error), buffer, source }, context);
         }
     }
 
@@ -109,25 +104,25 @@ impl Connection {
         if self.pending.contains(&slot) {
             return;
         }
-        if read && self.is_ordered(slot) {
+        if read && entry.is_ordered(self.structured) {
             self.forget_parts(slot);
         }
-        self.ready.push_back(Ready::End { slot });
+        self.outbound.replies.push_back(Reply::End { slot });
     }
 
     /// Drops the parts of a read that failed and is answered as a whole.
     fn forget_parts(&mut self, slot: u16) {
         for index in 0..WINDOW {
-            if let Some(shared_buffer) = self.requests.get(slot).parts[index].take() {
-                let bytes = shared_buffer.len() as u32;
-                drop(shared_buffer);
-                self.returned(bytes);
+            if let Some(buffer) = self.requests.get(slot).parts[index].take() {
+                let bytes = buffer.len() as u32;
+                drop(buffer);
+                self.buffers.put_back(bytes);
             }
         }
     }
 
-    fn issue(&mut self, slot: u16, shared: &mut Shared<'_>) -> Issue {
-        let Some(export) = self.export(shared) else { return Issue::Wait };
+    fn issue(&mut self, slot: u16, context: &mut ServerContext<'_>) -> Issue {
+        let Some(export) = self.export(context) else { return Issue::Wait };
         let entry = self.requests.get(slot);
         let request = entry.request;
         // After a failure the rest is not worth doing.
@@ -139,46 +134,46 @@ impl Connection {
             return Issue::Wait;
         }
         match request.command {
-            Command::Read => self.issue_read(slot, export, shared),
-            Command::Flush => self.issue_flush(slot, shared),
-            Command::Trim => self.issue_trim(slot, export, shared),
-            _ => self.issue_zeroes(slot, export, shared),
+            Command::Read => self.issue_read(slot, export, context),
+            Command::Flush => self.issue_flush(slot, context),
+            Command::Trim => self.issue_trim(slot, export, context),
+            _ => self.issue_zeroes(slot, export, context),
         }
     }
 
-    fn issue_read(&mut self, slot: u16, export: &Export, shared: &mut Shared<'_>) -> Issue {
+    fn issue_read(&mut self, slot: u16, export: &Export, context: &mut ServerContext<'_>) -> Issue {
         let most = part_bytes_max(export);
         let entry = self.requests.get(slot);
         let (request, part) = (entry.request, entry.issued / most);
-        let place = 1_u8 << (part as usize % WINDOW);
-        if entry.busy & place != 0 {
+        let bit = 1_u8 << (part as usize % WINDOW);
+        if entry.busy & bit != 0 {
             return Issue::Wait;
         }
         let bytes = entry.part_bytes(part, most);
         let offset = request.offset + u64::from(entry.issued);
-        let Some(buffer) = self.take_buffer(bytes, true, shared) else { return Issue::Wait };
+        let Some(buffer) = self.buffers.take(bytes, true, context.host.pool()) else { return Issue::Wait };
         let entry = self.requests.get(slot);
-        entry.busy |= place;
+        entry.busy |= bit;
         entry.issued += bytes;
         let last = entry.issued == request.length;
         entry.complete = last;
         let block = export.namespace.block_bytes;
         let operation = IoOperation::Read { lba: offset / u64::from(block), nlb: bytes / block, buffer };
-        self.submit(slot, part as u16, operation, shared);
+        self.submit(slot, part as u16, operation, context);
         if last { Issue::Last } else { Issue::More }
     }
 
-    fn issue_flush(&mut self, slot: u16, shared: &mut Shared<'_>) -> Issue {
+    fn issue_flush(&mut self, slot: u16, context: &mut ServerContext<'_>) -> Issue {
         self.requests.get(slot).complete = true;
-        self.submit(slot, 0, IoOperation::Flush, shared);
+        self.submit(slot, 0, IoOperation::Flush, context);
         Issue::Last
     }
 
-    fn issue_trim(&mut self, slot: u16, export: &Export, shared: &mut Shared<'_>) -> Issue {
+    fn issue_trim(&mut self, slot: u16, export: &Export, context: &mut ServerContext<'_>) -> Issue {
         let entry = self.requests.get(slot);
         if entry.issued == entry.request.length {
             // The flush that makes it durable comes after all of it.
-            return if entry.in_flight > 0 { Issue::Wait } else { self.issue_flush(slot, shared) };
+            return if entry.in_flight > 0 { Issue::Wait } else { self.issue_flush(slot, context) };
         }
         let namespace = &export.namespace;
         let range = next_range(
@@ -188,21 +183,19 @@ impl Connection {
             namespace.discard_blocks_max,
             namespace.block_bytes,
         );
-        if self.small_out >= SMALL_BUFFERS {
-            return Issue::Wait;
-        }
-        let Some(ranges) = DiscardRanges::new(shared.host.pool(), &[range]) else { return Issue::Wait };
-        self.small_out += 1;
+        let pool = context.host.pool();
+        let ranges = self.buffers.take_small(|| DiscardRanges::new(pool, &[range]));
+        let Some(ranges) = ranges else { return Issue::Wait };
         let entry = self.requests.get(slot);
         entry.issued += range.nlb * namespace.block_bytes;
         let last = entry.issued == entry.request.length;
         let flush_due = entry.flush_due;
         entry.complete = last && !flush_due;
-        self.submit(slot, 0, IoOperation::Discard { ranges }, shared);
+        self.submit(slot, 0, IoOperation::Discard { ranges }, context);
         if last && !flush_due { Issue::Last } else { Issue::More }
     }
 
-    fn issue_zeroes(&mut self, slot: u16, export: &Export, shared: &mut Shared<'_>) -> Issue {
+    fn issue_zeroes(&mut self, slot: u16, export: &Export, context: &mut ServerContext<'_>) -> Issue {
         let entry = self.requests.get(slot);
         let (request, namespace) = (entry.request, &export.namespace);
         let range = next_range(
@@ -221,7 +214,7 @@ impl Connection {
             deallocate: request.flags & flag::NO_HOLE == 0,
             fua: request.flags & flag::FUA != 0,
         };
-        self.submit(slot, 0, operation, shared);
+        self.submit(slot, 0, operation, context);
         if last { Issue::Last } else { Issue::More }
     }
 
@@ -230,39 +223,35 @@ impl Connection {
         slot: u16,
         part: u32,
         buffer: Option<ringfab_memory::Buffer>,
-        shared: &mut Shared<'_>,
+        context: &mut ServerContext<'_>,
     ) {
         let Some(buffer) = buffer else { return };
         let bytes = buffer.len() as u32;
-        let (ordered, closed) = (self.is_ordered(slot), matches!(self.phase, Phase::Closed));
+        let closed = matches!(self.phase, Phase::Closed);
         let entry = self.requests.get(slot);
+        let ordered = entry.is_ordered(self.structured);
         if closed || entry.failure.is_some() {
             drop(buffer);
-            self.returned(bytes);
+            self.buffers.put_back(bytes);
             if !closed && ordered && self.requests.get(slot).begun {
                 // The reply promised success; the specification leaves only this.
-                tracing::warn!(connection = self.index, "closed: a read failed after its reply had begun");
-                self.close(shared);
+                tracing::warn!(connection = self.id.index, "closed: a read failed after its reply had begun");
+                self.close(context);
             }
             return;
         }
         entry.parts[part as usize % WINDOW] = Some(buffer.share());
         if ordered {
-            self.hand_over_in_order(slot, shared);
+            self.hand_over_in_order(slot, context);
         } else {
-            self.ready.push_back(Ready::Part { slot, part });
+            self.outbound.replies.push_back(Reply::Data { slot, part });
         }
-    }
-
-    /// Whether a read is answered by one reply with all its bytes in order.
-    pub(super) fn is_ordered(&mut self, slot: u16) -> bool {
-        !self.structured || self.requests.get(slot).request.flags & flag::DF != 0
     }
 
     /// Hands parts to the reply as far as they follow each other. A reply begins only when as much is there as can be
     /// at once, so that the error of a read that is not extremely long can be told.
-    fn hand_over_in_order(&mut self, slot: u16, shared: &Shared<'_>) {
-        let Some(most) = self.export(shared).map(part_bytes_max) else { return };
+    fn hand_over_in_order(&mut self, slot: u16, context: &ServerContext<'_>) {
+        let Some(most) = self.export(context).map(part_bytes_max) else { return };
         let entry = self.requests.get(slot);
         let parts = entry.request.length.div_ceil(most);
         if !entry.begun {
@@ -274,7 +263,7 @@ impl Connection {
         }
         let issued = entry.issued.div_ceil(most);
         while entry.ordered_next < issued && entry.parts[entry.ordered_next as usize % WINDOW].is_some() {
-            self.ready.push_back(Ready::Part { slot, part: entry.ordered_next });
+            self.outbound.replies.push_back(Reply::Data { slot, part: entry.ordered_next });
             entry.ordered_next += 1;
         }
     }

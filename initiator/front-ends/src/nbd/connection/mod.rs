@@ -4,23 +4,25 @@
 //! command of a read until the target or the client has the bytes. When they are all out, it receives nothing more.
 //! So clients cannot take memory from each other, whatever they leave unread.
 
+mod buffers;
 mod execute;
 mod inbound;
 mod outbound;
 mod requests;
 
-pub(crate) use execute::connection_of;
-
 use std::collections::VecDeque;
+use std::time::Duration;
 
+use ringfab_base::SlotId;
 use ringfab_initiator::{ControllerId, Host};
-use ringfab_memory::Buffer;
-use ringfab_reactor::{Completion, Payload, ReceiveOp, SendBatch, SocketId, TimerId, Token};
+use ringfab_reactor::{Completion, Payload, Reactor, SocketId, TimerId, Token};
 
 use super::export::Export;
-use super::negotiation::{Negotiation, OPTION_BYTES_MAX, greeting};
-use inbound::Incoming;
-use requests::{REQUESTS_MAX, Requests, WINDOW};
+use super::negotiation::{Negotiation, OPTION_BYTES_MAX};
+use buffers::BufferQuota;
+use inbound::Inbound;
+use outbound::{Outbound, Reply};
+use requests::{REQUESTS_MAX, Requests};
 
 /// Payloads up to this size take a small buffer.
 pub(crate) const SMALL_BYTES: u32 = 16 << 10;
@@ -30,9 +32,6 @@ pub(crate) const LARGE_BYTES: u32 = 256 << 10;
 pub(crate) const SMALL_BUFFERS: usize = 64;
 /// Large buffers of one connection.
 pub(crate) const LARGE_BUFFERS: usize = 16;
-/// Large buffers that reads leave to writes: a client may read no replies before all of its write is taken.
-const LARGE_BUFFERS_WRITES: usize = 4;
-const SMALL_BUFFERS_WRITES: usize = 8;
 /// Commands of one connection outstanding at most.
 pub(crate) const COMMANDS_MAX: usize = 256;
 
@@ -40,72 +39,104 @@ pub(crate) const COMMANDS_MAX: usize = 256;
 const STAGING_BYTES: usize = 256 << 10;
 const _: () = assert!(STAGING_BYTES >= OPTION_BYTES_MAX, "an option of the handshake fits");
 
-/// Copied bytes of one send: heads of replies.
-const BATCH_HEAD_BYTES: usize = 16 << 10;
-/// Heads and payloads of one send.
-const BATCH_PIECES: usize = 256;
-
 /// What a connection works with.
-pub(crate) struct Shared<'a> {
+pub(crate) struct ServerContext<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) controller: ControllerId,
     pub(crate) exports: &'a [Export],
     /// How long the handshake, and later the end, of a connection may take.
-    pub(crate) patience: std::time::Duration,
+    pub(crate) patience: Duration,
+}
+
+/// Names a connection in tokens and tags: its slot, and which of the slot's connections it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionId {
+    pub(crate) index: u16,
+    pub(crate) generation: u16,
+}
+
+impl From<SlotId> for ConnectionId {
+    fn from(id: SlotId) -> Self {
+        Self { index: id.index as u16, generation: id.generation_low() }
+    }
+}
+
+impl ConnectionId {
+    /// The connection of a token.
+    pub(crate) fn of_token(token: &Token) -> Self {
+        Self { index: token.index as u16, generation: token.generation }
+    }
+
+    /// The connection of a command's tag.
+    pub(crate) fn of_tag(tag: u64) -> Self {
+        Self { index: (tag >> 48) as u16, generation: (tag >> 32) as u16 }
+    }
+
+    fn token(self, kind: u8) -> Token {
+        token(kind, self.generation, self.index.into())
+    }
+
+    /// The tag of a command: the connection, the slot of the request, and the part of a read or, for others, whether it
+    /// has a large buffer.
+    fn tag(self, slot: u16, part: u16) -> u64 {
+        u64::from(self.index) << 48
+            | u64::from(self.generation) << 32
+            | u64::from(slot) << 16
+            | u64::from(part)
+    }
 }
 
 /// A client.
 pub(crate) struct Connection {
     socket: SocketId,
-    index: u16,
-    generation: u16,
+    id: ConnectionId,
     phase: Phase,
     /// The export in use, by index, once the handshake has chosen it.
     export: Option<usize>,
-    timer: Option<TimerId>,
     /// Whether replies to reads are structured.
     structured: bool,
-    /// `None` while a receive is in flight.
-    receive: Option<Box<ReceiveOp>>,
-    /// Bytes in the staging memory that were not looked at.
-    staged: std::ops::Range<usize>,
-    incoming: Option<Incoming>,
+    deadline: Deadline,
+    inbound: Inbound,
     requests: Requests,
     /// Requests with commands to issue, in order.
     pending: VecDeque<u16>,
+    /// Commands outstanding.
     commands: usize,
-    small_out: usize,
-    large_out: usize,
-    /// `None` while a send is in flight.
-    batch: Option<Box<SendBatch>>,
-    /// Buffers of the send in flight.
-    batch_small: usize,
-    batch_large: usize,
-    /// Bytes of the handshake to send.
-    handshake: Vec<u8>,
-    ready: VecDeque<Ready>,
+    buffers: BufferQuota,
+    outbound: Outbound,
 }
 
 /// Where a connection is in its life.
 #[derive(Debug)]
 enum Phase {
-    /// The handshake runs.
-    Negotiating(Negotiation),
-    /// Requests are served.
-    Serving,
+    /// The handshake phase of the protocol.
+    Handshake(Negotiation),
+    /// The transmission phase of the protocol.
+    Transmission,
     /// Nothing more is received; what was asked is answered.
     Draining,
     /// The socket is closed; what is in flight ends.
     Closed,
 }
 
-/// A reply that can be sent.
-#[derive(Clone, Copy, Debug)]
-enum Ready {
-    /// A part of a read.
-    Part { slot: u16, part: u32 },
-    /// The end of a request, with or without success.
-    End { slot: u16 },
+/// Ends a phase that may not last for ever.
+struct Deadline {
+    timer: Option<TimerId>,
+    token: Token,
+}
+
+impl Deadline {
+    fn set(&mut self, patience: Duration, reactor: &mut Reactor) {
+        self.clear(reactor);
+        let at = reactor.clock() + patience;
+        self.timer = Some(reactor.set_timer(at, self.token));
+    }
+
+    fn clear(&mut self, reactor: &mut Reactor) {
+        if let Some(timer) = self.timer.take() {
+            reactor.cancel_timer(timer);
+        }
+    }
 }
 
 /// Kinds of tokens.
@@ -113,96 +144,86 @@ pub(crate) mod kind {
     pub(crate) const ACCEPT: u8 = 0;
     pub(crate) const RECEIVE: u8 = 1;
     pub(crate) const SEND: u8 = 2;
-    pub(crate) const TIMER: u8 = 3;
-    pub(crate) const DEADLINE: u8 = 4;
+    pub(crate) const DEADLINE: u8 = 3;
+    pub(crate) const SHUTDOWN: u8 = 4;
 }
 
-/// A token of this part of the loop.
+/// A token of the server.
 pub(crate) const fn token(kind: u8, generation: u16, index: u32) -> Token {
     Token::new(Host::OWNER_FOREIGN_FIRST, kind, generation, index)
 }
 
 impl Connection {
     /// Greets a client.
-    pub(crate) fn new(socket: SocketId, index: u16, generation: u16, shared: &mut Shared<'_>) -> Self {
+    pub(crate) fn new(socket: SocketId, id: ConnectionId, context: &mut ServerContext<'_>) -> Self {
         let mut this = Self {
             socket,
-            index,
-            generation,
-            phase: Phase::Negotiating(Negotiation::new()),
+            id,
+            phase: Phase::Handshake(Negotiation::new()),
             export: None,
-            timer: None,
             structured: false,
-            receive: Some(ReceiveOp::new(STAGING_BYTES)),
-            staged: 0..0,
-            incoming: None,
+            deadline: Deadline { timer: None, token: id.token(kind::DEADLINE) },
+            inbound: Inbound::new(),
             requests: Requests::new(),
             pending: VecDeque::with_capacity(REQUESTS_MAX),
             commands: 0,
-            small_out: 0,
-            large_out: 0,
-            batch: Some(SendBatch::new(BATCH_HEAD_BYTES, BATCH_PIECES)),
-            batch_small: 0,
-            batch_large: 0,
-            handshake: greeting().to_vec(),
-            ready: VecDeque::with_capacity(REQUESTS_MAX * (WINDOW + 1)),
+            buffers: BufferQuota::default(),
+            outbound: Outbound::new(),
         };
-        this.set_timer(shared);
-        this.pump(shared);
+        this.deadline.set(context.patience, context.host.reactor());
+        this.pump(context);
         this
     }
 
     /// Takes the end of a receive, a send or a timer.
-    pub(crate) fn on_completion(&mut self, completion: Completion, shared: &mut Shared<'_>) {
+    pub(crate) fn on_completion(&mut self, completion: Completion, context: &mut ServerContext<'_>) {
         match completion.payload {
-            Payload::Receive(operation) => self.on_received(operation, completion.result, shared),
-            Payload::Send(batch) => self.on_sent(batch, &completion.result, shared),
-            _ if completion.token.kind == kind::TIMER => {
-                self.timer = None;
-                tracing::info!(connection = self.index, "closed: it took too long");
-                self.close(shared);
+            Payload::Receive(operation) => self.on_received(operation, completion.result, context),
+            Payload::Send(batch) => self.on_sent(batch, &completion.result, context),
+            _ if completion.token.kind == kind::DEADLINE => {
+                self.deadline.timer = None;
+                tracing::info!(connection = self.id.index, "closed: it took too long");
+                self.close(context);
             }
             _ => {}
         }
     }
 
     /// Does everything that can be done now.
-    pub(crate) fn pump(&mut self, shared: &mut Shared<'_>) {
-        if let Err(violation) = self.pump_inbound(shared) {
-            tracing::warn!(connection = self.index, violation, "closed: the client broke the protocol");
-            self.close(shared);
+    pub(crate) fn pump(&mut self, context: &mut ServerContext<'_>) {
+        if let Err(violation) = self.pump_inbound(context) {
+            tracing::warn!(connection = self.id.index, violation, "closed: the client broke the protocol");
+            self.close(context);
         }
-        self.pump_commands(shared);
-        self.pump_outbound(shared);
+        self.pump_commands(context);
+        self.pump_outbound(context);
         if matches!(self.phase, Phase::Draining) && self.is_answered() {
-            self.close(shared);
+            self.close(context);
         }
     }
 
     /// Receives nothing more, answers what was asked, and closes.
-    pub(crate) fn drain(&mut self, shared: &mut Shared<'_>) {
+    pub(crate) fn drain(&mut self, context: &mut ServerContext<'_>) {
         match self.phase {
-            Phase::Negotiating(_) | Phase::Serving => {}
+            Phase::Handshake(_) | Phase::Transmission => {}
             Phase::Draining | Phase::Closed => return,
         }
         self.phase = Phase::Draining;
-        self.abandon_incoming();
-        self.set_timer(shared);
+        self.abandon_payload();
+        self.deadline.set(context.patience, context.host.reactor());
     }
 
     /// Closes at once. Commands in flight end by themselves.
-    pub(crate) fn close(&mut self, shared: &mut Shared<'_>) {
+    pub(crate) fn close(&mut self, context: &mut ServerContext<'_>) {
         if matches!(self.phase, Phase::Closed) {
             return;
         }
         self.phase = Phase::Closed;
-        self.incoming = None;
+        self.inbound.payload = None;
         self.pending.clear();
-        self.ready.clear();
-        if let Some(timer) = self.timer.take() {
-            shared.host.reactor().cancel_timer(timer);
-        }
-        shared.host.reactor().close_socket(self.socket);
+        self.outbound.replies.clear();
+        self.deadline.clear(context.host.reactor());
+        context.host.reactor().close_socket(self.socket);
     }
 
     /// Whether it uses an export.
@@ -212,60 +233,18 @@ impl Connection {
 
     /// Whether nothing of it is left anywhere.
     pub(crate) fn is_gone(&self) -> bool {
-        let idle = self.receive.is_some() && self.batch.is_some();
+        let idle = self.inbound.receive.is_some() && self.outbound.batch.is_some();
         matches!(self.phase, Phase::Closed) && idle && self.commands == 0
     }
 
     /// Whether all that was asked has been answered and sent.
     fn is_answered(&self) -> bool {
-        self.requests.is_empty() && self.ready.is_empty() && self.handshake.is_empty() && self.batch.is_some()
+        self.requests.is_empty() && self.outbound.is_empty()
     }
 
     /// The export in use, as it is now.
-    fn export<'s>(&self, shared: &Shared<'s>) -> Option<&'s Export> {
-        shared.exports.get(self.export?)
-    }
-
-    fn set_timer(&mut self, shared: &mut Shared<'_>) {
-        let (patience, token) = (shared.patience, self.token(kind::TIMER));
-        let reactor = shared.host.reactor();
-        if let Some(timer) = self.timer.take() {
-            reactor.cancel_timer(timer);
-        }
-        let at = reactor.clock() + patience;
-        self.timer = Some(reactor.set_timer(at, token));
-    }
-
-    fn stop_timer(&mut self, shared: &mut Shared<'_>) {
-        if let Some(timer) = self.timer.take() {
-            shared.host.reactor().cancel_timer(timer);
-        }
-    }
-
-    fn token(&self, kind: u8) -> Token {
-        token(kind, self.generation, u32::from(self.index))
-    }
-
-    /// A buffer of this connection's share.
-    fn take_buffer(&mut self, bytes: u32, for_read: bool, shared: &Shared<'_>) -> Option<Buffer> {
-        let (out, share, reserve) = if bytes <= SMALL_BYTES {
-            (&mut self.small_out, SMALL_BUFFERS, SMALL_BUFFERS_WRITES)
-        } else {
-            (&mut self.large_out, LARGE_BUFFERS, LARGE_BUFFERS_WRITES)
-        };
-        let limit = if for_read { share - reserve } else { share };
-        if *out >= limit {
-            return None;
-        }
-        let buffer = shared.host.pool().take(bytes as usize)?;
-        *out += 1;
-        Some(buffer)
-    }
-
-    /// A buffer went back.
-    fn returned(&mut self, bytes: u32) {
-        let out = if bytes <= SMALL_BYTES { &mut self.small_out } else { &mut self.large_out };
-        *out -= 1;
+    fn export<'s>(&self, context: &ServerContext<'s>) -> Option<&'s Export> {
+        context.exports.get(self.export?)
     }
 }
 

@@ -1,14 +1,17 @@
 //! What is sent to a client. Reply headers are copied into the send. The data of reads is sent from where the target
 //! wrote it.
 
-use std::io;
+use std::collections::VecDeque;
+use std::{io, mem};
 
 use ringfab_memory::SharedBuffer;
 use ringfab_reactor::SendBatch;
 
+use super::super::negotiation::greeting;
 use super::super::wire::{Command, data_chunk, error_chunk, none_chunk, simple_reply};
-use super::requests::{Entry, Failure, Reason, WINDOW};
-use super::{Connection, Phase, Ready, SMALL_BYTES, Shared, kind, part_bytes_max};
+use super::buffers::BufferQuota;
+use super::requests::{Failure, Outstanding, REQUESTS_MAX, Reason, WINDOW};
+use super::{Connection, Phase, ServerContext, kind, part_bytes_max};
 
 /// The longest text of an error.
 const TEXT_BYTES_MAX: usize = 256;
@@ -17,65 +20,110 @@ const REPLY_HEAD_BYTES_MAX: usize = 320;
 /// Bytes of one send after which the next waits, so that buffers come back soon.
 const BATCH_BYTES: usize = 512 << 10;
 
-impl Connection {
-    /// Takes the end of a send.
-    pub(super) fn on_sent(
-        &mut self,
-        mut batch: Box<SendBatch>,
-        result: &io::Result<u32>,
-        shared: &mut Shared<'_>,
-    ) {
-        batch.clear();
-        self.batch = Some(batch);
-        self.small_out -= std::mem::take(&mut self.batch_small);
-        self.large_out -= std::mem::take(&mut self.batch_large);
-        if let Err(error) = result
-            && !matches!(self.phase, Phase::Closed)
-        {
-            tracing::debug!(connection = self.index, %error, "the client is gone");
-            self.close(shared);
+/// Copied bytes of one send: heads of replies.
+const BATCH_HEAD_BYTES: usize = 16 << 10;
+/// Heads and payloads of one send.
+const BATCH_PIECES: usize = 256;
+
+/// What is to be sent.
+pub(super) struct Outbound {
+    /// `None` while a send is in flight.
+    pub(super) batch: Option<Box<SendBatch>>,
+    /// Buffers of the send in flight.
+    buffers: BufferQuota,
+    /// Bytes of the handshake.
+    pub(super) handshake: Vec<u8>,
+    pub(super) replies: VecDeque<Reply>,
+}
+
+/// A reply that can be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reply {
+    /// A part of a read's data.
+    Data { slot: u16, part: u32 },
+    /// The end of a request, with or without success.
+    End { slot: u16 },
+}
+
+impl Outbound {
+    pub(super) fn new() -> Self {
+        Self {
+            batch: Some(SendBatch::new(BATCH_HEAD_BYTES, BATCH_PIECES)),
+            buffers: BufferQuota::default(),
+            handshake: greeting().to_vec(),
+            replies: VecDeque::with_capacity(REQUESTS_MAX * (WINDOW + 1)),
         }
     }
 
-    /// Sends what is ready, if no send is in flight.
-    pub(super) fn pump_outbound(&mut self, shared: &mut Shared<'_>) {
-        if matches!(self.phase, Phase::Closed) {
-            return;
-        }
-        let Some(mut batch) = self.batch.take() else { return };
-        self.push_handshake(&mut batch);
-        while batch.has_room(REPLY_HEAD_BYTES_MAX, 2) && batch.bytes() < BATCH_BYTES {
-            let Some(ready) = self.ready.pop_front() else { break };
-            match ready {
-                Ready::Part { slot, part } => self.push_part(&mut batch, slot, part, shared),
-                Ready::End { slot } => self.push_end(&mut batch, slot),
-            }
-        }
-        if batch.is_empty() {
-            self.batch = Some(batch);
-            return;
-        }
-        let token = self.token(kind::SEND);
-        shared.host.reactor().send(self.socket, batch, token);
+    /// Whether all was sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.replies.is_empty() && self.handshake.is_empty() && self.batch.is_some()
     }
 
     fn push_handshake(&mut self, batch: &mut SendBatch) {
-        let length = self.handshake.len().min(super::BATCH_HEAD_BYTES / 2);
+        let length = self.handshake.len().min(BATCH_HEAD_BYTES / 2);
         if length > 0 {
             batch.push_bytes(&self.handshake[..length]);
             self.handshake.drain(..length);
         }
     }
 
-    fn push_part(&mut self, batch: &mut SendBatch, slot: u16, part: u32, shared: &Shared<'_>) {
-        let ordered = self.is_ordered(slot);
+    fn push_data(&mut self, batch: &mut SendBatch, buffer: SharedBuffer, bytes: u32) {
+        batch.push_shared(buffer, 0, bytes as usize);
+        self.buffers.add(bytes);
+    }
+}
+
+impl Connection {
+    /// Takes the end of a send.
+    pub(super) fn on_sent(
+        &mut self,
+        mut batch: Box<SendBatch>,
+        result: &io::Result<u32>,
+        context: &mut ServerContext<'_>,
+    ) {
+        batch.clear();
+        self.outbound.batch = Some(batch);
+        self.buffers.put_back_all(mem::take(&mut self.outbound.buffers));
+        if let Err(error) = result
+            && !matches!(self.phase, Phase::Closed)
+        {
+            tracing::debug!(connection = self.id.index, %error, "the client is gone");
+            self.close(context);
+        }
+    }
+
+    /// Sends what is ready, if no send is in flight.
+    pub(super) fn pump_outbound(&mut self, context: &mut ServerContext<'_>) {
+        if matches!(self.phase, Phase::Closed) {
+            return;
+        }
+        let Some(mut batch) = self.outbound.batch.take() else { return };
+        self.outbound.push_handshake(&mut batch);
+        while batch.has_room(REPLY_HEAD_BYTES_MAX, 2) && batch.bytes() < BATCH_BYTES {
+            let Some(reply) = self.outbound.replies.pop_front() else { break };
+            match reply {
+                Reply::Data { slot, part } => self.push_part(&mut batch, slot, part, context),
+                Reply::End { slot } => self.push_end(&mut batch, slot),
+            }
+        }
+        if batch.is_empty() {
+            self.outbound.batch = Some(batch);
+            return;
+        }
+        let token = self.id.token(kind::SEND);
+        context.host.reactor().send(self.socket, batch, token);
+    }
+
+    fn push_part(&mut self, batch: &mut SendBatch, slot: u16, part: u32, context: &ServerContext<'_>) {
         let structured = self.structured;
-        let Some(most) = self.export(shared).map(part_bytes_max) else { return };
+        let Some(most) = self.export(context).map(part_bytes_max) else { return };
         let entry = self.requests.get(slot);
+        let ordered = entry.is_ordered(structured);
         let index = part as usize % WINDOW;
-        let Some(shared_buffer) = entry.parts[index].take() else { return };
+        let Some(buffer) = entry.parts[index].take() else { return };
         entry.busy &= !(1 << index);
-        let bytes = shared_buffer.len() as u32;
+        let bytes = buffer.len() as u32;
         let first = entry.sent == 0;
         entry.sent += bytes;
         let request = entry.request;
@@ -88,23 +136,14 @@ impl Connection {
         } else if first {
             batch.push_bytes(&simple_reply(None, request.cookie));
         }
-        self.push_data(batch, shared_buffer, bytes);
+        self.outbound.push_data(batch, buffer, bytes);
         if last {
             self.requests.remove(slot);
         }
     }
 
-    fn push_data(&mut self, batch: &mut SendBatch, shared_buffer: SharedBuffer, bytes: u32) {
-        batch.push_shared(shared_buffer, 0, bytes as usize);
-        if bytes <= SMALL_BYTES {
-            self.batch_small += 1;
-        } else {
-            self.batch_large += 1;
-        }
-    }
-
     fn push_end(&mut self, batch: &mut SendBatch, slot: u16) {
-        let Entry { request, failure, .. } = self.requests.remove(slot);
+        let Outstanding { request, failure, .. } = self.requests.remove(slot);
         match failure {
             Some(failure) if self.structured => push_error(batch, request.cookie, failure),
             None if self.structured && request.command == Command::Read => {

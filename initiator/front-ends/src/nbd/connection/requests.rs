@@ -1,10 +1,11 @@
 //! The requests of a connection, each in a slot of a fixed table.
 
+use ringfab_base::{SlotId, Slots};
 use ringfab_initiator::IoError;
 use ringfab_memory::SharedBuffer;
 
 use super::super::export::{Refusal, errno};
-use super::super::wire::{Errno, Request};
+use super::super::wire::{Errno, Request, flag};
 
 /// Requests of one connection at most; beyond that nothing more is received.
 pub(crate) const REQUESTS_MAX: usize = 128;
@@ -39,7 +40,7 @@ impl From<IoError> for Failure {
 
 /// A request under way.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct Outstanding {
     pub(crate) request: Request,
     /// Bytes for which commands were issued, from the start.
     pub(crate) issued: u32,
@@ -65,7 +66,7 @@ pub(crate) struct Entry {
 
 const _: () = assert!(WINDOW == u8::BITS as usize, "the window's bits are in a byte");
 
-impl Entry {
+impl Outstanding {
     fn new(request: Request) -> Self {
         Self {
             request,
@@ -87,6 +88,11 @@ impl Entry {
         self.failure.get_or_insert(failure);
     }
 
+    /// Whether a read is answered by one reply with all its bytes in order.
+    pub(crate) fn is_ordered(&self, structured: bool) -> bool {
+        !structured || self.request.flags & flag::DF != 0
+    }
+
     /// Bytes of a read's part.
     pub(crate) fn part_bytes(&self, part: u32, part_bytes_max: u32) -> u32 {
         let start = part * part_bytes_max;
@@ -94,44 +100,42 @@ impl Entry {
     }
 }
 
-/// A fixed number of slots.
+/// The requests of a connection, of which there is a fixed number at most.
 #[derive(Debug)]
-pub(crate) struct Requests {
-    slots: Vec<Option<Entry>>,
-    free: Vec<u16>,
-}
+pub(crate) struct Requests(Slots<Outstanding>);
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        let free = (0..REQUESTS_MAX as u16).rev().collect();
-        Self { slots: (0..REQUESTS_MAX).map(|_| None).collect(), free }
+        Self(Slots::with_capacity(REQUESTS_MAX))
     }
 
     /// A slot for a request; `None` when all are in use.
     pub(crate) fn insert(&mut self, request: Request) -> Option<u16> {
-        let slot = self.free.pop()?;
-        self.slots[usize::from(slot)] = Some(Entry::new(request));
-        Some(slot)
+        let inserted = self.0.try_insert(Outstanding::new(request), REQUESTS_MAX as u32);
+        inserted.ok().map(|id| id.index as u16)
     }
 
-    /// The request of a slot that is in use.
-    pub(crate) fn get(&mut self, slot: u16) -> &mut Entry {
-        self.slots[usize::from(slot)].as_mut().expect("a slot in use")
+    /// The request of a slot that is in use: it is, for as long as a command or a reply names it.
+    pub(crate) fn get(&mut self, slot: u16) -> &mut Outstanding {
+        self.find(slot).1
     }
 
     /// Ends a request.
-    pub(crate) fn remove(&mut self, slot: u16) -> Entry {
-        let entry = self.slots[usize::from(slot)].take().expect("a slot in use");
-        self.free.push(slot);
-        entry
+    pub(crate) fn remove(&mut self, slot: u16) -> Outstanding {
+        let id = self.find(slot).0;
+        self.0.remove(id).expect("it was found")
+    }
+
+    fn find(&mut self, slot: u16) -> (SlotId, &mut Outstanding) {
+        self.0.of_slot(slot.into()).expect("a slot in use")
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+        self.0.is_empty()
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.0.is_full(REQUESTS_MAX as u32)
     }
 }
 
@@ -158,13 +162,13 @@ mod tests {
 
     #[test]
     fn the_last_part_is_as_long_as_the_rest() {
-        let entry = Entry::new(request(1000));
+        let entry = Outstanding::new(request(1000));
         assert_eq!([0, 1, 2, 3].map(|part| entry.part_bytes(part, 300)), [300, 300, 300, 100]);
     }
 
     #[test]
     fn the_first_failure_is_the_one_that_is_told() {
-        let mut entry = Entry::new(request(1));
+        let mut entry = Outstanding::new(request(1));
         entry.fail((Errno::NoSpc, "first").into());
         entry.fail(IoError::TimedOut.into());
         assert_eq!(entry.failure.expect("a failure").errno, Errno::NoSpc);

@@ -13,7 +13,7 @@ use crate::request::{AdminDone, ControllerId, HostEvent, IoDone};
 use crate::transport::{Endpoint, Transports};
 
 /// The shared parts, lent to a controller while it acts.
-pub(crate) struct Core {
+pub(crate) struct Resources {
     pub(crate) reactor: Reactor,
     pub(crate) transports: Transports,
     pub(crate) pool: Pool,
@@ -34,7 +34,7 @@ pub(crate) const OWNER_RNIC: u8 = 1;
 /// Owner number of NVMe/TCP.
 pub(crate) const OWNER_TCP: u8 = 2;
 
-impl Core {
+impl Resources {
     /// The time of this turn.
     pub(crate) fn now(&self) -> Time {
         self.reactor.now()
@@ -93,7 +93,7 @@ impl Routes {
         if routes.len() <= index {
             routes.resize(index + 1, None);
         }
-        routes[index] = Some(Route { endpoint, controller: controller.index, path, queue });
+        routes[index] = Some(Route { endpoint, controller: controller.0.index, path, queue });
     }
 
     pub(crate) fn get(&self, endpoint: Endpoint) -> Option<Route> {
@@ -112,5 +112,5 @@ impl Routes {
 
 /// The token of a controller's timer.
 pub(crate) fn timer_token(controller: ControllerId) -> Token {
-    Token::new(OWNER_TIMERS, 0, controller.generation as u16, controller.index)
+    Token::new(OWNER_TIMERS, 0, controller.0.generation_low(), controller.0.index)
 }

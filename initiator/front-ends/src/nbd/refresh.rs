@@ -8,13 +8,13 @@ use ringfab_initiator::Namespace;
 use super::export::{Export, REMOVED};
 
 /// Looks at all namespaces, which ascend. An export that nobody can use any more makes room for another.
-pub(super) fn renew(exports: &mut Vec<Export>, namespaces: &[Namespace], in_use: impl Fn(usize) -> bool) {
+pub(super) fn refresh(exports: &mut Vec<Export>, namespaces: &[Namespace], in_use: impl Fn(usize) -> bool) {
     let find = |nsid: u32| {
         let index = namespaces.binary_search_by_key(&nsid, |namespace| namespace.nsid).ok()?;
         namespaces.get(index)
     };
     for export in &mut *exports {
-        look_again(export, find(export.namespace.nsid));
+        update(export, find(export.namespace.nsid));
     }
     for index in 0..exports.len() {
         let nsid = exports[index].namespace.nsid;
@@ -23,16 +23,16 @@ pub(super) fn renew(exports: &mut Vec<Export>, namespaces: &[Namespace], in_use:
         if exports.iter().any(served) {
             continue;
         }
-        tell_replaced(&exports[index], namespace);
+        log_replaced(&exports[index], namespace);
         let new = Export { namespace: namespace.clone(), removed: false, ..exports[index].clone() };
-        match (0..exports.len()).find(|place| exports[*place].removed && !in_use(*place)) {
-            Some(place) => exports[place] = new,
+        match (0..exports.len()).find(|index| exports[*index].removed && !in_use(*index)) {
+            Some(index) => exports[index] = new,
             None => exports.push(new),
         }
     }
 }
 
-fn tell_replaced(export: &Export, other: &Namespace) {
+fn log_replaced(export: &Export, other: &Namespace) {
     let (nsid, old, new) = (other.nsid, export.namespace.identity, other.identity);
     tracing::warn!(
         export = export.name,
@@ -42,7 +42,7 @@ fn tell_replaced(export: &Export, other: &Namespace) {
 }
 
 /// What has become of an export, whose number is that of `found` now.
-fn look_again(export: &mut Export, found: Option<&Namespace>) {
+fn update(export: &mut Export, found: Option<&Namespace>) {
     let (name, old) = (&export.name, &export.namespace);
     let same = found.filter(|found| found.identity.agrees_with(&old.identity));
     match (export.removed, same, found) {
@@ -77,16 +77,16 @@ mod tests {
     fn another_disk_under_a_number_is_another_export_of_its_name() {
         let mut exports: Vec<Export> =
             [1, 2].map(|nsid| Export { namespace: namespace(nsid, nsid as u8), ..export() }).to_vec();
-        let mut renewed = |namespaces: &[Namespace], used: &[usize]| {
-            renew(&mut exports, namespaces, |index| used.contains(&index));
+        let mut refreshed = |namespaces: &[Namespace], used: &[usize]| {
+            refresh(&mut exports, namespaces, |index| used.contains(&index));
             seen(&exports)
         };
-        assert_eq!(renewed(&[namespace(2, 2)], &[0]), [(1, true), (2, false)], "removed");
+        assert_eq!(refreshed(&[namespace(2, 2)], &[0]), [(1, true), (2, false)], "removed");
         let both = [namespace(1, 3), namespace(2, 2)];
-        assert_eq!(renewed(&both, &[0]), [(1, true), (2, false), (3, false)], "its number is another's");
-        assert_eq!(renewed(&both, &[0]), [(1, true), (2, false), (3, false)], "once");
+        assert_eq!(refreshed(&both, &[0]), [(1, true), (2, false), (3, false)], "its number is another's");
+        assert_eq!(refreshed(&both, &[0]), [(1, true), (2, false), (3, false)], "once");
         let old = [namespace(1, 1), namespace(2, 2)];
-        assert_eq!(renewed(&old, &[0, 2]), [(1, false), (2, false), (3, true)], "the old one again");
-        assert_eq!(renewed(&[namespace(2, 4)], &[0]), [(1, true), (4, false), (3, true)], "nobody used it");
+        assert_eq!(refreshed(&old, &[0, 2]), [(1, false), (2, false), (3, true)], "the old one again");
+        assert_eq!(refreshed(&[namespace(2, 4)], &[0]), [(1, true), (4, false), (3, true)], "nobody used it");
     }
 }

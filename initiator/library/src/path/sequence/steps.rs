@@ -2,10 +2,10 @@
 
 use crate::error::Step;
 
-/// A step: one command, or something else that is waited for. Where a number stands in it, it is the namespace that it is about, or
-/// the queue among those of this engine.
+/// A step: one command, or something else that is waited for. Where a number stands in it, it is the namespace that it
+/// is about, or the queue among those of this engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SequenceStep {
+pub(in crate::path) enum SequenceStep {
     /// Fabrics Connect of the admin queue.
     Connect,
     /// Property Get of CAP.
@@ -26,11 +26,11 @@ pub(super) enum SequenceStep {
     QueueCount,
     /// Set Features, Asynchronous Event Configuration.
     EventConfig,
-    /// The RNIC connects a queue pair.
-    QueueEstablish(u16),
+    /// The transport connects an I/O queue.
+    EstablishQueue(u16),
     /// Fabrics Connect of an I/O queue.
-    QueueConnect(u16),
-    /// The engines that follow connect their I/O queues.
+    ConnectQueue(u16),
+    /// The followers connect their I/O queues.
     Followers,
     /// Identify, active namespaces after this one.
     List(u32),
@@ -54,14 +54,14 @@ pub(super) enum SequenceStep {
 
 impl SequenceStep {
     /// The step that a failure belongs to.
-    pub(super) fn step(self) -> Step {
+    pub(in crate::path) fn step(self) -> Step {
         match self {
             SequenceStep::Connect => Step::FabricsConnect,
             SequenceStep::Capabilities
             | SequenceStep::Version
             | SequenceStep::Enable
             | SequenceStep::ReadyStatus => Step::Ready,
-            SequenceStep::QueueEstablish(_) | SequenceStep::QueueConnect(_) | SequenceStep::Followers => {
+            SequenceStep::EstablishQueue(_) | SequenceStep::ConnectQueue(_) | SequenceStep::Followers => {
                 Step::IoQueues
             }
             SequenceStep::Flush(_)
@@ -73,9 +73,9 @@ impl SequenceStep {
     }
 
     /// The command's name, for an error.
-    pub(super) fn command(self) -> &'static str {
+    pub(in crate::path) fn command(self) -> &'static str {
         match self {
-            SequenceStep::Connect | SequenceStep::QueueConnect(_) => "Connect",
+            SequenceStep::Connect | SequenceStep::ConnectQueue(_) => "Connect",
             SequenceStep::Capabilities
             | SequenceStep::Version
             | SequenceStep::ReadyStatus
@@ -90,13 +90,13 @@ impl SequenceStep {
             SequenceStep::ChangedLog => "Get Log Page (changed namespaces)",
             SequenceStep::Flush(_) => "Flush",
             SequenceStep::Disconnect(_) => "Disconnect",
-            SequenceStep::QueueEstablish(_) => "the connection of an I/O queue",
+            SequenceStep::EstablishQueue(_) => "the connection of an I/O queue",
             SequenceStep::Followers => "the I/O queues of the other engines",
         }
     }
 
     /// Whether the sequence goes on when the controller refuses it.
-    pub(super) fn is_optional(self) -> bool {
+    pub(in crate::path) fn is_optional(self) -> bool {
         matches!(
             self,
             SequenceStep::Limits
@@ -109,13 +109,26 @@ impl SequenceStep {
     }
 
     /// Whether it may be tried again on the same connection. A Connect has a connection of its own.
-    pub(super) fn may_repeat(self) -> bool {
+    pub(in crate::path) fn may_repeat(self) -> bool {
         !matches!(
             self,
             SequenceStep::Connect
-                | SequenceStep::QueueConnect(_)
-                | SequenceStep::QueueEstablish(_)
+                | SequenceStep::ConnectQueue(_)
+                | SequenceStep::EstablishQueue(_)
                 | SequenceStep::Disconnect(_)
+        )
+    }
+    /// Whether the controller writes data for it.
+    pub(in crate::path) fn reads_data(self) -> bool {
+        matches!(
+            self,
+            SequenceStep::Identify
+                | SequenceStep::Limits
+                | SequenceStep::List(_)
+                | SequenceStep::Listed(_)
+                | SequenceStep::Namespace(_)
+                | SequenceStep::Descriptors(_)
+                | SequenceStep::ChangedLog
         )
     }
 }

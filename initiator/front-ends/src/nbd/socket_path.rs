@@ -104,7 +104,7 @@ mod tests {
         assert!(!path.exists());
         std::fs::write(&path, "text").expect("a file");
         let refused = prepare(&path).expect_err("a file").to_string();
-        assert!(refused.contains("no socket") && path.exists(), "{refused}");
+        assert!(refused.contains("not a socket") && path.exists(), "{refused}");
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
         assert!(prepare(&link).is_err() && link.symlink_metadata().is_ok(), "a link is not followed");

@@ -1,23 +1,57 @@
 //! What a path tells the volumes that use it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::command::BoxedCommand;
 use crate::error::ConnectError;
 use crate::namespace::Namespace;
+
+/// What the volumes have not been told yet.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    events: VecDeque<PathEvent>,
+    /// I/O that was sent and has no answer, for the volumes to take back.
+    unanswered: Vec<BoxedCommand>,
+}
+
+impl Reports {
+    /// Tells of an event.
+    pub(super) fn push(&mut self, event: PathEvent) {
+        self.events.push_back(event);
+    }
+
+    /// Gives back a command that has no answer.
+    pub(super) fn give_back(&mut self, command: BoxedCommand) {
+        self.unanswered.push(command);
+    }
+
+    /// The next event.
+    pub(crate) fn next(&mut self) -> Option<PathEvent> {
+        self.events.pop_front()
+    }
+
+    /// I/O that was sent and has no answer.
+    pub(crate) fn unanswered(&mut self) -> &mut Vec<BoxedCommand> {
+        &mut self.unanswered
+    }
+}
 
 /// A step in the life of a path, as far as it matters to those who use it.
 #[derive(Debug)]
 pub(crate) enum PathEvent {
-    /// The controller is attached, and these are its namespaces. The path becomes ready with [`Path::accept`](super::Path::accept).
+    /// The controller is attached, and these are its namespaces. The path becomes ready with
+    /// [`Path::on_identified`](super::Path::on_identified).
     Identified {
         /// With a size.
         found: Vec<Namespace>,
         /// All that the controller lists, if it was asked.
         listed: Vec<u32>,
     },
-    /// The I/O queues of this engine, which follows, are connected: [`Path::opened`](super::Path::opened) says so.
-    Opened,
+    /// The I/O queues of this engine, which follows, are connected:
+    /// [`Role::queues_connected`](super::Role::queues_connected) tells the leader.
+    QueuesConnected,
     /// These are the namespaces that the engine that leads has found.
     Adopt(Arc<[Namespace]>),
     /// It can take I/O.
@@ -25,7 +59,7 @@ pub(crate) enum PathEvent {
         /// Whether it was lost before.
         reconnected: bool,
     },
-    /// It was lost. What it was sent and has not answered comes back: see [`Path::unanswered`](super::Path::unanswered).
+    /// It was lost. What it was sent and has not answered comes back: see [`Reports::unanswered`].
     Lost(ConnectError),
     /// The next attempt to connect.
     Reconnecting {

@@ -2,7 +2,7 @@
 
 use ringfab_base::mix;
 
-use super::Plan;
+use super::Workload;
 
 /// A small generator of numbers: xorshift64* (Vigna 2014). Good enough to spread I/O, and nothing else.
 #[derive(Clone, Debug)]
@@ -32,34 +32,34 @@ impl Random {
 
 /// The sequence of I/Os.
 #[derive(Clone, Debug)]
-pub(crate) struct Pattern {
+pub(crate) struct AccessPattern {
     random: Random,
-    places: u64,
+    extents: u64,
     next: u64,
     is_random: bool,
     read_percent: u64,
 }
 
-impl Pattern {
-    pub(crate) fn new(plan: &Plan) -> Self {
+impl AccessPattern {
+    pub(crate) fn new(workload: &Workload) -> Self {
         Self {
-            random: Random::new(plan.pattern_seed),
-            places: plan.places,
+            random: Random::new(workload.access_seed),
+            extents: workload.extents,
             next: 0,
-            is_random: plan.kind.is_random(),
-            read_percent: u64::from(plan.read_percent),
+            is_random: workload.kind.is_random(),
+            read_percent: u64::from(workload.read_percent),
         }
     }
 
-    /// The next place, below the number of places.
+    /// The next extent, below the number of extents.
     #[inline]
-    pub(crate) fn place(&mut self) -> u64 {
+    pub(crate) fn next_extent(&mut self) -> u64 {
         if self.is_random {
-            return self.random.below(self.places);
+            return self.random.below(self.extents);
         }
-        let place = self.next;
-        self.next = if place + 1 == self.places { 0 } else { place + 1 };
-        place
+        let extent = self.next;
+        self.next = if extent + 1 == self.extents { 0 } else { extent + 1 };
+        extent
     }
 
     /// Whether the next I/O is a read.
@@ -79,8 +79,8 @@ mod tests {
     use crate::bench::Kind;
     use std::time::Duration;
 
-    pub(crate) fn plan(kind: Kind, places: u64, read_percent: u8) -> Plan {
-        Plan {
+    pub(crate) fn workload(kind: Kind, extents: u64, read_percent: u8) -> Workload {
+        Workload {
             kind,
             read_percent,
             nsid: 1,
@@ -88,30 +88,30 @@ mod tests {
             io_bytes: 4096,
             io_nlb: 8,
             lba_first: 0,
-            places,
+            extents,
             outstanding: 1,
             time: Duration::from_secs(1),
             warmup: Duration::ZERO,
             verify: false,
             seed: 7,
-            pattern_seed: 7,
+            access_seed: 7,
         }
     }
 
     #[test]
-    fn places_in_order_begin_again_at_the_end() {
-        let mut pattern = Pattern::new(&plan(Kind::Read, 3, 100));
-        let places: Vec<u64> = (0..7).map(|_| pattern.place()).collect();
-        assert_eq!(places, [0, 1, 2, 0, 1, 2, 0]);
+    fn extents_in_order_begin_again_at_the_end() {
+        let mut pattern = AccessPattern::new(&workload(Kind::Read, 3, 100));
+        let extents: Vec<u64> = (0..7).map(|_| pattern.next_extent()).collect();
+        assert_eq!(extents, [0, 1, 2, 0, 1, 2, 0]);
         assert!(pattern.is_read());
     }
 
     #[test]
-    fn random_places_reach_every_place_evenly_and_none_beyond() {
-        let mut pattern = Pattern::new(&plan(Kind::Randread, 10, 100));
+    fn random_extents_reach_every_extent_evenly_and_none_beyond() {
+        let mut pattern = AccessPattern::new(&workload(Kind::Randread, 10, 100));
         let mut counts = [0_u32; 10];
         for _ in 0..100_000 {
-            counts[pattern.place() as usize] += 1;
+            counts[pattern.next_extent() as usize] += 1;
         }
         assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
     }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_mix_of_reads_is_as_asked_and_its_ends_are_exact() {
         for percent in [0, 30, 70, 100] {
-            let mut pattern = Pattern::new(&plan(Kind::Randrw, 10, percent));
+            let mut pattern = AccessPattern::new(&workload(Kind::Randrw, 10, percent));
             let reads = (0..100_000).filter(|_| pattern.is_read()).count() as u64;
             let wanted = u64::from(percent) * 1000;
             let slack = if percent % 100 == 0 { 0 } else { 700 };

@@ -1,4 +1,4 @@
-//! What is at the mount point before we mount there.
+//! The mount point before we mount there.
 
 use std::path::{Path, PathBuf};
 
@@ -18,17 +18,17 @@ fn is_ours(mount: &Mount) -> bool {
 /// or somebody else's dead one, is an error that says what to do.
 pub(super) fn prepare(directory: &Path) -> Result<()> {
     let shown = directory.display();
-    let place = absolute(directory)?;
+    let path = absolute(directory)?;
     let found = match directory.metadata() {
         Err(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
-            take_away(&place)?;
+            unmount_dead(&path)?;
             directory.metadata()
         }
         found => found,
     };
     let found = found.with_context(|| format!("mount on {shown}"))?;
     ensure!(found.is_dir(), "{shown} is not a directory");
-    match Mount::at(&place) {
+    match Mount::at(&path) {
         Some(mount) if is_ours(&mount) => {
             let peer = mount.source.trim_start_matches(SOURCE);
             bail!("{shown} is served already, with namespaces of {peer}; `umount {shown}` ends that")
@@ -38,16 +38,16 @@ pub(super) fn prepare(directory: &Path) -> Result<()> {
 }
 
 /// The kernel says that the server of a FUSE mount has gone.
-fn take_away(place: &Path) -> Result<()> {
-    let shown = place.display();
-    let mount = Mount::at(place);
+fn unmount_dead(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let mount = Mount::at(path);
     ensure!(
         mount.as_ref().is_some_and(is_ours),
         "a file system is mounted on {shown} whose server has died, and it is not ours ({}); take it away with \
          `umount {shown}` or `fusermount3 -u {shown}`",
         mount.map_or_else(|| "of an unknown kind".to_owned(), |mount| mount.kind)
     );
-    unmount(place, MntFlags::MNT_DETACH).with_context(|| {
+    unmount(path, MntFlags::MNT_DETACH).with_context(|| {
         format!("the mount of a dead server on {shown}; take it away with `umount -l {shown}`")
     })?;
     tracing::warn!("{shown}: removed a mount whose server had died");

@@ -1,0 +1,164 @@
+//! How a path connects its queues: to which address, and by which numbers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ringfab_fabric::rdma::ProtectionDomain;
+
+use crate::error::Cause;
+use crate::messages::Resolved;
+use crate::options::ConnectOptions;
+use crate::queue::Queue;
+use crate::request::ControllerId;
+use crate::resources::Resources;
+use crate::transport::Connect;
+
+/// Which of the controller's I/O queues an engine has. Several engines share them in turn, so that each has as many as
+/// another, or one less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueShare {
+    /// Number of this engine, from zero.
+    pub(crate) engine: u16,
+    /// Engines that share the controller.
+    pub(crate) engines: u16,
+}
+
+impl QueueShare {
+    /// How many queues that is of `total`.
+    pub(crate) fn count(self, total: u16) -> u16 {
+        total.saturating_sub(self.engine).div_ceil(self.engines)
+    }
+
+    /// NVMe queue identifier of this engine's queue with a number, which counts from one; zero for the admin queue.
+    pub(crate) fn qid(self, number: u16) -> u16 {
+        if number == 0 { 0 } else { 1 + self.engine + (number - 1) * self.engines }
+    }
+
+    /// Whether this engine has the admin queue.
+    pub(crate) fn leads(self) -> bool {
+        self.engine == 0
+    }
+}
+
+/// What a path connects its queues with.
+#[derive(Debug)]
+pub(super) struct Connector {
+    controller: ControllerId,
+    /// Index of the path among those of the subsystem.
+    path: u16,
+    options: Arc<ConnectOptions>,
+    share: QueueShare,
+    domain: ProtectionDomain,
+    /// Where the controller may be.
+    addresses: Vec<SocketAddr>,
+    /// The one that is tried.
+    current: usize,
+    /// Counts the questions to the resolver, so that a late answer is recognised.
+    question: u32,
+}
+
+impl Connector {
+    /// Of a path with this index. Its queues are those of one engine.
+    pub(super) fn new(
+        controller: ControllerId,
+        path: u16,
+        options: Arc<ConnectOptions>,
+        share: QueueShare,
+        resources: &mut Resources,
+    ) -> Self {
+        let domain = resources.transports.rnic.allocate_domain();
+        Self { controller, path, options, share, domain, addresses: Vec::new(), current: 0, question: 0 }
+    }
+
+    /// The queues of this engine.
+    pub(super) fn share(&self) -> QueueShare {
+        self.share
+    }
+
+    /// Looks for the address. Says whether it is known already; otherwise the resolver answers.
+    ///
+    /// # Errors
+    /// When there is no thread for that.
+    pub(super) fn resolve(&mut self, resources: &Resources) -> io::Result<bool> {
+        self.question += 1;
+        let known =
+            crate::resolve::resolve(&self.options.url, self.controller, self.question, &resources.mailbox)?;
+        known.into_iter().for_each(|address| self.set_address(address));
+        Ok(known.is_some())
+    }
+
+    /// Takes the resolver's answer; `None` when it is late.
+    pub(super) fn on_resolved(&mut self, resolved: Resolved) -> Option<Result<(), Cause>> {
+        if resolved.question != self.question {
+            return None;
+        }
+        Some(match resolved.result {
+            Ok(addresses) if addresses.is_empty() => Err(Cause::Name("no address".to_owned())),
+            Ok(addresses) => {
+                (self.addresses, self.current) = (addresses, 0);
+                Ok(())
+            }
+            Err(error) => Err(Cause::Name(error)),
+        })
+    }
+
+    /// This is the address.
+    pub(super) fn set_address(&mut self, address: SocketAddr) {
+        (self.addresses, self.current) = (vec![address], 0);
+    }
+
+    /// Goes on to the next address, if there is another one.
+    pub(super) fn next_address(&mut self) -> bool {
+        let another = self.current + 1 < self.addresses.len();
+        self.current += usize::from(another);
+        another
+    }
+
+    /// The address that is tried, or that the controller has.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.addresses[self.current]
+    }
+
+    /// Starts to connect a queue with `size` entries: the admin queue for number zero. The transport bounds how long it
+    /// takes.
+    ///
+    /// # Errors
+    /// When there is no connection left or the system has no socket.
+    pub(super) fn connect(&self, resources: &mut Resources, number: u16, size: u16) -> io::Result<Queue> {
+        let to = Connect {
+            address: self.address(),
+            url: &self.options.url,
+            domain: self.domain,
+            qid: self.share.qid(number),
+            size,
+            pool: &resources.pool,
+            timeout: self.options.timeouts.connect,
+        };
+        let queue = Queue::connect(&mut resources.transports, &mut resources.reactor, &to)?;
+        resources.routes.add(queue.endpoint(), self.controller, self.path, number);
+        Ok(queue)
+    }
+
+    /// The path has ended.
+    pub(super) fn end(&self, resources: &mut Resources) {
+        resources.transports.rnic.deallocate_domain(self.domain);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::QueueShare;
+
+    #[test]
+    fn engines_share_all_queues_and_none_twice() {
+        for (engines, total) in [(1, 1), (1, 7), (2, 4), (2, 5), (3, 5), (4, 4), (3, 2)] {
+            let shares = (0..engines).map(|engine| QueueShare { engine, engines });
+            let mut all: Vec<u16> = shares
+                .flat_map(|share| (1..=share.count(total)).map(move |number| share.qid(number)))
+                .collect();
+            all.sort_unstable();
+            assert_eq!(all, (1..=total).collect::<Vec<_>>(), "{engines} engines, {total} queues");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Which step follows which.
+//!
+//! ```text
+//! attach    Connect, Capabilities, Version, Enable, ReadyStatus*, Identify, Limits, [HostBehavior], QueueCount,
+//!           EventConfig, (EstablishQueue, ConnectQueue)*, Followers, namespaces
+//! follower  (EstablishQueue, ConnectQueue)*
+//! rescan    ChangedLog, namespaces, once more if namespaces have changed meanwhile
+//! shutdown  Flush*, Disconnect*, ShutdownSet, ShutdownStatus*
+//! namespaces: List*, (Namespace, [Descriptors])*, [Listed]
+//! ```
+
+use std::time::Duration;
+
+use ringfab_reactor::Time;
+
+use super::{Context, Purpose, Sequence, SequenceStep};
+use crate::error::Cause;
+use crate::path::PathEvent;
+
+/// Between two looks at CSTS.
+const POLL: Duration = Duration::from_millis(10);
+/// What each namespace adds to the time that attaching may take.
+const NAMESPACE_TIME: Duration = Duration::from_millis(250);
+
+/// What comes after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// This step.
+    Step(SequenceStep),
+    /// The same step, at this time.
+    Again(Time),
+    /// Nothing: the volumes were told.
+    End,
+    /// Nothing: the controller has shut down.
+    Leave,
+}
+
+impl Sequence {
+    /// What comes after a step that was answered.
+    pub(super) fn next(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
+        let discovery = self.options.url.is_discovery() || self.facts.controller.discovery;
+        let has_retry_delays = !self.facts.controller.retry_delays.crdt[0].is_zero();
+        let queues = self.share.count(self.facts.queues);
+        let only = self.options.url.namespace;
+        Ok(Next::Step(match ended {
+            SequenceStep::Connect => SequenceStep::Capabilities,
+            SequenceStep::Capabilities => SequenceStep::Version,
+            SequenceStep::Version => SequenceStep::Enable,
+            SequenceStep::Enable => SequenceStep::ReadyStatus,
+            SequenceStep::ReadyStatus => return self.after_ready_status(context),
+            SequenceStep::Identify if discovery => return Ok(self.all_scanned(context)),
+            SequenceStep::Identify => SequenceStep::Limits,
+            SequenceStep::Limits if has_retry_delays => SequenceStep::HostBehavior,
+            SequenceStep::Limits | SequenceStep::HostBehavior => SequenceStep::QueueCount,
+            SequenceStep::QueueCount => SequenceStep::EventConfig,
+            SequenceStep::EventConfig => {
+                self.facts.decide_queues(&self.options, self.share.engines)?;
+                SequenceStep::EstablishQueue(1)
+            }
+            SequenceStep::EstablishQueue(number) => SequenceStep::ConnectQueue(number),
+            SequenceStep::ConnectQueue(number) if number < queues => SequenceStep::EstablishQueue(number + 1),
+            SequenceStep::ConnectQueue(_) if self.share.leads() => SequenceStep::Followers,
+            SequenceStep::ConnectQueue(_) => {
+                context.reports.push(PathEvent::QueuesConnected);
+                return Ok(Next::End);
+            }
+            SequenceStep::Followers => self.namespaces.begin(only),
+
+            SequenceStep::ChangedLog => self.after_changed_log(context),
+            SequenceStep::List(after) => return self.after_list(context, after),
+            // Identification descriptors came with NVMe 1.3.
+            SequenceStep::Namespace(index)
+                if self.namespaces.is_active(index) && self.facts.version >= (1, 3, 0) =>
+            {
+                SequenceStep::Descriptors(index)
+            }
+            SequenceStep::Namespace(index) | SequenceStep::Descriptors(index) => {
+                match self.namespaces.after_namespace(index, only) {
+                    Some(next) => next,
+                    None => return Ok(self.all_scanned(context)),
+                }
+            }
+            SequenceStep::Listed(_) => return Ok(self.all_scanned(context)),
+
+            SequenceStep::Flush(nsid) => self.after_flush(context, nsid),
+            SequenceStep::Disconnect(number) => self.after_queue(context, number),
+            SequenceStep::ShutdownSet => SequenceStep::ShutdownStatus,
+            SequenceStep::ShutdownStatus => return self.after_shutdown_status(context),
+        }))
+    }
+
+    /// CSTS while the controller is being enabled.
+    fn after_ready_status(&mut self, context: &mut Context<'_>) -> Result<Next, Cause> {
+        let status = self.facts.last_status;
+        if status.fatal {
+            return Err(Cause::ControllerFatal);
+        }
+        if status.ready {
+            // The controller's timer runs from its enabling, and before that it takes no Keep Alive.
+            context.keep_alive.start(self.options.keep_alive_wanted(), context.now);
+            return Ok(Next::Step(SequenceStep::Identify));
+        }
+        if context.now >= self.facts.ready_until {
+            let limit = self.facts.capabilities.timeout;
+            return Err(Cause::TimedOut { what: "enabling the controller (CSTS.RDY)", limit });
+        }
+        Ok(Next::Again(context.now + POLL))
+    }
+
+    /// The namespaces that have changed. If others have meanwhile, the list is not all.
+    fn after_changed_log(&mut self, context: &mut Context<'_>) -> SequenceStep {
+        if !self.namespaces.again {
+            context.reports.push(PathEvent::Changes(self.namespaces.list().to_vec()));
+        }
+        self.namespaces.begin(self.options.url.namespace)
+    }
+
+    /// A part of the list of namespaces.
+    fn after_list(&mut self, context: &mut Context<'_>, after: u32) -> Result<Next, Cause> {
+        let Some(next) = self.namespaces.after_list(after)? else { return Ok(self.all_scanned(context)) };
+        if next == SequenceStep::Namespace(0) {
+            self.extra_time += NAMESPACE_TIME * self.namespaces.list().len() as u32;
+        }
+        Ok(Next::Step(next))
+    }
+
+    /// All namespaces were looked at. While attaching, the volumes say whether this is the right subsystem.
+    fn all_scanned(&mut self, context: &mut Context<'_>) -> Next {
+        let (found, listed) = self.namespaces.take();
+        if self.purpose == Purpose::Attach {
+            context.reports.push(PathEvent::Identified { found, listed });
+            return Next::End;
+        }
+        let again = std::mem::take(&mut self.namespaces.again);
+        context.reports.push(PathEvent::NamespacesFound { found, final_look: !again });
+        if again { Next::Step(SequenceStep::ChangedLog) } else { Next::End }
+    }
+
+    /// An orderly shutdown first flushes what was written to and is still there, one after the other.
+    pub(super) fn after_flush(&self, context: &Context<'_>, nsid: u32) -> SequenceStep {
+        let next = self.flushes.iter().find(|next| **next > nsid);
+        next.map_or_else(|| self.after_queue(context, 0), |next| SequenceStep::Flush(*next))
+    }
+
+    /// Then it ends the I/O queues one by one, where the controller can, and then the controller.
+    pub(super) fn after_queue(&self, context: &Context<'_>, number: u16) -> SequenceStep {
+        let next = context.io.alive_after(number).filter(|_| self.facts.controller.disconnect);
+        next.map_or(SequenceStep::ShutdownSet, SequenceStep::Disconnect)
+    }
+
+    /// CSTS while the controller shuts down. One that has failed will not complete that.
+    fn after_shutdown_status(&self, context: &Context<'_>) -> Result<Next, Cause> {
+        match self.facts.last_status {
+            status if status.shutdown_complete => Ok(Next::Leave),
+            status if status.fatal => Err(Cause::ControllerFatal),
+            _ => Ok(Next::Again(context.now + POLL)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::identity::HostIdentity;
+    use crate::options::ConnectOptions;
+    use crate::path::connector::QueueShare;
+    use crate::path::io_queues::IoQueues;
+    use crate::path::keep_alive::KeepAlive;
+    use crate::path::reports::Reports;
+    use crate::retry::RetryDelays;
+    use crate::wire::answers::ControllerStatus;
+
+    /// A sequence of one engine of some, which has learned all that there is to learn.
+    fn sequence(engine: u16, url: &str, prepare: impl FnOnce(&mut Sequence)) -> Sequence {
+        let host =
+            HostIdentity { nqn: "nqn.2026-01.org.example:me".to_owned(), id: uuid::Uuid::from_u128(1) };
+        let url = url.parse().expect("an address");
+        let mut sequence =
+            Sequence::new(Arc::new(ConnectOptions::new(url, host)), QueueShare { engine, engines: 2 });
+        (sequence.facts.queues, sequence.facts.version) = (4, (1, 4, 0));
+        sequence.facts.capabilities.queue_entries_max = 128;
+        sequence.facts.last_status = ControllerStatus { ready: true, fatal: false, shutdown_complete: true };
+        prepare(&mut sequence);
+        sequence
+    }
+
+    /// The steps from `first` on, each of which succeeds, by their names, and what the volumes are told.
+    fn walk(sequence: &mut Sequence, first: SequenceStep) -> (Vec<String>, Vec<String>) {
+        let (mut keep_alive, mut reports) = (KeepAlive::default(), Reports::default());
+        let io = IoQueues::new(Duration::from_secs(1));
+        let pool = ringfab_memory::Pool::new(&[ringfab_memory::ClassLayout { buffer_bytes: 4096, count: 1 }])
+            .expect("a pool");
+        let mut context = Context {
+            now: Time::ZERO,
+            pool: &pool,
+            io: &io,
+            keep_alive: &mut keep_alive,
+            reports: &mut reports,
+        };
+        let (mut step, mut steps) = (first, vec![format!("{first:?}")]);
+        while let Next::Step(next) = sequence.next(&mut context, step).expect("it goes on") {
+            steps.push(format!("{next:?}"));
+            step = next;
+            assert!(steps.len() < 100, "{steps:?}");
+        }
+        let name = |event| format!("{event:?}").split([' ', '(']).next().unwrap_or_default().to_owned();
+        (steps, std::iter::from_fn(|| reports.next()).map(name).collect())
+    }
+
+    const URL: &str = "nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk";
+    const ATTACH: &str = "Connect Capabilities Version Enable ReadyStatus Identify";
+    const QUEUES: &str =
+        "QueueCount EventConfig EstablishQueue(1) ConnectQueue(1) EstablishQueue(2) ConnectQueue(2)";
+
+    #[test]
+    fn a_leader_attaches_its_queues_then_those_of_followers_and_looks_at_the_namespaces() {
+        let (steps, told) = walk(&mut sequence(0, URL, |_| {}), SequenceStep::Connect);
+        assert_eq!(steps.join(" "), format!("{ATTACH} Limits {QUEUES} Followers List(0)"));
+        assert_eq!(told, ["Identified"], "no namespace is listed");
+        let delays = |sequence: &mut Sequence| {
+            let delays = &mut sequence.facts.controller.retry_delays;
+            *delays = RetryDelays { crdt: [Duration::from_secs(1); 3], ..*delays };
+        };
+        let one = format!("{URL}?ns=3");
+        let (steps, told) = walk(&mut sequence(0, &one, delays), SequenceStep::Connect);
+        let namespaces = "Followers Namespace(0) Listed(3)";
+        assert_eq!(steps.join(" "), format!("{ATTACH} Limits HostBehavior {QUEUES} {namespaces}"));
+        assert_eq!(told, ["Identified"], "without a size it is looked for in the list");
+    }
+
+    #[test]
+    fn a_discovery_controller_has_no_queues_and_a_follower_has_nothing_else() {
+        let discovery = |sequence: &mut Sequence| sequence.facts.controller.discovery = true;
+        let (steps, told) = walk(&mut sequence(0, URL, discovery), SequenceStep::Connect);
+        assert_eq!((steps.join(" ").as_str(), told), (ATTACH, vec!["Identified".to_owned()]));
+        let (steps, told) = walk(&mut sequence(1, URL, |_| {}), SequenceStep::EstablishQueue(1));
+        assert_eq!(steps.join(" "), &QUEUES[QUEUES.find("Establish").expect("there")..]);
+        assert_eq!(told, ["QueuesConnected"]);
+    }
+
+    #[test]
+    fn a_scan_is_repeated_when_namespaces_have_changed_meanwhile() {
+        let again = |sequence: &mut Sequence| {
+            (sequence.purpose, sequence.namespaces.again) = (Purpose::Rescan, true);
+        };
+        let (steps, told) = walk(&mut sequence(0, URL, again), SequenceStep::ChangedLog);
+        assert_eq!(steps.join(" "), "ChangedLog List(0) ChangedLog List(0)");
+        assert_eq!(told, ["NamespacesFound", "Changes", "NamespacesFound"]);
+    }
+
+    #[test]
+    fn a_shutdown_flushes_each_namespace_that_was_written_to_and_then_shuts_down() {
+        let written = |sequence: &mut Sequence| {
+            (sequence.purpose, sequence.flushes) = (Purpose::Shutdown, vec![2, 5]);
+        };
+        let (steps, told) = walk(&mut sequence(0, URL, written), SequenceStep::Flush(2));
+        assert_eq!(steps.join(" "), "Flush(2) Flush(5) ShutdownSet ShutdownStatus");
+        assert!(told.is_empty());
+    }
+}

@@ -1,0 +1,464 @@
+//! The commands of attaching, looking at the namespaces again, and shutting down: one at a time.
+//!
+//! [`automaton`] says which step follows. Here each step becomes a command, and its answer is taken.
+
+mod automaton;
+mod facts;
+mod namespaces;
+mod steps;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_memory::{Buffer, Pool, SharedBuffer};
+use ringfab_reactor::Time;
+use ringfab_spec::{CompletionEntry, IntoBytes, Status, SubmissionEntry};
+
+use super::connector::QueueShare;
+use super::io_queues::IoQueues;
+use super::keep_alive::KeepAlive;
+use super::queues::ADMIN_QUEUE_SIZE;
+use super::reports::{PathEvent, Reports};
+use crate::command::{Command, Direction, Owner};
+use crate::error::{Cause, Step};
+use crate::messages::OpenQueues;
+use crate::options::ConnectOptions;
+use crate::refusal::RefusedField;
+use crate::retry::{RetryDelays, Tries, Verdict, judge};
+use crate::url::Transport;
+use crate::wire;
+use facts::Facts;
+use namespaces::NamespaceScan;
+pub(super) use steps::SequenceStep;
+
+/// Memory for the data of one of the commands.
+const SCRATCH_BYTES: usize = 4096;
+
+/// What the sequence is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Purpose {
+    #[default]
+    Attach,
+    /// Looking at the namespaces again, while I/O runs.
+    Rescan,
+    Shutdown,
+}
+
+/// What the path does next for the sequence.
+#[derive(Debug)]
+pub(super) enum Action {
+    /// Something else brings the next step, or the sequence has ended.
+    Nothing,
+    /// Send this on the queue with this number.
+    Send { number: u16, command: Box<Command> },
+    /// Connect the I/O queue with this number.
+    ConnectQueue { number: u16, size: u16, in_capsule_bytes_max: u32 },
+    /// Have the followers connect their queues.
+    ConnectFollowers,
+    /// Repeat the step at this time.
+    RepeatAt(Time),
+    /// The controller has shut down.
+    Leave,
+    /// The connection is of no further use.
+    Fail(Step, Cause),
+}
+
+/// What the end of a connection means to the sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Disconnection {
+    /// The connection is lost.
+    Loss,
+    /// The controller may do that now.
+    Expected,
+    /// It is what the step has asked for, though the answer is missing.
+    Answer,
+}
+
+/// What the sequence acts on beside its own state.
+pub(super) struct Context<'a> {
+    pub(super) now: Time,
+    pub(super) pool: &'a Pool,
+    pub(super) io: &'a IoQueues,
+    pub(super) keep_alive: &'a mut KeepAlive,
+    pub(super) reports: &'a mut Reports,
+}
+
+/// How far the sequence is, and what it has learned about the controller.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    options: Arc<ConnectOptions>,
+    share: QueueShare,
+    purpose: Purpose,
+    /// The step that runs.
+    step: Option<SequenceStep>,
+    /// What was tried of it.
+    tries: Tries,
+    facts: Facts,
+    namespaces: NamespaceScan,
+    /// What the controller adds to the time that attaching may take.
+    extra_time: Duration,
+    /// Memory of the sequence's commands, so that they never wait for the pool.
+    scratch: Option<SharedBuffer>,
+    /// Namespaces that a shutdown flushes, ascending.
+    flushes: Vec<u32>,
+}
+
+impl Sequence {
+    /// Of the engine that has this share of the queues.
+    pub(super) fn new(options: Arc<ConnectOptions>, share: QueueShare) -> Self {
+        Self {
+            options,
+            share,
+            purpose: Purpose::default(),
+            step: None,
+            tries: Tries::default(),
+            facts: Facts::default(),
+            namespaces: NamespaceScan::default(),
+            extra_time: Duration::ZERO,
+            scratch: None,
+            flushes: Vec::new(),
+        }
+    }
+
+    /// The step that runs.
+    pub(super) fn step(&self) -> Option<SequenceStep> {
+        self.step
+    }
+
+    /// What was learned about the controller.
+    pub(super) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// How long attaching may take, as far as it is known.
+    pub(super) fn attach_limit(&self) -> Duration {
+        self.options.timeouts.attach + self.extra_time
+    }
+
+    /// How long the step that runs may take.
+    pub(super) fn step_limit(&self) -> Duration {
+        match self.step {
+            Some(SequenceStep::EstablishQueue(_)) => self.options.timeouts.connect,
+            Some(SequenceStep::ReadyStatus) => self.facts.capabilities.timeout,
+            _ => self.options.timeouts.admin,
+        }
+    }
+
+    /// A follower connects its I/O queues by this plan.
+    pub(super) fn set_plan(&mut self, plan: &OpenQueues) {
+        let facts = &mut self.facts;
+        (facts.cntlid, facts.queues, facts.queue_size) = (plan.cntlid, plan.queues, plan.queue_size);
+        facts.in_capsule_bytes_max = plan.in_capsule_bytes_max;
+    }
+
+    /// What the controller says about trying again, as the leader has learned it.
+    pub(super) fn set_retry_delays(&mut self, delays: RetryDelays) {
+        self.facts.retry_delays = delays;
+    }
+
+    /// Starts to attach, with the admin queue connected. A follower connects its I/O queues.
+    pub(super) fn attach(&mut self, context: &mut Context<'_>) -> Action {
+        self.purpose = Purpose::Attach;
+        let first = if self.share.leads() { SequenceStep::Connect } else { SequenceStep::EstablishQueue(1) };
+        self.start(context, first)
+    }
+
+    /// The controller tells that namespaces have changed: starts to look at them, or looks once more afterwards.
+    pub(super) fn rescan(&mut self, context: &mut Context<'_>) -> Action {
+        if self.step.is_some() {
+            self.namespaces.again = true;
+            return Action::Nothing;
+        }
+        self.purpose = Purpose::Rescan;
+        self.start(context, SequenceStep::ChangedLog)
+    }
+
+    /// Starts to shut the controller down. These namespaces were written to.
+    pub(super) fn shut_down(&mut self, context: &mut Context<'_>, mut written: Vec<u32>) -> Action {
+        written.sort_unstable();
+        written.dedup();
+        (self.purpose, self.flushes) = (Purpose::Shutdown, written);
+        let cached = self.facts.controller.volatile_write_cache;
+        let first = if cached { self.after_flush(context, 0) } else { self.after_queue(context, 0) };
+        self.start(context, first)
+    }
+
+    /// It is time to repeat the step that runs.
+    pub(super) fn repeat(&mut self, context: &mut Context<'_>) -> Action {
+        self.step.map_or(Action::Nothing, |step| self.start(context, step))
+    }
+
+    /// An I/O queue is connected.
+    pub(super) fn on_established(&mut self, context: &mut Context<'_>, number: u16) -> Action {
+        self.end_step(context, SequenceStep::EstablishQueue(number))
+    }
+
+    /// The queues of all followers are connected.
+    pub(super) fn on_followers_connected(&mut self, context: &mut Context<'_>) -> Action {
+        self.end_step(context, SequenceStep::Followers)
+    }
+
+    /// A connection has ended.
+    pub(super) fn on_disconnected(&self, number: u16) -> Disconnection {
+        match self.step {
+            // A controller that shuts down may let go of its I/O queues. The admin queue says how it went.
+            Some(SequenceStep::ShutdownSet | SequenceStep::ShutdownStatus) if number != 0 => {
+                Disconnection::Expected
+            }
+            Some(SequenceStep::Disconnect(asked)) if asked == number => Disconnection::Answer,
+            Some(SequenceStep::Disconnect(asked)) if (1..asked).contains(&number) => Disconnection::Expected,
+            _ => Disconnection::Loss,
+        }
+    }
+
+    /// An I/O queue was disconnected, without an answer.
+    pub(super) fn on_queue_ended(&mut self, context: &mut Context<'_>, number: u16) -> Action {
+        self.end_step(context, SequenceStep::Disconnect(number))
+    }
+
+    /// The connections end.
+    pub(super) fn stop(&mut self) {
+        (self.step, self.namespaces.again, self.extra_time) = (None, false, Duration::ZERO);
+    }
+
+    /// Takes the memory of a command of the sequence back that was not answered.
+    pub(super) fn take_back(&mut self, command: Command) {
+        self.scratch = command.memory.or(self.scratch.take());
+    }
+
+    /// Ends a step that is not a command, if it is the one that runs.
+    fn end_step(&mut self, context: &mut Context<'_>, step: SequenceStep) -> Action {
+        if self.step != Some(step) {
+            return Action::Nothing;
+        }
+        self.go_on(context, step)
+    }
+
+    /// Starts the step after one that has come to its end.
+    fn go_on(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Action {
+        self.step = None;
+        match self.next(context, ended) {
+            Ok(automaton::Next::Step(next)) => self.start(context, next),
+            Ok(automaton::Next::Again(at)) => self.repeat_at(at, ended),
+            Ok(automaton::Next::End) => Action::Nothing,
+            Ok(automaton::Next::Leave) => Action::Leave,
+            Err(cause) => Action::Fail(ended.step(), cause),
+        }
+    }
+
+    fn repeat_at(&mut self, at: Time, step: SequenceStep) -> Action {
+        self.step = Some(step);
+        Action::RepeatAt(at)
+    }
+
+    /// Starts a step.
+    fn start(&mut self, context: &mut Context<'_>, step: SequenceStep) -> Action {
+        self.step = Some(step);
+        let facts = &self.facts;
+        let (number, entry) = match step {
+            SequenceStep::EstablishQueue(number) => {
+                let (size, in_capsule_bytes_max) = (facts.queue_size, facts.in_capsule_bytes_max);
+                return Action::ConnectQueue { number, size, in_capsule_bytes_max };
+            }
+            SequenceStep::Followers => return Action::ConnectFollowers,
+            SequenceStep::Connect => return self.connect(context, 0),
+            SequenceStep::ConnectQueue(number) => return self.connect(context, number),
+            SequenceStep::HostBehavior => {
+                let (entry, data) = wire::set_host_behavior();
+                return self.send_data(context, 0, entry, data.as_bytes());
+            }
+            SequenceStep::Capabilities => (0, wire::get_capabilities()),
+            SequenceStep::Version => (0, wire::get_version()),
+            SequenceStep::Enable => (0, wire::set_enabled(&facts.capabilities)),
+            SequenceStep::ReadyStatus | SequenceStep::ShutdownStatus => (0, wire::get_status()),
+            SequenceStep::ShutdownSet => (0, wire::set_shutdown(&facts.capabilities)),
+            SequenceStep::QueueCount => (0, wire::set_queue_count(self.queues_wanted())),
+            SequenceStep::EventConfig => (0, wire::set_event_config(&facts.controller)),
+            SequenceStep::Identify => (0, wire::identify_controller()),
+            SequenceStep::Limits => (0, wire::identify_nvm_limits()),
+            SequenceStep::List(after) => (0, wire::identify_active(after)),
+            SequenceStep::Listed(nsid) => (0, wire::identify_active(nsid - 1)),
+            SequenceStep::Namespace(index) => (0, wire::identify_namespace(self.namespaces.nsid(index))),
+            SequenceStep::Descriptors(index) => (0, wire::identify_descriptors(self.namespaces.nsid(index))),
+            SequenceStep::ChangedLog => (0, wire::changed_namespaces(SCRATCH_BYTES as u32)),
+            SequenceStep::Flush(nsid) => (1, wire::flush(nsid)),
+            SequenceStep::Disconnect(number) => (number, wire::disconnect()),
+        };
+        let command = Command::new(entry, Owner::Sequence);
+        if !step.reads_data() {
+            return Action::Send { number, command };
+        }
+        match self.take_scratch(context.pool) {
+            Ok(buffer) => {
+                let command = command.with_data(Direction::ToHost, buffer, 0, SCRATCH_BYTES as u32);
+                Action::Send { number, command }
+            }
+            Err(cause) => Action::Fail(step.step(), cause),
+        }
+    }
+
+    /// Fabrics Connect of a queue.
+    fn connect(&mut self, context: &Context<'_>, number: u16) -> Action {
+        let qid = self.share.qid(number);
+        let (size, cntlid, keep_alive) = match qid {
+            0 => (ADMIN_QUEUE_SIZE, wire::CNTLID_DYNAMIC, self.options.keep_alive_wanted()),
+            _ => (self.facts.queue_size, self.facts.cntlid, Duration::ZERO),
+        };
+        let url = &self.options.url;
+        // Over TCP that spares the responses of reads: without flow control they say nothing that the data cannot.
+        let flow_control = url.transport != Transport::Tcp;
+        match wire::connect_data(&self.options.host, cntlid, url.subsystem_nqn()) {
+            Ok(data) => {
+                let entry = wire::connect(qid, size, keep_alive, flow_control);
+                self.send_data(context, number, entry, data.as_bytes())
+            }
+            Err(error) => Action::Fail(Step::FabricsConnect, Cause::Unsupported(error.to_string())),
+        }
+    }
+
+    fn send_data(
+        &mut self,
+        context: &Context<'_>,
+        number: u16,
+        entry: SubmissionEntry,
+        data: &[u8],
+    ) -> Action {
+        match self.take_scratch(context.pool) {
+            Ok(buffer) => {
+                buffer.write_at(0, data);
+                let command = Command::new(entry, Owner::Sequence);
+                let command = command.with_data(Direction::ToController, buffer, 0, data.len() as u32);
+                Action::Send { number, command }
+            }
+            Err(cause) => Action::Fail(self.step.map_or(Step::Identify, SequenceStep::step), cause),
+        }
+    }
+
+    /// The sequence's own memory; it is taken from the pool once.
+    fn take_scratch(&mut self, pool: &Pool) -> Result<SharedBuffer, Cause> {
+        let scratch = self.scratch.take().filter(SharedBuffer::is_unique);
+        scratch.or_else(|| pool.take(SCRATCH_BYTES).map(Buffer::share)).ok_or_else(|| {
+            let text = "no buffer of 4 KiB is left in the pool for the commands of attaching";
+            Cause::Local(text.to_owned())
+        })
+    }
+
+    /// Takes the answer to the command that runs, and starts the next.
+    pub(super) fn on_answer(
+        &mut self,
+        context: &mut Context<'_>,
+        command: Command,
+        entry: &CompletionEntry,
+    ) -> Action {
+        let sent = command.entry;
+        self.take_back(command);
+        let Some(step) = self.step.take() else { return Action::Nothing };
+        let status = entry.status();
+        if !status.is_success() && !step.is_optional() && !self.tolerates(step, status) {
+            return self.on_refusal(context, step, &sent, entry);
+        }
+        if let Err(cause) = self.learn(context, step, entry) {
+            return Action::Fail(step.step(), cause);
+        }
+        self.tries = Tries::default();
+        self.go_on(context, step)
+    }
+
+    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's
+    /// is said in a sentence of its own, but for a flush of what was written there.
+    fn tolerates(&self, step: SequenceStep, status: Status) -> bool {
+        let removed = match step {
+            SequenceStep::Namespace(_) => true,
+            SequenceStep::Flush(_) => self.options.url.namespace.is_none(),
+            _ => false,
+        };
+        removed && status.code() == Status::INVALID_NAMESPACE
+    }
+
+    /// The controller refuses a step: it gets another try, or that is the end of the sequence.
+    fn on_refusal(
+        &mut self,
+        context: &mut Context<'_>,
+        step: SequenceStep,
+        sent: &SubmissionEntry,
+        answer: &CompletionEntry,
+    ) -> Action {
+        let status = answer.status();
+        let (verdict, policy) = (judge(status), &self.options.reconnect);
+        // Whoever attaches does not wait for a path: an attempt has its own bound and its own next one.
+        if step.may_repeat()
+            && verdict == Verdict::Retry
+            && let Some(delay) = self.tries.next(verdict, status, &self.facts.retry_delays, policy)
+        {
+            tracing::debug!(%status, ?delay, command = step.command(), "tried again");
+            return self.repeat_at(context.now + delay, step);
+        }
+        let cause = match self.refused_field(step, sent, answer) {
+            Some(field) => Cause::Field { field, status },
+            None => Cause::Status { command: step.command(), status },
+        };
+        if self.purpose == Purpose::Rescan {
+            let peer = self.options.url.peer();
+            tracing::warn!(peer, %cause, "the namespaces could not be identified again");
+            // Those that are known are still in use.
+            context.reports.push(PathEvent::NamespacesKept);
+            return Action::Nothing;
+        }
+        Action::Fail(step.step(), cause)
+    }
+
+    /// Which field of a Connect the controller refuses. The scratch memory still has its data.
+    fn refused_field(
+        &self,
+        step: SequenceStep,
+        sent: &SubmissionEntry,
+        answer: &CompletionEntry,
+    ) -> Option<RefusedField> {
+        let refused = answer.status().code() == Status::CONNECT_INVALID_PARAMETERS;
+        if !refused || !matches!(step, SequenceStep::Connect | SequenceStep::ConnectQueue(_)) {
+            return None;
+        }
+        let data = self.scratch.as_ref()?;
+        data.with_bytes(0..SCRATCH_BYTES, |data| RefusedField::new(answer.connect_parameter(), sent, data))
+    }
+
+    /// Remembers what an answer says.
+    fn learn(
+        &mut self,
+        context: &mut Context<'_>,
+        step: SequenceStep,
+        entry: &CompletionEntry,
+    ) -> Result<(), Cause> {
+        let queues_wanted = self.queues_wanted();
+        let (facts, namespaces) = (&mut self.facts, &mut self.namespaces);
+        let mut learn = |data: &[u8]| {
+            facts.learn(step, entry, data, queues_wanted)?;
+            namespaces.learn(step, entry, data, facts)
+        };
+        match &self.scratch {
+            Some(buffer) => buffer.with_bytes(0..SCRATCH_BYTES, learn)?,
+            None => learn(&[0; SCRATCH_BYTES])?,
+        }
+        match step {
+            SequenceStep::Enable => {
+                self.facts.ready_until = context.now + self.facts.capabilities.timeout;
+                self.extra_time += self.facts.capabilities.timeout;
+            }
+            SequenceStep::Identify => {
+                let controller = &self.facts.controller;
+                if self.options.url.transport == Transport::Rdma && !controller.keyed_sgl {
+                    let text = "the controller has no keyed SGLs, which RDMA needs";
+                    return Err(Cause::Unsupported(text.to_owned()));
+                }
+                context.keep_alive.set_supported(controller.keep_alive, controller.traffic_based_keep_alive);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// I/O queues to ask for: one for each engine at least.
+    fn queues_wanted(&self) -> u16 {
+        self.options.queues_wanted().max(self.share.engines)
+    }
+}
