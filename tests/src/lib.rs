@@ -119,7 +119,7 @@ impl TestTarget {
     /// Never: it runs until it is dropped.
     pub fn manager(&self) -> Manager {
         let cores = self.running.as_ref().expect("it runs").cores().clone();
-        Manager::new(Arc::clone(&self.target), cores, self.identity.clone(), &self.config)
+        Manager::new(Arc::clone(&self.target), cores, self.identity.clone(), &self.config, None)
     }
 
     /// What each of its cores has in use.

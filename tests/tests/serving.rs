@@ -78,15 +78,15 @@ fn change(target: &TestTarget, disk: &Path) {
     let mut manager = target.manager();
     let config = others(disk);
     let before = target.target.served().generation();
-    let missing = manager.add_subsystem(&config.subsystems[0]).expect_err("its disk is missing");
+    let missing = manager.add_subsystem(config.subsystems[0].clone()).expect_err("its disk is missing");
     assert!(missing.contains("disk"), "{missing}");
     assert_eq!(target.target.served().generation(), before, "nothing has changed");
     File::create(disk).and_then(|file| file.set_len(MIB)).expect("a file");
 
     let not_there = attach("nvme+rdma", target.address()).expect_err("no such subsystem");
     assert!(not_there.contains("subsystem") || not_there.contains("SUBNQN"), "{not_there}");
-    manager.add_subsystem(&config.subsystems[0]).expect("it is added");
-    let twice = manager.add_subsystem(&config.subsystems[0]).expect_err("it is there");
+    manager.add_subsystem(config.subsystems[0].clone()).expect("it is added");
+    let twice = manager.add_subsystem(config.subsystems[0].clone()).expect_err("it is there");
     assert!(twice.contains(OTHER), "{twice}");
     let friend = attach("nvme+rdma", target.address()).expect("attached");
     assert!(write(&friend));
@@ -136,7 +136,7 @@ fn discovery_lists_more_subsystems_than_a_core_has_time_for() {
              allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n"
         );
         let config = Config::parse(&text, "more").expect("a valid configuration");
-        manager.add_subsystem(&config.subsystems[0]).expect("it is added");
+        manager.add_subsystem(config.subsystems[0].clone()).expect("it is added");
     }
     for (scheme, address) in [("nvme+rdma", target.address()), ("nvme+tcp", address)] {
         let url: Url = format!("{scheme}://{address}/").parse().expect("a URL");

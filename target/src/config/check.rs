@@ -12,7 +12,7 @@ use toml::de::DeTable;
 
 use super::error::{ConfigError, Errors};
 use super::reader::{At, Reader};
-use super::{Config, NamespaceConfig};
+use super::{Config, ListenerConfig, NamespaceConfig, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
 
 /// Finds out which disk a path leads to, where one may look.
@@ -49,14 +49,38 @@ pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Confi
 /// # Errors
 /// All mistakes; never an empty list.
 pub(super) fn check_namespace(text: &str) -> Result<NamespaceConfig, Vec<ConfigError>> {
+    fragment(text, subsystem::one_namespace)
+}
+
+/// Checks the table of one subsystem, in which its namespaces are. That it differs from the others is for the caller to
+/// know.
+///
+/// # Errors
+/// All mistakes; never an empty list.
+pub(super) fn check_subsystem(text: &str) -> Result<SubsystemConfig, Vec<ConfigError>> {
+    fragment(text, |reader, errors| Some(subsystem::one_subsystem(reader, errors)))
+}
+
+/// Checks the table of one listener.
+///
+/// # Errors
+/// All mistakes; never an empty list.
+pub(super) fn check_listener(text: &str) -> Result<ListenerConfig, Vec<ConfigError>> {
+    fragment(text, listener::one_listener)
+}
+
+fn fragment<T>(
+    text: &str,
+    read: impl FnOnce(Reader<'_>, &mut Errors<'_>) -> Option<T>,
+) -> Result<T, Vec<ConfigError>> {
     let mut errors = Errors::new(text);
     let document = parse(text, &mut errors);
     if !errors.is_empty() {
         return Err(errors.into_sorted());
     }
     let root = Reader::new(document.get_ref(), 0..0, String::new());
-    match subsystem::one_namespace(root, &mut errors) {
-        Some(namespace) if errors.is_empty() => Ok(namespace),
+    match read(root, &mut errors) {
+        Some(value) if errors.is_empty() => Ok(value),
         _ => Err(errors.into_sorted()),
     }
 }

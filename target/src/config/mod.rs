@@ -2,6 +2,7 @@
 //! always valid.
 
 mod check;
+mod difference;
 mod error;
 mod load;
 mod reader;
@@ -12,6 +13,7 @@ mod size;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use ringfab_fabric::ZonedIp;
 use ringfab_memory::ClassLayout;
 use uuid::Uuid;
 
+pub use difference::{Change, ChangeLine, difference};
 pub use error::{ConfigError, ConfigErrors};
 
 pub(crate) use size::parse_size;
@@ -175,6 +178,13 @@ pub struct SubsystemConfig {
     pub namespaces: Vec<NamespaceConfig>,
 }
 
+impl SubsystemConfig {
+    /// The namespace with an identifier.
+    pub fn namespace(&self, nsid: u32) -> Option<&NamespaceConfig> {
+        self.namespaces.iter().find(|one| one.nsid == nsid)
+    }
+}
+
 /// Which hosts a subsystem lets in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -221,7 +231,23 @@ pub enum Source {
     Device(DriverHandle),
 }
 
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, .. } => path.display().fmt(f),
+            Self::Memory(bytes) => write!(f, "{} of memory", size::format_size(*bytes)),
+            Self::Null(bytes) => write!(f, "{} of zeroes", size::format_size(*bytes)),
+            Self::Device(driver) => f.write_str(&driver.name()),
+        }
+    }
+}
+
 impl Config {
+    /// The subsystem with a name.
+    pub fn subsystem(&self, nqn: &str) -> Option<&SubsystemConfig> {
+        self.subsystems.iter().find(|one| one.nqn == nqn)
+    }
+
     /// Reads and checks a file. Nothing that it names is opened, but it is looked at, to find disks with two names.
     ///
     /// # Errors
@@ -245,6 +271,22 @@ impl Config {
     /// All mistakes at once.
     pub(crate) fn parse_namespace(text: &str) -> Result<NamespaceConfig, Vec<ConfigError>> {
         check::check_namespace(text)
+    }
+
+    /// Checks the table of one more subsystem, as it would stand in `[[subsystem]]`.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub(crate) fn parse_subsystem(text: &str) -> Result<SubsystemConfig, Vec<ConfigError>> {
+        check::check_subsystem(text)
+    }
+
+    /// Checks the table of one more listener, as it would stand in `[[listener]]`.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub(crate) fn parse_listener(text: &str) -> Result<ListenerConfig, Vec<ConfigError>> {
+        check::check_listener(text)
     }
 
     /// This configuration as TOML, with every default written out; it parses to the same configuration.

@@ -11,30 +11,70 @@ use crate::config::Access;
 
 /// The text; it parses to the same configuration.
 pub(super) fn to_toml(config: &Config) -> String {
+    let (target, memory, control) = (target(config), memory(config), control(config));
     let document = Document {
-        target: Target {
-            cores: &config.target.cores,
-            state_dir: &config.target.state_dir,
-            drain_timeout_s: config.target.drain_timeout.as_secs(),
-            spin_us: config.target.spin.as_micros(),
-            log: &config.target.log,
-        },
-        memory: Memory {
-            small_buffers: config.memory.small_buffers,
-            small_buffer_bytes: format_size(config.memory.small_buffer_bytes as u64),
-            large_buffers: config.memory.large_buffers,
-            large_buffer_bytes: format_size(config.memory.large_buffer_bytes as u64),
-        },
-        control: config.control.as_ref().map(|control| Control {
-            enabled: control.enabled,
-            socket: &control.socket,
-            mode: format!("{:04o}", control.mode),
-            group: control.group.as_deref(),
-        }),
+        target,
+        memory,
+        control,
         listener: config.listeners.iter().map(listener).collect(),
         subsystem: config.subsystems.iter().map(subsystem).collect(),
     };
     toml::to_string(&document).expect("plain values always serialize")
+}
+
+/// The keys of the tables that describe the process, with the names of their tables: `memory.large_buffers`.
+pub(super) fn process_keys(config: &Config) -> toml::Table {
+    let tables = [
+        ("target", table(&target(config))),
+        ("memory", table(&memory(config))),
+        ("control", control(config).map(|control| table(&control)).unwrap_or_default()),
+    ];
+    let keys = |(name, table): (&'static str, toml::Table)| {
+        table.into_iter().map(move |(key, value)| (format!("{name}.{key}"), value))
+    };
+    tables.into_iter().flat_map(keys).collect()
+}
+
+/// The keys of a listener, as they are written.
+pub(super) fn listener_keys(config: &ListenerConfig) -> toml::Table {
+    table(&listener(config))
+}
+
+/// The keys of a namespace, as they are written.
+pub(super) fn namespace_keys(config: &NamespaceConfig) -> toml::Table {
+    table(&namespace(config))
+}
+
+fn table(value: &impl Serialize) -> toml::Table {
+    toml::Table::try_from(value).expect("plain values always serialize")
+}
+
+fn target(config: &Config) -> Target<'_> {
+    Target {
+        cores: &config.target.cores,
+        state_dir: &config.target.state_dir,
+        drain_timeout_s: config.target.drain_timeout.as_secs(),
+        spin_us: config.target.spin.as_micros() as u64,
+        log: &config.target.log,
+    }
+}
+
+fn memory(config: &Config) -> Memory {
+    Memory {
+        small_buffers: config.memory.small_buffers,
+        small_buffer_bytes: format_size(config.memory.small_buffer_bytes as u64),
+        large_buffers: config.memory.large_buffers,
+        large_buffer_bytes: format_size(config.memory.large_buffer_bytes as u64),
+    }
+}
+
+fn control(config: &Config) -> Option<Control<'_>> {
+    config.control.as_ref().map(|control| Control {
+        enabled: control.enabled,
+        socket: &control.socket,
+        mode: format!("{:04o}", control.mode),
+        group: control.group.as_deref(),
+    })
 }
 
 #[derive(Serialize)]
@@ -52,7 +92,7 @@ struct Target<'a> {
     cores: &'a [usize],
     state_dir: &'a Path,
     drain_timeout_s: u64,
-    spin_us: u128,
+    spin_us: u64,
     log: &'a str,
 }
 

@@ -1,13 +1,19 @@
 //! Applies a change of what is served on all cores, or on none.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ringfab_block::{Backing, OpenedFile};
 
 use crate::core::{AllCores, Core, ServeMessage, SingleCore};
 use crate::disks::{DiskHandle, DiskHandles};
-use crate::model::{Difference, Draft, Namespace, Served, ServedError};
+use crate::model::{Difference, Draft, Listener, Namespace, Served, ServedError};
 use crate::target::Target;
+
+/// How long the system may keep an address after its listener is closed, and how often it is tried again.
+const UNBIND_LIMIT: Duration = Duration::from_secs(2);
+const UNBIND_RETRY: Duration = Duration::from_millis(5);
 
 /// Disks that were opened for namespaces which are to be served.
 #[derive(Debug, Default)]
@@ -105,10 +111,24 @@ fn prepare(
         let (subsystem, namespace) = (Arc::clone(subsystem), Arc::clone(namespace));
         cores.broadcast(ServeMessage::Open { subsystem, namespace, files: Arc::new(files) })?;
     }
-    for listener in &difference.bound {
-        cores.broadcast(ServeMessage::Listen(Arc::clone(listener)))?;
+    difference.bound.iter().try_for_each(|listener| match difference.gives_way(listener) {
+        None => cores.broadcast(ServeMessage::Listen(Arc::clone(listener))),
+        Some(old) => {
+            cores.broadcast(ServeMessage::Unlisten(Arc::clone(old)))?;
+            listen_after_another(cores, listener)
+        }
+    })
+}
+
+/// Binds a listener on the address of one that is being closed: the system lets go of it a little later.
+fn listen_after_another(cores: &impl AllCores, listener: &Arc<Listener>) -> Result<(), String> {
+    let deadline = Instant::now() + UNBIND_LIMIT;
+    loop {
+        match cores.broadcast(ServeMessage::Listen(Arc::clone(listener))) {
+            Err(_) if Instant::now() < deadline => thread::sleep(UNBIND_RETRY),
+            outcome => return outcome,
+        }
     }
-    Ok(())
 }
 
 /// Takes back what some cores may have opened.
@@ -120,6 +140,12 @@ fn discard(
 ) {
     if let Err(error) = cores.broadcast(ServeMessage::Discard(Arc::clone(difference))) {
         tracing::error!(error, "a change could not be undone on all cores");
+    }
+    for listener in &difference.bound {
+        let Some(old) = difference.gives_way_to(listener) else { continue };
+        if let Err(error) = listen_after_another(cores, old) {
+            tracing::error!(error, "a listener that a change had closed cannot be bound again");
+        }
     }
     for (subsystem, namespace) in &difference.opened {
         namespace.set_not_ready(error);

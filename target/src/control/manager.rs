@@ -1,48 +1,52 @@
 //! Changes what is served while hosts use it: namespaces, subsystems, who may use them, and where hosts connect.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringfab_block::Backing;
+use ringfab_process::log;
 use serde_json::{Map, Value};
 
-use super::change::{OpenedDisks, apply};
+use super::apply::{Applier, REQUEST_LIMIT};
+use super::configured::{Configured, Current};
 use super::disk_watch::DiskWatch;
 use super::status::{NamespaceState, Status, View};
-use crate::config::{Access, Config, ConfigError, ListenerConfig, NamespaceConfig, Source, SubsystemConfig};
+use crate::config::{
+    Access, Change, Config, ConfigError, ListenerConfig, NamespaceConfig, Source, SubsystemConfig, difference,
+};
+use crate::controller::Controller;
 use crate::core::{AllCores, Cores, ServeMessage};
 use crate::disks::grow::grow;
-use crate::disks::open::OpenRequest;
 use crate::disks::{DiskHandle, DiskHandles};
 use crate::identity::Identity;
 use crate::limits::NSID_MAX;
-use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, Subsystem};
+use crate::model::{Namespace, ServedError, ServedSubsystem, Subsystem};
+use crate::nqn::check_host_nqn;
 use crate::target::Target;
 use crate::worker;
-
-/// How long a request waits for a file that hangs.
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
 /// Manages what a target that runs serves.
 #[derive(Debug)]
 pub struct Manager {
-    view: View,
-    identity: Identity,
-    /// What the configuration said at the start.
-    configured: Vec<SubsystemConfig>,
+    applier: Applier,
 }
 
 impl Manager {
-    /// Manages a target whose cores run.
-    pub fn new(target: Arc<Target>, cores: Cores, identity: Identity, config: &Config) -> Self {
-        Self { view: View::new(target, cores), identity, configured: config.subsystems.clone() }
+    /// Manages a target whose cores run. `file` is the file that `config` comes from, if any.
+    pub fn new(
+        target: Arc<Target>,
+        cores: Cores,
+        identity: Identity,
+        config: &Config,
+        file: Option<PathBuf>,
+    ) -> Self {
+        Self { applier: Applier { view: View::new(target, cores, Current::new(file, config)), identity } }
     }
 
     /// What there is to see of it, also while it is busy.
     pub fn view(&self) -> View {
-        self.view.clone()
+        self.applier.view.clone()
     }
 
     /// Serves one more namespace, which `table` describes as `[[subsystem.namespace]]` does.
@@ -58,18 +62,20 @@ impl Manager {
         if !table.contains_key("nsid") {
             table.insert("nsid".to_owned(), Value::from(free_nsid(&subsystem)?));
         }
-        let text = toml::to_string(&table).map_err(|error| format!("not a namespace: {error}"))?;
-        let mut config = Config::parse_namespace(&text).map_err(|errors| explain(&errors))?;
-        if subsystem.namespace(config.nsid).is_some() {
-            return Err(format!("namespace {} is there already", config.nsid));
+        let mut config = fragment("a namespace", &table, Config::parse_namespace)?;
+        let (nqn, nsid) = (subsystem.nqn(), config.nsid);
+        if subsystem.namespace(nsid).is_some() {
+            return Err(format!("namespace {nsid} is there already"));
         }
-        self.identify(subsystem.nqn(), &mut config)?;
-        let namespace = self.target().make_namespace(subsystem.nqn(), &config, &self.identity);
-        let namespace = namespace.map_err(|error| error.to_string())?;
-        self.change(|_, draft| draft.add_namespace(subsystem.nqn(), Arc::clone(&namespace)))?;
-        let state = NamespaceState::of(subsystem.nqn(), &namespace, false);
-        tracing::info!(nqn = state.subsystem, nsid = state.nsid, source = state.source, "namespace added");
-        Ok(state)
+        self.identify(nqn, &mut config)?;
+        self.edit(|next| {
+            let namespaces = &mut subsystem_of(next, nqn)?.namespaces;
+            namespaces.push(config);
+            namespaces.sort_by_key(|one| one.nsid);
+            Ok(())
+        })?;
+        let (subsystem, namespace) = self.namespace(Some(nqn), nsid)?;
+        Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
     }
 
     /// Serves a namespace no longer. Commands that have begun go on; its disks are closed when they have ended.
@@ -78,40 +84,113 @@ impl Manager {
     /// When there is no such namespace.
     pub fn remove(&mut self, subsystem: Option<&str>, nsid: u32) -> Result<NamespaceState, String> {
         let (subsystem, namespace) = self.namespace(subsystem, nsid)?;
-        self.change(|_, draft| draft.remove_namespace(subsystem.nqn(), nsid).map(drop))?;
-        let state = NamespaceState::of(subsystem.nqn(), &namespace, true);
-        tracing::info!(nqn = state.subsystem, nsid, "namespace removed");
-        Ok(state)
+        self.edit(|next| {
+            subsystem_of(next, subsystem.nqn())?.namespaces.retain(|one| one.nsid != nsid);
+            Ok(())
+        })?;
+        Ok(NamespaceState::of(subsystem.nqn(), &namespace, true))
     }
 
     /// Serves one more subsystem, with its namespaces.
     ///
     /// # Errors
     /// What is wrong with it, or why a disk cannot be opened; nothing has changed then.
-    pub fn add_subsystem(&mut self, config: &SubsystemConfig) -> Result<(), String> {
-        self.change(|this, draft| this.target().add_subsystem(draft, config, &this.identity))?;
-        tracing::info!(nqn = config.nqn, namespaces = config.namespaces.len(), "subsystem added");
-        Ok(())
+    pub fn add_subsystem(&mut self, config: SubsystemConfig) -> Result<Vec<Change>, String> {
+        self.edit(|next| {
+            if next.subsystem(&config.nqn).is_some() {
+                return Err(ServedError::TwoSubsystems(config.nqn).to_string());
+            }
+            next.subsystems.push(config);
+            Ok(())
+        })
     }
 
     /// Serves a subsystem no longer: its controllers are ended. Commands that have begun go on at the disks.
     ///
     /// # Errors
     /// When there is no such subsystem.
-    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<(), String> {
-        self.change(|_, draft| draft.remove_subsystem(nqn))?;
-        tracing::info!(nqn, "subsystem removed");
-        Ok(())
+    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<Vec<Change>, String> {
+        self.edit(|next| {
+            subsystem_of(next, nqn)?;
+            if next.subsystems.len() == 1 {
+                return Err(format!("{nqn} is the only subsystem: add another first, or stop the target"));
+            }
+            next.subsystems.retain(|one| one.nqn != nqn);
+            Ok(())
+        })
     }
 
     /// Lets these hosts use a subsystem and no others. The controllers of others are ended.
     ///
     /// # Errors
     /// When there is no such subsystem.
-    pub fn set_access(&mut self, nqn: &str, access: Access) -> Result<(), String> {
-        self.change(|_, draft| draft.set_access(nqn, access))?;
-        tracing::info!(nqn, "the allowed hosts of a subsystem have changed");
-        Ok(())
+    pub fn set_access(&mut self, nqn: &str, access: Access) -> Result<Vec<Change>, String> {
+        self.edit(|next| {
+            subsystem_of(next, nqn)?.access = access;
+            Ok(())
+        })
+    }
+
+    /// Lets one more host use a subsystem.
+    ///
+    /// # Errors
+    /// When there is no such subsystem, every host may use it already, or that is no name of a host.
+    pub fn allow_host(&mut self, subsystem: Option<&str>, host: &str) -> Result<Vec<Change>, String> {
+        check_host_nqn(host)?;
+        let subsystem = self.subsystem(subsystem)?;
+        let nqn = subsystem.nqn();
+        match subsystem.access().clone() {
+            Access::AnyHost => Err(format!("every host may use {nqn} already")),
+            Access::Hosts(mut hosts) => {
+                if !hosts.insert(host.to_owned()) {
+                    return Err(format!("{host} may use {nqn} already"));
+                }
+                self.set_access(nqn, Access::Hosts(hosts))
+            }
+        }
+    }
+
+    /// Lets a host use a subsystem no longer: its controllers are ended.
+    ///
+    /// # Errors
+    /// When there is no such subsystem, the host may not use it, or no other host could.
+    pub fn deny_host(&mut self, subsystem: Option<&str>, host: &str) -> Result<Vec<Change>, String> {
+        let subsystem = self.subsystem(subsystem)?;
+        let nqn = subsystem.nqn();
+        match subsystem.access().clone() {
+            Access::AnyHost => Err(format!(
+                "every host may use {nqn}: list those that may in allowed_hosts first, and reload"
+            )),
+            Access::Hosts(mut hosts) => {
+                if !hosts.remove(host) {
+                    return Err(format!("{host} may not use {nqn} anyway"));
+                }
+                if hosts.is_empty() {
+                    return Err(format!("no host could use {nqn} any more: remove the subsystem instead"));
+                }
+                self.set_access(nqn, Access::Hosts(hosts))
+            }
+        }
+    }
+
+    /// Ends all controllers of a host, of one subsystem or of all. It may come back. Returns how many there were.
+    ///
+    /// # Errors
+    /// When there is no such subsystem, or none of its controllers is this host's.
+    pub fn kick_host(&mut self, subsystem: Option<&str>, host: &str) -> Result<usize, String> {
+        let subsystem = subsystem.map(|nqn| self.subsystem(Some(nqn))).transpose()?;
+        let is_meant = |one: &Arc<Controller>| {
+            let there = subsystem.as_ref().is_none_or(|it| Arc::ptr_eq(it.subsystem(), one.subsystem()));
+            one.host().nqn == host && there
+        };
+        let meant: Vec<_> = self.target().controllers().into_iter().filter(is_meant).collect();
+        if meant.is_empty() {
+            return Err(format!("{host} is not connected"));
+        }
+        for controller in &meant {
+            self.cores().end_controller(controller, "an administrator has ended it");
+        }
+        Ok(meant.len())
     }
 
     /// Takes connections at one more address. Returns the number of the listener, and the address that it is bound to.
@@ -119,16 +198,15 @@ impl Manager {
     /// # Errors
     /// When it cannot be bound.
     pub fn add_listener(&mut self, config: ListenerConfig) -> Result<(u16, SocketAddr), String> {
-        let mut port_id = 0;
-        self.change(|_, draft| {
-            port_id = draft.add_listener(config);
-            Ok::<_, ServedError>(())
+        let known: Vec<u16> = self.target().served().listeners().iter().map(|one| one.port_id()).collect();
+        self.edit(|next| {
+            next.listeners.push(config);
+            Ok(())
         })?;
         let served = self.target().served();
-        let listener = served.listeners().iter().find(|one| one.port_id() == port_id);
-        let address = listener.ok_or("the listener is gone already")?.address();
-        tracing::info!(%address, "listening");
-        Ok((port_id, address))
+        let new = served.listeners().iter().find(|one| !known.contains(&one.port_id()));
+        let new = new.ok_or("the listener is gone already")?;
+        Ok((new.port_id(), new.address()))
     }
 
     /// Takes no more connections at an address. The controllers that came there are ended.
@@ -136,9 +214,70 @@ impl Manager {
     /// # Errors
     /// When there is no such listener.
     pub fn remove_listener(&mut self, port_id: u16) -> Result<(), String> {
-        self.change(|_, draft| draft.remove_listener(port_id))?;
-        tracing::info!(port_id, "a listener is closed");
+        let served = self.target().served();
+        let found = served.listeners().iter().find(|one| one.port_id() == port_id);
+        let config = found.ok_or(ServedError::NoListener(port_id).to_string())?.config().clone();
+        let mut next = self.configured().running.clone();
+        if next.listeners.len() == 1 {
+            let place = config.place();
+            return Err(format!("{place} is the only listener: add another first, or stop the target"));
+        }
+        if let Some(index) = next.listeners.iter().position(|one| *one == config) {
+            next.listeners.remove(index);
+        }
+        // By its number: several listeners may have asked for any free port in the same words.
+        self.applier
+            .change(next, |_, draft| draft.remove_listener(port_id).map_err(|error| error.to_string()))?;
+        tracing::info!(listener = config.place(), "listener removed");
         Ok(())
+    }
+
+    /// The listener at an address, by its number.
+    ///
+    /// # Errors
+    /// When there is none, with those that there are.
+    pub fn listener_at(&self, address: SocketAddr) -> Result<u16, String> {
+        let served = self.target().served();
+        let found = served.listeners().iter().find(|one| one.address() == address);
+        found.map(|one| one.port_id()).ok_or_else(|| {
+            let known: Vec<_> = served.listeners().iter().map(|one| one.address().to_string()).collect();
+            format!("there is no listener at {address}; there are {}", known.join(", "))
+        })
+    }
+
+    /// Logs other events from now on.
+    ///
+    /// # Errors
+    /// When that is no filter.
+    pub fn set_log(&mut self, filter: &str) -> Result<Vec<Change>, String> {
+        self.edit(|next| {
+            log::check_filter(filter).map_err(|error| error.to_string())?;
+            filter.clone_into(&mut next.target.log);
+            Ok(())
+        })
+    }
+
+    /// What is configured now.
+    pub fn configured(&self) -> Arc<Configured> {
+        self.applier.configured()
+    }
+
+    /// Reads the configuration file again and applies what is different: all of it, or nothing. Returns that.
+    ///
+    /// # Errors
+    /// What is wrong with the file, what needs a restart, or why something cannot be applied; nothing has changed then.
+    pub fn reload(&mut self, dry_run: bool) -> Result<Vec<Change>, String> {
+        let configured = self.configured();
+        let file = configured.file.as_ref().ok_or("this target has no configuration file")?;
+        let filed = Config::load(file).map_err(|error| error.to_string())?;
+        let changes = difference(&configured.running, &filed);
+        if dry_run {
+            return Ok(changes);
+        }
+        self.applier.apply(&changes, filed.clone())?;
+        let configured = self.configured();
+        self.applier.view.set_configured(Configured { filed, ..(*configured).clone() });
+        Ok(changes)
     }
 
     /// Looks at the size of a namespace's file or device, and makes a regular file `bytes` long before, if so asked.
@@ -159,7 +298,7 @@ impl Manager {
         if let Some(bytes) = bytes {
             self.grow(&namespace, path, bytes)?;
         }
-        DiskWatch(&self.view).inspect(&subsystem, &namespace)?;
+        DiskWatch(self.view_of()).inspect(&subsystem, &namespace)?;
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
     }
 
@@ -170,8 +309,8 @@ impl Manager {
     pub fn reopen(&mut self, subsystem: Option<&str>, nsid: u32) -> Result<NamespaceState, String> {
         let (subsystem, namespace) = self.namespace(subsystem, nsid)?;
         let why = namespace.needs_reopen();
-        if let Some(mut open_request) = self.open_request(&subsystem, &namespace) {
-            open_request.disk_lock = self.disk_handles().with(&namespace, DiskHandle::disk_lock);
+        if let Some(mut open_request) = self.applier.open_request(&subsystem, &namespace) {
+            open_request.disk_locks.extend(self.disk_handles().with(&namespace, DiskHandle::disk_lock));
             let disk_handle =
                 open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
             self.exchange(&subsystem, &namespace, disk_handle)?;
@@ -189,12 +328,12 @@ impl Manager {
 
     /// Looks at the sizes of all files and devices, and whether those that were missing are there now.
     pub fn poll(&mut self) {
-        DiskWatch(&self.view).poll();
+        DiskWatch(self.view_of()).poll();
     }
 
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
-        self.view.list()
+        self.view_of().list()
     }
 
     /// What the target is doing now.
@@ -202,73 +341,42 @@ impl Manager {
     /// # Errors
     /// When a core does not answer.
     pub fn status(&self) -> Result<Status, String> {
-        self.view.status()
+        self.view_of().status()
+    }
+
+    fn edit(&mut self, edit: impl FnOnce(&mut Config) -> Result<(), String>) -> Result<Vec<Change>, String> {
+        self.applier.edit(edit)
+    }
+
+    fn view_of(&self) -> &View {
+        &self.applier.view
     }
 
     fn target(&self) -> &Target {
-        self.view.target()
+        self.applier.target()
     }
 
     fn cores(&self) -> &Cores {
-        self.view.cores()
+        self.applier.cores()
     }
 
     fn disk_handles(&self) -> &Arc<DiskHandles> {
-        self.cores().disk_handles()
-    }
-
-    fn open_request(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<OpenRequest> {
-        OpenRequest::of(namespace, subsystem.nqn(), self.cores().count())
-    }
-
-    /// Makes a change of what is served: all of it, or nothing.
-    fn change<E: ToString>(
-        &self,
-        edit: impl FnOnce(&Self, &mut Draft) -> Result<(), E>,
-    ) -> Result<(), String> {
-        let now = self.target().served();
-        let mut draft = now.draft();
-        edit(self, &mut draft).map_err(|error| error.to_string())?;
-        let next = draft.check().map_err(|error| error.to_string())?;
-        let opened = self.open_disks(&Difference::between(&now, &next))?;
-        apply(self.target(), self.cores(), self.disk_handles(), next, opened)
-    }
-
-    /// Opens the files and devices of the namespaces that come.
-    fn open_disks(&self, difference: &Difference) -> Result<OpenedDisks, String> {
-        let mut opened = OpenedDisks::default();
-        for (subsystem, namespace) in &difference.opened {
-            if let Some(open_request) = self.open_request(subsystem, namespace) {
-                let disk_handle =
-                    open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-                opened.disks.push((Arc::clone(namespace), disk_handle));
-            }
-        }
-        Ok(opened)
+        self.applier.disk_handles()
     }
 
     fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<ServedSubsystem>, String> {
-        let served = self.target().served();
-        match (nqn, served.subsystems()) {
-            (None, [only]) => Ok(Arc::clone(only)),
-            (None, _) => Err("there are several subsystems: name one".to_owned()),
-            (Some(nqn), _) => served.find(nqn).cloned().ok_or_else(|| format!("there is no subsystem {nqn}")),
-        }
+        self.applier.subsystem(nqn)
     }
 
     fn namespace(&self, nqn: Option<&str>, nsid: u32) -> Result<(Arc<Subsystem>, Arc<Namespace>), String> {
-        let served = self.subsystem(nqn)?;
-        let namespace = served.namespace(nsid);
-        let namespace =
-            namespace.ok_or_else(|| format!("there is no namespace {nsid} in {}", served.nqn()))?;
-        Ok((Arc::clone(served.subsystem()), Arc::clone(namespace)))
+        self.applier.namespace(nqn, nsid)
     }
 
     /// Gives a namespace its identifiers: those that it had, if it comes from the configuration with the same file, and
     /// otherwise others than any namespace of this number has ever had.
     fn identify(&self, nqn: &str, config: &mut NamespaceConfig) -> Result<(), String> {
-        let configured = self.configured.iter().find(|one| one.nqn == nqn);
-        let known = configured.and_then(|one| one.namespaces.iter().find(|known| known.nsid == config.nsid));
+        let configured = self.configured();
+        let known = configured.filed.subsystem(nqn).and_then(|one| one.namespace(config.nsid));
         let what = match &config.source {
             Source::File { path, .. } => {
                 if let Some(known) = known.filter(|known| known.source == config.source) {
@@ -284,7 +392,7 @@ impl Manager {
                 once.to_vec()
             }
         };
-        let (nguid, uuid) = self.identity.of_added(nqn, config.nsid, &what);
+        let (nguid, uuid) = self.applier.identity.of_added(nqn, config.nsid, &what);
         config.nguid = config.nguid.or(Some(nguid));
         config.uuid = config.uuid.or(Some(uuid));
         Ok(())
@@ -323,7 +431,7 @@ impl Manager {
         self.disk_handles().serve(subsystem, namespace, disk_handle);
         let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
         if changed {
-            DiskWatch(&self.view).changed(subsystem, namespace);
+            DiskWatch(self.view_of()).changed(subsystem, namespace);
         }
         Ok(())
     }
@@ -336,6 +444,22 @@ impl Manager {
         let grown = worker::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));
         grown.map_err(|error| error.to_string())?
     }
+}
+
+/// A subsystem of a configuration that is being changed.
+fn subsystem_of<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut SubsystemConfig, String> {
+    let found = config.subsystems.iter_mut().find(|one| one.nqn == nqn);
+    found.ok_or_else(|| ServedError::NoSubsystem(nqn.to_owned()).to_string())
+}
+
+/// A part of a configuration from its table, as it would stand in a file.
+pub(super) fn fragment<T>(
+    what: &str,
+    table: &Map<String, Value>,
+    parse: impl FnOnce(&str) -> Result<T, Vec<ConfigError>>,
+) -> Result<T, String> {
+    let text = toml::to_string(table).map_err(|error| format!("not {what}: {error}"))?;
+    parse(&text).map_err(|errors| explain(&errors))
 }
 
 /// The identifier after the largest one that is in use, as in a configuration, or else the smallest that is free.

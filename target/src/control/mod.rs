@@ -3,7 +3,9 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`request`] | what is asked and answered: one JSON value in a line each |
-//! | [`manager`] | does it: makes what is to be served next, and opens disks |
+//! | [`configured`] | what is configured: by the file, and since |
+//! | [`manager`] | what can be done with a target that runs |
+//! | `apply` | does it: makes what is to be served next, and opens disks |
 //! | `change` | has the cores serve it, and tells hosts |
 //! | `disk_watch` | looks at the disks from time to time |
 //! | [`status`] | what there is, as it is shown |
@@ -14,11 +16,14 @@
 //! | [`command`] | the part of the command line that uses it |
 //!
 //! Who may connect may do everything: the permissions of the socket decide. Requests are bounded in size and time, and
-//! are served beside each other; only changes wait for each other. Nothing is written into the configuration file.
+//! are served beside each other; only changes wait for each other. Nothing is written into the configuration file
+//! unless an administrator says so. docs/control.md describes the protocol for other programs.
 
+mod apply;
 mod change;
 pub mod client;
 pub mod command;
+pub mod configured;
 mod disk_watch;
 pub mod manager;
 pub mod request;
@@ -30,5 +35,5 @@ mod timed_mutex;
 pub use change::change_alone;
 pub use manager::Manager;
 pub use request::Request;
-pub use server::{ControlError, start};
+pub use server::{Control, ControlError, start};
 pub use socket::ControlSocket;

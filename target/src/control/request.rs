@@ -1,11 +1,15 @@
 //! Requests over the control socket and their answers: each is a JSON value on one line.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Manager;
+use super::manager::fragment;
 use super::status::View;
 use super::timed_mutex::TimedMutex;
+use crate::config::{Change, Config};
 
 /// Bytes of a request with its newline.
 pub const REQUEST_BYTES_MAX: usize = 16 << 10;
@@ -51,9 +55,72 @@ pub enum Request {
     },
     /// Which namespaces there are.
     NamespaceList,
+    /// Serve one more subsystem.
+    SubsystemAdd {
+        /// What would stand in `[[subsystem]]`, with its namespaces under `namespace`.
+        subsystem: Map<String, Value>,
+    },
+    /// Serve a subsystem no longer, nor its namespaces.
+    SubsystemRemove {
+        /// Its NQN.
+        subsystem: String,
+    },
+    /// Let one more host use a subsystem.
+    HostAllow {
+        /// NQN of the subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// NQN of the host.
+        host: String,
+    },
+    /// Let a host use a subsystem no longer.
+    HostDeny {
+        /// NQN of the subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// NQN of the host.
+        host: String,
+    },
+    /// End a host's controllers. It may come back.
+    HostKick {
+        /// NQN of a subsystem; of all when left out.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// NQN of the host.
+        host: String,
+    },
+    /// Let hosts connect at one more address.
+    ListenerAdd {
+        /// What would stand in `[[listener]]`.
+        listener: Map<String, Value>,
+    },
+    /// Let hosts connect at an address no longer. The controllers that came there are ended.
+    ListenerRemove {
+        /// The address that it is bound to: `192.0.2.1:4420`.
+        address: SocketAddr,
+    },
+    /// Log other events.
+    Log {
+        /// What would stand in `target.log`.
+        filter: String,
+    },
+    /// Read the configuration file again, and apply what is different.
+    Reload {
+        /// Only show what is different.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// The configuration that runs, as a file.
+    Config,
     /// What the target is doing.
     Status,
+    /// Versions of the protocol and of the program.
+    Version,
 }
+
+/// Version of the protocol: it grows when a request or an answer changes so that a program which knows the one before
+/// would take it wrongly. New requests and new fields of answers are no such change.
+pub const PROTOCOL: u32 = 1;
 
 impl Request {
     /// A request from a line, which its newline may end.
@@ -79,20 +146,46 @@ impl Request {
         match self {
             Self::NamespaceList => Ok(json!(view.list())),
             Self::Status => view.status().map(|status| json!(status)),
+            Self::Config => Ok(configuration(view)),
+            Self::Version => Ok(json!({ "protocol": PROTOCOL, "version": env!("CARGO_PKG_VERSION") })),
             change => manager.with_lock(change.name(), |manager| change.apply(manager))?,
         }
     }
 
     /// What is being done, for others who wait for their turn.
-    fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Self::NamespaceAdd { .. } => "namespace add",
             Self::NamespaceRemove { .. } => "namespace remove",
             Self::NamespaceResize { .. } => "namespace resize",
             Self::NamespaceReopen { .. } => "namespace reopen",
             Self::NamespaceList => "namespace list",
+            Self::SubsystemAdd { .. } => "subsystem add",
+            Self::SubsystemRemove { .. } => "subsystem remove",
+            Self::HostAllow { .. } => "host allow",
+            Self::HostDeny { .. } => "host deny",
+            Self::HostKick { .. } => "host kick",
+            Self::ListenerAdd { .. } => "listener add",
+            Self::ListenerRemove { .. } => "listener remove",
+            Self::Log { .. } => "log",
+            Self::Reload { .. } => "reload",
+            Self::Config => "config",
             Self::Status => "status",
+            Self::Version => "version",
         }
+    }
+
+    /// Whether it changes anything.
+    fn is_change(&self) -> bool {
+        let looks = matches!(
+            self,
+            Self::NamespaceList
+                | Self::Status
+                | Self::Config
+                | Self::Version
+                | Self::Reload { dry_run: true }
+        );
+        !looks
     }
 
     fn apply(self, manager: &mut Manager) -> Result<Value, String> {
@@ -109,19 +202,64 @@ impl Request {
             Self::NamespaceReopen { subsystem, nsid } => {
                 manager.reopen(subsystem.as_deref(), nsid).map(|state| json!(state))
             }
-            Self::NamespaceList => Ok(json!(manager.list())),
-            Self::Status => manager.status().map(|status| json!(status)),
+            Self::HostKick { subsystem, host } => {
+                let ended = manager.kick_host(subsystem.as_deref(), &host)?;
+                Ok(json!({ "controllers": ended }))
+            }
+            Self::ListenerAdd { listener } => {
+                let config = fragment("a listener", &listener, Config::parse_listener)?;
+                let (port_id, address) = manager.add_listener(config)?;
+                Ok(json!({ "port_id": port_id, "address": address }))
+            }
+            Self::ListenerRemove { address } => {
+                let port_id = manager.listener_at(address)?;
+                manager.remove_listener(port_id)?;
+                Ok(json!({ "port_id": port_id, "address": address }))
+            }
+            other => other.configure(manager).map(|changes| changed(&changes)),
+        }
+    }
+
+    /// Changes what is configured; the answer is what is different then.
+    fn configure(self, manager: &mut Manager) -> Result<Vec<Change>, String> {
+        match self {
+            Self::SubsystemAdd { subsystem } => {
+                manager.add_subsystem(fragment("a subsystem", &subsystem, Config::parse_subsystem)?)
+            }
+            Self::SubsystemRemove { subsystem } => manager.remove_subsystem(&subsystem),
+            Self::HostAllow { subsystem, host } => manager.allow_host(subsystem.as_deref(), &host),
+            Self::HostDeny { subsystem, host } => manager.deny_host(subsystem.as_deref(), &host),
+            Self::Log { filter } => manager.set_log(&filter),
+            Self::Reload { dry_run } => manager.reload(dry_run),
+            other => Err(format!("{} changes nothing", other.name())),
         }
     }
 }
 
+/// What a change has changed.
+fn changed(changes: &[Change]) -> Value {
+    json!({ "changes": changes.iter().map(Change::line).collect::<Vec<_>>() })
+}
+
+/// The configuration that runs, where it comes from, and what of it is in no file.
+fn configuration(view: &View) -> Value {
+    let configured = view.configured();
+    let unsaved: Vec<_> = configured.unsaved().iter().map(Change::line).collect();
+    json!({ "file": configured.file, "toml": configured.running.to_toml(), "unsaved": unsaved })
+}
+
 /// The answer to a line: `{"ok": ...}` or `{"error": "why"}`, with a newline.
-pub(super) fn answer(line: &[u8], view: &View, manager: &TimedMutex<Manager>) -> String {
-    let outcome = Request::parse(line).and_then(|request| request.run(view, manager));
+pub(super) fn answer(line: &[u8], by: &str, view: &View, manager: &TimedMutex<Manager>) -> String {
+    let outcome = Request::parse(line).and_then(|request| {
+        if request.is_change() {
+            tracing::info!(request = request.name(), by, "a change is asked for");
+        }
+        request.run(view, manager)
+    });
     let value = match outcome {
         Ok(value) => json!({ "ok": value }),
         Err(error) => {
-            tracing::warn!(error, "a control request was refused");
+            tracing::warn!(error, by, "a control request was refused");
             json!({ "error": error })
         }
     };
@@ -168,6 +306,11 @@ mod tests {
         assert!(Request::parse(&[b' '; REQUEST_BYTES_MAX + 1]).expect_err("long").contains("at most"));
     }
 
+    /// Flow label and scope are not part of the text of an address.
+    fn without_scope(address: std::net::SocketAddrV6) -> std::net::SocketAddrV6 {
+        std::net::SocketAddrV6::new(*address.ip(), address.port(), 0, 0)
+    }
+
     fn any_request() -> impl Strategy<Value = Request> {
         let subsystem = proptest::option::of(".{0,20}");
         prop_oneof![
@@ -177,6 +320,19 @@ mod tests {
                 .prop_map(|(subsystem, nsid)| Request::NamespaceReopen { subsystem, nsid }),
             (subsystem.clone(), any::<u32>(), any::<Option<u64>>())
                 .prop_map(|(subsystem, nsid, bytes)| Request::NamespaceResize { subsystem, nsid, bytes }),
+            (subsystem.clone(), ".{0,20}")
+                .prop_map(|(subsystem, host)| Request::HostAllow { subsystem, host }),
+            (subsystem.clone(), ".{0,20}")
+                .prop_map(|(subsystem, host)| Request::HostDeny { subsystem, host }),
+            (subsystem.clone(), ".{0,20}")
+                .prop_map(|(subsystem, host)| Request::HostKick { subsystem, host }),
+            any::<std::net::SocketAddrV6>()
+                .prop_map(|address| Request::ListenerRemove { address: without_scope(address).into() }),
+            ".{0,20}".prop_map(|filter| Request::Log { filter }),
+            ".{0,20}".prop_map(|subsystem| Request::SubsystemRemove { subsystem }),
+            any::<bool>().prop_map(|dry_run| Request::Reload { dry_run }),
+            Just(Request::Config),
+            Just(Request::Version),
             (subsystem, "[a-z]{1,9}", ".{0,30}").prop_map(|(subsystem, key, value)| {
                 let namespace = Map::from_iter([(key, Value::from(value))]);
                 Request::NamespaceAdd { subsystem, namespace }

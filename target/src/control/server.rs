@@ -2,6 +2,7 @@
 //! disks.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -9,6 +10,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{getsockopt, sockopt};
 
 use super::request::{REQUEST_BYTES_MAX, answer};
 use super::status::View;
@@ -42,15 +45,37 @@ pub struct ControlError {
     source: io::Error,
 }
 
+/// The control side while it runs.
+pub struct Control {
+    manager: Arc<TimedMutex<Manager>>,
+    /// Removes the socket's file when it is dropped.
+    _socket: Option<ControlSocket>,
+}
+
+impl Control {
+    /// Reads the configuration file again, on a thread of its own: disks may hang. The log says how it ends.
+    pub fn reload(&self, by: &'static str) {
+        let manager = Arc::clone(&self.manager);
+        let reload = move || {
+            tracing::info!(request = "reload", by, "a change is asked for");
+            let outcome = manager.with_lock("reload", |manager| manager.reload(false));
+            match outcome.flatten() {
+                Ok(changes) => tracing::info!(changes = changes.len(), by, "the configuration is reloaded"),
+                Err(error) => tracing::error!(error, by, "the configuration is not reloaded"),
+            }
+        };
+        if let Err(error) = spawn("reload", reload) {
+            tracing::error!(%error, by, "the configuration is not reloaded");
+        }
+    }
+}
+
 /// Starts the threads. Without a table `[control]` a socket that cannot be had is no error: its folder is the service
 /// manager's to make.
 ///
 /// # Errors
 /// When the socket that the configuration asks for cannot be bound.
-pub fn start(
-    config: Option<&ControlConfig>,
-    manager: Manager,
-) -> Result<Option<ControlSocket>, ControlError> {
+pub fn start(config: Option<&ControlConfig>, manager: Manager) -> Result<Control, ControlError> {
     let (asked, config) = (config.is_some(), config.cloned().unwrap_or_default());
     let bound = if config.enabled { bind(&config).map(Some) } else { Ok(None) };
     let (socket, listener) = match bound {
@@ -67,10 +92,10 @@ pub fn start(
     let looked_at = Arc::clone(&manager);
     spawn("disks", move || look_at_disks(&looked_at)).map_err(failed)?;
     if let Some(listener) = listener {
-        let server = Arc::new(Server { view, manager, clients: Mutex::default() });
+        let server = Arc::new(Server { view, manager: Arc::clone(&manager), clients: Mutex::default() });
         spawn("control", move || server.run(&listener)).map_err(failed)?;
     }
-    Ok(socket)
+    Ok(Control { manager, _socket: socket })
 }
 
 /// The place of the socket may be on a mount that hangs.
@@ -158,10 +183,11 @@ impl Server {
     /// Answers requests until the client ends, or takes too long.
     fn serve(&self, number: u64, mut stream: UnixStream) -> io::Result<()> {
         stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+        let by = peer(&stream);
         let mut pending = Vec::new();
         while let Some(line) = next_line(&mut stream, &mut pending)? {
             self.note(number, None);
-            let answer = answer(&line, &self.view, &self.manager);
+            let answer = answer(&line, &by, &self.view, &self.manager);
             self.note(number, Some(Instant::now()));
             stream.write_all(answer.as_bytes())?;
             if line.len() > REQUEST_BYTES_MAX {
@@ -195,6 +221,13 @@ impl Clients {
         let _gone = client.stream.shutdown(Shutdown::Both);
         true
     }
+}
+
+/// Who is at the other end, for the log.
+fn peer(stream: &UnixStream) -> String {
+    let Ok(peer) = getsockopt(stream, sockopt::PeerCredentials) else { return "somebody unknown".to_owned() };
+    let name = fs::read_to_string(format!("/proc/{}/comm", peer.pid())).unwrap_or_default();
+    format!("user {} by {} (process {})", peer.uid(), name.trim(), peer.pid())
 }
 
 /// The next line, or what there is of one that is too long. None at the end; what follows the last newline is no

@@ -1,11 +1,15 @@
 //! The state of the target as `status` and `namespace list` show it. Reading it does not wait for a change.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
 use uuid::Uuid;
 
+use super::configured::{Configured, Current};
+use crate::config::{Change, ChangeLine};
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::namespace::{Health, Namespace};
@@ -95,9 +99,26 @@ pub struct ControllerState {
     pub queues: Vec<QueueState>,
 }
 
+/// Where the configuration comes from, and what of it is in no file.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConfigurationState {
+    /// The file.
+    pub file: Option<PathBuf>,
+    /// When the last change was applied, in seconds since 1970.
+    pub applied_at: u64,
+    /// How many changes there have been of what is served.
+    pub generation: u64,
+    /// What was changed by command and is not in the file.
+    pub unsaved: Vec<ChangeLine>,
+}
+
 /// What a target is doing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
+    /// Version of the program.
+    pub version: &'static str,
+    /// Where the configuration comes from.
+    pub configuration: ConfigurationState,
     /// Files and sockets that the process has open, if the system tells.
     pub open_files: Option<usize>,
     /// What each core has in use.
@@ -115,11 +136,21 @@ pub struct Status {
 pub struct View {
     target: Arc<Target>,
     cores: Cores,
+    configured: Current,
 }
 
 impl View {
-    pub(super) fn new(target: Arc<Target>, cores: Cores) -> Self {
-        Self { target, cores }
+    pub(super) fn new(target: Arc<Target>, cores: Cores, configured: Current) -> Self {
+        Self { target, cores, configured }
+    }
+
+    /// What is configured now.
+    pub fn configured(&self) -> Arc<Configured> {
+        self.configured.get()
+    }
+
+    pub(super) fn set_configured(&self, configured: Configured) {
+        self.configured.set(configured);
     }
 
     pub(super) fn target(&self) -> &Target {
@@ -128,6 +159,17 @@ impl View {
 
     pub(super) fn cores(&self) -> &Cores {
         &self.cores
+    }
+
+    fn configuration(&self) -> ConfigurationState {
+        let configured = self.configured();
+        let since_1970 = configured.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        ConfigurationState {
+            file: configured.file.clone(),
+            applied_at: since_1970.as_secs(),
+            generation: self.target.served().generation(),
+            unsaved: configured.unsaved().iter().map(Change::line).collect(),
+        }
     }
 
     /// All namespaces, also those that were removed and are not closed yet.
@@ -150,7 +192,8 @@ impl View {
         let cores = self.cores.usage()?;
         let controllers = self.target.controllers().iter().map(|one| controller(one)).collect();
         let (open_files, namespaces, hanging) = (open_files(), self.list(), worker::hanging());
-        Ok(Status { open_files, cores, controllers, namespaces, hanging })
+        let (version, configuration) = (env!("CARGO_PKG_VERSION"), self.configuration());
+        Ok(Status { version, configuration, open_files, cores, controllers, namespaces, hanging })
     }
 }
 

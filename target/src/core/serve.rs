@@ -27,6 +27,8 @@ pub(crate) enum ServeMessage {
     Open { subsystem: Arc<Subsystem>, namespace: Arc<Namespace>, files: Arc<Vec<OpenedFile>> },
     /// Bind a listener. Only the first core does.
     Listen(Arc<Listener>),
+    /// Close a listener before its successor on the same address is bound.
+    Unlisten(Arc<Listener>),
     /// Take back what was got ready.
     Discard(Arc<Difference>),
     /// Serve this from now on. No command is taken any more for a namespace that is gone; its disk is closed when the
@@ -121,6 +123,10 @@ impl Core {
                 bound.map(drop).map_err(|error| error.to_string())
             }
             ServeMessage::Listen(_) => Ok(()),
+            ServeMessage::Unlisten(listener) => {
+                self.listeners.close(&mut self.resources, &[listener]);
+                Ok(())
+            }
             ServeMessage::Discard(difference) => {
                 difference.opened.iter().for_each(|(_, namespace)| self.close_disk(namespace));
                 self.listeners.close(&mut self.resources, &difference.bound);

@@ -65,6 +65,27 @@ impl InUse {
     }
 }
 
+impl InUse {
+    /// Its namespace is another one from now on, which shares the disk in another way. Returns how it was before.
+    ///
+    /// # Errors
+    /// The name of a namespace that serves the disk, too, when the two cannot share it so.
+    pub(crate) fn change(&self, sharing: Sharing, name: &str) -> Result<(Sharing, String), String> {
+        let mut uses = uses();
+        let all = &mut uses.1;
+        let identity = all.iter().find(|one| one.number == self.number).map(|one| one.identity);
+        let others = all.iter().filter(|one| Some(one.identity) == identity && one.number != self.number);
+        if let Some(other) = others.into_iter().find(|one| !one.sharing.allows(sharing)) {
+            return Err(other.name.clone());
+        }
+        let this =
+            all.iter_mut().find(|one| one.number == self.number).expect("it is there until it is dropped");
+        let before = (this.sharing, std::mem::replace(&mut this.name, name.to_owned()));
+        this.sharing = sharing;
+        Ok(before)
+    }
+}
+
 impl Drop for InUse {
     fn drop(&mut self) {
         uses().1.retain(|one| one.number != self.number);
@@ -90,6 +111,13 @@ mod tests {
         let other = DiskIdentity::File { device: u64::MAX, inode: 2 };
         assert!(InUse::take(other, Exclusive, "b").is_ok());
         drop(first);
+        let mine = InUse::take(disk, ReadOnly, "mine").unwrap();
+        assert_eq!(mine.change(Exclusive, "new"), Ok((ReadOnly, "mine".to_owned())));
+        assert_eq!(InUse::take(disk, Shared, "b").unwrap_err(), "new");
+        assert_eq!(mine.change(Shared, "mine"), Ok((Exclusive, "new".to_owned())));
+        let second = InUse::take(disk, Shared, "second").unwrap();
+        assert_eq!(mine.change(Exclusive, "mine"), Err("second".to_owned()));
+        drop((mine, second));
         let _readers = [ReadOnly, ReadOnly, Shared].map(|sharing| InUse::take(disk, sharing, "c").unwrap());
         assert!(InUse::take(disk, Exclusive, "d").is_err());
     }

@@ -6,7 +6,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ringfab_block::OpenedFile;
@@ -23,7 +23,9 @@ const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 pub(crate) struct DiskLock {
     pub(crate) identity: DiskIdentity,
     pub(crate) file: File,
-    pub(crate) _in_use: InUse,
+    /// A block device that nobody else may have is open once more, exclusively.
+    pub(crate) exclusive: Mutex<Option<File>>,
+    pub(crate) in_use: InUse,
 }
 
 /// A disk that was opened for all cores.
@@ -136,7 +138,11 @@ fn close(files: Vec<OpenedFile>, disk_lock: Option<Arc<DiskLock>>) -> io::Result
     let mut outcome = Ok(());
     let files = files.into_iter().filter_map(|one| Arc::into_inner(one.file));
     let disk_lock = disk_lock.and_then(Arc::into_inner);
-    for file in files.chain(disk_lock.map(|disk_lock| disk_lock.file)) {
+    let held = disk_lock.map(|disk_lock| {
+        let exclusive = disk_lock.exclusive.into_inner().unwrap_or_else(PoisonError::into_inner);
+        exclusive.into_iter().chain([disk_lock.file])
+    });
+    for file in files.chain(held.into_iter().flatten()) {
         let closed = nix::unistd::close(OwnedFd::from(file)).map_err(io::Error::from);
         outcome = outcome.and(closed);
     }

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -36,8 +36,9 @@ pub(crate) struct OpenRequest {
     pub(crate) cores: usize,
     /// The namespace, as it is called in messages.
     pub(crate) name: String,
-    /// The hold that the namespace has already, when it is opened anew.
-    pub(crate) disk_lock: Option<Arc<DiskLock>>,
+    /// Locks that may be of the same disk: that of the namespace, when it is opened again, or those of namespaces that
+    /// go when it comes.
+    pub(crate) disk_locks: Vec<Arc<DiskLock>>,
 }
 
 /// Why a disk is not open.
@@ -72,7 +73,7 @@ impl OpenRequest {
             block_bytes: namespace.block_bytes(),
             cores,
             name: format!("namespace {} of {subsystem}", namespace.nsid()),
-            disk_lock: None,
+            disk_locks: Vec::new(),
         })
     }
 
@@ -99,9 +100,9 @@ impl OpenRequest {
     fn open(&self) -> Result<DiskHandle, Refusal> {
         let metadata = fs::metadata(&self.path).map_err(|source| self.failed(source))?;
         let seen = DiskIdentity::of(&metadata).map_err(|source| self.failed(source))?;
-        let disk_lock = match &self.disk_lock {
-            Some(disk_lock) if disk_lock.identity == seen => Arc::clone(disk_lock),
-            _ => Arc::new(self.take_lock(seen)?),
+        let disk_lock = match self.disk_locks.iter().find(|disk_lock| disk_lock.identity == seen) {
+            Some(disk_lock) => Arc::clone(disk_lock),
+            None => Arc::new(self.take_lock(seen)?),
         };
         let options = FileOptions { direct: self.direct, read_only: self.read_only };
         let mut files = Vec::new();
@@ -118,12 +119,43 @@ impl OpenRequest {
     fn take_lock(&self, seen: DiskIdentity) -> Result<DiskLock, Refusal> {
         let in_use = InUse::take(seen, self.sharing, &self.name);
         let in_use = in_use.map_err(|name| Refusal::Served { path: self.path.clone(), name })?;
-        let exclusive = self.sharing == Sharing::Exclusive && matches!(seen, DiskIdentity::Device(_));
-        let file = self.open_file(seen, false, exclusive)?;
+        let exclusive = self.open_exclusively(seen)?;
+        let file = self.open_file(seen, false, false)?;
         if matches!(seen, DiskIdentity::File { .. }) {
             self.lock(&file, seen)?;
         }
-        Ok(DiskLock { identity: seen, file, _in_use: in_use })
+        Ok(DiskLock { identity: seen, file, exclusive: Mutex::new(exclusive), in_use })
+    }
+
+    /// A block device that nobody else may have.
+    fn open_exclusively(&self, seen: DiskIdentity) -> Result<Option<File>, Refusal> {
+        let exclusive = self.sharing == Sharing::Exclusive && matches!(seen, DiskIdentity::Device(_));
+        exclusive.then(|| self.open_file(seen, false, true)).transpose()
+    }
+
+    /// Keeps others away from a disk that is held already, in the way that this namespace needs. Returns how it was
+    /// held before: as what, and by which namespace.
+    pub(crate) fn take_over(&self, disk_lock: &DiskLock) -> Result<(Sharing, String), Refusal> {
+        let refused = |name| Refusal::Served { path: self.path.clone(), name };
+        let before = disk_lock.in_use.change(self.sharing, &self.name).map_err(refused)?;
+        let kept = match disk_lock.identity {
+            DiskIdentity::File { .. } => self.lock(&disk_lock.file, disk_lock.identity),
+            DiskIdentity::Device(_) => {
+                let mut exclusive = disk_lock.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+                match exclusive.is_some() && self.sharing == Sharing::Exclusive {
+                    true => Ok(()),
+                    false => self.open_exclusively(disk_lock.identity).map(|file| *exclusive = file),
+                }
+            }
+        };
+        match kept {
+            Ok(()) => Ok(before),
+            Err(refusal) => {
+                // Nobody else has come in between: the change was made under the same lock as all others.
+                let _back = disk_lock.in_use.change(before.0, &before.1);
+                Err(refusal)
+            }
+        }
     }
 
     /// A lock of the kind that `flock` takes: it is the one whose holder the system names.

@@ -1,8 +1,8 @@
 //! Whether a namespace can be read and written, and how large it is.
 //!
 //! Any core sets both when it has opened the disk, and every core reads both for each command, without a lock. Who
-//! finds a namespace ready finds the size that was set before. `tests/tests/interleavings.rs` runs this file under every
-//! interleaving.
+//! finds a namespace ready finds the size that was set before. `tests/tests/interleavings.rs` runs this file under
+//! every interleaving.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 

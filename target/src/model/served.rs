@@ -250,6 +250,21 @@ impl Draft {
         port_id
     }
 
+    /// The number of a listener that was made from this.
+    pub fn listener(&self, config: &ListenerConfig) -> Option<u16> {
+        self.listeners.iter().find(|one| one.config() == config).map(|one| one.port_id())
+    }
+
+    /// A listener has other parameters, and keeps its number.
+    ///
+    /// # Errors
+    /// When there is none with this number.
+    pub fn replace_listener(&mut self, port_id: u16, config: ListenerConfig) -> Result<(), ServedError> {
+        let found = self.listeners.iter_mut().find(|one| one.port_id() == port_id);
+        *found.ok_or(ServedError::NoListener(port_id))? = Arc::new(Listener::new(config, port_id));
+        Ok(())
+    }
+
     /// Hosts do not connect there any more.
     ///
     /// # Errors
@@ -319,6 +334,18 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// Whether both serve the same to the same hosts.
+    pub fn is_empty(&self) -> bool {
+        let none = self.opened.is_empty() && self.closed.is_empty();
+        none && self.bound.is_empty() && self.unbound.is_empty() && !self.discovery
+    }
+
+    /// The listener that goes and has the address of this one, which comes.
+    pub fn gives_way_to(&self, listener: &Listener) -> Option<&Arc<Listener>> {
+        let address = listener.address();
+        self.unbound.iter().find(|old| old.address() == address && address.port() != 0)
+    }
+
     /// What is different in `next`.
     pub fn between(old: &Served, next: &Served) -> Self {
         let listeners = |one: &Served, other: &Served| -> Vec<Arc<Listener>> {

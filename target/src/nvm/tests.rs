@@ -58,7 +58,8 @@ proptest! {
         to_host: bool,
         discards: bool,
     ) {
-        let transfer = if to_host { Transfer::ToHost(DataBytes(length)) } else { Transfer::ToController(DataBytes(length)) };
+        let data = DataBytes(length);
+        let transfer = if to_host { Transfer::ToHost(data) } else { Transfer::ToController(data) };
         let discard = Action::Discard { disk: 3, ranges: 1, next: 0, begun: 0 };
         let action = if discards { discard } else { Action::Controller };
         match host_memory(&command, (action, transfer), capsule_bytes) {

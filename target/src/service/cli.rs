@@ -12,7 +12,11 @@ use ringfab_process::log;
 
 use super::{Running, ServeError, ServeOptions, serve};
 use crate::config::Config;
-use crate::control::command::{self, NamespaceCommand, Place};
+use crate::control::client::AskError;
+use crate::control::command::{
+    self, ConfigArguments, HostCommand, ListenerCommand, LogArguments, NamespaceCommand, Place,
+    ReloadArguments, SubsystemCommand,
+};
 use crate::target::Target;
 
 /// An NVMe over Fabrics target: serves files, block devices and memory to other machines.
@@ -43,12 +47,61 @@ enum Command {
         #[arg(long, short)]
         quiet: bool,
     },
+    #[command(flatten)]
+    Ask(Ask),
+}
+
+/// What asks a target that runs.
+#[derive(Debug, Subcommand)]
+enum Ask {
     /// Add, remove and resize namespaces of a target that runs.
     Namespace {
         #[command(flatten)]
         place: Place,
         #[command(subcommand)]
         command: NamespaceCommand,
+    },
+    /// Add and remove subsystems of a target that runs.
+    Subsystem {
+        #[command(flatten)]
+        place: Place,
+        #[command(subcommand)]
+        command: SubsystemCommand,
+    },
+    /// Allow, deny and disconnect hosts of a target that runs.
+    Host {
+        #[command(flatten)]
+        place: Place,
+        #[command(subcommand)]
+        command: HostCommand,
+    },
+    /// Add and remove the addresses at which hosts connect to a target that runs.
+    Listener {
+        #[command(flatten)]
+        place: Place,
+        #[command(subcommand)]
+        command: ListenerCommand,
+    },
+    /// Change what a target that runs logs.
+    Log {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        arguments: LogArguments,
+    },
+    /// Have a target that runs read its configuration file again, and apply what is different: all of it, or nothing.
+    Reload {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        arguments: ReloadArguments,
+    },
+    /// Print the configuration that a target runs with, as a file, or write it to its file.
+    Config {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        arguments: ConfigArguments,
     },
     /// Print what a target that runs is doing: its cores, who is connected, and what is served.
     Status {
@@ -73,10 +126,7 @@ pub fn run<R: Running>(
     let outcome = match arguments.command {
         Command::Serve { config, ready_file } => serve(&ServeOptions { config, ready_file }, start),
         Command::Check { config, quiet } => check(&config, quiet, &mut output),
-        Command::Namespace { place, command } => {
-            command::namespace(&place, command, &mut output).map_err(ServeError::from)
-        }
-        Command::Status { place } => command::status(&place, &mut output).map_err(ServeError::from),
+        Command::Ask(question) => ask(question, &mut output).map_err(ServeError::from),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -85,6 +135,20 @@ pub fn run<R: Running>(
             log::flush();
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+/// Asks a target that runs.
+fn ask(question: Ask, output: &mut impl Write) -> Result<(), AskError> {
+    match question {
+        Ask::Namespace { place, command } => command::namespace(&place, command, output),
+        Ask::Subsystem { place, command } => command::subsystem(&place, command, output),
+        Ask::Host { place, command } => command::host(&place, command, output),
+        Ask::Listener { place, command } => command::listener(&place, command, output),
+        Ask::Log { place, arguments } => command::log(&place, arguments, output),
+        Ask::Reload { place, arguments } => command::reload(&place, &arguments, output),
+        Ask::Config { place, arguments } => command::config(&place, &arguments, output),
+        Ask::Status { place } => command::status(&place, output),
     }
 }
 

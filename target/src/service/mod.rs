@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringfab_process::signals::SignalEvent;
 use ringfab_process::{limits, log};
 use ringfab_reactor::Monitor;
 
@@ -182,9 +183,13 @@ pub fn serve<R: Running>(
     announce(&target, running.addresses());
     let ready = options.ready_file.as_ref().map(|path| ReadyFile::write(path, running.addresses()));
     let _ready = ready.transpose()?;
-    let manager = Manager::new(Arc::clone(&target), running.cores(), identity, &config);
-    let _control = control::start(config.control.as_ref(), manager)?;
-    watch(running, &target, &config, &signals)
+    // Somebody may ask for a reload when the working directory is another one.
+    let file = std::path::absolute(&options.config).ok();
+    let manager = Manager::new(Arc::clone(&target), running.cores(), identity, &config, file);
+    let view = manager.view();
+    let control = control::start(config.control.as_ref(), manager)?;
+    let drain_timeout = || view.configured().running.target.drain_timeout;
+    watch(running, &target, &drain_timeout, &signals, || control.reload("SIGHUP"))
 }
 
 /// What is being written is whole before the process ends, within a limit. What merely hangs is left behind.
@@ -213,16 +218,22 @@ fn announce(target: &Target, addresses: &[SocketAddr]) {
 fn watch<R: Running>(
     running: R,
     target: &Target,
-    config: &Config,
+    drain_timeout: &dyn Fn() -> Duration,
     signals: &Signals,
+    reload: impl Fn(),
 ) -> Result<(), ServeError> {
     let mut notifier = Notifier::ready(&status(target));
     let mut heartbeats = Heartbeats::new(running.monitors(), Instant::now());
     loop {
-        if let Some(signal) = signals.wait(notifier.interval(TICK)) {
-            tracing::info!(signal, limit = ?config.target.drain_timeout, "stopping: no new connections, draining");
-            notifier.stopping();
-            return drain(running, config.target.drain_timeout, signals);
+        match signals.wait(notifier.interval(TICK)) {
+            Some(SignalEvent::HangUp) => reload(),
+            Some(SignalEvent::End(signal)) => {
+                let limit = drain_timeout();
+                tracing::info!(signal, ?limit, "stopping: no new connections, draining");
+                notifier.stopping();
+                return drain(running, limit, signals);
+            }
+            None => {}
         }
         if running.is_any_finished() {
             return Err(ServeError::Core(why_ended(running)));
@@ -242,7 +253,7 @@ fn drain<R: Running>(running: R, limit: Duration, signals: &Signals) -> Result<(
     let deadline = Instant::now() + limit + DRAIN_GRACE;
     running.drain(limit);
     while !running.is_finished() {
-        if signals.wait(TICK).is_some() {
+        if let Some(SignalEvent::End(_)) = signals.wait(TICK) {
             return Err(ServeError::Interrupted);
         }
         if Instant::now() >= deadline {

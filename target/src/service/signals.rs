@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringfab_process::signals::{self, SignalEvent};
 
@@ -23,17 +23,9 @@ impl Signals {
         Ok(Self { events })
     }
 
-    /// The name of the next signal that asks for the end, if one comes in time.
-    pub(super) fn wait(&self, timeout: Duration) -> Option<&'static str> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()? {
-                SignalEvent::End(name) => return Some(name),
-                SignalEvent::HangUp => {
-                    tracing::warn!(signal = "SIGHUP", "ignored: the configuration is read at the start only");
-                }
-            }
-        }
+    /// The next signal that asks for something, if one comes in time.
+    pub(super) fn wait(&self, timeout: Duration) -> Option<SignalEvent> {
+        self.events.recv_timeout(timeout).ok()
     }
 
     #[cfg(test)]

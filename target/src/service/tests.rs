@@ -1,6 +1,6 @@
 //! The service with cores that do nothing but end when they are told.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 
 use ringfab_process::signals::SignalEvent;
@@ -22,6 +22,7 @@ enum Ends {
 }
 
 static JOINED: AtomicBool = AtomicBool::new(false);
+static RELOADS: AtomicUsize = AtomicUsize::new(0);
 
 impl Running for Pretend {
     fn addresses(&self) -> &[SocketAddr] {
@@ -70,7 +71,10 @@ fn run(
     let (sender, received) = mpsc::channel();
     signals(sender);
     let running = Pretend { addresses: Vec::new(), drained: AtomicBool::new(false), ends };
-    watch(running, &target, &config, &Signals::from_channel(received))
+    let count = || {
+        RELOADS.fetch_add(1, Ordering::Relaxed);
+    };
+    watch(running, &target, &|| drain_timeout, &Signals::from_channel(received), count)
 }
 
 #[test]
@@ -80,6 +84,17 @@ fn a_signal_drains_the_cores_and_ends_in_order() {
     });
     assert!(ended.is_ok());
     assert!(JOINED.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_hang_up_asks_for_a_reload_and_ends_nothing() {
+    let ended = run(Ends::WhenDrained, Duration::from_secs(5), |signals| {
+        signals.send(SignalEvent::HangUp).unwrap();
+        signals.send(SignalEvent::HangUp).unwrap();
+        signals.send(SignalEvent::End("SIGTERM")).unwrap();
+    });
+    assert!(ended.is_ok());
+    assert_eq!(RELOADS.load(Ordering::Relaxed), 2);
 }
 
 #[test]

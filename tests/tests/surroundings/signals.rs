@@ -18,7 +18,7 @@ fn no_signal_but_those_that_ask_for_it_ends_a_service() {
         target.signal(signal);
         disk.signal(signal);
     }
-    assert!(await_line(&target, "SIGHUP").contains("the configuration is read at the start only"));
+    assert!(await_line(&target, "the configuration is reloaded").contains("by=SIGHUP"));
     assert!(await_line(&target, "SIGXFSZ").contains("the limit on the size of files"));
     assert!(serves(port) && nbd_answers(&disk));
     ends_in_order(disk);

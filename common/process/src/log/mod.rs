@@ -24,6 +24,7 @@ use std::sync::OnceLock;
 
 use tracing::Level;
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 pub use filter::{FilterError, check_filter};
 use layer::LogLayer;
@@ -35,6 +36,9 @@ pub const FILTER_VARIABLE: &str = "RUST_LOG";
 
 /// The queue and the thread of this process. None when the system has no thread for it.
 static SINK: OnceLock<Option<Sink>> = OnceLock::new();
+
+/// What exchanges the filter of this process's log.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// The log while the program runs. Dropping it writes what is queued, within a bound.
 #[derive(Debug)]
@@ -76,14 +80,30 @@ pub fn start(configured: &str, parts: Parts) -> io::Result<Log> {
     };
     let filter = filter.map_err(io::Error::other)?;
     let layer = LogLayer::new(style, sink);
+    let (filter, handle) = reload::Layer::new(filter);
     let subscriber = tracing_subscriber::registry().with(filter).with(layer);
     if tracing::subscriber::set_global_default(subscriber).is_ok() {
+        // Nobody else has set it: there is one log.
+        let _first = FILTER.set(handle);
         panic::set_hook(Box::new(tell_panic));
     }
     if let Some(error) = refused {
         tracing::warn!(instead = configured, "{FILTER_VARIABLE} {error}");
     }
     Ok(Log(()))
+}
+
+/// Logs other events from now on, whatever `RUST_LOG` said at the start. Without a log this does nothing.
+///
+/// # Errors
+/// When that is no filter.
+pub fn set_filter(text: &str) -> Result<(), FilterError> {
+    let filter = check_filter(text)?;
+    if let Some(handle) = FILTER.get() {
+        // The log lasts as long as the process.
+        let _lives = handle.reload(filter);
+    }
+    Ok(())
 }
 
 /// Says something to whoever started the program: text without time and level, on the standard error. It comes after

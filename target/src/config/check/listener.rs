@@ -23,6 +23,11 @@ pub(super) fn listeners(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<Liste
     readers.into_iter().filter_map(|reader| listener(reader, &mut addresses, errors)).collect()
 }
 
+/// One listener that is in no file.
+pub(super) fn one_listener(reader: Reader<'_>, errors: &mut Errors<'_>) -> Option<ListenerConfig> {
+    listener(reader, &mut Unique::new(), errors)
+}
+
 fn listener(
     reader: Reader<'_>,
     addresses: &mut Unique<(ZonedIp, u16)>,

@@ -68,6 +68,11 @@ pub(super) fn one_namespace(reader: Reader<'_>, errors: &mut Errors<'_>) -> Opti
     namespace(reader, &[], &mut Unique::new(), &mut Once::new(&|_| None), errors)
 }
 
+/// One subsystem that is in no file. Its namespaces may come later.
+pub(super) fn one_subsystem(reader: Reader<'_>, errors: &mut Errors<'_>) -> SubsystemConfig {
+    subsystem(reader, &mut Once::new(&|_| None), errors)
+}
+
 pub(super) fn subsystems(
     root: &Reader<'_>,
     identify_disk: IdentifyDisk<'_>,

@@ -1,5 +1,7 @@
 //! The rules of the house that a machine can check. An exception carries its reason, and the lists only shrink.
 
+#![cfg(test)]
+
 mod layers;
 mod public;
 mod sizes;
@@ -45,13 +47,13 @@ const UNSAFE: [(&str, &str); 6] = [
 ];
 
 /// These files name what they look for.
-const OWN_FOLDER: &str = "tests/tests/house/";
+const OWN_FOLDER: &str = "tests/house/src/";
 
 /// Characters that a line may have.
 const LINE_CHARACTERS_MAX: usize = 120;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace").to_path_buf()
 }
 
 /// The files that begin our crates, from the root.
@@ -170,7 +172,10 @@ fn lines_are_short_enough_to_read() {
             // A row of a table cannot go on in the next line.
             let text = line.trim_start().trim_start_matches("//").trim_start_matches(['/', '!']).trim_start();
             let row = (path.ends_with(".md") || line.trim_start().starts_with("//")) && text.starts_with('|');
-            let allowed = row || length <= LINE_CHARACTERS_MAX;
+            // Nor can a message of a protocol whose messages are lines.
+            let message =
+                path == "docs/control.md" && ["> {", "< {"].iter().any(|sign| line.starts_with(sign));
+            let allowed = row || message || length <= LINE_CHARACTERS_MAX;
             assert!(
                 allowed,
                 "{path}:{} has {length} characters, {LINE_CHARACTERS_MAX} are allowed",

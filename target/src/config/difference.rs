@@ -1,0 +1,365 @@
+//! What is different between two configurations, for people and for whoever applies it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Access, Config, ListenerConfig, NamespaceConfig, Source, SubsystemConfig, resolved};
+
+/// The keys of the process that can be changed while it runs.
+const LIVE_KEYS: [&str; 2] = ["target.log", "target.drain_timeout_s"];
+
+/// One thing that is different, in the order in which it is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A value of the process. Only the log and the drain timeout change while it runs.
+    Process {
+        /// The key: `target.log`.
+        key: String,
+        /// Its value before.
+        old: String,
+        /// Its value after.
+        new: String,
+    },
+    /// Hosts may connect at one more address.
+    ListenerAdded(ListenerConfig),
+    /// Hosts may not connect there any more.
+    ListenerRemoved(ListenerConfig),
+    /// A listener on the same address has other parameters, which hold for those who connect from now on.
+    ListenerChanged {
+        /// The listener before.
+        old: ListenerConfig,
+        /// The listener after.
+        new: ListenerConfig,
+    },
+    /// A subsystem with its namespaces.
+    SubsystemAdded(SubsystemConfig),
+    /// A subsystem is not served any more, nor are its namespaces.
+    SubsystemRemoved(SubsystemConfig),
+    /// What stays the same as long as a subsystem is served: its serial number or its model number.
+    SubsystemIdentity {
+        /// NVMe Qualified Name.
+        nqn: String,
+        /// The key.
+        key: &'static str,
+        /// Its value before.
+        old: String,
+        /// Its value after.
+        new: String,
+    },
+    /// Other hosts may use a subsystem.
+    AccessChanged {
+        /// NVMe Qualified Name.
+        nqn: String,
+        /// Who could.
+        old: Access,
+        /// Who can.
+        new: Access,
+    },
+    /// One more namespace.
+    NamespaceAdded {
+        /// NQN of its subsystem.
+        nqn: String,
+        /// The namespace.
+        namespace: NamespaceConfig,
+    },
+    /// A namespace is not served any more.
+    NamespaceRemoved {
+        /// NQN of its subsystem.
+        nqn: String,
+        /// The namespace.
+        namespace: NamespaceConfig,
+    },
+    /// A namespace is another one: hosts see the old one go and this one come.
+    NamespaceChanged {
+        /// NQN of its subsystem.
+        nqn: String,
+        /// The namespace before.
+        old: NamespaceConfig,
+        /// The namespace after.
+        new: NamespaceConfig,
+    },
+}
+
+/// A change as a program reads it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChangeLine {
+    /// `added`, `removed` or `changed`.
+    pub kind: &'static str,
+    /// What: `namespace 3 of nqn...`.
+    pub what: String,
+    /// How it is described, or what is different.
+    pub detail: String,
+    /// Whether it needs a restart.
+    pub needs_restart: bool,
+}
+
+impl Change {
+    /// Whether it cannot be applied while the target runs.
+    pub fn needs_restart(&self) -> bool {
+        match self {
+            Self::Process { key, .. } => !LIVE_KEYS.contains(&key.as_str()),
+            Self::SubsystemIdentity { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The change as a program reads it.
+    pub fn line(&self) -> ChangeLine {
+        let (kind, what, detail) = self.parts();
+        ChangeLine { kind, what, detail, needs_restart: self.needs_restart() }
+    }
+
+    fn parts(&self) -> (&'static str, String, String) {
+        let changed = |what: String, old: &str, new: &str| ("changed", what, format!("{old} -> {new}"));
+        let at = |listener: &ListenerConfig| {
+            format!("listener {} {}", listener.transport.name(), listener.place())
+        };
+        let subsystem = |nqn: &str| format!("subsystem {nqn}");
+        match self {
+            Self::Process { key, old, new } => changed(key.clone(), old, new),
+            Self::ListenerAdded(listener) => ("added", at(listener), String::new()),
+            Self::ListenerRemoved(listener) => ("removed", at(listener), String::new()),
+            Self::ListenerChanged { old, new } => {
+                ("changed", at(new), keys(&resolved::listener_keys(old), &resolved::listener_keys(new)))
+            }
+            Self::SubsystemAdded(one) => ("added", subsystem(&one.nqn), namespaces(one)),
+            Self::SubsystemRemoved(one) => ("removed", subsystem(&one.nqn), namespaces(one)),
+            Self::SubsystemIdentity { nqn, key, old, new } => {
+                changed(subsystem(nqn), &format!("{key} {old}"), new)
+            }
+            Self::AccessChanged { nqn, old, new } => ("changed", subsystem(nqn), hosts(old, new)),
+            Self::NamespaceAdded { nqn, namespace } => {
+                ("added", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
+            }
+            Self::NamespaceRemoved { nqn, namespace } => {
+                ("removed", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
+            }
+            Self::NamespaceChanged { nqn, old, new } => {
+                let mut detail = keys(&resolved::namespace_keys(old), &resolved::namespace_keys(new));
+                if matches!(old.source, Source::Memory(_)) {
+                    detail += "; what is in its memory is lost";
+                }
+                ("changed", format!("namespace {} of {nqn}", new.nsid), detail)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ChangeLine { kind, what, detail, needs_restart } = self.line();
+        let sign = match kind {
+            "added" => '+',
+            "removed" => '-',
+            _ => '~',
+        };
+        write!(f, "{sign} {what}")?;
+        if !detail.is_empty() {
+            write!(f, ": {detail}")?;
+        }
+        if needs_restart { f.write_str(" (needs a restart)") } else { Ok(()) }
+    }
+}
+
+/// What leads from one configuration to another.
+pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = process(old, new);
+    listeners(old, new, &mut changes);
+    subsystems(old, new, &mut changes);
+    changes
+}
+
+/// Keys of `[target]`, `[memory]` and `[control]`.
+fn process(old: &Config, new: &Config) -> Vec<Change> {
+    let (old, new) = (resolved::process_keys(old), resolved::process_keys(new));
+    let changed = differing(&old, &new);
+    changed.map(|(key, old, new)| Change::Process { key: key.clone(), old, new }).collect()
+}
+
+/// Two listeners are the same one when they have one transport and one address. Several may ask for any free port.
+fn listeners(old: &Config, new: &Config, changes: &mut Vec<Change>) {
+    let same = |one: &ListenerConfig, other: &ListenerConfig| {
+        one.transport == other.transport && one.address == other.address && one.port == other.port
+    };
+    let mut left: Vec<&ListenerConfig> = new.listeners.iter().collect();
+    for one in &old.listeners {
+        let equal = left.iter().position(|other| *other == one);
+        match equal.or_else(|| left.iter().position(|other| same(one, other))).map(|index| left.remove(index))
+        {
+            None => changes.push(Change::ListenerRemoved(one.clone())),
+            Some(other) if other == one => {}
+            Some(other) => changes.push(Change::ListenerChanged { old: one.clone(), new: other.clone() }),
+        }
+    }
+    changes.extend(left.into_iter().cloned().map(Change::ListenerAdded));
+}
+
+fn subsystems(old: &Config, new: &Config, changes: &mut Vec<Change>) {
+    for one in &old.subsystems {
+        match new.subsystem(&one.nqn) {
+            None => changes.push(Change::SubsystemRemoved(one.clone())),
+            Some(other) => subsystem(one, other, changes),
+        }
+    }
+    let added = new.subsystems.iter().filter(|one| old.subsystem(&one.nqn).is_none());
+    changes.extend(added.cloned().map(Change::SubsystemAdded));
+}
+
+fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Change>) {
+    let nqn = &new.nqn;
+    for (key, before, after) in [("serial", &old.serial, &new.serial), ("model", &old.model, &new.model)] {
+        if before != after {
+            let (nqn, old, new) = (nqn.clone(), before.clone(), after.clone());
+            changes.push(Change::SubsystemIdentity { nqn, key, old, new });
+        }
+    }
+    if old.access != new.access {
+        let (old, new) = (old.access.clone(), new.access.clone());
+        changes.push(Change::AccessChanged { nqn: nqn.clone(), old, new });
+    }
+    for one in &old.namespaces {
+        let nqn = nqn.clone();
+        match new.namespace(one.nsid) {
+            None => changes.push(Change::NamespaceRemoved { nqn, namespace: one.clone() }),
+            Some(other) if other == one => {}
+            Some(other) => {
+                changes.push(Change::NamespaceChanged { nqn, old: one.clone(), new: other.clone() });
+            }
+        }
+    }
+    for one in new.namespaces.iter().filter(|one| old.namespace(one.nsid).is_none()) {
+        changes.push(Change::NamespaceAdded { nqn: nqn.clone(), namespace: one.clone() });
+    }
+}
+
+/// How many namespaces a subsystem has, in words.
+fn namespaces(subsystem: &SubsystemConfig) -> String {
+    match subsystem.namespaces.len() {
+        1 => "1 namespace".to_owned(),
+        count => format!("{count} namespaces"),
+    }
+}
+
+/// Which hosts come and go.
+fn hosts(old: &Access, new: &Access) -> String {
+    let named = |access: &Access| match access {
+        Access::AnyHost => BTreeSet::from(["any host".to_owned()]),
+        Access::Hosts(hosts) => hosts.clone(),
+    };
+    let (old, new) = (named(old), named(new));
+    let gone = old.difference(&new).map(|host| format!("-{host}"));
+    let come = new.difference(&old).map(|host| format!("+{host}"));
+    gone.chain(come).collect::<Vec<_>>().join(" ")
+}
+
+/// The keys whose values differ, of two tables as they are written.
+fn keys(old: &toml::Table, new: &toml::Table) -> String {
+    let lines = differing(old, new).map(|(key, old, new)| format!("{key} {old} -> {new}"));
+    lines.collect::<Vec<_>>().join(", ")
+}
+
+/// The keys of two tables whose values differ, with both values as text.
+fn differing<'a>(
+    old: &'a toml::Table,
+    new: &'a toml::Table,
+) -> impl Iterator<Item = (&'a String, String, String)> {
+    let all: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let text = |value: Option<&toml::Value>| value.map_or_else(|| "(none)".to_owned(), ToString::to_string);
+    let differ = all.into_iter().filter(|key| old.get(*key) != new.get(*key));
+    differ.map(move |key| (key, text(old.get(key)), text(new.get(key))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+[[listener]]
+address = "127.0.0.1"
+transport = "tcp"
+[[subsystem]]
+nqn = "nqn.2026-11.org.ringfab:a"
+allowed_hosts = ["nqn.2026-11.org.ringfab:h1"]
+[[subsystem.namespace]]
+null = "1GiB"
+[[subsystem.namespace]]
+path = "/srv/b"
+[[subsystem]]
+nqn = "nqn.2026-11.org.ringfab:b"
+allow_any_host = true
+[[subsystem.namespace]]
+memory = "1MiB"
+"#;
+
+    fn lines(edits: &[(&str, &str)]) -> Vec<String> {
+        let mut text = FILE.to_owned();
+        for (from, to) in edits {
+            assert!(text.contains(from), "{from}");
+            text = text.replacen(from, to, 1);
+        }
+        let parse = |text: &str| Config::parse(text, "f").unwrap_or_else(|error| panic!("{error}"));
+        difference(&parse(FILE), &parse(&text)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_same_configuration_is_no_difference_however_it_is_written() {
+        assert_eq!(lines(&[]), Vec::<String>::new());
+        assert_eq!(
+            lines(&[("null = \"1GiB\"", "null = \"1024MiB\"\nnsid = 1 # the first")]),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn each_kind_of_change_has_its_line() {
+        assert_eq!(
+            lines(&[("transport = \"tcp\"", "transport = \"tcp\"\nport = 4421")]),
+            ["- listener tcp 127.0.0.1:4420", "+ listener tcp 127.0.0.1:4421"]
+        );
+        assert_eq!(
+            lines(&[("transport = \"tcp\"", "transport = \"tcp\"\nio_queues_max = 3")]),
+            ["~ listener tcp 127.0.0.1:4420: io_queues_max 128 -> 3"]
+        );
+        assert_eq!(
+            lines(&[("org.ringfab:h1\"", "org.ringfab:h2\"")]),
+            [
+                "~ subsystem nqn.2026-11.org.ringfab:a: -nqn.2026-11.org.ringfab:h1 +nqn.2026-11.org.ringfab:h2"
+            ]
+        );
+        assert_eq!(
+            lines(&[("path = \"/srv/b\"", "path = \"/srv/b\"\nread_only = true")]),
+            ["~ namespace 2 of nqn.2026-11.org.ringfab:a: read_only false -> true"]
+        );
+        assert_eq!(
+            lines(&[("[[subsystem.namespace]]\npath = \"/srv/b\"\n", "")]),
+            ["- namespace 2 of nqn.2026-11.org.ringfab:a: /srv/b"]
+        );
+        assert_eq!(
+            lines(&[("memory = \"1MiB\"", "memory = \"2MiB\"")]),
+            [
+                "~ namespace 1 of nqn.2026-11.org.ringfab:b: memory \"1MiB\" -> \"2MiB\"; what is in its memory is lost"
+            ]
+        );
+        let renamed = lines(&[("ringfab:b\"", "ringfab:c\"")]);
+        assert_eq!(renamed.len(), 2, "{renamed:?}");
+        assert_eq!(renamed[0], "- subsystem nqn.2026-11.org.ringfab:b: 1 namespace");
+        assert_eq!(
+            lines(&[("\n[[listener]]", "[target]\nlog = \"debug\"\ncores = [0]\n[[listener]]")])
+                .iter()
+                .find(|line| line.contains("log")),
+            Some(&"~ target.log: \"info\" -> \"debug\"".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_needs_a_restart_says_so() {
+        let memory = lines(&[("\n[[listener]]", "[memory]\nlarge_buffers = 77\n[[listener]]")]);
+        assert!(
+            memory[0].starts_with("~ memory.large_buffers: ") && memory[0].ends_with("(needs a restart)")
+        );
+        let serial = lines(&[("allow_any_host", "serial = \"S9\"\nallow_any_host")]);
+        assert!(serial[0].ends_with("-> S9 (needs a restart)"), "{serial:?}");
+    }
+}

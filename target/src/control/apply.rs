@@ -1,0 +1,263 @@
+//! Applies changes of the configuration to a target that runs: all of them, or none.
+//!
+//! A change is a new configuration. What is different leads to a draft of what is served next (`model/served.rs`).
+//! That is checked as a whole, and the disks of namespaces that come are opened. Then the cores are told
+//! (`control/change.rs`).
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ringfab_process::log;
+
+use super::change::{OpenedDisks, apply};
+use super::configured::Configured;
+use super::status::View;
+use crate::config::{Change, Config, Source, difference};
+use crate::core::{AllCores as _, Cores};
+use crate::disk_identity::{DiskIdentity, Sharing};
+use crate::disks::disk_handle::DiskLock;
+use crate::disks::open::OpenRequest;
+use crate::disks::{DiskHandle, DiskHandles};
+use crate::identity::Identity;
+use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, Subsystem};
+use crate::target::{Target, TargetError};
+use crate::worker;
+
+/// How many changes are logged one by one.
+const LOGGED_MAX: usize = 50;
+
+/// How long a request waits for a file that hangs.
+pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Applies changes.
+#[derive(Debug)]
+pub(super) struct Applier {
+    pub(super) view: View,
+    pub(super) identity: Identity,
+}
+
+impl Applier {
+    /// Applies a change of what is configured.
+    pub(super) fn edit(
+        &mut self,
+        edit: impl FnOnce(&mut Config) -> Result<(), String>,
+    ) -> Result<Vec<Change>, String> {
+        let configured = self.configured();
+        let mut next = configured.running.clone();
+        edit(&mut next)?;
+        let changes = difference(&configured.running, &next);
+        self.apply(&changes, next)?;
+        Ok(changes)
+    }
+
+    /// Makes what runs into `next`, to which `changes` lead.
+    pub(super) fn apply(&mut self, changes: &[Change], next: Config) -> Result<(), String> {
+        applicable(changes)?;
+        for change in changes {
+            self.check_replaced(change)?;
+        }
+        let filter = next.target.log.clone();
+        self.change(next, |this, draft| {
+            let identity = &this.identity;
+            changes.iter().try_for_each(|change| edit_draft(this.target(), identity, draft, change))
+        })?;
+        if changes.iter().any(|change| matches!(change, Change::Process { key, .. } if key == "target.log")) {
+            log::set_filter(&filter).map_err(|error| format!("the log stays as it is: {error}"))?;
+        }
+        changes.iter().take(LOGGED_MAX).for_each(|change| tracing::info!(%change, "configuration changed"));
+        if let Some(more) = changes.len().checked_sub(LOGGED_MAX).filter(|more| *more != 0) {
+            tracing::info!(more, "configuration changed");
+        }
+        Ok(())
+    }
+
+    /// Makes a change of what is served: all of it, or nothing. `next` is what is configured then.
+    pub(super) fn change(
+        &mut self,
+        next: Config,
+        edit: impl FnOnce(&Self, &mut Draft) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let now = self.target().served();
+        let mut draft = now.draft();
+        edit(self, &mut draft)?;
+        let served = draft.check().map_err(|error| error.to_string())?;
+        let difference = Difference::between(&now, &served);
+        if !difference.is_empty() {
+            let mut taken = Vec::new();
+            let opened = self.open_disks(&difference, &mut taken);
+            let outcome = opened
+                .and_then(|opened| apply(self.target(), self.cores(), self.disk_handles(), served, opened));
+            if outcome.is_err() {
+                give_back(taken);
+            }
+            outcome?;
+        }
+        let configured = self.configured();
+        let since = SystemTime::now();
+        self.view.set_configured(Configured { running: next, since, ..(*configured).clone() });
+        Ok(())
+    }
+
+    /// Opens the files and devices of the namespaces that come. A disk that a namespace has which goes is taken over;
+    /// `taken` has what it was held as.
+    fn open_disks(&self, difference: &Difference, taken: &mut Vec<TakenOver>) -> Result<OpenedDisks, String> {
+        let closed = difference.closed.iter();
+        let disk_locks: Vec<_> =
+            closed.filter_map(|(_, old)| self.disk_handles().with(old, DiskHandle::disk_lock)).collect();
+        let mut opened = OpenedDisks::default();
+        for (subsystem, namespace) in &difference.opened {
+            let Some(mut open_request) = self.open_request(subsystem, namespace) else { continue };
+            open_request.disk_locks = disk_locks.clone();
+            let disk_handle =
+                open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+            let disk_lock = disk_handle.disk_lock();
+            if disk_locks.iter().any(|old| Arc::ptr_eq(old, &disk_lock)) {
+                let before = open_request.take_over(&disk_lock).map_err(|error| error.to_string())?;
+                taken.push(TakenOver { open_request, disk_lock, before });
+            }
+            opened.disks.push((Arc::clone(namespace), disk_handle));
+        }
+        Ok(opened)
+    }
+
+    /// Hosts that are connected would take another disk for the one that they have, if it had its identifiers.
+    fn check_replaced(&self, change: &Change) -> Result<(), String> {
+        let Change::NamespaceChanged { nqn, old, new } = change else { return Ok(()) };
+        let (_, namespace) = self.namespace(Some(nqn), old.nsid)?;
+        if let Some(why) = namespace.needs_reopen() {
+            return Err(format!("namespace {} of {nqn} needs to be reopened first: {why}", old.nsid));
+        }
+        let same_identifiers = old.uuid == new.uuid && old.nguid == new.nguid;
+        if !same_identifiers || self.is_same_disk(&namespace, &old.source, &new.source) {
+            return Ok(());
+        }
+        Err(format!(
+            "namespace {} of {nqn} would be another disk ({} instead of {}), and hosts would take it for the one that \
+             they have: give it another nsid, or a uuid and an nguid of its own",
+            new.nsid, new.source, old.source
+        ))
+    }
+
+    fn is_same_disk(&self, namespace: &Namespace, old: &Source, new: &Source) -> bool {
+        match (old, new) {
+            (Source::File { path: old, .. }, Source::File { path: new, .. }) => {
+                let served = self.disk_handles().with(namespace, DiskHandle::identity);
+                let at = new.clone();
+                let look = move || DiskIdentity::of_path(&at);
+                let found = || worker::within("looking at", new, REQUEST_LIMIT, look).ok()?.ok();
+                old == new || (served.is_some() && served == found())
+            }
+            // What was in memory is lost, which is said; its size may change as a file's does.
+            (Source::Memory(_), Source::Memory(_)) | (Source::Null(_), Source::Null(_)) => true,
+            (old, new) => old == new,
+        }
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        self.view.target()
+    }
+
+    pub(super) fn cores(&self) -> &Cores {
+        self.view.cores()
+    }
+
+    pub(super) fn disk_handles(&self) -> &Arc<DiskHandles> {
+        self.cores().disk_handles()
+    }
+
+    pub(super) fn open_request(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<OpenRequest> {
+        OpenRequest::of(namespace, subsystem.nqn(), self.cores().count())
+    }
+
+    pub(super) fn configured(&self) -> Arc<Configured> {
+        self.view.configured()
+    }
+
+    pub(super) fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<ServedSubsystem>, String> {
+        let served = self.target().served();
+        match (nqn, served.subsystems()) {
+            (None, [only]) => Ok(Arc::clone(only)),
+            (None, _) => Err("there are several subsystems: name one".to_owned()),
+            (Some(nqn), _) => served.find(nqn).cloned().ok_or_else(|| format!("there is no subsystem {nqn}")),
+        }
+    }
+
+    pub(super) fn namespace(
+        &self,
+        nqn: Option<&str>,
+        nsid: u32,
+    ) -> Result<(Arc<Subsystem>, Arc<Namespace>), String> {
+        let served = self.subsystem(nqn)?;
+        let namespace = served.namespace(nsid);
+        let namespace =
+            namespace.ok_or_else(|| format!("there is no namespace {nsid} in {}", served.nqn()))?;
+        Ok((Arc::clone(served.subsystem()), Arc::clone(namespace)))
+    }
+}
+
+/// A disk that a namespace takes over from one that goes.
+struct TakenOver {
+    open_request: OpenRequest,
+    disk_lock: Arc<DiskLock>,
+    /// What it was held as, and by which namespace.
+    before: (Sharing, String),
+}
+
+/// The change has failed: the namespaces that were to go have their disks as before.
+fn give_back(taken: Vec<TakenOver>) {
+    for TakenOver { open_request, disk_lock, before: (sharing, name) } in taken.into_iter().rev() {
+        let path = open_request.path.display().to_string();
+        if let Err(error) = (OpenRequest { sharing, name, ..open_request }).take_over(&disk_lock) {
+            tracing::error!(path, %error, "others are not kept away from a disk as before");
+        }
+    }
+}
+
+/// Whether changes can be applied to a target that runs.
+fn applicable(changes: &[Change]) -> Result<(), String> {
+    let stuck: Vec<_> =
+        changes.iter().filter(|change| change.needs_restart()).map(ToString::to_string).collect();
+    if stuck.is_empty() { Ok(()) } else { Err(format!("nothing has changed: {}", stuck.join("; "))) }
+}
+
+/// Does one change to a draft of what is to be served.
+fn edit_draft(
+    target: &Target,
+    identity: &Identity,
+    draft: &mut Draft,
+    change: &Change,
+) -> Result<(), String> {
+    let served = |error: ServedError| error.to_string();
+    let made = |error: TargetError| error.to_string();
+    match change {
+        Change::Process { .. } | Change::SubsystemIdentity { .. } => Ok(()),
+        Change::ListenerAdded(config) => {
+            draft.add_listener(config.clone());
+            Ok(())
+        }
+        Change::ListenerRemoved(config) => {
+            let port_id =
+                draft.listener(config).ok_or_else(|| format!("{} is gone already", config.place()))?;
+            draft.remove_listener(port_id).map_err(served)
+        }
+        Change::ListenerChanged { old, new } => {
+            let port_id = draft.listener(old).ok_or_else(|| format!("{} is gone already", old.place()))?;
+            draft.replace_listener(port_id, new.clone()).map_err(served)
+        }
+        Change::SubsystemAdded(config) => target.add_subsystem(draft, config, identity).map_err(made),
+        Change::SubsystemRemoved(config) => draft.remove_subsystem(&config.nqn).map_err(served),
+        Change::AccessChanged { nqn, new, .. } => draft.set_access(nqn, new.clone()).map_err(served),
+        Change::NamespaceRemoved { nqn, namespace } => {
+            draft.remove_namespace(nqn, namespace.nsid).map(drop).map_err(served)
+        }
+        Change::NamespaceAdded { nqn, namespace } => {
+            let namespace = target.make_namespace(nqn, namespace, identity).map_err(made)?;
+            draft.add_namespace(nqn, namespace).map_err(served)
+        }
+        Change::NamespaceChanged { nqn, old, new } => {
+            draft.remove_namespace(nqn, old.nsid).map_err(served)?;
+            let namespace = target.make_namespace(nqn, new, identity).map_err(made)?;
+            draft.add_namespace(nqn, namespace).map_err(served)
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! What changes the configuration of a target that runs: `subsystem`, `host`, `listener`, `log`, `reload`, `config`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value};
+
+use super::{Place, list, text};
+use crate::config::Config;
+use crate::control::client::{AskError, ask};
+use crate::control::request::Request;
+
+/// What to do with subsystems.
+#[derive(Debug, Subcommand)]
+pub enum SubsystemCommand {
+    /// Serve one more subsystem, at first without namespaces.
+    Add {
+        /// Its NQN.
+        nqn: String,
+        /// Let every host use it.
+        #[arg(long, conflicts_with = "host", required_unless_present = "host")]
+        allow_any_host: bool,
+        /// NQN of a host that may use it; may be given several times.
+        #[arg(long, value_name = "NQN")]
+        host: Vec<String>,
+        /// Its serial number, instead of one made from its NQN.
+        #[arg(long)]
+        serial: Option<String>,
+        /// Its model number.
+        #[arg(long)]
+        model: Option<String>,
+    },
+    /// Serve a subsystem no longer: its hosts are disconnected. Commands that have begun go on.
+    Remove {
+        /// Its NQN.
+        nqn: String,
+    },
+}
+
+/// What to do with hosts.
+#[derive(Debug, Subcommand)]
+pub enum HostCommand {
+    /// Let one more host use a subsystem.
+    Allow(HostArguments),
+    /// Let a host use a subsystem no longer: it is disconnected from it.
+    Deny(HostArguments),
+    /// Disconnect a host. It may come back at once.
+    Kick(HostArguments),
+}
+
+/// Which host, and where.
+#[derive(Debug, Args)]
+pub struct HostArguments {
+    /// NQN of the host.
+    host: String,
+    /// NQN of the subsystem; not needed when there is only one. `kick` without it means all.
+    #[arg(long, value_name = "NQN")]
+    subsystem: Option<String>,
+}
+
+/// What to do with listeners.
+#[derive(Debug, Subcommand)]
+pub enum ListenerCommand {
+    /// Let hosts connect at one more address.
+    Add {
+        /// The address, for instance 192.0.2.1 or [::].
+        address: String,
+        /// The port.
+        #[arg(long, default_value_t = 4420)]
+        port: u16,
+        /// How hosts talk to it: rdma or tcp.
+        #[arg(long, default_value = "rdma")]
+        transport: String,
+        /// Who does RDMA: auto, iwarp or verbs.
+        #[arg(long)]
+        provider: Option<String>,
+    },
+    /// Let hosts connect at an address no longer: those that came there are disconnected.
+    Remove {
+        /// The address with its port, as `status` shows it.
+        address: SocketAddr,
+    },
+}
+
+/// What to log.
+#[derive(Debug, Args)]
+pub struct LogArguments {
+    /// A level (error, warn, info, debug, trace, off), or a filter such as `info,ringfab_target=debug`.
+    filter: String,
+}
+
+/// How to read the configuration file again.
+#[derive(Debug, Args)]
+pub struct ReloadArguments {
+    /// Only show what is different, and whether it needs a restart.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What to do with the configuration that runs.
+#[derive(Debug, Args)]
+pub struct ConfigArguments {
+    /// Write it to the file that the target reads at its start. The old file stays beside it, with `.old` at the end of
+    /// its name; comments are not kept.
+    #[arg(long)]
+    save: bool,
+}
+
+/// Adds or removes a subsystem.
+///
+/// # Errors
+/// When the target cannot be asked or refuses.
+pub fn subsystem(place: &Place, command: SubsystemCommand, output: &mut impl Write) -> Result<(), AskError> {
+    let request = match command {
+        SubsystemCommand::Remove { nqn } => Request::SubsystemRemove { subsystem: nqn },
+        SubsystemCommand::Add { nqn, allow_any_host, host, serial, model } => {
+            let mut table = Map::from_iter([("nqn".to_owned(), Value::from(nqn))]);
+            if allow_any_host {
+                table.insert("allow_any_host".to_owned(), Value::from(true));
+            } else {
+                table.insert("allowed_hosts".to_owned(), Value::from(host));
+            }
+            table.extend(serial.map(|serial| ("serial".to_owned(), Value::from(serial))));
+            table.extend(model.map(|model| ("model".to_owned(), Value::from(model))));
+            table.insert("namespace".to_owned(), Value::Array(Vec::new()));
+            Request::SubsystemAdd { subsystem: table }
+        }
+    };
+    place.show(&request, output, change_lines)
+}
+
+/// Allows, denies or disconnects a host.
+///
+/// # Errors
+/// When the target cannot be asked or refuses.
+pub fn host(place: &Place, command: HostCommand, output: &mut impl Write) -> Result<(), AskError> {
+    let request = match command {
+        HostCommand::Allow(HostArguments { host, subsystem }) => Request::HostAllow { subsystem, host },
+        HostCommand::Deny(HostArguments { host, subsystem }) => Request::HostDeny { subsystem, host },
+        HostCommand::Kick(HostArguments { host, subsystem }) => {
+            let request = Request::HostKick { subsystem, host };
+            return place.show(&request, output, |answer| {
+                format!("{} controllers ended\n", text(answer, "controllers"))
+            });
+        }
+    };
+    place.show(&request, output, change_lines)
+}
+
+/// Adds or removes a listener.
+///
+/// # Errors
+/// When the target cannot be asked or refuses.
+pub fn listener(place: &Place, command: ListenerCommand, output: &mut impl Write) -> Result<(), AskError> {
+    let (request, what) = match command {
+        ListenerCommand::Remove { address } => (Request::ListenerRemove { address }, "removed"),
+        ListenerCommand::Add { address, port, transport, provider } => {
+            let address = address.trim_start_matches('[').trim_end_matches(']');
+            let mut table = Map::from_iter([
+                ("address".to_owned(), Value::from(address)),
+                ("port".to_owned(), Value::from(port)),
+                ("transport".to_owned(), Value::from(transport)),
+            ]);
+            table.extend(provider.map(|provider| ("provider".to_owned(), Value::from(provider))));
+            (Request::ListenerAdd { listener: table }, "added")
+        }
+    };
+    place.show(&request, output, |answer| format!("listener {} {what}\n", text(answer, "address")))
+}
+
+/// Changes what is logged.
+///
+/// # Errors
+/// When the target cannot be asked or refuses.
+pub fn log(place: &Place, arguments: LogArguments, output: &mut impl Write) -> Result<(), AskError> {
+    place.show(&Request::Log { filter: arguments.filter }, output, change_lines)
+}
+
+/// Has the configuration file read again.
+///
+/// # Errors
+/// When the target cannot be asked or refuses.
+pub fn reload(place: &Place, arguments: &ReloadArguments, output: &mut impl Write) -> Result<(), AskError> {
+    place.show(&Request::Reload { dry_run: arguments.dry_run }, output, change_lines)
+}
+
+/// Prints the configuration that runs, or writes it to its file.
+///
+/// # Errors
+/// When the target cannot be asked, or the file cannot be written.
+pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Write) -> Result<(), AskError> {
+    if !arguments.save {
+        return place.show(&Request::Config, output, |answer| text(answer, "toml"));
+    }
+    let answer = ask(&place.socket, &Request::Config)?;
+    let Some(file) = answer["file"].as_str() else {
+        return Err(AskError::Refused("the target was started without a configuration file".to_owned()));
+    };
+    let toml = text(&answer, "toml");
+    // What cannot be read again must not be there at the next start.
+    Config::parse(&toml, "the configuration that runs")
+        .map_err(|error| AskError::Refused(error.to_string()))?;
+    let written = replace(Path::new(file), &toml);
+    written.map_err(|error| AskError::Refused(format!("cannot write {file}: {error}")))?;
+    // The target knows now that what runs is in its file.
+    ask(&place.socket, &Request::Reload { dry_run: false })?;
+    place.show(&Request::Config, output, |_| format!("{file} is written; the old one is {file}.old\n"))
+}
+
+/// Exchanges a file, which is whole at any moment, and keeps the old one beside it.
+fn replace(file: &Path, content: &str) -> io::Result<()> {
+    let beside = |suffix: &str| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let (new, old) = (beside(".new"), beside(".old"));
+    let before = fs::metadata(file)?;
+    // One that was left behind when somebody else was interrupted is of no use.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let mut writer =
+        options.write(true).create_new(true).mode(before.permissions().mode() & 0o777).open(&new)?;
+    // Who may not give it away is its owner already, or leaves it to the group that he has.
+    let _same = chown(&new, Some(before.uid()), Some(before.gid()));
+    writer.write_all(content.as_bytes())?;
+    writer.sync_all()?;
+    match fs::remove_file(&old) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::hard_link(file, &old)?;
+    fs::rename(&new, file)?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+/// What is different, a line each.
+fn change_lines(answer: &Value) -> String {
+    let changes = list(answer, "changes");
+    if changes.is_empty() {
+        return "nothing is different\n".to_owned();
+    }
+    changes.iter().map(|change| change_line(change) + "\n").collect()
+}
+
+/// One change of an answer.
+pub(super) fn change_line(change: &Value) -> String {
+    let sign = match change["kind"].as_str() {
+        Some("added") => '+',
+        Some("removed") => '-',
+        _ => '~',
+    };
+    let [what, detail] = ["what", "detail"].map(|key| text(change, key));
+    let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
+    let restart = if change["needs_restart"] == true { " (needs a restart)" } else { "" };
+    format!("{sign} {what}{detail}{restart}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_exchanged_with_its_permissions_and_the_old_one_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("target.toml");
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        for (content, before) in [("new", "old"), ("newer", "new")] {
+            replace(&file, content).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), content);
+            assert_eq!(fs::read_to_string(folder.path().join("target.toml.old")).unwrap(), before);
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left behind");
+    }
+}

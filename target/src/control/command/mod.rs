@@ -1,0 +1,66 @@
+//! The commands that manage a running target.
+
+mod configure;
+mod namespace;
+mod status;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+pub use configure::{
+    ConfigArguments, HostCommand, ListenerCommand, LogArguments, ReloadArguments, SubsystemCommand, config,
+    host, listener, log, reload, subsystem,
+};
+pub use namespace::{NamespaceCommand, namespace};
+pub use status::status;
+
+use super::client::{AskError, ask};
+use super::request::Request;
+use crate::config::CONTROL_SOCKET;
+
+/// How to reach the target.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The control socket of the target.
+    #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET, global = true)]
+    socket: PathBuf,
+    /// Print JSON for programs.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl Place {
+    /// Asks, and prints the answer: as JSON, or as `text` has it.
+    fn show(
+        &self,
+        request: &Request,
+        output: &mut impl Write,
+        text: impl FnOnce(&Value) -> String,
+    ) -> Result<(), AskError> {
+        let answer = ask(&self.socket, request)?;
+        let text = if self.json { format!("{answer}\n") } else { text(&answer) };
+        let failed = |source| AskError::Unreachable { path: self.socket.clone(), source };
+        output.write_all(text.as_bytes()).map_err(failed)
+    }
+}
+
+/// A path as the target, whose working directory is another one, needs it.
+///
+/// # Errors
+/// When the working directory cannot be had, or the path is no text.
+fn absolute(path: &std::path::Path) -> io::Result<String> {
+    let path = std::path::absolute(path)?;
+    path.into_os_string().into_string().map_err(|_| io::Error::other("the path is not UTF-8"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A field as text, without the quotes of a string. What hosts say of themselves has no control characters.
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().map_or_else(|| value[key].to_string(), str::to_owned)
+}

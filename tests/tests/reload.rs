@@ -1,0 +1,388 @@
+//! A configuration that is changed while hosts work: by its file, and by command.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ringfab_initiator::blocking::{Controller, EngineOptions};
+use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
+use ringfab_tests::{Service, program, wait_until};
+use serde_json::Value;
+
+const A: &str = "nqn.2026-11.org.ringfab:a";
+const B: &str = "nqn.2026-11.org.ringfab:b";
+const FRIEND: &str = "nqn.2026-11.org.ringfab:friend";
+
+/// A target with its file, which tests write again.
+struct Configurable {
+    service: Service,
+    port: u16,
+}
+
+impl Configurable {
+    fn start() -> Self {
+        let port = ringfab_tests::free_port();
+        let service = Service::start("ringfab-target", |folder| {
+            fs::write(folder.join("target.toml"), text(folder, port)).expect("a configuration");
+            fs::File::create(folder.join("disk")).and_then(|file| file.set_len(1 << 20)).expect("a disk");
+            let config = folder.join("target.toml").display().to_string();
+            ["serve", "--config", &config].map(str::to_owned).to_vec()
+        });
+        Self { service, port }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.service.path("target.toml")
+    }
+
+    /// Writes the file that it was started with again, after these replacements.
+    fn write(&self, edits: &[(&str, &str)]) {
+        let mut text = text(self.service.path("").as_path(), self.port);
+        for (from, to) in edits {
+            assert!(text.contains(from), "{from} in {text}");
+            text = text.replacen(from, to, 1);
+        }
+        fs::write(self.file(), text).expect("a configuration");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let socket = self.service.path("control.sock");
+        let mut command = Command::new(program("ringfab-target"));
+        command.args(arguments).arg("--socket").arg(socket).output().expect("it runs")
+    }
+
+    /// What a command prints.
+    fn ask(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Why a command fails.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stderr).expect("text")
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.ask(&["status", "--json"])).expect("JSON")
+    }
+
+    fn attach(&self, nqn: &str) -> Result<Controller, String> {
+        self.attach_at(self.port, nqn)
+    }
+
+    /// Attaches as [`FRIEND`], and does not try again.
+    fn attach_at(&self, port: u16, nqn: &str) -> Result<Controller, String> {
+        let url: Url = format!("nvme+tcp://127.0.0.1:{port}/{nqn}").parse().expect("a URL");
+        let host =
+            HostIdentity { nqn: FRIEND.to_owned(), ..HostIdentity::for_url(&url).expect("an identity") };
+        let mut options = ConnectOptions::new(url, host);
+        options.reconnect.controller_loss_timeout = Some(Duration::ZERO);
+        Controller::connect(options, EngineOptions::default()).map_err(|error| error.to_string())
+    }
+}
+
+fn text(folder: &Path, port: u16) -> String {
+    let [state, socket, disk] = ["state", "control.sock", "disk"].map(|name| folder.join(name));
+    format!(
+        "[target]\nstate_dir = {state:?}\ncores = [0]\nlog = \"info\"\n[control]\nsocket = {socket:?}\n\
+         [memory]\nlarge_buffers = 64\n\
+         [[listener]]\naddress = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\"\n\
+         [[subsystem]]\nnqn = {A:?}\nallow_any_host = true\n[[subsystem.namespace]]\nmemory = \"4MiB\"\n\
+         [[subsystem]]\nnqn = {B:?}\nallowed_hosts = [{FRIEND:?}]\n[[subsystem.namespace]]\npath = {disk:?}\n\
+         direct = false\nallow_page_cache = true\n"
+    )
+}
+
+fn write(host: &Controller) -> bool {
+    host.write_at(1, 0, &[9; 4096], true).is_ok()
+}
+
+/// Writes and reads until told to stop. No command may fail.
+fn verify(host: &Controller, over: &AtomicBool) -> u32 {
+    let mut rounds = 0_u32;
+    while !over.load(Ordering::Relaxed) {
+        let written = rounds.to_le_bytes().repeat(4096);
+        host.write_at(1, 0, &written, false).expect("a write");
+        let mut read = vec![0; written.len()];
+        host.read_at(1, 0, &mut read).expect("a read");
+        assert!(read == written, "round {rounds}");
+        rounds += 1;
+    }
+    rounds
+}
+
+/// While `act` runs, a host works on subsystem A over one connection.
+fn undisturbed(target: &Configurable, act: impl FnOnce()) {
+    let host = target.attach(A).expect("attached");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let works = scope.spawn(|| verify(&host, &over));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // A loss of its connection would have been an error: it does not connect again.
+        assert!(works.join().expect("it is not disturbed") > 0);
+    });
+}
+
+#[test]
+fn a_reload_changes_what_is_different_and_disturbs_nothing_else() {
+    let target = Configurable::start();
+    undisturbed(&target, || {
+        assert_eq!(target.ask(&["reload"]), "nothing is different\n");
+        let friend = target.attach(B).expect("attached");
+        assert!(write(&friend));
+        let added = "[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:c\"\nallow_any_host = true\n\
+                     [[subsystem.namespace]]\nnull = \"1MiB\"\n[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:b\"";
+        target.write(&[
+            ("log = \"info\"", "log = \"info,ringfab_target=debug\"\ndrain_timeout_s = 7"),
+            ("transport = \"tcp\"", "transport = \"tcp\"\nio_queues_max = 2"),
+            ("memory = \"4MiB\"\n", "memory = \"4MiB\"\n[[subsystem.namespace]]\nnull = \"8MiB\"\n"),
+            ("[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:b\"", added),
+            (FRIEND, "nqn.2026-11.org.ringfab:else"),
+        ]);
+        let shown = target.ask(&["reload", "--dry-run"]);
+        let expected = [
+            "~ target.drain_timeout_s: 30 -> 7".to_owned(),
+            "~ target.log: \"info\" -> \"info,ringfab_target=debug\"".to_owned(),
+            format!("~ listener tcp 127.0.0.1:{}: io_queues_max 128 -> 2", target.port),
+            format!("+ namespace 2 of {A}: 8MiB of zeroes"),
+            format!("~ subsystem {B}: -{FRIEND} +nqn.2026-11.org.ringfab:else"),
+            "+ subsystem nqn.2026-11.org.ringfab:c: 1 namespace".to_owned(),
+        ];
+        assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
+        assert!(write(&friend), "a look changes nothing");
+        assert_eq!(target.ask(&["reload"]), shown);
+        wait_until("who may not use it any more is ended", || !write(&friend));
+        let refused = target.attach(B).expect_err("it may not");
+        assert!(refused.contains("may not") || refused.contains("Host"), "{refused}");
+        assert!(target.attach("nqn.2026-11.org.ringfab:c").is_ok(), "at the same address as before");
+        assert_eq!(target.status()["namespaces"].as_array().expect("a list").len(), 4);
+        assert_eq!(target.ask(&["reload"]), "nothing is different\n");
+    });
+    assert!(target.service.log().contains(" DEBUG "), "the log has changed");
+}
+
+#[test]
+fn a_signal_reloads_too() {
+    let target = Configurable::start();
+    target.write(&[("memory = \"4MiB\"\n", "memory = \"4MiB\"\n[[subsystem.namespace]]\nnull = \"8MiB\"\n")]);
+    target.service.signal("HUP");
+    wait_until("it is there", || target.ask(&["namespace", "list"]).lines().count() == 3);
+    // One that cannot be applied is told in the log, and ends nothing.
+    fs::write(target.file(), "nonsense = 1\n").expect("a file");
+    target.service.signal("HUP");
+    wait_until("it is refused", || target.service.log().contains("the configuration is not reloaded"));
+    assert!(target.service.log().contains("nonsense"));
+    assert_eq!(target.ask(&["namespace", "list"]).lines().count(), 3);
+}
+
+#[test]
+fn all_of_a_reload_is_applied_or_nothing() {
+    let target = Configurable::start();
+    undisturbed(&target, || {
+        let generation = || target.status()["configuration"]["generation"].clone();
+        let before = generation();
+        let null = ("memory = \"4MiB\"\n", "memory = \"4MiB\"\n[[subsystem.namespace]]\nnull = \"8MiB\"\n");
+
+        target.write(&[null, ("large_buffers = 64", "large_buffers = 65")]);
+        let error = target.refused(&["reload"]);
+        assert!(error.contains("~ memory.large_buffers: 64 -> 65 (needs a restart)"), "{error}");
+
+        target.write(&[null, ("allow_any_host = true", "serial = \"S9\"\nallow_any_host = true")]);
+        assert!(target.refused(&["reload"]).contains("-> S9 (needs a restart)"));
+
+        fs::write(target.file(), "[[listner]]\n").expect("a file");
+        assert!(target.refused(&["reload"]).contains("did you mean listener?"));
+
+        // The listener is exchanged, then a disk is missing: the listener before is bound again.
+        let missing = target.service.path("missing");
+        let table = format!("memory = \"4MiB\"\n[[subsystem.namespace]]\npath = {missing:?}\n");
+        target.write(&[(null.0, &table), ("transport = \"tcp\"", "transport = \"tcp\"\nio_queues_max = 2")]);
+        let error = target.refused(&["reload"]);
+        assert!(error.contains("missing") && error.contains("No such file"), "{error}");
+        assert!(target.attach(A).is_ok());
+
+        // Somebody else has the address of a listener that comes after one was exchanged.
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let second = format!(
+            "transport = \"tcp\"\nio_queues_max = 2\n[[listener]]\naddress = \"127.0.0.1\"\nport = {}\n",
+            taken.local_addr().expect("its address").port()
+        );
+        target.write(&[null, ("transport = \"tcp\"", &second)]);
+        assert!(target.refused(&["reload"]).contains("in use"));
+        assert!(target.attach(A).is_ok(), "the listener before is bound again");
+
+        // Hosts would take another disk for the one that they have.
+        let other = target.service.path("other");
+        fs::write(&other, vec![0; 1 << 20]).expect("a disk");
+        target.write(&[("/disk\"", "/other\"")]);
+        let error = target.refused(&["reload"]);
+        assert!(error.contains("hosts would take it for the one that they have"), "{error}");
+
+        assert_eq!(generation(), before);
+        assert_eq!(target.ask(&["namespace", "list"]).lines().count(), 2);
+        assert_eq!(target.ask(&["status"]).matches("not in the file").count(), 0);
+    });
+}
+
+#[test]
+fn a_namespace_that_changes_takes_its_disk_over() {
+    let target = Configurable::start();
+    undisturbed(&target, || {
+        let friend = target.attach(B).expect("attached");
+        assert!(write(&friend));
+        let disk = fs::File::open(target.service.path("disk")).expect("the disk");
+        assert!(disk.try_lock_shared().is_err(), "it is the target's alone");
+        target.write(&[("direct = false", "read_only = true\ndirect = false")]);
+        assert_eq!(target.ask(&["reload"]), format!("~ namespace 1 of {B}: read_only false -> true\n"));
+        assert!(!write(&friend), "it is read-only now");
+        friend.read_at(1, 0, &mut [0; 4096]).expect("a read");
+        assert!(disk.try_lock_shared().is_ok(), "others may read, too");
+
+        // While somebody else reads it, it cannot be the target's alone again; it stays as it is.
+        target.write(&[]);
+        let error = target.refused(&["reload"]);
+        assert!(error.contains("in use by"), "{error}");
+        friend.read_at(1, 0, &mut [0; 4096]).expect("a read");
+        assert!(!write(&friend));
+        disk.unlock().expect("unlocked");
+        assert_eq!(target.ask(&["reload"]), format!("~ namespace 1 of {B}: read_only true -> false\n"));
+        wait_until("it can be written", || write(&friend));
+        assert!(disk.try_lock_shared().is_err(), "it is the target's alone again");
+    });
+}
+
+#[test]
+fn what_is_changed_by_command_is_shown_and_can_be_saved() {
+    let target = Configurable::start();
+    undisturbed(&target, || {
+        let new = "nqn.2026-11.org.ringfab:new";
+        target.ask(&["subsystem", "add", new, "--host", "nqn.2026-11.org.ringfab:else"]);
+        target.ask(&["namespace", "add", "--null", "1MiB", "--subsystem", new]);
+        assert!(target.attach(new).is_err());
+        assert!(target.refused(&["host", "deny", "nqn.h", "--subsystem", new]).contains("anyway"));
+        target.ask(&["host", "allow", FRIEND, "--subsystem", new]);
+        let friend = target.attach(new).expect("it may now");
+        assert!(write(&friend));
+        assert_eq!(target.ask(&["host", "kick", FRIEND, "--subsystem", new]), "1 controllers ended\n");
+        wait_until("it is ended", || !write(&friend));
+        let again = target.attach(new).expect("it may come back");
+        target.ask(&["host", "deny", FRIEND, "--subsystem", new]);
+        wait_until("it is ended", || !write(&again));
+        assert!(target.refused(&["host", "kick", FRIEND, "--subsystem", new]).contains("not connected"));
+
+        let port = ringfab_tests::free_port().to_string();
+        let added = target.ask(&["listener", "add", "127.0.0.1", "--port", &port, "--transport", "tcp"]);
+        assert_eq!(added, format!("listener 127.0.0.1:{port} added\n"));
+        assert!(target.attach_at(port.parse().expect("a port"), A).is_ok());
+        target.ask(&["log", "debug"]);
+        assert!(target.refused(&["log", "loud"]).contains("neither a level"));
+
+        let status = target.ask(&["status"]);
+        for line in [
+            format!("not in the file: + subsystem {new}: 1 namespace"),
+            format!("not in the file: + listener tcp 127.0.0.1:{port}"),
+            "not in the file: ~ target.log: \"info\" -> \"debug\"".to_owned(),
+        ] {
+            assert!(status.contains(&line), "{line} in {status}");
+        }
+        let before = fs::read_to_string(target.file()).expect("the file");
+        let printed = target.ask(&["config"]);
+        target.ask(&["config", "--save"]);
+        assert_eq!(fs::read_to_string(target.file()).expect("the file"), printed);
+        assert_eq!(fs::read_to_string(target.service.path("target.toml.old")).expect("a file"), before);
+        assert!(!target.ask(&["status"]).contains("not in the file"));
+
+        target.ask(&["listener", "remove", &format!("127.0.0.1:{port}")]);
+        assert!(target.attach_at(port.parse().expect("a port"), A).is_err());
+        target.ask(&["subsystem", "remove", new]);
+        assert_eq!(target.ask(&["status"]).matches("not in the file: - ").count(), 2);
+        // The file is the truth when it is read again.
+        assert_eq!(target.ask(&["reload"]).lines().count(), 2);
+        assert!(target.attach_at(port.parse().expect("a port"), A).is_ok());
+    });
+    let only = target.refused(&["listener", "remove", "127.0.0.1:1"]);
+    assert!(only.contains("there are 127.0.0.1:"), "{only}");
+}
+
+/// The lines of docs/control.md that are sent and answered: each request with its answer, if that is shown.
+fn documented() -> Vec<(String, Option<Value>)> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/control.md");
+    let text = fs::read_to_string(page).expect("the page");
+    let mut all: Vec<(String, Option<Value>)> = Vec::new();
+    for line in text.lines() {
+        if let Some(request) = line.strip_prefix("> ") {
+            all.push((request.to_owned(), None));
+        } else if let Some(answer) = line.strip_prefix("< ") {
+            all.last_mut().expect("a request").1 = Some(serde_json::from_str(answer).expect(line));
+        }
+    }
+    all
+}
+
+/// Whether an answer has the fields of the one that is documented, and no others, with values of the same kind. Values
+/// of the texts that are the same on every machine are compared, too.
+fn is_like(documented: &Value, found: &Value, at: &str) {
+    match (documented, found) {
+        (Value::Object(known), Value::Object(fields)) => {
+            let names = |of: &serde_json::Map<String, Value>| of.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(known), names(fields), "{at}");
+            known.iter().for_each(|(name, value)| is_like(value, &fields[name], &format!("{at}.{name}")));
+        }
+        (Value::Array(known), Value::Array(items)) => {
+            let Some(first) = known.first() else { return assert!(items.is_empty(), "{at}: {items:?}") };
+            items.iter().for_each(|item| is_like(first, item, at));
+        }
+        (Value::String(known), Value::String(text)) => {
+            let compared = ["what", "kind", "detail", "address", "error", "state", "source"];
+            if at.contains("namespace-list") || !compared.iter().any(|name| at.ends_with(&format!(".{name}")))
+            {
+                return;
+            }
+            assert_eq!(known, text, "{at}");
+        }
+        (Value::Number(_), Value::Number(_)) | (Value::Bool(_), Value::Bool(_)) | (Value::Null, _) => {}
+        (known, found) => panic!("{at}: {found} instead of {known}"),
+    }
+}
+
+#[test]
+fn every_request_is_documented_and_answered_as_documented() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let target = Configurable::start();
+    let socket =
+        std::os::unix::net::UnixStream::connect(target.service.path("control.sock")).expect("connected");
+    let mut answers = BufReader::new(socket.try_clone().expect("a second handle"));
+    let mut ask = |request: &str| -> Value {
+        (&socket).write_all(format!("{request}\n").as_bytes()).expect("sent");
+        let mut line = String::new();
+        answers.read_line(&mut line).expect("an answer");
+        serde_json::from_str(&line).expect("JSON")
+    };
+    // The program names all its commands when it is asked for one that there is not.
+    let error = ask("{\"command\":\"?\"}")["error"].as_str().expect("an error").to_owned();
+    let all: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+    assert!(all.len() > 10, "{error}");
+    let documented = documented();
+    for command in all {
+        let named = format!("\"command\":\"{command}\"");
+        assert!(
+            documented.iter().any(|(request, _)| request.contains(&named)),
+            "{command} is not documented"
+        );
+    }
+    for (request, answer) in documented {
+        let found = ask(&request);
+        match answer {
+            Some(answer) => is_like(&answer, &found, &request),
+            None => assert!(found.get("ok").is_some(), "{request}: {found}"),
+        }
+    }
+}
