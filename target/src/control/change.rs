@@ -111,7 +111,7 @@ fn prepare(
         let (subsystem, namespace) = (Arc::clone(subsystem), Arc::clone(namespace));
         cores.broadcast(ServeMessage::Open { subsystem, namespace, files: Arc::new(files) })?;
     }
-    difference.bound.iter().try_for_each(|listener| match difference.gives_way(listener) {
+    difference.bound.iter().try_for_each(|listener| match difference.replaced_by(listener) {
         None => cores.broadcast(ServeMessage::Listen(Arc::clone(listener))),
         Some(old) => {
             cores.broadcast(ServeMessage::Unlisten(Arc::clone(old)))?;
