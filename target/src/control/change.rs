@@ -142,7 +142,7 @@ fn discard(
         tracing::error!(error, "a change could not be undone on all cores");
     }
     for listener in &difference.bound {
-        let Some(old) = difference.gives_way_to(listener) else { continue };
+        let Some(old) = difference.replaced_by(listener) else { continue };
         if let Err(error) = listen_after_another(cores, old) {
             tracing::error!(error, "a listener that a change had closed cannot be bound again");
         }
