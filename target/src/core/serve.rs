@@ -15,7 +15,7 @@ use ringfab_reactor::Reactor;
 
 use super::{Core, owner};
 use crate::controller::Controller;
-use crate::disks::keepers::Opened;
+use crate::disks::disk_handles::Opened;
 use crate::model::{Difference, Listener, Namespace, Served, Subsystem};
 use crate::resources::disks::{Disks, Namespaces, put};
 use crate::worker::{Task, Workers};
@@ -55,7 +55,7 @@ pub(crate) trait AllCores {
     ///
     /// # Errors
     /// What the first core says that cannot; the others may have done it.
-    fn have(&self, message: ServeMessage) -> Result<(), String>;
+    fn broadcast(&self, message: ServeMessage) -> Result<(), String>;
 
     /// Ends a controller with all its queues.
     fn end_controller(&self, controller: &Arc<Controller>, reason: &str);
@@ -244,7 +244,7 @@ fn release(workers: &Workers, namespace: Arc<Namespace>) {
         return;
     }
     let task = Task::new("releasing the memory of", namespace.source(), RELEASE_LIMIT);
-    let released = workers.ask(task, move || drop(namespace), |_| ());
+    let released = workers.submit(task, move || drop(namespace), |_| ());
     if let Err(error) = released {
         tracing::debug!(%error, "a core releases memory by itself");
     }

@@ -7,7 +7,8 @@ use ringfab_block::DriverHandle;
 
 use crate::worker;
 
-/// Has a driver look at its device, and waits no longer than `limit`. Returns the size in bytes, if the driver watches it.
+/// Has a driver look at its device, and waits no longer than `limit`. Returns the size in bytes, if the driver watches
+/// it.
 ///
 /// # Errors
 /// Why cores cannot open it, or that the driver has not returned.

@@ -4,6 +4,7 @@ pub(crate) mod disk_failures;
 pub mod listener;
 pub mod namespace;
 pub mod queue_record;
+mod readiness;
 mod served;
 pub mod subsystem;
 

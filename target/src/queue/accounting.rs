@@ -56,9 +56,9 @@ impl Attachment {
         match request.action {
             _ if queue_id == 0 => {}
             Action::Read(extent) | Action::Compare(extent) | Action::Verify { extent, .. } => {
-                self.record.note_read(extent.length);
+                self.record.note_read(extent.length.0);
             }
-            Action::Write { extent, .. } => self.record.note_write(extent.length),
+            Action::Write { extent, .. } => self.record.note_write(extent.length.0),
             _ => self.record.note_other(),
         }
         if request.has_failed() {

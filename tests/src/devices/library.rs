@@ -206,7 +206,7 @@ impl BlockDevice for LibraryDevice {
         let id = self.in_flight.insert((operation, tag));
         if self.library.calls.send((id, call)).is_err() {
             let (operation, tag) = self.in_flight.remove(id).expect("it was just put there");
-            return Started::Finished(operation.finish(tag, Err(BlockError::Gone)));
+            return Started::Finished(operation.finish(tag, Err(BlockError::Removed)));
         }
         Started::Pending
     }
@@ -232,7 +232,8 @@ impl BlockDevice for LibraryDevice {
     }
 }
 
-/// The same, behind something that one has to log in to first: it is not there, or does not answer, until a test says so.
+/// The same, behind something that one has to log in to first: it is not there, or does not answer, until a test says
+/// so.
 #[derive(Clone, Debug)]
 pub struct RemoteDriver {
     library: Arc<Image>,
