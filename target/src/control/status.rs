@@ -178,7 +178,7 @@ impl View {
         for (subsystem, namespace) in self.target.served().namespaces() {
             all.push(NamespaceState::of(subsystem.nqn(), namespace, false));
         }
-        for (subsystem, namespace) in self.cores.keepers().removed() {
+        for (subsystem, namespace) in self.cores.disk_handles().removed() {
             all.push(NamespaceState::of(subsystem.nqn(), &namespace, true));
         }
         all

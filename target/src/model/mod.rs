@@ -7,6 +7,7 @@ pub mod latency;
 pub mod listener;
 pub mod namespace;
 pub mod queue_record;
+mod readiness;
 mod served;
 pub mod subsystem;
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ringfab_block::Backing;
 use uuid::Uuid;
 
+use super::readiness::Readiness;
 use crate::model::disk_failures::FailureLog;
 use crate::model::io_record::{IoRecord, IoSum};
 
@@ -62,8 +63,7 @@ pub struct Namespace {
     read_only: bool,
     nguid: [u8; 16],
     uuid: Uuid,
-    blocks: AtomicU64,
-    ready: AtomicBool,
+    readiness: Readiness,
     volatile_cache: AtomicBool,
     /// What was written may be lost, and the system says so once only: from then on no Flush may succeed.
     lost: AtomicBool,
@@ -135,8 +135,7 @@ impl Namespace {
             read_only,
             nguid,
             uuid,
-            blocks: AtomicU64::new(0),
-            ready: AtomicBool::new(false),
+            readiness: Readiness::new(),
             volatile_cache: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             shared,
@@ -168,7 +167,7 @@ impl Namespace {
 
     /// Size in logical blocks; zero until the namespace was ready for the first time.
     pub fn blocks(&self) -> u64 {
-        self.blocks.load(Ordering::Relaxed)
+        self.readiness.blocks()
     }
 
     /// What stands behind it.
@@ -212,7 +211,13 @@ impl Namespace {
 
     /// Whether it can be read and written. While it cannot, its commands end with Namespace Not Ready.
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
+        self.readiness.is_ready()
+    }
+
+    /// Whether it is ready, and its size in logical blocks. For every command: no lock.
+    #[inline]
+    pub(crate) fn readiness(&self) -> (bool, u64) {
+        self.readiness.get()
     }
 
     /// Whether completed writes may be lost in a crash until a Flush.
@@ -224,24 +229,22 @@ impl Namespace {
     /// Returns whether hosts see a difference; if so, tell them with [`crate::Target::namespace_changed`].
     pub fn set_ready(&self, bytes: u64, volatile_cache: bool) -> bool {
         let blocks = bytes >> self.block_shift();
-        let old_blocks = self.blocks.swap(blocks, Ordering::Relaxed);
         let old_cache = self.volatile_cache.swap(volatile_cache, Ordering::Relaxed);
         let mut condition = self.condition();
         (condition.bytes, condition.not_ready) = (bytes, None);
         drop(condition);
-        let was_ready = self.ready.swap(true, Ordering::Release);
-        old_blocks != blocks || old_cache != volatile_cache || !was_ready
+        self.readiness.set_ready(blocks) || old_cache != volatile_cache
     }
 
     /// Its backing is missing or has gone. Returns whether it was there before.
     pub fn set_not_ready(&self, why: impl Into<String>) -> bool {
         self.condition().not_ready = Some(why.into());
-        self.ready.swap(false, Ordering::Release)
+        self.readiness.set_not_ready()
     }
 
     /// What was written to it may be lost. No Flush, and no write that is to be durable, succeeds until
     /// [`Namespace::reopened`]. Returns whether this is new.
-    pub(crate) fn lose(&self, why: impl FnOnce() -> String) -> bool {
+    pub(crate) fn mark_lost(&self, why: impl FnOnce() -> String) -> bool {
         let mut condition = self.condition();
         let new = !self.lost.swap(true, Ordering::AcqRel);
         if new {
@@ -259,7 +262,7 @@ impl Namespace {
     /// new.
     pub(crate) fn fail_closed(&self, why: impl FnOnce() -> String) -> bool {
         let mut condition = self.condition();
-        let new = self.ready.swap(false, Ordering::AcqRel);
+        let new = self.readiness.set_not_ready();
         self.lost.store(true, Ordering::Release);
         if new {
             condition.needs_reopen = Some(why());
@@ -395,8 +398,8 @@ mod tests {
         let namespace = namespace();
         namespace.set_ready(8192 + 511, true);
         assert_eq!(namespace.health(), Health { state: "ready", reason: None, unused_bytes: 511 });
-        assert!(namespace.lose(|| "first".to_owned()));
-        assert!(!namespace.lose(|| "second".to_owned()));
+        assert!(namespace.mark_lost(|| "first".to_owned()));
+        assert!(!namespace.mark_lost(|| "second".to_owned()));
         namespace.set_ready(8192, true);
         assert!(namespace.is_lost() && namespace.is_ready());
         let health = namespace.health();

@@ -113,18 +113,18 @@ impl QueueRecord {
     }
 
     /// Whether it is what a host with this identifier has left behind, with commands that still run.
-    pub(crate) fn is_left_by(&self, host_id: &[u8; 16]) -> bool {
+    pub(crate) fn is_orphan_of(&self, host_id: &[u8; 16]) -> bool {
         self.unfinished.load(Ordering::Acquire) && self.host_id == *host_id
     }
 
     /// Its connection has ended, and these disks still work for it.
-    pub(crate) fn set_left_on(&self, disks: BTreeSet<usize>) {
+    pub(crate) fn set_orphaned_on(&self, disks: BTreeSet<usize>) {
         *self.left_on.lock().unwrap_or_else(PoisonError::into_inner) = disks;
     }
 
     /// Whether a host with this identifier has left it behind with commands that a disk still works on.
-    pub(crate) fn is_left_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
-        self.is_left_by(host_id)
+    pub(crate) fn is_orphaned_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
+        self.is_orphan_of(host_id)
             && self.left_on.lock().unwrap_or_else(PoisonError::into_inner).contains(&disk)
     }
 

@@ -132,13 +132,13 @@ impl Subsystem {
     }
 
     /// Whether a host has left a queue behind, of any of its controllers, with commands that still run.
-    pub(crate) fn has_left_behind(&self, host_id: &[u8; 16]) -> bool {
-        self.queues().live.iter().any(|queue| queue.record.is_left_by(host_id))
+    pub(crate) fn has_orphans(&self, host_id: &[u8; 16]) -> bool {
+        self.queues().live.iter().any(|queue| queue.record.is_orphan_of(host_id))
     }
 
     /// The same for the commands that one disk works on, by its position.
-    pub(crate) fn has_left_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
-        self.queues().live.iter().any(|queue| queue.record.is_left_on(host_id, disk))
+    pub(crate) fn has_orphans_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
+        self.queues().live.iter().any(|queue| queue.record.is_orphaned_on(host_id, disk))
     }
 
     pub(crate) fn queue_ended(&self, queue: &Arc<QueueRecord>) {

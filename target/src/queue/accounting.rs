@@ -92,9 +92,9 @@ impl Attachment {
 fn count(record: &IoRecord, action: &Action) {
     match action {
         Action::Read(extent) | Action::Compare(extent) | Action::Verify { extent, .. } => {
-            record.note_read(extent.length);
+            record.note_read(extent.length.0);
         }
-        Action::Write { extent, .. } => record.note_write(extent.length),
+        Action::Write { extent, .. } => record.note_write(extent.length.0),
         _ => record.note_other(),
     }
 }

@@ -159,10 +159,10 @@ impl Resources {
     }
 
     /// Has what disks in memory have lent sent, as far as it can be at once, and copies the rest, before anybody waits.
-    pub(crate) fn end_loans(&mut self) {
-        if !self.shared.loans().is_empty() {
-            self.reactor.send_lent();
-            self.shared.loans().settle();
+    pub(crate) fn end_borrows(&mut self) {
+        if !self.shared.borrowed_pages().is_empty() {
+            self.reactor.send_borrowed();
+            self.shared.borrowed_pages().end_all();
         }
     }
 
@@ -175,7 +175,7 @@ impl Resources {
 
     /// Ends a controller in favour of another host.
     pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
-        controller.tell_ended(reason);
+        controller.log_ended(reason);
         controller.end();
         for core in &self.cores {
             core.send(QueueMessage::Evict(Arc::clone(controller)));
