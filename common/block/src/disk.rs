@@ -54,6 +54,17 @@ pub enum Backing {
     },
 }
 
+impl Backing {
+    /// The driver of a device, also behind wrappers.
+    pub fn driver(&self) -> Option<&DriverHandle> {
+        match self {
+            Self::Device(driver) => Some(driver),
+            Self::Faulty { inner, .. } | Self::Paced { inner, .. } => inner.driver(),
+            Self::File { .. } | Self::Memory(_) | Self::Null { .. } => None,
+        }
+    }
+}
+
 /// What all disks of a core share.
 #[derive(Clone, Debug)]
 pub struct Shared {

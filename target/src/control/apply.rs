@@ -17,7 +17,7 @@ use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
 use crate::disks::disk_handle::DiskLock;
 use crate::disks::open::OpenRequest;
-use crate::disks::{DiskHandle, DiskHandles};
+use crate::disks::{DiskHandle, DiskHandles, device};
 use crate::identity::Identity;
 use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, Subsystem};
 use crate::target::{Target, TargetError};
@@ -106,6 +106,9 @@ impl Applier {
             closed.filter_map(|(_, old)| self.disk_handles().with(old, DiskHandle::disk_lock)).collect();
         let mut opened = OpenedDisks::default();
         for (subsystem, namespace) in &difference.opened {
+            if let Some(driver) = namespace.backing().driver() {
+                device::look(driver, REQUEST_LIMIT)?;
+            }
             let Some(mut open_request) = self.open_request(subsystem, namespace) else { continue };
             open_request.disk_locks = disk_locks.clone();
             let disk_handle =

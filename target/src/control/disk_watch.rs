@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_block::{DriverHandle, OpenedFile};
+
 use super::status::View;
 use crate::core::{AllCores, ServeMessage};
-use crate::disks::DiskHandle;
 use crate::disks::disk_handle::DiskFacts;
 use crate::disks::open::OpenRequest;
+use crate::disks::{DiskHandle, device};
 use crate::model::disk_failures;
 use crate::model::{Namespace, Subsystem};
 
@@ -35,6 +37,9 @@ impl DiskWatch<'_> {
         subsystem: &Arc<Subsystem>,
         namespace: &Arc<Namespace>,
     ) -> Result<(), String> {
+        if let Some(driver) = namespace.backing().driver() {
+            return self.inspect_device(subsystem, namespace, driver);
+        }
         let open_request = OpenRequest::of(namespace, subsystem.nqn(), self.0.cores().count());
         let Some(open_request) = open_request else { return Ok(()) };
         if !namespace.is_ready() {
@@ -73,16 +78,9 @@ impl DiskWatch<'_> {
         }
         match open_request.open_within(POLL_LIMIT) {
             Ok(disk_handle) => {
-                let files = Arc::new(disk_handle.files());
+                let files = disk_handle.files();
                 self.0.cores().disk_handles().serve(subsystem, namespace, disk_handle);
-                let (subsystem_of, opened) = (Arc::clone(subsystem), Arc::clone(namespace));
-                self.0.cores().broadcast(ServeMessage::Open {
-                    subsystem: subsystem_of,
-                    namespace: opened,
-                    files,
-                })?;
-                self.changed(subsystem, namespace);
-                Ok(())
+                self.open(subsystem, namespace, files)
             }
             Err(error) => {
                 let error = error.to_string();
@@ -90,6 +88,47 @@ impl DiskWatch<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// The same for a device that a driver serves: its size, or whether it can be opened now.
+    fn inspect_device(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        driver: &DriverHandle,
+    ) -> Result<(), String> {
+        if let Some(why) = namespace.needs_reopen() {
+            return Err(why);
+        }
+        match device::look(driver, POLL_LIMIT) {
+            Ok(_) if !namespace.is_ready() => self.open(subsystem, namespace, Vec::new()),
+            Ok(None) => Ok(()),
+            Ok(Some(bytes)) => {
+                self.note_size(subsystem, namespace, &DiskFacts { bytes, block_device: true, detached: None })
+            }
+            Err(error) => {
+                if !namespace.is_ready() {
+                    namespace.set_not_ready(error.as_str());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Cores serve a disk that was missing.
+    fn open(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        files: Vec<OpenedFile>,
+    ) -> Result<(), String> {
+        self.0.cores().broadcast(ServeMessage::Open {
+            subsystem: Arc::clone(subsystem),
+            namespace: Arc::clone(namespace),
+            files: Arc::new(files),
+        })?;
+        self.changed(subsystem, namespace);
+        Ok(())
     }
 
     fn note_size(

@@ -72,10 +72,10 @@ pub(super) fn open_all(
     let (mut namespaces, mut disks) = (Namespaces::default(), Disks::new());
     for (subsystem, namespace) in served.namespaces() {
         namespaces.insert(subsystem.subsystem(), namespace);
-        let file = opened.and_then(|opened| opened.get(&namespace.index()));
-        if opened.is_some() && file.is_none() && matches!(namespace.backing(), Backing::File { .. }) {
+        if opened.is_some_and(|opened| opened.is_missing(namespace)) {
             continue;
         }
+        let file = opened.and_then(|opened| opened.file(namespace));
         match open(namespace, file, reactor, shared) {
             Ok(disk) => put(&mut disks, subsystem.subsystem(), namespace, disk),
             Err(error) => {

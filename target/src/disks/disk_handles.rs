@@ -1,13 +1,13 @@
 //! The disks of all namespaces, and their opening at the start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ringfab_block::OpenedFile;
 
-use super::DiskHandle;
 use super::open::{OpenRequest, Refusal};
+use super::{DiskHandle, device};
 use crate::model::disk_failures;
 use crate::model::{Namespace, Served, Subsystem};
 
@@ -51,29 +51,55 @@ struct Closing {
 /// A namespace that was removed while commands ran.
 pub(crate) type Removed = (Arc<Subsystem>, Weak<Namespace>);
 
-/// What a core begins with: its own descriptors, by the position of the namespace.
-pub(crate) type Opened = BTreeMap<usize, OpenedFile>;
+/// What a core begins with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opened {
+    /// Its own descriptors, by the position of the namespace.
+    files: BTreeMap<usize, OpenedFile>,
+    /// The positions of namespaces that cannot be opened for now.
+    missing: BTreeSet<usize>,
+}
+
+impl Opened {
+    /// The core's descriptor of a namespace's file.
+    pub(crate) fn file(&self, namespace: &Namespace) -> Option<&OpenedFile> {
+        self.files.get(&namespace.index())
+    }
+
+    /// Whether a namespace is left out for now.
+    pub(crate) fn is_missing(&self, namespace: &Namespace) -> bool {
+        self.missing.contains(&namespace.index())
+    }
+}
 
 impl DiskHandles {
     /// Opens the disks of what is about to be served, for so many cores. What hangs or is missing is served later.
     pub(crate) fn open_at_start(self: &Arc<Self>, served: &Served, cores: usize) -> Vec<Opened> {
-        let mut opened = vec![Opened::new(); cores];
+        let mut opened = vec![Opened::default(); cores];
         let mut waiting = Vec::new();
         for (subsystem, namespace) in served.namespaces() {
-            let open_request = OpenRequest::of(namespace, subsystem.nqn(), cores);
-            let served = || (Arc::clone(subsystem.subsystem()), Arc::clone(namespace));
-            waiting.extend(open_request.map(|open_request| (open_request, served())));
+            waiting.push((OpenRequest::of(namespace, subsystem.nqn(), cores), subsystem, namespace));
         }
         let begun = Instant::now();
         while !waiting.is_empty() {
-            waiting.retain(|(open_request, (subsystem, namespace))| {
+            waiting.retain(|(open_request, subsystem, namespace)| {
                 let limit = if begun.elapsed() < START_LIMIT { OPEN_LIMIT } else { OPEN_LIMIT_LATE };
-                match open_request.open_within(limit) {
+                let outcome = match (open_request, namespace.backing().driver()) {
+                    (Some(open_request), _) => open_request.open_within(limit).map(Some),
+                    (None, Some(driver)) => {
+                        device::look(driver, limit).map(|_| None).map_err(Refusal::Device)
+                    }
+                    (None, None) => Ok(None),
+                };
+                match outcome {
                     Ok(disk_handle) => {
-                        for (core, file) in disk_handle.files().into_iter().enumerate() {
-                            opened[core].insert(namespace.index(), file);
+                        let files = disk_handle.as_ref().map_or_else(Vec::new, DiskHandle::files);
+                        for (core, file) in files.into_iter().enumerate() {
+                            opened[core].files.insert(namespace.index(), file);
                         }
-                        self.serve(subsystem, namespace, disk_handle);
+                        if let Some(disk_handle) = disk_handle {
+                            self.serve(subsystem.subsystem(), namespace, disk_handle);
+                        }
                     }
                     Err(Refusal::Busy { holder, .. }) if holder.may_let_go(begun.elapsed()) => return true,
                     Err(refusal) => {
@@ -81,6 +107,9 @@ impl DiskHandles {
                             (subsystem.nqn(), namespace.nsid(), refusal.to_string());
                         tracing::error!(subsystem, nsid, error, "namespace not ready");
                         namespace.set_not_ready(error);
+                        for core in &mut opened {
+                            core.missing.insert(namespace.index());
+                        }
                     }
                 }
                 false

@@ -2,6 +2,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
+//! | [`device`] | devices of drivers that a program brings |
 //! | [`holder`] | who else holds a disk |
 //! | [`open`] | looks before it opens, locks, and opens once for each core |
 //! | [`disk_handle`] | the open descriptors of a namespace's disk |
@@ -10,6 +11,7 @@
 //!
 //! No core opens, looks at or closes a path: each of these may take as long as a server far away likes.
 
+pub(crate) mod device;
 pub(crate) mod disk_handle;
 pub(crate) mod disk_handles;
 pub(crate) mod grow;

@@ -56,6 +56,9 @@ pub(crate) enum Refusal {
     /// It is no disk of this shape.
     #[error("{path} {reason}", path = path.display())]
     Unsuitable { path: PathBuf, reason: String },
+    /// The driver of a device refuses, or hangs.
+    #[error("{0}")]
+    Device(String),
     /// It hangs.
     #[error(transparent)]
     Hangs(#[from] WorkError),
