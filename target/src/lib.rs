@@ -21,6 +21,7 @@
 //! | `resources` | what the queues of a core share |
 //! | [`queue`] | a queue on its core: the life of its requests |
 //! | [`core`] | a core: its ring, RNIC, disks and queues; the threads |
+//! | [`metrics`] | metrics for Prometheus and a page for people, over HTTP |
 //! | [`control`] | managing a target that runs, over a Unix socket |
 //! | [`service`] | the process: logging, signals, the service manager, an orderly end |
 //!
@@ -44,6 +45,7 @@ pub mod disks;
 pub mod failure;
 pub mod identity;
 pub mod limits;
+pub mod metrics;
 pub mod model;
 pub mod nqn;
 mod nvm;

@@ -33,12 +33,13 @@ pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Confi
     let target = process::target(root.table("target", &mut errors), &mut errors);
     let memory = process::memory(root.table("memory", &mut errors), &mut errors);
     let control = root.table("control", &mut errors).map(|reader| process::control(reader, &mut errors));
+    let metrics = root.table("metrics", &mut errors).map(|reader| process::metrics(reader, &mut errors));
     let listeners = listener::listeners(&root, &mut errors);
     let subsystems = subsystem::subsystems(&root, identify_disk, &mut errors);
     root.finish(&mut errors);
     let errors = errors.into_sorted();
     if errors.is_empty() {
-        Ok(Config { target, memory, control, listeners, subsystems })
+        Ok(Config { target, memory, control, metrics, listeners, subsystems })
     } else {
         Err(errors)
     }

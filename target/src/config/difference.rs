@@ -171,7 +171,7 @@ pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
     changes
 }
 
-/// Keys of `[target]`, `[memory]` and `[control]`.
+/// Keys of `[target]`, `[memory]`, `[control]` and `[metrics]`.
 fn process(old: &Config, new: &Config) -> Vec<Change> {
     let (old, new) = (resolved::process_keys(old), resolved::process_keys(new));
     let changed = differing(&old, &new);

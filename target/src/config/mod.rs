@@ -14,6 +14,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct Config {
     pub memory: MemoryConfig,
     /// How it is managed while it runs; none when the configuration says nothing of it.
     pub control: Option<ControlConfig>,
+    /// Where its metrics are; none when the configuration says nothing of them.
+    pub metrics: Option<MetricsConfig>,
     /// Where hosts connect; at least one.
     pub listeners: Vec<ListenerConfig>,
     /// What they find; at least one.
@@ -100,6 +103,19 @@ impl Default for ControlConfig {
     fn default() -> Self {
         Self { enabled: true, socket: PathBuf::from(CONTROL_SOCKET), mode: 0o600, group: None }
     }
+}
+
+/// Where metrics are: an address, a file, or both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// The address of the metrics and of the page for people.
+    pub address: Option<SocketAddr>,
+    /// The file for node_exporter's textfile collector.
+    pub file: Option<PathBuf>,
+    /// How often the file is written.
+    pub file_interval: Duration,
+    /// Whether each queue has metrics of its own.
+    pub queues: bool,
 }
 
 /// Who does RDMA for a listener.

@@ -12,10 +12,12 @@ use crate::config::Access;
 /// The text; it parses to the same configuration.
 pub(super) fn to_toml(config: &Config) -> String {
     let (target, memory, control) = (target(config), memory(config), control(config));
+    let metrics = metrics(config);
     let document = Document {
         target,
         memory,
         control,
+        metrics,
         listener: config.listeners.iter().map(listener).collect(),
         subsystem: config.subsystems.iter().map(subsystem).collect(),
     };
@@ -28,6 +30,7 @@ pub(super) fn process_keys(config: &Config) -> toml::Table {
         ("target", table(&target(config))),
         ("memory", table(&memory(config))),
         ("control", control(config).map(|control| table(&control)).unwrap_or_default()),
+        ("metrics", metrics(config).map(|metrics| table(&metrics)).unwrap_or_default()),
     ];
     let keys = |(name, table): (&'static str, toml::Table)| {
         table.into_iter().map(move |(key, value)| (format!("{name}.{key}"), value))
@@ -77,12 +80,23 @@ fn control(config: &Config) -> Option<Control<'_>> {
     })
 }
 
+fn metrics(config: &Config) -> Option<Metrics<'_>> {
+    config.metrics.as_ref().map(|metrics| Metrics {
+        address: metrics.address.map(|address| address.to_string()),
+        file: metrics.file.as_deref(),
+        file_interval_s: metrics.file_interval.as_secs(),
+        queues: metrics.queues,
+    })
+}
+
 #[derive(Serialize)]
 struct Document<'a> {
     target: Target<'a>,
     memory: Memory,
     #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<Control<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<Metrics<'a>>,
     listener: Vec<Listener<'a>>,
     subsystem: Vec<Subsystem<'a>>,
 }
@@ -111,6 +125,16 @@ struct Control<'a> {
     mode: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Metrics<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a Path>,
+    file_interval_s: u64,
+    queues: bool,
 }
 
 #[derive(Serialize)]

@@ -59,6 +59,32 @@ fn the_minimal_example_has_all_defaults() {
 }
 
 #[test]
+fn metrics_need_an_address_or_a_file() {
+    let with = |lines: &str| format!("[metrics]\n{lines}\n{MINIMAL}");
+    assert_eq!(Config::parse(MINIMAL, "none").unwrap().metrics, None);
+    let metrics = Config::parse(&with("address = \"[::1]:9420\""), "address").unwrap().metrics.unwrap();
+    assert_eq!(metrics.address, "[::1]:9420".parse().ok());
+    assert_eq!((metrics.file, metrics.file_interval, metrics.queues), (None, Duration::from_secs(15), false));
+    for interval in [1, 3600] {
+        let text = with(&format!("file = \"/srv/x.prom\"\nfile_interval_s = {interval}\nqueues = true"));
+        let config = Config::parse(&text, "file").unwrap();
+        assert_eq!(config.metrics.as_ref().unwrap().file_interval.as_secs(), interval);
+        assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    }
+    for (lines, key, message) in [
+        ("queues = true", "metrics.address", "is missing; metrics have an address, a file, or both"),
+        ("address = \"9420\"", "metrics.address", "is \"9420\", but must be like \"127.0.0.1:9420\""),
+        ("file = \"x\"", "metrics.file", "must be an absolute path"),
+        ("file = \"/x\"\nfile_interval_s = 0", "metrics.file_interval_s", "must be from 1 to 3600"),
+        ("file = \"/x\"\nfile_interval_s = 3601", "metrics.file_interval_s", "must be from 1 to 3600"),
+    ] {
+        let error = mistake(&with(lines));
+        assert_eq!(error.key, key);
+        assert!(error.message.contains(message), "{}", error.message);
+    }
+}
+
+#[test]
 fn a_listener_for_tcp_has_no_keys_of_rdma() {
     let listener =
         |lines| format!("{MINIMAL}\n[[listener]]\naddress = \"::1\"\ntransport = \"tcp\"\n{lines}\n");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::serve::{AllCores, ServeMessage};
 use super::usage::CoreUsage;
@@ -29,18 +29,25 @@ impl Cores {
     /// # Errors
     /// When one does not answer.
     pub fn usage(&self) -> Result<Vec<CoreUsage>, String> {
+        let usage = self.usage_within(ANSWER_TIMEOUT).into_iter().collect::<Option<Vec<CoreUsage>>>();
+        usage.ok_or_else(|| "a core does not answer".to_owned())
+    }
+
+    /// The same, without those that do not answer within a limit.
+    pub fn usage_within(&self, limit: Duration) -> Vec<Option<CoreUsage>> {
+        let deadline = Instant::now() + limit;
         let (reply, replies) = mpsc::channel();
         for core in &self.senders {
             core.send(CoreMessage::ReportUsage(reply.clone()));
         }
         drop(reply);
-        let mut usage = vec![CoreUsage::default(); self.senders.len()];
+        let mut usage = vec![None; self.senders.len()];
         for _ in &self.senders {
-            let answer = replies.recv_timeout(ANSWER_TIMEOUT);
-            let (core, told) = answer.map_err(|_| "a core does not answer".to_owned())?;
-            usage[core] = told;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok((core, told)) = replies.recv_timeout(left) else { break };
+            usage[core] = Some(told);
         }
-        Ok(usage)
+        usage
     }
 
     /// The disks that they serve.

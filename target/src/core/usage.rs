@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Core, SilentDisk};
 use crate::resources::hosts::PoolKind;
-use crate::resources::states::{LatencySplit, StateUsage};
+use crate::resources::states::{LatencySplit, State, StateUsage};
 
 /// Buffers of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -59,6 +59,13 @@ pub struct CoreUsage {
     pub compare_buffers: Buffers,
     /// What it has copied so far, in bytes.
     pub copied_bytes: Copied,
+}
+
+impl CoreUsage {
+    /// How many commands are in a state.
+    pub fn commands_in(&self, state: State) -> u64 {
+        self.states.iter().filter(|usage| usage.state == state).map(|usage| u64::from(usage.commands)).sum()
+    }
 }
 
 impl Core {

@@ -66,6 +66,26 @@ impl State {
         Self::DataOut,
     ];
 
+    /// Its name where it is shown: that of `status --json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::AwaitFused => "await_fused",
+            Self::HeldBack => "held_back",
+            Self::NeedBuffer => "need_buffer",
+            Self::FetchRoom => "fetch_room",
+            Self::DataIn => "data_in",
+            Self::AwaitPartner => "await_partner",
+            Self::AwaitClaim => "await_claim",
+            Self::BlocksClaimed => "blocks_claimed",
+            Self::AtDisk => "at_disk",
+            Self::AtWorker => "at_worker",
+            Self::Parked => "parked",
+            Self::Aborting => "aborting",
+            Self::DataOut => "data_out",
+        }
+    }
+
     /// Which phase of a command's life it belongs to; none while there is no command, or nothing to wait for.
     pub const fn phase(self) -> Option<Phase> {
         match self {
@@ -324,6 +344,7 @@ mod tests {
     fn every_state_has_its_place_in_the_list() {
         for (index, state) in State::ALL.iter().enumerate() {
             assert_eq!(*state as usize, index, "{state:?}");
+            assert_eq!(serde_json::to_value(state).expect("a word"), state.name());
         }
     }
 

@@ -23,6 +23,7 @@ use crate::control::client::AskError;
 use crate::control::{self, ControlError, Manager};
 use crate::core::{self, Cores};
 use crate::identity::{Identity, IdentityError};
+use crate::metrics::{self, MetricsError};
 use crate::target::{Target, TargetError};
 use crate::worker::{self, Hanging};
 use heartbeat::Heartbeats;
@@ -131,6 +132,9 @@ pub enum ServeError {
     /// The control socket cannot be had.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The address of the metrics cannot be had.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// A target that runs does not do what it was asked.
     #[error(transparent)]
     Ask(#[from] AskError),
@@ -181,6 +185,9 @@ pub fn serve<R: Running>(
     let target = Target::new(&config, &identity)?;
     let running = start(&target, &config).map_err(ServeError::Start)?;
     announce(&target, running.addresses());
+    if let Some(metrics) = &config.metrics {
+        metrics::start(metrics, Arc::clone(&target), running.cores())?;
+    }
     let ready = options.ready_file.as_ref().map(|path| ReadyFile::write(path, running.addresses()));
     let _ready = ready.transpose()?;
     // Somebody may ask for a reload when the working directory is another one.

@@ -1,3 +1,5 @@
 //! What can be seen of a target from outside: latency, metrics, the page for people.
 
+mod clients;
 mod latency;
+mod target;

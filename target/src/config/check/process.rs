@@ -1,5 +1,6 @@
-//! The tables `[target]` and `[memory]`.
+//! The tables `[target]`, `[memory]`, `[control]` and `[metrics]`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use toml::de::DeValue;
 
 use super::{Errors, Reader, or};
 use crate::config::reader::integer;
-use crate::config::{ControlConfig, MemoryConfig, TargetConfig, available_cores};
+use crate::config::{ControlConfig, MemoryConfig, MetricsConfig, TargetConfig, available_cores};
 
 const STATE_DIR: &str = "/var/lib/ringfab";
 /// The largest Compare holds 16 of them and the source of zeroes one more. A command that needs more buffers than there
@@ -96,6 +97,26 @@ pub(super) fn control(reader: Reader<'_>, errors: &mut Errors<'_>) -> ControlCon
     config.group = reader.string("group", errors).map(|group| group.value);
     reader.finish(errors);
     config
+}
+
+pub(super) fn metrics(reader: Reader<'_>, errors: &mut Errors<'_>) -> MetricsConfig {
+    let mut address = None;
+    if let Some(text) = reader.string("address", errors) {
+        address = text.value.parse::<SocketAddr>().ok();
+        if address.is_none() {
+            let message =
+                format!("is \"{}\", but must be like \"127.0.0.1:9420\" or \"[::1]:9420\"", text.value);
+            errors.add(&text.span, reader.key("address"), message);
+        }
+    }
+    let file = absolute_path(&reader, "file", errors);
+    let file_interval_s = or(reader.integer("file_interval_s", 1..=3600, errors), 15);
+    let queues = or(reader.boolean("queues", errors), false);
+    if reader.any("address").is_none() && reader.any("file").is_none() {
+        reader.missing(&["address", "file"], "metrics have an address, a file, or both");
+    }
+    reader.finish(errors);
+    MetricsConfig { address, file, file_interval: Duration::from_secs(file_interval_s), queues }
 }
 
 /// A path from the root, because a service's working directory is nobody's business.

@@ -1,0 +1,235 @@
+//! The address of the metrics and of the page: HTTP for reading only.
+//!
+//! A client gets one answer and is hung up on. What it may send is bounded, how long it may take for its request and
+//! for taking its answer, and how many there may be at once: for one more, the oldest goes.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use httparse::{EMPTY_HEADER, Request, Status};
+
+use super::families::{Format, encode};
+use super::snapshot::Snapshots;
+use super::{page, spawn};
+
+/// How long a client may take for its request, and for taking its answer.
+const CLIENT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Bytes of a request, and its header fields.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+const HEADERS_MAX: usize = 64;
+
+/// Clients at a time.
+const CLIENTS_MAX: usize = 16;
+
+/// How long nobody is listened to after the system refused a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Serves an address on threads of its own.
+pub(super) fn start(address: SocketAddr, snapshots: Arc<Snapshots>, queues: bool) -> io::Result<()> {
+    let listener = TcpListener::bind(address)?;
+    let address = listener.local_addr()?;
+    let server = Arc::new(Server { snapshots, queues, clients: Mutex::default() });
+    spawn("metrics", move || server.run(&listener))?;
+    tracing::info!(%address, "metrics");
+    Ok(())
+}
+
+struct Server {
+    snapshots: Arc<Snapshots>,
+    queues: bool,
+    clients: Mutex<Clients>,
+}
+
+/// Who is connected, by the order of coming.
+#[derive(Default)]
+struct Clients {
+    next: u64,
+    connected: BTreeMap<u64, TcpStream>,
+}
+
+impl Server {
+    fn run(self: Arc<Self>, listener: &TcpListener) {
+        loop {
+            match listener.accept().and_then(|(stream, _)| self.take_in(stream)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::warn!(%error, "no connection for metrics");
+                    thread::sleep(ACCEPT_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn take_in(self: &Arc<Self>, stream: TcpStream) -> io::Result<()> {
+        let mut clients = self.clients();
+        if clients.connected.len() >= CLIENTS_MAX
+            && let Some((_, oldest)) = clients.connected.pop_first()
+        {
+            // Its thread ends with the next read or write.
+            let _gone = oldest.shutdown(Shutdown::Both);
+        }
+        let number = clients.next;
+        clients.next += 1;
+        clients.connected.insert(number, stream.try_clone()?);
+        drop(clients);
+        let this = Arc::clone(self);
+        let spawned = spawn("metrics-client", move || {
+            if let Err(error) = this.serve(stream) {
+                tracing::debug!(%error, "a connection for metrics has ended");
+            }
+            this.clients().connected.remove(&number);
+        });
+        if spawned.is_err() {
+            self.clients().connected.remove(&number);
+        }
+        spawned
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        let wanted = read_request(&mut stream)?;
+        let answer = match wanted {
+            Wanted::Metrics(format) => {
+                let kind = match format {
+                    Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                    Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+                };
+                Answer::of("200 OK", kind, encode(&self.snapshots.get().now, self.queues, format))
+            }
+            Wanted::Page => {
+                Answer::of("200 OK", "text/html; charset=utf-8", page::page(&self.snapshots.get()))
+            }
+            Wanted::Refused(status) => Answer::of(status, "text/plain; charset=utf-8", format!("{status}\n")),
+        };
+        answer.send(&mut stream)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Metrics(Format),
+    Page,
+    /// Nothing that there is: the status line says why.
+    Refused(&'static str),
+}
+
+/// Reads the head of a request. A body is of no use here.
+fn read_request(stream: &mut TcpStream) -> io::Result<Wanted> {
+    let deadline = Instant::now() + CLIENT_LIMIT;
+    let (mut head, mut chunk) = (Vec::new(), [0; 1024]);
+    loop {
+        if let Some(wanted) = parse(&head) {
+            return Ok(wanted);
+        }
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(&mut chunk)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => head.extend_from_slice(&chunk[..length]),
+        }
+    }
+}
+
+/// What a request asks for; none while it is not whole.
+fn parse(head: &[u8]) -> Option<Wanted> {
+    let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+    let mut request = Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(Status::Complete(_)) => Some(wanted(&request)),
+        Ok(Status::Partial) if head.len() <= REQUEST_BYTES_MAX => None,
+        Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            Some(Wanted::Refused("431 Request Header Fields Too Large"))
+        }
+        Err(_) => Some(Wanted::Refused("400 Bad Request")),
+    }
+}
+
+fn wanted(request: &Request<'_, '_>) -> Wanted {
+    if request.method != Some("GET") {
+        return Wanted::Refused("405 Method Not Allowed");
+    }
+    match request.path.map(|path| path.split('?').next().unwrap_or(path)) {
+        Some("/") => Wanted::Page,
+        Some("/metrics") => {
+            let accept = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("accept"));
+            let accept = accept.map(|field| String::from_utf8_lossy(field.value));
+            let open = accept.is_some_and(|accept| accept.contains("application/openmetrics-text"));
+            Wanted::Metrics(if open { Format::OpenMetrics } else { Format::Prometheus })
+        }
+        _ => Wanted::Refused("404 Not Found"),
+    }
+}
+
+struct Answer {
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn of(status: &str, kind: &str, body: String) -> Self {
+        // The page has styles of its own and nothing else: no script of whoever gets text into it runs.
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
+             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nAllow: GET\r\n\
+             Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n\r\n",
+            body.len()
+        );
+        Self { head, body }
+    }
+
+    fn send(&self, stream: &mut TcpStream) -> io::Result<()> {
+        let deadline = Instant::now() + CLIENT_LIMIT;
+        for part in [&self.head, &self.body] {
+            let mut rest = part.as_bytes();
+            while !rest.is_empty() {
+                stream.set_write_timeout(Some(left(deadline)?))?;
+                match stream.write(rest)? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    length => rest = &rest[length..],
+                }
+            }
+        }
+        stream.shutdown(Shutdown::Write)
+    }
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_whole_or_refused() {
+        let get = |path: &str, fields: &str| parse(format!("GET {path} HTTP/1.1\r\n{fields}\r\n").as_bytes());
+        assert_eq!(get("/", ""), Some(Wanted::Page));
+        assert_eq!(get("/?refresh=1", "Host: x\r\n"), Some(Wanted::Page));
+        assert_eq!(get("/metrics", ""), Some(Wanted::Metrics(Format::Prometheus)));
+        let accept = "aCCept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
+        assert_eq!(get("/metrics", accept), Some(Wanted::Metrics(Format::OpenMetrics)));
+        assert_eq!(get("/../etc/passwd", ""), Some(Wanted::Refused("404 Not Found")));
+        assert_eq!(parse(b"POST / HTTP/1.1\r\n\r\n"), Some(Wanted::Refused("405 Method Not Allowed")));
+        assert_eq!(parse(b"\x16\x03\x01 hello\r\n\r\n"), Some(Wanted::Refused("400 Bad Request")));
+        assert_eq!(parse(b"GET / HTTP/1.1\r\nHost:"), None);
+        assert_eq!(parse(b""), None);
+        let fields = "X: y\r\n".repeat(HEADERS_MAX + 1);
+        let refused = Some(Wanted::Refused("431 Request Header Fields Too Large"));
+        assert_eq!(get("/", &fields), refused);
+        let long = format!("GET /{}", "x".repeat(REQUEST_BYTES_MAX));
+        assert_eq!(parse(long.as_bytes()), refused);
+        let below = format!("GET /{}", "x".repeat(REQUEST_BYTES_MAX - 5));
+        assert_eq!(parse(below.as_bytes()), None);
+    }
+}

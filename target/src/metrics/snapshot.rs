@@ -1,0 +1,204 @@
+//! What a target is doing, at one moment.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::controller::Controller;
+use crate::core::{CoreUsage, Cores};
+use crate::model::host_account::HostUsage;
+use crate::model::namespace::Health;
+use crate::model::{IoSum, Namespace, Subsystem};
+use crate::target::Target;
+use crate::worker;
+
+/// For how long a snapshot is good enough for whoever asks next, so that asking often costs the cores nothing.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// How far apart two snapshots are at least from which rates are taken.
+const RATE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long a core may take to answer. What is known without it is shown then.
+const CORE_LIMIT: Duration = Duration::from_secs(1);
+
+/// What a target is doing.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// When it was taken.
+    pub at: Instant,
+    /// When the process started.
+    pub started: SystemTime,
+    /// How often what is served has changed.
+    pub generation: u64,
+    /// Files and sockets that the process has open, if the system tells.
+    pub open_files: Option<usize>,
+    /// Calls to files that do not return.
+    pub hanging: usize,
+    /// What each core has in use; none of a core that does not answer.
+    pub cores: Vec<Option<CoreUsage>>,
+    /// What is served, and who uses it.
+    pub subsystems: Vec<SubsystemSeen>,
+}
+
+/// A subsystem.
+#[derive(Debug)]
+pub struct SubsystemSeen {
+    /// NVMe Qualified Name.
+    pub nqn: String,
+    /// Controllers that are connected.
+    pub controllers: usize,
+    /// Its namespaces.
+    pub namespaces: Vec<NamespaceSeen>,
+    /// Its hosts, those among them that were connected.
+    pub hosts: Vec<HostUsage>,
+    /// I/O queues that are connected.
+    pub queues: Vec<QueueSeen>,
+}
+
+/// A namespace.
+#[derive(Debug)]
+pub struct NamespaceSeen {
+    /// Namespace identifier.
+    pub nsid: u32,
+    /// What stands behind it.
+    pub source: String,
+    /// Universally unique identifier.
+    pub uuid: String,
+    /// How it is doing.
+    pub health: Health,
+    /// Size in bytes, whole blocks only.
+    pub bytes: u64,
+    /// Errors of its disk.
+    pub media_errors: u64,
+    /// What was done with it.
+    pub io: IoSum,
+}
+
+/// An I/O queue.
+#[derive(Debug)]
+pub struct QueueSeen {
+    /// NQN of its host.
+    pub host: String,
+    /// Identifier of its controller.
+    pub controller: u16,
+    /// Queue identifier.
+    pub id: u16,
+    /// The core that serves it.
+    pub core: usize,
+    /// The host's address.
+    pub peer: String,
+    /// What it has done.
+    pub io: IoSum,
+}
+
+impl NamespaceSeen {
+    fn of(namespace: &Namespace) -> Self {
+        Self {
+            nsid: namespace.nsid(),
+            source: namespace.source(),
+            uuid: namespace.uuid().to_string(),
+            health: namespace.health(),
+            bytes: namespace.blocks() << namespace.block_shift(),
+            media_errors: namespace.media_errors(),
+            io: namespace.io(),
+        }
+    }
+}
+
+impl QueueSeen {
+    fn all_of(controller: &Controller) -> Vec<Self> {
+        let seen = |queue: Arc<crate::model::QueueRecord>| {
+            let mut io = IoSum::default();
+            io.add(queue.io());
+            Self {
+                host: controller.host().nqn.clone(),
+                controller: controller.id(),
+                id: queue.id(),
+                core: queue.core(),
+                peer: queue.peer().to_string(),
+                io,
+            }
+        };
+        controller.queues().into_iter().filter(|queue| queue.id() != 0).map(seen).collect()
+    }
+}
+
+impl Snapshot {
+    fn take(target: &Target, cores: &Cores, started: SystemTime) -> Self {
+        let served = target.served();
+        let controllers = target.controllers();
+        let subsystems = served.subsystems().iter().map(|one| {
+            let subsystem: &Arc<Subsystem> = one.subsystem();
+            let own = controllers.iter().filter(|controller| Arc::ptr_eq(controller.subsystem(), subsystem));
+            SubsystemSeen {
+                nqn: subsystem.nqn().to_owned(),
+                controllers: own.clone().count(),
+                namespaces: one.namespaces().map(|namespace| NamespaceSeen::of(namespace)).collect(),
+                hosts: subsystem.hosts(),
+                queues: own.flat_map(|controller| QueueSeen::all_of(controller)).collect(),
+            }
+        });
+        let subsystems = subsystems.collect();
+        // Whoever looks has the list itself open.
+        let open_files = std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() - 1);
+        Self {
+            at: Instant::now(),
+            started,
+            generation: served.generation(),
+            open_files,
+            hanging: worker::hanging().len(),
+            cores: cores.usage_within(CORE_LIMIT),
+            subsystems,
+        }
+    }
+
+    /// The namespace with this name.
+    pub fn namespace(&self, subsystem: &str, nsid: u32) -> Option<&NamespaceSeen> {
+        self.subsystem(subsystem)?.namespaces.iter().find(|one| one.nsid == nsid)
+    }
+
+    /// The subsystem with this name.
+    pub fn subsystem(&self, nqn: &str) -> Option<&SubsystemSeen> {
+        self.subsystems.iter().find(|one| one.nqn == nqn)
+    }
+}
+
+/// The newest snapshot, and one before it for rates.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The newest.
+    pub now: Arc<Snapshot>,
+    /// An earlier one, if there is one.
+    pub before: Option<Arc<Snapshot>>,
+}
+
+/// Takes snapshots for all who ask.
+#[derive(Debug)]
+pub struct Snapshots {
+    target: Arc<Target>,
+    cores: Cores,
+    started: SystemTime,
+    last: Mutex<Option<Pair>>,
+}
+
+impl Snapshots {
+    /// Of a target that has just started.
+    pub fn new(target: Arc<Target>, cores: Cores) -> Self {
+        Self { target, cores, started: SystemTime::now(), last: Mutex::default() }
+    }
+
+    /// What the target is doing now, or was a moment ago.
+    pub fn get(&self) -> Pair {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pair) = &*last
+            && pair.now.at.elapsed() < FRESH
+        {
+            return pair.clone();
+        }
+        let now = Arc::new(Snapshot::take(&self.target, &self.cores, self.started));
+        let before = last.take().and_then(|pair| {
+            let apart = now.at.duration_since(pair.now.at) >= RATE_INTERVAL;
+            if apart { Some(pair.now) } else { pair.before }
+        });
+        last.insert(Pair { now, before }).clone()
+    }
+}
