@@ -5,7 +5,8 @@
 #   install.sh --missing GROUP...   says what is missing, and installs nothing
 #
 #   build   a C linker, the Rust toolchain's parts
-#   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, cargo-deny
+#   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, Prometheus, a
+#           browser (112 MB: half a minute), cargo-deny
 #   demo    what the demonstration starts; `end_to_end`: with what else end-to-end tests start
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
@@ -67,6 +68,9 @@ want_test() {
     want ip iproute2
     want mmdebstrap mmdebstrap
     want systemd-nspawn systemd-container
+    want prometheus prometheus
+    want promtool prometheus
+    want chromium chromium
 }
 
 want_bench() {

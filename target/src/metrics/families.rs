@@ -146,11 +146,11 @@ fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
 
 fn process(writer: &mut Writer<'_>, snapshot: &Snapshot) -> fmt::Result {
     let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-    writer.info("build", "The program", [(Vec::new(), version)])?;
+    writer.info("build", "Version of the program", [(Vec::new(), version)])?;
     let started = snapshot.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let one = |value| [(Vec::new(), value)];
-    writer.gauge("start_time", "When it started, since 1970", Some(Unit::Seconds), one(started))?;
-    let help = "How often what is served has changed";
+    writer.gauge("start_time", "When the target started, since 1970", Some(Unit::Seconds), one(started))?;
+    let help = "How often what is served has changed since the start";
     writer.gauge("configuration_generation", help, None, one(snapshot.generation))?;
     let open_files = snapshot.open_files.map(|count| (Vec::new(), count as u64));
     writer.gauge("open_files", "Files and sockets that the process has open", None, open_files)?;
@@ -163,23 +163,23 @@ fn process(writer: &mut Writer<'_>, snapshot: &Snapshot) -> fmt::Result {
 fn cores(writer: &mut Writer<'_>, cores: &[Option<CoreUsage>]) -> fmt::Result {
     let label = |core: usize| vec![("core", core.to_string())];
     let up = cores.iter().enumerate().map(|(core, usage)| (label(core), u64::from(usage.is_some())));
-    writer.gauge("core_up", "Whether a core answers", None, up)?;
+    writer.gauge("core_up", "Whether a core answers: 1 or 0", None, up)?;
     let answering =
         || cores.iter().enumerate().filter_map(move |(core, usage)| Some((label(core), usage.as_ref()?)));
     let mut gauge = |name, help, value: fn(&CoreUsage) -> u64| {
         writer.gauge(name, help, None, answering().map(|(labels, usage)| (labels, value(usage))))
     };
-    gauge("core_queues", "Queues, also those that connect or end", |usage| usage.queues as u64)?;
-    gauge("core_rdma_queue_pairs", "RDMA queue pairs", |usage| usage.queue_pairs)?;
-    gauge("core_tcp_connections", "Connections of NVMe/TCP", |usage| usage.tcp_connections)?;
-    gauge("core_silent_disks", "Disks that have not answered for a while", |usage| {
+    gauge("core_queues", "Queues of a core, also those that connect or end", |usage| usage.queues as u64)?;
+    gauge("core_rdma_queue_pairs", "RDMA queue pairs of a core", |usage| usage.queue_pairs)?;
+    gauge("core_tcp_connections", "Connections of NVMe/TCP of a core", |usage| usage.tcp_connections)?;
+    gauge("core_silent_disks", "Disks of a core that have not answered for a while", |usage| {
         usage.silent_disks.len() as u64
     })?;
     let states = answering().flat_map(|(labels, usage)| {
         let one = move |state: State| (with(&labels, "state", state.name()), usage.commands_in(state));
         State::ALL.into_iter().skip(1).map(one)
     });
-    writer.gauge("core_commands", "Commands that wait, by state", None, states)?;
+    writer.gauge("core_commands", "Commands of a core that wait, by state", None, states)?;
     let pools = |value: fn(&Buffers) -> usize| {
         answering().flat_map(move |(labels, usage)| {
             let pools = [
@@ -190,15 +190,25 @@ fn cores(writer: &mut Writer<'_>, cores: &[Option<CoreUsage>]) -> fmt::Result {
             pools.map(|(pool, buffers)| (with(&labels, "pool", pool), value(&buffers) as u64))
         })
     };
-    writer.gauge("core_buffers", "Buffers", None, pools(|buffers| buffers.total))?;
-    writer.gauge("core_buffers_used", "Buffers in use", None, pools(|buffers| buffers.taken))?;
-    let help = "The most buffers that were ever in use at once";
+    writer.gauge("core_buffers", "Buffers of a core", None, pools(|buffers| buffers.total))?;
+    writer.gauge(
+        "core_buffers_used",
+        "Buffers of a core that are in use",
+        None,
+        pools(|buffers| buffers.taken),
+    )?;
+    let help = "The most buffers of a core that were ever in use at once";
     writer.gauge("core_buffers_used_max", help, None, pools(|buffers| buffers.taken_max))?;
     let copied = answering().flat_map(|(labels, usage)| {
         let copied = [("received", usage.copied_bytes.received), ("sent", usage.copied_bytes.sent)];
         copied.map(|(what, bytes)| (with(&labels, "direction", what), bytes))
     });
-    writer.counter("core_copied", "What was copied from and to staging memory", Some(Unit::Bytes), copied)
+    writer.counter(
+        "core_copied",
+        "What a core has copied from and to staging memory",
+        Some(Unit::Bytes),
+        copied,
+    )
 }
 
 fn namespaces(writer: &mut Writer<'_>, subsystems: &[SubsystemSeen]) -> fmt::Result {
@@ -211,11 +221,21 @@ fn namespaces(writer: &mut Writer<'_>, subsystems: &[SubsystemSeen]) -> fmt::Res
     let values =
         |value: fn(&NamespaceSeen) -> u64| all.iter().map(move |(labels, one)| (labels.clone(), value(one)));
     let ready = values(|one| u64::from(one.health.state != "not ready"));
-    writer.gauge("namespace_ready", "Whether it can be read and written", None, ready)?;
+    writer.gauge("namespace_ready", "Whether a namespace can be read and written: 1 or 0", None, ready)?;
     let reopen = values(|one| u64::from(one.health.state == "needs reopen"));
-    writer.gauge("namespace_needs_reopen", "Whether an administrator has to reopen it", None, reopen)?;
-    writer.gauge("namespace_size", "Its size", Some(Unit::Bytes), values(|one| one.bytes))?;
-    writer.counter("namespace_media_errors", "Failures of its disk", None, values(|one| one.media_errors))?;
+    writer.gauge(
+        "namespace_needs_reopen",
+        "Whether an administrator has to reopen a namespace: 1 or 0",
+        None,
+        reopen,
+    )?;
+    writer.gauge("namespace_size", "Size of a namespace", Some(Unit::Bytes), values(|one| one.bytes))?;
+    writer.counter(
+        "namespace_media_errors",
+        "Failures of the disk of a namespace",
+        None,
+        values(|one| one.media_errors),
+    )?;
     io(writer, "namespace", &of(&all, |one| &one.io))
 }
 
@@ -277,7 +297,7 @@ fn io(writer: &mut Writer<'_>, what: &str, all: &Labelled<'_, IoSum>) -> fmt::Re
     });
     writer.counter(&format!("{what}_commands"), "I/O commands that were answered", None, commands)?;
     let bytes = split(|io| vec![("read", io.bytes_read), ("write", io.bytes_written)]);
-    writer.counter(&format!("{what}_data"), "Data of I/O commands", Some(Unit::Bytes), bytes)?;
+    writer.counter(&format!("{what}_data"), "Data of reads and writes", Some(Unit::Bytes), bytes)?;
     let failed = all.iter().map(|(labels, io)| (labels.clone(), io.counters.commands_failed));
     writer.counter(
         &format!("{what}_failed_commands"),

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -27,12 +28,14 @@ pub(super) fn write_for_ever(path: &Path, interval: Duration, snapshots: &Snapsh
     }
 }
 
-/// Puts a new file in the place of the old one. Its name does not end in `.prom` before it is whole.
+/// Puts a new file in the place of the old one. Its name does not end in `.prom` before it is whole. Everybody may read
+/// it, whatever the file mode creation mask: node_exporter has a user of its own.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new: PathBuf = path.with_file_name(name);
     let mut file = File::create(&new)?;
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
     file.write_all(text.as_bytes())?;
     drop(file);
     fs::rename(&new, path)

@@ -1,5 +1,6 @@
 //! What a target is doing, at one moment.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -177,28 +178,30 @@ pub struct Snapshots {
     target: Arc<Target>,
     cores: Cores,
     started: SystemTime,
-    last: Mutex<Option<Pair>>,
+    /// The newest is the last. The first is the newest of those that are old enough for rates, if there is one.
+    taken: Mutex<VecDeque<Arc<Snapshot>>>,
 }
 
 impl Snapshots {
     /// Of a target that has just started.
     pub fn new(target: Arc<Target>, cores: Cores) -> Self {
-        Self { target, cores, started: SystemTime::now(), last: Mutex::default() }
+        Self { target, cores, started: SystemTime::now(), taken: Mutex::default() }
     }
 
     /// What the target is doing now, or was a moment ago.
     pub fn get(&self) -> Pair {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pair) = &*last
-            && pair.now.at.elapsed() < FRESH
-        {
-            return pair.clone();
-        }
-        let now = Arc::new(Snapshot::take(&self.target, &self.cores, self.started));
-        let before = last.take().and_then(|pair| {
-            let apart = now.at.duration_since(pair.now.at) >= RATE_INTERVAL;
-            if apart { Some(pair.now) } else { pair.before }
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = taken.back().filter(|last| last.at.elapsed() < FRESH).cloned();
+        let now = fresh.unwrap_or_else(|| {
+            let now = Arc::new(Snapshot::take(&self.target, &self.cores, self.started));
+            taken.push_back(Arc::clone(&now));
+            now
         });
-        last.insert(Pair { now, before }).clone()
+        let old_enough = |one: &Arc<Snapshot>| now.at.duration_since(one.at) >= RATE_INTERVAL;
+        while taken.get(1).is_some_and(old_enough) {
+            taken.pop_front();
+        }
+        let before = taken.front().filter(|first| old_enough(first)).cloned();
+        Pair { now, before }
     }
 }

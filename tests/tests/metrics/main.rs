@@ -1,5 +1,8 @@
 //! What can be seen of a target from outside: latency, metrics, the page for people.
 
+mod browser;
 mod clients;
+mod documented;
 mod latency;
+mod prometheus;
 mod target;

@@ -1,0 +1,169 @@
+//! Prometheus itself scrapes a target, and its tools check what the target, the rules and the dashboard say.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ringfab_tests::{have, not_run, run_bounded, wait_until};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::target::{HOST, Seen};
+
+fn configs(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join("configs").join(name)
+}
+
+/// Whether Prometheus is here.
+fn prometheus() -> bool {
+    let found = have("prometheus") && have("promtool");
+    if !found {
+        not_run("metrics with Prometheus: prometheus and promtool are not installed");
+    }
+    found
+}
+
+/// A Prometheus that scrapes one address every second.
+struct Prometheus {
+    child: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Prometheus {
+    fn start(scraped: &str) -> Self {
+        let (folder, port) = (tempfile::tempdir().expect("a folder"), ringfab_tests::free_port());
+        let config = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n\
+             - {{job_name: ringfab, static_configs: [{{targets: [\"{scraped}\"]}}]}}\n"
+        );
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(at("prometheus.yml"), config).expect("a configuration");
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", at("prometheus.yml")))
+            .arg(format!("--storage.tsdb.path={}", at("data")))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg("--log.level=error")
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("Prometheus starts");
+        Self { child, port, _folder: folder }
+    }
+
+    /// The values of a query's series; none before it answers.
+    fn query(&self, query: &str) -> Option<Vec<f64>> {
+        let path: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        write!(stream, "GET /api/v1/query?query={path} HTTP/1.0\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let answer: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+        assert_ne!(answer["status"], "error", "{query}: {answer}");
+        let series = answer["data"]["result"].as_array()?;
+        let value = |one: &Value| one["value"][1].as_str()?.parse().ok();
+        series.iter().map(value).collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It is an error that it has ended already, and that is what was wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the dashboard asks for.
+fn queries(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get("expr").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|value| queries(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| queries(value, found)),
+        _ => {}
+    }
+}
+
+/// Works until told to stop.
+fn work(target: &Seen, over: &AtomicBool) {
+    let host = target.attach(HOST);
+    let mut data = vec![3; 16 << 10];
+    while !over.load(Ordering::Relaxed) {
+        for nsid in [1, 2] {
+            host.write_at(nsid, 0, &data, false).expect("a write");
+            host.read_at(nsid, 0, &mut data).expect("a read");
+        }
+    }
+}
+
+#[test]
+fn prometheus_has_the_counters_and_every_query_of_the_dashboard_returns_data() {
+    if !prometheus() {
+        return;
+    }
+    let target = Seen::start();
+    drop(target.worked());
+    let prometheus = Prometheus::start(&target.address());
+    let counted = format!("ringfab_host_commands_total{{host={HOST:?},operation=\"read\"}}");
+    // Each of them is so many commands at least.
+    wait_until("Prometheus has a counter", || prometheus.query(&counted).is_some_and(|all| all == [400.0]));
+    let text = fs::read_to_string(configs("grafana-dashboard.json")).expect("the dashboard");
+    let mut all = Vec::new();
+    queries(&serde_json::from_str(&text).expect("JSON"), &mut all);
+    assert!(all.len() >= 10, "{all:?}");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| work(&target, &over));
+        let outcome = std::panic::catch_unwind(|| {
+            for query in all {
+                let query = query.replace("$__rate_interval", "20s");
+                let has_data = || {
+                    let values = prometheus.query(&query).unwrap_or_default();
+                    values.iter().any(|value| value.is_finite())
+                };
+                wait_until(&query, has_data);
+            }
+        });
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_the_metrics_and_the_rules() {
+    if !prometheus() {
+        return;
+    }
+    let target = Seen::start();
+    let _host = target.worked();
+    let file = target.service.path("ringfab.prom");
+    let worked = || fs::read_to_string(&file).is_ok_and(|text| text.contains(HOST));
+    wait_until("the file has what the host has done", worked);
+    for text in [fs::read_to_string(&file).expect("the file"), target.get("/metrics", "text/plain")] {
+        assert!(text.contains("ringfab_queue_phase_duration_seconds_bucket"));
+        let mut check = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("promtool starts");
+        check.stdin.take().expect("its input").write_all(text.as_bytes()).expect("it reads");
+        let output = check.wait_with_output().expect("it ends");
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(output.status.success() && said.iter().all(String::is_empty), "{said:?}");
+    }
+    let [rules, tests] = ["prometheus-alerts.yml", "prometheus-alerts.test.yml"]
+        .map(|name| configs(name).display().to_string());
+    run_bounded(30, "promtool", &["check", "rules", &rules]);
+    run_bounded(30, "promtool", &["test", "rules", &tests]);
+    let rules = fs::read_to_string(rules).expect("the rules");
+    let tests = fs::read_to_string(tests).expect("the tests");
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(tests.contains(&format!("alertname: {alert}")), "{alert} has no test");
+    }
+}
