@@ -96,20 +96,20 @@ impl Core {
             Ok(number) => number,
             Err(reason) => return self.reject(arrival, rdma_cm::RejectStatus::NO_RESOURCES, reason),
         };
-        let host = self.resources.hosts.enter(peer.ip());
+        let address = self.resources.hosts.enter(peer.ip());
         let accepted = match arrival {
-            Arrival::Rdma(request) => self.accept_rdma(request, wanted, host),
-            Arrival::Tcp(incoming) => self.accept_tcp(incoming, wanted, host),
+            Arrival::Rdma(request) => self.accept_rdma(request, wanted, address),
+            Arrival::Tcp(incoming) => self.accept_tcp(incoming, wanted, address),
         };
         let endpoint = match accepted {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                self.resources.hosts.leave(host, true);
+                self.resources.hosts.leave(address, address);
                 return tracing::warn!(%peer, reason = %error, "connection refused");
             }
         };
         let Wanted { id, entries, .. } = wanted;
-        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, host, place };
+        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, address, place };
         let queue = Queue::new(parameters, self.resources.reactor.now());
         self.insert(number, queue);
     }

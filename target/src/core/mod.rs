@@ -33,6 +33,7 @@ use crate::queue::{Queue, log_keep_alive_expired};
 use crate::resources::hosts::PoolKind;
 use crate::resources::messages::QueueMessage;
 use crate::resources::operations::{DEFERRED_MAX, DeferredOperation};
+use crate::resources::turns::SEND_BYTES;
 use crate::resources::{HostId, Resources};
 use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
 
@@ -150,13 +151,13 @@ impl Core {
         let resumed = self.resources.transports.poll(&mut self.resources.reactor);
         let may_sleep = !resumed && self.resources.transports.may_sleep(&mut self.resources.reactor);
         let wait = match wait {
-            _ if !may_sleep => Wait::No,
+            _ if !may_sleep || self.resources.turns.are_ready() => Wait::No,
             Wait::Event if self.resources.disk_operations.any() => Wait::Answer,
             wait => wait,
         };
         self.resources.reactor.turn(wait)?;
         self.resources.disk_operations.submitted();
-        self.resources.states.begin_turn(self.resources.reactor.now());
+        self.begin_turn();
         while let Some(completion) = self.resources.reactor.next_completion() {
             self.dispatch(completion);
         }
@@ -169,6 +170,7 @@ impl Core {
             self.look();
         }
         self.serve_waiting();
+        self.serve_turns();
         // What messages brought about must not be slept over: a connection that was taken may bring its first command.
         self.handle_events();
         self.report_held();
@@ -177,6 +179,13 @@ impl Core {
         self.resources.transports.flush(&mut self.resources.reactor);
         self.resources.end_loans();
         Ok(())
+    }
+
+    fn begin_turn(&mut self) {
+        let Resources { reactor, states, turns, transports, .. } = &mut self.resources;
+        states.begin_turn(reactor.now());
+        turns.begin_loop_turn(reactor.now());
+        transports.set_send_bytes_max(if turns.are_taken() { SEND_BYTES } else { usize::MAX });
     }
 
     fn handle_events(&mut self) {
@@ -375,6 +384,20 @@ impl Core {
                 return;
             }
             self.resources.hosts.drop_waiting(host, line);
+        }
+    }
+
+    /// Commands begin whose hosts have their turn. A host of which one waits for buffers has none, so that those that
+    /// are given back bring about one command at a time.
+    fn serve_turns(&mut self) {
+        loop {
+            let Resources { turns, hosts, .. } = &mut self.resources;
+            let blocked = |host| hosts.first_waiting(host, PoolKind::Io).is_some();
+            let Some(request) = turns.next(blocked) else { return self.start_deferred(0) };
+            if let Some(queue) = self.queues[usize::from(request.queue)].as_mut() {
+                queue.take_turn(&mut self.resources, request);
+            }
+            self.start_deferred(DEFERRED_MAX);
         }
     }
 

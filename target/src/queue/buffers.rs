@@ -31,6 +31,19 @@ impl Request {
         Ok(())
     }
 
+    /// An I/O command waits for the turn of its host. The halves of a fused pair go on as they come, since they wait for
+    /// each other.
+    #[inline(never)]
+    pub(super) fn await_turn(&self, connection: &Connection, resources: &mut Resources) -> Result<(), Stop> {
+        if connection.id == 0 || self.action == Action::Controller || self.has_failed() || self.is_fused {
+            return Ok(());
+        }
+        match resources.turns.admit(connection.host, self.length, self.id()) {
+            true => Ok(()),
+            false => Err(Stop::Wait(State::AwaitTurn)),
+        }
+    }
+
     /// What has failed is answered, and what the disk can answer without I/O. What is for a disk that is hung is held
     /// back.
     #[inline(always)]

@@ -8,6 +8,7 @@
 //! | [`claims`] | claims of fused operations to blocks |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
+//! | [`turns`] | whose command is next, while several hosts are served |
 //! | [`states`] | how many requests are in each state, and for how long |
 //! | [`messages`] | messages from the queues of one core to those of another |
 
@@ -18,6 +19,7 @@ pub(crate) mod hosts;
 pub(crate) mod messages;
 pub(crate) mod operations;
 pub(crate) mod states;
+pub(crate) mod turns;
 
 use std::sync::Arc;
 
@@ -40,6 +42,7 @@ use hosts::{Hosts, SharedPool};
 use messages::{AbortRequest, QueueMessage, QueueSender};
 use operations::DiskOperations;
 use states::RequestStates;
+use turns::Turns;
 
 pub(crate) use claims::ClaimId;
 pub(crate) use disks::OpenDisk;
@@ -91,6 +94,8 @@ pub(crate) struct Resources {
     pub(crate) core: usize,
     /// Who is connected here, with their shares of the pools and the requests that wait.
     pub(crate) hosts: Hosts,
+    /// Whose turn it is, while there are several.
+    pub(crate) turns: Turns,
     /// Claims of fused operations to blocks.
     pub(crate) claims: Claims,
     /// Commands that wait for disks that do not answer.
@@ -143,6 +148,7 @@ impl Resources {
             chunk_bytes,
             core,
             hosts,
+            turns: Turns::default(),
             claims: Claims::default(),
             held_back: HeldBackCommands::default(),
             resetting: Vec::new(),

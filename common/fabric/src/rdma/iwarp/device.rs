@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use ringfab_memory::SharedBuffer;
+use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_proto::iwarp::mpa::MpaConfig;
 use ringfab_reactor::{Completion, ListenerId, Reactor};
 
@@ -165,6 +165,16 @@ impl Device {
         if let Some(stream) = self.queue_pairs.get_mut(key(queue_pair)) {
             stream.protocol.post_receive(count);
         }
+    }
+
+    pub(crate) fn set_receive_pool(&mut self, queue_pair: QueuePairId, pool: &Pool) {
+        if let Some(stream) = self.queue_pairs.get_mut(key(queue_pair)) {
+            stream.protocol.set_receive_pool(pool);
+        }
+    }
+
+    pub(crate) fn set_send_bytes_max(&mut self, bytes: usize) {
+        self.queue_pairs.shared.send_bytes_max = bytes;
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
