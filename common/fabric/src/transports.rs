@@ -58,13 +58,6 @@ impl Transports {
         self.rnic.poll(reactor) | self.tcp.poll(reactor)
     }
 
-    /// From now on, a send takes messages until they have so many bytes, or as many as a send may ever have. What the
-    /// kernel copies for one connection delays all others.
-    pub fn set_send_bytes_max(&mut self, bytes: usize) {
-        self.rnic.set_send_bytes_max(bytes);
-        self.tcp.set_send_bytes_max(bytes);
-    }
-
     /// Sends what was posted.
     pub fn flush(&mut self, reactor: &mut Reactor) {
         self.rnic.flush(reactor);

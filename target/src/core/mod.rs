@@ -33,7 +33,6 @@ use crate::queue::{Queue, log_keep_alive_expired};
 use crate::resources::hosts::PoolKind;
 use crate::resources::messages::QueueMessage;
 use crate::resources::operations::{DEFERRED_MAX, DeferredOperation};
-use crate::resources::turns::SEND_BYTES;
 use crate::resources::{HostId, Resources};
 use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
 
@@ -182,10 +181,9 @@ impl Core {
     }
 
     fn begin_turn(&mut self) {
-        let Resources { reactor, states, turns, transports, .. } = &mut self.resources;
+        let Resources { reactor, states, turns, .. } = &mut self.resources;
         states.begin_turn(reactor.now());
         turns.begin_loop_turn(reactor.now());
-        transports.set_send_bytes_max(if turns.are_taken() { SEND_BYTES } else { usize::MAX });
     }
 
     fn handle_events(&mut self) {
@@ -388,8 +386,13 @@ impl Core {
     }
 
     /// Commands begin whose hosts have their turn. A host of which one waits for buffers has none, so that those that
-    /// are given back bring about one command at a time.
+    /// are given back bring about one command at a time. Answers that are ready leave first.
     fn serve_turns(&mut self) {
+        if self.resources.turns.take_at_once() {
+            self.start_deferred(0);
+            self.resources.transports.flush(&mut self.resources.reactor);
+            self.resources.end_loans();
+        }
         loop {
             let Resources { turns, hosts, .. } = &mut self.resources;
             let blocked = |host| hosts.first_waiting(host, PoolKind::Io).is_some();

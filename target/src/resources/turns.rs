@@ -23,9 +23,6 @@ const QUANTUM_BYTES: i64 = 160 << 10;
 /// What is begun in one turn of the core's loop, for all hosts that wait.
 const LOOP_TURN_BYTES: i64 = QUANTUM_BYTES;
 
-/// The most of one send while several hosts are served. The kernel copies it before anything else happens.
-pub(crate) const SEND_BYTES: usize = 128 << 10;
-
 /// A host is alone again when no other has sent a command for so long.
 const ALONE_AFTER: Duration = Duration::from_secs(1);
 
@@ -48,6 +45,8 @@ pub(crate) struct Turns {
     now: Time,
     /// Whether commands wait for no more than the next turn of the loop.
     ready: bool,
+    /// Whether a command has begun at once in this turn of the loop.
+    at_once: bool,
 }
 
 /// What a host may have done.
@@ -79,6 +78,7 @@ impl Default for Turns {
             changed: Time::ZERO,
             now: Time::ZERO,
             ready: false,
+            at_once: false,
         }
     }
 }
@@ -103,7 +103,7 @@ impl Turns {
         if self.are_taken() {
             self.left = LOOP_TURN_BYTES;
             self.loop_turn += 1;
-            self.ready = false;
+            (self.ready, self.at_once) = (false, false);
             if self.round.is_empty() && now >= self.changed + ALONE_AFTER {
                 self.alone = self.last;
             }
@@ -120,6 +120,7 @@ impl Turns {
             turns.catch_up(self.loop_turn);
             if turns.deficit > 0 {
                 turns.deficit -= cost;
+                self.at_once = true;
                 return true;
             }
             turns.in_round = true;
@@ -179,6 +180,11 @@ impl Turns {
             return Some(request);
         }
         None
+    }
+
+    /// Whether commands have begun at once while others wait: their answers should leave before those begin.
+    pub(crate) fn take_at_once(&mut self) -> bool {
+        std::mem::take(&mut self.at_once) && !self.round.is_empty()
     }
 
     /// Whether commands wait for no more than the next turn of the loop, which must not sleep then.
@@ -272,7 +278,9 @@ mod tests {
         }
         for millis in 0..50 {
             begin(&mut turns, millis);
+            assert!(!turns.take_at_once());
             assert!(turns.admit(quiet, 4 * KIB, request(2, 0)), "in each turn of the loop");
+            assert!(turns.take_at_once() && !turns.take_at_once());
             let begun = started(&mut turns).len();
             assert!((1..=2).contains(&begun), "{begun} commands of 128 KiB begin in a turn of the loop");
             assert!(turns.are_ready());

@@ -151,11 +151,6 @@ impl Rnic {
         self.providers.set_receive_pool(queue_pair, pool);
     }
 
-    /// Bounds what one send of a socket takes; a device is not concerned.
-    pub(crate) fn set_send_bytes_max(&mut self, bytes: usize) {
-        self.providers.iwarp.set_send_bytes_max(bytes);
-    }
-
     /// Rings the doorbell: starts everything posted since the last flush, on all queue pairs, with as few sends as
     /// possible.
     pub fn flush(&mut self, reactor: &mut Reactor) {

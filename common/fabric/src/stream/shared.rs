@@ -71,8 +71,6 @@ pub(crate) struct Shared<P: Protocol> {
     pub(crate) counters: Counters,
     /// Of what is being taken in; [`Protocol::receive`] leaves none.
     pub(crate) copies: Copies,
-    /// A batch ends with the message that reaches so many bytes, or [`super::transmit::BATCH_BYTES`].
-    pub(crate) send_bytes_max: usize,
     pub(super) config: StreamConfig,
     /// Streams that may have something to send.
     pub(super) dirty: VecDeque<Key>,
@@ -97,7 +95,6 @@ impl<P: Protocol> Shared<P> {
             events: Events::with_capacity(256),
             counters: Counters::default(),
             copies: Copies::new(),
-            send_bytes_max: usize::MAX,
             config,
             dirty: VecDeque::new(),
             paused: VecDeque::new(),

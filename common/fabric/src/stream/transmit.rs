@@ -21,48 +21,39 @@ const MESSAGE_PIECES_MAX: usize = 3;
 
 /// Takes the pieces of what is to be sent, in the order of the stream.
 #[derive(Debug)]
-pub(crate) struct Gather<'a> {
-    batch: &'a mut SendBatch,
-    bytes_max: usize,
-}
+pub(crate) struct Gather<'a>(&'a mut SendBatch);
 
-impl<'a> Gather<'a> {
-    /// Into a batch that shall have no more than so many bytes, as far as whole messages allow.
-    fn new(batch: &'a mut SendBatch, bytes_max: usize) -> Self {
-        Self { batch, bytes_max: bytes_max.min(BATCH_BYTES) }
-    }
-
+impl Gather<'_> {
     /// Whether there is room for a message: a payload, and so many bytes around it.
     #[inline]
     pub(crate) fn fits(&self, head_bytes: usize) -> bool {
-        self.batch.bytes() < self.bytes_max
-            && self.batch.has_room(head_bytes + COPY_BYTES_MAX, MESSAGE_PIECES_MAX)
+        self.0.bytes() < BATCH_BYTES && self.0.has_room(head_bytes + COPY_BYTES_MAX, MESSAGE_PIECES_MAX)
     }
 
     /// Copies a header or a trailer.
     #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        self.batch.push_bytes(bytes);
+        self.0.push_bytes(bytes);
     }
 
     /// Room for a header or a trailer, to be filled in at once.
     #[inline(always)]
     pub(crate) fn room(&mut self, length: usize) -> &mut [u8] {
-        self.batch.push_room(length)
+        self.0.push_room(length)
     }
 
     /// The last bytes that were copied, behind the last payload that was not.
     pub(crate) fn copied_last(&self, length: usize) -> &[u8] {
-        self.batch.copied_last(length)
+        self.0.copied_last(length)
     }
 
     /// Takes a payload from where it lies, or a copy of a small one.
     #[inline]
     pub(crate) fn push_shared(&mut self, shared_buffer: SharedBuffer, offset: usize, length: usize) {
         if length <= COPY_BYTES_MAX {
-            shared_buffer.read_at(offset, self.batch.push_room(length));
+            shared_buffer.read_at(offset, self.0.push_room(length));
         } else {
-            self.batch.push_shared(shared_buffer, offset, length);
+            self.0.push_shared(shared_buffer, offset, length);
         }
     }
 }
@@ -73,7 +64,7 @@ impl<P: Protocol> Stream<P> {
     pub(super) fn giving(&mut self, shared: &mut Shared<P>) -> (&mut P, Gather<'_>) {
         self.enlist(shared);
         let batch = self.batch.get_or_insert_with(|| shared.take_batch());
-        (&mut self.protocol, Gather::new(batch, shared.send_bytes_max))
+        (&mut self.protocol, Gather(batch))
     }
 
     /// Puts the stream on the list that the next flush visits, if a flush could do something for it.
@@ -109,8 +100,7 @@ impl<P: Protocol> Stream<P> {
             return;
         }
         let mut batch = self.batch.take().unwrap_or_else(|| shared.take_batch());
-        let mut gather = Gather::new(&mut batch, shared.send_bytes_max);
-        self.transmitted = self.protocol.transmit(shared, reactor, &mut gather);
+        self.transmitted = self.protocol.transmit(shared, reactor, &mut Gather(&mut batch));
         if batch.is_empty() {
             shared.give_batch(batch);
         } else {
@@ -164,7 +154,7 @@ mod tests {
         let pool = Pool::new(&[ClassLayout { buffer_bytes: BUFFER_BYTES, count: 1 }]).expect("a pool");
         let shared_buffer = pool.take(BUFFER_BYTES).expect("a buffer").share();
         let mut batch = SendBatch::new(8192, 64);
-        let mut gather = Gather::new(&mut batch, usize::MAX);
+        let mut gather = Gather(&mut batch);
         for _ in 1..BATCH_BYTES / BUFFER_BYTES {
             gather.push_shared(shared_buffer.clone(), 0, BUFFER_BYTES);
         }

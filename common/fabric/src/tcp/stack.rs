@@ -190,11 +190,6 @@ impl TcpStack {
         }
     }
 
-    /// Bounds what one send takes.
-    pub(crate) fn set_send_bytes_max(&mut self, bytes: usize) {
-        self.streams.shared.send_bytes_max = bytes;
-    }
-
     /// Starts everything given since the last flush, on all connections, with as few sends as possible.
     pub fn flush(&mut self, reactor: &mut Reactor) {
         self.streams.flush(reactor);

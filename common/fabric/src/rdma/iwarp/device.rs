@@ -173,10 +173,6 @@ impl Device {
         }
     }
 
-    pub(crate) fn set_send_bytes_max(&mut self, bytes: usize) {
-        self.queue_pairs.shared.send_bytes_max = bytes;
-    }
-
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         self.queue_pairs.flush(reactor);
         self.arrivals.flush(reactor);
