@@ -2,11 +2,10 @@
 
 use super::Core;
 use crate::resources::Resources;
-use crate::resources::hosts::PoolKind;
 use crate::resources::operations::DEFERRED_MAX;
 
-/// Commands begin whose hosts have their turn. A host of which one waits for buffers has none, so that those that are
-/// given back bring about one command at a time. Answers that are ready leave first.
+/// Commands begin whose hosts have their turn. Behind one that waits for buffers, those that need some have none, so
+/// that buffers that are given back bring about one command at a time. Answers that are ready leave first.
 pub(super) fn serve(core: &mut Core) {
     if core.resources.turns.take_at_once() {
         core.start_deferred(0);
@@ -15,7 +14,7 @@ pub(super) fn serve(core: &mut Core) {
     }
     loop {
         let Resources { turns, hosts, .. } = &mut core.resources;
-        let blocked = |host| hosts.first_waiting(host, PoolKind::Io).is_some();
+        let blocked = |host, kind| hosts.first_waiting(host, kind).is_some();
         let Some(request) = turns.next(blocked) else { return core.start_deferred(0) };
         if let Some(queue) = core.queues[usize::from(request.queue)].as_mut() {
             queue.take_turn(&mut core.resources, request);

@@ -38,7 +38,8 @@ impl Request {
         if connection.id == 0 || self.action == Action::Controller || self.has_failed() || self.is_fused {
             return Ok(());
         }
-        match resources.turns.admit(connection.host, self.length.0, self.id()) {
+        let needs = (self.pool_kind(connection.id), self.length.0);
+        match resources.turns.admit(connection.host, needs, self.id()) {
             true => Ok(()),
             false => Err(Stop::Wait(State::AwaitTurn)),
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ringfab_reactor::Time;
 
+use super::hosts::PoolKind;
 use super::{HostId, RequestId};
 
 /// What a command costs beside its data, as bytes that move in the same time.
@@ -47,12 +48,16 @@ pub(crate) struct Turns {
     ready: bool,
     /// Whether a command has begun at once in this turn of the loop.
     at_once: bool,
+    /// How many have waited.
+    waited: u64,
 }
 
 /// What a host may have done.
 #[derive(Debug, Default)]
 struct HostTurns {
-    line: VecDeque<Waiter>,
+    /// By [`PoolKind`]. Those that have come with their data hold a buffer, and do not wait behind others that wait for
+    /// one.
+    lines: [VecDeque<Waiter>; PoolKind::ALL.len()],
     deficit: i64,
     /// The turn of the loop in which the deficit was last brought up to date.
     loop_turn: u64,
@@ -64,6 +69,8 @@ struct HostTurns {
 struct Waiter {
     request: RequestId,
     cost: i64,
+    /// Which of all that have waited it is.
+    number: u64,
 }
 
 impl Default for Turns {
@@ -79,6 +86,7 @@ impl Default for Turns {
             now: Time::ZERO,
             ready: false,
             at_once: false,
+            waited: 0,
         }
     }
 }
@@ -110,9 +118,15 @@ impl Turns {
         }
     }
 
-    /// A command with so much data has come. Returns whether it begins at once; otherwise it waits for its turn.
+    /// A command with so much data has come, which will take buffers of a pool. Returns whether it begins at once;
+    /// otherwise it waits for its turn.
     #[inline(never)]
-    pub(crate) fn admit(&mut self, host: HostId, data_bytes: u32, request: RequestId) -> bool {
+    pub(crate) fn admit(
+        &mut self,
+        host: HostId,
+        (kind, data_bytes): (PoolKind, u32),
+        request: RequestId,
+    ) -> bool {
         self.note(host);
         let cost = COMMAND_BYTES + i64::from(data_bytes);
         let turns = &mut self.hosts[host.index()];
@@ -126,7 +140,8 @@ impl Turns {
             turns.in_round = true;
             self.round.push_back(host);
         }
-        turns.line.push_back(Waiter { request, cost });
+        turns.lines[kind as usize].push_back(Waiter { request, cost, number: self.waited });
+        self.waited += 1;
         false
     }
 
@@ -144,26 +159,26 @@ impl Turns {
         (self.last, self.changed) = (host, self.now);
     }
 
-    /// The next command to begin in this turn of the loop. A host is passed over while it is `blocked`, because another
-    /// of its commands waits for buffers.
-    pub(crate) fn next(&mut self, blocked: impl Fn(HostId) -> bool) -> Option<RequestId> {
+    /// The next command to begin in this turn of the loop. Those of a host that need buffers of a pool are passed over
+    /// while they are `blocked`, because another of its commands waits for these.
+    pub(crate) fn next(&mut self, blocked: impl Fn(HostId, PoolKind) -> bool) -> Option<RequestId> {
         let mut passed_over = 0;
         while let Some(host) = self.round.front().copied() {
             let turns = &mut self.hosts[host.index()];
-            if turns.line.is_empty() {
+            if turns.lines.iter().all(VecDeque::is_empty) {
                 turns.in_round = false;
                 turns.loop_turn = self.loop_turn;
                 self.round.pop_front();
                 continue;
             }
-            if blocked(host) {
+            let Some(kind) = turns.first(|kind| !blocked(host, kind)) else {
                 passed_over += 1;
                 if passed_over > self.round.len() {
                     return None;
                 }
                 self.round.rotate_left(1);
                 continue;
-            }
+            };
             if self.left <= 0 {
                 self.ready = true;
                 return None;
@@ -174,7 +189,7 @@ impl Turns {
                 self.round.rotate_left(1);
                 continue;
             }
-            let Waiter { request, cost } = turns.line.pop_front()?;
+            let Waiter { request, cost, .. } = turns.lines[kind as usize].pop_front()?;
             turns.deficit -= cost;
             self.left -= cost;
             return Some(request);
@@ -206,6 +221,13 @@ impl Turns {
 }
 
 impl HostTurns {
+    /// In which line the command is that has waited longest, of those that are open.
+    fn first(&self, is_open: impl Fn(PoolKind) -> bool) -> Option<PoolKind> {
+        let first = |kind: &PoolKind| self.lines[*kind as usize].front().map(|waiter| waiter.number);
+        let waits = PoolKind::ALL.into_iter().filter(|kind| first(kind).is_some() && is_open(*kind));
+        waits.min_by_key(first)
+    }
+
     /// What a host without commands that wait may have done since it was last looked at, but no more than a quantum.
     fn catch_up(&mut self, loop_turn: u64) {
         let turns = i64::try_from(loop_turn - self.loop_turn).unwrap_or(i64::MAX);
@@ -241,7 +263,7 @@ mod tests {
 
     /// What begins in this turn of the loop, of all that waits.
     fn started(turns: &mut Turns) -> Vec<RequestId> {
-        std::iter::from_fn(|| turns.next(|_| false)).collect()
+        std::iter::from_fn(|| turns.next(|_, _| false)).collect()
     }
 
     const KIB: u32 = 1 << 10;
@@ -251,9 +273,9 @@ mod tests {
         let [one, two] = hosts();
         let mut turns = Turns::default();
         begin(&mut turns, 0);
-        assert!(turns.admit(one, 4 * KIB, request(1, 0)));
+        assert!(turns.admit(one, (PoolKind::Io, 4 * KIB), request(1, 0)));
         assert!(turns.is_alone(one) && !turns.is_alone(two));
-        assert!(turns.admit(two, 4 * KIB, request(2, 0)));
+        assert!(turns.admit(two, (PoolKind::Io, 4 * KIB), request(2, 0)));
         assert!(turns.are_taken() && !turns.is_alone(one));
         for millis in [1, 999] {
             begin(&mut turns, millis);
@@ -261,10 +283,10 @@ mod tests {
         }
         begin(&mut turns, 1000);
         assert!(turns.is_alone(two), "the one that came last");
-        assert!(turns.admit(one, 4 * KIB, request(1, 0)));
+        assert!(turns.admit(one, (PoolKind::Io, 4 * KIB), request(1, 0)));
         assert!(turns.are_taken());
         turns.leave(one);
-        assert!(turns.admit(two, 4 * KIB, request(2, 0)) && turns.is_alone(two));
+        assert!(turns.admit(two, (PoolKind::Io, 4 * KIB), request(2, 0)) && turns.is_alone(two));
     }
 
     #[test]
@@ -272,14 +294,14 @@ mod tests {
         let [busy, quiet] = hosts();
         let mut turns = Turns::default();
         begin(&mut turns, 0);
-        assert!(turns.admit(quiet, 4 * KIB, request(2, 0)));
+        assert!(turns.admit(quiet, (PoolKind::Io, 4 * KIB), request(2, 0)));
         for slot in 0..128 {
-            let _at_once = turns.admit(busy, 128 * KIB, request(1, slot));
+            let _at_once = turns.admit(busy, (PoolKind::Io, 128 * KIB), request(1, slot));
         }
         for millis in 0..50 {
             begin(&mut turns, millis);
             assert!(!turns.take_at_once());
-            assert!(turns.admit(quiet, 4 * KIB, request(2, 0)), "in each turn of the loop");
+            assert!(turns.admit(quiet, (PoolKind::Io, 4 * KIB), request(2, 0)), "in each turn of the loop");
             assert!(turns.take_at_once() && !turns.take_at_once());
             let begun = started(&mut turns).len();
             assert!((1..=2).contains(&begun), "{begun} commands of 128 KiB begin in a turn of the loop");
@@ -293,8 +315,8 @@ mod tests {
         let mut turns = Turns::default();
         begin(&mut turns, 0);
         for slot in 0..1000 {
-            let _at_once = turns.admit(large, 120 * KIB, request(1, slot));
-            let _at_once = turns.admit(small, 8 * KIB, request(2, slot));
+            let _at_once = turns.admit(large, (PoolKind::Io, 120 * KIB), request(1, slot));
+            let _at_once = turns.admit(small, (PoolKind::Io, 8 * KIB), request(2, slot));
         }
         let mut begun: [Vec<u16>; 2] = [Vec::new(), Vec::new()];
         for turn in 0..100 {
@@ -310,17 +332,32 @@ mod tests {
     }
 
     #[test]
+    fn commands_that_hold_a_buffer_go_on_while_others_of_their_host_wait_for_one() {
+        let [host, other] = hosts();
+        let mut turns = Turns::default();
+        begin(&mut turns, 0);
+        assert!(turns.admit(other, (PoolKind::Io, 4 * KIB), request(2, 0)));
+        assert!(turns.admit(host, (PoolKind::Io, 1024 * KIB), request(1, 0)));
+        assert!(!turns.admit(host, (PoolKind::Io, 4 * KIB), request(1, 1)));
+        assert!(!turns.admit(host, (PoolKind::Compare, 4 * KIB), request(1, 2)));
+        begin(&mut turns, 1);
+        let next = |turns: &mut Turns, waits| turns.next(|_, kind| waits && kind == PoolKind::Io);
+        assert_eq!([next(&mut turns, true), next(&mut turns, true)], [Some(request(1, 2)), None]);
+        assert_eq!(next(&mut turns, false), Some(request(1, 1)));
+    }
+
+    #[test]
     fn who_waits_for_buffers_is_passed_over_and_does_not_keep_the_loop_awake() {
         let [blocked, other] = hosts();
         let mut turns = Turns::default();
         begin(&mut turns, 0);
         for slot in 0..64 {
-            let _at_once = turns.admit(blocked, 128 * KIB, request(1, slot));
-            let _at_once = turns.admit(other, 128 * KIB, request(2, slot));
+            let _at_once = turns.admit(blocked, (PoolKind::Io, 128 * KIB), request(1, slot));
+            let _at_once = turns.admit(other, (PoolKind::Io, 128 * KIB), request(2, slot));
         }
         for millis in 1..100 {
             begin(&mut turns, millis);
-            while let Some(RequestId { queue, .. }) = turns.next(|host| host == blocked) {
+            while let Some(RequestId { queue, .. }) = turns.next(|host, _| host == blocked) {
                 assert_eq!(queue, 2);
             }
         }
