@@ -1,6 +1,6 @@
-//! Whose turn it is. A core that serves one host starts what comes as it comes. While it serves several, each host has
-//! turns: a command waits, before it takes buffers, until its host may have as much done as it costs. So a host with one
-//! command does not wait for all that another one has sent.
+//! Whose turn it is. A core that serves one host starts what comes as it comes. While it serves several, each host
+//! has turns: a command waits, before it takes buffers, until its host may have as much done as it costs. So a host
+//! with one command does not wait for all that another one has sent.
 //!
 //! The turns are those of deficit round robin. In each round, a host with commands that wait may have
 //! [`QUANTUM_BYTES`] more done, times its shares, and what it does not use while it waits is kept. A host without

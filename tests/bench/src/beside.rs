@@ -1,5 +1,5 @@
-//! A host with one command at a time beside a busy one, on one core of the target: how long that one takes, and what the
-//! busy one does meanwhile. Both hosts share a processor, which is in these figures, too.
+//! A host with one command at a time beside a busy one, on one core of the target: how long that one takes, and what
+//! the busy one does meanwhile. Both hosts share a processor, which is in these figures, too.
 
 use std::process::Stdio;
 use std::thread::sleep;
