@@ -15,8 +15,9 @@ use crate::config::Config;
 use crate::control::client::AskError;
 use crate::control::command::{
     self, ConfigArguments, HostCommand, ListenerCommand, LogArguments, NamespaceCommand, Place,
-    ReloadArguments, SubsystemCommand,
+    ReloadArguments, SubsystemCommand, TopArguments,
 };
+use crate::machine;
 use crate::target::Target;
 
 /// An NVMe over Fabrics target: serves files, block devices and memory to other machines.
@@ -38,7 +39,8 @@ enum Command {
         #[arg(long, value_name = "PATH")]
         ready_file: Option<PathBuf>,
     },
-    /// Print all mistakes of a configuration file with line and key, or what it means with all defaults.
+    /// Print all mistakes of a configuration file with line and key, or what it means with all defaults. Then look at
+    /// the machine, and warn of what is missing there: addresses, ports, RDMA devices, disks.
     Check {
         /// The configuration file.
         #[arg(value_name = "FILE")]
@@ -103,10 +105,17 @@ enum Ask {
         #[command(flatten)]
         arguments: ConfigArguments,
     },
-    /// Print what a target that runs is doing: its cores, who is connected, and what is served.
+    /// Print what a target that runs is doing: who is connected, what is served, and what its cores have in use.
     Status {
         #[command(flatten)]
         place: Place,
+    },
+    /// Show the same live, in a terminal: hosts, namespaces, queues and cores, sorted by any column.
+    Top {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        arguments: TopArguments,
     },
 }
 
@@ -149,6 +158,7 @@ fn ask(question: Ask, output: &mut impl Write) -> Result<(), AskError> {
         Ask::Reload { place, arguments } => command::reload(&place, &arguments, output),
         Ask::Config { place, arguments } => command::config(&place, &arguments, output),
         Ask::Status { place } => command::status(&place, output),
+        Ask::Top { place, arguments } => command::top(&place, &arguments),
     }
 }
 
@@ -188,6 +198,9 @@ fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result
     let config = Config::load(path)?;
     if quiet {
         return Ok(());
+    }
+    for finding in machine::findings(&config, machine::server_of(&config)) {
+        log::say(&format!("warning: {finding}"));
     }
     output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)
 }

@@ -1,0 +1,3 @@
+//! What an administrator does with a target that runs.
+
+mod top;
