@@ -326,7 +326,8 @@ fn documented() -> Vec<(String, Option<Value>)> {
         }
     }
     let parsed = |answer: String| {
-        (!answer.is_empty()).then(|| serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}")))
+        (!answer.is_empty())
+            .then(|| serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}")))
     };
     all.into_iter().map(|(request, answer)| (request, parsed(answer))).collect()
 }
@@ -347,8 +348,7 @@ fn is_like(documented: &Value, found: &Value, at: &str) {
         (Value::String(known), Value::String(text)) => {
             let compared = ["what", "kind", "detail", "address", "error", "state", "source"];
             let differs = at.contains("namespace-list") || at.contains("\"status\"");
-            if differs || !compared.iter().any(|name| at.ends_with(&format!(".{name}")))
-            {
+            if differs || !compared.iter().any(|name| at.ends_with(&format!(".{name}"))) {
                 return;
             }
             assert_eq!(known, text, "{at}");
@@ -395,7 +395,11 @@ fn every_request_is_documented_and_answered_as_documented() {
     }
     let status = ask("{\"command\":\"status\"}");
     let controller = &status["ok"]["controllers"][0];
-    assert_eq!((&controller["host"], &controller["errors"]), (&Value::from(FRIEND), &Value::from(1)), "{controller}");
+    assert_eq!(
+        (&controller["host"], &controller["errors"]),
+        (&Value::from(FRIEND), &Value::from(1)),
+        "{controller}"
+    );
     assert_eq!(controller["commands"]["write"], 1);
     assert_eq!(controller["bytes"]["written"], 4096);
 }

@@ -266,7 +266,7 @@ impl View {
         for (subsystem, namespace) in self.target.served().namespaces() {
             all.push(NamespaceState::of(subsystem.nqn(), namespace, false));
         }
-        for (subsystem, namespace) in self.cores.keepers().removed() {
+        for (subsystem, namespace) in self.cores.disk_handles().removed() {
             all.push(NamespaceState::of(subsystem.nqn(), &namespace, true));
         }
         all
@@ -346,7 +346,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         core: queue.core(),
         entries: queue.entries(),
         peer: queue.peer().to_string(),
-        work: queue.counters().into(),
+        work: queue.io().counters().into(),
     });
     let work = activity::of_controller(controller);
     let state = controller.state();

@@ -51,9 +51,7 @@ fn of_file(device: u64, inode: u64) -> Option<Holder> {
             lives: true,
             process: Some(process),
         },
-        None => {
-            Holder { text: format!("process {process}, which has ended"), lives: false, process: None }
-        }
+        None => Holder { text: format!("process {process}, which has ended"), lives: false, process: None },
     })
 }
 

@@ -27,7 +27,8 @@ pub(super) fn findings(nqn: &str, namespace: &NamespaceConfig, serving: Option<u
     };
     let found = worker::within("looking at", path, LOOK_LIMIT, looks);
     let found = found.unwrap_or_else(|error| vec![(error.to_string(), "see what is mounted there")]);
-    let described = found.into_iter().map(|(message, advice)| Finding { what: what.clone(), message, advice });
+    let described =
+        found.into_iter().map(|(message, advice)| Finding { what: what.clone(), message, advice });
     described.collect()
 }
 
@@ -36,7 +37,10 @@ fn look(path: &Path, namespace: &NamespaceConfig, serving: Option<u32>) -> Vec<(
     let (metadata, identity) = match identify(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return vec![(format!("{shown} does not exist"), "create it; the namespace is not ready until then")];
+            return vec![(
+                format!("{shown} does not exist"),
+                "create it; the namespace is not ready until then",
+            )];
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return vec![(format!("{shown} cannot be reached: {error}"), ACCESS_ADVICE)];
@@ -77,14 +81,18 @@ fn bytes_of(metadata: &Metadata) -> Option<u64> {
     }
     let device = metadata.rdev();
     let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
-    let sectors: u64 = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/size")).ok()?.trim().parse().ok()?;
+    let sectors: u64 =
+        fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/size")).ok()?.trim().parse().ok()?;
     Some(sectors * 512)
 }
 
 fn size_finding(path: &Path, bytes: u64, block_bytes: u32) -> Option<(String, &'static str)> {
     let (shown, rest) = (path.display(), bytes % u64::from(block_bytes));
     match bytes {
-        0..512 => Some((format!("{shown} has {bytes} bytes"), "make it longer; the namespace is not ready until then")),
+        0..512 => Some((
+            format!("{shown} has {bytes} bytes"),
+            "make it longer; the namespace is not ready until then",
+        )),
         _ if rest != 0 => {
             let message = format!("{shown} has {bytes} bytes, of which the last {rest} are not used");
             Some((message, "make its size a multiple of block_bytes"))
@@ -118,7 +126,10 @@ mod tests {
         assert_eq!(said(&path, ""), "");
         fs::write(&path, [0; 4097]).expect("a file");
         let odd = said(&path, "");
-        assert!(odd.starts_with("namespace 1 of nqn.x: ") && odd.contains("the last 1 are not used"), "{odd}");
+        assert!(
+            odd.starts_with("namespace 1 of nqn.x: ") && odd.contains("the last 1 are not used"),
+            "{odd}"
+        );
         fs::write(&path, []).expect("a file");
         assert!(said(&path, "").contains("has 0 bytes"));
     }

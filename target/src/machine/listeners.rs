@@ -30,8 +30,9 @@ pub(super) fn finding(listener: &ListenerConfig, serving: Option<u32>) -> Option
             found("this machine has no such address".to_owned(), "`ip address` lists those that it has")
         }
         // That of a device is not the kernel's TCP.
-        ErrorKind::AddrInUse if !verbs => in_use(address, serving)
-            .and_then(|who| found(format!("the port is in use by {who}"), "end that, or choose another port")),
+        ErrorKind::AddrInUse if !verbs => in_use(address, serving).and_then(|who| {
+            found(format!("the port is in use by {who}"), "end that, or choose another port")
+        }),
         ErrorKind::PermissionDenied => {
             found("the port is for privileged users".to_owned(), "choose a port from 1024 on")
         }
@@ -99,7 +100,10 @@ mod tests {
         let listener = listener(&format!("address = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\""));
         let said = finding(&listener, None).expect("in use").to_string();
         let process = format!("the port is in use by process {} (", std::process::id());
-        assert!(said.starts_with(&format!("listener tcp 127.0.0.1:{port}: ")) && said.contains(&process), "{said}");
+        assert!(
+            said.starts_with(&format!("listener tcp 127.0.0.1:{port}: ")) && said.contains(&process),
+            "{said}"
+        );
         assert_eq!(finding(&listener, Some(std::process::id())), None);
         drop(taken);
         assert_eq!(finding(&listener, None), None);

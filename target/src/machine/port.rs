@@ -29,7 +29,8 @@ fn listening_inodes(table: &str, port: u16) -> Vec<u64> {
 fn has_socket(process: u32, inodes: &[u64]) -> bool {
     let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
     files.flatten().filter_map(|file| fs::read_link(file.path()).ok()).any(|link| {
-        let inode = link.to_str().and_then(|link| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+        let inode =
+            link.to_str().and_then(|link| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
         inode.is_some_and(|inode| inodes.contains(&inode))
     })
 }

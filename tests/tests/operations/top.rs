@@ -100,7 +100,8 @@ fn a_terminal_shows_hosts_live_and_other_tables_at_a_key() {
     let url: Url = format!("nvme+tcp://127.0.0.1:{port}/{NQN}").parse().expect("a URL");
     let nqn = "nqn.2026-11.org.ringfab:visible";
     let host = HostIdentity { nqn: nqn.to_owned(), ..HostIdentity::for_url(&url).expect("an identity") };
-    let host = Controller::connect(ConnectOptions::new(url, host), EngineOptions::default()).expect("attached");
+    let host =
+        Controller::connect(ConnectOptions::new(url, host), EngineOptions::default()).expect("attached");
     terminal.until(nqn);
     terminal.press("n");
     terminal.until("memory");
@@ -108,6 +109,7 @@ fn a_terminal_shows_hosts_live_and_other_tables_at_a_key() {
     terminal.ends_well();
     host.detach().expect("detached");
     // What is no terminal is told what to do instead.
-    let piped = Command::new(program("ringfab-target")).args(["top", "--socket", &socket]).output().expect("it runs");
+    let piped =
+        Command::new(program("ringfab-target")).args(["top", "--socket", &socket]).output().expect("it runs");
     assert!(String::from_utf8_lossy(&piped.stderr).contains("top needs a terminal"));
 }
