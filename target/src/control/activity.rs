@@ -9,7 +9,8 @@ use ringfab_reactor::{Time, clock};
 use serde::Serialize;
 
 use crate::controller::Controller;
-use crate::model::QueueCounters;
+use crate::model::latency::{Histogram, Latency, Phase};
+use crate::model::{IoCounters, IoSum, Namespace};
 
 /// The shortest time that a rate is over. A shorter one would jump.
 const RATE_TIME_MIN: Duration = Duration::from_millis(900);
@@ -43,9 +44,9 @@ pub struct Work {
     pub bytes: Bytes,
 }
 
-impl From<QueueCounters> for Work {
-    fn from(counters: QueueCounters) -> Self {
-        let QueueCounters { commands_read, commands_write, commands_other, .. } = counters;
+impl From<IoCounters> for Work {
+    fn from(counters: IoCounters) -> Self {
+        let IoCounters { commands_read, commands_write, commands_other, .. } = counters;
         Self {
             commands: Commands { read: commands_read, write: commands_write, other: commands_other },
             bytes: Bytes { read: counters.bytes_read, written: counters.bytes_written },
@@ -54,7 +55,7 @@ impl From<QueueCounters> for Work {
 }
 
 impl Work {
-    /// What one thing after the other becomes, for each of the numbers.
+    /// Something of both, number by number.
     fn each(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
         let (commands, bytes) = (self.commands, self.bytes);
         Self {
@@ -80,15 +81,70 @@ impl Work {
     }
 }
 
-/// What the connected queues of a controller have done.
-pub(super) fn of_controller(controller: &Controller) -> Work {
-    let queues = controller.queues();
-    let all = queues.iter().map(|queue| Work::from(queue.counters()));
-    all.fold(Work::default(), |sum, one| sum.each(one, |a, b| a + b))
+/// How long sampled commands took, from their arrival until their answer was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LatencyState {
+    /// How many were sampled: one in 64.
+    pub sampled: u64,
+    /// The mean, in microseconds.
+    pub mean_us: u64,
+    /// Half of them took no longer than this, in microseconds.
+    pub p50_us: u64,
+    /// 99 of a hundred took no longer than this, in microseconds.
+    pub p99_us: u64,
+    /// The mean time in each phase, in microseconds.
+    pub phases_mean_us: PhasesState,
 }
 
-/// Whose work it is. Numbers of controllers are used again, but not at the same time.
-type Key = (u16, Time);
+/// The phases of commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PhasesState {
+    /// They waited in the target: for buffers, limits, or other commands.
+    pub wait: u64,
+    /// Their data came from the host.
+    pub receive: u64,
+    /// The disk worked.
+    pub disk: u64,
+    /// Data and answer went to the host.
+    pub send: u64,
+}
+
+impl LatencyState {
+    pub(super) fn of(latency: Option<&Latency>) -> Self {
+        let Some(Latency { total, phases }) = latency else { return Self::default() };
+        let mean = |phase: Phase| mean_us(&phases[phase as usize]);
+        Self {
+            sampled: total.count(),
+            mean_us: mean_us(total),
+            p50_us: total.quantile_us(0.5).unwrap_or(0),
+            p99_us: total.quantile_us(0.99).unwrap_or(0),
+            phases_mean_us: PhasesState {
+                wait: mean(Phase::Wait),
+                receive: mean(Phase::Receive),
+                disk: mean(Phase::Disk),
+                send: mean(Phase::Send),
+            },
+        }
+    }
+}
+
+fn mean_us(histogram: &Histogram) -> u64 {
+    (histogram.sum_ns + 500 * histogram.count()).checked_div(1000 * histogram.count()).unwrap_or(0)
+}
+
+/// What the connected queues of a controller have done.
+pub(super) fn of_controller(controller: &Controller) -> IoSum {
+    let mut sum = IoSum::default();
+    controller.queues().iter().for_each(|queue| sum.add(queue.io()));
+    sum
+}
+
+/// Whose work it is. Numbers of controllers and positions of namespaces are used again, but not at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Controller(u16, Time),
+    Namespace(usize),
+}
 
 /// What everybody had done at a time.
 #[derive(Clone, Debug)]
@@ -102,10 +158,11 @@ struct Sample {
 pub(super) struct Samples(Arc<Mutex<[Option<Arc<Sample>>; 2]>>);
 
 impl Samples {
-    /// Looks at all controllers.
-    pub(super) fn take(&self, controllers: &[Arc<Controller>]) {
-        let work = controllers.iter().map(|one| (key(one), of_controller(one))).collect();
-        let sample = Arc::new(Sample { at: clock(), work });
+    /// Looks at all controllers and namespaces.
+    pub(super) fn take(&self, controllers: &[Arc<Controller>], namespaces: &[Arc<Namespace>]) {
+        let controllers = controllers.iter().map(|one| (key(one), of_controller(one).counters.into()));
+        let namespaces = namespaces.iter().map(|one| (Key::Namespace(one.index()), one.io().counters.into()));
+        let sample = Arc::new(Sample { at: clock(), work: controllers.chain(namespaces).collect() });
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = [Some(sample), kept[0].take()];
     }
@@ -133,16 +190,25 @@ impl Rates {
     }
 
     /// What a controller does each second. Of one that has just come: since it came.
-    pub(super) fn of(&self, controller: &Controller, work: Work) -> Work {
-        let before =
-            self.sample.as_ref().and_then(|sample| Some((sample.at, *sample.work.get(&key(controller))?)));
-        let (since, before) = before.unwrap_or((controller.created(), Work::default()));
+    pub(super) fn of_controller(&self, controller: &Controller, work: Work) -> Work {
+        self.since_sample(key(controller), work, controller.created())
+    }
+
+    /// What hosts do with a namespace each second. Before the first look, nobody knows.
+    pub(super) fn of_namespace(&self, namespace: &Namespace, work: Work) -> Work {
+        let began = self.sample.as_ref().map_or(Time::ZERO, |sample| sample.at);
+        self.since_sample(Key::Namespace(namespace.index()), work, began)
+    }
+
+    fn since_sample(&self, key: Key, work: Work, began: Time) -> Work {
+        let before = self.sample.as_ref().and_then(|sample| Some((sample.at, *sample.work.get(&key)?)));
+        let (since, before) = before.unwrap_or((began, Work::default()));
         work.per_second_since(before, self.now.since(since).max(RATE_TIME_MIN))
     }
 }
 
 fn key(controller: &Controller) -> Key {
-    (controller.id(), controller.created())
+    Key::Controller(controller.id(), controller.created())
 }
 
 #[cfg(test)]

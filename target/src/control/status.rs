@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use uuid::Uuid;
 
-use super::activity::{self, Rates, Samples, Work};
+use super::activity::{self, LatencyState, Rates, Samples, Work};
 use super::configured::{Configured, Current};
 use crate::config::{Access, Change, ChangeLine};
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::namespace::{Health, Namespace};
-use crate::model::{Listener, ServedSubsystem};
+use crate::model::{Listener, ServedSubsystem, Subsystem};
 use crate::target::Target;
 use crate::worker::{self, Hanging};
 
@@ -79,6 +79,15 @@ pub struct ServedNamespaceState {
     pub namespace: NamespaceState,
     /// Controllers of its subsystem.
     pub controllers: usize,
+    /// What hosts have done with it.
+    #[serde(flatten)]
+    pub work: Work,
+    /// What they do each second.
+    pub per_second: Work,
+    /// How many commands have ended with an error.
+    pub errors: u64,
+    /// How long its commands take.
+    pub latency: LatencyState,
 }
 
 /// A listener.
@@ -170,6 +179,8 @@ pub struct ControllerState {
     pub errors: u64,
     /// The last of these.
     pub last_error: Option<LastError>,
+    /// How long its commands take.
+    pub latency: LatencyState,
     /// Its queues.
     pub queues: Vec<QueueState>,
 }
@@ -229,7 +240,7 @@ impl View {
 
     /// Looks at what hosts have done, for the rates of the next [`View::status`].
     pub(super) fn sample(&self) {
-        self.samples.take(&self.target.controllers());
+        self.samples.take(&self.target.controllers(), &self.target.namespaces());
     }
 
     /// What is configured now.
@@ -262,14 +273,20 @@ impl View {
 
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
-        let mut all = Vec::new();
-        for (subsystem, namespace) in self.target.served().namespaces() {
-            all.push(NamespaceState::of(subsystem.nqn(), namespace, false));
-        }
-        for (subsystem, namespace) in self.cores.disk_handles().removed() {
-            all.push(NamespaceState::of(subsystem.nqn(), &namespace, true));
-        }
-        all
+        self.all().map(|one| NamespaceState::of(one.subsystem.nqn(), &one.namespace, one.closing)).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = Seen> {
+        let served = self.target.served();
+        let seen = |(served, namespace): (&Arc<ServedSubsystem>, &Arc<Namespace>)| Seen {
+            subsystem: Arc::clone(served.subsystem()),
+            namespace: Arc::clone(namespace),
+            closing: false,
+        };
+        let served: Vec<Seen> = served.namespaces().map(seen).collect();
+        let removed = self.cores.disk_handles().removed().into_iter();
+        let removed = removed.map(|(subsystem, namespace)| Seen { subsystem, namespace, closing: true });
+        served.into_iter().chain(removed)
     }
 
     /// What the target is doing now.
@@ -290,7 +307,7 @@ impl View {
             listeners: served.listeners().iter().map(|one| listener(one, &connected)).collect(),
             subsystems: served.subsystems().iter().map(|one| subsystem(one, &connected)).collect(),
             controllers: connected.iter().map(|one| controller(one, &rates)).collect(),
-            namespaces: self.list().into_iter().map(|one| with_users(one, &connected)).collect(),
+            namespaces: self.all().map(|one| one.state(&connected, &rates)).collect(),
             hanging: worker::hanging(),
         })
     }
@@ -334,9 +351,26 @@ fn users_of(nqn: &str, controllers: &[Arc<Controller>]) -> usize {
     controllers.iter().filter(|one| one.subsystem().nqn() == nqn).count()
 }
 
-fn with_users(namespace: NamespaceState, controllers: &[Arc<Controller>]) -> ServedNamespaceState {
-    let controllers = users_of(&namespace.subsystem, controllers);
-    ServedNamespaceState { namespace, controllers }
+/// A namespace that there is.
+struct Seen {
+    subsystem: Arc<Subsystem>,
+    namespace: Arc<Namespace>,
+    closing: bool,
+}
+
+impl Seen {
+    fn state(&self, controllers: &[Arc<Controller>], rates: &Rates) -> ServedNamespaceState {
+        let done = self.namespace.io();
+        let work = Work::from(done.counters);
+        ServedNamespaceState {
+            namespace: NamespaceState::of(self.subsystem.nqn(), &self.namespace, self.closing),
+            controllers: users_of(self.subsystem.nqn(), controllers),
+            work,
+            per_second: rates.of_namespace(&self.namespace, work),
+            errors: done.counters.commands_failed,
+            latency: LatencyState::of(done.latency.as_deref()),
+        }
+    }
 }
 
 fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
@@ -348,7 +382,8 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         peer: queue.peer().to_string(),
         work: queue.io().counters().into(),
     });
-    let work = activity::of_controller(controller);
+    let done = activity::of_controller(controller);
+    let work = Work::from(done.counters);
     let state = controller.state();
     let last_error = state.errors.entries().next().map(|(_, error)| LastError {
         status: error.status.to_string(),
@@ -367,9 +402,10 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         transport: controller.limits().transport.name(),
         connected_seconds: rates.now().since(controller.created()).as_secs(),
         work,
-        per_second: rates.of(controller, work),
+        per_second: rates.of_controller(controller, work),
         errors,
         last_error,
+        latency: LatencyState::of(done.latency.as_deref()),
         queues: queues.collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! Whether a listener can be bound.
 
-use std::io::{Error, ErrorKind};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use ringfab_fabric::rdma::ProviderChoice;

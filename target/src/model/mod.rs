@@ -14,6 +14,6 @@ pub mod subsystem;
 pub use io_record::{IoCounters, IoRecord, IoSum};
 pub use listener::{ControllerLimits, Listener};
 pub use namespace::Namespace;
-pub use queue_record::{QueueCounters, QueueRecord};
+pub use queue_record::QueueRecord;
 pub use served::{Difference, Draft, Served, ServedError, ServedSubsystem};
 pub use subsystem::Subsystem;

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 
 use ringfab_process::log;
 
-use super::{Running, ServeError, ServeOptions, serve};
+use super::{Running, ServeError, ServeOptions, doctor, serve};
 use crate::config::Config;
 use crate::control::client::AskError;
 use crate::control::command::{
@@ -48,6 +48,15 @@ enum Command {
         /// Print mistakes only.
         #[arg(long, short)]
         quiet: bool,
+    },
+    /// Look at the configuration, the machine and the target that runs, and say what to do.
+    Doctor {
+        /// The configuration file.
+        #[arg(value_name = "FILE", default_value = "/etc/ringfab/target.toml")]
+        config: PathBuf,
+        /// Print JSON for programs.
+        #[arg(long)]
+        json: bool,
     },
     #[command(flatten)]
     Ask(Ask),
@@ -135,6 +144,7 @@ pub fn run<R: Running>(
     let outcome = match arguments.command {
         Command::Serve { config, ready_file } => serve(&ServeOptions { config, ready_file }, start),
         Command::Check { config, quiet } => check(&config, quiet, &mut output),
+        Command::Doctor { config, json } => examine(&config, json, &mut output),
         Command::Ask(question) => ask(question, &mut output).map_err(ServeError::from),
     };
     match outcome {
@@ -203,6 +213,13 @@ fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result
         log::say(&format!("warning: {finding}"));
     }
     output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)
+}
+
+fn examine(path: &std::path::Path, json: bool, output: &mut impl Write) -> Result<(), ServeError> {
+    let looks = doctor::examine(path);
+    let text = if json { looks.to_json() + "\n" } else { looks.to_string() };
+    output.write_all(text.as_bytes()).map_err(ServeError::Output)?;
+    if looks.is_well() { Ok(()) } else { Err(ServeError::Unwell) }
 }
 
 #[cfg(test)]

@@ -157,6 +157,7 @@ mod tests {
             ("connected_seconds".to_owned(), json!(70)),
             ("per_second".to_owned(), work(12_345)),
             ("errors".to_owned(), json!(1)),
+            ("latency".to_owned(), json!({ "sampled": 9, "p50_us": 6, "p99_us": 1000 })),
             ("last_error".to_owned(), json!({ "status": "Write Fault", "queue": 1, "nsid": 2, "lba": 77 })),
             ("queues".to_owned(), json!([queue])),
         ]);
@@ -194,11 +195,11 @@ mod tests {
             "",
             concat!(
                 "HOST                                              SUBSYSTEM  ADDRESS   VIA   SINCE  QUEUES  READS/S",
-                "  WRITES/S  READ/S  WRITTEN/S   READ  WRITTEN  ERRORS",
+                "  WRITES/S  READ/S  WRITTEN/S   READ  WRITTEN   P50   P99  ERRORS",
             ),
             concat!(
                 "nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef  nqn.x      10.0.0.1  tcp  1m 10s       1    12.3k",
-                "         2   4 KiB        5 B  4 KiB      5 B       1",
+                "         2   4 KiB        5 B  4 KiB      5 B  6 µs  1 ms       1",
             ),
             "  last error of nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef: Write Fault (queue 1, namespace 2, \
              block 77)",

@@ -59,7 +59,7 @@ pub(super) fn hosts(status: &Value) -> Table {
         Number("QUEUES"),
     ];
     columns.extend(WORK_COLUMNS);
-    columns.push(Number("ERRORS"));
+    columns.extend([Number("P50"), Number("P99"), Number("ERRORS")]);
     let mut table = Table::new(&columns);
     for one in list(status, "controllers") {
         let mut row: Vec<Cell> =
@@ -67,6 +67,7 @@ pub(super) fn hosts(status: &Value) -> Table {
         row.push(Cell::number(one["connected_seconds"].as_u64().unwrap_or(0), amount::age));
         row.push(Cell::number(list(one, "queues").len() as u64, amount::count));
         row.extend(work(one));
+        row.extend(latency(one));
         row.push(number(&one["errors"]));
         table.rows.push(row);
     }
@@ -79,7 +80,7 @@ pub(super) fn namespaces(status: &Value) -> Table {
     let mut columns =
         vec![Name("SUBSYSTEM"), Number("NSID"), Text("STATE"), Number("SIZE"), Name("DISK"), Number("USERS")];
     columns.extend(WORK_COLUMNS);
-    columns.push(Number("ERRORS"));
+    columns.extend([Number("P50"), Number("P99"), Number("ERRORS"), Number("MEDIA ERRORS")]);
     let mut table = Table::new(&columns);
     for one in list(status, "namespaces") {
         let disk = text(one, "source");
@@ -93,7 +94,8 @@ pub(super) fn namespaces(status: &Value) -> Table {
             number(&one["controllers"]),
         ];
         row.extend(work(one));
-        row.push(number(&one["media_errors"]));
+        row.extend(latency(one));
+        row.extend([number(&one["errors"]), number(&one["media_errors"])]);
         table.rows.push(row);
     }
     table
@@ -191,6 +193,16 @@ fn work(one: &Value) -> [Cell; 6] {
         size(&bytes["read"]),
         size(&bytes["written"]),
     ]
+}
+
+/// How long sampled commands took.
+fn latency(one: &Value) -> [Cell; 2] {
+    let latency = &one["latency"];
+    let sampled = latency["sampled"].as_u64().is_some_and(|sampled| sampled > 0);
+    ["p50_us", "p99_us"].map(|key| match latency[key].as_u64() {
+        Some(micros) if sampled => Cell::number(micros.saturating_mul(1000), amount::nanos),
+        _ => Cell::text("-"),
+    })
 }
 
 fn number(value: &Value) -> Cell {
