@@ -34,7 +34,7 @@ pub(super) struct Commands {
     pub(super) fused: FusedPairs,
     /// Requests that wait for room in the send queue, in order.
     wait_for_room: VecDeque<Slot>,
-    samples: Samples,
+    pub(super) samples: Samples,
 }
 
 /// What became of a request, when it is not on its own.
@@ -473,13 +473,6 @@ impl Commands {
         if let Some(sample) = request.take_sample(&mut resources.states) {
             self.samples.answered(connection, resources, (request.action, sample));
         }
-    }
-
-    /// Answers have been sent.
-    #[inline(always)]
-    pub(super) fn sent(&mut self, connection: &mut Connection, resources: &mut Resources) {
-        self.samples.sent(connection, resources.states.now());
-        self.room_freed(connection, resources);
     }
 
     /// Room has come in the send queue: goes on with what waited, in order.

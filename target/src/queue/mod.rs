@@ -194,7 +194,8 @@ impl Queue {
     pub(crate) fn on_sent(&mut self, resources: &mut Resources, count: u32) {
         self.connection.link.sent(count);
         self.progress = resources.reactor.now();
-        self.commands.sent(&mut self.connection, resources);
+        self.commands.samples.sent(&self.connection, resources.states.now());
+        self.commands.room_freed(&mut self.connection, resources);
     }
 
     /// A disk has finished an operation of the request with this slot and generation.
