@@ -11,19 +11,17 @@ mod process;
 use std::fmt;
 use std::path::Path;
 
-pub(crate) use process::serving_process;
-
 use crate::config::Config;
 
 /// Something that will not work, or not as meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// The part of the configuration.
-    pub what: String,
+    pub(crate) what: String,
     /// What is wrong.
-    pub message: String,
+    pub(crate) message: String,
     /// What to do.
-    pub advice: &'static str,
+    pub(crate) advice: &'static str,
 }
 
 impl fmt::Display for Finding {
@@ -34,7 +32,7 @@ impl fmt::Display for Finding {
 
 /// Looks for what would be missing. What the process `serving`, which serves this configuration already, has in use is
 /// not in its own way.
-pub fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
+pub(crate) fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
     let listeners = config.listeners.iter().filter_map(|listener| listeners::finding(listener, serving));
     let disks = config.subsystems.iter().flat_map(|subsystem| {
         let namespaces = subsystem.namespaces.iter();
@@ -44,7 +42,7 @@ pub fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
 }
 
 /// The process that serves a configuration now, if this user may ask.
-pub fn server_of(config: &Config) -> Option<u32> {
+pub(crate) fn server_of(config: &Config) -> Option<u32> {
     let socket = config.control.clone().unwrap_or_default().socket;
-    serving_process(Path::new(&socket))
+    process::serving_process(Path::new(&socket))
 }

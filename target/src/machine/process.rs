@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::sys::socket::{getsockopt, sockopt};
 
 /// The process that listens on a control socket.
-pub(crate) fn serving_process(socket: &Path) -> Option<u32> {
+pub(super) fn serving_process(socket: &Path) -> Option<u32> {
     let stream = UnixStream::connect(socket).ok()?;
     let peer = getsockopt(&stream, sockopt::PeerCredentials).ok()?;
     u32::try_from(peer.pid()).ok()

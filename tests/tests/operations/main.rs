@@ -1,3 +1,5 @@
 //! What an administrator does with a target that runs.
 
+mod check;
+mod doctor;
 mod top;

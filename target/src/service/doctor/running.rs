@@ -16,7 +16,7 @@ pub(super) fn looks(looks: &mut Looks, config: &Config) {
     }
     let mut status = None;
     looks.add("target", || {
-        let answer = ask(&control.socket, &Request::Status).map_err(unreachable)?;
+        let answer = ask(&control.socket, &Request::Status).map_err(|error| unreachable(&error))?;
         let text = described(&answer)?;
         status = Some(answer);
         Ok(text)
@@ -28,10 +28,10 @@ pub(super) fn looks(looks: &mut Looks, config: &Config) {
     }
 }
 
-fn unreachable(error: AskError) -> Trouble {
-    match &error {
+fn unreachable(error: &AskError) -> Trouble {
+    match error {
         AskError::Unreachable { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            Trouble::new(&error, "run this as root, or give your group the socket ([control] mode and group)")
+            Trouble::new(error.to_string(), "run this as root, or give your group the socket ([control] mode and group)")
         }
         AskError::Unreachable { path, .. } => {
             let what = format!("no target runs with its control socket at {}", path.display());
@@ -40,7 +40,7 @@ fn unreachable(error: AskError) -> Trouble {
                 "systemctl start ringfab-target; journalctl -u ringfab-target says why it ended",
             )
         }
-        _ => Trouble::new(&error, "see its log"),
+        _ => Trouble::new(error.to_string(), "see its log"),
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
             "namespaces": [{ "nsid": 1, "subsystem": "nqn.x", "state": "not ready", "reason": "it is missing" }],
             "cores": [{ "silent_disks": [{ "source": "/dev/sdx" }] }],
         });
-        let said = all(&ill).map(|outcome| outcome.err().expect("wrong").0);
+        let said = all(&ill).map(|outcome| outcome.err().map(|trouble| trouble.0).unwrap_or_default());
         assert!(said[0].contains("version 0.0.1 runs"));
         assert_eq!(said[1], "namespace 1 of nqn.x is not ready: it is missing");
         assert_eq!(said[2], "these do not answer: /dev/sdx, /mnt/a");

@@ -87,7 +87,7 @@ pub(super) fn rdma_devices() -> Result<String, Trouble> {
 /// The folder of the identity, or the one where it would be made.
 pub(super) fn state_folder(folder: &Path) -> Result<String, Trouble> {
     let advice = format!("let the user of the service write {}", folder.display());
-    let trouble = |what: String| Trouble::new(what, &advice);
+    let trouble = |what: String| Trouble::new(what, advice.as_str());
     let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     if !existing.is_dir() {
         return Err(trouble(format!("{} is no folder", existing.display())));
