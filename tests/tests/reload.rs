@@ -400,6 +400,6 @@ fn every_request_is_documented_and_answered_as_documented() {
         (&Value::from(FRIEND), &Value::from(1)),
         "{controller}"
     );
-    assert_eq!(controller["commands"]["write"], 1);
-    assert_eq!(controller["bytes"]["written"], 4096);
+    assert_eq!(controller["total"]["commands"]["write"], 1);
+    assert_eq!(controller["total"]["bytes"]["written"], 4096);
 }

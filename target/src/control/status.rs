@@ -80,8 +80,7 @@ pub struct ServedNamespaceState {
     /// Controllers of its subsystem.
     pub controllers: usize,
     /// What hosts have done with it.
-    #[serde(flatten)]
-    pub work: Work,
+    pub total: Work,
     /// What they do each second.
     pub per_second: Work,
     /// How many commands have ended with an error.
@@ -136,8 +135,7 @@ pub struct QueueState {
     /// The host's address.
     pub peer: String,
     /// What it has done.
-    #[serde(flatten)]
-    pub work: Work,
+    pub total: Work,
 }
 
 /// The last command of a controller that ended with an error.
@@ -171,8 +169,7 @@ pub struct ControllerState {
     /// For how many seconds it has been connected.
     pub connected_seconds: u64,
     /// What its connected queues have done.
-    #[serde(flatten)]
-    pub work: Work,
+    pub total: Work,
     /// What they do each second.
     pub per_second: Work,
     /// How many commands have ended with an error.
@@ -365,7 +362,7 @@ impl Seen {
         ServedNamespaceState {
             namespace: NamespaceState::of(self.subsystem.nqn(), &self.namespace, self.closing),
             controllers: users_of(self.subsystem.nqn(), controllers),
-            work,
+            total: work,
             per_second: rates.of_namespace(&self.namespace, work),
             errors: done.counters.commands_failed,
             latency: LatencyState::of(done.latency.as_deref()),
@@ -380,7 +377,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         core: queue.core(),
         entries: queue.entries(),
         peer: queue.peer().to_string(),
-        work: queue.io().counters().into(),
+        total: queue.io().counters().into(),
     });
     let done = activity::of_controller(controller);
     let work = Work::from(done.counters);
@@ -401,7 +398,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         address: controller.address(),
         transport: controller.limits().transport.name(),
         connected_seconds: rates.now().since(controller.created()).as_secs(),
-        work,
+        total: work,
         per_second: rates.of_controller(controller, work),
         errors,
         last_error,

@@ -209,10 +209,12 @@ fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result
     if quiet {
         return Ok(());
     }
+    output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)?;
     for finding in machine::findings(&config, machine::server_of(&config)) {
         log::say(&format!("warning: {finding}"));
     }
-    output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)
+    log::flush();
+    Ok(())
 }
 
 fn examine(path: &std::path::Path, json: bool, output: &mut impl Write) -> Result<(), ServeError> {

@@ -65,7 +65,6 @@ fn a_walk_that_ends_early_says_where_and_what_to_do() {
     let tcp = format!("nvme+tcp://127.0.0.1:{port}");
     ends_at("nvme+tcp://no.such.name.invalid/nqn.x:y", FRIEND, "name", &["has no address"]);
     ends_at(&format!("nvme+tcp://[fe80::1%nope]/{NQN}"), FRIEND, "name", &["no network interface nope"]);
-    // A network for examples that no table routes, unless everything is routed somewhere.
     let unused = free_port();
     ends_at(
         &format!("nvme+tcp://127.0.0.1:{unused}/{NQN}"),
@@ -81,7 +80,7 @@ fn a_walk_that_ends_early_says_where_and_what_to_do() {
         &["may use none", "host allow"],
     );
     ends_at(&format!("{tcp}/nqn.2026-11.org.ringfab:no"), FRIEND, "subsystems", &["is not among them", NQN]);
-    ends_at(&format!("{tcp}/{NQN}?ns=1"), FRIEND, "Connect", &["not ready"]);
+    ends_at(&format!("{tcp}/{NQN}?ns=1"), FRIEND, "namespaces", &["not ready"]);
     ends_at(&format!("{tcp}/{NQN}?ns=9"), FRIEND, "namespaces", &["there is no namespace 9"]);
     let (well, said) = walk(&tcp, FRIEND);
     assert!(well && said.contains(NQN), "without a subsystem it ends with those that there are: {said}");
@@ -128,7 +127,7 @@ fn the_doctor_of_a_target_sees_what_runs() {
     assert_eq!(trouble(&looks, "target"), [""; 0]);
     let text = fs::read_to_string(&config)
         .expect("the file")
-        .replace("path = \"/nonexistent/disk\"", "null = \"1MiB\"");
+        .replace("path = \"/nonexistent/disk\"", "nsid = 2\nnull = \"1MiB\"");
     fs::write(&config, text).expect("a configuration");
     let reload = Command::new(program("ringfab-target"))
         .args(["reload", "--socket"])

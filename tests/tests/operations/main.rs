@@ -3,3 +3,4 @@
 mod check;
 mod doctor;
 mod top;
+mod tour;

@@ -18,7 +18,7 @@ struct Terminal {
 
 impl Terminal {
     fn start(command: &str) -> Self {
-        let sized = format!("stty rows 24 cols 160; exec {command}");
+        let sized = format!("stty rows 24 cols 300; exec {command}");
         let mut script = Command::new("script")
             .args(["-qec", &sized, "/dev/null"])
             .env("TERM", "xterm-256color")

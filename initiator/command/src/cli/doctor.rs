@@ -231,7 +231,10 @@ fn subsystems(log: &DiscoveryLog, options: &ConnectOptions) -> Result<((), Strin
 }
 
 fn connect(options: &ConnectOptions, engine: &EngineOptions) -> Result<(Controller, String), Failure> {
-    let controller = Controller::connect(options.clone(), engine.clone()).map_err(Failure::from)?;
+    // Whether the namespace is there is a step of its own.
+    let mut options = options.clone();
+    options.url.namespace = None;
+    let controller = Controller::connect(options, engine.clone()).map_err(Failure::from)?;
     let info = controller.info();
     let text = format!("controller {} of {}, {} {}", info.cntlid, info.subsystem, info.model, info.firmware);
     Ok((controller, text))

@@ -148,8 +148,8 @@ mod tests {
                 { "kind": "removed", "what": "namespace 2 of nqn.x", "detail": "/srv/b", "needs_restart": false },
             ],
         });
-        let mut controller = work(1);
-        controller.as_object_mut().expect("an object").extend([
+        let controller = Value::from_iter([
+            ("total".to_owned(), work(1)),
             ("host".to_owned(), json!("nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef")),
             ("subsystem".to_owned(), json!("nqn.x")),
             ("address".to_owned(), json!("10.0.0.1")),

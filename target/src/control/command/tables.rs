@@ -120,7 +120,7 @@ pub(super) fn queues(status: &Value) -> Table {
     let mut table = Table::new(&columns);
     for controller in list(status, "controllers") {
         for queue in list(controller, "queues") {
-            let (commands, bytes) = (&queue["commands"], &queue["bytes"]);
+            let (commands, bytes) = (&queue["total"]["commands"], &queue["total"]["bytes"]);
             table.rows.push(vec![
                 Cell::text(text(controller, "host")),
                 Cell::text(text(controller, "subsystem")),
@@ -184,7 +184,7 @@ const WORK_COLUMNS: [Column; 6] = [
 ];
 
 fn work(one: &Value) -> [Cell; 6] {
-    let (rate, bytes) = (&one["per_second"], &one["bytes"]);
+    let (rate, bytes) = (&one["per_second"], &one["total"]["bytes"]);
     [
         number(&rate["commands"]["read"]),
         number(&rate["commands"]["write"]),

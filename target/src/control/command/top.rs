@@ -269,8 +269,8 @@ mod tests {
             let work = json!({ "commands": { "read": reads, "write": writes }, "bytes": { "read": 4096, "written": 0 } });
             json!({
                 "host": name, "subsystem": "nqn.x", "address": "10.0.0.1", "transport": "tcp", "connected_seconds": 5,
-                "per_second": work, "commands": work["commands"], "bytes": work["bytes"], "errors": 0,
-                "queues": [{ "id": 0, "core": 0, "entries": 32, "peer": "10.0.0.1:1", "commands": {}, "bytes": {} }],
+                "per_second": work, "total": work, "errors": 0,
+                "queues": [{ "id": 0, "core": 0, "entries": 32, "peer": "10.0.0.1:1", "total": {} }],
             })
         };
         json!({

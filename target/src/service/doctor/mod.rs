@@ -116,7 +116,8 @@ pub(super) fn examine(file: &Path) -> Looks {
 }
 
 fn read(file: &Path, loaded: &Result<Config, ConfigErrors>) -> Result<String, Trouble> {
-    let config = loaded.as_ref().map_err(|error| Trouble::new(error.to_string(), "correct the configuration"))?;
+    let config =
+        loaded.as_ref().map_err(|error| Trouble::new(error.to_string(), "correct the configuration"))?;
     let namespaces: usize = config.subsystems.iter().map(|one| one.namespaces.len()).sum();
     let (listeners, subsystems) = (config.listeners.len(), config.subsystems.len());
     let mut text = format!("{}: ", file.display());

@@ -31,7 +31,10 @@ pub(super) fn looks(looks: &mut Looks, config: &Config) {
 fn unreachable(error: &AskError) -> Trouble {
     match error {
         AskError::Unreachable { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            Trouble::new(error.to_string(), "run this as root, or give your group the socket ([control] mode and group)")
+            Trouble::new(
+                error.to_string(),
+                "run this as root, or give your group the socket ([control] mode and group)",
+            )
         }
         AskError::Unreachable { path, .. } => {
             let what = format!("no target runs with its control socket at {}", path.display());
