@@ -2,8 +2,9 @@
 
 use std::cmp::Ordering;
 
-/// The narrowest that a column of names becomes.
-const SHRUNK_MIN: usize = 12;
+/// How short names become before columns are left out, and after that.
+const NAME_COMFORT: usize = 24;
+const NAME_MIN: usize = 8;
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub(super) enum Column {
     Name(&'static str),
     /// A number, to the right.
     Number(&'static str),
+    /// The same, left out where there is no room.
+    Extra(&'static str),
 }
 
 /// One value of a row.
@@ -49,14 +52,14 @@ impl Cell {
 impl Column {
     pub(super) fn title(self) -> &'static str {
         match self {
-            Self::Text(title) | Self::Name(title) | Self::Number(title) => title,
+            Self::Text(title) | Self::Name(title) | Self::Number(title) | Self::Extra(title) => title,
         }
     }
 
     fn fill(self, cell: &str, width: usize) -> String {
         let cell = shortened(cell, width);
         match self {
-            Self::Number(_) => format!("{cell:>width$}"),
+            Self::Number(_) | Self::Extra(_) => format!("{cell:>width$}"),
             Self::Text(_) | Self::Name(_) => format!("{cell:<width$}"),
         }
     }
@@ -74,44 +77,63 @@ impl Table {
     /// Sorts the rows by a column: numbers from the largest on, text from A to Z, or the other way round.
     pub(super) fn sort(&mut self, column: usize, reversed: bool) {
         let Some(kind) = self.columns.get(column) else { return };
-        let descending = matches!(kind, Column::Number(_)) != reversed;
+        let descending = matches!(kind, Column::Number(_) | Column::Extra(_)) != reversed;
         self.rows.sort_by(|a, b| {
             let order = a[column].cmp(&b[column]);
             if descending { order.reverse() } else { order }
         });
     }
 
-    /// Characters of each column, so that a line has at most `width`, if that can be had by shortening names.
-    fn widths(&self, width: usize) -> Vec<usize> {
+    /// The columns that are shown in lines of at most `width`, each with its width. First names are shortened, then
+    /// extra columns are left out from the right, then names become as short as they may.
+    fn fitted(&self, width: usize) -> Vec<(usize, usize)> {
         let longest = |index: usize| {
             let cells = self.rows.iter().map(|row| row[index].text.chars().count());
             cells.chain([self.columns[index].title().chars().count()]).max().unwrap_or(0)
         };
-        let mut widths: Vec<usize> = (0..self.columns.len()).map(longest).collect();
-        let mut excess =
-            (widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1)).saturating_sub(width);
-        while excess > 0 {
-            let names = (0..widths.len()).filter(|index| matches!(self.columns[*index], Column::Name(_)));
-            let widest = names.filter(|index| widths[*index] > SHRUNK_MIN).max_by_key(|index| widths[*index]);
-            let Some(widest) = widest else { break };
-            widths[widest] -= 1;
-            excess -= 1;
+        let mut all: Vec<(usize, usize)> =
+            (0..self.columns.len()).map(|index| (index, longest(index))).collect();
+        loop {
+            let tried = self.shrunk(&all, width, NAME_COMFORT);
+            let extra = all.iter().rposition(|(index, _)| matches!(self.columns[*index], Column::Extra(_)));
+            match extra {
+                Some(extra) if excess(&tried, width) > 0 => drop(all.remove(extra)),
+                _ => return self.shrunk(&tried, width, NAME_MIN),
+            }
         }
-        widths
+    }
+
+    /// Shortens the widest names, one character after the other, to no less than `name_min`.
+    fn shrunk(&self, all: &[(usize, usize)], width: usize, name_min: usize) -> Vec<(usize, usize)> {
+        let mut all = all.to_vec();
+        for _ in 0..excess(&all, width) {
+            let names = all.iter_mut().filter(|(index, _)| matches!(self.columns[*index], Column::Name(_)));
+            let Some(widest) = names.filter(|(_, width)| *width > name_min).max_by_key(|(_, width)| *width)
+            else {
+                break;
+            };
+            widest.1 -= 1;
+        }
+        all
     }
 
     /// The names of the columns, and then a line for each row.
     pub(super) fn lines(&self, width: usize) -> Vec<String> {
-        let widths = self.widths(width);
-        let line = |cells: &mut dyn Iterator<Item = &str>| {
-            let filled = self.columns.iter().zip(&widths).zip(cells);
-            let filled = filled.map(|((column, width), cell)| column.fill(cell, *width));
+        let fitted = self.fitted(width);
+        let line = |cell: &dyn Fn(usize) -> String| {
+            let filled = fitted.iter().map(|(index, width)| self.columns[*index].fill(&cell(*index), *width));
             filled.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
-        let titles = line(&mut self.columns.iter().map(|column| column.title()));
-        let rows = self.rows.iter().map(|row| line(&mut row.iter().map(|cell| cell.text.as_str())));
+        let titles = line(&|index| self.columns[index].title().to_owned());
+        let rows = self.rows.iter().map(|row| line(&|index| row[index].text.clone()));
         [titles].into_iter().chain(rows).collect()
     }
+}
+
+/// By how much the columns with two spaces between them are wider than a line.
+fn excess(columns: &[(usize, usize)], width: usize) -> usize {
+    let cells: usize = columns.iter().map(|(_, width)| width).sum();
+    (cells + 2 * columns.len().saturating_sub(1)).saturating_sub(width)
 }
 
 /// A text of at most so many characters: its middle goes, because names differ at their ends.
@@ -153,6 +175,16 @@ mod tests {
     }
 
     #[test]
+    fn extra_columns_are_left_out_where_there_is_no_room() {
+        let mut table = Table::new(&[Column::Name("HOST"), Column::Extra("MORE"), Column::Number("IOPS")]);
+        let number = |number| Cell::number(number, |number| number.to_string());
+        table.rows.push(vec![Cell::text("a-name-of-24-characters!"), number(1), number(2)]);
+        assert!(table.lines(36)[0].contains("MORE"));
+        assert_eq!(table.lines(35)[1], "a-name-of-24-characters!     2");
+        assert_eq!(table.lines(20)[1].chars().count(), 20);
+    }
+
+    #[test]
     fn columns_are_as_wide_as_what_is_in_them() {
         let lines = table().lines(usize::MAX);
         assert_eq!(lines[0], format!("{:<42}  {:>7}", "host", "IOPS"));
@@ -170,6 +202,6 @@ mod tests {
         );
         // What cannot be shortened stays, however narrow the terminal is.
         let narrow = table().lines(3);
-        assert_eq!(narrow[2], format!("{:<12}  3456789", "short"));
+        assert_eq!(narrow[2], format!("{:<8}  3456789", "short"));
     }
 }

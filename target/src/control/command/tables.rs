@@ -49,18 +49,11 @@ pub(super) fn subsystems(status: &Value) -> Table {
 
 /// Who is connected: a row for each controller.
 pub(super) fn hosts(status: &Value) -> Table {
-    use Column::{Name, Number, Text};
-    let mut columns = vec![
-        Name("HOST"),
-        Name("SUBSYSTEM"),
-        Name("ADDRESS"),
-        Text("VIA"),
-        Number("SINCE"),
-        Number("QUEUES"),
-    ];
-    columns.extend(WORK_COLUMNS);
-    columns.extend([Number("P50"), Number("P99"), Number("ERRORS")]);
-    let mut table = Table::new(&columns);
+    use Column::{Extra, Name, Number};
+    let names = [Name("HOST"), Name("SUBSYSTEM"), Name("ADDRESS")];
+    let more = [Extra("VIA"), Extra("SINCE"), Extra("QUEUES")];
+    let ends = [Extra("P50"), Extra("P99"), Number("ERRORS")];
+    let mut table = Table::new(&[&names[..], &more, &WORK_COLUMNS, &ends].concat());
     for one in list(status, "controllers") {
         let mut row: Vec<Cell> =
             ["host", "subsystem", "address", "transport"].map(|key| Cell::text(text(one, key))).into();
@@ -76,12 +69,11 @@ pub(super) fn hosts(status: &Value) -> Table {
 
 /// What is served: a row for each namespace.
 pub(super) fn namespaces(status: &Value) -> Table {
-    use Column::{Name, Number, Text};
-    let mut columns =
-        vec![Name("SUBSYSTEM"), Number("NSID"), Text("STATE"), Number("SIZE"), Name("DISK"), Number("USERS")];
-    columns.extend(WORK_COLUMNS);
-    columns.extend([Number("P50"), Number("P99"), Number("ERRORS"), Number("MEDIA ERRORS")]);
-    let mut table = Table::new(&columns);
+    use Column::{Extra, Name, Number, Text};
+    let names =
+        [Name("SUBSYSTEM"), Number("NSID"), Text("STATE"), Number("SIZE"), Name("DISK"), Extra("USERS")];
+    let ends = [Extra("P50"), Extra("P99"), Number("ERRORS"), Extra("MEDIA ERRORS")];
+    let mut table = Table::new(&[&names[..], &WORK_COLUMNS, &ends].concat());
     for one in list(status, "namespaces") {
         let disk = text(one, "source");
         let disk = if one["read_only"] == true { format!("{disk} (read-only)") } else { disk };
@@ -179,8 +171,8 @@ const WORK_COLUMNS: [Column; 6] = [
     Column::Number("WRITES/S"),
     Column::Number("READ/S"),
     Column::Number("WRITTEN/S"),
-    Column::Number("READ"),
-    Column::Number("WRITTEN"),
+    Column::Extra("READ"),
+    Column::Extra("WRITTEN"),
 ];
 
 fn work(one: &Value) -> [Cell; 6] {

@@ -266,7 +266,8 @@ mod tests {
 
     fn status() -> Value {
         let host = |name: &str, reads: u64, writes: u64| {
-            let work = json!({ "commands": { "read": reads, "write": writes }, "bytes": { "read": 4096, "written": 0 } });
+            let bytes = json!({ "read": 4096, "written": 0 });
+            let work = json!({ "commands": { "read": reads, "write": writes }, "bytes": bytes });
             json!({
                 "host": name, "subsystem": "nqn.x", "address": "10.0.0.1", "transport": "tcp", "connected_seconds": 5,
                 "per_second": work, "total": work, "errors": 0,
