@@ -85,11 +85,6 @@ ringfab write "$url?ns=1" -i /tmp/data --destroy-data 1
 # The journal says what happened, and is not a copy of the configuration.
 in_journal 'serving'
 not in_journal '\[\[listener\]\]'
-# Its records have fields and priorities.
-journalctl -q -u ringfab-target RINGFAB_SUBSYSTEM=nqn.2024-01.org.example:disk | grep -q ' connected peer='
-not ringfab list "${url}x"
-journalctl -q -u ringfab-target -p warning RINGFAB_SUBSYSTEM=nqn.2024-01.org.example:diskx | grep -q 'Connect refused'
-not journalctl -q -u ringfab-target -p err --grep 'Connect refused'
 # A signal that nobody meant for it changes nothing.
 pid=$(state MainPID)
 systemctl kill -s HUP ringfab-target
