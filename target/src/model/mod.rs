@@ -10,5 +10,5 @@ pub mod subsystem;
 pub use listener::{ControllerLimits, Listener};
 pub use namespace::Namespace;
 pub use queue_record::QueueRecord;
-pub use served::{Difference, Draft, Served, ServedError, ServedSubsystem};
+pub use served::{Difference, Draft, Served, ServedError, ServedSubsystem, ShownNamespace};
 pub use subsystem::Subsystem;
