@@ -372,6 +372,14 @@ memory = "1MiB"
                 "~ namespace 1 of nqn.2026-11.org.ringfab:b: memory \"1MiB\" -> \"2MiB\"; what is in its memory is lost"
             ]
         );
+        assert_eq!(
+            lines(&[("null = \"1GiB\"", "null = \"1GiB\"\nhosts = [\"nqn.2026-11.org.ringfab:h1\"]")]),
+            ["~ namespace 1 of nqn.2026-11.org.ringfab:a: hosts -any host +nqn.2026-11.org.ringfab:h1"]
+        );
+        assert_eq!(
+            lines(&[("\n[[listener]]", "[[discovery.referral]]\naddress = \"192.0.2.7\"\n[[listener]]")]),
+            ["+ referral tcp 192.0.2.7:8009"]
+        );
         let renamed = lines(&[("ringfab:b\"", "ringfab:c\"")]);
         assert_eq!(renamed.len(), 2, "{renamed:?}");
         assert_eq!(renamed[0], "- subsystem nqn.2026-11.org.ringfab:b: 1 namespace");

@@ -155,7 +155,7 @@ impl Server {
             let served = target.served();
             let beside = served.find(NQN).and_then(|one| one.namespace(2));
             let listener = served.listeners().iter().find(|one| one.config().port == 4421);
-            match (choice % 4, served.find(OTHER_NQN)) {
+            match (choice % 5, served.find(OTHER_NQN)) {
                 (0, None) => {
                     said = "a subsystem comes".to_owned();
                     target.add_subsystem(draft, &other.subsystems[0], &identity).expect("memory");
@@ -176,6 +176,14 @@ impl Server {
                 (2, _) => {
                     said = format!("a listener goes: {address}");
                     draft.remove_listener(listener.expect("it is there").port_id()).expect("it is there");
+                }
+                (4, _) if beside.is_some() => {
+                    let hosts = match choice % 3 {
+                        0 => Access::AnyHost,
+                        some => Access::Hosts([format!("nqn.2026-11.org.ringfab:{some}")].into()),
+                    };
+                    said = format!("a namespace is shown to {hosts:?}");
+                    draft.show_namespace(NQN, 2, &hosts).expect("it is there");
                 }
                 _ if beside.is_none() => {
                     said = "a namespace comes".to_owned();
