@@ -5,6 +5,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`limits`], [`failure`], `command`, [`nqn`] | what commands may ask for, why they fail, how their fields are read |
+//! | `sync` | the atomics of what cores share without a lock |
 //! | [`worker`] | threads for what may take long or hang |
 //! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
@@ -50,6 +51,7 @@ mod placement;
 pub mod queue;
 mod resources;
 pub mod service;
+mod sync;
 pub mod target;
 mod transport;
 pub mod worker;

@@ -9,9 +9,9 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::{
-    Access, ConnectError, ConnectParameters, DisconnectReason, Event, Inline, ProtectionDomain,
-    ProviderChoice, QueuePairAttributes, QueuePairId, RemoteBuffer, Rnic, RnicConfig, RnicCounters,
-    SendRequest, Slice, Work,
+    Access, ConnectError, ConnectParameters, DisconnectReason, Inline, ProtectionDomain, ProviderChoice,
+    QueuePairAttributes, QueuePairId, RemoteBuffer, Rnic, RnicConfig, RnicCounters, RnicEvent, SendRequest,
+    Slice, Work,
 };
 use ringfab_memory::{ClassLayout, Pool, PoolUsage, SharedBuffer};
 use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait};
@@ -77,7 +77,7 @@ pub struct RawHost {
     rnic: Rnic,
     pool: Pool,
     domain: ProtectionDomain,
-    events: VecDeque<Event>,
+    events: VecDeque<RnicEvent>,
     address: SocketAddr,
     cid: u16,
 }
@@ -148,13 +148,13 @@ impl RawHost {
         };
         let connecting = self.rnic.connect(&mut self.reactor, &parameters).expect("a connection on its way");
         self.wait_for("an answer to the connection", |event| match event {
-            Event::Established { queue_pair, .. } if queue_pair == connecting => {
+            RnicEvent::Established { queue_pair, .. } if queue_pair == connecting => {
                 ControlFlow::Break(Ok(queue_pair))
             }
-            Event::Rejected { queue_pair, private_data } if queue_pair == connecting => {
+            RnicEvent::Rejected { queue_pair, private_data } if queue_pair == connecting => {
                 ControlFlow::Break(Err(Refusal::Rejected(private_data.to_vec())))
             }
-            Event::ConnectFailed { queue_pair, error } if queue_pair == connecting => {
+            RnicEvent::ConnectFailed { queue_pair, error } if queue_pair == connecting => {
                 ControlFlow::Break(Err(Refusal::Failed(error)))
             }
             other => ControlFlow::Continue(other),
@@ -233,11 +233,11 @@ impl RawHost {
     /// When neither comes in time.
     pub fn answer(&mut self, queue_pair: QueuePairId) -> Answer {
         let answer = self.wait_for("an answer", |event| match event {
-            Event::Received { queue_pair: on, head, .. } if on == queue_pair => {
+            RnicEvent::Received { queue_pair: on, head, .. } if on == queue_pair => {
                 let entry = CompletionEntry::read_from_bytes(head.as_slice());
                 ControlFlow::Break(Answer::Completion(entry.expect("a response of 16 bytes")))
             }
-            Event::Disconnected { queue_pair: on, reason } if on == queue_pair => {
+            RnicEvent::Disconnected { queue_pair: on, reason } if on == queue_pair => {
                 ControlFlow::Break(Answer::Ended(reason))
             }
             other => ControlFlow::Continue(other),
@@ -278,7 +278,7 @@ impl RawHost {
             self.turn();
             let heard = self.events.iter().any(|event| {
                 matches!(event,
-                    Event::Received { queue_pair: on, .. } | Event::Disconnected { queue_pair: on, .. }
+                    RnicEvent::Received { queue_pair: on, .. } | RnicEvent::Disconnected { queue_pair: on, .. }
                         if *on == queue_pair)
             });
             if heard {
@@ -336,7 +336,7 @@ impl RawHost {
     }
 
     /// Turns the loop until `pick` takes an event; the others keep their order.
-    fn wait_for<R>(&mut self, what: &str, mut pick: impl FnMut(Event) -> ControlFlow<R, Event>) -> R {
+    fn wait_for<R>(&mut self, what: &str, mut pick: impl FnMut(RnicEvent) -> ControlFlow<R, RnicEvent>) -> R {
         let begun = Instant::now();
         loop {
             for _ in 0..self.events.len() {

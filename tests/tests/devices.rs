@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfab_initiator::blocking::Controller;
-use ringfab_tests::devices::library::{Image, LibraryDriver};
+use ringfab_target::control::Manager;
+use ringfab_tests::devices::library::{Image, LibraryDriver, Remote, RemoteDriver};
 use ringfab_tests::devices::socket::SocketServer;
 use ringfab_tests::{PATIENCE, TestTarget};
 
@@ -93,4 +94,46 @@ fn a_disk_whose_server_goes_away_fails_what_is_in_flight_and_the_target_goes_on(
     controller.detach().expect_err("the flush of its shutdown fails");
     let ended = target.end().expect_err("what was written is not known to be safe").to_string();
     assert!(ended.contains("could not be flushed"), "{ended}");
+}
+
+#[test]
+fn a_device_that_is_not_there_or_does_not_answer_is_served_when_it_is() {
+    for state in [Remote::Absent, Remote::Silent] {
+        let image = Image::new(DISK_BYTES);
+        let driver = RemoteDriver::new(Arc::clone(&image), state);
+        let begun = Instant::now();
+        let target = TestTarget::with_device(driver.clone());
+        assert!(begun.elapsed() < PATIENCE, "the start does not wait for it");
+        let mut manager = target.manager();
+        let shown = |manager: &Manager| {
+            let one = manager.list().remove(0);
+            (one.state, one.reason.unwrap_or_default(), one.bytes)
+        };
+        let (name, reason, _) = shown(&manager);
+        let expected = if state == Remote::Absent { "no such image" } else { "has not returned" };
+        assert!(name == "not ready" && reason.contains(expected), "{reason}");
+        manager.poll();
+        assert_eq!(shown(&manager).0, "not ready");
+        assert_eq!(image.handles(), 0, "no core has opened it");
+
+        driver.set(Remote::Present);
+        ringfab_tests::wait_until("it is ready", || {
+            manager.poll();
+            shown(&manager).0 == "ready"
+        });
+        let controller = target.attach();
+        controller.write_at(1, 0, &[7; 4096], false).expect("written");
+
+        image.bytes().resize(2 * DISK_BYTES, 0);
+        manager.poll();
+        assert_eq!(shown(&manager).2, 2 * DISK_BYTES as u64, "its size is watched");
+        ringfab_tests::wait_until("its host knows", || {
+            controller.write_at(1, DISK_BYTES as u64, &[8; 4096], false).is_ok()
+        });
+        assert_eq!(image.bytes()[DISK_BYTES], 8);
+        // While cores have it, a look that fails changes nothing.
+        driver.set(Remote::Absent);
+        manager.poll();
+        controller.read_at(1, 0, &mut [0; 4096]).expect("read");
+    }
 }

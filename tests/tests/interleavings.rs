@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use loom::sync::Notify;
-use loom::sync::atomic::AtomicU64;
+use io_access::IoAccess;
+use loom::sync::{Mutex, Notify};
 use loom::thread;
-use sync::{AtomicU32, Ordering};
+use sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// What the two files below take from the `sync` module of their crate.
+/// What the files below take from the `sync` module of their crate.
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
     /// Another thread has to run before a wait can end.
     pub(crate) fn wait(_: &mut u32) {
@@ -18,8 +18,12 @@ mod sync {
     }
 }
 
+#[path = "../../target/src/controller/io_access.rs"]
+mod io_access;
 #[path = "../../common/memory/src/page_word.rs"]
 mod page_word;
+#[path = "../../target/src/model/readiness.rs"]
+mod readiness;
 #[path = "../../common/reactor/src/ring/wake_flags.rs"]
 mod wake_flags;
 
@@ -64,10 +68,10 @@ fn a_page_is_read_as_one_write_left_it() {
 }
 
 #[test]
-fn pages_on_loan_are_not_written_before_their_reader_has_left() {
+fn borrowed_pages_are_not_written_before_their_reader_has_left() {
     loom::model(|| {
         let page = Page::new();
-        // The loan begins before anybody wants to write.
+        // The borrow begins before anybody wants to write.
         assert!(page_word::try_read(&page.word));
         let other = Arc::clone(&page);
         let writer = thread::spawn(move || {
@@ -181,5 +185,93 @@ fn what_a_sender_wrote_is_visible_to_the_loop_that_has_taken_its_wake_up() {
         }
         assert_eq!(letter.load(Ordering::Relaxed), 7);
         sender.join().expect("the sender ends");
+    });
+}
+
+#[test]
+fn a_namespace_that_is_ready_has_the_size_that_was_set_before() {
+    loom::model(|| {
+        let namespace = Arc::new(readiness::Readiness::new());
+        let other = Arc::clone(&namespace);
+        let core = thread::spawn(move || other.set_ready(8));
+        let (ready, blocks) = namespace.get();
+        assert!(!ready || blocks == 8, "ready with {blocks} blocks");
+        assert!(core.join().expect("the core ends"), "hosts see a difference");
+        assert_eq!((namespace.is_ready(), namespace.blocks()), (true, 8));
+    });
+}
+
+#[test]
+fn of_two_cores_that_report_the_same_of_a_disk_one_says_that_it_is_new() {
+    loom::model(|| {
+        let namespace = Arc::new(readiness::Readiness::new());
+        assert!(namespace.set_ready(8));
+        let other = Arc::clone(&namespace);
+        let core = thread::spawn(move || other.set_not_ready());
+        let here = namespace.set_not_ready();
+        assert!(core.join().expect("the core ends") != here, "the disk has gone once");
+        let other = Arc::clone(&namespace);
+        let core = thread::spawn(move || other.set_ready(8));
+        let here = namespace.set_ready(8);
+        assert!(core.join().expect("the core ends") != here, "the disk is back once");
+    });
+}
+
+#[test]
+fn a_core_that_finds_io_allowed_finds_what_the_controller_was_set_up_with() {
+    loom::model(|| {
+        let gate = Arc::new(io_access::IoGate::new());
+        let set_up = Arc::new(AtomicU64::new(0));
+        let (other, written) = (Arc::clone(&gate), Arc::clone(&set_up));
+        let admin = thread::spawn(move || {
+            written.store(7, Ordering::Relaxed);
+            other.set(true, false);
+        });
+        while gate.get() != IoAccess::Allowed {
+            thread::yield_now();
+        }
+        assert_eq!(set_up.load(Ordering::Relaxed), 7);
+        admin.join().expect("the admin queue's core ends");
+    });
+}
+
+#[test]
+fn io_of_a_controller_that_has_ended_stays_refused_whatever_other_cores_decide() {
+    loom::model(|| {
+        let gate = Arc::new(io_access::IoGate::new());
+        let (enabling, fencing) = (Arc::clone(&gate), Arc::clone(&gate));
+        let threads = [
+            thread::spawn(move || enabling.set(true, true)),
+            thread::spawn(move || {
+                let lock = || ();
+                fencing.end_fence(lock, || false, |()| true);
+            }),
+        ];
+        gate.end();
+        assert_eq!(gate.get(), IoAccess::Refused);
+        threads.into_iter().for_each(|thread| thread.join().expect("a core ends"));
+        assert_eq!(gate.get(), IoAccess::Refused);
+    });
+}
+
+#[test]
+fn a_fence_that_is_new_is_not_ended_by_an_older_look_for_orphans() {
+    loom::model(|| {
+        let gate = Arc::new(io_access::IoGate::new());
+        let (state, orphans) = (Arc::new(Mutex::new(true)), Arc::new(AtomicBool::new(false)));
+        let (other, locked, left) = (Arc::clone(&gate), Arc::clone(&state), Arc::clone(&orphans));
+        // A connection ends with a command at its disk, and the controller that is ready next is fenced.
+        let admin = thread::spawn(move || {
+            left.store(true, Ordering::Release);
+            let state = locked.lock().expect("nobody panics");
+            other.set(*state, left.load(Ordering::Acquire));
+        });
+        gate.end_fence(
+            || state.lock().expect("nobody panics"),
+            || orphans.load(Ordering::Acquire),
+            |state| **state,
+        );
+        admin.join().expect("the admin queue's core ends");
+        assert_eq!(gate.get(), IoAccess::Fenced);
     });
 }

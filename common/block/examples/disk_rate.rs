@@ -105,7 +105,7 @@ impl Load {
         let length = self.plan.block_bytes;
         let offset = self.place() * u64::from(length);
         let operation = if self.plan.is_read {
-            Operation::Read { offset, buffer, lend: false }
+            Operation::Read { offset, buffer, may_borrow: false }
         } else {
             Operation::Write { offset, source: buffer.share(), at: 0, length, durable: false }
         };

@@ -113,8 +113,19 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// What it serves, for logs and people, such as a URL.
     fn name(&self) -> String;
 
-    /// Opens the device for the calling core. It must not block: what is slow (looking up names, logging in) has
-    /// happened before, or happens later while operations wait. The reactor operations of the device bear `tokens`.
+    /// Looks at the device, on a thread that may wait: this is the place to look up names and to log in. It is called
+    /// before any core opens the device, and about every second from then on: until it succeeds, and then to see the
+    /// size. It is not called again while a call has not returned. Returns the size in bytes, or `None` when that is
+    /// what [`open`](Self::open) finds and never changes.
+    ///
+    /// # Errors
+    /// Why cores cannot open it for now. Once they have it, an error changes nothing: their operations show it.
+    fn look(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Opens the device for the calling core. It must not block: what is slow has happened in [`look`](Self::look), or
+    /// happens later while operations wait. The reactor operations of the device bear `tokens`.
     ///
     /// # Errors
     /// [`OpenError`] says what could not be opened.

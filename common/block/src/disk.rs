@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfab_memory::{Loans, Pool, SharedBuffer};
+use ringfab_memory::{BorrowedPages, Pool, SharedBuffer};
 use ringfab_reactor::{Completion, FileOptions, Reactor};
 
 use crate::device::{BlockDevice, DriverHandle, OpenedFile};
@@ -54,23 +54,34 @@ pub enum Backing {
     },
 }
 
+impl Backing {
+    /// The driver of a device, also behind wrappers.
+    pub fn driver(&self) -> Option<&DriverHandle> {
+        match self {
+            Self::Device(driver) => Some(driver),
+            Self::Faulty { inner, .. } | Self::Paced { inner, .. } => inner.driver(),
+            Self::File { .. } | Self::Memory(_) | Self::Null { .. } => None,
+        }
+    }
+}
+
 /// What all disks of a core share.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// What a null disk shows and what zeroing writes where it must.
     pub(crate) zeroes: Zeroes,
-    pub(crate) loans: Loans,
+    pub(crate) borrowed: BorrowedPages,
 }
 
 impl Shared {
     /// With zeroes from a pool: its largest buffer, but no more than 128 KiB. `None` when none is left.
     pub fn new(pool: &Pool) -> Option<Self> {
-        Some(Self { zeroes: Zeroes::new(pool)?, loans: Loans::default() })
+        Some(Self { zeroes: Zeroes::new(pool)?, borrowed: BorrowedPages::default() })
     }
 
     /// What disks in memory have lent. It is to be settled before the core waits for anything.
-    pub fn loans(&self) -> &Loans {
-        &self.loans
+    pub fn borrowed_pages(&self) -> &BorrowedPages {
+        &self.borrowed
     }
 }
 
@@ -123,7 +134,7 @@ impl Kind {
                 let options = FileOptions { direct: *direct, read_only: *read_only };
                 Self::File(FileDisk::open(path, options, reactor, &shared.zeroes, tokens)?)
             }
-            Backing::Memory(memory) => Self::Memory(MemoryDisk::new(Arc::clone(memory), &shared.loans)),
+            Backing::Memory(memory) => Self::Memory(MemoryDisk::new(Arc::clone(memory), &shared.borrowed)),
             Backing::Null { bytes } => Self::Null(NullDisk::new(*bytes, &shared.zeroes)),
             Backing::Device(driver) => Self::Other(driver.open(reactor, tokens)?),
             Backing::Faulty { inner, faults } => {

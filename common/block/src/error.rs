@@ -55,7 +55,7 @@ pub enum BlockError {
     Shrunk,
     /// The disk is gone.
     #[error("the disk is gone")]
-    Gone,
+    Removed,
     /// A read failed for good.
     #[error("read error")]
     Read,

@@ -396,7 +396,7 @@ fn map_error(error: &io::Error, otherwise: BlockError) -> BlockError {
         Some(libc::EINVAL) => BlockError::Misaligned,
         Some(libc::EROFS | libc::EPERM | libc::EBADF) => BlockError::ReadOnly,
         Some(libc::EOPNOTSUPP | libc::ENOSYS) => BlockError::NotSupported,
-        Some(libc::ENODEV | libc::ENXIO) => BlockError::Gone,
+        Some(libc::ENODEV | libc::ENXIO) => BlockError::Removed,
         Some(libc::ECANCELED) => BlockError::Cancelled,
         _ => otherwise,
     }

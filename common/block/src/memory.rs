@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ringfab_memory::{Buffer, CoreMemory, Loans, SharedMemory};
+use ringfab_memory::{BorrowedPages, Buffer, CoreMemory, SharedMemory};
 use ringfab_reactor::{Completion, Reactor};
 
 use crate::device::BlockDevice;
@@ -12,17 +12,17 @@ use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
 /// The bytes of a memory disk.
 pub type Memory = Arc<SharedMemory>;
 
-/// One core's handle of shared memory. Its operations are copies or loans, done at once.
+/// One core's handle of shared memory. Its operations are copies or borrows, done at once.
 #[derive(Debug)]
 pub(crate) struct MemoryDisk {
     memory: Rc<CoreMemory>,
-    loans: Loans,
+    borrowed: BorrowedPages,
     copied_bytes: u64,
 }
 
 impl MemoryDisk {
-    pub(crate) fn new(memory: Memory, loans: &Loans) -> Self {
-        Self { memory: CoreMemory::new(memory), loans: loans.clone(), copied_bytes: 0 }
+    pub(crate) fn new(memory: Memory, borrowed: &BorrowedPages) -> Self {
+        Self { memory: CoreMemory::new(memory), borrowed: borrowed.clone(), copied_bytes: 0 }
     }
 
     /// Has the processor fetch what a read or write touches. The range was checked.
@@ -38,19 +38,19 @@ impl MemoryDisk {
     }
 
     fn run(&mut self, mut operation: Operation, tag: Tag) -> Finished {
-        let (memory, loans) = (&self.memory, &self.loans);
+        let (memory, borrowed) = (&self.memory, &self.borrowed);
         match &mut operation {
             Operation::Read { offset, buffer, .. } => {
                 let length = buffer.len();
                 self.copied_bytes += length as u64;
-                memory.read(loans, *offset as usize, buffer, 0, length);
+                memory.read(borrowed, *offset as usize, buffer, 0, length);
             }
             Operation::Write { offset, source, at, length, .. } => {
                 self.copied_bytes += u64::from(*length);
-                memory.write(loans, *offset as usize, source, *at as usize, *length as usize);
+                memory.write(borrowed, *offset as usize, source, *at as usize, *length as usize);
             }
             Operation::WriteZeroes { offset, length, .. } | Operation::Discard { offset, length } => {
-                memory.zero(loans, *offset as usize, *length as usize);
+                memory.zero(borrowed, *offset as usize, *length as usize);
             }
             Operation::Flush => {}
         }
@@ -59,12 +59,12 @@ impl MemoryDisk {
 
     /// A read whose bytes are lent to its buffer, or copied into it while somebody writes there.
     #[inline]
-    fn lend(&mut self, offset: u64, buffer: Buffer, tag: Tag) -> Finished {
-        match self.memory.lend(&self.loans, offset as usize, buffer) {
+    fn read_borrowed(&mut self, offset: u64, buffer: Buffer, tag: Tag) -> Finished {
+        match self.memory.borrow_pages(&self.borrowed, offset as usize, buffer) {
             Ok(shared_buffer) => {
                 Finished { tag, result: Ok(()), errno: None, buffer: None, source: Some(shared_buffer) }
             }
-            Err(buffer) => self.run(Operation::Read { offset, buffer, lend: false }, tag),
+            Err(buffer) => self.run(Operation::Read { offset, buffer, may_borrow: false }, tag),
         }
     }
 }
@@ -84,7 +84,7 @@ impl BlockDevice for MemoryDisk {
     #[inline]
     fn start(&mut self, _: &mut Reactor, operation: Operation, tag: Tag) -> Started {
         Started::Finished(match operation {
-            Operation::Read { offset, buffer, lend: true } => self.lend(offset, buffer, tag),
+            Operation::Read { offset, buffer, may_borrow: true } => self.read_borrowed(offset, buffer, tag),
             operation => self.run(operation, tag),
         })
     }

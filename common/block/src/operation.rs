@@ -41,8 +41,9 @@ pub enum Operation {
         offset: u64,
         /// Where the bytes go; given back.
         buffer: Buffer,
-        /// Whether it may become a shared buffer of bytes that a disk in memory [lends](Loans). Other disks fill it.
-        lend: bool,
+        /// Whether it may become a shared buffer of bytes that a disk in memory [lends](BorrowedPages). Other disks
+        /// fill it.
+        may_borrow: bool,
     },
     /// Write `length` bytes of `source` at `at` to `offset` of the disk.
     Write {

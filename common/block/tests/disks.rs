@@ -61,7 +61,7 @@ impl Bench {
         let begun = self.reactor.clock();
         for index in 0..count {
             let buffer = self.pool.take(4096).expect("a buffer");
-            let operation = Operation::Read { offset: u64::from(index) * 4096, buffer, lend: false };
+            let operation = Operation::Read { offset: u64::from(index) * 4096, buffer, may_borrow: false };
             let started = disk.start(&mut self.reactor, operation, Tag { kind: 0, generation: 0, index });
             assert!(matches!(started, Started::Pending));
         }
@@ -89,7 +89,7 @@ impl Bench {
 
     fn read(&mut self, disk: &mut Disk, offset: u64, length: usize) -> (Result<(), BlockError>, Vec<u8>) {
         let buffer = self.pool.take(length).expect("a buffer");
-        let finished = self.run(disk, Operation::Read { offset, buffer, lend: false });
+        let finished = self.run(disk, Operation::Read { offset, buffer, may_borrow: false });
         (finished.result, finished.buffer.expect("a read gives its buffer back").to_vec())
     }
 }
@@ -167,24 +167,24 @@ fn memory_lends_what_may_be_lent_until_it_is_settled_and_other_disks_fill_the_bu
     let memory = Arc::new(SharedMemory::new(DISK_BYTES as usize).expect("memory"));
     let mut disk = bench.open(&Backing::Memory(Arc::clone(&memory))).expect("it opens");
     bench.write(&mut disk, 4096, 7, 4096, false);
-    let lend = |bench: &mut Bench, disk: &mut Disk| {
+    let borrow = |bench: &mut Bench, disk: &mut Disk| {
         let buffer = bench.pool.take(4096).expect("a buffer");
-        bench.run(disk, Operation::Read { offset: 4096, buffer, lend: true })
+        bench.run(disk, Operation::Read { offset: 4096, buffer, may_borrow: true })
     };
-    let finished = lend(&mut bench, &mut disk);
+    let finished = borrow(&mut bench, &mut disk);
     assert!(finished.result.is_ok() && finished.buffer.is_none());
     let shared_buffer = finished.source.expect("what was lent");
-    assert!(shared_buffer.is_lent() && !bench.shared.loans().is_empty());
+    assert!(shared_buffer.is_borrowed() && !bench.shared.borrowed_pages().is_empty());
     assert_eq!(disk.copied_bytes(), 4096, "written, and not copied when it was read");
     bench.write(&mut disk, 4096, 8, 4096, false);
-    assert!(!shared_buffer.is_lent() && bench.shared.loans().is_empty());
-    assert_eq!(bench.shared.loans().copied_bytes(), 4096);
+    assert!(!shared_buffer.is_borrowed() && bench.shared.borrowed_pages().is_empty());
+    assert_eq!(bench.shared.borrowed_pages().copied_bytes(), 4096);
     shared_buffer.with_bytes(0..4096, |bytes| assert!(bytes.iter().all(|byte| *byte == 7)));
     let (_file, backing) = file(DISK_BYTES);
     for backing in [backing, Backing::Null { bytes: DISK_BYTES }] {
         let mut disk = bench.open(&backing).expect("it opens");
         assert!(
-            lend(&mut bench, &mut disk).buffer.is_some_and(|buffer| buffer.iter().all(|byte| *byte == 0))
+            borrow(&mut bench, &mut disk).buffer.is_some_and(|buffer| buffer.iter().all(|byte| *byte == 0))
         );
     }
 }
@@ -195,7 +195,7 @@ fn only_what_is_read_from_or_written_to_memory_can_be_prefetched_and_only_where_
     let memory = Backing::Memory(Arc::new(SharedMemory::new(8192).expect("memory")));
     let disk = bench.open(&memory).expect("a disk");
     let buffer = || bench.pool.take(4096).expect("a buffer");
-    let read = |offset| Operation::Read { offset, buffer: buffer(), lend: false };
+    let read = |offset| Operation::Read { offset, buffer: buffer(), may_borrow: false };
     let write =
         |length| Operation::Write { offset: 4096, source: buffer().share(), at: 0, length, durable: true };
     assert!(disk.prefetch(&read(4096)) && disk.prefetch(&write(4096)) && disk.prefetch(&write(1)));
@@ -207,7 +207,7 @@ fn only_what_is_read_from_or_written_to_memory_can_be_prefetched_and_only_where_
     assert!(!null.prefetch(&Operation::Read {
         offset: 0,
         buffer: bench.pool.take(4096).expect("a buffer"),
-        lend: true
+        may_borrow: true
     }));
 }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use node::{Failure, Layout, Node};
 use ringfab_fabric::rdma::{
-    Access, ConnectParameters, Event, Inline, ListenParameters, ProviderChoice, QueuePairId, Slice, Work,
+    Access, ConnectParameters, Inline, ListenParameters, ProviderChoice, QueuePairId, RnicEvent, Slice, Work,
 };
 use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_reactor::SocketOptions;
@@ -69,7 +69,7 @@ impl End {
         };
         let connecting = node.rnic.connect(&mut node.reactor, &parameters);
         let queue_pair = connecting.map_err(|error| error.to_string())?;
-        node.until("a connection", |event| matches!(event, Event::Established { .. }).then_some(()))?;
+        node.until("a connection", |event| matches!(event, RnicEvent::Established { .. }).then_some(()))?;
         Ok(Self { node, queue_pair })
     }
 
@@ -79,13 +79,13 @@ impl End {
         node.listen(&parameters)?;
         println!("listening on {address}");
         let request = node.until("a connection request", |event| match event {
-            Event::ConnectRequest(request) => Some(request),
+            RnicEvent::ConnectRequest(request) => Some(request),
             _ => None,
         })?;
         let attributes = node.attributes(node.domain);
         let accepted = node.rnic.accept(&mut node.reactor, request, &attributes, b"");
         let queue_pair = accepted.map_err(|error| error.to_string())?;
-        node.until("a connection", |event| matches!(event, Event::Established { .. }).then_some(()))?;
+        node.until("a connection", |event| matches!(event, RnicEvent::Established { .. }).then_some(()))?;
         Ok(Self { node, queue_pair })
     }
 
@@ -110,7 +110,7 @@ impl End {
     /// The next message.
     fn hear(&mut self, what: &str) -> Result<(Vec<u8>, Option<Buffer>), Failure> {
         let heard = self.node.until(what, |event| match event {
-            Event::Received { head, data, .. } => Some((head.as_slice().to_vec(), data)),
+            RnicEvent::Received { head, data, .. } => Some((head.as_slice().to_vec(), data)),
             _ => None,
         })?;
         self.node.rnic.post_receive(self.queue_pair, 1);
@@ -122,7 +122,7 @@ impl End {
         let work = Work::Read { sink, length: bytes as u32, remote_key: key, remote_address: address };
         self.node.post(self.queue_pair, 1, work)?;
         self.node.until("a read", |event| match event {
-            Event::Read { sink, .. } => Some(sink),
+            RnicEvent::Read { sink, .. } => Some(sink),
             _ => None,
         })
     }
@@ -222,7 +222,8 @@ fn writes(end: &mut End, to: (u64, u32), bytes: usize, count: usize) -> Result<(
     let mut outstanding = 0;
     for number in 0..count {
         if outstanding == WINDOW {
-            end.node.until("a write", |event| matches!(event, Event::Sent { id: 1, .. }).then_some(()))?;
+            end.node
+                .until("a write", |event| matches!(event, RnicEvent::Sent { id: 1, .. }).then_some(()))?;
             outstanding -= 1;
         }
         let shared_buffer = end.node.filled(bytes, number as u8).share();

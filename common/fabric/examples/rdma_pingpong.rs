@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use ringfab_fabric::rdma::{
-    Access, ConnectParameters, Event, Inline, ListenParameters, ProviderChoice, QueuePairAttributes,
-    QueuePairId, RemoteBuffer, Rnic, RnicConfig, SendRequest, Slice, Work,
+    Access, ConnectParameters, Inline, ListenParameters, ProviderChoice, QueuePairAttributes, QueuePairId,
+    RemoteBuffer, Rnic, RnicConfig, RnicEvent, SendRequest, Slice, Work,
 };
 use ringfab_memory::{ClassLayout, Pool, SharedBuffer};
 use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait, pin_current_thread};
@@ -100,16 +100,16 @@ fn serve(address: &Sender<SocketAddr>, quitting: &Receiver<()>, bytes: usize, cr
         let mut gone = false;
         while let Some(event) = core.rnic.next_event() {
             match event {
-                Event::ConnectRequest(request) => {
+                RnicEvent::ConnectRequest(request) => {
                     let attributes = core.attributes();
                     let accepted = core.rnic.accept(&mut core.reactor, request, &attributes, b"");
                     accepted.expect("accepted");
                 }
-                Event::Received { queue_pair, head, .. } => {
+                RnicEvent::Received { queue_pair, head, .. } => {
                     core.rnic.post_receive(queue_pair, 1);
                     answer(&mut core, queue_pair, head.as_slice(), &source);
                 }
-                Event::Disconnected { .. } => gone = true,
+                RnicEvent::Disconnected { .. } => gone = true,
                 _ => {}
             }
         }
@@ -144,7 +144,7 @@ fn measure(address: SocketAddr, bytes: usize, time: Duration, crc: bool) {
         socket: socket_options(),
     };
     let queue_pair = core.rnic.connect(&mut core.reactor, &parameters).expect("connecting");
-    while !matches!(core.rnic.next_event(), Some(Event::Established { .. })) {
+    while !matches!(core.rnic.next_event(), Some(RnicEvent::Established { .. })) {
         core.turn();
     }
     let places: Vec<RemoteBuffer> = (0..DEPTH_MAX)
@@ -167,7 +167,7 @@ fn measure(address: SocketAddr, bytes: usize, time: Duration, crc: bool) {
     println!("{:?}", core.rnic.counters());
     println!("{:?}", core.reactor.counters());
     core.rnic.disconnect(&mut core.reactor, queue_pair);
-    while !matches!(core.rnic.next_event(), Some(Event::Disconnected { .. })) {
+    while !matches!(core.rnic.next_event(), Some(RnicEvent::Disconnected { .. })) {
         core.turn();
     }
 }
@@ -190,7 +190,7 @@ fn run(
         core.turn();
         let now = Instant::now();
         while let Some(event) = core.rnic.next_event() {
-            let Event::Received { head, .. } = event else { continue };
+            let RnicEvent::Received { head, .. } = event else { continue };
             let index = u32::from_le_bytes(head.bytes[..4].try_into().expect("four bytes")) as usize;
             core.rnic.post_receive(queue_pair, 1);
             histogram.saturating_record((now - started[index]).as_nanos() as u64);

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use node::{Failure, Layout, Node};
 use ringfab_fabric::rdma::{
-    Access, ConnectParameters, Event, Inline, ListenParameters, ProtectionDomain, ProviderChoice,
-    QueuePairId, RemoteBuffer, Slice, Work,
+    Access, ConnectParameters, Inline, ListenParameters, ProtectionDomain, ProviderChoice, QueuePairId,
+    RemoteBuffer, RnicEvent, Slice, Work,
 };
 use ringfab_memory::SharedBuffer;
 use ringfab_reactor::SocketOptions;
@@ -83,14 +83,14 @@ impl Pair {
         let Node { rnic, reactor, .. } = &mut self.attacker;
         let here = rnic.connect(reactor, &parameters).map_err(|error| error.to_string())?;
         let request = self.until("a connection request", |pair| match pair.victim.events.pop_front()? {
-            Event::ConnectRequest(request) => Some(request),
+            RnicEvent::ConnectRequest(request) => Some(request),
             _ => None,
         })?;
         let attributes = self.victim.attributes(domain);
         let Node { rnic, reactor, .. } = &mut self.victim;
         let there = rnic.accept(reactor, request, &attributes, b"").map_err(|error| error.to_string())?;
         self.until("a connection", |pair| match pair.attacker.events.pop_front()? {
-            Event::Established { queue_pair, .. } if queue_pair == here => Some(()),
+            RnicEvent::Established { queue_pair, .. } if queue_pair == here => Some(()),
             _ => None,
         })?;
         // Over iWARP the accepting side may speak only after it has heard something.
@@ -106,7 +106,7 @@ impl Pair {
 
     fn heard(&mut self, there: QueuePairId) -> Result<(), Failure> {
         self.until("a message", |pair| match pair.victim.events.pop_front()? {
-            Event::Received { queue_pair, .. } if queue_pair == there => Some(()),
+            RnicEvent::Received { queue_pair, .. } if queue_pair == there => Some(()),
             _ => None,
         })?;
         self.victim.rnic.post_receive(there, 1);
@@ -125,7 +125,7 @@ impl Pair {
         let head = Inline::new(b"take it");
         self.victim.post(there, 1, Work::Send { head, data: None, invalidate: None, solicited: false })?;
         self.until("the word of it", |pair| match pair.attacker.events.pop_front()? {
-            Event::Received { queue_pair, .. } if queue_pair == here => Some(()),
+            RnicEvent::Received { queue_pair, .. } if queue_pair == here => Some(()),
             _ => None,
         })?;
         self.attacker.rnic.post_receive(here, 1);
@@ -147,10 +147,10 @@ impl Pair {
     fn ends(&mut self, here: QueuePairId) -> Result<String, Failure> {
         let reason =
             self.until("the end of the connection", |pair| match pair.attacker.events.pop_front()? {
-                Event::Disconnected { queue_pair, reason } if queue_pair == here => {
+                RnicEvent::Disconnected { queue_pair, reason } if queue_pair == here => {
                     Some(Ok(reason.to_string()))
                 }
-                Event::Read { .. } => Some(Err("it was read".to_owned())),
+                RnicEvent::Read { .. } => Some(Err("it was read".to_owned())),
                 _ => None,
             })??;
         Ok(reason)
@@ -192,7 +192,7 @@ fn allowed(pair: &mut Pair, ends: Ends) -> Result<String, Failure> {
     let (readable, _) = pair.expose(ends, Access::RemoteRead)?;
     pair.read(ends.0, readable.key, readable.address, EXPOSED)?;
     let sink = pair.until("the read", |pair| match pair.attacker.events.pop_front()? {
-        Event::Read { sink, .. } => Some(sink),
+        RnicEvent::Read { sink, .. } => Some(sink),
         _ => None,
     })?;
     if sink.iter().any(|byte| *byte != UNTOUCHED) {

@@ -20,6 +20,6 @@ mod zone;
 
 pub use copied::CopiedBytes;
 pub use events::Events;
-pub use peers::{Shares, network_of};
+pub use peers::{PeerCounts, network_of};
 pub use transports::{Endpoint, TransportEvents, Transports};
 pub use zone::{ZoneError, ZonedIp, is_link_local, zone_index};

@@ -17,9 +17,9 @@ pub fn network_of(address: IpAddr) -> IpAddr {
 
 /// How many of something each peer has, by [`network_of`] its address.
 #[derive(Clone, Debug, Default)]
-pub struct Shares(BTreeMap<IpAddr, u32>);
+pub struct PeerCounts(BTreeMap<IpAddr, u32>);
 
-impl Shares {
+impl PeerCounts {
     /// A peer has one more.
     pub fn enter(&mut self, address: IpAddr) {
         *self.0.entry(network_of(address)).or_default() += 1;
@@ -42,14 +42,14 @@ impl Shares {
     }
 
     /// The peer that has most, and how many.
-    pub fn greediest(&self) -> Option<(IpAddr, u32)> {
+    pub fn largest(&self) -> Option<(IpAddr, u32)> {
         self.0.iter().max_by_key(|(_, count)| **count).map(|(network, count)| (*network, *count))
     }
 
     /// Who has to give one up when there is none left for a newcomer: the peer that has most, if it would still have no
     /// less than the newcomer then.
-    pub fn gives_way_to(&self, newcomer: IpAddr) -> Option<IpAddr> {
-        let (network, count) = self.greediest()?;
+    pub fn eviction_candidate(&self, newcomer: IpAddr) -> Option<IpAddr> {
+        let (network, count) = self.largest()?;
         (count > self.of(newcomer) + 1).then_some(network)
     }
 }
@@ -72,16 +72,20 @@ mod tests {
 
     #[test]
     fn the_greediest_gives_way_until_the_newcomer_has_as_much() {
-        let mut shares = Shares::default();
+        let mut shares = PeerCounts::default();
         (0..3).for_each(|_| shares.enter(address("10.0.0.1")));
         shares.enter(address("10.0.0.2"));
-        assert_eq!(shares.greediest(), Some((address("10.0.0.1"), 3)));
-        assert_eq!(shares.gives_way_to(address("10.0.0.3")), Some(address("10.0.0.1")));
-        assert_eq!(shares.gives_way_to(address("10.0.0.2")), Some(address("10.0.0.1")));
-        assert_eq!(shares.gives_way_to(address("10.0.0.1")), None, "nobody gives way to itself");
+        assert_eq!(shares.largest(), Some((address("10.0.0.1"), 3)));
+        assert_eq!(shares.eviction_candidate(address("10.0.0.3")), Some(address("10.0.0.1")));
+        assert_eq!(shares.eviction_candidate(address("10.0.0.2")), Some(address("10.0.0.1")));
+        assert_eq!(shares.eviction_candidate(address("10.0.0.1")), None, "nobody gives way to itself");
         shares.leave(address("10.0.0.1"));
-        assert_eq!(shares.gives_way_to(address("10.0.0.2")), None, "it would have less than the newcomer");
+        assert_eq!(
+            shares.eviction_candidate(address("10.0.0.2")),
+            None,
+            "it would have less than the newcomer"
+        );
         (0..2).for_each(|_| shares.leave(address("10.0.0.1")));
-        assert_eq!((shares.of(address("10.0.0.1")), shares.greediest()), (0, Some((address("10.0.0.2"), 1))));
+        assert_eq!((shares.of(address("10.0.0.1")), shares.largest()), (0, Some((address("10.0.0.2"), 1))));
     }
 }

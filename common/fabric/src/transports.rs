@@ -36,9 +36,9 @@ impl Endpoint {
 #[derive(Debug, Default)]
 pub struct TransportEvents {
     /// Of NVMe/RDMA.
-    pub rdma: Events<rdma::Event>,
+    pub rdma: Events<rdma::RnicEvent>,
     /// Of NVMe/TCP.
-    pub tcp: Events<tcp::Event>,
+    pub tcp: Events<tcp::TcpEvent>,
 }
 
 /// A core's end of all transports.
@@ -70,10 +70,10 @@ impl Transports {
 
     /// Some times a second: gives back memory that has not been used for some time. What a core keeps for the next
     /// connections, and for those that receive, is bounded; most pages of those that are idle go.
-    pub fn rest(&mut self, reactor: &mut Reactor) {
-        self.rnic.rest();
-        self.tcp.rest();
-        reactor.rest_receives(RESTS_MAX);
+    pub fn trim(&mut self, reactor: &mut Reactor) {
+        self.rnic.trim();
+        self.tcp.trim();
+        reactor.trim_receives(RESTS_MAX);
     }
 
     /// What was copied, over both.

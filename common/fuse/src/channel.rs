@@ -220,7 +220,7 @@ impl Channel {
     }
 
     /// The payload of an entry whose request waits for its answer, until [`Channel::answer`] takes it back.
-    pub fn lend(&mut self, entry: EntryId) -> SharedBuffer {
+    pub fn take_payload(&mut self, entry: EntryId) -> SharedBuffer {
         let entry = &mut self.entries[entry.index()];
         assert_eq!(entry.place, Place::Ours, "the kernel has it");
         entry.payload.take().expect("lent once for each request")

@@ -32,7 +32,7 @@ type Job = (Weak<Mapping>, usize);
 
 /// Has the pages at an offset replaced by a huge one, some time.
 #[cold]
-pub(crate) fn put_together(mapping: &Arc<Mapping>, offset: usize) {
+pub(crate) fn collapse_in_background(mapping: &Arc<Mapping>, offset: usize) {
     static WORKER: OnceLock<Option<Sender<Job>>> = OnceLock::new();
     if let Some(worker) = WORKER.get_or_init(start_worker) {
         // Without a worker everything stays as it is.

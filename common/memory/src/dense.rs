@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::MemoryError;
-use crate::collapse::put_together;
+use crate::collapse::collapse_in_background;
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES};
 
 /// Small pages in a huge one.
@@ -61,7 +61,7 @@ impl Dense {
         let new = word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0;
         if new && place[WORDS - 1].fetch_add(1, Ordering::Relaxed) + 1 == PAGES as u64 {
             // The place has as many pages as a huge one, so that it begins within the mapping.
-            put_together(&self.mapping, (self.lead + offset) / HUGE_BYTES * HUGE_BYTES - self.lead);
+            collapse_in_background(&self.mapping, (self.lead + offset) / HUGE_BYTES * HUGE_BYTES - self.lead);
         }
     }
 

@@ -43,7 +43,7 @@ impl Raw {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.length()), "range beyond the buffer");
         // SAFETY: the offset is within the slot by the assertion, or within what was lent to it, which is as long, and
-        // `inner` keeps the mapping alive, or the loan the other one.
+        // `inner` keeps the mapping alive, or the borrow the other one.
         unsafe { self.slot().base.get().as_ptr().add(offset) }
     }
 
@@ -93,13 +93,13 @@ impl Buffer {
     /// Makes it a shared buffer of as many bytes at `base`, which are only read.
     ///
     /// # Safety
-    /// The bytes stay where and what they are until [`SharedBuffer::come_home`], or until the last shared buffer is
+    /// The bytes stay where and what they are until [`SharedBuffer::copy_to_own`], or until the last shared buffer is
     /// gone.
-    pub(crate) unsafe fn lend(self, base: NonNull<u8>) -> SharedBuffer {
+    pub(crate) unsafe fn borrow_from(self, base: NonNull<u8>) -> SharedBuffer {
         let shared_buffer = self.share();
         let slot = shared_buffer.0.slot();
         slot.base.set(base);
-        slot.is_lent.set(true);
+        slot.is_borrowed.set(true);
         shared_buffer
     }
 
@@ -142,8 +142,8 @@ impl fmt::Debug for Buffer {
 /// One of several handles of the same bytes. It only copies, so that a device may read or write them meanwhile.
 /// Dropping the last one returns the memory to the pool.
 ///
-/// The bytes may be [lent](crate::Loans): then they lie in shared memory, are not written, and move into the shared
-/// buffer's own memory when the loan ends.
+/// The bytes may be [lent](crate::BorrowedPages): then they lie in shared memory, are not written, and move into the
+/// shared buffer's own memory when the borrow ends.
 pub struct SharedBuffer(Raw);
 
 impl SharedBuffer {
@@ -157,8 +157,8 @@ impl SharedBuffer {
     /// lent.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) {
         let target = self.0.pointer(offset, bytes.len());
-        assert!(!self.is_lent(), "written to what is lent");
-        assert_eq!(self.borrows().get(), 0, "written while a reader looks");
+        assert!(!self.is_borrowed(), "written to what is lent");
+        assert_eq!(self.readers().get(), 0, "written while a reader looks");
         // SAFETY: the range was checked; no reference into the slot exists, since shared buffers make them only inside
         // `with_bytes`, whose borrow was just excluded, so source and target cannot overlap either.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
@@ -173,7 +173,7 @@ impl SharedBuffer {
 
     /// Shows a range to `look`, for instance to compute a checksum. Writing to the same buffer meanwhile panics.
     pub fn with_bytes<R>(&self, range: Range<usize>, look: impl FnOnce(&[u8]) -> R) -> R {
-        let _borrow = Borrow::new(self.borrows());
+        let _reader = Reader::new(self.readers());
         let length = range.end.checked_sub(range.start).expect("a range that does not run backwards");
         let pointer = self.0.pointer(range.start, length);
         // SAFETY: the range was checked and `self` keeps the slot; the bytes have no invariants. `write_at` refuses
@@ -185,25 +185,25 @@ impl SharedBuffer {
 
     /// First byte and size of the whole slot, for registering it with a device by itself. Bytes that are lent panic.
     pub fn slot(&self) -> (NonNull<u8>, usize) {
-        assert!(!self.is_lent(), "a device is not shown what is lent");
+        assert!(!self.is_borrowed(), "a device is not shown what is lent");
         let slot = self.0.slot();
         (slot.base.get(), slot.capacity as usize)
     }
 
-    /// Whether its bytes lie in shared memory until the loan ends.
+    /// Whether its bytes lie in shared memory until the borrow ends.
     #[inline]
-    pub fn is_lent(&self) -> bool {
-        self.0.slot().is_lent.get()
+    pub fn is_borrowed(&self) -> bool {
+        self.0.slot().is_borrowed.get()
     }
 
     /// Copies bytes that are lent into its own memory, where they are from then on.
-    pub(crate) fn come_home(&self) {
-        assert_eq!(self.borrows().get(), 0, "moved while a reader looks");
-        let lent = self.0.inner.come_home(self.0.number());
+    pub(crate) fn copy_to_own(&self) {
+        assert_eq!(self.readers().get(), 0, "moved while a reader looks");
+        let borrowed = self.0.inner.restore_base(self.0.number());
         let own = self.0.slot().base.get();
-        // SAFETY: both have so many bytes, by [`Buffer::lend`]. Nobody else has the slot's own, which lie in a pool's
-        // mapping, where no bytes are lent from.
-        unsafe { std::ptr::copy_nonoverlapping(lent.as_ptr(), own.as_ptr(), self.len()) };
+        // SAFETY: both have so many bytes, by [`Buffer::borrow_from`]. Nobody else has the slot's own, which lie in a
+        // pool's mapping, where no bytes are lent from.
+        unsafe { std::ptr::copy_nonoverlapping(borrowed.as_ptr(), own.as_ptr(), self.len()) };
     }
 
     /// Becomes the only handle again.
@@ -211,7 +211,7 @@ impl SharedBuffer {
     /// # Errors
     /// Gives the shared buffer back when others exist, or its bytes are lent.
     pub fn into_unique(self) -> Result<Buffer, SharedBuffer> {
-        if self.count().get() != 1 || self.is_lent() {
+        if self.count().get() != 1 || self.is_borrowed() {
             return Err(self);
         }
         self.count().set(0);
@@ -227,7 +227,7 @@ impl SharedBuffer {
 
     /// Address of `length` bytes at `offset`, for a device or the kernel. Obtaining it is safe; whoever lets something
     /// read or write there must hold this shared buffer until that has ended, and where the bytes are lent, end it
-    /// before the loan ends, and write nothing.
+    /// before the borrow ends, and write nothing.
     pub fn io_pointer(&self, offset: usize, length: usize) -> *mut u8 {
         self.0.pointer(offset, length)
     }
@@ -241,8 +241,8 @@ impl SharedBuffer {
         &self.0.slot().handles
     }
 
-    fn borrows(&self) -> &Cell<u32> {
-        &self.0.slot().borrows
+    fn readers(&self) -> &Cell<u32> {
+        &self.0.slot().readers
     }
 }
 
@@ -271,16 +271,16 @@ impl fmt::Debug for SharedBuffer {
 }
 
 /// Counts a running look at the bytes, also when it unwinds.
-struct Borrow<'a>(&'a Cell<u32>);
+struct Reader<'a>(&'a Cell<u32>);
 
-impl<'a> Borrow<'a> {
+impl<'a> Reader<'a> {
     fn new(count: &'a Cell<u32>) -> Self {
         count.set(count.get() + 1);
         Self(count)
     }
 }
 
-impl Drop for Borrow<'_> {
+impl Drop for Reader<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

@@ -10,13 +10,13 @@
 //! depends on rings, sockets or NVMe.
 #![allow(unsafe_code, reason = "this crate owns the raw memory; every block is argued")]
 
+mod borrow;
 mod budget;
 mod caller;
 mod collapse;
 mod dense;
 mod handle;
 mod heap;
-mod loan;
 mod mapping;
 mod page_word;
 mod pages;
@@ -26,11 +26,11 @@ mod slab;
 mod staging;
 mod sync;
 
+pub use borrow::BorrowedPages;
 pub use budget::{Budget, Reservation};
 pub use caller::{CallerMemory, CallerSource, CallerTarget};
 pub use handle::{Buffer, SharedBuffer};
 pub use heap::{has_headroom, trim_heap};
-pub use loan::Loans;
 pub use mapping::{Mapping, PAGE_BYTES};
 pub use pool::{ClassLayout, Pool, PoolUsage};
 pub use shared::{CoreMemory, SharedMemory};

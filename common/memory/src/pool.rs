@@ -82,9 +82,9 @@ impl Pool {
                 base: Cell::new(unsafe { first.add(offset + index * capacity as usize) }),
                 capacity,
                 class,
-                is_lent: Cell::new(false),
+                is_borrowed: Cell::new(false),
                 handles: Cell::new(0),
-                borrows: Cell::new(0),
+                readers: Cell::new(0),
                 share: Cell::new(None),
             })
         });
@@ -110,9 +110,9 @@ impl Pool {
 
     /// What this handle and its clones hold now does not count against their limit any more: it is with somebody who
     /// may never give it back. What they may take is measured against what is left free, as for a new user.
-    pub fn forgive(&self) {
+    pub fn exempt_held(&self) {
         for class in self.share.iter().flat_map(|share| &share.classes) {
-            class.forgiven.set(class.held.get());
+            class.exempt.set(class.held.get());
         }
     }
 
@@ -277,13 +277,13 @@ mod tests {
         let takes_all = |user: &Pool| std::iter::from_fn(|| user.take(64)).collect::<Vec<_>>();
         let lost = takes_all(&user);
         assert_eq!((lost.len(), takes_all(&user).len()), (8, 0));
-        user.forgive();
+        user.exempt_held();
         let more = takes_all(&user);
         assert_eq!(more.len(), 4, "half of the eight that are left");
         drop((lost, more));
         assert_eq!(takes_all(&user).len(), 8, "as before");
         let held = takes_all(&user);
-        assert_eq!((held.len(), takes_all(&user).len()), (8, 0), "nothing is forgiven any more");
+        assert_eq!((held.len(), takes_all(&user).len()), (8, 0), "nothing is exempt any more");
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub(crate) struct Share {
 pub(crate) struct ClassShare {
     /// Buffers that the user holds.
     pub(crate) held: Cell<usize>,
-    /// How many of them do not count: see [`Pool::forgive`].
-    pub(crate) forgiven: Cell<usize>,
+    /// How many of them do not count: see [`Pool::exempt_held`].
+    pub(crate) exempt: Cell<usize>,
 }
 
 pub(crate) struct Inner {
@@ -49,11 +49,11 @@ pub(crate) struct Slot {
     /// Index of its class.
     pub(crate) class: u16,
     /// Whether its bytes are lent.
-    pub(crate) is_lent: Cell<bool>,
+    pub(crate) is_borrowed: Cell<bool>,
     /// How many shared buffers hold it (zero while it is free or unique).
     pub(crate) handles: Cell<u32>,
     /// How many borrows of [`crate::SharedBuffer::with_bytes`] run.
-    pub(crate) borrows: Cell<u32>,
+    pub(crate) readers: Cell<u32>,
     /// Whose share it counts in while it is out.
     pub(crate) share: Cell<Option<Rc<Share>>>,
 }
@@ -61,14 +61,14 @@ pub(crate) struct Slot {
 impl Share {
     /// Whether its user may take one more of a class of which so many are free.
     pub(crate) fn may_take(&self, class: usize, free: usize) -> bool {
-        let ClassShare { held, forgiven } = &self.classes[class];
+        let ClassShare { held, exempt } = &self.classes[class];
         let held = held.get();
-        if forgiven.get() == 0 {
+        if exempt.get() == 0 {
             return held < self.least || held < free;
         }
-        // What came back since then is forgiven no more.
-        forgiven.set(forgiven.get().min(held));
-        let held = held - forgiven.get();
+        // What came back since then is exempt no more.
+        exempt.set(exempt.get().min(held));
+        let held = held - exempt.get();
         held < self.least || held < free
     }
 }
@@ -77,8 +77,8 @@ impl Inner {
     /// Puts a slot back on its class's stack.
     pub(crate) fn give_back(&self, number: u32) {
         let slot = self.slot(number);
-        if slot.is_lent.get() {
-            self.come_home(number);
+        if slot.is_borrowed.get() {
+            self.restore_base(number);
         }
         let class = usize::from(slot.class);
         self.classes[class].free.borrow_mut().push(number);
@@ -89,13 +89,13 @@ impl Inner {
     }
 
     /// A slot has its own bytes again, whatever they are. Returns the first of those that it had before.
-    pub(crate) fn come_home(&self, number: u32) -> NonNull<u8> {
+    pub(crate) fn restore_base(&self, number: u32) -> NonNull<u8> {
         let slot = self.slot(number);
         let class = &self.classes[usize::from(slot.class)];
         let place = class.offset + (number - class.slot_first) as usize * class.bytes;
         // SAFETY: the mapping is as large as all slots of all classes together.
         let own = unsafe { self.mapping.base().add(place) };
-        slot.is_lent.set(false);
+        slot.is_borrowed.set(false);
         slot.base.replace(own)
     }
 

@@ -19,7 +19,7 @@ pub enum Action {
     /// The program is told that its terminal has gone, or that its configuration has changed.
     HangUp,
     /// A line in the log says that something has come to a limit; what met it has a status of its own.
-    Tell,
+    Warn,
     /// Nothing, but a line for those who look for it.
     Ignore,
 }
@@ -33,7 +33,7 @@ pub struct Decision {
     pub name: &'static str,
     /// What is done.
     pub action: Action,
-    /// Why, and what [`Action::Tell`] says.
+    /// Why, and what [`Action::Warn`] says.
     pub why: &'static str,
 }
 
@@ -52,16 +52,16 @@ pub const TABLE: [Decision; 15] = [
     decision(
         libc::SIGXFSZ,
         "SIGXFSZ",
-        Action::Tell,
+        Action::Warn,
         "a file has come to the limit on the size of files (ulimit -f, LimitFSIZE=)",
     ),
     decision(
         libc::SIGXCPU,
         "SIGXCPU",
-        Action::Tell,
+        Action::Warn,
         "the limit on processor time is reached (ulimit -t, LimitCPU=); the kernel ends the process at the hard limit",
     ),
-    decision(libc::SIGPWR, "SIGPWR", Action::Tell, "the power is about to fail, says the system"),
+    decision(libc::SIGPWR, "SIGPWR", Action::Warn, "the power is about to fail, says the system"),
     decision(
         libc::SIGUSR1,
         "SIGUSR1",
@@ -95,18 +95,18 @@ pub const TABLE: [Decision; 15] = [
 
 /// What the program is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum SignalEvent {
     /// It shall end; the signal's name says why.
     End(&'static str),
     /// SIGHUP, unless whoever started the program has had it ignored (`nohup`).
     HangUp,
 }
 
-/// Takes the signals over, and tells `heard` in a thread of its own about those that the program has to act on.
+/// Takes the signals over, and tells `on_signal` in a thread of its own about those that the program has to act on.
 ///
 /// # Errors
 /// When the system has no handler or no thread.
-pub fn listen(mut heard: impl FnMut(Heard) + Send + 'static) -> io::Result<()> {
+pub fn listen(mut on_signal: impl FnMut(SignalEvent) + Send + 'static) -> io::Result<()> {
     let nohup = is_ignored(libc::SIGHUP);
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
     let mut signals = Signals::new(TABLE.iter().map(|decision| decision.signal).chain(real_time))?;
@@ -116,9 +116,9 @@ pub fn listen(mut heard: impl FnMut(Heard) + Send + 'static) -> io::Result<()> {
         for signal in signals.forever() {
             let decision = TABLE.iter().find(|decision| decision.signal == signal);
             match decision.map(|decision| (decision.action, decision)) {
-                Some((Action::End, decision)) => heard(Heard::End(decision.name)),
-                Some((Action::HangUp, _)) if !nohup => heard(Heard::HangUp),
-                Some((Action::Tell, decision)) => tracing::warn!(signal = decision.name, "{}", decision.why),
+                Some((Action::End, decision)) => on_signal(SignalEvent::End(decision.name)),
+                Some((Action::HangUp, _)) if !nohup => on_signal(SignalEvent::HangUp),
+                Some((Action::Warn, decision)) => tracing::warn!(signal = decision.name, "{}", decision.why),
                 Some((Action::HangUp | Action::Ignore, decision)) => {
                     tracing::debug!(signal = decision.name, "ignored");
                 }

@@ -5,9 +5,9 @@
 
 #![forbid(unsafe_code)]
 
-mod first_uses;
 pub mod iwarp;
 mod ring;
 pub mod tcp;
+mod use_counter;
 
 pub use ringfab_crc as crc;

@@ -110,7 +110,7 @@ fn reactor() -> Reactor {
 impl Peer {
     fn new(mut reactor: Reactor, socket: SocketId) -> Self {
         let mut receive = ReceiveOp::new(16384);
-        receive.aim(None, 0, 16384);
+        receive.set_target(None, 0, 16384);
         reactor.receive(socket, receive, RECEIVED);
         Self { reactor, socket, batch: Some(SendBatch::new(8192, 4)), received: 0 }
     }
@@ -145,7 +145,7 @@ impl Peer {
             (Payload::Send(batch), Ok(_)) => self.batch = Some(batch),
             (Payload::Receive(mut operation), Ok(bytes)) if bytes > 0 => {
                 self.received += bytes as usize;
-                operation.aim(None, 0, 16384);
+                operation.set_target(None, 0, 16384);
                 self.reactor.receive(self.socket, operation, RECEIVED);
             }
             _ => return false,

@@ -21,14 +21,14 @@ pub struct SendBatch {
     /// What keeps payloads in place, and their bytes.
     shared_buffers: Vec<SharedBuffer>,
     /// Those of them whose bytes were lent when they came.
-    lent: Vec<Lent>,
+    borrowed: Vec<Borrowed>,
     payload_bytes: usize,
     sent: usize,
     message: libc::msghdr,
 }
 
-/// A piece whose bytes may move before it is sent: their loan ends.
-struct Lent {
+/// A piece whose bytes may move before it is sent: their borrow ends.
+struct Borrowed {
     vector: usize,
     shared_buffer: usize,
     /// Where it begins in the shared buffer, and where that was when it was last looked at.
@@ -52,7 +52,7 @@ impl SendBatch {
             vectors: Vec::with_capacity(pieces_max),
             unsent_first: 0,
             shared_buffers: Vec::with_capacity(pieces_max),
-            lent: Vec::with_capacity(pieces_max),
+            borrowed: Vec::with_capacity(pieces_max),
             payload_bytes: 0,
             sent: 0,
             message,
@@ -100,8 +100,8 @@ impl SendBatch {
         let start = shared_buffer.io_pointer(offset, length);
         if length > 0 {
             self.seal();
-            if shared_buffer.is_lent() {
-                self.lent.push(Lent {
+            if shared_buffer.is_borrowed() {
+                self.borrowed.push(Borrowed {
                     vector: self.vectors.len(),
                     shared_buffer: self.shared_buffers.len(),
                     offset,
@@ -157,25 +157,25 @@ impl SendBatch {
     }
 
     /// Whether it holds bytes that were lent.
-    pub(crate) fn holds_lent(&self) -> bool {
-        !self.lent.is_empty()
+    pub(crate) fn holds_borrowed(&self) -> bool {
+        !self.borrowed.is_empty()
     }
 
     /// Nobody looks at what its shared buffers stand for any more.
     fn let_go(&mut self) {
         self.shared_buffers.clear();
-        self.lent.clear();
+        self.borrowed.clear();
     }
 
     /// Has vectors follow bytes that have come home since.
     fn follow(&mut self) {
-        for lent in &mut self.lent {
-            let start = self.shared_buffers[lent.shared_buffer].io_pointer(lent.offset, 0);
-            let vector = &mut self.vectors[lent.vector];
+        for borrowed in &mut self.borrowed {
+            let start = self.shared_buffers[borrowed.shared_buffer].io_pointer(borrowed.offset, 0);
+            let vector = &mut self.vectors[borrowed.vector];
             // What was sent of a piece is off its front.
-            let sent = vector.iov_base.addr() - lent.start.addr();
+            let sent = vector.iov_base.addr() - borrowed.start.addr();
             vector.iov_base = start.wrapping_byte_add(sent).cast();
-            lent.start = start;
+            borrowed.start = start;
         }
     }
 
@@ -223,7 +223,7 @@ impl SendBatch {
     }
 
     /// Points the message header at everything not yet sent and returns it. The caller keeps `self` in place,
-    /// on the heap, until the kernel is done, and ends no loans before that.
+    /// on the heap, until the kernel is done, and ends no borrows before that.
     pub(crate) fn prepare(&mut self) -> *mut libc::msghdr {
         self.follow();
         let unsent = &mut self.vectors[self.unsent_first..];

@@ -203,8 +203,8 @@ impl Reactor {
 
     /// Once in a while: receives that have waited for data since several of these calls give the pages of their
     /// staging memory back, at most so many of them.
-    pub fn rest_receives(&mut self, count_max: usize) {
-        dispatch!(mut self.rest_receives(count_max));
+    pub fn trim_receives(&mut self, count_max: usize) {
+        dispatch!(mut self.trim_receives(count_max));
     }
 
     /// Sends the whole batch. One send per socket may be in flight: the next waits for its completion.
@@ -213,10 +213,10 @@ impl Reactor {
         dispatch!(mut self.send(socket, batch, token));
     }
 
-    /// Makes the sends of bytes that are [lent](ringfab_memory::Loans), as far as sockets take them at once. What is
-    /// left goes to the ring with the next turn, before which the loans must have ended.
-    pub fn send_lent(&mut self) {
-        dispatch!(mut self.send_lent());
+    /// Makes the sends of bytes that are [lent](ringfab_memory::BorrowedPages), as far as sockets take them at once.
+    /// What is left goes to the ring with the next turn, before which the borrows must have ended.
+    pub fn send_borrowed(&mut self) {
+        dispatch!(mut self.send_borrowed());
     }
 
     /// Sends what is queued in the kernel and then an end of stream to the peer; receiving goes on.

@@ -26,7 +26,7 @@ pub struct Strides {
 }
 
 /// Calls of [`ReceiveOp::rest`] that a receive may be unused without losing its pages.
-const LOOKS: u8 = 3;
+const IDLE_CHECKS: u8 = 3;
 
 /// A part of what a receive takes: bytes for the shared buffer, then bytes for the staging memory, either of which may
 /// be none.
@@ -47,7 +47,7 @@ pub struct ReceiveOp {
     window_end: usize,
     received: usize,
     /// Looks that have found it unused since it was last aimed.
-    looks: u8,
+    idle_checks: u8,
     pub(crate) vectors: [libc::iovec; 2 * PARTS_MAX],
     pub(crate) message: libc::msghdr,
 }
@@ -83,7 +83,7 @@ impl ReceiveOp {
             window_start: 0,
             window_end: 0,
             received: 0,
-            looks: 0,
+            idle_checks: 0,
             vectors,
             message,
         }))
@@ -91,7 +91,7 @@ impl ReceiveOp {
 
     /// Sets where the next receive goes: into `length` bytes of `direct` at an offset first, then into
     /// `staging[window_start..window_end]`. Ranges beyond either end panic.
-    pub fn aim(
+    pub fn set_target(
         &mut self,
         direct: Option<(SharedBuffer, usize, usize)>,
         window_start: usize,
@@ -103,17 +103,17 @@ impl ReceiveOp {
             Direct { shared_buffer, offset, length, strides: Strides::default() }
         });
         (self.window_start, self.window_end, self.received) = (window_start, window_end, 0);
-        self.looks = 0;
+        self.idle_checks = 0;
     }
 
     /// Once in a while: has the pages of its window given back when it was not aimed anew for some of these calls.
     /// Nobody may be filling the window. Returns whether any went.
-    pub fn rest(&mut self) -> bool {
-        if self.looks > LOOKS {
+    pub fn trim(&mut self) -> bool {
+        if self.idle_checks > IDLE_CHECKS {
             return false;
         }
-        self.looks += 1;
-        if self.looks <= LOOKS {
+        self.idle_checks += 1;
+        if self.idle_checks <= IDLE_CHECKS {
             return false;
         }
         self.staging.release(self.window_start..self.staging.len());
@@ -124,7 +124,7 @@ impl ReceiveOp {
     pub fn retire(&mut self) {
         self.direct = None;
         (self.window_start, self.window_end, self.received) = (0, 0, 0);
-        self.looks = 0;
+        self.idle_checks = 0;
     }
 
     /// Has a receive that is aimed at a direct range go on by strides behind it, as many as fit the window with their

@@ -150,7 +150,7 @@ fn longer(most: Duration, times: u32) -> Duration {
 /// and gives it its equal part, which those whose work it waits for do not get. So the processor counts as shared for a
 /// while then, and a loop had better sleep than spin on it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Offers {
+pub(crate) struct Yields {
     /// How many were not taken since the last that was.
     refused: u32,
     /// [`Self::TAKEN_WEIGHT`] for each that was taken, less one for each that was not.
@@ -161,7 +161,7 @@ pub(crate) struct Offers {
     times_shared: u64,
 }
 
-impl Offers {
+impl Yields {
     /// Time between two while others were about lately, and while not.
     const OFTEN: Duration = Duration::from_micros(2);
     const SELDOM: Duration = Duration::from_micros(40);
@@ -220,39 +220,39 @@ mod tests {
     use super::*;
 
     const NOW: Time = Time::from_nanos(1_000_000_000);
-    const TAKEN: Duration = Offers::TAKEN.saturating_add(Duration::from_nanos(1));
+    const TAKEN: Duration = Yields::TAKEN.saturating_add(Duration::from_nanos(1));
 
     #[test]
     fn offers_become_rare_when_nobody_takes_them_and_frequent_when_somebody_does() {
-        let mut offers = Offers::default();
-        for _ in 0..Offers::REFUSED_MOST {
-            assert_eq!(offers.pause(), Offers::OFTEN);
-            offers.made(NOW, Offers::TAKEN);
+        let mut yields = Yields::default();
+        for _ in 0..Yields::REFUSED_MOST {
+            assert_eq!(yields.pause(), Yields::OFTEN);
+            yields.made(NOW, Yields::TAKEN);
         }
-        assert_eq!(offers.pause(), Offers::SELDOM);
-        offers.made(NOW, TAKEN);
-        assert_eq!(offers.pause(), Offers::OFTEN);
+        assert_eq!(yields.pause(), Yields::SELDOM);
+        yields.made(NOW, TAKEN);
+        assert_eq!(yields.pause(), Yields::OFTEN);
     }
 
     #[test]
     fn a_processor_is_shared_for_a_while_when_offers_are_taken_shortly_after_one_another() {
-        let mut offers = Offers::default();
+        let mut yields = Yields::default();
         for _ in 0..100 {
-            offers.made(NOW, TAKEN);
-            (0..Offers::TAKEN_WEIGHT).for_each(|_| offers.made(NOW, Offers::TAKEN));
-            assert!(!offers.is_shared(NOW), "one is taken now and then");
+            yields.made(NOW, TAKEN);
+            (0..Yields::TAKEN_WEIGHT).for_each(|_| yields.made(NOW, Yields::TAKEN));
+            assert!(!yields.is_shared(NOW), "one is taken now and then");
         }
-        offers.made(NOW, TAKEN);
-        assert!(!offers.is_shared(NOW));
-        offers.made(NOW, TAKEN);
-        let end = NOW + Offers::SHARED_TIME;
-        assert!(offers.is_shared(Time::from_nanos(end.as_nanos() - 1)) && !offers.is_shared(end));
-        offers.made(end, TAKEN);
-        assert!(offers.is_shared(end), "one is enough while nothing says otherwise");
-        let later = end + Offers::SHARED_TIME;
-        (0..Offers::TAKEN_WEIGHT).for_each(|_| offers.made(later, Offers::TAKEN));
-        offers.made(later, TAKEN);
-        assert!(!offers.is_shared(later));
+        yields.made(NOW, TAKEN);
+        assert!(!yields.is_shared(NOW));
+        yields.made(NOW, TAKEN);
+        let end = NOW + Yields::SHARED_TIME;
+        assert!(yields.is_shared(Time::from_nanos(end.as_nanos() - 1)) && !yields.is_shared(end));
+        yields.made(end, TAKEN);
+        assert!(yields.is_shared(end), "one is enough while nothing says otherwise");
+        let later = end + Yields::SHARED_TIME;
+        (0..Yields::TAKEN_WEIGHT).for_each(|_| yields.made(later, Yields::TAKEN));
+        yields.made(later, TAKEN);
+        assert!(!yields.is_shared(later));
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn round(
     batch.clear();
     batch.push_bytes(&[7; 100]);
     batch.push_shared(pool.take(8192).expect("a buffer").share(), 0, 4096);
-    operation.aim(None, 0, 65536);
+    operation.set_target(None, 0, 65536);
     reactor.receive(far, operation, token(1));
     reactor.send(near, batch, token(2));
     reactor.read_file(file, 0, pool.take(8192).expect("a buffer"), 0, 4096, token(3));
@@ -90,7 +90,7 @@ fn round(
             Payload::Receive(mut operation) => {
                 bytes += count;
                 if bytes < 4196 {
-                    operation.aim(None, 0, 65536);
+                    operation.set_target(None, 0, 65536);
                     reactor.receive(far, operation, token(1));
                     pending += 1;
                 } else {

@@ -55,7 +55,7 @@ fn thousands_of_pieces_of_random_sizes_arrive_unchanged_and_in_order() {
                 assert!(bytes > 0 && operation.staging_received() == bytes);
                 assert_pattern(&operation.staging()[..bytes], read);
                 read += bytes;
-                operation.aim(None, 0, 1 + (read % 99_999));
+                operation.set_target(None, 0, 1 + (read % 99_999));
                 reactor.receive(far, operation, token(2));
             }
             other => panic!("{other:?}"),
@@ -89,7 +89,7 @@ fn a_payload_lands_in_its_place_and_the_rest_in_the_staging() {
     let (near, far) = connected_pair(&mut reactor);
     let pool = pool(8192, 1);
     let mut operation = ReceiveOp::new(4096);
-    operation.aim(Some((pool.take(8192).expect("buffer").share(), 100, 5000)), 10, 4000);
+    operation.set_target(Some((pool.take(8192).expect("buffer").share(), 100, 5000)), 10, 4000);
     let mut batch = SendBatch::new(6000, 4);
     pattern(batch.push_room(6000), 0);
     // All bytes are there before the receive starts, so that one receive takes them.
@@ -116,7 +116,7 @@ fn strides_land_behind_the_place_and_their_gaps_in_the_staging() {
         let pool = pool(8192, 1);
         let shared_buffer = pool.take(8192).expect("buffer").share();
         let mut operation = ReceiveOp::new(4096);
-        operation.aim(Some((shared_buffer.clone(), 100, 1000)), 5, 1200);
+        operation.set_target(Some((shared_buffer.clone(), 100, 1000)), 5, 1200);
         operation.add_strides(Strides { gap: 10, step: 750, total: 1000 });
         let mut batch = SendBatch::new(6000, 4);
         pattern(batch.push_room(length.max(1)), 0);
@@ -150,7 +150,7 @@ fn strides_that_do_not_fit_are_left_out() {
     let (near, far) = connected_pair(&mut reactor);
     let mut operation = ReceiveOp::new(4096);
     // Room for two gaps, and for a part of a third.
-    operation.aim(Some((shared_buffer, 0, 100)), 0, 25);
+    operation.set_target(Some((shared_buffer, 0, 100)), 0, 25);
     operation.add_strides(Strides { gap: 10, step: 100, total: 5000 });
     let mut batch = SendBatch::new(6000, 4);
     pattern(batch.push_room(1000), 0);
@@ -210,7 +210,7 @@ fn closing_with_operations_in_flight_gives_everything_back() {
         batch.push_shared(pool.take(1 << 20).expect("buffer").share(), 0, 1 << 20);
     }
     let mut operation = ReceiveOp::new(64);
-    operation.aim(Some((pool.take(4096).expect("buffer").share(), 0, 4096)), 0, 64);
+    operation.set_target(Some((pool.take(4096).expect("buffer").share(), 0, 4096)), 0, 64);
     reactor.receive(near, operation, token(1));
     reactor.send(near, batch, token(2));
     for _ in 0..10 {
@@ -428,7 +428,7 @@ fn urgent_bytes_are_bytes_of_the_stream_like_all_others() {
         let completion = expect(&mut reactor, token(1));
         let Payload::Receive(mut operation) = completion.payload else { panic!("no receive") };
         assert_eq!(operation.staging()[..operation.staging_received()], [number]);
-        operation.aim(None, 0, 4096);
+        operation.set_target(None, 0, 4096);
         reactor.receive(near, operation, token(1));
     }
 }

@@ -248,7 +248,7 @@ fn a_spinning_reactor_sees_data_and_connections_without_system_calls_of_its_own(
         panic!("not accepted")
     };
     let mut operation = ReceiveOp::new(16);
-    operation.aim(None, 0, 16);
+    operation.set_target(None, 0, 16);
     reactor.receive(socket, operation, token(1));
     assert_eq!(next_by(&mut reactor, Wait::Answer).result.expect("received"), 4);
     let counters = reactor.counters();
@@ -279,7 +279,7 @@ fn a_lone_send_of_a_spinning_reactor_needs_no_ring_and_what_the_socket_does_not_
     let mut received = 0;
     let mut operation = ReceiveOp::new(1 << 20);
     while received < 5 + LARGE {
-        operation.aim(None, 0, 1 << 20);
+        operation.set_target(None, 0, 1 << 20);
         reactor.receive(far, operation, token(3));
         operation = loop {
             let completion = next(&mut reactor);

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use ringfab_initiator::blocking::CancelToken;
 use ringfab_process::log;
-use ringfab_process::signals::{self, Heard};
+use ringfab_process::signals::{self, SignalEvent};
 use ringfab_reactor::Waker;
 
 /// Tells all parts of a command that it should end.
@@ -126,12 +126,12 @@ impl Interrupt {
         }
     }
 
-    fn on_process_signal(&self, received: Heard, hang_up: HangUp) {
+    fn on_process_signal(&self, received: SignalEvent, hang_up: HangUp) {
         match (received, hang_up) {
-            (Heard::End("SIGTERM"), _) => self.on_signal(Signal::SIGTERM),
-            (Heard::End(_), _) => self.on_signal(Signal::SIGINT),
-            (Heard::HangUp, HangUp::End) => self.on_signal(Signal::SIGHUP),
-            (Heard::HangUp, HangUp::Survive) => {
+            (SignalEvent::End("SIGTERM"), _) => self.on_signal(Signal::SIGTERM),
+            (SignalEvent::End(_), _) => self.on_signal(Signal::SIGINT),
+            (SignalEvent::HangUp, HangUp::End) => self.on_signal(Signal::SIGHUP),
+            (SignalEvent::HangUp, HangUp::Survive) => {
                 tracing::info!(signal = "SIGHUP", "the terminal has gone; still serving");
             }
         }

@@ -432,8 +432,8 @@ fn the_error_log_has_real_entries_newest_first() {
 fn health_counts_what_queues_have_done() {
     let (target, controller) = disk();
     let queue = Connect::queue(1, controller.id(), DISK, FRIEND).send(&target).unwrap().queue;
-    queue.note_read(512 * 1000);
-    queue.note_write(512 * 1000 + 1);
+    queue.io().note_read(512 * 1000);
+    queue.io().note_write(512 * 1000 + 1);
     target.namespaces()[0].count_media_error();
     let page = bytes(&controller, &log(0x02, 512));
     assert_eq!(u64_at(&page, 160), 1, "media errors, also of before this controller");

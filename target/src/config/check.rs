@@ -17,13 +17,13 @@ use super::{Config, ListenerConfig, NamespaceConfig, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
 
 /// Finds out which disk a path leads to, where one may look.
-pub(super) type Look<'a> = &'a dyn Fn(&Path) -> Option<DiskIdentity>;
+pub(super) type IdentifyDisk<'a> = &'a dyn Fn(&Path) -> Option<DiskIdentity>;
 
 /// Checks a whole document.
 ///
 /// # Errors
 /// All mistakes, in the order of the file; never an empty list.
-pub(super) fn check(text: &str, look: Look<'_>) -> Result<Config, Vec<ConfigError>> {
+pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Config, Vec<ConfigError>> {
     let mut errors = Errors::new(text);
     let document = parse(text, &mut errors);
     // What a broken file seems to lack may only be unreadable, so that its other mistakes wait.
@@ -35,7 +35,7 @@ pub(super) fn check(text: &str, look: Look<'_>) -> Result<Config, Vec<ConfigErro
     let memory = process::memory(root.table("memory", &mut errors), &mut errors);
     let control = root.table("control", &mut errors).map(|reader| process::control(reader, &mut errors));
     let listeners = listener::listeners(&root, &mut errors);
-    let subsystems = subsystem::subsystems(&root, look, &mut errors);
+    let subsystems = subsystem::subsystems(&root, identify_disk, &mut errors);
     let discovery = discovery::discovery(root.table("discovery", &mut errors), &subsystems, &mut errors);
     root.finish(&mut errors);
     let errors = errors.into_sorted();

@@ -30,8 +30,8 @@ pub(super) fn load(path: &Path) -> Result<Config, ConfigErrors> {
     };
     let text = text.map_err(|source| ConfigErrors::Read { path: path.to_owned(), source })?;
     let deadline = Instant::now() + LOOK_LIMIT;
-    let look = |disk: &Path| look(disk, deadline.saturating_duration_since(Instant::now()));
-    let checked = check(&text, &look);
+    let identify_disk = |disk: &Path| identify_disk(disk, deadline.saturating_duration_since(Instant::now()));
+    let checked = check(&text, &identify_disk);
     checked.map_err(|errors| ConfigErrors::Invalid { file: path.display().to_string(), errors })
 }
 
@@ -52,7 +52,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn look(disk: &Path, limit: Duration) -> Option<DiskIdentity> {
+fn identify_disk(disk: &Path, limit: Duration) -> Option<DiskIdentity> {
     let at = disk.to_owned();
     worker::within("looking at", disk, limit, move || DiskIdentity::of_path(&at)).ok()?.ok()
 }

@@ -15,9 +15,9 @@ use super::status::View;
 use crate::config::{Change, Config, Source, difference};
 use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
-use crate::disks::keeper::Hold;
-use crate::disks::open::Wanted;
-use crate::disks::{Keeper, Keepers};
+use crate::disks::disk_handle::DiskLock;
+use crate::disks::open::OpenRequest;
+use crate::disks::{DiskHandle, DiskHandles, device};
 use crate::identity::Identity;
 use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, Subsystem};
 use crate::target::{Target, TargetError};
@@ -85,8 +85,8 @@ impl Applier {
         if !difference.is_empty() {
             let mut taken = Vec::new();
             let opened = self.open_disks(&difference, &mut taken);
-            let outcome =
-                opened.and_then(|opened| apply(self.target(), self.cores(), self.keepers(), served, opened));
+            let outcome = opened
+                .and_then(|opened| apply(self.target(), self.cores(), self.disk_handles(), served, opened));
             if outcome.is_err() {
                 give_back(taken);
             }
@@ -102,18 +102,23 @@ impl Applier {
     /// `taken` has what it was held as.
     fn open_disks(&self, difference: &Difference, taken: &mut Vec<TakenOver>) -> Result<OpenedDisks, String> {
         let closed = difference.closed.iter();
-        let holds: Vec<_> = closed.filter_map(|(_, old)| self.keepers().with(old, Keeper::hold)).collect();
+        let disk_locks: Vec<_> =
+            closed.filter_map(|(_, old)| self.disk_handles().with(old, DiskHandle::disk_lock)).collect();
         let mut opened = OpenedDisks::default();
         for (subsystem, namespace) in &difference.opened {
-            let Some(mut wanted) = self.wanted(subsystem, namespace) else { continue };
-            wanted.holds = holds.clone();
-            let keeper = wanted.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-            let hold = keeper.hold();
-            if holds.iter().any(|old| Arc::ptr_eq(old, &hold)) {
-                let before = wanted.take_over(&hold).map_err(|error| error.to_string())?;
-                taken.push(TakenOver { wanted, hold, before });
+            if let Some(driver) = namespace.backing().driver() {
+                device::look(driver, REQUEST_LIMIT)?;
             }
-            opened.disks.push((Arc::clone(namespace), keeper));
+            let Some(mut open_request) = self.open_request(subsystem, namespace) else { continue };
+            open_request.disk_locks = disk_locks.clone();
+            let disk_handle =
+                open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+            let disk_lock = disk_handle.disk_lock();
+            if disk_locks.iter().any(|old| Arc::ptr_eq(old, &disk_lock)) {
+                let before = open_request.take_over(&disk_lock).map_err(|error| error.to_string())?;
+                taken.push(TakenOver { open_request, disk_lock, before });
+            }
+            opened.disks.push((Arc::clone(namespace), disk_handle));
         }
         Ok(opened)
     }
@@ -139,7 +144,7 @@ impl Applier {
     fn is_same_disk(&self, namespace: &Namespace, old: &Source, new: &Source) -> bool {
         match (old, new) {
             (Source::File { path: old, .. }, Source::File { path: new, .. }) => {
-                let served = self.keepers().with(namespace, Keeper::identity);
+                let served = self.disk_handles().with(namespace, DiskHandle::identity);
                 let at = new.clone();
                 let look = move || DiskIdentity::of_path(&at);
                 let found = || worker::within("looking at", new, REQUEST_LIMIT, look).ok()?.ok();
@@ -159,12 +164,12 @@ impl Applier {
         self.view.cores()
     }
 
-    pub(super) fn keepers(&self) -> &Arc<Keepers> {
-        self.cores().keepers()
+    pub(super) fn disk_handles(&self) -> &Arc<DiskHandles> {
+        self.cores().disk_handles()
     }
 
-    pub(super) fn wanted(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<Wanted> {
-        Wanted::of(namespace, subsystem.nqn(), self.cores().count())
+    pub(super) fn open_request(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<OpenRequest> {
+        OpenRequest::of(namespace, subsystem.nqn(), self.cores().count())
     }
 
     pub(super) fn configured(&self) -> Arc<Configured> {
@@ -195,17 +200,17 @@ impl Applier {
 
 /// A disk that a namespace takes over from one that goes.
 struct TakenOver {
-    wanted: Wanted,
-    hold: Arc<Hold>,
+    open_request: OpenRequest,
+    disk_lock: Arc<DiskLock>,
     /// What it was held as, and by which namespace.
     before: (Sharing, String),
 }
 
 /// The change has failed: the namespaces that were to go have their disks as before.
 fn give_back(taken: Vec<TakenOver>) {
-    for TakenOver { wanted, hold, before: (sharing, name) } in taken.into_iter().rev() {
-        let path = wanted.path.display().to_string();
-        if let Err(error) = (Wanted { sharing, name, ..wanted }).take_over(&hold) {
+    for TakenOver { open_request, disk_lock, before: (sharing, name) } in taken.into_iter().rev() {
+        let path = open_request.path.display().to_string();
+        if let Err(error) = (OpenRequest { sharing, name, ..open_request }).take_over(&disk_lock) {
             tracing::error!(path, %error, "others are not kept away from a disk as before");
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use ringfab_block::{Backing, OpenedFile};
 
-use crate::core::{AllCores, Core, OnlyCore, ServeMessage};
-use crate::disks::{Keeper, Keepers};
+use crate::core::{AllCores, Core, ServeMessage, SingleCore};
+use crate::disks::{DiskHandle, DiskHandles};
 use crate::model::{Difference, Draft, Listener, Namespace, Served, ServedError};
 use crate::target::Target;
 
@@ -18,7 +18,7 @@ const UNBIND_RETRY: Duration = Duration::from_millis(5);
 /// Disks that were opened for namespaces which are to be served.
 #[derive(Debug, Default)]
 pub(super) struct OpenedDisks {
-    pub(super) disks: Vec<(Arc<Namespace>, Keeper)>,
+    pub(super) disks: Vec<(Arc<Namespace>, DiskHandle)>,
     /// Whether cores open the files that are not among these.
     by_cores: bool,
 }
@@ -33,7 +33,7 @@ impl OpenedDisks {
     fn files(&self, namespace: &Arc<Namespace>) -> Option<Vec<OpenedFile>> {
         let found = self.disks.iter().find(|(known, _)| Arc::ptr_eq(known, namespace));
         match namespace.backing() {
-            Backing::File { .. } if !self.by_cores => found.map(|(_, keeper)| keeper.files()),
+            Backing::File { .. } if !self.by_cores => found.map(|(_, disk_handle)| disk_handle.files()),
             _ => Some(Vec::new()),
         }
     }
@@ -48,7 +48,7 @@ impl OpenedDisks {
 pub(super) fn apply(
     target: &Target,
     cores: &impl AllCores,
-    keepers: &Arc<Keepers>,
+    disk_handles: &Arc<DiskHandles>,
     next: Served,
     opened: OpenedDisks,
 ) -> Result<(), String> {
@@ -57,21 +57,21 @@ pub(super) fn apply(
         return Err(ServedError::Outdated.to_string());
     }
     let difference = Arc::new(Difference::between(&now, &next));
-    let prepared = prepare(cores, keepers, &difference, opened);
+    let prepared = prepare(cores, disk_handles, &difference, opened);
     let published = prepared.and_then(|()| target.publish(next).map_err(|error| error.to_string()));
     let (served, difference) = match published {
         Ok(published) => published,
         Err(error) => {
-            discard(cores, keepers, &difference, &error);
+            discard(cores, disk_handles, &difference, &error);
             return Err(error);
         }
     };
     let difference = Arc::new(difference);
     let serve = ServeMessage::Serve { served: Arc::clone(&served), difference: Arc::clone(&difference) };
-    let outcome = cores.have(serve);
+    let outcome = cores.broadcast(serve);
     for (subsystem, namespace) in &difference.closed {
-        keepers.stop(subsystem, namespace);
-        keepers.note_removed(subsystem, namespace);
+        disk_handles.stop(subsystem, namespace);
+        disk_handles.note_removed(subsystem, namespace);
     }
     for (controller, why) in target.controllers_without_right(&served, &difference) {
         cores.end_controller(&controller, why);
@@ -87,34 +87,34 @@ pub(super) fn apply(
 /// As [`apply`].
 pub fn change_alone(core: &mut Core, target: &Target, draft: Draft) -> Result<(), String> {
     let next = draft.check().map_err(|error| error.to_string())?;
-    apply(target, &OnlyCore::new(core), &Arc::default(), next, OpenedDisks::by_cores())
+    apply(target, &SingleCore::new(core), &Arc::default(), next, OpenedDisks::by_cores())
 }
 
 /// Opens what is new on all cores.
 fn prepare(
     cores: &impl AllCores,
-    keepers: &Arc<Keepers>,
+    disk_handles: &Arc<DiskHandles>,
     difference: &Difference,
     opened: OpenedDisks,
 ) -> Result<(), String> {
     let files: Vec<_> = difference.opened.iter().map(|(_, namespace)| opened.files(namespace)).collect();
     // Before any core has a share of a disk, it belongs to who closes it: no core ever does.
-    for (namespace, keeper) in opened.disks {
+    for (namespace, disk_handle) in opened.disks {
         let found = difference.opened.iter().find(|(_, new)| Arc::ptr_eq(new, &namespace));
         if let Some((subsystem, namespace)) = found {
-            keepers.serve(subsystem, namespace, keeper);
+            disk_handles.serve(subsystem, namespace, disk_handle);
         }
     }
     for ((subsystem, namespace), files) in difference.opened.iter().zip(files) {
         // The disk of one that is missing is looked at from time to time.
         let Some(files) = files else { continue };
         let (subsystem, namespace) = (Arc::clone(subsystem), Arc::clone(namespace));
-        cores.have(ServeMessage::Open { subsystem, namespace, files: Arc::new(files) })?;
+        cores.broadcast(ServeMessage::Open { subsystem, namespace, files: Arc::new(files) })?;
     }
-    difference.bound.iter().try_for_each(|listener| match difference.gives_way_to(listener) {
-        None => cores.have(ServeMessage::Listen(Arc::clone(listener))),
+    difference.bound.iter().try_for_each(|listener| match difference.replaced_by(listener) {
+        None => cores.broadcast(ServeMessage::Listen(Arc::clone(listener))),
         Some(old) => {
-            cores.have(ServeMessage::Unlisten(Arc::clone(old)))?;
+            cores.broadcast(ServeMessage::Unlisten(Arc::clone(old)))?;
             listen_after_another(cores, listener)
         }
     })
@@ -124,7 +124,7 @@ fn prepare(
 fn listen_after_another(cores: &impl AllCores, listener: &Arc<Listener>) -> Result<(), String> {
     let deadline = Instant::now() + UNBIND_LIMIT;
     loop {
-        match cores.have(ServeMessage::Listen(Arc::clone(listener))) {
+        match cores.broadcast(ServeMessage::Listen(Arc::clone(listener))) {
             Err(_) if Instant::now() < deadline => thread::sleep(UNBIND_RETRY),
             outcome => return outcome,
         }
@@ -132,18 +132,23 @@ fn listen_after_another(cores: &impl AllCores, listener: &Arc<Listener>) -> Resu
 }
 
 /// Takes back what some cores may have opened.
-fn discard(cores: &impl AllCores, keepers: &Arc<Keepers>, difference: &Arc<Difference>, error: &str) {
-    if let Err(error) = cores.have(ServeMessage::Discard(Arc::clone(difference))) {
+fn discard(
+    cores: &impl AllCores,
+    disk_handles: &Arc<DiskHandles>,
+    difference: &Arc<Difference>,
+    error: &str,
+) {
+    if let Err(error) = cores.broadcast(ServeMessage::Discard(Arc::clone(difference))) {
         tracing::error!(error, "a change could not be undone on all cores");
     }
     for listener in &difference.bound {
-        let Some(old) = difference.gives_way_to(listener) else { continue };
+        let Some(old) = difference.replaced_by(listener) else { continue };
         if let Err(error) = listen_after_another(cores, old) {
             tracing::error!(error, "a listener that a change had closed cannot be bound again");
         }
     }
     for (subsystem, namespace) in &difference.opened {
         namespace.set_not_ready(error);
-        keepers.stop(subsystem, namespace);
+        disk_handles.stop(subsystem, namespace);
     }
 }

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_block::{DriverHandle, OpenedFile};
+
 use super::status::View;
 use crate::core::{AllCores, ServeMessage};
-use crate::disks::Keeper;
-use crate::disks::keeper::Seen;
-use crate::disks::open::Wanted;
+use crate::disks::disk_handle::DiskFacts;
+use crate::disks::open::OpenRequest;
+use crate::disks::{DiskHandle, device};
 use crate::model::disk_failures;
 use crate::model::{Namespace, Subsystem};
 
@@ -23,22 +25,29 @@ impl DiskWatch<'_> {
     /// Looks at the disks of all namespaces.
     pub(super) fn poll(&self) {
         for (subsystem, namespace) in self.0.target().served().namespaces() {
-            if let Err(error) = self.look(subsystem.subsystem(), namespace) {
+            if let Err(error) = self.inspect(subsystem.subsystem(), namespace) {
                 tracing::debug!(nsid = namespace.nsid(), error, "cannot check a namespace");
             }
         }
     }
 
     /// Looks at the size of a namespace's file, or whether it can be opened now.
-    pub(super) fn look(&self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) -> Result<(), String> {
-        let wanted = Wanted::of(namespace, subsystem.nqn(), self.0.cores().count());
-        let Some(wanted) = wanted else { return Ok(()) };
-        if !namespace.is_ready() {
-            return self.try_again(subsystem, namespace, &wanted);
+    pub(super) fn inspect(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+    ) -> Result<(), String> {
+        if let Some(driver) = namespace.backing().driver() {
+            return self.inspect_device(subsystem, namespace, driver);
         }
-        let look = self.0.cores().keepers().with(namespace, Keeper::look);
-        let Some(look) = look else { return Ok(()) };
-        let seen = look().map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let open_request = OpenRequest::of(namespace, subsystem.nqn(), self.0.cores().count());
+        let Some(open_request) = open_request else { return Ok(()) };
+        if !namespace.is_ready() {
+            return self.try_again(subsystem, namespace, &open_request);
+        }
+        let inspect = self.0.cores().disk_handles().with(namespace, DiskHandle::inspect);
+        let Some(inspect) = inspect else { return Ok(()) };
+        let seen = inspect().map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         note_name(subsystem, namespace, seen.detached.as_deref());
         self.note_size(subsystem, namespace, &seen)
     }
@@ -62,23 +71,16 @@ impl DiskWatch<'_> {
         &self,
         subsystem: &Arc<Subsystem>,
         namespace: &Arc<Namespace>,
-        wanted: &Wanted,
+        open_request: &OpenRequest,
     ) -> Result<(), String> {
         if let Some(why) = namespace.needs_reopen() {
             return Err(why);
         }
-        match wanted.open_within(POLL_LIMIT) {
-            Ok(keeper) => {
-                let files = Arc::new(keeper.files());
-                self.0.cores().keepers().serve(subsystem, namespace, keeper);
-                let (subsystem_of, opened) = (Arc::clone(subsystem), Arc::clone(namespace));
-                self.0.cores().have(ServeMessage::Open {
-                    subsystem: subsystem_of,
-                    namespace: opened,
-                    files,
-                })?;
-                self.changed(subsystem, namespace);
-                Ok(())
+        match open_request.open_within(POLL_LIMIT) {
+            Ok(disk_handle) => {
+                let files = disk_handle.files();
+                self.0.cores().disk_handles().serve(subsystem, namespace, disk_handle);
+                self.open(subsystem, namespace, files)
             }
             Err(error) => {
                 let error = error.to_string();
@@ -88,11 +90,52 @@ impl DiskWatch<'_> {
         }
     }
 
+    /// The same for a device that a driver serves: its size, or whether it can be opened now.
+    fn inspect_device(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        driver: &DriverHandle,
+    ) -> Result<(), String> {
+        if let Some(why) = namespace.needs_reopen() {
+            return Err(why);
+        }
+        match device::look(driver, POLL_LIMIT) {
+            Ok(_) if !namespace.is_ready() => self.open(subsystem, namespace, Vec::new()),
+            Ok(None) => Ok(()),
+            Ok(Some(bytes)) => {
+                self.note_size(subsystem, namespace, &DiskFacts { bytes, block_device: true, detached: None })
+            }
+            Err(error) => {
+                if !namespace.is_ready() {
+                    namespace.set_not_ready(error.as_str());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Cores serve a disk that was missing.
+    fn open(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        files: Vec<OpenedFile>,
+    ) -> Result<(), String> {
+        self.0.cores().broadcast(ServeMessage::Open {
+            subsystem: Arc::clone(subsystem),
+            namespace: Arc::clone(namespace),
+            files: Arc::new(files),
+        })?;
+        self.changed(subsystem, namespace);
+        Ok(())
+    }
+
     fn note_size(
         &self,
         subsystem: &Arc<Subsystem>,
         namespace: &Arc<Namespace>,
-        seen: &Seen,
+        seen: &DiskFacts,
     ) -> Result<(), String> {
         let (bytes, known) = (seen.bytes, namespace.disk_bytes());
         if bytes == known {
@@ -109,7 +152,7 @@ impl DiskWatch<'_> {
         if !growing {
             namespace.set_ready(bytes, namespace.volatile_cache());
         }
-        self.0.cores().have(ServeMessage::Resize { index: namespace.index(), bytes })?;
+        self.0.cores().broadcast(ServeMessage::Resize { index: namespace.index(), bytes })?;
         if growing {
             namespace.set_ready(bytes, namespace.volatile_cache());
         }

@@ -18,7 +18,7 @@ use crate::config::{
 use crate::controller::Controller;
 use crate::core::{AllCores, Cores, ServeMessage};
 use crate::disks::grow::grow;
-use crate::disks::{Keeper, Keepers};
+use crate::disks::{DiskHandle, DiskHandles};
 use crate::identity::Identity;
 use crate::limits::NSID_MAX;
 use crate::model::{Namespace, ServedError, ServedSubsystem, Subsystem};
@@ -324,7 +324,7 @@ impl Manager {
         if let Some(bytes) = bytes {
             self.grow(&namespace, path, bytes)?;
         }
-        DiskWatch(self.view_of()).look(&subsystem, &namespace)?;
+        DiskWatch(self.view_of()).inspect(&subsystem, &namespace)?;
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
     }
 
@@ -335,10 +335,11 @@ impl Manager {
     pub fn reopen(&mut self, subsystem: Option<&str>, nsid: u32) -> Result<NamespaceState, String> {
         let (subsystem, namespace) = self.namespace(subsystem, nsid)?;
         let why = namespace.needs_reopen();
-        if let Some(mut wanted) = self.applier.wanted(&subsystem, &namespace) {
-            wanted.holds.extend(self.keepers().with(&namespace, Keeper::hold));
-            let keeper = wanted.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-            self.exchange(&subsystem, &namespace, keeper)?;
+        if let Some(mut open_request) = self.applier.open_request(&subsystem, &namespace) {
+            open_request.disk_locks.extend(self.disk_handles().with(&namespace, DiskHandle::disk_lock));
+            let disk_handle =
+                open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+            self.exchange(&subsystem, &namespace, disk_handle)?;
         }
         namespace.reopened();
         tracing::warn!(
@@ -385,8 +386,8 @@ impl Manager {
         self.applier.cores()
     }
 
-    fn keepers(&self) -> &Arc<Keepers> {
-        self.applier.keepers()
+    fn disk_handles(&self) -> &Arc<DiskHandles> {
+        self.applier.disk_handles()
     }
 
     fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<ServedSubsystem>, String> {
@@ -428,32 +429,32 @@ impl Manager {
         &self,
         subsystem: &Arc<Subsystem>,
         namespace: &Arc<Namespace>,
-        keeper: Keeper,
+        disk_handle: DiskHandle,
     ) -> Result<(), String> {
-        let served = self.keepers().with(namespace, Keeper::identity);
-        if namespace.is_ready() && served.is_some_and(|served| served != keeper.identity()) {
-            let path = keeper.path().display();
+        let served = self.disk_handles().with(namespace, DiskHandle::identity);
+        if namespace.is_ready() && served.is_some_and(|served| served != disk_handle.identity()) {
+            let path = disk_handle.path().display();
             return Err(format!(
                 "{path} is another disk by now than the one that is served: put that back, or remove the \
                  namespace and add it"
             ));
         }
         // What fails only now would be told once, too.
-        let synced = keeper.sync(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-        synced.map_err(|error| format!("{} still fails: {error}", keeper.path().display()))?;
-        keeper.drop_cache();
-        let files = Arc::new(keeper.files());
-        let (bytes, was_ready) = (keeper.bytes(), namespace.is_ready());
-        let told = self.cores().have(ServeMessage::Reopen {
+        let synced = disk_handle.sync(REQUEST_LIMIT).map_err(|error| error.to_string())?;
+        synced.map_err(|error| format!("{} still fails: {error}", disk_handle.path().display()))?;
+        disk_handle.drop_cache();
+        let files = Arc::new(disk_handle.files());
+        let (bytes, was_ready) = (disk_handle.bytes(), namespace.is_ready());
+        let told = self.cores().broadcast(ServeMessage::Reopen {
             subsystem: Arc::clone(subsystem),
             namespace: Arc::clone(namespace),
             files,
         });
         if let Err(error) = told {
-            self.keepers().close_later(subsystem, namespace, keeper);
+            self.disk_handles().close_later(subsystem, namespace, disk_handle);
             return Err(error);
         }
-        self.keepers().serve(subsystem, namespace, keeper);
+        self.disk_handles().serve(subsystem, namespace, disk_handle);
         let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
         if changed {
             DiskWatch(self.view_of()).changed(subsystem, namespace);
@@ -463,7 +464,7 @@ impl Manager {
 
     /// Makes a regular file longer: the very one that is served, whatever its name is by now.
     fn grow(&self, namespace: &Namespace, path: &Path, bytes: u64) -> Result<(), String> {
-        let served = self.keepers().with(namespace, Keeper::identity);
+        let served = self.disk_handles().with(namespace, DiskHandle::identity);
         let served = served.ok_or("the namespace is not ready")?;
         let at = path.to_owned();
         let grown = worker::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));

@@ -30,7 +30,7 @@ pub mod request;
 mod server;
 mod socket;
 pub mod status;
-mod turns;
+mod timed_mutex;
 
 pub use change::change_alone;
 pub use manager::Manager;

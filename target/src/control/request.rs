@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::Manager;
 use super::manager::fragment;
 use super::status::View;
-use super::turns::Turns;
+use super::timed_mutex::TimedMutex;
 use crate::config::{Change, Config};
 
 /// Bytes of a request with its newline.
@@ -142,13 +142,13 @@ impl Request {
     }
 
     /// Does what is asked. Changes take turns; who only looks waits for none of them.
-    fn run(self, view: &View, turns: &Turns<Manager>) -> Result<Value, String> {
+    fn run(self, view: &View, manager: &TimedMutex<Manager>) -> Result<Value, String> {
         match self {
             Self::NamespaceList => Ok(json!(view.list())),
             Self::Status => view.status().map(|status| json!(status)),
             Self::Config => Ok(configuration(view)),
             Self::Version => Ok(json!({ "protocol": PROTOCOL, "version": env!("CARGO_PKG_VERSION") })),
-            change => turns.take(change.name(), |manager| change.apply(manager))?,
+            change => manager.with_lock(change.name(), |manager| change.apply(manager))?,
         }
     }
 
@@ -249,12 +249,12 @@ fn configuration(view: &View) -> Value {
 }
 
 /// The answer to a line: `{"ok": ...}` or `{"error": "why"}`, with a newline.
-pub(super) fn answer(line: &[u8], by: &str, view: &View, turns: &Turns<Manager>) -> String {
+pub(super) fn answer(line: &[u8], by: &str, view: &View, manager: &TimedMutex<Manager>) -> String {
     let outcome = Request::parse(line).and_then(|request| {
         if request.is_change() {
             tracing::info!(request = request.name(), by, "a change is asked for");
         }
-        request.run(view, turns)
+        request.run(view, manager)
     });
     let value = match outcome {
         Ok(value) => json!({ "ok": value }),

@@ -15,7 +15,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 
 use super::request::{REQUEST_BYTES_MAX, answer};
 use super::status::View;
-use super::turns::Turns;
+use super::timed_mutex::TimedMutex;
 use super::{ControlSocket, Manager};
 use crate::config::ControlConfig;
 use crate::worker;
@@ -47,7 +47,7 @@ pub struct ControlError {
 
 /// The control side while it runs.
 pub struct Control {
-    turns: Arc<Turns<Manager>>,
+    manager: Arc<TimedMutex<Manager>>,
     /// Removes the socket's file when it is dropped.
     _socket: Option<ControlSocket>,
 }
@@ -55,10 +55,10 @@ pub struct Control {
 impl Control {
     /// Reads the configuration file again, on a thread of its own: disks may hang. The log says how it ends.
     pub fn reload(&self, by: &'static str) {
-        let turns = Arc::clone(&self.turns);
+        let manager = Arc::clone(&self.manager);
         let reload = move || {
             tracing::info!(request = "reload", by, "a change is asked for");
-            let outcome = turns.take("reload", |manager| manager.reload(false));
+            let outcome = manager.with_lock("reload", |manager| manager.reload(false));
             match outcome.flatten() {
                 Ok(changes) => tracing::info!(changes = changes.len(), by, "the configuration is reloaded"),
                 Err(error) => tracing::error!(error, by, "the configuration is not reloaded"),
@@ -88,14 +88,14 @@ pub fn start(config: Option<&ControlConfig>, manager: Manager) -> Result<Control
     };
     let failed = |source| ControlError { path: config.socket.clone(), source };
     let view = manager.view();
-    let turns = Arc::new(Turns::new(manager));
-    let looked_at = Arc::clone(&turns);
+    let manager = Arc::new(TimedMutex::new(manager));
+    let looked_at = Arc::clone(&manager);
     spawn("disks", move || look_at_disks(&looked_at)).map_err(failed)?;
     if let Some(listener) = listener {
-        let server = Arc::new(Server { view, turns: Arc::clone(&turns), clients: Mutex::default() });
+        let server = Arc::new(Server { view, manager: Arc::clone(&manager), clients: Mutex::default() });
         spawn("control", move || server.run(&listener)).map_err(failed)?;
     }
-    Ok(Control { turns, _socket: socket })
+    Ok(Control { manager, _socket: socket })
 }
 
 /// The place of the socket may be on a mount that hangs.
@@ -109,10 +109,10 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
-fn look_at_disks(turns: &Turns<Manager>) {
+fn look_at_disks(manager: &TimedMutex<Manager>) {
     loop {
         thread::sleep(POLL_INTERVAL);
-        if let Err(error) = turns.take("a look at the disks", Manager::poll) {
+        if let Err(error) = manager.with_lock("a look at the disks", Manager::poll) {
             tracing::warn!(error, "the disks are not checked");
         }
     }
@@ -120,7 +120,7 @@ fn look_at_disks(turns: &Turns<Manager>) {
 
 struct Server {
     view: View,
-    turns: Arc<Turns<Manager>>,
+    manager: Arc<TimedMutex<Manager>>,
     clients: Mutex<Clients>,
 }
 
@@ -187,7 +187,7 @@ impl Server {
         let mut pending = Vec::new();
         while let Some(line) = next_line(&mut stream, &mut pending)? {
             self.note(number, None);
-            let answer = answer(&line, &by, &self.view, &self.turns);
+            let answer = answer(&line, &by, &self.view, &self.manager);
             self.note(number, Some(Instant::now()));
             stream.write_all(answer.as_bytes())?;
             if line.len() > REQUEST_BYTES_MAX {

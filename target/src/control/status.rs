@@ -178,7 +178,7 @@ impl View {
         for (subsystem, namespace) in self.target.served().namespaces() {
             all.push(NamespaceState::of(subsystem.nqn(), namespace, false));
         }
-        for (subsystem, namespace) in self.cores.keepers().removed() {
+        for (subsystem, namespace) in self.cores.disk_handles().removed() {
             all.push(NamespaceState::of(subsystem.nqn(), &namespace, true));
         }
         all
@@ -205,7 +205,7 @@ fn open_files() -> Option<usize> {
 fn controller(controller: &Controller) -> ControllerState {
     let queues = controller.queues();
     let queues = queues.iter().map(|queue| {
-        let counters = queue.counters();
+        let counters = queue.io().counters();
         QueueState {
             id: queue.id(),
             core: queue.core(),

@@ -6,26 +6,12 @@
 //! fenced.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ringfab_reactor::Time;
 
-use super::Controller;
+use super::{Controller, IoAccess};
 use crate::model::{Namespace, Served};
-
-/// What I/O commands of a controller may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum IoAccess {
-    /// They end with Command Sequence Error.
-    Refused,
-    /// They run.
-    Allowed,
-    /// They run, except on disks that still work for earlier connections of the host. See
-    /// [`Controller::is_fenced`].
-    Fenced,
-}
 
 /// How long a controller waits for commands of its host's earlier connections, or of its own when it is reset, before
 /// it goes on without the disks that still work on them.
@@ -35,32 +21,19 @@ impl Controller {
     /// Whether I/O commands may run, and all of them. For every I/O command: no lock.
     #[inline]
     pub(crate) fn io_access(&self) -> IoAccess {
-        match self.io_access.load(Ordering::Acquire) {
-            refused if refused == IoAccess::Refused as u8 => IoAccess::Refused,
-            allowed if allowed == IoAccess::Allowed as u8 => IoAccess::Allowed,
-            _ => IoAccess::Fenced,
-        }
+        self.io_access.get()
     }
 
     /// Whether commands of earlier connections of this host still run on a disk, by its position. What they write could
     /// come after what the host writes now, so that its commands for this disk have to wait. Ends the fence when
     /// nothing is left behind any more.
     pub(crate) fn is_fenced(&self, disk: usize) -> bool {
-        if self.subsystem.has_left_behind(&self.host.id) {
-            return self.subsystem.has_left_on(&self.host.id, disk);
-        }
-        let state = self.state();
-        self.set_io_access(state.registers.io_allowed(), false);
-        false
-    }
-
-    pub(super) fn set_io_access(&self, allowed: bool, fenced: bool) {
-        let access = match (allowed, fenced) {
-            (false, _) => IoAccess::Refused,
-            (true, false) => IoAccess::Allowed,
-            (true, true) => IoAccess::Fenced,
-        };
-        self.io_access.store(access as u8, Ordering::Release);
+        let has_orphans = self.io_access.end_fence(
+            || self.state(),
+            || self.subsystem.has_orphans(&self.host.id),
+            |state| state.registers.io_allowed(),
+        );
+        has_orphans && self.subsystem.has_orphans_on(&self.host.id, disk)
     }
 
     /// Before a host looks whether its controller is ready: it is not while commands still run that the host sent on
@@ -71,13 +44,13 @@ impl Controller {
         if !state.registers.is_held() {
             return;
         }
-        let left_behind = self.subsystem.has_left_behind(&self.host.id);
+        let left_behind = self.subsystem.has_orphans(&self.host.id);
         if left_behind && now < state.held_until {
             return;
         }
         state.registers.release_ready();
         state.keep_alive.set_enabled(true, now);
-        self.set_io_access(state.registers.io_allowed(), left_behind);
+        self.io_access.set(state.registers.io_allowed(), left_behind);
         drop(state);
         if left_behind {
             self.warn_of_fence(served);
@@ -85,7 +58,7 @@ impl Controller {
     }
 
     fn warn_of_fence(&self, served: &Served) {
-        let fenced = |one: &&Arc<Namespace>| self.subsystem.has_left_on(&self.host.id, one.index());
+        let fenced = |one: &&Arc<Namespace>| self.subsystem.has_orphans_on(&self.host.id, one.index());
         let shown = served.namespaces_for(&self.subsystem, &self.host.nqn);
         let nsids: Vec<u32> = shown.filter(fenced).map(|one| one.nsid()).collect();
         tracing::warn!(

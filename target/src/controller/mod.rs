@@ -7,13 +7,14 @@ mod errors;
 mod events;
 pub(crate) mod features;
 mod fence;
+mod io_access;
 mod keep_alive;
 mod registers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_reactor::Time;
@@ -28,9 +29,12 @@ pub(crate) use events::{
     Event, Events, REQUESTS_MAX_Z as EVENT_REQUESTS_MAX_Z, supported as supported_events,
 };
 pub(crate) use features::{Features, Timestamp};
-pub(crate) use fence::{IoAccess, LEFT_BEHIND_PATIENCE};
+pub(crate) use fence::LEFT_BEHIND_PATIENCE;
+pub(crate) use io_access::IoAccess;
 pub(crate) use keep_alive::{GRANULARITY as KEEP_ALIVE_GRANULARITY, KeepAlive};
 pub(crate) use registers::{NOT_READY, Registers, VERSION};
+
+use io_access::IoGate;
 
 use crate::command::connect_field;
 use crate::failure::Failure;
@@ -53,8 +57,7 @@ pub struct Controller {
     address: IpAddr,
     created: Time,
     limits: ControllerLimits,
-    /// An [`IoAccess`].
-    io_access: AtomicU8,
+    io_access: IoGate,
     write_cache: AtomicBool,
     state: Mutex<State>,
     wake: Mutex<Option<Wake>>,
@@ -113,7 +116,7 @@ impl Controller {
             address,
             created: now,
             limits,
-            io_access: AtomicU8::new(IoAccess::Refused as u8),
+            io_access: IoGate::new(),
             write_cache: AtomicBool::new(true),
             state: Mutex::new(state),
             wake: Mutex::new(None),
@@ -158,7 +161,7 @@ impl Controller {
     /// Whether I/O commands may run; otherwise they end with Command Sequence Error. For every I/O command: no lock.
     #[inline]
     pub fn io_allowed(&self) -> bool {
-        self.io_access.load(Ordering::Acquire) != IoAccess::Refused as u8
+        self.io_access() != IoAccess::Refused
     }
 
     /// Whether the host has the write cache on (feature 06h). While it is off, every write has to reach stable
@@ -189,14 +192,14 @@ impl Controller {
     ) -> Result<PropertyEffect, Failure> {
         let mut state = self.state();
         let effect = state.registers.set(offset, size, value)?;
-        if effect == PropertyEffect::Enabled && self.subsystem.has_left_behind(&self.host.id) {
+        if effect == PropertyEffect::Enabled && self.subsystem.has_orphans(&self.host.id) {
             state.registers.hold_ready();
             state.held_until = now + LEFT_BEHIND_PATIENCE;
         }
         if effect != PropertyEffect::None {
             let ready = state.registers.io_allowed();
             state.keep_alive.set_enabled(ready, now);
-            self.set_io_access(ready, false);
+            self.io_access.set(ready, false);
         }
         if effect == PropertyEffect::Disabled {
             self.reset(&mut state, now);
@@ -260,12 +263,12 @@ impl Controller {
     /// It is over for this controller, whether its host has been silent too long or has to leave: it takes no further
     /// I/O, and its queues are to be ended.
     pub fn end(&self) {
-        self.set_io_access(false, false);
+        self.io_access.end();
         self.state().keep_alive.expire();
     }
 
     /// Says in the log that it is ended, and why.
-    pub(crate) fn tell_ended(&self, reason: &str) {
+    pub(crate) fn log_ended(&self, reason: &str) {
         let (host, subsystem) = (self.host.nqn.as_str(), self.subsystem.nqn());
         tracing::warn!(peer = %self.address, host, subsystem, controller = self.id, reason, "controller ended");
     }
@@ -289,7 +292,7 @@ impl Controller {
     /// The admin queue has ended: the controller takes no further queue. Its I/O queues are still to be ended by their
     /// cores, and the target is to forget it.
     pub(crate) fn admin_ended(&self) {
-        self.set_io_access(false, false);
+        self.io_access.end();
         self.set_wake(None);
         self.queue_left(0);
     }
@@ -339,7 +342,7 @@ impl Controller {
         }
         state.queues.insert(queue.id(), Arc::clone(queue));
         state.io_queues_joined += u32::from(queue.id() != 0);
-        self.subsystem.queue_connected(Arc::clone(queue));
+        self.subsystem.queue_connected(Arc::clone(queue), &self.host.nqn, self.created);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | connections in handshake, for each listener | 512, and as many again twice that wait | `common/fabric/src/stream/listener.rs` |
 //! | queues without a Connect, on each core | [`OPENING_MANY`], or what comes at once | the oldest of the address that has most |
-//! | those for more than [`LOOKS`] | [`OPENING_FEW`] | the oldest |
+//! | those for more than [`ROUNDS_MAX`] | [`OPENING_FEW`] | the oldest |
 //! | queues, on each core | what its descriptors allow | of the address that has most: those without a Connect, discovery controllers, the controller that came last |
 //! | controllers, those of discovery apart | `target/src/target/pools.rs` | of the address that has most |
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use ringfab_memory::has_headroom;
 use ringfab_reactor::{Time, Token};
 
-use super::{Core, RELIEF_KIND, owner};
+use super::{Core, EVICTION_KIND, owner};
 use crate::controller::Controller;
 use crate::resources::HostId;
 
@@ -35,11 +35,11 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Looks are counted and not time, since a core that is behind acts on the Connects that have come between one look and
 /// the next.
 const OPENING_FEW: usize = 16;
-const LOOKS: u8 = 100;
-const RELIEF: Duration = Duration::from_millis(3);
+const ROUNDS_MAX: u8 = 100;
+const EVICTION_INTERVAL: Duration = Duration::from_millis(3);
 
 /// How many end at one look. Each takes some tens of microseconds, in which nobody is served.
-const ENDED_AT_ONCE: usize = 8;
+const EVICTED_AT_ONCE: usize = 8;
 
 /// What a connection and everything that is not asked for fallibly may take until the next one is looked at, with much
 /// to spare: a queue of 1,024 entries has tables of less than a megabyte.
@@ -79,8 +79,8 @@ impl Core {
     /// Ends a queue that has no Connect in favour of a newcomer.
     fn end_an_opening(&mut self, newcomer: IpAddr, now: Time) -> Result<(), &'static str> {
         let hosts = &self.resources.hosts;
-        let gives_way = hosts.gives_way(newcomer, |host| host.opening);
-        let oldest = match gives_way {
+        let eviction_candidate = hosts.eviction_candidate(newcomer, |host| host.opening);
+        let oldest = match eviction_candidate {
             Some(host) => self.oldest_opening(Some(host)),
             None => self.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE),
         };
@@ -93,39 +93,40 @@ impl Core {
     }
 
     /// Looks after queues without a Connect while there are many.
-    pub(super) fn arm_relief(&mut self) {
-        if self.resources.hosts.opening() > OPENING_FEW && !self.relief {
-            self.relief = true;
-            let at = self.resources.reactor.now() + RELIEF;
-            self.resources.reactor.set_timer(at, Token::new(owner::CORE, RELIEF_KIND, 0, 0));
+    pub(super) fn arm_eviction(&mut self) {
+        if self.resources.hosts.opening() > OPENING_FEW && !self.eviction_armed {
+            self.eviction_armed = true;
+            let at = self.resources.reactor.now() + EVICTION_INTERVAL;
+            self.resources.reactor.set_timer(at, Token::new(owner::CORE, EVICTION_KIND, 0, 0));
         }
     }
 
     /// Ends queues that take their time for the Connect, the oldest first, until there are few.
-    pub(super) fn relieve(&mut self) {
-        self.relief = false;
-        let before = std::mem::take(&mut self.looks);
+    pub(super) fn evict_overdue(&mut self) {
+        self.eviction_armed = false;
+        let before = std::mem::take(&mut self.rounds_without_connect);
         for (number, queue) in self.queues.iter().enumerate() {
             if let Some(since) = queue.as_ref().and_then(|queue| queue.opening_since()) {
-                let looks = before.get(&(since, number)).map_or(1, |looks| looks.saturating_add(1));
-                self.looks.insert((since, number), looks);
+                let rounds = before.get(&(since, number)).map_or(1, |rounds| rounds.saturating_add(1));
+                self.rounds_without_connect.insert((since, number), rounds);
             }
         }
-        let many = self.looks.len().saturating_sub(OPENING_FEW).min(ENDED_AT_ONCE);
-        let overdue = self.looks.iter().filter(|(_, looks)| **looks > LOOKS).take(many);
+        let many = self.rounds_without_connect.len().saturating_sub(OPENING_FEW).min(EVICTED_AT_ONCE);
+        let overdue =
+            self.rounds_without_connect.iter().filter(|(_, rounds)| **rounds > ROUNDS_MAX).take(many);
         for number in overdue.map(|((_, number), _)| *number).collect::<Vec<usize>>() {
             self.evict(
                 number,
                 "it has not sent its Connect command for a while, and there are many of those",
             );
         }
-        self.arm_relief();
+        self.arm_eviction();
     }
 
     /// Ends one queue, or all of a controller, in favour of a newcomer.
     fn end_a_queue(&mut self, newcomer: IpAddr, now: Time) -> Result<(), &'static str> {
         const FULL: &str = "there is no room for another connection, and no address has more than this one";
-        let Some(host) = self.resources.hosts.gives_way(newcomer, |host| host.queues) else {
+        let Some(host) = self.resources.hosts.eviction_candidate(newcomer, |host| host.queues) else {
             let (number, _) =
                 self.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE).ok_or(FULL)?;
             self.evict(number, "it has not sent its Connect command, and there is no room for another one");

@@ -15,7 +15,7 @@ use super::listen::BoundListener;
 use crate::config::{ListenerConfig, Transport};
 use crate::model::Listener;
 use crate::resources::Resources;
-use crate::transport::{self, Arrival, ListenerId};
+use crate::transport::{self, IncomingConnection, ListenerId};
 
 /// How long an address that is in use is tried again, and how often.
 const BIND_PATIENCE: Duration = Duration::from_secs(5);
@@ -41,8 +41,8 @@ impl Listeners {
     }
 
     /// The one on which a connection came.
-    pub(super) fn of(&self, arrival: &Arrival) -> Option<BoundListener> {
-        self.bound.iter().find(|listener| arrival.came_to(listener.id)).cloned()
+    pub(super) fn of(&self, connection: &IncomingConnection) -> Option<BoundListener> {
+        self.bound.iter().find(|listener| connection.is_on(listener.id)).cloned()
     }
 
     /// Binds the listeners of a core that does not serve yet. Returns their addresses.

@@ -10,7 +10,7 @@ use super::serve::{AllCores, ServeMessage};
 use super::usage::CoreUsage;
 use super::{Core, CoreMessage, CoreSender};
 use crate::controller::Controller;
-use crate::disks::Keepers;
+use crate::disks::DiskHandles;
 use crate::resources::messages::QueueMessage;
 
 /// How long cores may take to answer; a turn of a loop takes far less.
@@ -20,7 +20,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub struct Cores {
     pub(super) senders: Vec<CoreSender>,
-    pub(super) keepers: Arc<Keepers>,
+    pub(super) disk_handles: Arc<DiskHandles>,
 }
 
 impl Cores {
@@ -31,7 +31,7 @@ impl Cores {
     pub fn usage(&self) -> Result<Vec<CoreUsage>, String> {
         let (reply, replies) = mpsc::channel();
         for core in &self.senders {
-            core.send(CoreMessage::Tell(reply.clone()));
+            core.send(CoreMessage::ReportUsage(reply.clone()));
         }
         drop(reply);
         let mut usage = vec![CoreUsage::default(); self.senders.len()];
@@ -44,8 +44,8 @@ impl Cores {
     }
 
     /// The disks that they serve.
-    pub(crate) fn keepers(&self) -> &Arc<Keepers> {
-        &self.keepers
+    pub(crate) fn disk_handles(&self) -> &Arc<DiskHandles> {
+        &self.disk_handles
     }
 }
 
@@ -54,7 +54,7 @@ impl AllCores for Cores {
         self.senders.len()
     }
 
-    fn have(&self, message: ServeMessage) -> Result<(), String> {
+    fn broadcast(&self, message: ServeMessage) -> Result<(), String> {
         let (reply, replies) = mpsc::channel();
         for core in &self.senders {
             core.send(CoreMessage::Serve(message.clone(), reply.clone()));
@@ -70,7 +70,7 @@ impl AllCores for Cores {
     }
 
     fn end_controller(&self, controller: &Arc<Controller>, reason: &str) {
-        controller.tell_ended(reason);
+        controller.log_ended(reason);
         controller.end();
         for core in &self.senders {
             let message = QueueMessage::EndQueues { controller: Arc::clone(controller), admin: true };
@@ -80,32 +80,32 @@ impl AllCores for Cores {
 }
 
 /// A core in the caller's thread, which is all cores of its target; for simulations.
-pub(crate) struct OnlyCore<'a>(RefCell<&'a mut Core>);
+pub(crate) struct SingleCore<'a>(RefCell<&'a mut Core>);
 
-impl<'a> OnlyCore<'a> {
+impl<'a> SingleCore<'a> {
     /// The way to it.
     pub(crate) fn new(core: &'a mut Core) -> Self {
         Self(RefCell::new(core))
     }
 }
 
-impl fmt::Debug for OnlyCore<'_> {
+impl fmt::Debug for SingleCore<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnlyCore")
+        f.write_str("SingleCore")
     }
 }
 
-impl AllCores for OnlyCore<'_> {
+impl AllCores for SingleCore<'_> {
     fn count(&self) -> usize {
         1
     }
 
-    fn have(&self, message: ServeMessage) -> Result<(), String> {
+    fn broadcast(&self, message: ServeMessage) -> Result<(), String> {
         self.0.borrow_mut().on_serve(message)
     }
 
     fn end_controller(&self, controller: &Arc<Controller>, reason: &str) {
-        controller.tell_ended(reason);
+        controller.log_ended(reason);
         controller.end();
         self.0.borrow_mut().end_queues(controller, true);
     }

@@ -30,18 +30,18 @@ impl Core {
     /// Whether a drain was asked for and nothing is left on any core, or its time is over. Cores end together: until
     /// then one may need another's word.
     pub fn is_drained(&self) -> bool {
-        let all_quiet = self.quiet && self.others_quiet + 1 >= self.cores.len();
-        self.draining.is_some_and(|deadline| all_quiet || self.resources.reactor.now() >= deadline)
+        let all_idle = self.idle && self.others_idle + 1 >= self.cores.len();
+        self.draining.is_some_and(|deadline| all_idle || self.resources.reactor.now() >= deadline)
     }
 
     /// Tells the other cores once that nothing is left here.
-    pub(super) fn tell_quiet(&mut self) {
-        if self.quiet || self.draining.is_none() || self.queues.iter().any(Option::is_some) {
+    pub(super) fn report_idle(&mut self) {
+        if self.idle || self.draining.is_none() || self.queues.iter().any(Option::is_some) {
             return;
         }
-        self.quiet = true;
+        self.idle = true;
         let others = self.cores.iter().enumerate().filter(|(number, _)| *number != self.resources.core);
-        others.for_each(|(_, core)| core.send(CoreMessage::Quiet));
+        others.for_each(|(_, core)| core.send(CoreMessage::Idle));
     }
 
     /// Flushes and closes the disks, within a limit.

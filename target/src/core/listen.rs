@@ -16,7 +16,7 @@ use crate::placement::Place;
 use crate::queue::{Queue, QueueParameters};
 use crate::resources::HostId;
 use crate::resources::hosts::PoolKind;
-use crate::transport::{Arrival, Endpoint, Link, ListenerId};
+use crate::transport::{Endpoint, IncomingConnection, Link, ListenerId};
 
 /// The most RDMA READs of one queue that are outstanding.
 const INITIATOR_DEPTH: u16 = 64;
@@ -43,7 +43,7 @@ impl BoundListener {
 
 /// What a connection shall be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct QueueRequest {
     /// Queue identifier.
     id: u16,
     /// Entries of the submission queue.
@@ -57,49 +57,54 @@ pub(crate) struct Wanted {
 impl Core {
     /// A connection on a listener of this core: finds out what the host wants and hands it to the core that shall serve
     /// it.
-    pub(super) fn route(&mut self, arrival: Arrival) {
-        let Some(listener) = self.listeners.of(&arrival) else { return };
-        let wanted = match &arrival {
-            Arrival::Rdma(request) => wanted_queue(&request.private_data, &listener),
-            Arrival::Tcp(incoming) => Ok(connecting_queue(incoming, &listener)),
+    pub(super) fn route(&mut self, connection: IncomingConnection) {
+        let Some(listener) = self.listeners.of(&connection) else { return };
+        let queue_request = match &connection {
+            IncomingConnection::Rdma(request) => parse_private_data(&request.private_data, &listener),
+            IncomingConnection::Tcp(incoming) => Ok(parse_connect(incoming, &listener)),
         };
-        match wanted {
-            Ok(wanted) => {
-                let place = self.place_for(&arrival, wanted);
+        match queue_request {
+            Ok(queue_request) => {
+                let place = self.place_for(&connection, queue_request);
                 let cores = self.cores.len();
                 let core = match &place {
                     Some(place) => place.core(),
                     // Admin queues do little and take turns.
                     None => self.resources.target.next_admin_core(cores),
                 };
-                let message = CoreMessage::Accept { arrival: Box::new(arrival), wanted, place };
+                let message = CoreMessage::Accept { connection: Box::new(connection), queue_request, place };
                 self.cores[core].send(message);
             }
-            Err(status) => self.reject(arrival, status, &status.to_string()),
+            Err(status) => self.reject(connection, status, &status.to_string()),
         }
     }
 
     /// The place of an I/O queue.
-    fn place_for(&self, arrival: &Arrival, wanted: Wanted) -> Option<Place> {
-        let (peer, _) = arrival.addresses();
+    fn place_for(&self, connection: &IncomingConnection, queue_request: QueueRequest) -> Option<Place> {
+        let (peer, _) = connection.addresses();
         let cores = self.cores.len();
-        (wanted.id != 0)
-            .then(|| self.resources.target.placement().place(peer.ip(), wanted.controller_id, cores))
+        (queue_request.id != 0)
+            .then(|| self.resources.target.placement().place(peer.ip(), queue_request.controller_id, cores))
     }
 
     /// Serves a connection on this core.
-    pub(super) fn accept(&mut self, arrival: Arrival, wanted: Wanted, place: Option<Place>) {
-        let (peer, listener) = arrival.addresses();
+    pub(super) fn accept(
+        &mut self,
+        connection: IncomingConnection,
+        queue_request: QueueRequest,
+        place: Option<Place>,
+    ) {
+        let (peer, listener) = connection.addresses();
         let room = if self.draining.is_some() { Err("the target is ending") } else { self.make_room(peer) };
         let number = room.and_then(|()| self.free_number().ok_or("the table of queues is full"));
         let number = match number {
             Ok(number) => number,
-            Err(reason) => return self.reject(arrival, rdma_cm::RejectStatus::NO_RESOURCES, reason),
+            Err(reason) => return self.reject(connection, rdma_cm::RejectStatus::NO_RESOURCES, reason),
         };
         let host = self.resources.hosts.enter(peer.ip());
-        let accepted = match arrival {
-            Arrival::Rdma(request) => self.accept_rdma(request, wanted, host),
-            Arrival::Tcp(incoming) => self.accept_tcp(incoming, wanted, host),
+        let accepted = match connection {
+            IncomingConnection::Rdma(request) => self.accept_rdma(request, queue_request, host),
+            IncomingConnection::Tcp(incoming) => self.accept_tcp(incoming, queue_request, host),
         };
         let endpoint = match accepted {
             Ok(endpoint) => endpoint,
@@ -108,33 +113,43 @@ impl Core {
                 return tracing::warn!(%peer, reason = %error, "connection refused");
             }
         };
-        let Wanted { id, entries, .. } = wanted;
+        let QueueRequest { id, entries, .. } = queue_request;
         let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, host, place };
         let queue = Queue::new(parameters, self.resources.reactor.now());
         self.insert(number, queue);
     }
 
-    fn accept_rdma(&mut self, request: ConnectRequest, wanted: Wanted, host: HostId) -> io::Result<Endpoint> {
+    fn accept_rdma(
+        &mut self,
+        request: ConnectRequest,
+        queue_request: QueueRequest,
+        host: HostId,
+    ) -> io::Result<Endpoint> {
         let attributes = QueuePairAttributes {
             domain: self.resources.domain,
-            send_depth: Link::depth(wanted.entries),
-            receive_depth: u32::from(wanted.entries),
-            receive_bytes_max: size_of::<SubmissionEntry>() as u32 + wanted.in_capsule_bytes,
-            pool: self.resources.hosts.pool(host, wanted.pool_kind()).clone(),
+            send_depth: Link::depth(queue_request.entries),
+            receive_depth: u32::from(queue_request.entries),
+            receive_bytes_max: size_of::<SubmissionEntry>() as u32 + queue_request.in_capsule_bytes,
+            pool: self.resources.hosts.pool(host, queue_request.pool_kind()).clone(),
             initiator_depth: INITIATOR_DEPTH,
             responder_resources: 0,
         };
-        let answer = rdma_cm::Accept::new(wanted.entries);
+        let answer = rdma_cm::Accept::new(queue_request.entries);
         let (rnic, reactor) = (&mut self.resources.transports.rnic, &mut self.resources.reactor);
         rnic.accept(reactor, request, &attributes, answer.as_bytes()).map(Endpoint::Rdma)
     }
 
-    fn accept_tcp(&mut self, incoming: Incoming, wanted: Wanted, host: HostId) -> io::Result<Endpoint> {
+    fn accept_tcp(
+        &mut self,
+        incoming: Incoming,
+        queue_request: QueueRequest,
+        host: HostId,
+    ) -> io::Result<Endpoint> {
         let parameters = AcceptParameters {
-            commands_max: wanted.entries,
+            commands_max: queue_request.entries,
             // The data of a Connect may be in its capsule on every queue.
-            capsule_bytes_max: wanted.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES),
-            pool: self.resources.hosts.pool(host, wanted.pool_kind()).clone(),
+            capsule_bytes_max: queue_request.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES),
+            pool: self.resources.hosts.pool(host, queue_request.pool_kind()).clone(),
         };
         let (tcp, reactor) = (&mut self.resources.transports.tcp, &mut self.resources.reactor);
         tcp.accept(reactor, incoming, &parameters).map(Endpoint::Tcp)
@@ -149,7 +164,7 @@ impl Core {
         numbers[index] = Some(number);
         self.queues[usize::from(number)] = Some(Box::new(queue));
         self.arm_housekeeping();
-        self.arm_relief();
+        self.arm_eviction();
     }
 
     /// A free slot for a queue, in the table or at its end.
@@ -163,18 +178,18 @@ impl Core {
     }
 
     /// Refuses a connection; over RDMA the host is told why, over TCP the connection closes.
-    fn reject(&mut self, arrival: Arrival, status: rdma_cm::RejectStatus, reason: &str) {
-        let (peer, _) = arrival.addresses();
+    fn reject(&mut self, connection: IncomingConnection, status: rdma_cm::RejectStatus, reason: &str) {
+        let (peer, _) = connection.addresses();
         tracing::warn!(%peer, reason, "connection refused");
-        if let Arrival::Rdma(request) = arrival {
+        if let IncomingConnection::Rdma(request) = connection {
             let answer = rdma_cm::Reject::new(status);
             self.resources.transports.rnic.reject(&mut self.resources.reactor, request, answer.as_bytes());
         }
     }
 }
 
-impl Arrival {
-    pub(super) fn came_to(&self, listener: ListenerId) -> bool {
+impl IncomingConnection {
+    pub(super) fn is_on(&self, listener: ListenerId) -> bool {
         match self {
             Self::Rdma(request) => listener == ListenerId::Rdma(request.listener),
             Self::Tcp(incoming) => listener == ListenerId::Tcp(incoming.listener),
@@ -190,14 +205,17 @@ impl Arrival {
     }
 }
 
-impl Wanted {
+impl QueueRequest {
     fn pool_kind(self) -> PoolKind {
         if self.id == 0 { PoolKind::Admin } else { PoolKind::Io }
     }
 }
 
 /// What the private data of an RDMA connection request asks for, if we can give it.
-fn wanted_queue(private_data: &[u8], listener: &BoundListener) -> Result<Wanted, rdma_cm::RejectStatus> {
+fn parse_private_data(
+    private_data: &[u8],
+    listener: &BoundListener,
+) -> Result<QueueRequest, rdma_cm::RejectStatus> {
     let queue = rdma_cm::Request::parse(private_data)?;
     if queue.qid.get() > listener.limits().io_queues_max {
         return Err(rdma_cm::RejectStatus::INVALID_QID);
@@ -212,17 +230,17 @@ fn wanted_queue(private_data: &[u8], listener: &BoundListener) -> Result<Wanted,
     }
     let in_capsule_bytes = listener.limits().in_capsule_bytes;
     let controller_id = Some(queue.cntlid.get());
-    Ok(Wanted { id: queue.qid.get(), entries: send_entries_z + 1, in_capsule_bytes, controller_id })
+    Ok(QueueRequest { id: queue.qid.get(), entries: send_entries_z + 1, in_capsule_bytes, controller_id })
 }
 
 /// The queue that the first command of a TCP connection wants to connect. Nothing is refused here: a host is told by
 /// the status of its command, and what is no Connect finds a queue that takes nothing else.
-fn connecting_queue(incoming: &Incoming, listener: &BoundListener) -> Wanted {
+fn parse_connect(incoming: &Incoming, listener: &BoundListener) -> QueueRequest {
     let first = &incoming.first;
     let connects = first.is_fabrics() && first.fabrics_type() == FabricsType::CONNECT;
     let connect = ConnectCommand::of(first);
     let id = if connects { connect.qid.get() } else { 0 };
     let entries = u16::try_from(connect.sqsize()).unwrap_or(u16::MAX).clamp(2, listener.entries_max());
     let in_capsule_bytes = listener.limits().in_capsule_bytes;
-    Wanted { id, entries, in_capsule_bytes, controller_id: incoming.controller_id }
+    QueueRequest { id, entries, in_capsule_bytes, controller_id: incoming.controller_id }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ringfab_reactor::MailboxSender;
 
-use super::listen::Wanted;
+use super::listen::QueueRequest;
 use super::serve::{Reply, ServeMessage};
 use super::usage::CoreUsage;
 use crate::placement::Place;
 use crate::resources::messages::{QueueMessage, QueueSender};
-use crate::transport::Arrival;
+use crate::transport::IncomingConnection;
 
 /// A message to a core.
 #[derive(Debug)]
@@ -18,9 +18,9 @@ pub(crate) enum CoreMessage {
     /// A connection that this core shall serve.
     Accept {
         /// The connection, waiting to be taken.
-        arrival: Box<Arrival>,
+        connection: Box<IncomingConnection>,
         /// The queue that it shall be.
-        wanted: Wanted,
+        queue_request: QueueRequest,
         /// Its place on this core, if it is an I/O queue.
         place: Option<Place>,
     },
@@ -29,11 +29,11 @@ pub(crate) enum CoreMessage {
     /// What is served changes.
     Serve(ServeMessage, Reply),
     /// Tell what is in use, with the number of the core.
-    Tell(mpsc::Sender<(usize, CoreUsage)>),
+    ReportUsage(mpsc::Sender<(usize, CoreUsage)>),
     /// Stop accepting, finish what is outstanding, and end within the limit.
     Drain(Duration),
     /// Another core has nothing left to do in a drain.
-    Quiet,
+    Idle,
 }
 
 /// The way to a core.

@@ -34,12 +34,12 @@ use crate::resources::hosts::PoolKind;
 use crate::resources::messages::QueueMessage;
 use crate::resources::operations::{DEFERRED_MAX, DeferredOperation};
 use crate::resources::{HostId, Resources};
-use crate::transport::{self, Arrival, Endpoint, Gone, Hears, WorkId};
+use crate::transport::{self, Disconnection, Endpoint, FetchId, IncomingConnection, TransportHandler};
 
 pub use crate::resources::states::{LatencySplit, State, StateUsage, WaitsFor};
 use bind::Listeners;
 pub use cores::Cores;
-pub(crate) use cores::OnlyCore;
+pub(crate) use cores::SingleCore;
 pub(crate) use message::{CoreMessage, CoreSender};
 pub(crate) use serve::{AllCores, ServeMessage};
 pub use start::{CoreParts, Running, build, start};
@@ -60,7 +60,7 @@ pub(crate) mod owner {
 
 /// Kinds of the core's timers.
 const HOUSEKEEPING_KIND: u8 = 0;
-const RELIEF_KIND: u8 = 1;
+const EVICTION_KIND: u8 = 1;
 
 /// How often deadlines are looked at while there are queues.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
@@ -76,16 +76,16 @@ pub struct Core {
     /// Slot of the queue on each connection, by the connection's place.
     by_endpoint: [Vec<Option<u16>>; Endpoint::KINDS],
     /// What the transports report, while it is acted on.
-    heard: TransportEvents,
+    transport_events: TransportEvents,
     inbox: MailboxReceiver<CoreMessage>,
     listeners: Listeners,
     /// Descriptors that it may have.
     descriptors: usize,
     housekeeping: bool,
     /// Whether a timer runs for queues without a Connect.
-    relief: bool,
+    eviction_armed: bool,
     /// How often it has looked at those that have none, by when they came and by slot.
-    looks: BTreeMap<(Time, usize), u8>,
+    rounds_without_connect: BTreeMap<(Time, usize), u8>,
     /// Whether a queue or a controller may have ended since the last look.
     look_soon: bool,
     /// Queues that have ended since the heap was last trimmed.
@@ -96,8 +96,8 @@ pub struct Core {
     rests_from: usize,
     draining: Option<Time>,
     /// Whether this core has nothing left to do in a drain, and how many others have said so.
-    quiet: bool,
-    others_quiet: usize,
+    idle: bool,
+    others_idle: usize,
 }
 
 impl Core {
@@ -113,20 +113,20 @@ impl Core {
             cores,
             queues: Vec::new(),
             by_endpoint: std::array::from_fn(|_| Vec::new()),
-            heard: TransportEvents::default(),
+            transport_events: TransportEvents::default(),
             inbox,
             listeners: Listeners::new(half_open),
             descriptors,
             housekeeping: false,
-            relief: false,
-            looks: BTreeMap::new(),
+            eviction_armed: false,
+            rounds_without_connect: BTreeMap::new(),
             look_soon: false,
             ended: 0,
             rests: 0,
             rests_from: 0,
             draining: None,
-            quiet: false,
-            others_quiet: 0,
+            idle: false,
+            others_idle: 0,
         }
     }
 
@@ -172,29 +172,29 @@ impl Core {
         // What messages brought about must not be slept over: a connection that was taken may bring its first command.
         self.handle_events();
         self.report_held();
-        self.tell_quiet();
+        self.report_idle();
         self.resources.reactor.worked(self.resources.states.take_arrived());
         self.resources.transports.flush(&mut self.resources.reactor);
-        self.resources.end_loans();
+        self.resources.end_borrows();
         Ok(())
     }
 
     fn handle_events(&mut self) {
         // What is done about some may bring about others.
-        let mut heard = mem::take(&mut self.heard);
+        let mut transport_events = mem::take(&mut self.transport_events);
         let mut done = false;
         while !done {
             done = true;
-            while self.resources.transports.rnic.exchange_events(&mut heard.rdma) {
-                while let Some(event) = heard.rdma.next_slot() {
-                    transport::rdma::tell(event, self);
+            while self.resources.transports.rnic.exchange_events(&mut transport_events.rdma) {
+                while let Some(event) = transport_events.rdma.next_slot() {
+                    transport::rdma::report(event, self);
                     self.start_deferred(DEFERRED_MAX);
                 }
                 done = false;
             }
-            while self.resources.transports.tcp.exchange_events(&mut heard.tcp) {
-                while let Some(event) = heard.tcp.next_slot() {
-                    transport::tcp::tell(event, self);
+            while self.resources.transports.tcp.exchange_events(&mut transport_events.tcp) {
+                while let Some(event) = transport_events.tcp.next_slot() {
+                    transport::tcp::report(event, self);
                     self.start_deferred(DEFERRED_MAX);
                 }
                 done = false;
@@ -202,7 +202,7 @@ impl Core {
             done &= self.resources.disk_operations.deferred() == 0;
             self.start_deferred(0);
         }
-        self.heard = heard;
+        self.transport_events = transport_events;
     }
 
     /// Starts operations that were deferred, the oldest first, until so many are left.
@@ -248,7 +248,7 @@ impl Core {
                 self.resources.transports.tcp.on_completion(&mut self.resources.reactor, completion);
             }
             owner::DISK => self.on_disk(completion),
-            owner::CORE if completion.token.kind == RELIEF_KIND => self.relieve(),
+            owner::CORE if completion.token.kind == EVICTION_KIND => self.evict_overdue(),
             owner::CORE => self.housekeep(),
             other => tracing::error!(owner = other, "a completion without an owner"),
         }
@@ -283,20 +283,22 @@ impl Core {
 
     fn on_message(&mut self, message: CoreMessage) {
         match message {
-            CoreMessage::Accept { arrival, wanted, place } => self.accept(*arrival, wanted, place),
+            CoreMessage::Accept { connection, queue_request, place } => {
+                self.accept(*connection, queue_request, place);
+            }
             CoreMessage::Queues(message) => self.on_queue_message(message),
             CoreMessage::Serve(message, reply) => {
                 if reply.send(self.on_serve(message)).is_err() {
                     tracing::debug!("an answer about what is served came too late");
                 }
             }
-            CoreMessage::Tell(reply) => {
+            CoreMessage::ReportUsage(reply) => {
                 if reply.send((self.resources.core, self.usage())).is_err() {
                     tracing::debug!("a report of usage came too late");
                 }
             }
             CoreMessage::Drain(limit) => self.drain(limit),
-            CoreMessage::Quiet => self.others_quiet += 1,
+            CoreMessage::Idle => self.others_idle += 1,
         }
     }
 
@@ -341,8 +343,8 @@ impl Core {
     /// nothing of it is in flight any more.
     #[inline]
     fn reap(&mut self, number: u16) {
-        if self.queues[usize::from(number)].as_ref().is_some_and(|queue| queue.is_gone()) {
-            self.reap_gone(number);
+        if self.queues[usize::from(number)].as_ref().is_some_and(|queue| queue.is_closed()) {
+            self.reap_closed(number);
         }
     }
 
@@ -358,7 +360,7 @@ impl Core {
     /// Requests that wait for buffers get them, host by host.
     fn serve_waiting(&mut self) {
         for _ in 0..self.resources.hosts.begin_round() {
-            let Some(host) = self.resources.hosts.call_next() else { return };
+            let Some(host) = self.resources.hosts.take_next() else { return };
             for line in PoolKind::ALL {
                 self.serve_line(host, line);
             }
@@ -381,7 +383,7 @@ impl Core {
     fn housekeep(&mut self) {
         self.housekeeping = false;
         self.look();
-        self.rest();
+        self.trim();
         self.arm_housekeeping();
     }
 
@@ -439,13 +441,13 @@ fn others_finished(core: &mut Core, disk: usize) {
     }
 }
 
-impl Hears for Core {
-    fn arrived(&mut self, arrival: Arrival) {
-        self.route(arrival);
+impl TransportHandler for Core {
+    fn on_incoming(&mut self, connection: IncomingConnection) {
+        self.route(connection);
     }
 
     #[inline]
-    fn capsule(
+    fn on_capsule(
         &mut self,
         endpoint: Endpoint,
         command: Option<&SubmissionEntry>,
@@ -458,22 +460,22 @@ impl Hears for Core {
     }
 
     #[inline]
-    fn fetched(&mut self, endpoint: Endpoint, id: WorkId, sink: Option<Buffer>, intact: bool) {
+    fn on_fetched(&mut self, endpoint: Endpoint, id: FetchId, sink: Option<Buffer>, intact: bool) {
         if let Some((queue, resources)) = self.queue(endpoint) {
             queue.on_fetched(resources, id, sink, intact);
         }
     }
 
     #[inline]
-    fn sent(&mut self, endpoint: Endpoint, count: u32) {
+    fn on_sent(&mut self, endpoint: Endpoint, count: u32) {
         if let Some((queue, resources)) = self.queue(endpoint) {
             queue.on_sent(resources, count);
         }
     }
 
-    fn gone(&mut self, endpoint: Endpoint, gone: Gone<'_>) {
+    fn on_disconnected(&mut self, endpoint: Endpoint, disconnection: Disconnection<'_>) {
         let Some((queue, resources)) = self.queue(endpoint) else { return };
-        queue.on_disconnected(resources, gone);
+        queue.on_disconnected(resources, disconnection);
         let (kind, index) = endpoint.place();
         let number = self.by_endpoint[kind][index].take().expect("the queue was just found");
         self.reap(number);

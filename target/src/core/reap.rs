@@ -11,7 +11,7 @@ use crate::resources::messages::QueueMessage;
 use crate::worker::Task;
 
 /// How often memory is given back after the last queue has ended, and after how many queues the heap is trimmed.
-const RESTS_AFTER: u32 = 8;
+const TRIMS_AFTER: u32 = 8;
 const ENDED_MANY: usize = 64;
 
 /// How long the trimming of the heap takes at most before it is shown as hanging.
@@ -22,16 +22,16 @@ const RESTS_MAX: usize = 32;
 
 impl Core {
     /// Gives back memory that has not been used for some time.
-    pub(super) fn rest(&mut self) {
-        self.resources.transports.rest(&mut self.resources.reactor);
+    pub(super) fn trim(&mut self) {
+        self.resources.transports.trim(&mut self.resources.reactor);
         let rested = self.rest_queues();
         self.ended += rested;
-        self.rests = if rested > 0 { RESTS_AFTER } else { self.rests.saturating_sub(1) };
+        self.rests = if rested > 0 { TRIMS_AFTER } else { self.rests.saturating_sub(1) };
         // The last of many that left together have left a while ago.
         if self.rests == 0 && self.ended >= ENDED_MANY {
             // It may take milliseconds.
             let task = Task::new("trimming", "the heap", TRIM_LIMIT);
-            if let Err(error) = self.resources.workers.ask(task, trim_heap, |_| ()) {
+            if let Err(error) = self.resources.workers.submit(task, trim_heap, |_| ()) {
                 tracing::debug!(%error, "the heap is not trimmed");
             }
         }
@@ -47,7 +47,7 @@ impl Core {
         for _ in 0..self.queues.len() {
             let number = self.rests_from % self.queues.len();
             self.rests_from = number + 1;
-            rested += usize::from(self.queues[number].as_mut().is_some_and(|queue| queue.rest()));
+            rested += usize::from(self.queues[number].as_mut().is_some_and(|queue| queue.trim()));
             if rested == RESTS_MAX {
                 break;
             }
@@ -56,20 +56,20 @@ impl Core {
     }
 
     #[cold]
-    pub(super) fn reap_gone(&mut self, number: u16) {
+    pub(super) fn reap_closed(&mut self, number: u16) {
         let entry = &mut self.queues[usize::from(number)];
         let Some(queue) = entry else { return };
         let (id, left) = (queue.id(), queue.leave(self.resources.reactor.now()));
         if left.is_some() && !queue.is_finished() {
             // What the disks hold for it may stay with them.
-            self.resources.hosts.forgive(queue.host());
+            self.resources.hosts.exempt_held(queue.host());
         }
         if queue.is_finished()
             && let Some(queue) = entry.take()
         {
             self.resources.hosts.leave(queue.host(), queue.controller().is_none());
             self.ended += 1;
-            self.rests = RESTS_AFTER;
+            self.rests = TRIMS_AFTER;
             let none_left = self.queues.iter().all(Option::is_none);
             debug_assert!(
                 !none_left || !self.resources.disk_operations.any(),

@@ -52,7 +52,7 @@ pub(super) fn at(what: String) -> impl FnOnce(io::Error) -> io::Error {
 }
 
 /// Once for all cores.
-pub(super) fn tell_unpinned(cores: &[Ready]) {
+pub(super) fn warn_unpinned(cores: &[Ready]) {
     let unpinned: Vec<usize> =
         cores.iter().filter(|core| core.unpinned.is_some()).map(|core| core.processor).collect();
     if let Some(error) = cores.iter().find_map(|core| core.unpinned.as_ref()) {
@@ -80,7 +80,7 @@ impl Registration {
     }
 
     /// Once for all cores, with how much is needed and how much is allowed.
-    pub(super) fn tell_unregistered(self) {
+    pub(super) fn warn_unregistered(self) {
         if self.unregistered_bytes > 0 {
             let needed = format!("{} KiB", self.bytes.div_ceil(1024));
             let (limit, unregistered) = (Limit::locked_memory(), self.unregistered_bytes);

@@ -15,7 +15,7 @@ use ringfab_reactor::Reactor;
 
 use super::{Core, owner};
 use crate::controller::Controller;
-use crate::disks::keepers::Opened;
+use crate::disks::disk_handles::Opened;
 use crate::model::{Difference, Listener, Namespace, Served, ShownNamespace, Subsystem};
 use crate::resources::disks::{Disks, Namespaces, put};
 use crate::worker::{Task, Workers};
@@ -55,7 +55,7 @@ pub(crate) trait AllCores {
     ///
     /// # Errors
     /// What the first core says that cannot; the others may have done it.
-    fn have(&self, message: ServeMessage) -> Result<(), String>;
+    fn broadcast(&self, message: ServeMessage) -> Result<(), String>;
 
     /// Ends a controller with all its queues.
     fn end_controller(&self, controller: &Arc<Controller>, reason: &str);
@@ -74,10 +74,10 @@ pub(super) fn open_all(
         if subsystem.shows_to_all(namespace.nsid()) {
             namespaces.insert(subsystem.subsystem(), namespace);
         }
-        let file = opened.and_then(|opened| opened.get(&namespace.index()));
-        if opened.is_some() && file.is_none() && matches!(namespace.backing(), Backing::File { .. }) {
+        if opened.is_some_and(|opened| opened.is_missing(namespace)) {
             continue;
         }
+        let file = opened.and_then(|opened| opened.file(namespace));
         match open(namespace, file, reactor, shared) {
             Ok(disk) => put(&mut disks, subsystem.subsystem(), namespace, disk),
             Err(error) => {
@@ -260,7 +260,7 @@ fn release(workers: &Workers, namespace: Arc<Namespace>) {
         return;
     }
     let task = Task::new("releasing the memory of", namespace.source(), RELEASE_LIMIT);
-    let released = workers.ask(task, move || drop(namespace), |_| ());
+    let released = workers.submit(task, move || drop(namespace), |_| ());
     if let Err(error) = released {
         tracing::debug!(%error, "a core releases memory by itself");
     }

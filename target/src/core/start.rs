@@ -13,11 +13,11 @@ use ringfab_fabric::tcp::{TcpConfig, TcpStack};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{MailboxReceiver, Monitor, Reactor, ReactorConfig, mailbox, pin_current_thread};
 
-use super::report::{Listening, Ready, Registration, Report, at, tell_unpinned};
+use super::report::{Listening, Ready, Registration, Report, at, warn_unpinned};
 use super::{Core, CoreMessage, CoreSender, Cores, owner, serve};
 use crate::config::Config;
-use crate::disks::Keepers;
-use crate::disks::keepers::Opened;
+use crate::disks::DiskHandles;
+use crate::disks::disk_handles::Opened;
 use crate::limits::{ADMIN_DATA_BYTES_MAX, IN_CAPSULE_BYTES_MAX};
 use crate::model::Listener;
 use crate::resources::Resources;
@@ -142,8 +142,8 @@ impl Running {
 /// # Errors
 /// What the system refuses: a ring, memory, an address. Threads that were started have ended then.
 pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
-    let keepers = Arc::<Keepers>::default();
-    let mut opened = keepers.open_at_start(&target.served(), config.target.cores.len()).into_iter();
+    let disk_handles = Arc::<DiskHandles>::default();
+    let mut opened = disk_handles.open_at_start(&target.served(), config.target.cores.len()).into_iter();
     let (report, reports) = mpsc::channel();
     let mut threads = Vec::new();
     let mut starts = Vec::new();
@@ -172,7 +172,7 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
         ready.push(reports.recv().map_err(ended)??.into_ready());
     }
     ready.sort_by_key(|core| core.number);
-    tell_unpinned(&ready);
+    warn_unpinned(&ready);
     let (cores, monitors): (Vec<CoreSender>, Vec<Monitor>) =
         ready.into_iter().map(|core| (core.sender, core.monitor)).unzip();
     for start in &starts {
@@ -185,8 +185,8 @@ pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
         addresses.extend(listening.addresses);
         buffers.add(listening.buffers);
     }
-    buffers.tell_unregistered();
-    Ok(Running { addresses, cores: Cores { senders: cores, keepers }, monitors, threads })
+    buffers.warn_unregistered();
+    Ok(Running { addresses, cores: Cores { senders: cores, disk_handles }, monitors, threads })
 }
 
 fn ended(_: mpsc::RecvError) -> io::Error {

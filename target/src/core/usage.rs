@@ -87,7 +87,7 @@ impl Core {
     fn copied(&self) -> Copied {
         let CopiedBytes { received, sent } = self.resources.transports.copied_bytes();
         let disks: u64 = self.resources.disks.iter().flatten().map(|open| open.disk.copied_bytes()).sum();
-        let disks = disks + self.resources.shared.loans().copied_bytes();
+        let disks = disks + self.resources.shared.borrowed_pages().copied_bytes();
         Copied { received, sent, disks }
     }
 }

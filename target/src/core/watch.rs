@@ -73,7 +73,7 @@ impl Core {
         if hung {
             open.progress.hung = true;
             self.resources.held_back.hung_disks += 1;
-            at_disk.iter().for_each(|(host, _)| self.resources.hosts.forgive(*host));
+            at_disk.iter().for_each(|(host, _)| self.resources.hosts.exempt_held(*host));
         }
         if (hung || !reported)
             && let Some(silent) = self.silent_disk(disk, now)

@@ -11,8 +11,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use ringfab_block::{Backing, OpenedFile};
 use ringfab_reactor::{FileOptions, inspect_file};
 
+use super::disk_handle::{DiskHandle, DiskLock};
 use super::holder::Holder;
-use super::keeper::{Hold, Keeper};
 use crate::disk_identity::DiskIdentity;
 use crate::disk_identity::{InUse, Sharing};
 use crate::model::Namespace;
@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// What is to be opened.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct OpenRequest {
     pub(crate) path: PathBuf,
     pub(crate) direct: bool,
     pub(crate) read_only: bool,
@@ -36,9 +36,9 @@ pub(crate) struct Wanted {
     pub(crate) cores: usize,
     /// The namespace, as it is called in messages.
     pub(crate) name: String,
-    /// Holds that may be of the same disk: that of the namespace, when it is opened again, or those of namespaces that
+    /// Locks that may be of the same disk: that of the namespace, when it is opened again, or those of namespaces that
     /// go when it comes.
-    pub(crate) holds: Vec<Arc<Hold>>,
+    pub(crate) disk_locks: Vec<Arc<DiskLock>>,
 }
 
 /// Why a disk is not open.
@@ -56,12 +56,15 @@ pub(crate) enum Refusal {
     /// It is no disk of this shape.
     #[error("{path} {reason}", path = path.display())]
     Unsuitable { path: PathBuf, reason: String },
+    /// The driver of a device refuses, or hangs.
+    #[error("{0}")]
+    Device(String),
     /// It hangs.
     #[error(transparent)]
     Hangs(#[from] WorkError),
 }
 
-impl Wanted {
+impl OpenRequest {
     /// What a namespace of a file needs; none for memory and null.
     pub(crate) fn of(namespace: &Namespace, subsystem: &str, cores: usize) -> Option<Self> {
         let Backing::File { path, direct, read_only } = namespace.backing() else { return None };
@@ -73,18 +76,18 @@ impl Wanted {
             block_bytes: namespace.block_bytes(),
             cores,
             name: format!("namespace {} of {subsystem}", namespace.nsid()),
-            holds: Vec::new(),
+            disk_locks: Vec::new(),
         })
     }
 
     /// Opens it, and waits no longer than `limit` for a path that hangs.
-    pub(crate) fn open_within(&self, limit: Duration) -> Result<Keeper, Refusal> {
+    pub(crate) fn open_within(&self, limit: Duration) -> Result<DiskHandle, Refusal> {
         let this = self.clone();
         worker::within("opening", &self.path, limit, move || this.open())?
     }
 
     /// The same, patiently where it is in use.
-    pub(crate) fn open_patiently(&self, limit: Duration) -> Result<Keeper, Refusal> {
+    pub(crate) fn open_patiently(&self, limit: Duration) -> Result<DiskHandle, Refusal> {
         let begun = Instant::now();
         loop {
             match self.open_within(limit) {
@@ -97,12 +100,12 @@ impl Wanted {
     }
 
     /// Opens it. This may take as long as it likes.
-    fn open(&self) -> Result<Keeper, Refusal> {
+    fn open(&self) -> Result<DiskHandle, Refusal> {
         let metadata = fs::metadata(&self.path).map_err(|source| self.failed(source))?;
         let seen = DiskIdentity::of(&metadata).map_err(|source| self.failed(source))?;
-        let hold = match self.holds.iter().find(|hold| hold.identity == seen) {
-            Some(hold) => Arc::clone(hold),
-            None => Arc::new(self.take_hold(seen)?),
+        let disk_lock = match self.disk_locks.iter().find(|disk_lock| disk_lock.identity == seen) {
+            Some(disk_lock) => Arc::clone(disk_lock),
+            None => Arc::new(self.take_lock(seen)?),
         };
         let options = FileOptions { direct: self.direct, read_only: self.read_only };
         let mut files = Vec::new();
@@ -112,11 +115,11 @@ impl Wanted {
             self.check_size(info.bytes, info.offset_align)?;
             files.push(OpenedFile { file: Arc::new(file), info, read_only: self.read_only });
         }
-        Ok(Keeper::new(self.path.clone(), hold, files))
+        Ok(DiskHandle::new(self.path.clone(), disk_lock, files))
     }
 
     /// Opens it for this process to hold, and keeps others away from it.
-    fn take_hold(&self, seen: DiskIdentity) -> Result<Hold, Refusal> {
+    fn take_lock(&self, seen: DiskIdentity) -> Result<DiskLock, Refusal> {
         let in_use = InUse::take(seen, self.sharing, &self.name);
         let in_use = in_use.map_err(|name| Refusal::Served { path: self.path.clone(), name })?;
         let exclusive = self.open_exclusively(seen)?;
@@ -124,7 +127,7 @@ impl Wanted {
         if matches!(seen, DiskIdentity::File { .. }) {
             self.lock(&file, seen)?;
         }
-        Ok(Hold { identity: seen, file, exclusive: Mutex::new(exclusive), in_use })
+        Ok(DiskLock { identity: seen, file, exclusive: Mutex::new(exclusive), in_use })
     }
 
     /// A block device that nobody else may have.
@@ -135,16 +138,16 @@ impl Wanted {
 
     /// Keeps others away from a disk that is held already, in the way that this namespace needs. Returns how it was
     /// held before: as what, and by which namespace.
-    pub(crate) fn take_over(&self, hold: &Hold) -> Result<(Sharing, String), Refusal> {
+    pub(crate) fn take_over(&self, disk_lock: &DiskLock) -> Result<(Sharing, String), Refusal> {
         let refused = |name| Refusal::Served { path: self.path.clone(), name };
-        let before = hold.in_use.change(self.sharing, &self.name).map_err(refused)?;
-        let kept = match hold.identity {
-            DiskIdentity::File { .. } => self.lock(&hold.file, hold.identity),
+        let before = disk_lock.in_use.change(self.sharing, &self.name).map_err(refused)?;
+        let kept = match disk_lock.identity {
+            DiskIdentity::File { .. } => self.lock(&disk_lock.file, disk_lock.identity),
             DiskIdentity::Device(_) => {
-                let mut exclusive = hold.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut exclusive = disk_lock.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
                 match exclusive.is_some() && self.sharing == Sharing::Exclusive {
                     true => Ok(()),
-                    false => self.open_exclusively(hold.identity).map(|file| *exclusive = file),
+                    false => self.open_exclusively(disk_lock.identity).map(|file| *exclusive = file),
                 }
             }
         };
@@ -152,7 +155,7 @@ impl Wanted {
             Ok(()) => Ok(before),
             Err(refusal) => {
                 // Nobody else has come in between: the change was made under the same lock as all others.
-                let _back = hold.in_use.change(before.0, &before.1);
+                let _back = disk_lock.in_use.change(before.0, &before.1);
                 Err(refusal)
             }
         }

@@ -96,7 +96,7 @@ impl DiskFailure {
     /// Whether data is damaged or gone, and not merely refused.
     fn is_of_medium(self) -> bool {
         match self.error {
-            BlockError::Read | BlockError::Write | BlockError::Shrunk | BlockError::Gone => true,
+            BlockError::Read | BlockError::Write | BlockError::Shrunk | BlockError::Removed => true,
             _ => self.what == DiskAction::Flush,
         }
     }
@@ -111,7 +111,7 @@ impl DiskFailure {
             // Whatever a flush fails with may be what a write-back failed with.
             (DiskAction::Flush, _) => !refused,
             (DiskAction::DurableWrite, BlockError::NoSpace) => !direct,
-            (DiskAction::DurableWrite, BlockError::Write | BlockError::Gone) => true,
+            (DiskAction::DurableWrite, BlockError::Write | BlockError::Removed) => true,
             _ => false,
         }
     }
@@ -143,12 +143,12 @@ pub(crate) fn note(namespace: &Namespace, subsystem: &str, now: Time, failure: D
             &format!("its file has become shorter while it was served ({what})"),
         );
     } else if failure.loses_data(is_direct(namespace.backing())) {
-        lose(namespace, subsystem, &format!("a {what} failed: {error}"));
+        mark_lost(namespace, subsystem, &format!("a {what} failed: {error}"));
     }
 }
 
 /// What was written to a namespace may be lost.
-pub(crate) fn lose(namespace: &Namespace, subsystem: &str, why: &str) {
+pub(crate) fn mark_lost(namespace: &Namespace, subsystem: &str, why: &str) {
     let nsid = namespace.nsid();
     let reason = || {
         format!(
@@ -156,7 +156,7 @@ pub(crate) fn lose(namespace: &Namespace, subsystem: &str, why: &str) {
              `ringfab-target namespace reopen {nsid} --subsystem {subsystem}`"
         )
     };
-    if namespace.lose(reason) {
+    if namespace.mark_lost(reason) {
         tracing::error!(subsystem, nsid, reason = reason(), "a namespace has lost data");
     }
 }
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!(log.tell(at(2), read), None);
         assert_eq!(log.tell(at(3), read), None);
         assert_eq!(log.tell(at(3), failure(DiskAction::Write, BlockError::Write)), Some(0));
-        assert_eq!(log.tell(at(4), DiskFailure { error: BlockError::Gone, ..read }), Some(2));
-        assert_eq!(log.tell(at(15), DiskFailure { error: BlockError::Gone, ..read }), Some(0));
+        assert_eq!(log.tell(at(4), DiskFailure { error: BlockError::Removed, ..read }), Some(2));
+        assert_eq!(log.tell(at(15), DiskFailure { error: BlockError::Removed, ..read }), Some(0));
     }
 
     #[test]

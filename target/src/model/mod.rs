@@ -1,12 +1,17 @@
 //! What is served: subsystems with their hosts and namespaces, listeners, and records of the queues that use them.
 
 pub(crate) mod disk_failures;
+pub mod host_account;
+pub mod io_record;
+pub mod latency;
 pub mod listener;
 pub mod namespace;
 pub mod queue_record;
+mod readiness;
 mod served;
 pub mod subsystem;
 
+pub use io_record::{IoCounters, IoRecord, IoSum};
 pub use listener::{ControllerLimits, Listener};
 pub use namespace::Namespace;
 pub use queue_record::QueueRecord;

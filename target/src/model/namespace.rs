@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ringfab_block::Backing;
 use uuid::Uuid;
 
+use super::readiness::Readiness;
 use crate::model::disk_failures::FailureLog;
+use crate::model::io_record::{IoRecord, IoSum};
 
 /// Positions in tables of the cores: of namespaces, or of subsystems. One is used again once nobody has its namespace
 /// or subsystem any more: no core's disk, no table.
@@ -61,14 +63,15 @@ pub struct Namespace {
     read_only: bool,
     nguid: [u8; 16],
     uuid: Uuid,
-    blocks: AtomicU64,
-    ready: AtomicBool,
+    readiness: Readiness,
     volatile_cache: AtomicBool,
     /// What was written may be lost, and the system says so once only: from then on no Flush may succeed.
     lost: AtomicBool,
     shared: bool,
     media_errors: AtomicU64,
     condition: Mutex<Condition>,
+    /// What each core does with it.
+    records: Mutex<Vec<Arc<IoRecord>>>,
 }
 
 /// What is to be told of a namespace's disk beside its size. The data path does not read it.
@@ -132,13 +135,13 @@ impl Namespace {
             read_only,
             nguid,
             uuid,
-            blocks: AtomicU64::new(0),
-            ready: AtomicBool::new(false),
+            readiness: Readiness::new(),
             volatile_cache: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             shared,
             media_errors: AtomicU64::new(0),
             condition: Mutex::default(),
+            records: Mutex::default(),
         }
     }
 
@@ -164,7 +167,7 @@ impl Namespace {
 
     /// Size in logical blocks; zero until the namespace was ready for the first time.
     pub fn blocks(&self) -> u64 {
-        self.blocks.load(Ordering::Relaxed)
+        self.readiness.blocks()
     }
 
     /// What stands behind it.
@@ -208,7 +211,13 @@ impl Namespace {
 
     /// Whether it can be read and written. While it cannot, its commands end with Namespace Not Ready.
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
+        self.readiness.is_ready()
+    }
+
+    /// Whether it is ready, and its size in logical blocks. For every command: no lock.
+    #[inline]
+    pub(crate) fn readiness(&self) -> (bool, u64) {
+        self.readiness.get()
     }
 
     /// Whether completed writes may be lost in a crash until a Flush.
@@ -220,24 +229,22 @@ impl Namespace {
     /// Returns whether hosts see a difference; if so, tell them with [`crate::Target::namespace_changed`].
     pub fn set_ready(&self, bytes: u64, volatile_cache: bool) -> bool {
         let blocks = bytes >> self.block_shift();
-        let old_blocks = self.blocks.swap(blocks, Ordering::Relaxed);
         let old_cache = self.volatile_cache.swap(volatile_cache, Ordering::Relaxed);
         let mut condition = self.condition();
         (condition.bytes, condition.not_ready) = (bytes, None);
         drop(condition);
-        let was_ready = self.ready.swap(true, Ordering::Release);
-        old_blocks != blocks || old_cache != volatile_cache || !was_ready
+        self.readiness.set_ready(blocks) || old_cache != volatile_cache
     }
 
     /// Its backing is missing or has gone. Returns whether it was there before.
     pub fn set_not_ready(&self, why: impl Into<String>) -> bool {
         self.condition().not_ready = Some(why.into());
-        self.ready.swap(false, Ordering::Release)
+        self.readiness.set_not_ready()
     }
 
     /// What was written to it may be lost. No Flush, and no write that is to be durable, succeeds until
     /// [`Namespace::reopened`]. Returns whether this is new.
-    pub(crate) fn lose(&self, why: impl FnOnce() -> String) -> bool {
+    pub(crate) fn mark_lost(&self, why: impl FnOnce() -> String) -> bool {
         let mut condition = self.condition();
         let new = !self.lost.swap(true, Ordering::AcqRel);
         if new {
@@ -255,7 +262,7 @@ impl Namespace {
     /// new.
     pub(crate) fn fail_closed(&self, why: impl FnOnce() -> String) -> bool {
         let mut condition = self.condition();
-        let new = self.ready.swap(false, Ordering::AcqRel);
+        let new = self.readiness.set_not_ready();
         self.lost.store(true, Ordering::Release);
         if new {
             condition.needs_reopen = Some(why());
@@ -309,6 +316,24 @@ impl Namespace {
 
     pub(crate) fn count_media_error(&self) {
         self.media_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A record of its own for a core that has opened its disk.
+    pub(crate) fn new_record(&self) -> Arc<IoRecord> {
+        let record = Arc::new(IoRecord::default());
+        self.records().push(Arc::clone(&record));
+        record
+    }
+
+    /// What all cores have done with it.
+    pub fn io(&self) -> IoSum {
+        let mut sum = IoSum::default();
+        self.records().iter().for_each(|record| sum.add(record));
+        sum
+    }
+
+    fn records(&self) -> MutexGuard<'_, Vec<Arc<IoRecord>>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The failures that were told of lately, to tell of the next.
@@ -373,8 +398,8 @@ mod tests {
         let namespace = namespace();
         namespace.set_ready(8192 + 511, true);
         assert_eq!(namespace.health(), Health { state: "ready", reason: None, unused_bytes: 511 });
-        assert!(namespace.lose(|| "first".to_owned()));
-        assert!(!namespace.lose(|| "second".to_owned()));
+        assert!(namespace.mark_lost(|| "first".to_owned()));
+        assert!(!namespace.mark_lost(|| "second".to_owned()));
         namespace.set_ready(8192, true);
         assert!(namespace.is_lost() && namespace.is_ready());
         let health = namespace.health();

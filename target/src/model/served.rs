@@ -454,7 +454,7 @@ impl Difference {
     }
 
     /// The listener that goes and has the address of this one, which comes.
-    pub fn gives_way_to(&self, listener: &Listener) -> Option<&Arc<Listener>> {
+    pub fn replaced_by(&self, listener: &Listener) -> Option<&Arc<Listener>> {
         let address = listener.address();
         self.unbound.iter().find(|old| old.address() == address && address.port() != 0)
     }

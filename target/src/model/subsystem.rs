@@ -4,10 +4,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ringfab_reactor::Time;
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
+use super::host_account::{HostAccounts, HostUsage};
+use super::io_record::{IoCounters, IoSum};
 use super::namespace::Index;
-use super::queue_record::{QueueCounters, QueueRecord};
+use super::queue_record::QueueRecord;
 
 /// What stays the same of a subsystem as long as it is served.
 #[derive(Debug)]
@@ -25,8 +28,24 @@ pub struct Subsystem {
 /// The queues of a subsystem's controllers: those that run, and the sum of those that have ended.
 #[derive(Debug, Default)]
 struct Queues {
-    live: Vec<Arc<QueueRecord>>,
-    ended: QueueCounters,
+    live: Vec<LiveQueue>,
+    ended: IoCounters,
+    hosts: HostAccounts,
+}
+
+/// A queue, and under which name it is counted.
+#[derive(Debug)]
+struct LiveQueue {
+    record: Arc<QueueRecord>,
+    host: Option<String>,
+}
+
+impl LiveQueue {
+    fn done(&self) -> IoSum {
+        let mut sum = IoSum::default();
+        sum.add(self.record.io());
+        sum
+    }
 }
 
 impl Subsystem {
@@ -90,34 +109,45 @@ impl Subsystem {
     }
 
     /// What all queues of all its controllers have done since the start.
-    pub fn counters(&self) -> QueueCounters {
+    pub fn counters(&self) -> IoCounters {
         let queues = self.queues();
         let mut sum = queues.ended;
         for queue in &queues.live {
-            sum += queue.counters();
+            sum += queue.record.io().counters();
         }
         sum
     }
 
-    pub(crate) fn queue_connected(&self, queue: Arc<QueueRecord>) {
-        self.queues().live.push(queue);
+    /// What each host has done since the start, as far as its name is remembered.
+    pub fn hosts(&self) -> Vec<HostUsage> {
+        let queues = self.queues();
+        queues.hosts.usage(queues.live.iter().map(|queue| (queue.host.as_deref(), queue.done())))
+    }
+
+    /// A queue of a host has connected.
+    pub(crate) fn queue_connected(&self, record: Arc<QueueRecord>, host: &str, now: Time) {
+        let mut queues = self.queues();
+        let host = queues.hosts.joined(host, now);
+        queues.live.push(LiveQueue { record, host });
     }
 
     /// Whether a host has left a queue behind, of any of its controllers, with commands that still run.
-    pub(crate) fn has_left_behind(&self, host_id: &[u8; 16]) -> bool {
-        self.queues().live.iter().any(|queue| queue.is_left_by(host_id))
+    pub(crate) fn has_orphans(&self, host_id: &[u8; 16]) -> bool {
+        self.queues().live.iter().any(|queue| queue.record.is_orphan_of(host_id))
     }
 
     /// The same for the commands that one disk works on, by its position.
-    pub(crate) fn has_left_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
-        self.queues().live.iter().any(|queue| queue.is_left_on(host_id, disk))
+    pub(crate) fn has_orphans_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
+        self.queues().live.iter().any(|queue| queue.record.is_orphaned_on(host_id, disk))
     }
 
     pub(crate) fn queue_ended(&self, queue: &Arc<QueueRecord>) {
         let mut queues = self.queues();
-        if let Some(index) = queues.live.iter().position(|live| Arc::ptr_eq(live, queue)) {
-            queues.live.swap_remove(index);
-            queues.ended += queue.counters();
+        if let Some(index) = queues.live.iter().position(|live| Arc::ptr_eq(&live.record, queue)) {
+            let ended = queues.live.swap_remove(index);
+            let done = ended.done();
+            queues.ended += done.counters;
+            queues.hosts.left(ended.host.as_deref(), &done);
         }
     }
 

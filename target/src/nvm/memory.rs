@@ -2,7 +2,7 @@
 
 use ringfab_spec::{Sgl, Status, SubmissionEntry};
 
-use super::{Action, Transfer, at};
+use super::{Action, DataBytes, Transfer, at};
 use crate::failure::Failure;
 
 /// Where the host keeps a command's data.
@@ -29,25 +29,25 @@ pub(crate) fn host_memory(
         return Err(Failure::at_bit(Status::INVALID_FIELD, at::FLAGS, 6));
     }
     let needed = transfer.length();
-    if needed == 0 {
+    if needed == DataBytes(0) {
         return Ok(HostMemory::None);
     }
     let sgl = command.sgl.parse();
     let sgl = sgl.map_err(|_| Failure::at(Status::SGL_TYPE_INVALID, at::DATA_POINTER + 15))?;
     match sgl {
         Sgl::KeyedDataBlock { address, length, key, invalidate } => {
-            check_length(length, needed, action)?;
+            check_length(DataBytes(length), needed, action)?;
             if address.checked_add(u64::from(length)).is_none() {
                 return Err(Failure::at(Status::INVALID_FIELD, at::DATA_POINTER));
             }
             Ok(HostMemory::Registered { address, key, invalidate })
         }
         Sgl::TransportDataBlock { length } => {
-            check_length(length, needed, action)?;
+            check_length(DataBytes(length), needed, action)?;
             Ok(HostMemory::Transport)
         }
         Sgl::DataBlockOffset { offset, length } => {
-            check_length(length, needed, action)?;
+            check_length(DataBytes(length), needed, action)?;
             if !matches!(transfer, Transfer::ToController(_)) {
                 return Err(Failure::at(Status::SGL_TYPE_INVALID, at::DATA_POINTER + 15));
             }
@@ -68,7 +68,7 @@ pub(crate) const SGL_OF_ANOTHER_TRANSPORT: Failure =
 
 /// A descriptor names as many bytes as the command transfers. Only those of lists of ranges may name more: Linux always
 /// describes the memory for all 256 ranges of Dataset Management.
-fn check_length(length: u32, needed: u32, action: Action) -> Result<(), Failure> {
+fn check_length(length: DataBytes, needed: DataBytes, action: Action) -> Result<(), Failure> {
     let longer = matches!(action, Action::Discard { .. } | Action::Copy(_)) && length > needed;
     if longer || length == needed {
         return Ok(());

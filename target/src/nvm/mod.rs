@@ -1,16 +1,16 @@
 //! Parses an I/O command into an action that can only be valid, or into the failure that the host gets.
 
+mod lengths;
 mod memory;
 
 use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{IoOpcode, Status, SubmissionEntry};
 
 use crate::failure::Failure;
-use crate::limits::{
-    COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, FUSED_BYTES_MAX, TRANSFER_BYTES_MAX,
-};
+use crate::limits::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, FUSED_BYTES_MAX};
 use crate::model::Namespace;
 
+pub(crate) use lengths::{Blocks, DataBytes, DiskBytes, Lba, NamespaceSize};
 pub(crate) use memory::{HostMemory, SGL_OF_ANOTHER_TRANSPORT, host_memory};
 
 /// Offsets of fields in a submission queue entry, for error locations.
@@ -34,8 +34,7 @@ pub(crate) struct Extent {
     pub(crate) disk: usize,
     /// First byte on the disk.
     pub(crate) offset: u64,
-    /// Bytes.
-    pub(crate) length: u64,
+    pub(crate) length: DiskBytes,
 }
 
 /// What a request does between its data's arrival and its response.
@@ -69,7 +68,7 @@ pub(crate) enum Action {
 impl Extent {
     /// Whether the two have bytes in common.
     pub(crate) fn overlaps(&self, other: &Extent) -> bool {
-        let before = |one: &Extent, two: &Extent| one.offset.saturating_add(one.length) <= two.offset;
+        let before = |one: &Extent, two: &Extent| one.offset.saturating_add(one.length.0) <= two.offset;
         self.disk == other.disk && !before(self, other) && !before(other, self)
     }
 }
@@ -125,7 +124,7 @@ impl Action {
             Self::Read(extent) | Self::Compare(extent) => Some(extent),
             Self::Write { extent, .. } | Self::WriteZeroes { extent, .. } => Some(extent),
             Self::Discard { disk, .. } | Self::Copy(Copying { disk, .. }) => {
-                Some(Extent { disk, offset: 0, length: u64::MAX })
+                Some(Extent { disk, offset: 0, length: DiskBytes(u64::MAX) })
             }
             _ => None,
         }
@@ -154,16 +153,16 @@ pub(crate) enum Transfer {
     /// None.
     None,
     /// From the host.
-    ToController(u32),
+    ToController(DataBytes),
     /// To the host.
-    ToHost(u32),
+    ToHost(DataBytes),
 }
 
 impl Transfer {
-    /// Bytes, in either direction.
-    pub(crate) fn length(self) -> u32 {
+    /// Its length, in either direction.
+    pub(crate) fn length(self) -> DataBytes {
         match self {
-            Self::None => 0,
+            Self::None => DataBytes(0),
             Self::ToController(length) | Self::ToHost(length) => length,
         }
     }
@@ -216,7 +215,7 @@ pub(crate) fn check_pair(compare: Action, write: Action) -> Result<(), Failure> 
     if compared != extent {
         return Err(Failure::at(Status::INVALID_FIELD, at::CDW10));
     }
-    if extent.length > u64::from(FUSED_BYTES_MAX) {
+    if extent.length > DiskBytes(u64::from(FUSED_BYTES_MAX)) {
         return Err(Failure::at(Status::ATOMIC_WRITE_UNIT_EXCEEDED, at::CDW12));
     }
     Ok(())
@@ -226,8 +225,7 @@ pub(crate) fn check_pair(compare: Action, write: Action) -> Result<(), Failure> 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamespaceView {
     disk: usize,
-    block_shift: u32,
-    blocks: u64,
+    size: NamespaceSize,
     read_only: bool,
     ready: bool,
 }
@@ -235,28 +233,25 @@ pub(crate) struct NamespaceView {
 impl NamespaceView {
     /// As the namespace is now.
     pub(crate) fn of(namespace: &Namespace) -> Self {
-        // First: the size of a namespace that is ready is the one that was set before it became so.
-        let ready = namespace.is_ready();
+        let (ready, blocks) = namespace.readiness();
         Self {
             disk: namespace.index(),
-            block_shift: namespace.block_shift(),
-            blocks: namespace.blocks(),
+            size: NamespaceSize { blocks: Blocks(blocks), block_shift: namespace.block_shift() },
             read_only: namespace.read_only(),
             ready,
         }
     }
 
-    fn extent(&self, lba: u64, blocks: u64) -> Result<Extent, Failure> {
-        let end = lba.checked_add(blocks);
-        if end.is_none_or(|end| end > self.blocks) {
+    fn extent(&self, first: Lba, count: Blocks) -> Result<Extent, Failure> {
+        let Some((offset, length)) = self.size.range(first, count) else {
             return Err(Failure::at(Status::LBA_OUT_OF_RANGE, at::CDW10));
-        }
-        Ok(Extent { disk: self.disk, offset: lba << self.block_shift, length: blocks << self.block_shift })
+        };
+        Ok(Extent { disk: self.disk, offset, length })
     }
 
     /// The extent of a Read, Write, Compare or Write Zeroes: SLBA in dwords 10 and 11, NLB in dword 12.
     fn command_extent(&self, command: &SubmissionEntry) -> Result<Extent, Failure> {
-        self.extent(command.slba(), u64::from(command.nlb()))
+        self.extent(Lba(command.slba()), Blocks(command.nlb().into()))
     }
 
     fn writable(&self) -> Result<(), Failure> {
@@ -272,7 +267,7 @@ fn read_or_compare(
     command: &SubmissionEntry,
     view: &NamespaceView,
     action: impl FnOnce(Extent) -> Action,
-    transfer: impl FnOnce(u32) -> Transfer,
+    transfer: impl FnOnce(DataBytes) -> Transfer,
 ) -> Result<(Action, Transfer), Failure> {
     let (extent, length) = data_extent(command, view)?;
     Ok((action(extent), transfer(length)))
@@ -314,10 +309,11 @@ fn copy(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Tran
     if ranges > COPY_RANGES_MAX {
         return Err(Failure::at(Status::COMMAND_SIZE_LIMIT_EXCEEDED, at::CDW12));
     }
-    let to = view.extent(command.slba(), 1)?.offset;
+    let to = view.extent(Lba(command.slba()), Blocks(1))?.offset;
     let durable = dword_12.fua();
     let copying = Copying { disk: view.disk, ranges, range: 0, done: 0, to, read: 0, durable };
-    Ok((Action::Copy(copying), Transfer::ToController(u32::from(ranges) * CopyRange::SIZE as u32)))
+    let length = DataBytes(u32::from(ranges) * CopyRange::SIZE as u32);
+    Ok((Action::Copy(copying), Transfer::ToController(length)))
 }
 
 fn dataset_management(
@@ -325,7 +321,7 @@ fn dataset_management(
     view: &NamespaceView,
 ) -> Result<(Action, Transfer), Failure> {
     let ranges = command.dsm_ranges();
-    let length = u32::from(ranges) * DsmRange::SIZE as u32;
+    let length = DataBytes(u32::from(ranges) * DsmRange::SIZE as u32);
     if !command.dsm_deallocate() {
         // The hints about access alone ask for nothing that we could do, but the ranges still travel.
         return Ok((
@@ -337,14 +333,12 @@ fn dataset_management(
     Ok((Action::Discard { disk: view.disk, ranges, next: 0, begun: 0 }, Transfer::ToController(length)))
 }
 
-/// The extent of a command that transfers its blocks, and their size in bytes.
-fn data_extent(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Extent, u32), Failure> {
+/// The extent of a command that transfers its blocks, and the length of its data.
+fn data_extent(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Extent, DataBytes), Failure> {
     no_protection(command)?;
     let extent = view.command_extent(command)?;
-    match u32::try_from(extent.length) {
-        Ok(length) if length <= TRANSFER_BYTES_MAX => Ok((extent, length)),
-        _ => Err(Failure::at(Status::INVALID_FIELD, at::CDW12)),
-    }
+    let length = extent.length.data().ok_or(Failure::at(Status::INVALID_FIELD, at::CDW12))?;
+    Ok((extent, length))
 }
 
 /// No namespace of ours has protection information, so that PRACT and PRCHK must be clear.
@@ -364,17 +358,17 @@ fn no_directive(command: &SubmissionEntry) -> Result<(), Failure> {
 }
 
 /// The blocks of a range of a Dataset Management command.
-pub(crate) fn discard_extent(view: &NamespaceView, lba: u64, blocks: u32) -> Result<Extent, Failure> {
-    view.extent(lba, u64::from(blocks)).map_err(|failure| Failure { location: None, ..failure })
+pub(crate) fn discard_extent(view: &NamespaceView, first: Lba, count: Blocks) -> Result<Extent, Failure> {
+    view.extent(first, count).map_err(|failure| Failure { location: None, ..failure })
 }
 
 /// The blocks of a source range of a Copy.
 pub(crate) fn copy_extent(view: &NamespaceView, range: &CopyRange) -> Result<Extent, Failure> {
-    let blocks = u64::from(range.nlb());
-    if blocks << view.block_shift > u64::from(COPY_RANGE_BYTES_MAX) {
+    let count = Blocks(range.nlb().into());
+    if view.size.bytes(count) > DiskBytes(COPY_RANGE_BYTES_MAX.into()) {
         return Err(Failure::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
     }
-    view.extent(range.slba.get(), blocks).map_err(|failure| Failure { location: None, ..failure })
+    view.extent(Lba(range.slba.get()), count).map_err(|failure| Failure { location: None, ..failure })
 }
 
 /// Whether all ranges of a Copy, and where they go to, lie within the namespace and the limits. Of a range that does
@@ -387,12 +381,12 @@ pub(crate) fn check_copy(
     let mut bytes = 0;
     for index in 0..copying.ranges {
         let extent = copy_extent(view, &range(index));
-        bytes += extent.map_err(|failure| Failure { dw0: u32::from(index), ..failure })?.length;
+        bytes += extent.map_err(|failure| Failure { dw0: u32::from(index), ..failure })?.length.0;
     }
     if bytes > u64::from(COPY_BYTES_MAX) {
         return Err(Failure::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
     }
-    view.extent(copying.to >> view.block_shift, bytes >> view.block_shift).map(drop)
+    view.extent(view.size.lba_of(copying.to), view.size.blocks_of(DiskBytes(bytes))).map(drop)
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@ use proptest::prelude::*;
 use ringfab_spec::{FromBytes, Sgl};
 
 use super::*;
+use crate::limits::TRANSFER_BYTES_MAX;
 
-const VIEW: NamespaceView =
-    NamespaceView { disk: 3, block_shift: 9, blocks: 1 << 20, read_only: false, ready: true };
+const VIEW: NamespaceView = NamespaceView { disk: 3, size: SIZE, read_only: false, ready: true };
+const SIZE: NamespaceSize = NamespaceSize { blocks: Blocks(1 << 20), block_shift: 9 };
+const BYTES: u64 = 1 << 29;
 
 /// Any 64 bytes, though most often a command that is nearly right.
 fn commands() -> impl Strategy<Value = SubmissionEntry> {
@@ -40,11 +42,11 @@ proptest! {
     fn whatever_a_command_says_its_work_lies_within_the_namespace(command in commands()) {
         let found = parse(&command, |nsid| (nsid == 1).then_some(VIEW));
         let Ok((action, transfer)) = found else { return Ok(()) };
-        prop_assert!(transfer.length() <= TRANSFER_BYTES_MAX);
+        prop_assert!(transfer.length() <= DataBytes(TRANSFER_BYTES_MAX));
         if let Some(extent) = extent_of(action) {
-            let end = extent.offset.checked_add(extent.length).expect("no wrap");
-            prop_assert!(end <= VIEW.blocks << VIEW.block_shift && extent.length > 0);
-            prop_assert!(transfer == Transfer::None || u64::from(transfer.length()) == extent.length);
+            let end = extent.offset.checked_add(extent.length.0).expect("no wrap");
+            prop_assert!(end <= BYTES && extent.length > DiskBytes(0));
+            prop_assert!(transfer == Transfer::None || extent.length.data() == Some(transfer.length()));
         }
     }
 
@@ -56,7 +58,8 @@ proptest! {
         to_host: bool,
         discards: bool,
     ) {
-        let transfer = if to_host { Transfer::ToHost(length) } else { Transfer::ToController(length) };
+        let data = DataBytes(length);
+        let transfer = if to_host { Transfer::ToHost(data) } else { Transfer::ToController(data) };
         let discard = Action::Discard { disk: 3, ranges: 1, next: 0, begun: 0 };
         let action = if discards { discard } else { Action::Controller };
         match host_memory(&command, (action, transfer), capsule_bytes) {
@@ -79,8 +82,8 @@ proptest! {
 
     #[test]
     fn whatever_a_range_says_it_lies_within_the_namespace(lba: u64, blocks: u32) {
-        if let Ok(extent) = discard_extent(&VIEW, lba, blocks) {
-            prop_assert!(extent.offset + extent.length <= VIEW.blocks << VIEW.block_shift);
+        if let Ok(extent) = discard_extent(&VIEW, Lba(lba), Blocks(blocks.into())) {
+            prop_assert!(extent.offset + extent.length.0 <= BYTES);
         }
     }
 }

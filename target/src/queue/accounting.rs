@@ -7,7 +7,7 @@ use ringfab_spec::{Status, SubmissionEntry};
 use super::request::Request;
 use crate::controller::{Controller, ErrorRecord, IoAccess};
 use crate::failure::{ErrorLocation, Failure};
-use crate::model::{Namespace, QueueRecord};
+use crate::model::{IoRecord, Namespace, QueueRecord};
 use crate::nvm::{self, Action, NamespaceView, Transfer};
 use crate::resources::Resources;
 
@@ -76,16 +76,19 @@ impl Attachment {
     }
 
     /// Counts a command that is about to be answered, and records its failure in the controller.
-    pub(super) fn note_outcome(&self, queue_id: u16, request: &Request) {
-        match request.action {
-            _ if queue_id == 0 => {}
-            Action::Read(extent) | Action::Compare(extent) | Action::Verify { extent, .. } => {
-                self.record.note_read(extent.length);
+    pub(super) fn note_outcome(&self, resources: &Resources, queue_id: u16, request: &Request) {
+        if queue_id != 0 {
+            self.record.note_traffic();
+            count(self.record.io(), &request.action);
+            if let Some(namespace) = resources.io_of(&request.action) {
+                count(namespace, &request.action);
             }
-            Action::Write { extent, .. } => self.record.note_write(extent.length),
-            _ => self.record.note_other(),
         }
         if request.has_failed() {
+            if queue_id != 0 {
+                self.record.io().note_failed();
+                resources.io_of(&request.action).inspect(|namespace| namespace.note_failed());
+            }
             self.record_error(queue_id, &request.command, (request.status, request.location));
         }
     }
@@ -106,5 +109,16 @@ impl Attachment {
             lba: if queue_id == 0 { 0 } else { command.slba() },
             nsid: command.nsid.get(),
         });
+    }
+}
+
+#[inline(always)]
+fn count(record: &IoRecord, action: &Action) {
+    match action {
+        Action::Read(extent) | Action::Compare(extent) | Action::Verify { extent, .. } => {
+            record.note_read(extent.length.0);
+        }
+        Action::Write { extent, .. } => record.note_write(extent.length.0),
+        _ => record.note_other(),
     }
 }

@@ -11,7 +11,7 @@ use super::request::Request;
 use crate::admin::{AdminContext, AdminOutcome, AdminWork, Transfer as AdminTransfer};
 use crate::controller::{Controller, PropertyEffect};
 use crate::failure::Failure;
-use crate::nvm::{Action, Transfer};
+use crate::nvm::{Action, DataBytes, Transfer};
 use crate::resources::Resources;
 use crate::resources::messages::QueueMessage;
 use crate::resources::states::State;
@@ -24,7 +24,7 @@ const CONNECT_DATA_BYTES: u32 = 1024;
 /// What a queue that is not connected may do: connect.
 pub(super) fn before_connect(command: &SubmissionEntry) -> Result<(Action, Transfer), Failure> {
     if command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT {
-        return Ok((Action::Controller, Transfer::ToController(CONNECT_DATA_BYTES)));
+        return Ok((Action::Controller, Transfer::ToController(DataBytes(CONNECT_DATA_BYTES))));
     }
     Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR))
 }
@@ -40,8 +40,8 @@ pub(super) fn transfer_of(
     }
     let transfer = match controller.admin_transfer(command)? {
         AdminTransfer::None => Transfer::None,
-        AdminTransfer::ToController(bytes) => Transfer::ToController(bytes),
-        AdminTransfer::ToHost(bytes) => Transfer::ToHost(bytes),
+        AdminTransfer::ToController(bytes) => Transfer::ToController(DataBytes(bytes)),
+        AdminTransfer::ToHost(bytes) => Transfer::ToHost(DataBytes(bytes)),
     };
     Ok((Action::Controller, transfer))
 }
@@ -234,5 +234,5 @@ fn ask_worker(
         let outcome = done.map_err(failed).flatten();
         core.send(QueueMessage::WorkerDone { request, controller, outcome });
     };
-    resources.workers.ask(work.task(), move || work.run(), answer).map_err(failed)
+    resources.workers.submit(work.task(), move || work.run(), answer).map_err(failed)
 }

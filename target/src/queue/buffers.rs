@@ -2,12 +2,12 @@
 
 use ringfab_memory::Buffer;
 
-use super::commands::{Stop, cut};
+use super::commands::{Stop, piece_ranges};
 use super::connection::Connection;
 use super::request::Request;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
-use crate::nvm::{self, Action, HostMemory, Transfer};
+use crate::nvm::{self, Action, DataBytes, HostMemory, Transfer};
 use crate::resources::Resources;
 use crate::resources::hosts::PoolKind;
 use crate::resources::states::State;
@@ -47,7 +47,7 @@ impl Request {
 
     /// Data that came in the capsule needs no buffer and no transfer.
     pub(super) fn keep_capsule_data(&mut self, offset: usize, data: Option<Buffer>) {
-        let length = self.length as usize;
+        let length = self.length.0 as usize;
         let Some(mut data) = data else { unreachable!("the offset was checked against the capsule") };
         // Disks want aligned memory, which only the first byte of the buffer is sure to be.
         if offset != 0 {
@@ -59,7 +59,7 @@ impl Request {
 
     /// Whether the host's data is needed.
     pub(super) fn takes_data(&self) -> bool {
-        matches!(self.transfer, Transfer::ToController(1..))
+        matches!(self.transfer, Transfer::ToController(DataBytes(1..)))
     }
 
     /// Whether the host's data is to be fetched.
@@ -71,7 +71,7 @@ impl Request {
     /// Whether data goes to the host with the answer.
     #[inline(always)]
     pub(super) fn sends_data(&self) -> bool {
-        matches!(self.transfer, Transfer::ToHost(1..)) && !self.has_failed()
+        matches!(self.transfer, Transfer::ToHost(DataBytes(1..))) && !self.has_failed()
     }
 
     /// Where it waits for buffers, on a queue with this identifier.
@@ -88,19 +88,19 @@ impl Request {
     /// Bytes that it needs buffers for: the host's data, and what the disk holds in its place. Data that came in
     /// the capsule is in a buffer.
     #[inline(always)]
-    pub(super) fn bytes_to_take(&self, chunk_bytes: u32) -> [u32; 2] {
+    pub(super) fn bytes_to_take(&self, chunk_bytes: u32) -> [DataBytes; 2] {
         let in_capsule = matches!(self.host, HostMemory::Capsule { .. });
-        [if in_capsule { 0 } else { self.length }, self.bytes_of_disk(chunk_bytes)]
+        [if in_capsule { DataBytes(0) } else { self.length }, self.bytes_of_disk(chunk_bytes)]
     }
 
     /// Bytes of the disk that it needs buffers for beside the host's: to compare the two, or to pass on.
     #[inline(always)]
-    fn bytes_of_disk(&self, chunk_bytes: u32) -> u32 {
+    fn bytes_of_disk(&self, chunk_bytes: u32) -> DataBytes {
         match self.action {
-            Action::Compare(extent) => extent.length as u32,
-            Action::Verify { extent, .. } => chunk_bytes.min(extent.length as u32),
-            Action::Copy(_) => COPY_PIECE_BYTES,
-            _ => 0,
+            Action::Compare(extent) => extent.length.checked_data(),
+            Action::Verify { extent, .. } => extent.length.checked_data().min(DataBytes(chunk_bytes)),
+            Action::Copy(_) => DataBytes(COPY_PIECE_BYTES),
+            _ => DataBytes(0),
         }
     }
 
@@ -110,7 +110,7 @@ impl Request {
         let pool = resources.hosts.pool(connection.host, self.pool_kind(connection.id));
         let here = self.pieces.len();
         for bytes in self.bytes_to_take(resources.chunk_bytes) {
-            for (_, piece) in cut(bytes, resources.chunk_bytes) {
+            for (_, piece) in piece_ranges(bytes, resources.chunk_bytes) {
                 let Some(mut buffer) = pool.take(piece as usize) else {
                     self.pieces.truncate(here);
                     return false;
@@ -126,12 +126,12 @@ impl Request {
     #[inline(always)]
     pub(super) fn is_behind_others(&self, connection: &Connection, resources: &Resources) -> bool {
         resources.hosts.first_waiting(connection.host, self.pool_kind(connection.id)).is_some()
-            && (self.is_fused || self.bytes_to_take(resources.chunk_bytes) != [0, 0])
+            && (self.is_fused || self.bytes_to_take(resources.chunk_bytes) != [DataBytes(0); 2])
     }
 
     /// Room that a request needs in the send queue for its answer.
     #[inline(always)]
     pub(super) fn room_to_answer(&self, chunk_bytes: u32) -> usize {
-        1 + if self.sends_data() { cut(self.length, chunk_bytes).count() } else { 0 }
+        1 + if self.sends_data() { piece_ranges(self.length, chunk_bytes).count() } else { 0 }
     }
 }

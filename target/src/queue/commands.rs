@@ -10,14 +10,15 @@ use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 use super::admin::Executed;
 use super::automaton::{Event, Step, next};
 use super::connection::Connection;
-use super::fused::{FusedPairs, PairTurn};
+use super::fused::{FusedPairs, PairEvent};
 use super::request::{NoSlot, Requests, Slot};
+use super::samples::Samples;
 use crate::failure::Failure;
 use crate::limits::TRANSFER_BYTES_MAX;
-use crate::nvm::{Action, HostMemory};
+use crate::nvm::{Action, DataBytes, HostMemory};
 use crate::resources::Resources;
 use crate::resources::states::State;
-use crate::transport::{Piece, Refused, Transfer as LinkTransfer};
+use crate::transport::{CommandData, LinkError, Piece};
 
 /// Commands that a queue can hold before its Connect is done, so that a peer which never sends one costs little. An
 /// ordinary host sends nothing else before it has the answer.
@@ -33,10 +34,11 @@ pub(super) struct Commands {
     pub(super) fused: FusedPairs,
     /// Requests that wait for room in the send queue, in order.
     wait_for_room: VecDeque<Slot>,
+    pub(super) samples: Samples,
 }
 
 /// What became of a request, when it is not on its own.
-pub(super) type Turn = Option<PairTurn>;
+pub(super) type Turn = Option<PairEvent>;
 
 /// Why a request goes no further for now.
 pub(super) enum Stop {
@@ -45,7 +47,7 @@ pub(super) enum Stop {
     /// Its outcome is known.
     Answer,
     /// It is half of a fused pair, whose halves go on together.
-    Pair(PairTurn),
+    Pair(PairEvent),
 }
 
 impl Commands {
@@ -55,6 +57,7 @@ impl Commands {
             table: Requests::new(queue, entries.min(HALF_OPEN_ENTRIES)),
             fused: FusedPairs::default(),
             wait_for_room: VecDeque::new(),
+            samples: Samples::default(),
         }
     }
 
@@ -144,7 +147,7 @@ impl Commands {
         }
         let mut failed_partner = None;
         if from != Step::Send {
-            failed_partner = self.settle(connection, slot);
+            failed_partner = self.settle(connection, resources, slot);
             // Behind a request that waits already, this one waits too, so that room goes to the first in order.
             if !self.wait_for_room.is_empty()
                 || !connection.link.has_room(self.table[slot].room_to_answer(resources.chunk_bytes))
@@ -211,7 +214,7 @@ impl Commands {
         let request = &mut self.table[slot];
         if request.is_fused {
             request.enter(&mut resources.states, State::AwaitFused);
-            return Err(Stop::Pair(PairTurn::HasBuffers(slot)));
+            return Err(Stop::Pair(PairEvent::HasBuffers(slot)));
         }
         Ok(())
     }
@@ -230,7 +233,7 @@ impl Commands {
         }
         if request.is_fused {
             request.enter(&mut resources.states, State::AwaitPartner);
-            return Err(Stop::Pair(PairTurn::HasData(slot)));
+            return Err(Stop::Pair(PairEvent::HasData(slot)));
         }
         if request.action == Action::Controller {
             return self.ask_controller(connection, resources, slot);
@@ -252,7 +255,7 @@ impl Commands {
             _ => {}
         }
         if self.table[slot].is_fused {
-            return Err(Stop::Pair(PairTurn::DiskDone(slot)));
+            return Err(Stop::Pair(PairEvent::DiskDone(slot)));
         }
         Ok(())
     }
@@ -303,13 +306,15 @@ impl Commands {
         if !request.fetches_data() || request.has_failed() {
             return Ok(());
         }
-        let count = cut(request.length, resources.chunk_bytes).count();
+        let count = piece_ranges(request.length, resources.chunk_bytes).count();
         if !connection.link.has_room(count) {
             self.wait_for_room.push_back(slot);
             return Err(Stop::Wait(State::FetchRoom));
         }
         let transfer = link_transfer(slot, request);
-        let sinks = cut(request.length, resources.chunk_bytes).enumerate().zip(request.pieces.take_buffers());
+        let sinks = piece_ranges(request.length, resources.chunk_bytes)
+            .enumerate()
+            .zip(request.pieces.take_buffers());
         let sinks = sinks.map(|((index, (offset, length)), memory)| Piece {
             index: index as u8,
             offset,
@@ -362,7 +367,7 @@ impl Commands {
         if request.pending != 0 {
             return false;
         }
-        let gone = connection.is_gone();
+        let gone = connection.is_closed();
         let event = if gone { Event::Disconnected } else { Event::DiskDone };
         self.on_event(connection, resources, slot, event);
         gone
@@ -427,7 +432,7 @@ impl Commands {
     /// The outcome of a request is known. Buffers with nothing for the host are given back at once, since it may take
     /// its time with the response. Returns the other half of a fused pair, if that has failed with this one.
     #[inline(always)]
-    fn settle(&mut self, connection: &Connection, slot: Slot) -> Turn {
+    fn settle(&mut self, connection: &Connection, resources: &Resources, slot: Slot) -> Turn {
         let partner = if self.table[slot].is_fused { self.part(slot) } else { None };
         let request = &mut self.table[slot];
         if !request.sends_data() {
@@ -437,9 +442,9 @@ impl Commands {
             connection.log_failed(&request.command, request.status);
         }
         if let Some(attached) = &connection.attached {
-            attached.note_outcome(connection.id, request);
+            attached.note_outcome(resources, connection.id, request);
         }
-        partner.filter(|_| request.has_failed()).map(PairTurn::PartnerFailed)
+        partner.filter(|_| request.has_failed()).map(PairEvent::PartnerFailed)
     }
 
     /// Sends the data of a request, if the host gets any, and the response.
@@ -450,7 +455,7 @@ impl Commands {
         let request = &mut self.table[slot];
         let transfer = link_transfer(slot, request);
         let entry = CompletionEntry::new(request.cid(), head, request.status).with_result(request.result);
-        let data = cut(request.length, resources.chunk_bytes).take(count).enumerate();
+        let data = piece_ranges(request.length, resources.chunk_bytes).take(count).enumerate();
         let data = data.zip(request.pieces.take_all_shared());
         let data = data.map(|((index, (offset, length)), memory)| Piece {
             index: index as u8,
@@ -460,9 +465,13 @@ impl Commands {
         });
         let answered = connection.link.answer(&mut resources.transports, &transfer, (count, data), &entry);
         connection.link.replenish(&mut resources.transports);
-        if answered == Err(Refused::Unusable) {
+        if answered == Err(LinkError::Unreachable) {
             // What was posted before cannot be taken back, so no status could be true.
             connection.violation(resources, "memory that cannot be written to", true);
+        }
+        let request = &mut self.table[slot];
+        if let Some(sample) = request.take_sample(&mut resources.states) {
+            self.samples.answered(connection, resources, (request.action, sample));
         }
     }
 
@@ -477,7 +486,7 @@ impl Commands {
     fn serve_waiting_for_room(&mut self, connection: &mut Connection, resources: &mut Resources) {
         while let Some(slot) = self.wait_for_room.front().copied() {
             let room = match self.table[slot].state() {
-                State::FetchRoom => cut(self.table[slot].length, resources.chunk_bytes).count(),
+                State::FetchRoom => piece_ranges(self.table[slot].length, resources.chunk_bytes).count(),
                 _ => self.table[slot].room_to_answer(resources.chunk_bytes),
             };
             if !connection.link.has_room(room) {
@@ -586,8 +595,8 @@ impl Commands {
 
 /// A request's data in the words of the link.
 #[inline(always)]
-fn link_transfer(slot: Slot, request: &super::request::Request) -> LinkTransfer {
-    LinkTransfer {
+fn link_transfer(slot: Slot, request: &super::request::Request) -> CommandData {
+    CommandData {
         slot: slot.number(),
         generation: request.id().generation,
         cid: request.cid(),
@@ -598,17 +607,20 @@ fn link_transfer(slot: Slot, request: &super::request::Request) -> LinkTransfer 
 
 /// The pieces of `length` bytes: offset and length of each.
 #[inline(always)]
-pub(super) fn cut(length: u32, chunk_bytes: u32) -> impl Iterator<Item = (u32, u32)> {
+pub(super) fn piece_ranges(
+    DataBytes(length): DataBytes,
+    chunk_bytes: u32,
+) -> impl Iterator<Item = (u32, u32)> {
     (0..length).step_by(chunk_bytes as usize).map(move |offset| (offset, chunk_bytes.min(length - offset)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::cut;
+    use super::{DataBytes, piece_ranges};
 
     #[test]
     fn pieces_cover_every_byte_once() {
-        let all = |length| cut(length, 100).collect::<Vec<_>>();
+        let all = |length| piece_ranges(DataBytes(length), 100).collect::<Vec<_>>();
         assert_eq!(all(0), []);
         assert_eq!(all(100), [(0, 100)]);
         assert_eq!(all(101), [(0, 100), (100, 1)]);

@@ -8,9 +8,9 @@ use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 use super::accounting::Attachment;
 use crate::controller::{Controller, IoAccess};
 use crate::failure::Failure;
-use crate::nvm::{Action, HostMemory, Transfer};
+use crate::nvm::{Action, DataBytes, HostMemory, Transfer};
 use crate::resources::{HostId, Resources};
-use crate::transport::{Link, Transfer as LinkTransfer};
+use crate::transport::{CommandData, Link};
 
 /// Where a queue is in its own life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum Phase {
     /// We have asked for the connection's end.
     Disconnecting,
     /// The connection is gone; what the disks still hold is awaited.
-    Gone,
+    Closed,
 }
 
 /// The host's end of a queue.
@@ -64,8 +64,8 @@ impl Connection {
 
     /// Whether the connection is gone.
     #[inline(always)]
-    pub(super) fn is_gone(&self) -> bool {
-        self.phase == Phase::Gone
+    pub(super) fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
     }
 
     /// Whether somebody may still be answered on it.
@@ -161,7 +161,7 @@ impl Connection {
         }
         let entry = CompletionEntry::new(command.cid.get(), head, status);
         let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
-        let transfer = LinkTransfer { slot, generation, cid, memory: HostMemory::None, length: 0 };
+        let transfer = CommandData { slot, generation, cid, memory: HostMemory::None, length: DataBytes(0) };
         let nothing = (0, std::iter::empty());
         let _ended = self.link.answer(&mut resources.transports, &transfer, nothing, &entry);
         self.link.replenish(&mut resources.transports);

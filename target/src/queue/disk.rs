@@ -3,7 +3,7 @@
 use ringfab_block::{BlockError, Finished, Operation, Started, Tag};
 use ringfab_spec::Status;
 
-use super::commands::{Stop, cut};
+use super::commands::{Stop, piece_ranges};
 use super::connection::Connection;
 use super::request::Request;
 use super::steps::disk_of_round;
@@ -20,7 +20,7 @@ impl Request {
     pub(super) fn peek(&mut self, resources: &Resources) -> bool {
         let Action::Read(extent) = self.action else { return false };
         let Some(open) = resources.disks.get(extent.disk).and_then(Option::as_ref) else { return false };
-        for (offset, length) in cut(self.length, resources.chunk_bytes) {
+        for (offset, length) in piece_ranges(self.length, resources.chunk_bytes) {
             let Some(shared_buffer) = open.disk.peek(extent.offset + u64::from(offset), length) else {
                 self.pieces.clear();
                 return false;
@@ -56,12 +56,12 @@ impl Request {
     fn start_rest(&mut self, connection: &Connection, resources: &mut Resources) {
         match self.action {
             Action::Compare(extent) => {
-                let host_pieces = cut(extent.length as u32, resources.chunk_bytes).count();
+                let host_pieces = piece_ranges(extent.length.checked_data(), resources.chunk_bytes).count();
                 self.start_reads(resources, extent, host_pieces, false);
             }
             Action::WriteZeroes { extent, deallocate, durable } => {
                 let Extent { offset, length, .. } = extent;
-                let operation = Operation::WriteZeroes { offset, length, deallocate, durable };
+                let operation = Operation::WriteZeroes { offset, length: length.0, deallocate, durable };
                 self.start(resources, extent.disk, 0, operation);
             }
             Action::Flush { disk } => self.start(resources, disk, 0, Operation::Flush),
@@ -100,18 +100,28 @@ impl Request {
     }
 
     #[inline(always)]
-    fn start_reads(&mut self, resources: &mut Resources, extent: Extent, first_piece: usize, lend: bool) {
-        for (index, (offset, _)) in cut(extent.length as u32, resources.chunk_bytes).enumerate() {
+    fn start_reads(
+        &mut self,
+        resources: &mut Resources,
+        extent: Extent,
+        first_piece: usize,
+        may_borrow: bool,
+    ) {
+        for (index, (offset, _)) in
+            piece_ranges(extent.length.checked_data(), resources.chunk_bytes).enumerate()
+        {
             let piece = first_piece + index;
             let buffer = self.pieces.take_buffer(piece);
-            let operation = Operation::Read { offset: extent.offset + u64::from(offset), buffer, lend };
+            let operation = Operation::Read { offset: extent.offset + u64::from(offset), buffer, may_borrow };
             self.start(resources, extent.disk, piece as u8, operation);
         }
     }
 
     #[inline(always)]
     fn start_writes(&mut self, resources: &mut Resources, extent: Extent, durable: bool) {
-        for (index, (offset, length)) in cut(extent.length as u32, resources.chunk_bytes).enumerate() {
+        for (index, (offset, length)) in
+            piece_ranges(extent.length.checked_data(), resources.chunk_bytes).enumerate()
+        {
             let source = self.pieces.take_shared(index);
             let offset = extent.offset + u64::from(offset);
             let operation = Operation::Write { offset, source, at: 0, length, durable };
@@ -180,7 +190,7 @@ impl Request {
 
     /// The blocks of a Compare are here: whether they are the host's.
     pub(super) fn compare(&mut self, chunk_bytes: u32) {
-        let count = cut(self.length, chunk_bytes).count();
+        let count = piece_ranges(self.length, chunk_bytes).count();
         if !self.has_failed() && !self.pieces.are_equal(count) {
             self.fail(Failure::new(Status::COMPARE_FAILURE));
         }
@@ -216,7 +226,7 @@ fn status_of(action: Action, error: BlockError) -> Status {
         BlockError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
         BlockError::NoSpace => Status::CAPACITY_EXCEEDED.with_dnr(),
         BlockError::NotSupported => Status::INVALID_OPCODE.with_dnr(),
-        BlockError::Gone | BlockError::Shrunk => Status::NAMESPACE_NOT_READY,
+        BlockError::Removed | BlockError::Shrunk => Status::NAMESPACE_NOT_READY,
         BlockError::Read => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         BlockError::Write => Status::WRITE_FAULT.with_dnr(),
         BlockError::Busy | BlockError::Cancelled => Status::COMMAND_INTERRUPTED,

@@ -48,7 +48,7 @@ struct Pair {
 
 /// What is to be done about both halves of a pair because of what one has come to.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum PairTurn {
+pub(super) enum PairEvent {
     /// The second half has the buffers of both.
     HasBuffers(Slot),
     /// A half has its data and waits for the other.
@@ -201,7 +201,7 @@ impl Commands {
     /// No second half will come.
     pub(super) fn end_half(&mut self, connection: &mut Connection, resources: &mut Resources) {
         if let Some(slot) = self.fused.take_waiting()
-            && !connection.is_gone()
+            && !connection.is_closed()
         {
             self.table[slot].fail(MISSING);
             self.on_event(connection, resources, slot, Event::TimedOut);
@@ -234,10 +234,10 @@ impl Commands {
         &mut self,
         connection: &mut Connection,
         resources: &mut Resources,
-        turn: PairTurn,
+        turn: PairEvent,
     ) {
         match turn {
-            PairTurn::HasBuffers(second) => {
+            PairEvent::HasBuffers(second) => {
                 let (first, _) = self.fused.halves(second).expect("a pair");
                 self.on_event(connection, resources, first, Event::PairHasBuffers);
                 // If the first could not even begin, the second has been answered with it.
@@ -245,15 +245,15 @@ impl Commands {
                     self.on_event(connection, resources, second, Event::PairHasBuffers);
                 }
             }
-            PairTurn::HasData(half) => {
+            PairEvent::HasData(half) => {
                 let (compare, write) = self.fused.halves(half).expect("a pair");
                 let waits = |half: Slot| self.table[half].state() == State::AwaitPartner;
                 if waits(compare) && waits(write) {
                     self.on_event(connection, resources, compare, Event::PairHasData);
                 }
             }
-            PairTurn::DiskDone(half) => self.half_done(connection, resources, half),
-            PairTurn::PartnerFailed(half) => {
+            PairEvent::DiskDone(half) => self.half_done(connection, resources, half),
+            PairEvent::PartnerFailed(half) => {
                 self.table[half].fail(PARTNER_FAILED);
                 self.on_event(connection, resources, half, Event::PartnerFailed);
             }

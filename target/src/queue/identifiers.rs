@@ -6,12 +6,12 @@ use bitvec::vec::BitVec;
 /// The command identifiers in use: a bit for each that there can be would be most of what a queue costs that has a few
 /// slots only.
 #[derive(Debug)]
-pub(super) enum Identifiers {
+pub(super) enum CommandIds {
     Few(Vec<u16>),
     Bits(BitBox),
 }
 
-impl Identifiers {
+impl CommandIds {
     /// None yet, and no bits: for so many at once.
     pub(super) fn few(count: usize) -> Self {
         Self::Few(Vec::with_capacity(count))

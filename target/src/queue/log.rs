@@ -6,7 +6,7 @@ use super::accounting::Attachment;
 use super::connection::Connection;
 use crate::controller::Controller;
 use crate::target::{ConnectRequest, Refusal};
-use crate::transport::Gone;
+use crate::transport::Disconnection;
 
 impl Connection {
     /// A host has a controller, or one more queue of it.
@@ -53,10 +53,10 @@ impl Connection {
     }
 
     /// Its connection has gone.
-    pub(super) fn log_gone(&self, gone: Gone<'_>) {
-        let (peer, queue, why) = (self.peer, self.id, gone.why);
+    pub(super) fn log_disconnected(&self, disconnection: Disconnection<'_>) {
+        let (peer, queue, why) = (self.peer, self.id, disconnection.why);
         let Some(Attachment { controller, .. }) = &self.attached else {
-            if gone.broken {
+            if disconnection.broken {
                 tracing::warn!(%peer, queue, why, "the connection has ended");
             } else {
                 tracing::debug!(%peer, queue, why, "the connection has ended before Connect");
@@ -65,7 +65,7 @@ impl Connection {
         };
         let (host, subsystem) = names(controller);
         let id = controller.id();
-        if gone.broken {
+        if disconnection.broken {
             tracing::warn!(%peer, host, subsystem, controller = id, queue, why, "the connection has ended");
         } else if queue == 0 {
             let io_queues = controller.io_queues_joined();

@@ -11,6 +11,7 @@
 //! | `fused` | pairs of commands that are done as one |
 //! | `admin` | what the controller does for Fabrics and admin commands |
 //! | `accounting` | what is counted and recorded of commands that have ended |
+//! | `samples` | sampled commands whose answer is on its way |
 //!
 //! The states are in [`crate::resources::states`], where they are counted for all queues of the core.
 
@@ -27,6 +28,7 @@ mod identifiers;
 mod log;
 mod pieces;
 mod request;
+mod samples;
 mod steps;
 
 use std::collections::BTreeSet;
@@ -44,7 +46,7 @@ use crate::failure::Failure;
 use crate::nvm::Extent;
 use crate::placement::Place;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
-use crate::transport::{Endpoint, Gone, Link, WorkId};
+use crate::transport::{Disconnection, Endpoint, FetchId, Link};
 use accounting::Attachment;
 use automaton::Event;
 use commands::Commands;
@@ -182,7 +184,7 @@ impl Queue {
     pub(crate) fn on_fetched(
         &mut self,
         resources: &mut Resources,
-        id: WorkId,
+        id: FetchId,
         sink: Option<Buffer>,
         intact: bool,
     ) {
@@ -197,8 +199,9 @@ impl Queue {
 
     /// So many responses and pieces of data have been sent.
     pub(crate) fn on_sent(&mut self, resources: &mut Resources, count: u32) {
-        self.connection.link.completed(count);
+        self.connection.link.sent(count);
         self.progress = resources.reactor.now();
+        self.commands.samples.sent(&self.connection, resources.states.now());
         self.commands.room_freed(&mut self.connection, resources);
     }
 
@@ -331,7 +334,7 @@ impl Queue {
     /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more, so
     /// that what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
     pub(crate) fn abandon(&mut self, resources: &mut Resources) {
-        if self.connection.is_gone() {
+        if self.connection.is_closed() {
             return;
         }
         self.connection.phase = Phase::Disconnecting;
@@ -362,8 +365,8 @@ impl Queue {
     }
 
     /// The connection is gone and its transport has given everything back.
-    pub(crate) fn on_disconnected(&mut self, resources: &mut Resources, gone: Gone<'_>) {
-        self.connection.phase = Phase::Gone;
+    pub(crate) fn on_disconnected(&mut self, resources: &mut Resources, disconnection: Disconnection<'_>) {
+        self.connection.phase = Phase::Closed;
         self.gone_at = resources.reactor.now();
         if !self.commands.table.is_idle() {
             let outstanding = self.commands.table.counts();
@@ -372,17 +375,17 @@ impl Queue {
         }
         self.commands.disconnected(&mut self.connection, resources);
         self.note_unfinished();
-        self.connection.log_gone(gone);
+        self.connection.log_disconnected(disconnection);
     }
 
     /// Whether the connection is gone and no disk holds anything of it.
     pub(crate) fn is_finished(&self) -> bool {
-        self.is_gone() && self.commands.table.is_idle()
+        self.is_closed() && self.commands.table.is_idle()
     }
 
     /// Whether the connection is gone.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.connection.is_gone()
+    pub(crate) fn is_closed(&self) -> bool {
+        self.connection.is_closed()
     }
 
     /// Tells its controller, once, that it is gone, and returns that. An I/O queue waits for its disks first, but not
@@ -430,8 +433,8 @@ impl Queue {
     }
 
     /// Once in a while: gives back what a busy queue needs, if it has been idle. Returns whether anything went.
-    pub(crate) fn rest(&mut self) -> bool {
-        self.commands.table.rest()
+    pub(crate) fn trim(&mut self) -> bool {
+        self.commands.table.trim()
     }
 
     /// It takes no more commands. While some still run, their host's next controller is not ready, or not for all
@@ -442,9 +445,9 @@ impl Queue {
             return;
         };
         let table = &self.commands.table;
-        if self.is_gone() {
+        if self.is_closed() {
             let disks = table.waiting().filter_map(|slot| table[slot].action.disk());
-            record.set_left_on(disks.collect::<BTreeSet<usize>>());
+            record.set_orphaned_on(disks.collect::<BTreeSet<usize>>());
         }
         record.set_unfinished(!table.is_idle());
     }

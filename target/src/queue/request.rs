@@ -3,15 +3,14 @@
 use std::collections::TryReserveError;
 
 use ringfab_memory::has_headroom;
-use ringfab_reactor::Time;
 use ringfab_spec::{Status, SubmissionEntry};
 
-use super::identifiers::Identifiers;
+use super::identifiers::CommandIds;
 use super::pieces::Pieces;
 use crate::failure::{ErrorLocation, Failure};
-use crate::nvm::{Action, HostMemory, Transfer};
+use crate::nvm::{Action, DataBytes, HostMemory, Transfer};
 use crate::resources::RequestId;
-use crate::resources::states::{RequestStates, State};
+use crate::resources::states::{RequestStates, Sample, State};
 
 /// A command between its capsule and its response.
 #[derive(Debug)]
@@ -19,15 +18,15 @@ pub(crate) struct Request {
     /// Its queue and its slot, and which life of the slot: a late completion of an earlier one is recognised by that.
     id: RequestId,
     state: State,
-    /// When it entered its state, if it is one of those that are timed.
-    entered: Option<Time>,
+    /// What is timed of it, if it is one of those that are.
+    sample: Option<Sample>,
     pub(crate) command: SubmissionEntry,
     pub(crate) action: Action,
     pub(crate) host: HostMemory,
     /// Which way its data goes, as it was decided when the command came: what decided may change since.
     pub(crate) transfer: Transfer,
     /// Bytes that move between the host and us.
-    pub(crate) length: u32,
+    pub(crate) length: DataBytes,
     /// Our pieces of the data, each of the core's chunk size but the last. Keeps its capacity from life to life.
     pub(crate) pieces: Pieces,
     /// Operations of the disk or the transport that have not ended.
@@ -46,12 +45,12 @@ impl Request {
         Self {
             id,
             state: State::Free,
-            entered: None,
+            sample: None,
             command: SubmissionEntry::zeroed(),
             action: Action::Nothing,
             host: HostMemory::None,
             transfer: Transfer::None,
-            length: 0,
+            length: DataBytes(0),
             pieces,
             pending: 0,
             is_fused: false,
@@ -91,12 +90,19 @@ impl Request {
         !self.status.is_success()
     }
 
+    /// What was timed of it, once it has been answered.
+    #[inline(always)]
+    pub(crate) fn take_sample(&mut self, states: &mut RequestStates) -> Option<Sample> {
+        let mut sample = self.sample.take()?;
+        states.timed(self.state, &mut sample);
+        Some(sample)
+    }
+
     /// Moves on in its life.
     #[inline(always)]
     pub(crate) fn enter(&mut self, states: &mut RequestStates, state: State) {
-        if let Some(since) = self.entered {
-            states.timed(self.state, since);
-            self.entered = Some(states.now());
+        if let Some(sample) = &mut self.sample {
+            states.timed(self.state, sample);
         }
         states.moved(self.state, state);
         self.state = state;
@@ -106,6 +112,9 @@ impl Request {
 /// The requests of one queue: as many as the queue has entries once it is connected, and a few before. A queue that is
 /// connected and hardly used has a few slots; with the first command beyond [`FEW`], outstanding or not, all are made,
 /// so that nothing is allocated for later ones. Once it has been idle for a while it has a few again.
+///
+/// It is no `Slots` of `common/base`: a slot keeps its request, and with it the room for the pieces, from life to
+/// life.
 #[derive(Debug)]
 pub(crate) struct Requests {
     /// Position of the queue in the core's table.
@@ -117,20 +126,20 @@ pub(crate) struct Requests {
     /// Commands that have begun, as far as they are counted. With all slots made, those since the last look.
     begun: u16,
     /// Looks that have found a table with all its slots idle.
-    looks: u8,
+    idle_checks: u8,
     /// Where lives of new slots begin: none has the generation of a slot that was there before it.
     generation: u16,
     /// Pieces that every slot has room for.
     pieces: usize,
     /// Which command identifiers are in use.
-    cids: Identifiers,
+    cids: CommandIds,
 }
 
 /// Slots of a queue that is hardly used.
 const FEW: u16 = 16;
 
 /// Looks that a table may be idle with all its slots.
-const LOOKS: u8 = 8;
+const IDLE_CHECKS: u8 = 8;
 
 /// What must be left for the process when slots are made, which take far less: whatever else is allocated meanwhile
 /// must not fail.
@@ -177,10 +186,10 @@ impl Requests {
             free: Vec::new(),
             entries,
             begun: 0,
-            looks: 0,
+            idle_checks: 0,
             generation: 0,
             pieces: 0,
-            cids: Identifiers::few(usize::from(FEW)),
+            cids: CommandIds::few(usize::from(FEW)),
         }
     }
 
@@ -231,21 +240,21 @@ impl Requests {
     }
 
     /// Once in a while: a table that has been idle with all its slots keeps a few. Returns whether it let go of any.
-    pub(crate) fn rest(&mut self) -> bool {
+    pub(crate) fn trim(&mut self) -> bool {
         if self.slots.len() <= usize::from(FEW) {
             return false;
         }
         let idle = self.begun == FEW + 1 && self.is_idle();
         self.begun = FEW + 1;
-        self.looks = if idle { self.looks + 1 } else { 0 };
-        if self.looks < LOOKS {
+        self.idle_checks = if idle { self.idle_checks + 1 } else { 0 };
+        if self.idle_checks < IDLE_CHECKS {
             return false;
         }
         let lives = self.slots.iter().map(|slot| slot.id.generation.wrapping_sub(self.generation)).max();
         self.generation = self.generation.wrapping_add(lives.unwrap_or(0)).wrapping_add(1);
         (self.slots, self.free) = (Vec::new(), Vec::new());
-        self.cids = Identifiers::few(usize::from(FEW));
-        (self.begun, self.looks) = (0, 0);
+        self.cids = CommandIds::few(usize::from(FEW));
+        (self.begun, self.idle_checks) = (0, 0);
         true
     }
 
@@ -264,9 +273,7 @@ impl Requests {
         let request = &mut self.slots[usize::from(index)];
         request.command = *command;
         (request.status, request.location, request.result) = (Status::SUCCESS, None, 0);
-        if states.samples_next() {
-            request.entered = Some(states.now());
-        }
+        request.sample = states.sample_next();
         Ok(Slot(index))
     }
 
@@ -277,13 +284,13 @@ impl Requests {
         if request.state != State::Free {
             request.enter(states, State::Free);
         }
-        request.entered = None;
+        request.sample = None;
         request.id.generation = request.id.generation.wrapping_add(1);
         request.pieces.clear();
         request.action = Action::Nothing;
         request.host = HostMemory::None;
         request.transfer = Transfer::None;
-        request.length = 0;
+        request.length = DataBytes(0);
         request.is_fused = false;
         self.cids.remove(request.command.cid.get());
         self.free.push(slot.0);

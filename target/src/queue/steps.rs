@@ -12,7 +12,7 @@ use super::request::Request;
 use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
-use crate::nvm::{self, Action, Copying, Extent, NamespaceView};
+use crate::nvm::{self, Action, Blocks, Copying, DiskBytes, Extent, Lba, NamespaceView};
 use crate::resources::{OpenDisk, Resources};
 
 /// What a disk deallocates at once. A file system locks a file meanwhile, so that a long range goes in pieces.
@@ -81,19 +81,19 @@ impl Steps<'_> {
     fn verify_next(&mut self, extent: Extent) {
         while self.is_between_steps() {
             let Action::Verify { begun, .. } = &mut self.request.action else { return };
-            if *begun == extent.length {
+            if *begun == extent.length.0 {
                 return;
             }
             let offset = extent.offset + *begun;
             let mut buffer = self.request.pieces.take_buffer(0);
-            let length = u64::from(self.resources.chunk_bytes).min(extent.length - *begun);
+            let length = u64::from(self.resources.chunk_bytes).min(extent.length.0 - *begun);
             *begun += length;
             buffer.set_len(length as usize);
             self.request.start(
                 self.resources,
                 extent.disk,
                 0,
-                Operation::Read { offset, buffer, lend: false },
+                Operation::Read { offset, buffer, may_borrow: false },
             );
         }
     }
@@ -125,7 +125,7 @@ impl Steps<'_> {
     fn copy_read(&mut self, copying: &mut Copying) -> Result<Option<Operation>, Failure> {
         let view = self.view_of()?;
         let extent = nvm::copy_extent(&view, &self.request.pieces.record(usize::from(copying.range)))?;
-        let length = extent.length.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
+        let length = extent.length.0.saturating_sub(copying.done).min(u64::from(COPY_PIECE_BYTES));
         if length == 0 {
             (copying.range, copying.done) = (copying.range + 1, 0);
             return Ok(None);
@@ -134,7 +134,7 @@ impl Steps<'_> {
         let mut buffer = self.request.pieces.take_buffer(piece);
         copying.read = length as u32;
         buffer.set_len(length as usize);
-        Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer, lend: false }))
+        Ok(Some(Operation::Read { offset: extent.offset + copying.done, buffer, may_borrow: false }))
     }
 
     fn copy_write(&mut self, copying: &mut Copying) -> Option<Operation> {
@@ -193,7 +193,8 @@ impl Steps<'_> {
             if next == ranges {
                 return;
             }
-            let Extent { offset, length, .. } = match self.discard_range(usize::from(next)) {
+            let Extent { offset, length: DiskBytes(length), .. } = match self.discard_range(usize::from(next))
+            {
                 Ok(extent) => extent,
                 Err(failure) => return self.request.fail(failure),
             };
@@ -214,7 +215,7 @@ impl Steps<'_> {
 
     fn discard_range(&self, index: usize) -> Result<Extent, Failure> {
         let range: DsmRange = self.request.pieces.record(index);
-        nvm::discard_extent(&self.view_of()?, range.slba.get(), range.nlb.get())
+        nvm::discard_extent(&self.view_of()?, Lba(range.slba.get()), Blocks(range.nlb.get().into()))
     }
 
     /// The namespace of a request, as it is now; it may have been removed since the request came.

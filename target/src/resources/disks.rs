@@ -7,7 +7,7 @@ use ringfab_block::Disk;
 use ringfab_reactor::Time;
 
 use crate::model::disk_failures::{self, DiskFailure};
-use crate::model::{Namespace, Subsystem};
+use crate::model::{IoRecord, Namespace, Subsystem};
 use crate::nvm::NamespaceView;
 
 /// A core's own disk of a namespace.
@@ -19,6 +19,8 @@ pub(crate) struct OpenDisk {
     pub(crate) progress: DiskProgress,
     /// Its position stays taken as long as the disk is open.
     pub(crate) namespace: Arc<Namespace>,
+    /// What this core has done with it.
+    pub(crate) io: Arc<IoRecord>,
     /// It serves what has begun, and is closed then.
     pub(crate) closing: bool,
 }
@@ -108,7 +110,8 @@ pub(crate) fn put(disks: &mut Disks, subsystem: &Arc<Subsystem>, namespace: &Arc
     }
     let progress = DiskProgress::default();
     let (subsystem, namespace) = (Arc::clone(subsystem), Arc::clone(namespace));
-    disks[index] = Some(OpenDisk { disk, subsystem, progress, namespace, closing: false });
+    let io = namespace.new_record();
+    disks[index] = Some(OpenDisk { disk, subsystem, progress, namespace, io, closing: false });
 }
 
 /// What a disk has to do, and whether it does it.

@@ -45,7 +45,7 @@ pub(crate) struct Hosts {
     pools: [SharedPool; PoolKind::ALL.len()],
     hosts: Vec<Option<Host>>,
     /// Hosts of which requests wait, each once: a turn costs nothing for all others.
-    in_line: VecDeque<HostId>,
+    queued: VecDeque<HostId>,
     /// Queues of all, and those of them that have no Connect.
     queues: usize,
     opening: usize,
@@ -63,13 +63,13 @@ pub(crate) struct Host {
     pools: [Pool; PoolKind::ALL.len()],
     waiting: [VecDeque<RequestId>; PoolKind::ALL.len()],
     /// Whether it is among those in line.
-    in_line: bool,
+    queued: bool,
 }
 
 impl Hosts {
     /// No host yet. The pools are in the order of [`PoolKind`].
     pub(crate) fn new(pools: [SharedPool; PoolKind::ALL.len()]) -> Self {
-        Self { pools, hosts: Vec::new(), in_line: VecDeque::new(), queues: 0, opening: 0 }
+        Self { pools, hosts: Vec::new(), queued: VecDeque::new(), queues: 0, opening: 0 }
     }
 
     /// A connection of the host at an address has come.
@@ -103,7 +103,11 @@ impl Hosts {
     }
 
     /// The host that has most of something, if it has more than the host at a newcomer's address would.
-    pub(crate) fn gives_way(&self, newcomer: IpAddr, held: impl Fn(&Host) -> usize) -> Option<HostId> {
+    pub(crate) fn eviction_candidate(
+        &self,
+        newcomer: IpAddr,
+        held: impl Fn(&Host) -> usize,
+    ) -> Option<HostId> {
         let newcomer = network_of(newcomer);
         let all = self.hosts.iter().enumerate().filter_map(|(index, host)| Some((index, host.as_ref()?)));
         let own = all.clone().find(|(_, host)| host.address == newcomer).map_or(0, |(_, host)| held(host));
@@ -120,69 +124,69 @@ impl Hosts {
         host.opening -= usize::from(opening);
         if host.queues == 0 {
             self.hosts[id.0] = None;
-            self.in_line.retain(|other| *other != id);
+            self.queued.retain(|other| *other != id);
         }
     }
 
     /// A host's share of a pool.
-    pub(crate) fn pool(&self, id: HostId, line: PoolKind) -> &Pool {
-        &self.host(id).pools[line as usize]
+    pub(crate) fn pool(&self, id: HostId, kind: PoolKind) -> &Pool {
+        &self.host(id).pools[kind as usize]
     }
 
     /// What a host holds now is with a disk that does not answer. It gets a share of what is left, so that its other
     /// disks go on.
-    pub(crate) fn forgive(&self, id: HostId) {
-        self.host(id).pools.iter().for_each(Pool::forgive);
+    pub(crate) fn exempt_held(&self, id: HostId) {
+        self.host(id).pools.iter().for_each(Pool::exempt_held);
     }
 
     /// How much of a pool all hosts have.
-    pub(crate) fn usage(&self, line: PoolKind) -> PoolUsage {
-        self.pools[line as usize].pool.usage()
+    pub(crate) fn usage(&self, kind: PoolKind) -> PoolUsage {
+        self.pools[kind as usize].pool.usage()
     }
 
     /// Puts a request in a line.
-    pub(crate) fn wait(&mut self, id: HostId, line: PoolKind, waiter: RequestId) {
+    pub(crate) fn wait(&mut self, id: HostId, kind: PoolKind, waiter: RequestId) {
         let host = self.host_mut(id);
-        host.waiting[line as usize].push_back(waiter);
-        if !std::mem::replace(&mut host.in_line, true) {
-            self.in_line.push_back(id);
+        host.waiting[kind as usize].push_back(waiter);
+        if !std::mem::replace(&mut host.queued, true) {
+            self.queued.push_back(id);
         }
     }
 
     /// The first of a line. A host that has gone has none.
-    pub(crate) fn first_waiting(&self, id: HostId, line: PoolKind) -> Option<RequestId> {
-        self.hosts[id.0].as_ref()?.waiting[line as usize].front().copied()
+    pub(crate) fn first_waiting(&self, id: HostId, kind: PoolKind) -> Option<RequestId> {
+        self.hosts[id.0].as_ref()?.waiting[kind as usize].front().copied()
     }
 
     /// The first of a line has been served.
-    pub(crate) fn drop_waiting(&mut self, id: HostId, line: PoolKind) {
+    pub(crate) fn drop_waiting(&mut self, id: HostId, kind: PoolKind) {
         if let Some(host) = &mut self.hosts[id.0] {
-            host.waiting[line as usize].pop_front();
+            host.waiting[kind as usize].pop_front();
         }
     }
 
     /// Begins to serve the hosts in line, and says how many there are. Each time another one is the first.
     pub(crate) fn begin_round(&mut self) -> usize {
-        let count = self.in_line.len();
+        let count = self.queued.len();
         if count > 1 {
-            self.in_line.rotate_left(1);
+            self.queued.rotate_left(1);
         }
         count
     }
 
     /// Takes the first host out of the line, to be served now.
-    pub(crate) fn call_next(&mut self) -> Option<HostId> {
-        let id = self.in_line.pop_front()?;
-        self.host_mut(id).in_line = false;
+    pub(crate) fn take_next(&mut self) -> Option<HostId> {
+        let id = self.queued.pop_front()?;
+        self.host_mut(id).queued = false;
         Some(id)
     }
 
     /// A host has been served: it is the last in line if something of it waits still.
     pub(crate) fn served(&mut self, id: HostId) {
         let Some(host) = &mut self.hosts[id.0] else { return };
-        if !host.in_line && host.waiting.iter().any(|line| !line.is_empty()) {
-            host.in_line = true;
-            self.in_line.push_back(id);
+        if !host.queued && host.waiting.iter().any(|line| !line.is_empty()) {
+            host.queued = true;
+            self.queued.push_back(id);
         }
     }
 
@@ -196,9 +200,9 @@ impl Hosts {
             pool.limited(*least)
         });
         let waiting = PoolKind::ALL.map(|_| VecDeque::new());
-        self.hosts[index] = Some(Host { address, queues: 0, opening: 0, pools, waiting, in_line: false });
+        self.hosts[index] = Some(Host { address, queues: 0, opening: 0, pools, waiting, queued: false });
         // So that nobody has to allocate who gets in line.
-        self.in_line.reserve(self.hosts.len());
+        self.queued.reserve(self.hosts.len());
         index
     }
 
@@ -262,7 +266,7 @@ mod tests {
         let greedy = hosts.enter(address("10.0.0.1"));
         hosts.enter(address("10.0.0.1"));
         let other = hosts.enter(address("10.0.0.2"));
-        let most = |hosts: &Hosts, newcomer| hosts.gives_way(address(newcomer), |host| host.queues);
+        let most = |hosts: &Hosts, newcomer| hosts.eviction_candidate(address(newcomer), |host| host.queues);
         assert_eq!(most(&hosts, "10.0.0.3"), Some(greedy));
         assert_eq!(most(&hosts, "10.0.0.2"), None);
         assert_eq!(most(&hosts, "10.0.0.1"), None);
@@ -276,7 +280,7 @@ mod tests {
     /// Serves everybody in line, and nobody gets anything.
     fn serve_all(hosts: &mut Hosts) -> Vec<HostId> {
         let serve_one = |hosts: &mut Hosts| {
-            let host = hosts.call_next().expect("as many as are in line");
+            let host = hosts.take_next().expect("as many as are in line");
             hosts.served(host);
             host
         };
@@ -299,7 +303,7 @@ mod tests {
         hosts.leave(one, true);
         assert_eq!(hosts.first_waiting(one, PoolKind::Io), None);
         assert_eq!(hosts.begin_round(), 1, "who has left is not in line");
-        assert_eq!(hosts.call_next(), Some(two));
+        assert_eq!(hosts.take_next(), Some(two));
         hosts.drop_waiting(two, PoolKind::Io);
         hosts.served(two);
         assert_eq!(hosts.begin_round(), 0, "nobody waits any more");

@@ -29,7 +29,8 @@ use ringfab_reactor::Reactor;
 use crate::controller::Controller;
 use crate::limits::ADMIN_DATA_BYTES_MAX;
 use crate::limits::TRANSFER_BYTES_MAX;
-use crate::model::Served;
+use crate::model::{IoRecord, Served};
+use crate::nvm::Action;
 use crate::target::Target;
 use crate::transport::Transports;
 use crate::worker::Workers;
@@ -150,11 +151,18 @@ impl Resources {
         }
     }
 
+    /// Where a command's namespace is counted.
+    #[inline(always)]
+    pub(crate) fn io_of(&self, action: &Action) -> Option<&Arc<IoRecord>> {
+        let open = self.disks.get(action.disk()?)?.as_ref()?;
+        Some(&open.io)
+    }
+
     /// Has what disks in memory have lent sent, as far as it can be at once, and copies the rest, before anybody waits.
-    pub(crate) fn end_loans(&mut self) {
-        if !self.shared.loans().is_empty() {
-            self.reactor.send_lent();
-            self.shared.loans().settle();
+    pub(crate) fn end_borrows(&mut self) {
+        if !self.shared.borrowed_pages().is_empty() {
+            self.reactor.send_borrowed();
+            self.shared.borrowed_pages().end_all();
         }
     }
 
@@ -167,7 +175,7 @@ impl Resources {
 
     /// Ends a controller in favour of another host.
     pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
-        controller.tell_ended(reason);
+        controller.log_ended(reason);
         controller.end();
         for core in &self.cores {
             core.send(QueueMessage::Evict(Arc::clone(controller)));

@@ -5,6 +5,8 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use serde::Serialize;
 
+use crate::model::latency::{Phase, Timed};
+
 /// Where a request waits. What needs no wait is passed through: a command that finds everything at once is never in a
 /// state other than [`State::Free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -63,6 +65,20 @@ impl State {
         Self::Aborting,
         Self::DataOut,
     ];
+
+    /// Which phase of a command's life it belongs to; none while there is no command, or nothing to wait for.
+    pub const fn phase(self) -> Option<Phase> {
+        match self {
+            Self::Free | Self::Parked => None,
+            Self::AwaitFused | Self::FetchRoom | Self::DataIn => Some(Phase::Receive),
+            Self::HeldBack | Self::AtDisk => Some(Phase::Disk),
+            Self::NeedBuffer | Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => {
+                Some(Phase::Wait)
+            }
+            Self::AtWorker | Self::Aborting => Some(Phase::Wait),
+            Self::DataOut => Some(Phase::Send),
+        }
+    }
 
     /// Whom a request in this state waits for.
     pub const fn waits_for(self) -> WaitsFor {
@@ -124,6 +140,24 @@ pub struct LatencySplit {
     pub disk_us: u64,
 }
 
+/// What is timed of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    begun: Time,
+    /// When it entered its state.
+    entered: Time,
+    /// Nanoseconds in each phase.
+    phases: [u64; Phase::COUNT],
+}
+
+impl Sample {
+    /// Its answer, which was given to the transport when it left its last state, has been sent.
+    pub(crate) fn sent(mut self, now: Time) -> Timed {
+        self.phases[Phase::Send as usize] += nanos(now.since(self.entered));
+        Timed { total: now.since(self.begun), phases: self.phases.map(Duration::from_nanos) }
+    }
+}
+
 /// The requests of a core that are in one state, and those of the sampled ones that were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StateUsage {
@@ -183,16 +217,18 @@ impl RequestStates {
         std::mem::take(&mut self.arrived)
     }
 
-    /// A command begins its life. Returns whether its states are to be timed.
+    /// A command begins its life. Whether its states are to be timed.
     #[inline]
-    pub(crate) fn samples_next(&mut self) -> bool {
+    pub(crate) fn sample_next(&mut self) -> Option<Sample> {
         self.until_sample -= 1;
-        if self.until_sample == 0 {
-            self.until_sample = SAMPLE_INTERVAL;
-            self.sampled += 1;
-            return true;
-        }
-        false
+        (self.until_sample == 0).then(|| self.sample())
+    }
+
+    #[cold]
+    fn sample(&mut self) -> Sample {
+        self.until_sample = SAMPLE_INTERVAL;
+        self.sampled += 1;
+        Sample { begun: self.now, entered: self.now, phases: [0; Phase::COUNT] }
     }
 
     /// A request goes from one state to another.
@@ -202,11 +238,16 @@ impl RequestStates {
         self.counts[to as usize] = self.counts[to as usize].wrapping_add(1);
     }
 
-    /// A sampled request leaves a state that it was in since then.
+    /// A sampled request leaves a state.
     #[cold]
-    pub(crate) fn timed(&mut self, state: State, since: Time) {
+    pub(crate) fn timed(&mut self, state: State, sample: &mut Sample) {
+        let time = self.now.since(sample.entered);
+        sample.entered = self.now;
         if state != State::Free {
-            self.times[state as usize].add(self.now.since(since));
+            self.times[state as usize].add(time);
+        }
+        if let Some(phase) = state.phase() {
+            sample.phases[phase as usize] += nanos(time);
         }
     }
 
@@ -245,6 +286,10 @@ impl RequestStates {
     }
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -255,6 +300,24 @@ mod tests {
 
     fn at(millis: u64) -> Time {
         Time::ZERO + Duration::from_millis(millis)
+    }
+
+    fn entered(millis: u64) -> Sample {
+        Sample { begun: at(millis), entered: at(millis), phases: [0; Phase::COUNT] }
+    }
+
+    #[test]
+    fn the_phases_of_a_command_add_up_until_its_answer_is_sent() {
+        let mut states = RequestStates::default();
+        let mut sample = entered(0);
+        let steps = [State::HeldBack, State::NeedBuffer, State::DataIn, State::AtDisk, State::BlocksClaimed];
+        for (state, now) in steps.into_iter().zip([1, 3, 6, 10, 15]) {
+            states.begin_turn(at(now));
+            states.timed(state, &mut sample);
+        }
+        let timed = sample.sent(at(21));
+        let phases = [7, 3, 5, 6].map(Duration::from_millis);
+        assert_eq!(timed, Timed { total: Duration::from_millis(21), phases });
     }
 
     #[test]
@@ -279,7 +342,7 @@ mod tests {
     #[test]
     fn the_first_command_is_sampled_and_then_one_in_so_many() {
         let mut states = RequestStates::default();
-        let sampled: Vec<u32> = (0..2 * SAMPLE_INTERVAL).filter(|_| states.samples_next()).collect();
+        let sampled: Vec<u32> = (0..2 * SAMPLE_INTERVAL).filter(|_| states.sample_next().is_some()).collect();
         assert_eq!(sampled, [0, SAMPLE_INTERVAL]);
     }
 
@@ -287,12 +350,16 @@ mod tests {
     fn the_time_in_states_is_that_of_hosts_of_the_target_and_of_disks() {
         let mut states = RequestStates::default();
         states.begin_turn(at(10));
-        states.timed(State::DataIn, at(7));
-        states.timed(State::DataIn, at(9));
-        states.timed(State::NeedBuffer, at(5));
-        states.timed(State::AtDisk, at(3));
-        states.timed(State::Parked, at(0));
-        states.timed(State::Free, at(0));
+        for (state, since) in [
+            (State::DataIn, 7),
+            (State::DataIn, 9),
+            (State::NeedBuffer, 5),
+            (State::AtDisk, 3),
+            (State::Parked, 0),
+            (State::Free, 0),
+        ] {
+            states.timed(state, &mut entered(since));
+        }
         states.moved(State::Free, State::DataIn);
         let data_in =
             StateUsage { state: State::DataIn, commands: 1, sampled: 2, total_us: 4000, max_us: 3000 };

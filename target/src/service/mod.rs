@@ -1,8 +1,8 @@
 //! The service: from a configuration file to a process that serves until it is told to stop.
 
 pub mod cli;
+mod heartbeat;
 mod notify;
-mod pulse;
 mod ready;
 mod signals;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfab_process::signals::Heard;
+use ringfab_process::signals::SignalEvent;
 use ringfab_process::{limits, log};
 use ringfab_reactor::Monitor;
 
@@ -25,8 +25,8 @@ use crate::core::{self, Cores};
 use crate::identity::{Identity, IdentityError};
 use crate::target::{Target, TargetError};
 use crate::worker::{self, Hanging};
+use heartbeat::Heartbeats;
 use notify::Notifier;
-use pulse::Pulses;
 use ready::ReadyFile;
 use signals::Signals;
 
@@ -223,11 +223,11 @@ fn watch<R: Running>(
     reload: impl Fn(),
 ) -> Result<(), ServeError> {
     let mut notifier = Notifier::ready(&status(target));
-    let mut pulses = Pulses::new(running.monitors(), Instant::now());
+    let mut heartbeats = Heartbeats::new(running.monitors(), Instant::now());
     loop {
         match signals.wait(notifier.interval(TICK)) {
-            Some(Heard::HangUp) => reload(),
-            Some(Heard::End(signal)) => {
+            Some(SignalEvent::HangUp) => reload(),
+            Some(SignalEvent::End(signal)) => {
                 let limit = drain_timeout();
                 tracing::info!(signal, ?limit, "stopping: no new connections, draining");
                 notifier.stopping();
@@ -239,7 +239,7 @@ fn watch<R: Running>(
             return Err(ServeError::Core(why_ended(running)));
         }
         let now = Instant::now();
-        notifier.tick(now, &status(target), pulses.all_beat(now));
+        notifier.tick(now, &status(target), heartbeats.all_alive(now));
     }
 }
 
@@ -253,7 +253,7 @@ fn drain<R: Running>(running: R, limit: Duration, signals: &Signals) -> Result<(
     let deadline = Instant::now() + limit + DRAIN_GRACE;
     running.drain(limit);
     while !running.is_finished() {
-        if let Some(Heard::End(_)) = signals.wait(TICK) {
+        if let Some(SignalEvent::End(_)) = signals.wait(TICK) {
             return Err(ServeError::Interrupted);
         }
         if Instant::now() >= deadline {

@@ -4,32 +4,32 @@ use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use ringfab_process::signals::{self, Heard};
+use ringfab_process::signals::{self, SignalEvent};
 
 /// Takes the signals that mean something to the service.
 #[derive(Debug)]
 pub(super) struct Signals {
-    heard: Receiver<Heard>,
+    events: Receiver<SignalEvent>,
 }
 
 impl Signals {
     /// Takes them over from the system.
     pub(super) fn catch() -> io::Result<Self> {
-        let (sender, heard) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         signals::listen(move |signal| {
             // The service ends, and hears nothing any more.
             let _ends = sender.send(signal);
         })?;
-        Ok(Self { heard })
+        Ok(Self { events })
     }
 
     /// The next signal that asks for something, if one comes in time.
-    pub(super) fn wait(&self, timeout: Duration) -> Option<Heard> {
-        self.heard.recv_timeout(timeout).ok()
+    pub(super) fn wait(&self, timeout: Duration) -> Option<SignalEvent> {
+        self.events.recv_timeout(timeout).ok()
     }
 
     #[cfg(test)]
-    pub(super) fn from_channel(heard: Receiver<Heard>) -> Self {
-        Self { heard }
+    pub(super) fn from_channel(events: Receiver<SignalEvent>) -> Self {
+        Self { events }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 
-use ringfab_process::signals::Heard;
+use ringfab_process::signals::SignalEvent;
 
 use super::*;
 
@@ -59,7 +59,11 @@ impl Running for Pretend {
     }
 }
 
-fn run(ends: Ends, drain_timeout: Duration, signals: impl FnOnce(Sender<Heard>)) -> Result<(), ServeError> {
+fn run(
+    ends: Ends,
+    drain_timeout: Duration,
+    signals: impl FnOnce(Sender<SignalEvent>),
+) -> Result<(), ServeError> {
     let text = include_str!("../../../configs/minimal.toml");
     let mut config = Config::parse(text, "minimal.toml").unwrap();
     config.target.drain_timeout = drain_timeout;
@@ -76,7 +80,7 @@ fn run(ends: Ends, drain_timeout: Duration, signals: impl FnOnce(Sender<Heard>))
 #[test]
 fn a_signal_drains_the_cores_and_ends_in_order() {
     let ended = run(Ends::WhenDrained, Duration::from_secs(5), |signals| {
-        signals.send(Heard::End("SIGTERM")).unwrap();
+        signals.send(SignalEvent::End("SIGTERM")).unwrap();
     });
     assert!(ended.is_ok());
     assert!(JOINED.load(Ordering::Relaxed));
@@ -85,9 +89,9 @@ fn a_signal_drains_the_cores_and_ends_in_order() {
 #[test]
 fn a_hang_up_asks_for_a_reload_and_ends_nothing() {
     let ended = run(Ends::WhenDrained, Duration::from_secs(5), |signals| {
-        signals.send(Heard::HangUp).unwrap();
-        signals.send(Heard::HangUp).unwrap();
-        signals.send(Heard::End("SIGTERM")).unwrap();
+        signals.send(SignalEvent::HangUp).unwrap();
+        signals.send(SignalEvent::HangUp).unwrap();
+        signals.send(SignalEvent::End("SIGTERM")).unwrap();
     });
     assert!(ended.is_ok());
     assert_eq!(RELOADS.load(Ordering::Relaxed), 2);
@@ -96,8 +100,8 @@ fn a_hang_up_asks_for_a_reload_and_ends_nothing() {
 #[test]
 fn a_second_signal_ends_at_once() {
     let ended = run(Ends::Never, Duration::from_secs(3600), |signals| {
-        signals.send(Heard::End("SIGTERM")).unwrap();
-        signals.send(Heard::End("SIGINT")).unwrap();
+        signals.send(SignalEvent::End("SIGTERM")).unwrap();
+        signals.send(SignalEvent::End("SIGINT")).unwrap();
     });
     assert!(matches!(ended, Err(ServeError::Interrupted)));
 }
@@ -106,7 +110,7 @@ fn a_second_signal_ends_at_once() {
 fn cores_that_do_not_end_are_left_behind_after_the_limit() {
     let start = Instant::now();
     let ended = run(Ends::Never, Duration::ZERO, |signals| {
-        signals.send(Heard::End("SIGTERM")).unwrap();
+        signals.send(SignalEvent::End("SIGTERM")).unwrap();
         // The channel stays open, as that of the signal thread does.
         std::mem::forget(signals);
     });

@@ -9,7 +9,7 @@ use ringfab_spec::nqn::{DISCOVERY_NQN, NQN_BYTES_MAX};
 use ringfab_spec::{Status, SubmissionEntry};
 
 use super::Target;
-use super::pools::Newcomer;
+use super::pools::NewController;
 use crate::command::{Command, connect_field as field};
 use crate::controller::{Controller, ControllerParameters, Host};
 use crate::failure::Failure;
@@ -135,7 +135,7 @@ impl Target {
         }
         let io_queues_max = if subsystem.is_discovery() { 0 } else { limits.io_queues_max };
         let mut table = self.table();
-        let newcomer = Newcomer { address, nqn: &connect.host.nqn, discovery: subsystem.is_discovery() };
+        let newcomer = NewController { address, nqn: &connect.host.nqn, discovery: subsystem.is_discovery() };
         let evicted = table.make_room(&newcomer, now)?;
         let id = table.next_id();
         let controller = Arc::new(Controller::new(ControllerParameters {

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_fabric::{Shares, network_of};
+use ringfab_fabric::{PeerCounts, network_of};
 use ringfab_reactor::Time;
 use ringfab_spec::Status;
 
@@ -42,12 +42,12 @@ pub(super) struct Controllers {
 #[derive(Debug, Default)]
 struct Pool {
     count: u32,
-    shares: Shares,
+    shares: PeerCounts,
 }
 
 /// A host that wants a controller.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Newcomer<'a> {
+pub(super) struct NewController<'a> {
     pub(super) address: IpAddr,
     pub(super) nqn: &'a str,
     pub(super) discovery: bool,
@@ -100,14 +100,14 @@ impl Controllers {
     /// The pool is full, and nobody has to give way to this one.
     pub(super) fn make_room(
         &mut self,
-        newcomer: &Newcomer<'_>,
+        newcomer: &NewController<'_>,
         now: Time,
     ) -> Result<Option<Arc<Controller>>, Failure> {
         let pool = &self.pools[usize::from(newcomer.discovery)];
         if pool.count < CONTROLLERS_MAX {
             return Ok(None);
         }
-        let least_missed = match pool.shares.gives_way_to(newcomer.address) {
+        let least_missed = match pool.shares.eviction_candidate(newcomer.address) {
             Some(network) => self.least_missed(newcomer.discovery, network),
             None => self.idle(newcomer, now).or_else(|| self.of_greedier_name(newcomer)),
         };
@@ -130,14 +130,14 @@ impl Controllers {
     }
 
     /// The oldest at the newcomer's address that has had no I/O queue for a while.
-    fn idle(&self, newcomer: &Newcomer<'_>, now: Time) -> Option<Arc<Controller>> {
+    fn idle(&self, newcomer: &NewController<'_>, now: Time) -> Option<Arc<Controller>> {
         let own = self.of_network(newcomer.discovery, network_of(newcomer.address));
         let idle = own.filter(|one| one.io_queues() == 0 && now >= one.created() + GRACE);
         idle.min_by_key(|one| one.created()).cloned()
     }
 
     /// The last at the newcomer's address of the name that has most, if the newcomer's has less.
-    fn of_greedier_name(&self, newcomer: &Newcomer<'_>) -> Option<Arc<Controller>> {
+    fn of_greedier_name(&self, newcomer: &NewController<'_>) -> Option<Arc<Controller>> {
         let mut names: BTreeMap<&str, u32> = BTreeMap::new();
         for one in self.of_network(newcomer.discovery, network_of(newcomer.address)) {
             *names.entry(one.host().nqn.as_str()).or_default() += 1;

@@ -297,8 +297,8 @@ fn counters_stay_with_the_subsystem_after_their_queue_has_ended() {
     let target = target();
     let controller = enabled(&target, DISK);
     let queue = Connect::queue(1, controller.id(), DISK, FRIEND).send(&target).unwrap().queue;
-    queue.note_read(4096);
-    queue.note_write(512);
+    queue.io().note_read(4096);
+    queue.io().note_write(512);
     let before = controller.subsystem().counters();
     assert_eq!((before.commands_read, before.bytes_read, before.bytes_written), (1, 4096, 512));
     controller.queue_left(1);

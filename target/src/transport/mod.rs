@@ -13,7 +13,7 @@ use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
-use crate::nvm::HostMemory;
+use crate::nvm::{DataBytes, HostMemory};
 
 /// A listener, whatever its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,20 +24,20 @@ pub(crate) enum ListenerId {
 
 /// A connection that wants to become a queue. It may travel to another core.
 #[derive(Debug)]
-pub(crate) enum Arrival {
+pub(crate) enum IncomingConnection {
     Rdma(ringfab_fabric::rdma::ConnectRequest),
     Tcp(ringfab_fabric::tcp::Incoming),
 }
 
 /// Who is told what has happened on connections. A transport tells what an event of its own says by reference where it
 /// is large: a command would be moved once for each place that it passes through on its way to its request.
-pub(crate) trait Hears {
+pub(crate) trait TransportHandler {
     /// A connection has come.
-    fn arrived(&mut self, arrival: Arrival);
+    fn on_incoming(&mut self, connection: IncomingConnection);
 
     /// A command capsule has come; `None` when it was too short for one. `intact` is whether the transport vouches for
     /// the data.
-    fn capsule(
+    fn on_capsule(
         &mut self,
         endpoint: Endpoint,
         command: Option<&SubmissionEntry>,
@@ -46,35 +46,35 @@ pub(crate) trait Hears {
     );
 
     /// A piece of a host's data is here, or its memory is lost with the connection.
-    fn fetched(&mut self, endpoint: Endpoint, id: WorkId, sink: Option<Buffer>, intact: bool);
+    fn on_fetched(&mut self, endpoint: Endpoint, id: FetchId, sink: Option<Buffer>, intact: bool);
 
     /// So many of what was posted to answer commands, responses and pieces of data, have been sent.
-    fn sent(&mut self, endpoint: Endpoint, count: u32);
+    fn on_sent(&mut self, endpoint: Endpoint, count: u32);
 
     /// A connection has ended, and nothing of it is in flight.
-    fn gone(&mut self, endpoint: Endpoint, gone: Gone<'_>);
+    fn on_disconnected(&mut self, endpoint: Endpoint, disconnection: Disconnection<'_>);
 }
 
 /// How a connection has ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gone<'a> {
+pub(crate) struct Disconnection<'a> {
     /// What is to be said about it.
     pub(crate) why: &'a str,
     /// Whether one end found the other to break the protocol.
     pub(crate) broken: bool,
 }
 
-impl Gone<'_> {
+impl Disconnection<'_> {
     /// Tells of a connection that was up.
-    pub(crate) fn tell(reason: &DisconnectReason, endpoint: Endpoint, to: &mut impl Hears) {
+    pub(crate) fn report(reason: &DisconnectReason, endpoint: Endpoint, handler: &mut impl TransportHandler) {
         let broken = matches!(reason, DisconnectReason::Violation(_) | DisconnectReason::PeerTerminated(_));
-        to.gone(endpoint, Gone { why: &reason.to_string(), broken });
+        handler.on_disconnected(endpoint, Disconnection { why: &reason.to_string(), broken });
     }
 }
 
-impl<'a> Gone<'a> {
+impl<'a> Disconnection<'a> {
     /// A connection that never was up.
-    pub(crate) fn before(why: &'a str) -> Self {
+    pub(crate) fn before_established(why: &'a str) -> Self {
         Self { why, broken: false }
     }
 }
@@ -88,14 +88,14 @@ pub(crate) fn close_listener(transports: &mut Transports, reactor: &mut Reactor,
 
 /// Names what is fetched: for which life of which request, and which piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WorkId {
+pub(crate) struct FetchId {
     pub(crate) slot: u16,
     pub(crate) generation: u16,
     pub(crate) piece: u8,
 }
 
-impl WorkId {
-    /// Unpacks what [`WorkId::to_bits`] packed.
+impl FetchId {
+    /// Unpacks what [`FetchId::to_bits`] packed.
     fn from_bits(bits: u64) -> Self {
         let [s0, s1, g0, g1, piece, ..] = bits.to_le_bytes();
         let (slot, generation) = (u16::from_le_bytes([s0, s1]), u16::from_le_bytes([g0, g1]));
@@ -110,21 +110,20 @@ impl WorkId {
 
 /// The data of one request on their way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Transfer {
+pub(crate) struct CommandData {
     pub(crate) slot: u16,
     pub(crate) generation: u16,
     /// The command's identifier.
     pub(crate) cid: u16,
     /// Where the host has its end of them.
     pub(crate) memory: HostMemory,
-    /// Bytes.
-    pub(crate) length: u32,
+    pub(crate) length: DataBytes,
 }
 
-impl Transfer {
+impl CommandData {
     /// What a piece of it is called while it is fetched.
-    fn work(&self, piece: u8) -> u64 {
-        WorkId { slot: self.slot, generation: self.generation, piece }.to_bits()
+    fn fetch_id(&self, piece: u8) -> u64 {
+        FetchId { slot: self.slot, generation: self.generation, piece }.to_bits()
     }
 }
 
@@ -140,11 +139,11 @@ pub(crate) struct Piece<T> {
 
 /// Why something could not be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum LinkError {
     /// The connection has ended, which it reports on its own.
     Ended,
     /// The host's memory cannot be reached: it accepts no reads, or its range is none.
-    Unusable,
+    Unreachable,
 }
 
 /// A queue's end of its connection, with the room for what is in flight on it.
@@ -153,6 +152,9 @@ pub(crate) struct Link {
     endpoint: Endpoint,
     depth: u32,
     used: u32,
+    /// What was posted to answer commands, and what of it has been sent; both wrap around.
+    posted: u32,
+    sent: u32,
 }
 
 impl Link {
@@ -166,7 +168,7 @@ impl Link {
     const PIECES_MAX: u32 = 64;
 
     pub(crate) fn new(endpoint: Endpoint, entries: u16) -> Self {
-        Self { endpoint, depth: Self::depth(entries), used: 0 }
+        Self { endpoint, depth: Self::depth(entries), used: 0, posted: 0, sent: 0 }
     }
 
     /// Its connection.
@@ -207,17 +209,33 @@ impl Link {
         self.used = self.used.saturating_sub(count);
     }
 
+    /// So many of what was posted to answer commands have been sent.
+    pub(crate) fn sent(&mut self, count: u32) {
+        self.completed(count);
+        self.sent = self.sent.wrapping_add(count);
+    }
+
+    /// How much was posted to answer commands so far.
+    pub(crate) fn posted(&self) -> u32 {
+        self.posted
+    }
+
+    /// Whether everything has been sent that was posted until then.
+    pub(crate) fn has_sent(&self, posted: u32) -> bool {
+        self.sent.wrapping_sub(posted) as i32 >= 0
+    }
+
     /// Has the host's data moved into `sinks`. [`Event::Fetched`] follows for as many of them as are returned, beside
     /// what kept the others from being posted.
     pub(crate) fn fetch(
         &mut self,
         transports: &mut Transports,
-        transfer: &Transfer,
+        command: &CommandData,
         sinks: impl Iterator<Item = Piece<Buffer>>,
-    ) -> (u16, Result<(), Refused>) {
+    ) -> (u16, Result<(), LinkError>) {
         let (posted, outcome) = match self.endpoint {
-            Endpoint::Rdma(queue_pair) => rdma::fetch(&mut transports.rnic, queue_pair, transfer, sinks),
-            Endpoint::Tcp(connection) => tcp::fetch(&mut transports.tcp, connection, transfer, sinks),
+            Endpoint::Rdma(queue_pair) => rdma::fetch(&mut transports.rnic, queue_pair, command, sinks),
+            Endpoint::Tcp(connection) => tcp::fetch(&mut transports.tcp, connection, command, sinks),
         };
         self.used += u32::from(posted);
         (posted, outcome)
@@ -228,20 +246,22 @@ impl Link {
     pub(crate) fn answer(
         &mut self,
         transports: &mut Transports,
-        transfer: &Transfer,
+        command: &CommandData,
         (count, data): (usize, impl Iterator<Item = Piece<SharedBuffer>>),
         entry: &CompletionEntry,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LinkError> {
         let response = match self.endpoint {
             Endpoint::Rdma(queue_pair) => {
-                rdma::answer(&mut transports.rnic, queue_pair, transfer, data, entry)?;
+                rdma::answer(&mut transports.rnic, queue_pair, command, data, entry)?;
                 true
             }
             Endpoint::Tcp(connection) => {
-                tcp::answer(&mut transports.tcp, connection, transfer, (count, data), entry)?
+                tcp::answer(&mut transports.tcp, connection, command, (count, data), entry)?
             }
         };
-        self.used += count as u32 + u32::from(response);
+        let count = count as u32 + u32::from(response);
+        self.used += count;
+        self.posted = self.posted.wrapping_add(count);
         Ok(())
     }
 
@@ -255,11 +275,11 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use super::WorkId;
+    use super::FetchId;
 
     #[test]
     fn a_work_identifier_survives_its_packing() {
-        let id = WorkId { slot: 1023, generation: 65_535, piece: 7 };
-        assert_eq!(WorkId::from_bits(id.to_bits()), id);
+        let id = FetchId { slot: 1023, generation: 65_535, piece: 7 };
+        assert_eq!(FetchId::from_bits(id.to_bits()), id);
     }
 }

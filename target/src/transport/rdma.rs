@@ -1,54 +1,60 @@
 //! NVMe/RDMA, the controller's side (NVM Express RDMA Transport 1.0): capsules by SEND, data by RDMA READ and
 //! RDMA WRITE, each queue on a queue pair of its own.
 
-use ringfab_fabric::rdma::{
-    Capsule, Event as RnicEvent, PostError, QueuePairId, Rnic, SendRequest, Slice, Work,
-};
+use ringfab_fabric::rdma::{Capsule, PostError, QueuePairId, Rnic, RnicEvent, SendRequest, Slice, Work};
 use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 
-use super::{Arrival, Endpoint, Gone, Hears, Piece, Refused, Transfer, WorkId};
+use super::{
+    CommandData, Disconnection, Endpoint, FetchId, IncomingConnection, LinkError, Piece, TransportHandler,
+};
 use crate::nvm::HostMemory;
 
 /// Tells what the RNIC has reported. What comes for each command is looked at where it lies.
 #[inline]
-pub(crate) fn tell(event: &mut Option<RnicEvent>, to: &mut impl Hears) {
+pub(crate) fn report(event: &mut Option<RnicEvent>, handler: &mut impl TransportHandler) {
     match event {
         Some(RnicEvent::Received { queue_pair, head, data, .. }) => {
             let command = SubmissionEntry::ref_from_bytes(head.as_slice()).ok();
-            to.capsule(Endpoint::Rdma(*queue_pair), command, data.take(), true);
+            handler.on_capsule(Endpoint::Rdma(*queue_pair), command, data.take(), true);
         }
-        Some(RnicEvent::Sent { queue_pair, count, .. }) => to.sent(Endpoint::Rdma(*queue_pair), *count),
-        _ => event.take().into_iter().for_each(|event| tell_rest(event, to)),
+        Some(RnicEvent::Sent { queue_pair, count, .. }) => {
+            handler.on_sent(Endpoint::Rdma(*queue_pair), *count);
+        }
+        _ => event.take().into_iter().for_each(|event| report_rest(event, handler)),
     }
 }
 
-fn tell_rest(event: RnicEvent, to: &mut impl Hears) {
+fn report_rest(event: RnicEvent, handler: &mut impl TransportHandler) {
     match event {
         RnicEvent::Read { queue_pair, id, sink } => {
-            to.fetched(Endpoint::Rdma(queue_pair), WorkId::from_bits(id), Some(sink), true);
+            handler.on_fetched(Endpoint::Rdma(queue_pair), FetchId::from_bits(id), Some(sink), true);
         }
         RnicEvent::Flushed { queue_pair, id, sink: Some(_) } => {
-            to.fetched(Endpoint::Rdma(queue_pair), WorkId::from_bits(id), None, true);
+            handler.on_fetched(Endpoint::Rdma(queue_pair), FetchId::from_bits(id), None, true);
         }
         RnicEvent::Flushed { .. } | RnicEvent::Established { .. } => {}
         RnicEvent::Received { .. } | RnicEvent::Sent { .. } => unreachable!("they are told where they lie"),
-        RnicEvent::ConnectRequest(request) => to.arrived(Arrival::Rdma(request)),
+        RnicEvent::ConnectRequest(request) => handler.on_incoming(IncomingConnection::Rdma(request)),
         RnicEvent::Rejected { queue_pair, .. } => {
-            to.gone(Endpoint::Rdma(queue_pair), Gone::before("rejected"));
+            handler
+                .on_disconnected(Endpoint::Rdma(queue_pair), Disconnection::before_established("rejected"));
         }
         RnicEvent::ConnectFailed { queue_pair, error } => {
-            to.gone(Endpoint::Rdma(queue_pair), Gone::before(&error.to_string()));
+            handler.on_disconnected(
+                Endpoint::Rdma(queue_pair),
+                Disconnection::before_established(&error.to_string()),
+            );
         }
         RnicEvent::Disconnected { queue_pair, reason } => {
-            Gone::tell(&reason, Endpoint::Rdma(queue_pair), to);
+            Disconnection::report(&reason, Endpoint::Rdma(queue_pair), handler);
         }
     }
 }
 
 /// Address and key of the host's memory `offset` bytes on.
-fn remote(transfer: &Transfer, offset: u32) -> (u64, u32) {
-    let HostMemory::Registered { address, key, .. } = transfer.memory else {
+fn remote(command: &CommandData, offset: u32) -> (u64, u32) {
+    let HostMemory::Registered { address, key, .. } = command.memory else {
         unreachable!("the memory was checked against the link when the command came")
     };
     (address + u64::from(offset), key)
@@ -58,17 +64,17 @@ fn remote(transfer: &Transfer, offset: u32) -> (u64, u32) {
 pub(super) fn fetch(
     rnic: &mut Rnic,
     queue_pair: QueuePairId,
-    transfer: &Transfer,
+    command: &CommandData,
     sinks: impl Iterator<Item = Piece<Buffer>>,
-) -> (u16, Result<(), Refused>) {
+) -> (u16, Result<(), LinkError>) {
     let (mut posted, mut outcome) = (0, Ok(()));
     for Piece { index, offset, length, memory: sink } in sinks {
-        let (remote_address, remote_key) = remote(transfer, offset);
-        let id = transfer.work(index);
+        let (remote_address, remote_key) = remote(command, offset);
+        let id = command.fetch_id(index);
         let work = Work::Read { sink, length, remote_key, remote_address };
         match post(rnic, queue_pair, SendRequest { id, work, signaled: true }) {
             Ok(()) => posted += 1,
-            Err(refused) => outcome = Err(refused),
+            Err(error) => outcome = Err(error),
         }
     }
     (posted, outcome)
@@ -78,17 +84,17 @@ pub(super) fn fetch(
 pub(super) fn answer(
     rnic: &mut Rnic,
     queue_pair: QueuePairId,
-    transfer: &Transfer,
+    command: &CommandData,
     data: impl Iterator<Item = Piece<SharedBuffer>>,
     entry: &CompletionEntry,
-) -> Result<(), Refused> {
+) -> Result<(), LinkError> {
     for Piece { offset, length, memory: shared_buffer, .. } in data {
-        let (remote_address, remote_key) = remote(transfer, offset);
+        let (remote_address, remote_key) = remote(command, offset);
         let source = Slice { shared_buffer, offset: 0, length };
         let work = Work::Write { source, remote_key, remote_address };
         post(rnic, queue_pair, SendRequest { id: 0, work, signaled: false })?;
     }
-    let invalidate = match transfer.memory {
+    let invalidate = match command.memory {
         HostMemory::Registered { key, invalidate: true, .. } => Some(key),
         _ => None,
     };
@@ -97,17 +103,17 @@ pub(super) fn answer(
 }
 
 #[inline(always)]
-fn post(rnic: &mut Rnic, queue_pair: QueuePairId, request: SendRequest) -> Result<(), Refused> {
+fn post(rnic: &mut Rnic, queue_pair: QueuePairId, request: SendRequest) -> Result<(), LinkError> {
     rnic.post_send(queue_pair, request).map_err(refusal)
 }
 
 #[cold]
 #[expect(clippy::needless_pass_by_value, reason = "what was refused ends here")]
-fn refusal(error: PostError) -> Refused {
+fn refusal(error: PostError) -> LinkError {
     match error {
         // The room was checked before.
         PostError::Full(_) => unreachable!("the send queue is as deep as its room was counted"),
-        PostError::Ended(_) => Refused::Ended,
-        PostError::NoReads(_) | PostError::Range(_) | PostError::Unregistered(_) => Refused::Unusable,
+        PostError::Ended(_) => LinkError::Ended,
+        PostError::NoReads(_) | PostError::Range(_) | PostError::Unregistered(_) => LinkError::Unreachable,
     }
 }

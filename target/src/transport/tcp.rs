@@ -2,35 +2,40 @@
 //! Data from the host are asked for with one R2T for the command, data to the host go out in C2HData.
 
 use ringfab_fabric::rdma::Slice;
-use ringfab_fabric::tcp::{ConnectionId, Event as TcpEvent, TcpStack};
+use ringfab_fabric::tcp::{ConnectionId, TcpEvent, TcpStack};
 use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_spec::{CompletionEntry, Status};
 
-use super::{Arrival, Endpoint, Gone, Hears, Piece, Refused, Transfer, WorkId};
+use super::{
+    CommandData, Disconnection, Endpoint, FetchId, IncomingConnection, LinkError, Piece, TransportHandler,
+};
 
 /// Tells what NVMe/TCP has reported. What comes for each command is looked at where it lies.
 #[inline]
-pub(crate) fn tell(event: &mut Option<TcpEvent>, to: &mut impl Hears) {
+pub(crate) fn report(event: &mut Option<TcpEvent>, handler: &mut impl TransportHandler) {
     match event {
         Some(TcpEvent::Command { connection, sqe, data, intact }) => {
-            to.capsule(Endpoint::Tcp(*connection), Some(sqe), data.take(), *intact);
+            handler.on_capsule(Endpoint::Tcp(*connection), Some(sqe), data.take(), *intact);
         }
-        Some(TcpEvent::Sent { connection, count }) => to.sent(Endpoint::Tcp(*connection), *count),
-        _ => event.take().into_iter().for_each(|event| tell_rest(event, to)),
+        Some(TcpEvent::Sent { connection, count }) => handler.on_sent(Endpoint::Tcp(*connection), *count),
+        _ => event.take().into_iter().for_each(|event| report_rest(event, handler)),
     }
 }
 
-fn tell_rest(event: TcpEvent, to: &mut impl Hears) {
+fn report_rest(event: TcpEvent, handler: &mut impl TransportHandler) {
     match event {
         TcpEvent::Data { connection, id, sink, intact } => {
-            to.fetched(Endpoint::Tcp(connection), WorkId::from_bits(id), sink, intact);
+            handler.on_fetched(Endpoint::Tcp(connection), FetchId::from_bits(id), sink, intact);
         }
-        TcpEvent::Incoming(incoming) => to.arrived(Arrival::Tcp(*incoming)),
+        TcpEvent::Incoming(incoming) => handler.on_incoming(IncomingConnection::Tcp(*incoming)),
         TcpEvent::ConnectFailed { connection, error } => {
-            to.gone(Endpoint::Tcp(connection), Gone::before(&error.to_string()));
+            handler.on_disconnected(
+                Endpoint::Tcp(connection),
+                Disconnection::before_established(&error.to_string()),
+            );
         }
         TcpEvent::Disconnected { connection, reason } => {
-            Gone::tell(&reason, Endpoint::Tcp(connection), to);
+            Disconnection::report(&reason, Endpoint::Tcp(connection), handler);
         }
         // Those are for hosts.
         TcpEvent::Established { .. } | TcpEvent::Response { .. } => {}
@@ -42,17 +47,17 @@ fn tell_rest(event: TcpEvent, to: &mut impl Hears) {
 pub(super) fn fetch(
     tcp: &mut TcpStack,
     connection: ConnectionId,
-    transfer: &Transfer,
+    command: &CommandData,
     sinks: impl Iterator<Item = Piece<Buffer>>,
-) -> (u16, Result<(), Refused>) {
+) -> (u16, Result<(), LinkError>) {
     let mut count = 0;
     let pieces = sinks.map(|Piece { index, memory, .. }| {
         count += 1;
-        (transfer.work(index), memory)
+        (command.fetch_id(index), memory)
     });
-    match tcp.request_data(connection, (transfer.cid, transfer.length), pieces) {
+    match tcp.request_data(connection, (command.cid, command.length.0), pieces) {
         Ok(()) => (count, Ok(())),
-        Err(_) => (0, Err(Refused::Ended)),
+        Err(_) => (0, Err(LinkError::Ended)),
     }
 }
 
@@ -61,22 +66,22 @@ pub(super) fn fetch(
 pub(super) fn answer(
     tcp: &mut TcpStack,
     connection: ConnectionId,
-    transfer: &Transfer,
+    command: &CommandData,
     (count, data): (usize, impl Iterator<Item = Piece<SharedBuffer>>),
     entry: &CompletionEntry,
-) -> Result<bool, Refused> {
+) -> Result<bool, LinkError> {
     let says_nothing = *entry == CompletionEntry::new(entry.cid.get(), NO_HEAD, Status::SUCCESS);
     for Piece { index, offset, length, memory: shared_buffer } in data {
         let last = usize::from(index) + 1 == count;
         let success = last && says_nothing;
         let slice = Slice { shared_buffer, offset: 0, length };
-        let sent = tcp.send_data(connection, (transfer.cid, offset), slice, last, success);
-        sent.map_err(|_| Refused::Ended)?;
+        let sent = tcp.send_data(connection, (command.cid, offset), slice, last, success);
+        sent.map_err(|_| LinkError::Ended)?;
     }
     if says_nothing && count > 0 {
         return Ok(false);
     }
-    tcp.respond(connection, *entry).map_err(|_| Refused::Ended)?;
+    tcp.respond(connection, *entry).map_err(|_| LinkError::Ended)?;
     Ok(true)
 }
 

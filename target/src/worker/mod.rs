@@ -55,14 +55,14 @@ impl Workers {
     ///
     /// # Errors
     /// When the task is not taken; `answer` is not called then.
-    pub fn ask<T: Send + 'static>(
+    pub fn submit<T: Send + 'static>(
         &self,
         task: Task,
         work: impl FnOnce() -> T + Send + 'static,
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
     ) -> Result<(), WorkError> {
         match &self.0 {
-            Kind::Threads(pool) => pool.ask(task, work, answer),
+            Kind::Threads(pool) => pool.submit(task, work, answer),
             Kind::Stepped(steps) => {
                 steps.waiting().push_back(Box::new(move || answer(Ok(work()))));
                 Ok(())
@@ -155,7 +155,7 @@ mod tests {
             let answer = move |outcome: Result<u32, WorkError>| {
                 seen.store(seen.load(Ordering::Relaxed) * 10 + outcome.expect("done"), Ordering::Relaxed);
             };
-            workers.ask(Task::new("adding", "it", Duration::ZERO), move || number, answer).expect("taken");
+            workers.submit(Task::new("adding", "it", Duration::ZERO), move || number, answer).expect("taken");
         }
         assert_eq!((seen.load(Ordering::Relaxed), steps.count()), (0, 2));
         assert!(steps.run_one() && steps.run_one() && !steps.run_one());

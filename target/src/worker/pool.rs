@@ -70,7 +70,7 @@ impl Pool {
         let (sender, result) = mpsc::sync_channel(1);
         let (what, path, limit) = (task.what, task.on.clone(), task.limit);
         let answer = move |outcome| drop(sender.send(outcome));
-        let number = self.submit(task, work, answer)?;
+        let number = self.enqueue(task, work, answer)?;
         let outcome = match result.recv_timeout(limit) {
             Err(RecvTimeoutError::Timeout) => {
                 self.expire(number);
@@ -83,14 +83,14 @@ impl Pool {
     }
 
     /// Has a thread do `work`, and `answer` called with the result or why there is none: on a thread of the pool, once.
-    pub(super) fn ask<T: Send + 'static>(
+    pub(super) fn submit<T: Send + 'static>(
         self: &Arc<Self>,
         task: Task,
         work: impl FnOnce() -> T + Send + 'static,
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
     ) -> Result<(), WorkError> {
         self.keep_time()?;
-        self.submit(task, work, answer)?;
+        self.enqueue(task, work, answer)?;
         self.deadline.notify_one();
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Pool {
         state.tasks.values().filter(|one| one.task.must_finish).map(Running::shown).collect()
     }
 
-    fn submit<T: Send + 'static>(
+    fn enqueue<T: Send + 'static>(
         self: &Arc<Self>,
         task: Task,
         work: impl FnOnce() -> T + Send + 'static,
@@ -344,8 +344,8 @@ mod tests {
         };
         let (go_on, waits) = mpsc::channel::<()>();
         let hang = move || waits.recv().map_or(1, |()| 2);
-        pool.ask(task("/hangs", SHORT), hang, answer("hangs")).expect("taken");
-        pool.ask(task("/works", LONG), || 7, answer("works")).expect("taken");
+        pool.submit(task("/hangs", SHORT), hang, answer("hangs")).expect("taken");
+        pool.submit(task("/works", LONG), || 7, answer("works")).expect("taken");
         let mut all = [answers.recv().expect("one"), answers.recv().expect("two")];
         all.sort_by_key(|(name, _)| *name);
         assert!(matches!(all[0], ("hangs", Err(WorkError::Hangs { .. }))), "{:?}", all[0]);
@@ -378,7 +378,7 @@ mod tests {
                 drop(opened.wait_while(open.lock().expect("no panic"), |open| !*open));
                 number
             };
-            pool.ask(task(&format!("/{number}"), LONG), work, move |outcome| drop(sender.send(outcome)))
+            pool.submit(task(&format!("/{number}"), LONG), work, move |outcome| drop(sender.send(outcome)))
         };
         (0..THREADS_MAX).for_each(|number| ask(number).expect("a thread"));
         until("all threads are busy", || pool.state().waiting.is_empty());
@@ -404,7 +404,7 @@ mod tests {
         let pool = pool();
         let (go_on, waits) = mpsc::channel::<()>();
         let (end, waits_too) = mpsc::channel::<()>();
-        pool.ask(task("/hangs", LONG), move || waits_too.recv().is_ok(), |_| ()).expect("taken");
+        pool.submit(task("/hangs", LONG), move || waits_too.recv().is_ok(), |_| ()).expect("taken");
         assert_eq!(pool.finish(LONG), [], "what may hang is abandoned");
         let written = task("/written", SHORT).must_finish();
         let error = pool.wait(written, move || waits.recv().is_ok()).expect_err("slow");

@@ -43,7 +43,7 @@ fuzz_target!(|input: &[u8]| {
     let length = input.len().min(data.len());
     data[..length].copy_from_slice(&input[..length]);
     let facts = answers::parse_controller(&data);
-    for text in [&facts.serial, &facts.model, &facts.firmware, &facts.subsystem] {
+    for text in [&facts.names.serial, &facts.names.model, &facts.names.firmware, &facts.names.subsystem] {
         assert!(!text.chars().any(char::is_control), "{text:?} could write to a terminal");
     }
     black_box((answers::parse_namespace(&data), answers::parse_nvm_limits(&data)));

@@ -15,12 +15,16 @@ mod model {
     pub(crate) mod disk_failures;
     #[expect(dead_code, reason = "the target uses more of it")]
     pub(crate) mod namespace;
+    mod readiness;
 
     pub(crate) use namespace::Namespace;
 }
 #[path = "../../../target/src/nvm/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "the target uses more of it")]
 mod nvm;
+#[path = "../../../target/src/sync.rs"]
+#[expect(unused_imports, reason = "the target uses more of it")]
+mod sync;
 
 use std::sync::LazyLock;
 
@@ -32,7 +36,7 @@ use uuid::Uuid;
 
 use limits::TRANSFER_BYTES_MAX;
 use model::namespace::{Index, Indexes, Namespace, NamespaceParameters};
-use nvm::{Action, Copying, Extent, HostMemory, NamespaceView, Transfer};
+use nvm::{Action, Blocks, Copying, DataBytes, Extent, HostMemory, Lba, NamespaceView, Transfer};
 
 /// Bytes of each namespace.
 const BYTES: u64 = 64 << 20;
@@ -86,7 +90,8 @@ fuzz_target!(|capsule: &[u8]| {
     for range in data.chunks_exact(DsmRange::SIZE) {
         let range = DsmRange::read_from_bytes(range).expect("as long as a range");
         let namespace = view(1).expect("it is there");
-        if let Ok(extent) = nvm::discard_extent(&namespace, range.slba.get(), range.nlb.get()) {
+        let (first, count) = (Lba(range.slba.get()), Blocks(range.nlb.get().into()));
+        if let Ok(extent) = nvm::discard_extent(&namespace, first, count) {
             check_extent(extent);
         }
     }
@@ -108,7 +113,7 @@ fn check_copy(copying: &Copying, data: &[u8]) {
             ranges[..usize::from(copying.ranges)].iter().map(|range| nvm::copy_extent(&namespace, range));
         let extents: Vec<Extent> = extents.map(|extent| extent.expect("it was checked")).collect();
         extents.iter().copied().for_each(check_extent);
-        let bytes: u64 = extents.iter().map(|extent| extent.length).sum();
+        let bytes: u64 = extents.iter().map(|extent| extent.length.0).sum();
         assert!(copying.to + bytes <= BYTES);
     }
 }
@@ -122,26 +127,27 @@ fn check(command: &SubmissionEntry, capsule_bytes: u32) {
     | Action::Verify { extent, .. } = action
     {
         check_extent(extent);
-        assert!(transfer == Transfer::None || u64::from(transfer.length()) == extent.length);
+        assert!(transfer == Transfer::None || extent.length.data() == Some(transfer.length()));
     }
     let changes = matches!(action, Action::Write { .. } | Action::WriteZeroes { .. } | Action::Copy(_));
     assert!(!changes || command.nsid.get() == 1, "only one namespace can be written");
-    assert!(transfer.length() <= TRANSFER_BYTES_MAX);
+    let DataBytes(length) = transfer.length();
+    assert!(length <= TRANSFER_BYTES_MAX);
     match nvm::host_memory(command, (action, transfer), capsule_bytes) {
         Ok(HostMemory::Capsule { offset }) => {
-            assert!(matches!(transfer, Transfer::ToController(1..)));
-            assert!(u64::from(offset) + u64::from(transfer.length()) <= u64::from(capsule_bytes));
+            assert!(matches!(transfer, Transfer::ToController(DataBytes(1..))));
+            assert!(u64::from(offset) + u64::from(length) <= u64::from(capsule_bytes));
         }
         Ok(HostMemory::Registered { address, .. }) => {
-            assert!(address.checked_add(u64::from(transfer.length())).is_some());
+            assert!(address.checked_add(u64::from(length)).is_some());
         }
-        Ok(HostMemory::Transport) => assert!(transfer.length() > 0),
-        Ok(HostMemory::None) => assert_eq!(transfer.length(), 0),
+        Ok(HostMemory::Transport) => assert!(length > 0),
+        Ok(HostMemory::None) => assert_eq!(length, 0),
         Err(failure) => assert!(!failure.status.is_success()),
     }
 }
 
 fn check_extent(extent: Extent) {
     assert!(extent.disk < 2, "the third has no disk");
-    assert!(extent.offset.checked_add(extent.length).is_some_and(|end| end <= BYTES));
+    assert!(extent.offset.checked_add(extent.length.0).is_some_and(|end| end <= BYTES));
 }

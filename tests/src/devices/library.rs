@@ -2,9 +2,10 @@
 //! them have been answered, as librbd does it.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -205,7 +206,7 @@ impl BlockDevice for LibraryDevice {
         let id = self.in_flight.insert((operation, tag));
         if self.library.calls.send((id, call)).is_err() {
             let (operation, tag) = self.in_flight.remove(id).expect("it was just put there");
-            return Started::Finished(operation.finish(tag, Err(BlockError::Gone)));
+            return Started::Finished(operation.finish(tag, Err(BlockError::Removed)));
         }
         Started::Pending
     }
@@ -228,5 +229,57 @@ impl BlockDevice for LibraryDevice {
     fn close(&mut self, reactor: &mut Reactor) {
         reactor.stop_polling(self.library.eventfd.as_raw_fd());
         self.image.handles.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The same, behind something that one has to log in to first: it is not there, or does not answer, until a test says
+/// so.
+#[derive(Clone, Debug)]
+pub struct RemoteDriver {
+    library: Arc<Image>,
+    state: Arc<Mutex<Remote>>,
+    changed: Arc<Condvar>,
+}
+
+/// How a remote image is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// Nobody answers a look.
+    Silent,
+    /// It is refused.
+    Absent,
+    /// It is there.
+    Present,
+}
+
+impl RemoteDriver {
+    /// A driver of an image.
+    pub fn new(library: Arc<Image>, state: Remote) -> Self {
+        Self { library, state: Arc::new(Mutex::new(state)), changed: Arc::default() }
+    }
+
+    /// The image is so from now on.
+    pub fn set(&self, state: Remote) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        self.changed.notify_all();
+    }
+}
+
+impl Driver for RemoteDriver {
+    fn name(&self) -> String {
+        "remote".to_owned()
+    }
+
+    fn look(&self) -> io::Result<Option<u64>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.changed.wait_while(state, |state| *state == Remote::Silent);
+        match *state.unwrap_or_else(PoisonError::into_inner) {
+            Remote::Present => Ok(Some(self.library.bytes().len() as u64)),
+            _ => Err(io::Error::other("no such image")),
+        }
+    }
+
+    fn open(&self, reactor: &mut Reactor, tokens: DiskTokens) -> Result<Box<dyn BlockDevice>, OpenError> {
+        LibraryDriver(Arc::clone(&self.library)).open(reactor, tokens)
     }
 }

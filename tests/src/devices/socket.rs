@@ -112,7 +112,7 @@ impl SocketDevice {
     }
 
     fn receive(&self, reactor: &mut Reactor, mut operation: Box<ReceiveOp>) {
-        operation.aim(None, 0, operation.staging().len());
+        operation.set_target(None, 0, operation.staging().len());
         reactor.receive(self.socket, operation, self.tokens.token_of_kind(kind::RECEIVE));
     }
 
@@ -123,7 +123,7 @@ impl SocketDevice {
             let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
             let id = SlotId { generation: word(8), index: word(12) };
             let known = self.requests.get(id).filter(|_| word(0) == REPLY_MAGIC);
-            let (operation, _) = known.ok_or(BlockError::Gone)?;
+            let (operation, _) = known.ok_or(BlockError::Removed)?;
             let result = if word(4) == 0 { Ok(()) } else { Err(BlockError::Write) };
             let length = match operation {
                 Operation::Read { buffer, .. } if result.is_ok() => buffer.len(),
@@ -151,7 +151,7 @@ impl SocketDevice {
         if self.batch.is_some() {
             let ids: Vec<SlotId> = self.requests.iter().map(|(id, _)| id).collect();
             for (operation, tag) in ids.into_iter().filter_map(|id| self.requests.remove(id)) {
-                self.finished.push_back(operation.finish(tag, Err(BlockError::Gone)));
+                self.finished.push_back(operation.finish(tag, Err(BlockError::Removed)));
             }
             self.unsent.clear();
         }
@@ -190,7 +190,7 @@ impl BlockDevice for SocketDevice {
 
     fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
         if self.state == State::Broken {
-            return Started::Finished(operation.finish(tag, Err(BlockError::Gone)));
+            return Started::Finished(operation.finish(tag, Err(BlockError::Removed)));
         }
         let id = self.requests.insert((operation, tag));
         self.unsent.push_back(id);

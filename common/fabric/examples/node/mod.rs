@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::{
-    Event, ListenParameters, ProtectionDomain, QueuePairAttributes, QueuePairId, Rnic, RnicConfig,
+    ListenParameters, ProtectionDomain, QueuePairAttributes, QueuePairId, Rnic, RnicConfig, RnicEvent,
     SendRequest, Work,
 };
 use ringfab_memory::{Buffer, ClassLayout, Pool};
@@ -38,7 +38,7 @@ pub(crate) struct Node {
     pub(crate) rnic: Rnic,
     pub(crate) pool: Pool,
     pub(crate) domain: ProtectionDomain,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: VecDeque<RnicEvent>,
     layout: Layout,
 }
 
@@ -92,16 +92,16 @@ impl Node {
     pub(crate) fn until<R>(
         &mut self,
         what: &str,
-        mut pick: impl FnMut(Event) -> Option<R>,
+        mut pick: impl FnMut(RnicEvent) -> Option<R>,
     ) -> Result<R, Failure> {
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
             self.step()?;
             while let Some(event) = self.events.pop_front() {
                 match event {
-                    Event::Disconnected { reason, .. } => return Err(format!("{what}: {reason}")),
-                    Event::ConnectFailed { error, .. } => return Err(format!("{what}: {error}")),
-                    Event::Rejected { .. } => return Err(format!("{what}: rejected")),
+                    RnicEvent::Disconnected { reason, .. } => return Err(format!("{what}: {reason}")),
+                    RnicEvent::ConnectFailed { error, .. } => return Err(format!("{what}: {error}")),
+                    RnicEvent::Rejected { .. } => return Err(format!("{what}: rejected")),
                     event => {
                         if let Some(found) = pick(event) {
                             return Ok(found);

@@ -46,7 +46,7 @@ impl ReceivedHead {
 
 /// A completion of a work request, or a step in a connection's life.
 #[derive(Debug)]
-pub enum Event {
+pub enum RnicEvent {
     /// A SEND of the peer arrived; it took one receive credit.
     Received {
         /// On this queue pair.

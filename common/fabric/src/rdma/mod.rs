@@ -4,9 +4,9 @@
 //! Rules of the house, which both providers keep:
 //! - A work request owns its buffers from [`Rnic::post_send`] until its completion event.
 //! - Work requests of a queue pair complete in the order in which they were posted.
-//! - [`Event::Disconnected`] (or [`Event::ConnectFailed`], [`Event::Rejected`]) is the last event of a queue pair:
-//!   before it, every outstanding work request came back as [`Event::Flushed`], and nothing of it is in flight any
-//!   more.
+//! - [`RnicEvent::Disconnected`] (or [`RnicEvent::ConnectFailed`], [`RnicEvent::Rejected`]) is the last event of a
+//!   queue pair: before it, every outstanding work request came back as [`RnicEvent::Flushed`], and nothing of it is in
+//!   flight any more.
 //! - A peer reaches only what was exposed in the queue pair's protection domain, within its bounds and rights; on a
 //!   verbs device without memory windows, the whole pools that something was exposed of.
 
@@ -22,7 +22,7 @@ mod verbs;
 mod work;
 
 pub use crate::stream::DisconnectReason;
-pub use event::{ConnectError, ConnectRequest, Event, ReceivedHead};
+pub use event::{ConnectError, ConnectRequest, ReceivedHead, RnicEvent};
 pub use parameters::{
     ConnectParameters, ListenParameters, ListenerId, ProviderChoice, QueuePairAttributes, RnicConfig,
     RnicCounters, UnknownProvider,

@@ -9,9 +9,9 @@ use ringfab_reactor::{Completion, Reactor};
 #[cfg(feature = "verbs")]
 use super::verbs;
 use super::{
-    Access, Capsule, ConnectParameters, ConnectRequest, Event, ListenParameters, ListenerId, PostError,
+    Access, Capsule, ConnectParameters, ConnectRequest, ListenParameters, ListenerId, PostError,
     ProtectionDomain, ProviderChoice, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig,
-    RnicCounters, Scope, SendRequest, iwarp,
+    RnicCounters, RnicEvent, Scope, SendRequest, iwarp,
 };
 use crate::Events;
 
@@ -238,8 +238,8 @@ impl Providers {
     }
 
     /// Devices place what comes into buffers of pools, and keep no memory of their own for it.
-    pub(super) fn rest(&mut self) {
-        self.iwarp.rest();
+    pub(super) fn trim(&mut self) {
+        self.iwarp.trim();
     }
 
     pub(super) fn may_sleep(&mut self, _reactor: &mut Reactor) -> bool {
@@ -251,7 +251,7 @@ impl Providers {
     }
 
     #[inline]
-    pub(super) fn next_event(&mut self) -> Option<Event> {
+    pub(super) fn next_event(&mut self) -> Option<RnicEvent> {
         // Asked before it is taken: an event is large, and moved once for each place that it passes through.
         #[cfg(feature = "verbs")]
         if let Some(verbs) = &mut self.verbs
@@ -263,7 +263,7 @@ impl Providers {
     }
 
     #[inline]
-    pub(super) fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+    pub(super) fn exchange_events(&mut self, taken: &mut Events<RnicEvent>) -> bool {
         #[cfg(feature = "verbs")]
         if let Some(verbs) = &mut self.verbs
             && verbs.exchange_events(taken)

@@ -8,9 +8,9 @@ use ringfab_reactor::{Completion, Reactor, Wait};
 
 use super::provider::Providers;
 use super::{
-    Access, Capsule, ConnectParameters, ConnectRequest, Event, ListenParameters, ListenerId, PostError,
+    Access, Capsule, ConnectParameters, ConnectRequest, ListenParameters, ListenerId, PostError,
     ProtectionDomain, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig, RnicCounters,
-    Scope, SendRequest,
+    RnicEvent, Scope, SendRequest,
 };
 use crate::Events;
 
@@ -79,7 +79,8 @@ impl Rnic {
         self.providers.close_listener(reactor, listener);
     }
 
-    /// Starts a connection. [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
+    /// Starts a connection. [`RnicEvent::Established`], [`RnicEvent::Rejected`] or [`RnicEvent::ConnectFailed`]
+    /// follows.
     ///
     /// # Errors
     /// When the table of queue pairs is full, no socket could be made, or there is no such provider here.
@@ -91,7 +92,7 @@ impl Rnic {
         self.providers.connect(reactor, parameters)
     }
 
-    /// Accepts a request of any core's listener. [`Event::Established`] follows when the queue pair may be used.
+    /// Accepts a request of any core's listener. [`RnicEvent::Established`] follows when the queue pair may be used.
     ///
     /// # Errors
     /// When the table of queue pairs is full, or the device cannot have another one.
@@ -110,14 +111,14 @@ impl Rnic {
         self.providers.reject(reactor, request, private_data);
     }
 
-    /// Ends a connection: what was posted before is still sent, for a bounded time; then [`Event::Disconnected`]
+    /// Ends a connection: what was posted before is still sent, for a bounded time; then [`RnicEvent::Disconnected`]
     /// follows.
     pub fn disconnect(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
         self.providers.disconnect(reactor, queue_pair);
     }
 
     /// Ends a connection at once: what was posted and not yet sent never is, and the peer is reset. Then
-    /// [`Event::Disconnected`] follows.
+    /// [`RnicEvent::Disconnected`] follows.
     pub fn abort(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
         self.providers.abort(reactor, queue_pair);
     }
@@ -164,8 +165,8 @@ impl Rnic {
     }
 
     /// Once in a while: gives back memory that has not been used for some time.
-    pub fn rest(&mut self) {
-        self.providers.rest();
+    pub fn trim(&mut self) {
+        self.providers.trim();
     }
 
     /// One turn of a loop that has nothing else to do than what this RNIC started; events are there then.
@@ -191,14 +192,14 @@ impl Rnic {
 
     /// The next event, in the order of each queue pair.
     #[inline]
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<RnicEvent> {
         self.providers.next_event()
     }
 
     /// The same for many, which are looked at where they lie: [`Events::exchange`] with the events that wait. What
     /// was taken before is done with; slots of queue pairs that have ended are used again when nothing waits.
     #[inline]
-    pub fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+    pub fn exchange_events(&mut self, taken: &mut Events<RnicEvent>) -> bool {
         self.providers.exchange_events(taken)
     }
 

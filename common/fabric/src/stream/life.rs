@@ -10,7 +10,7 @@ use ringfab_reactor::{
 };
 
 use super::listener::Origin;
-use super::{Arrival, DisconnectReason, End, Protocol, Shared, kind};
+use super::{DisconnectReason, End, Offered, Protocol, Shared, kind};
 use crate::table::Key;
 
 /// What a stream is doing. The arrows: `Connecting -> Opening -> Established -> Draining -> Lingering -> Closing`,
@@ -162,7 +162,7 @@ impl<P: Protocol> Stream<P> {
         receive.staging_mut()[..unread.len()].copy_from_slice(unread);
         self.unread = 0..unread.len();
         self.protocol.connected(shared, reactor, self.addresses);
-        self.bound_opening(shared, reactor, shared.config.handshake_timeout);
+        self.set_opening_timeout(shared, reactor, shared.config.handshake_timeout);
         self.transmit(shared, reactor);
         // Otherwise what comes is of no use before the peer has our answer.
         if self.check_established(shared, reactor) {
@@ -171,7 +171,7 @@ impl<P: Protocol> Stream<P> {
     }
 
     /// Bounds the time until it is established.
-    pub(super) fn bound_opening(&mut self, shared: &Shared<P>, reactor: &mut Reactor, limit: Duration) {
+    pub(super) fn set_opening_timeout(&mut self, shared: &Shared<P>, reactor: &mut Reactor, limit: Duration) {
         self.opening_limit = limit;
         self.set_timer(shared, reactor, limit);
     }
@@ -183,13 +183,13 @@ impl<P: Protocol> Stream<P> {
         if established {
             self.phase = Phase::Established;
             self.cancel_timer(reactor);
-            self.await_answer(shared, reactor);
+            self.set_answer_timer(shared, reactor);
         }
         established
     }
 
     /// Looks after a while whether the peer has said anything.
-    pub(super) fn await_answer(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
+    pub(super) fn set_answer_timer(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
         if let Some(after) = self.protocol.patience() {
             self.set_timer(shared, reactor, after);
         }
@@ -197,13 +197,13 @@ impl<P: Protocol> Stream<P> {
 
     /// Whether it is a listener's and has brought enough to be handed out.
     #[inline]
-    pub(super) fn has_arrived(&self) -> bool {
+    pub(super) fn is_adoptable(&self) -> bool {
         self.phase == Phase::Opening
             && self.origin.is_some()
             && !self.receiving
             && !self.sending
             && !self.protocol.wants_transmit()
-            && self.protocol.has_arrived(self.unread())
+            && self.protocol.is_adoptable(self.unread())
     }
 
     /// What has come and is not taken in.
@@ -212,7 +212,7 @@ impl<P: Protocol> Stream<P> {
     }
 
     /// Hands a listener's stream out, to be adopted. It ends here.
-    pub(super) fn hand_out(mut self, shared: &mut Shared<P>, reactor: &mut Reactor, listener: ListenerId) {
+    pub(super) fn offer(mut self, shared: &mut Shared<P>, reactor: &mut Reactor, listener: ListenerId) {
         self.cancel_timer(reactor);
         let (Some(socket), Some(receive)) = (self.socket, self.receive) else { return };
         let Ok(addresses) = reactor.socket_addresses(socket) else {
@@ -222,7 +222,7 @@ impl<P: Protocol> Stream<P> {
         };
         let socket: DetachedSocket = reactor.detach_socket(socket);
         let unread = &receive.staging()[self.unread];
-        let event = self.protocol.hand_out(Arrival { listener, socket, addresses, unread });
+        let event = self.protocol.offer(Offered { listener, socket, addresses, unread });
         if let Some(event) = event {
             shared.events.push_with(|| event);
         }
@@ -263,11 +263,11 @@ impl<P: Protocol> Stream<P> {
                 self.note_end(end);
             }
             Phase::Established if self.send_failed.is_none() => {
-                if self.protocol.nudge() {
+                if self.protocol.post_empty_write() {
                     tracing::debug!(peer = %self.addresses.1, "no answer to our first message yet: nudged");
                     self.mark_dirty(shared);
                 }
-                self.await_answer(shared, reactor);
+                self.set_answer_timer(shared, reactor);
             }
             _ => self.close_ended(shared, reactor),
         }

@@ -9,7 +9,7 @@ use ringfab_reactor::{
     Completion, ListenAddr, ListenerId, Payload, PeerAddr, Reactor, SocketId, SocketOptions, Time, Token,
 };
 
-use crate::peers::{Shares, network_of};
+use crate::peers::{PeerCounts, network_of};
 use crate::table::{Key, Table};
 
 /// The most listeners.
@@ -73,12 +73,12 @@ struct Listener<T> {
     half_open_max: usize,
     /// In handshake, the oldest first, and how many each peer has of them.
     opening: VecDeque<Opening>,
-    opening_shares: Shares,
+    opening_shares: PeerCounts,
     /// Accepted, and to be received from when fewer are in handshake; and how many each peer has of them.
     waiting: VecDeque<(SocketId, SocketAddr)>,
-    waiting_shares: Shares,
+    waiting_shares: PeerCounts,
     /// Whether a timer runs for those that wait.
-    relief: bool,
+    eviction_armed: bool,
     terms: T,
 }
 
@@ -186,7 +186,7 @@ impl<T: Copy> Listeners<T> {
         let id = listener.id?;
         // Who waits is taken off last, so that there is one for whoever gives way.
         let (_, peer) = listener.waiting.back().copied()?;
-        let gone = match listener.opening_shares.gives_way_to(newcomer) {
+        let gone = match listener.opening_shares.eviction_candidate(newcomer) {
             Some(network) => listener.leave_oldest(|opening| network_of(opening.address) == network),
             None => listener.leave_overdue(now, HASTE),
         }?;
@@ -199,7 +199,7 @@ impl<T: Copy> Listeners<T> {
     /// the oldest.
     pub(super) fn overdue(&mut self, key: Key, now: Time) -> Option<Key> {
         let listener = self.0.get_mut(key).filter(|listener| !listener.waiting.is_empty())?;
-        let (network, _) = listener.opening_shares.greediest()?;
+        let (network, _) = listener.opening_shares.largest()?;
         let is_overdue = |opening: &Opening| now >= opening.since + GRACE;
         let of_greediest =
             listener.leave_oldest(|opening| network_of(opening.address) == network && is_overdue(opening));
@@ -207,16 +207,17 @@ impl<T: Copy> Listeners<T> {
     }
 
     /// When to look whether somebody is overdue, if that is not known to who asks: while connections wait.
-    pub(super) fn start_relief(&mut self, key: Key, now: Time) -> Option<Time> {
+    pub(super) fn arm_eviction(&mut self, key: Key, now: Time) -> Option<Time> {
         let listener = self.0.get_mut(key).filter(|listener| !listener.waiting.is_empty())?;
         let oldest = listener.opening.front().map(|opening| opening.since + GRACE);
-        (!std::mem::replace(&mut listener.relief, true)).then(|| oldest.unwrap_or(now).max(now + LOOK))
+        (!std::mem::replace(&mut listener.eviction_armed, true))
+            .then(|| oldest.unwrap_or(now).max(now + LOOK))
     }
 
     /// The timer for those that wait has fired.
-    pub(super) fn end_relief(&mut self, index: u32, generation_low: u16) -> Option<Key> {
+    pub(super) fn disarm_eviction(&mut self, index: u32, generation_low: u16) -> Option<Key> {
         let key = self.0.key_of(index, generation_low)?;
-        self.0.get_mut(key)?.relief = false;
+        self.0.get_mut(key)?.eviction_armed = false;
         Some(key)
     }
 
@@ -242,10 +243,10 @@ impl<T> Listener<T> {
             id: None,
             half_open_max: half_open_max.max(1),
             opening: VecDeque::new(),
-            opening_shares: Shares::default(),
+            opening_shares: PeerCounts::default(),
             waiting: VecDeque::new(),
-            waiting_shares: Shares::default(),
-            relief: false,
+            waiting_shares: PeerCounts::default(),
+            eviction_armed: false,
             terms,
         }
     }
@@ -266,7 +267,7 @@ impl<T> Listener<T> {
 
     /// Closes the connection that has waited longest of the peer that has most waiting.
     fn drop_waiting(&mut self, reactor: &mut Reactor) {
-        let Some((network, _)) = self.waiting_shares.greediest() else { return };
+        let Some((network, _)) = self.waiting_shares.largest() else { return };
         let position = self.waiting.iter().position(|(_, peer)| network_of(peer.ip()) == network);
         let Some((socket, peer)) = position.and_then(|position| self.waiting.remove(position)) else {
             return;

@@ -40,7 +40,7 @@ pub(crate) use copies::Copies;
 pub use end::DisconnectReason;
 pub(crate) use end::{End, Fault};
 pub(crate) use listener::Listen;
-pub(crate) use receive::{Place, TURN_EVENTS, Want};
+pub(crate) use receive::{Place, ReceiveTarget, TURN_EVENTS};
 pub(crate) use shared::{Counters, FRONTS_BYTES, Shared, StreamConfig};
 pub(crate) use table::{Adopted, Streams};
 pub(crate) use transmit::Gather;
@@ -79,7 +79,7 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
     fn is_established(&self) -> bool;
 
     /// Whether what a listener's connection has said, with what is not taken in of it, is enough to hand it out.
-    fn has_arrived(&self, _unread: &[u8]) -> bool {
+    fn is_adoptable(&self, _unread: &[u8]) -> bool {
         false
     }
 
@@ -89,7 +89,7 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
     }
 
     /// Ends a listener's connection here and reports it, so that whoever hears of it adopts it.
-    fn hand_out(self, _arrival: Arrival<'_>) -> Option<Self::Event> {
+    fn offer(self, _offered: Offered<'_>) -> Option<Self::Event> {
         None
     }
 
@@ -100,7 +100,7 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
         shared: &mut Shared<Self>,
         staging: &[u8],
         unread: &mut Range<usize>,
-    ) -> Result<Want, Fault>;
+    ) -> Result<ReceiveTarget, Fault>;
 
     /// A range of the memory that it wanted to be filled was filled.
     fn placed(&mut self, shared_buffer: &SharedBuffer, range: Range<usize>);
@@ -134,13 +134,13 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
         true
     }
 
-    /// How long a connection that is established may take to answer before [`Protocol::nudge`].
+    /// How long a connection that is established may take to answer before [`Protocol::post_empty_write`].
     fn patience(&self) -> Option<Duration> {
         None
     }
 
     /// The peer has not answered. Returns whether it is reminded.
-    fn nudge(&mut self) -> bool {
+    fn post_empty_write(&mut self) -> bool {
         false
     }
 
@@ -155,7 +155,7 @@ pub(crate) trait Protocol: Sized + fmt::Debug {
 
 /// A listener's connection on its way to who adopts it.
 #[derive(Debug)]
-pub(crate) struct Arrival<'a> {
+pub(crate) struct Offered<'a> {
     pub(crate) listener: ListenerId,
     pub(crate) socket: DetachedSocket,
     /// The two ends (local, peer).

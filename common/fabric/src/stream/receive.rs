@@ -24,12 +24,12 @@ pub(crate) const TURN_EVENTS: usize = 64;
 
 /// Where a protocol wants the next bytes.
 #[derive(Debug)]
-pub(crate) enum Want {
+pub(crate) enum ReceiveTarget {
     /// In the staging memory, behind those that it has not taken in, until so many are there. When they are there
     /// already, nothing more is received.
     Staging { bytes_max: usize },
     /// Straight in their final place.
-    Place(Place),
+    Direct(Place),
     /// Nowhere, before the pool has a buffer again.
     Buffer,
     /// Nowhere yet: what it has taken in is enough for one turn, and shall be acted on before the rest of what is
@@ -129,7 +129,8 @@ impl<P: Protocol> Stream<P> {
     /// nothing lies behind it. It is taken in then.
     fn goes_on(&mut self, shared: &mut Shared<P>, shared_buffer: &SharedBuffer, part: &Part) -> bool {
         let Some(receive) = &self.receive else { return false };
-        let Ok(Want::Place(place)) = self.protocol.receive(shared, receive.staging(), &mut self.unread)
+        let Ok(ReceiveTarget::Direct(place)) =
+            self.protocol.receive(shared, receive.staging(), &mut self.unread)
         else {
             return false;
         };
@@ -172,13 +173,13 @@ impl<P: Protocol> Stream<P> {
         let wanted = self.protocol.receive(shared, receive.staging(), &mut self.unread);
         self.check_established(shared, reactor);
         match wanted {
-            Ok(Want::Staging { bytes_max }) => self.arm_staging(shared, reactor, bytes_max),
-            Ok(Want::Place(place)) => self.arm_direct(shared, reactor, place),
-            Ok(Want::Buffer) => {
+            Ok(ReceiveTarget::Staging { bytes_max }) => self.arm_staging(shared, reactor, bytes_max),
+            Ok(ReceiveTarget::Direct(place)) => self.arm_direct(shared, reactor, place),
+            Ok(ReceiveTarget::Buffer) => {
                 self.paused = true;
                 shared.paused.push_back(self.key);
             }
-            Ok(Want::Turn) => {
+            Ok(ReceiveTarget::Turn) => {
                 self.paused = true;
                 shared.yielded.push_back(self.key);
             }
@@ -203,7 +204,8 @@ impl<P: Protocol> Stream<P> {
         self.receive.is_some()
     }
 
-    /// Goes on after [`Want::Turn`], or tries again to find a buffer, if one is waited for. Returns whether it went on.
+    /// Goes on after [`ReceiveTarget::Turn`], or tries again to find a buffer, if one is waited for. Returns whether it
+    /// went on.
     pub(super) fn resume(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) -> bool {
         if !self.paused {
             return false;
@@ -226,7 +228,7 @@ impl<P: Protocol> Stream<P> {
         }
         let end = bytes_max.saturating_add(self.front).min(receive.staging().len());
         if self.unread.end < end {
-            receive.aim(None, self.unread.end, end);
+            receive.set_target(None, self.unread.end, end);
             self.arm(shared, reactor);
         }
     }
@@ -237,7 +239,7 @@ impl<P: Protocol> Stream<P> {
         let behind = if is_last { BEHIND_DIRECT_BYTES } else { 0 };
         (self.front, self.unread) = (0, 0..0);
         let gaps = strides.map_or(0, |strides| STRIDES_MAX * strides.gap);
-        receive.aim(Some((shared_buffer, offset, length)), 0, gaps + behind);
+        receive.set_target(Some((shared_buffer, offset, length)), 0, gaps + behind);
         if let Some(strides) = strides {
             receive.add_strides(strides);
         }
@@ -248,7 +250,7 @@ impl<P: Protocol> Stream<P> {
     pub(super) fn discard(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
         if let Some(receive) = &mut self.receive {
             (self.front, self.unread) = (0, 0..0);
-            receive.aim(None, 0, receive.staging().len());
+            receive.set_target(None, 0, receive.staging().len());
         }
         self.arm(shared, reactor);
     }

@@ -155,9 +155,9 @@ impl<P: Protocol> Shared<P> {
     }
 
     /// Once in a while: gives back what is kept and has not been used for some time.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn trim(&mut self) {
         for receive in &mut self.receives {
-            receive.rest();
+            receive.trim();
         }
         self.batches.drain(..self.spare_batches);
         self.spare_batches = self.batches.len();

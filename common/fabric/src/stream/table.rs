@@ -75,7 +75,7 @@ impl<P: Protocol> Streams<P> {
             self.streams.remove(key);
             return Err(error);
         }
-        stream.bound_opening(&self.shared, reactor, limit);
+        stream.set_opening_timeout(&self.shared, reactor, limit);
         Ok(key)
     }
 
@@ -122,9 +122,9 @@ impl<P: Protocol> Streams<P> {
     /// An established connection, to be given something to send with the next [`Streams::flush`], and where it may
     /// gather that at once. No function is passed in here, since what is given would be moved into it.
     #[inline]
-    pub(crate) fn giving(&mut self, key: Key) -> Option<(&mut P, Gather<'_>)> {
+    pub(crate) fn get_to_send(&mut self, key: Key) -> Option<(&mut P, Gather<'_>)> {
         let stream = self.streams.get_mut(key).filter(|stream| stream.phase == Phase::Established)?;
-        Some(stream.giving(&mut self.shared))
+        Some(stream.get_to_send(&mut self.shared))
     }
 
     /// Sends what was given.
@@ -141,8 +141,8 @@ impl<P: Protocol> Streams<P> {
             kind::ACCEPTED => return self.on_accepted(reactor, completion),
             kind::RELIEF => {
                 let token = completion.token;
-                if let Some(listener) = self.listeners.end_relief(token.index, token.generation) {
-                    self.relieve(reactor, listener);
+                if let Some(listener) = self.listeners.disarm_eviction(token.index, token.generation) {
+                    self.evict_overdue(reactor, listener);
                 }
                 return;
             }
@@ -173,11 +173,11 @@ impl<P: Protocol> Streams<P> {
             self.evict(reactor, gone);
             return self.open(reactor, accepted);
         }
-        self.relieve(reactor, listener);
+        self.evict_overdue(reactor, listener);
     }
 
     /// Streams that take their time for the handshake give way to connections that wait.
-    fn relieve(&mut self, reactor: &mut Reactor, listener: Key) {
+    fn evict_overdue(&mut self, reactor: &mut Reactor, listener: Key) {
         for _ in 0..RELIEVED_AT_ONCE {
             let gone = self.listeners.overdue(listener, reactor.now());
             if let Some(gone) = gone {
@@ -190,7 +190,7 @@ impl<P: Protocol> Streams<P> {
                 None => {}
             }
         }
-        if let Some(at) = self.listeners.start_relief(listener, reactor.now()) {
+        if let Some(at) = self.listeners.arm_eviction(listener, reactor.now()) {
             reactor.set_timer(at, self.shared.token(kind::RELIEF, listener));
         }
     }
@@ -219,7 +219,7 @@ impl<P: Protocol> Streams<P> {
         self.listeners.opened(origin, key, peer.ip(), reactor.now());
         self.with(reactor, key, |stream, shared, reactor| {
             (stream.socket, stream.origin) = (Some(socket), Some(origin));
-            stream.bound_opening(shared, reactor, shared.config.handshake_timeout);
+            stream.set_opening_timeout(shared, reactor, shared.config.handshake_timeout);
             stream.pump(shared, reactor);
         });
     }
@@ -241,8 +241,8 @@ impl<P: Protocol> Streams<P> {
     }
 
     /// Once in a while: gives back what has not been used for some time.
-    pub(crate) fn rest(&mut self) {
-        self.shared.rest();
+    pub(crate) fn trim(&mut self) {
+        self.shared.trim();
     }
 
     /// Whether something goes on without a completion: the next turn must not wait for one.
@@ -293,7 +293,7 @@ impl<P: Protocol> Streams<P> {
     ) -> Option<R> {
         let stream = self.streams.get_mut(key)?;
         let result = act(stream, &mut self.shared, reactor);
-        if stream.phase == Phase::Ended || stream.has_arrived() {
+        if stream.phase == Phase::Ended || stream.is_adoptable() {
             self.remove(reactor, key);
         }
         Some(result)
@@ -304,7 +304,7 @@ impl<P: Protocol> Streams<P> {
         let Some(origin) = stream.origin else { return };
         self.listeners.left(origin, key);
         if stream.phase != Phase::Ended {
-            stream.hand_out(&mut self.shared, reactor, origin.id);
+            stream.offer(&mut self.shared, reactor, origin.id);
         }
         if let Some(accepted) = self.listeners.next(origin.key) {
             self.open(reactor, accepted);

@@ -61,7 +61,7 @@ impl Gather<'_> {
 impl<P: Protocol> Stream<P> {
     /// The protocol, which is about to be given something, and the batch that is sent next.
     #[inline]
-    pub(super) fn giving(&mut self, shared: &mut Shared<P>) -> (&mut P, Gather<'_>) {
+    pub(super) fn get_to_send(&mut self, shared: &mut Shared<P>) -> (&mut P, Gather<'_>) {
         self.enlist(shared);
         let batch = self.batch.get_or_insert_with(|| shared.take_batch());
         (&mut self.protocol, Gather(batch))

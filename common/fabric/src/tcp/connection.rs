@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use ringfab_memory::{Pool, SharedBuffer};
-use ringfab_proto::tcp::{Agreed, ControllerConfig, Digests, Engine, EngineError, crc};
+use ringfab_proto::tcp::{ControllerConfig, Digests, Engine, EngineError, Negotiated, crc};
 use ringfab_reactor::Reactor;
 use ringfab_spec::tcp::CapsuleCmd;
 use ringfab_spec::{FabricsType, FromBytes};
 
 use super::inbound::{Capsule, Transfers};
-use super::{AcceptParameters, ConnectError, ConnectionId, DisconnectReason, Event, Incoming};
-use crate::stream::{Arrival, End, Fault, Gather, Protocol, Shared, Want};
+use super::{AcceptParameters, ConnectError, ConnectionId, DisconnectReason, Incoming, TcpEvent};
+use crate::stream::{End, Fault, Gather, Offered, Protocol, ReceiveTarget, Shared};
 use crate::table::Key;
 
 /// The most data of an H2CData PDU: as much as a large buffer of a pool has most often.
@@ -48,12 +48,12 @@ impl Connection {
     }
 
     /// One that came from a listener.
-    pub(super) fn adopted(key: Key, agreed: Agreed, parameters: &AcceptParameters) -> Self {
-        let config = controller_config(agreed.digests, Some(parameters));
+    pub(super) fn adopted(key: Key, negotiated: Negotiated, parameters: &AcceptParameters) -> Self {
+        let config = controller_config(negotiated.digests, Some(parameters));
         Self {
             pool: Some(parameters.pool.clone()),
             transfers: Transfers::new(parameters.commands_max),
-            ..Self::new(key, Engine::resume(config, agreed))
+            ..Self::new(key, Engine::resume(config, negotiated))
         }
     }
 }
@@ -72,7 +72,7 @@ fn controller_config(digests: Digests, adopted: Option<&AcceptParameters>) -> Co
 
 impl Protocol for Connection {
     type Core = ();
-    type Event = Event;
+    type Event = TcpEvent;
     type Terms = Digests;
 
     /// Small PDUs are received many at a time.
@@ -85,22 +85,22 @@ impl Protocol for Connection {
 
     #[inline]
     fn is_established(&self) -> bool {
-        !self.arriving && self.engine.agreed().is_some()
+        !self.arriving && self.engine.negotiated().is_some()
     }
 
-    fn has_arrived(&self, unread: &[u8]) -> bool {
-        self.engine.agreed().is_some() && unread.len() >= first_bytes(unread)
+    fn is_adoptable(&self, unread: &[u8]) -> bool {
+        self.engine.negotiated().is_some() && unread.len() >= first_bytes(unread)
     }
 
-    fn hand_out(self, arrival: Arrival<'_>) -> Option<Event> {
-        let Arrival { listener, socket, addresses: (local, peer), unread } = arrival;
-        let (agreed, bytes) = (self.engine.agreed()?, unread.to_vec());
+    fn offer(self, offered: Offered<'_>) -> Option<TcpEvent> {
+        let Offered { listener, socket, addresses: (local, peer), unread } = offered;
+        let (negotiated, bytes) = (self.engine.negotiated()?, unread.to_vec());
         let (header, _) = CapsuleCmd::read_from_prefix(&bytes).ok()?;
         let controller_id = first_controller_id(&bytes);
         let first = header.sqe;
-        let incoming = Incoming { listener, local, peer, first, controller_id, socket, agreed, bytes };
+        let incoming = Incoming { listener, local, peer, first, controller_id, socket, negotiated, bytes };
         // Rare, and larger than everything that is not.
-        Some(Event::Incoming(Box::new(incoming)))
+        Some(TcpEvent::Incoming(Box::new(incoming)))
     }
 
     #[inline]
@@ -109,7 +109,7 @@ impl Protocol for Connection {
         shared: &mut Shared<Self>,
         staging: &[u8],
         unread: &mut Range<usize>,
-    ) -> Result<Want, Fault> {
+    ) -> Result<ReceiveTarget, Fault> {
         let wanted = self.feed(shared, staging, unread);
         shared.copies.make(staging);
         wanted
@@ -137,7 +137,7 @@ impl Protocol for Connection {
         let connection = self.id;
         let count = self.engine.transmitted();
         if count > 0 {
-            shared.events.push_with(|| Event::Sent { connection, count });
+            shared.events.push_with(|| TcpEvent::Sent { connection, count });
         }
     }
 
@@ -154,15 +154,15 @@ impl Protocol for Connection {
         }
         let connection = self.id;
         for (id, _) in self.transfers.end_all() {
-            shared.events.push_with(|| Event::Data { connection, id, sink: None, intact: false });
+            shared.events.push_with(|| TcpEvent::Data { connection, id, sink: None, intact: false });
         }
         shared.events.push_with(|| last_event(connection, end));
     }
 }
 
-fn last_event(connection: ConnectionId, end: End) -> Event {
+fn last_event(connection: ConnectionId, end: End) -> TcpEvent {
     let error = match end {
-        End::Disconnected(reason) => return Event::Disconnected { connection, reason },
+        End::Disconnected(reason) => return TcpEvent::Disconnected { connection, reason },
         End::Refused(error) => ConnectError::Connect(error),
         End::TimedOut { connected, limit } => {
             let step = if connected { "ICReq" } else { "connect" };
@@ -170,7 +170,7 @@ fn last_event(connection: ConnectionId, end: End) -> Event {
         }
         End::Unopened(reason) => ConnectError::Initialize(reason.into_detail()),
     };
-    Event::ConnectFailed { connection, error }
+    TcpEvent::ConnectFailed { connection, error }
 }
 
 /// Bytes of the first capsule that say where a connection belongs: its header, and of a Connect the controller

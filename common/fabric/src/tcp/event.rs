@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ringfab_memory::Buffer;
-use ringfab_proto::tcp::Agreed;
+use ringfab_proto::tcp::Negotiated;
 use ringfab_reactor::{DetachedSocket, ListenerId};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
@@ -21,7 +21,7 @@ pub struct ConnectionId {
 
 /// Something has happened.
 #[derive(Debug)]
-pub enum Event {
+pub enum TcpEvent {
     /// A listener has a connection that wants to send its first command: adopt it with [`super::TcpStack::accept`],
     /// on this or another core. Dropping it closes the connection.
     Incoming(Box<Incoming>),
@@ -118,7 +118,7 @@ pub struct Incoming {
     /// The controller that the data of a Connect name, where they came with it; unchecked, too.
     pub controller_id: Option<u16>,
     pub(super) socket: DetachedSocket,
-    pub(super) agreed: Agreed,
+    pub(super) negotiated: Negotiated,
     /// What was received of the first capsule.
     pub(super) bytes: Vec<u8>,
 }

@@ -5,7 +5,7 @@
 //!
 //! Rules of the house:
 //! - What was given to a connection (sinks, sources) comes back with an event or ends with the connection.
-//! - [`Event::Disconnected`] or [`Event::ConnectFailed`] is the last event of a connection: nothing of it is in
+//! - [`TcpEvent::Disconnected`] or [`TcpEvent::ConnectFailed`] is the last event of a connection: nothing of it is in
 //!   flight, and it holds no memory.
 //! - A peer reaches only the memory of what is outstanding on its own connection.
 //!
@@ -24,7 +24,7 @@ mod stack;
 mod transmit;
 
 pub use config::{AcceptParameters, ConnectParameters, ListenParameters, TcpConfig};
-pub use event::{ConnectError, ConnectionId, DisconnectReason, Event, Incoming};
+pub use event::{ConnectError, ConnectionId, DisconnectReason, Incoming, TcpEvent};
 pub use ringfab_proto::tcp::Digests;
 pub use ringfab_reactor::ListenerId;
 pub use stack::{Counters, TcpStack};

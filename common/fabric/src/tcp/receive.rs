@@ -7,10 +7,10 @@ use ringfab_proto::tcp::{self as proto, Place};
 use ringfab_spec::tcp::IcReq;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
-use super::Event;
+use super::TcpEvent;
 use super::connection::{Connection, fault, first_bytes};
 use super::inbound::Capsule;
-use crate::stream::{self, Fault, Shared, Want};
+use crate::stream::{self, Fault, ReceiveTarget, Shared};
 
 impl Connection {
     /// Feeds the engine until it wants more.
@@ -20,18 +20,18 @@ impl Connection {
         shared: &mut Shared<Self>,
         staging: &[u8],
         unread: &mut Range<usize>,
-    ) -> Result<Want, Fault> {
+    ) -> Result<ReceiveTarget, Fault> {
         if !self.reserve() {
-            return Ok(Want::Buffer);
+            return Ok(ReceiveTarget::Buffer);
         }
         let enough = shared.events.len() + stream::TURN_EVENTS;
         loop {
             if shared.events.len() >= enough {
-                return Ok(Want::Turn);
+                return Ok(ReceiveTarget::Turn);
             }
             // The header of the first capsule is for who adopts the connection.
-            if self.arriving && self.engine.agreed().is_some() {
-                return Ok(Want::Staging { bytes_max: first_bytes(&staging[unread.clone()]) });
+            if self.arriving && self.engine.negotiated().is_some() {
+                return Ok(ReceiveTarget::Staging { bytes_max: first_bytes(&staging[unread.clone()]) });
             }
             let step = self.engine.receive(&staging[unread.clone()]).map_err(fault)?;
             let base = unread.start;
@@ -39,7 +39,7 @@ impl Connection {
             match step.event {
                 proto::Event::NeedMore => {
                     let bytes_max = if self.arriving { IcReq::SIZE } else { usize::MAX };
-                    return Ok(Want::Staging { bytes_max });
+                    return Ok(ReceiveTarget::Staging { bytes_max });
                 }
                 proto::Event::Direct { to, remaining } => return Ok(self.want(to, remaining)),
                 proto::Event::Place { to, payload } => {
@@ -48,18 +48,23 @@ impl Connection {
                 }
                 proto::Event::Initialized if self.arriving => {}
                 proto::Event::Initialized => {
-                    shared.events.push_with(|| Event::Established { connection: self.id });
+                    shared.events.push_with(|| TcpEvent::Established { connection: self.id });
                 }
                 proto::Event::Command { sqe, data_bytes: 0 } => {
                     let connection = self.id;
                     shared.counters.received_copied_bytes += SubmissionEntry::SIZE as u64;
-                    shared.events.push_with(|| Event::Command { connection, sqe, data: None, intact: true });
+                    shared.events.push_with(|| TcpEvent::Command {
+                        connection,
+                        sqe,
+                        data: None,
+                        intact: true,
+                    });
                 }
                 proto::Event::Command { sqe, data_bytes } => {
                     shared.counters.received_copied_bytes += SubmissionEntry::SIZE as u64;
                     self.capsule = Some(Capsule { sqe, bytes: data_bytes, data: None });
                     if !self.reserve() {
-                        return Ok(Want::Buffer);
+                        return Ok(ReceiveTarget::Buffer);
                     }
                 }
                 proto::Event::CommandEnd { intact } => {
@@ -72,7 +77,7 @@ impl Connection {
                 }
                 proto::Event::Response { cqe, intact } => {
                     shared.counters.received_copied_bytes += CompletionEntry::SIZE as u64;
-                    shared.events.push_with(|| Event::Response { connection: self.id, cqe, intact });
+                    shared.events.push_with(|| TcpEvent::Response { connection: self.id, cqe, intact });
                 }
             }
         }
@@ -89,14 +94,14 @@ impl Connection {
     fn on_capsule(&mut self, shared: &mut Shared<Self>, intact: bool) {
         let Some(Capsule { sqe, data, .. }) = self.capsule.take() else { return };
         let data = data.map(unique);
-        shared.events.push_with(|| Event::Command { connection: self.id, sqe, data, intact });
+        shared.events.push_with(|| TcpEvent::Command { connection: self.id, sqe, data, intact });
     }
 
     fn on_transfer(&mut self, shared: &mut Shared<Self>, tag: u16, intact: bool) {
         let connection = self.id;
         for (id, shared_buffer) in self.transfers.end(tag) {
             let sink = Some(unique(shared_buffer));
-            shared.events.push_with(|| Event::Data { connection, id, sink, intact });
+            shared.events.push_with(|| TcpEvent::Data { connection, id, sink, intact });
         }
     }
 
@@ -134,10 +139,16 @@ impl Connection {
     }
 
     /// As much of a place as is in one piece.
-    fn want(&self, place: Place, length: usize) -> Want {
+    fn want(&self, place: Place, length: usize) -> ReceiveTarget {
         let (shared_buffer, offset, room) = self.resolve(place);
         let (shared_buffer, is_last) = (shared_buffer.clone(), length <= room);
-        Want::Place(stream::Place { shared_buffer, offset, length: length.min(room), is_last, strides: None })
+        ReceiveTarget::Direct(stream::Place {
+            shared_buffer,
+            offset,
+            length: length.min(room),
+            is_last,
+            strides: None,
+        })
     }
 }
 

@@ -11,8 +11,8 @@ use ringfab_spec::{CompletionEntry, SubmissionEntry};
 use super::connection::{Connection, DIRECT_BYTES_MIN};
 use super::transmit::source;
 use super::{
-    AcceptParameters, ConnectParameters, ConnectionId, Ended, Event, Incoming, ListenParameters, SubmitData,
-    TcpConfig,
+    AcceptParameters, ConnectParameters, ConnectionId, Ended, Incoming, ListenParameters, SubmitData,
+    TcpConfig, TcpEvent,
 };
 use crate::rdma::Slice;
 use crate::stream::{Adopted, Gather, Listen, StreamConfig, Streams};
@@ -68,7 +68,7 @@ impl TcpStack {
         self.streams.close_listener(reactor, listener);
     }
 
-    /// Starts a connection to a controller. [`Event::Established`] or [`Event::ConnectFailed`] follows.
+    /// Starts a connection to a controller. [`TcpEvent::Established`] or [`TcpEvent::ConnectFailed`] follows.
     ///
     /// # Errors
     /// When the table is full, or no socket could be made.
@@ -103,25 +103,27 @@ impl TcpStack {
             let what = "the largest capsule does not fit a buffer of the pool";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let Incoming { local, peer, socket, agreed, bytes, .. } = incoming;
+        let Incoming { local, peer, socket, negotiated, bytes, .. } = incoming;
         let adopted = Adopted { socket, addresses: (local, peer), unread: &bytes };
-        let made = self.streams.adopt(reactor, adopted, |key| Connection::adopted(key, agreed, parameters));
+        let made =
+            self.streams.adopt(reactor, adopted, |key| Connection::adopted(key, negotiated, parameters));
         made.map(ConnectionId::from)
     }
 
-    /// Ends a connection: what was given before is still sent, for a bounded time; then [`Event::Disconnected`]
+    /// Ends a connection: what was given before is still sent, for a bounded time; then [`TcpEvent::Disconnected`]
     /// follows.
     pub fn disconnect(&mut self, reactor: &mut Reactor, connection: ConnectionId) {
         self.streams.disconnect(reactor, connection.into());
     }
 
-    /// Ends a connection at once: what was not yet sent never is, and the peer is reset. Then [`Event::Disconnected`]
-    /// follows.
+    /// Ends a connection at once: what was not yet sent never is, and the peer is reset. Then
+    /// [`TcpEvent::Disconnected`] follows.
     pub fn abort(&mut self, reactor: &mut Reactor, connection: ConnectionId) {
         self.streams.abort(reactor, connection.into());
     }
 
-    /// Sends a command; [`Event::Response`] follows. It starts with the next [`TcpStack::flush`], as everything does.
+    /// Sends a command; [`TcpEvent::Response`] follows. It starts with the next [`TcpStack::flush`], as everything
+    /// does.
     ///
     /// # Errors
     /// When the connection has ended.
@@ -136,7 +138,7 @@ impl TcpStack {
     }
 
     /// Asks for all `length` bytes of a command's data, into pieces of one size, of which the last may be shorter.
-    /// [`Event::Data`] follows for each, under its name.
+    /// [`TcpEvent::Data`] follows for each, under its name.
     ///
     /// # Errors
     /// When the connection has ended; the pieces were not taken out of the iterator then.
@@ -152,7 +154,7 @@ impl TcpStack {
 
     /// Sends data of a command, in the order of their offsets. `last` says that they are the end. With `success`, a
     /// response is not needed: the host takes the command for done. That is for queues without flow control only,
-    /// because it carries no SQHD. [`Event::Sent`] counts it.
+    /// because it carries no SQHD. [`TcpEvent::Sent`] counts it.
     ///
     /// # Errors
     /// When the connection has ended.
@@ -171,7 +173,7 @@ impl TcpStack {
         })
     }
 
-    /// Answers a command; [`Event::Sent`] counts it.
+    /// Answers a command; [`TcpEvent::Sent`] counts it.
     ///
     /// # Errors
     /// When the connection has ended.
@@ -200,8 +202,8 @@ impl TcpStack {
     }
 
     /// Once in a while: gives back memory that has not been used for some time.
-    pub fn rest(&mut self) {
-        self.streams.rest();
+    pub fn trim(&mut self) {
+        self.streams.trim();
     }
 
     /// Whether the core may sleep in its ring. While received bytes wait for the next turn it may not.
@@ -211,13 +213,13 @@ impl TcpStack {
 
     /// The next event, in the order of each connection.
     #[inline]
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<TcpEvent> {
         self.streams.next_event()
     }
 
     /// The same for many, which are looked at where they lie: [`Events::exchange`] with the events that wait.
     #[inline]
-    pub fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+    pub fn exchange_events(&mut self, taken: &mut Events<TcpEvent>) -> bool {
         self.streams.exchange_events(taken)
     }
 
@@ -240,7 +242,7 @@ impl TcpStack {
         connection: ConnectionId,
         act: impl FnOnce(&mut Connection, &mut Gather<'_>) -> Result<(), Ended>,
     ) -> Result<(), Ended> {
-        match self.streams.giving(connection.into()) {
+        match self.streams.get_to_send(connection.into()) {
             Some((connection, mut gather)) => act(connection, &mut gather),
             None => Err(Ended),
         }

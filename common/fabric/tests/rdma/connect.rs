@@ -1,6 +1,6 @@
 //! Connection management: private data, rejections, limits.
 
-use ringfab_fabric::rdma::{ConnectError, DisconnectReason, Event};
+use ringfab_fabric::rdma::{ConnectError, DisconnectReason, RnicEvent};
 
 use crate::support::{End, Pair, pattern, scenarios};
 
@@ -35,7 +35,7 @@ fn a_rejection_carries_private_data_and_is_the_last_event(pair: &mut Pair) {
     let request = pair.connect_request();
     pair.target.rnic.reject(&mut pair.target.reactor, request, b"no");
     let said = pair.until("rejected", |pair| match pair.host.events.pop_front()? {
-        Event::Rejected { queue_pair, private_data } if queue_pair == here => Some(private_data),
+        RnicEvent::Rejected { queue_pair, private_data } if queue_pair == here => Some(private_data),
         other => panic!("{other:?}"),
     });
     assert_eq!(&said[..], b"no");
@@ -49,7 +49,7 @@ fn a_dropped_request_fails_the_connection(pair: &mut Pair) {
         drop(pair.connect_request());
     }
     pair.until("failed", |pair| match pair.host.events.pop_front()? {
-        Event::ConnectFailed { queue_pair, error: ConnectError::MpaEnded(_) } if queue_pair == here => {
+        RnicEvent::ConnectFailed { queue_pair, error: ConnectError::MpaEnded(_) } if queue_pair == here => {
             Some(())
         }
         other => panic!("{other:?}"),

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use ringfab_fabric::rdma::{ConnectRequest, Event};
+use ringfab_fabric::rdma::{ConnectRequest, RnicEvent};
 use ringfab_reactor::{Waker, mailbox};
 
 use crate::support::{End, Node, Pair, config, pattern, send_work, slice};
@@ -51,11 +51,11 @@ fn echo_once(wakers: &mpsc::Sender<Waker>, requests: &mpsc::Receiver<ConnectRequ
         node.step();
         while let Some(event) = node.events.pop_front() {
             match event {
-                Event::Received { queue_pair, head, data, .. } => {
+                RnicEvent::Received { queue_pair, head, data, .. } => {
                     let data = data.expect("in-capsule data").share();
                     node.post(queue_pair, 1, send_work(head.as_slice(), Some(slice(&data))));
                 }
-                Event::Disconnected { .. } => gone = true,
+                RnicEvent::Disconnected { .. } => gone = true,
                 _ => {}
             }
         }
@@ -72,7 +72,7 @@ fn a_request_may_travel_through_a_mailbox() {
     let request = receiver.try_receive().expect("the request");
     pair.target.rnic.reject(&mut pair.target.reactor, request, b"no");
     pair.until("rejected", |pair| {
-        matches!(pair.host.events.pop_front(), Some(Event::Rejected { queue_pair, .. }) if queue_pair == here)
+        matches!(pair.host.events.pop_front(), Some(RnicEvent::Rejected { queue_pair, .. }) if queue_pair == here)
             .then_some(())
     });
 }

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use ringfab_fabric::rdma::{
-    Access, ConnectError, DisconnectReason, Event, ListenParameters, QueuePairId, RemoteBuffer, SendRequest,
+    Access, ConnectError, DisconnectReason, ListenParameters, QueuePairId, RemoteBuffer, RnicEvent,
+    SendRequest,
 };
 use ringfab_proto::iwarp::crc;
 
@@ -48,7 +49,7 @@ pub(crate) fn accepted(pair: &mut Pair, mut stream: TcpStream) -> (TcpStream, Qu
     let attributes = pair.target.attributes();
     let accepted = pair.target.rnic.accept(&mut pair.target.reactor, request, &attributes, b"");
     pair.until("established", |pair| {
-        matches!(pair.target.events.pop_front(), Some(Event::Established { .. })).then_some(())
+        matches!(pair.target.events.pop_front(), Some(RnicEvent::Established { .. })).then_some(())
     });
     let mut reply = [0; 20];
     stream.read_exact(&mut reply).expect("the reply");
@@ -208,7 +209,7 @@ fn a_connection_to_nobody_is_refused() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a listener").local_addr().expect("an address");
     pair.host.connect(free, b"");
     pair.until("refused", |pair| match pair.host.events.pop_front()? {
-        Event::ConnectFailed { error: ConnectError::Connect(error), .. } => Some(error),
+        RnicEvent::ConnectFailed { error: ConnectError::Connect(error), .. } => Some(error),
         other => panic!("{other:?}"),
     });
 }
@@ -218,7 +219,9 @@ fn a_target_that_never_replies_is_given_up_in_time() {
     let mut pair = pair();
     let (_stream, _) = false_target(&mut pair, b"");
     pair.until("timed out", |pair| match pair.host.events.pop_front()? {
-        Event::ConnectFailed { error: ConnectError::TimedOut { step: "MPA", seconds: 3 }, .. } => Some(()),
+        RnicEvent::ConnectFailed { error: ConnectError::TimedOut { step: "MPA", seconds: 3 }, .. } => {
+            Some(())
+        }
         other => panic!("{other:?}"),
     });
 }
@@ -228,7 +231,7 @@ fn a_target_that_replies_nonsense_is_no_target() {
     let mut pair = pair();
     let (_stream, _) = false_target(&mut pair, b"SSH-2.0-something else");
     pair.until("failed", |pair| match pair.host.events.pop_front()? {
-        Event::ConnectFailed { error: ConnectError::Mpa(_), .. } => Some(()),
+        RnicEvent::ConnectFailed { error: ConnectError::Mpa(_), .. } => Some(()),
         other => panic!("{other:?}"),
     });
 }
@@ -381,14 +384,14 @@ fn a_target_that_is_slow_to_answer_the_first_message_is_nudged_a_few_times() {
     let (mut stream, here) = false_target(&mut pair, REPLY_ENHANCED);
     pair.established(here);
     pair.host.send(here, 1, b"connect");
-    let (message, nudge) = (2 + 18 + 7 + 1 + 4, 2 + 14 + 4);
+    let (message, empty_write) = (2 + 18 + 7 + 1 + 4, 2 + 14 + 4);
     let mut received = Vec::new();
     pair.until("three nudges", |_| {
         let error = stream.read_to_end(&mut received).expect_err("the stream goes on");
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
-        (received.len() >= message + 3 * nudge).then_some(())
+        (received.len() >= message + 3 * empty_write).then_some(())
     });
-    for at in [0, 1, 2].map(|number| message + number * nudge) {
+    for at in [0, 1, 2].map(|number| message + number * empty_write) {
         assert_eq!(received[at..at + 4], [0, 14, 0xc1, 0x40], "a tagged, last FPDU of an RDMA Write");
     }
 }

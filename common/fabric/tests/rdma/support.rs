@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ringfab_fabric::rdma::{
-    Access, ConnectParameters, ConnectRequest, DisconnectReason, Event, Inline, ListenParameters,
-    ProtectionDomain, ProviderChoice, QueuePairAttributes, QueuePairId, ReceivedHead, RemoteBuffer, Rnic,
-    RnicConfig, SendRequest, Slice, Work,
+    Access, ConnectParameters, ConnectRequest, DisconnectReason, Inline, ListenParameters, ProtectionDomain,
+    ProviderChoice, QueuePairAttributes, QueuePairId, ReceivedHead, RemoteBuffer, Rnic, RnicConfig,
+    RnicEvent, SendRequest, Slice, Work,
 };
 use ringfab_memory::{Buffer, ClassLayout, Pool, SharedBuffer};
 use ringfab_reactor::{Reactor, ReactorConfig, SocketOptions, Wait};
@@ -34,7 +34,7 @@ pub(crate) struct Node {
     pub(crate) rnic: Rnic,
     pub(crate) pool: Pool,
     pub(crate) domain: ProtectionDomain,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: VecDeque<RnicEvent>,
     crc: bool,
     mpa_revision: u8,
 }
@@ -135,7 +135,7 @@ impl Node {
     }
 
     /// Takes the first event that `pick` wants; the others keep their order.
-    fn take<R>(&mut self, mut pick: impl FnMut(Event) -> ControlFlow<R, Event>) -> Option<R> {
+    fn take<R>(&mut self, mut pick: impl FnMut(RnicEvent) -> ControlFlow<R, RnicEvent>) -> Option<R> {
         for _ in 0..self.events.len() {
             let event = self.events.pop_front()?;
             match pick(event) {
@@ -243,7 +243,7 @@ impl Pair {
     pub(crate) fn connect_request(&mut self) -> ConnectRequest {
         self.until("a connect request", |pair| {
             pair.target.take(|event| match event {
-                Event::ConnectRequest(request) => ControlFlow::Break(request),
+                RnicEvent::ConnectRequest(request) => ControlFlow::Break(request),
                 other => ControlFlow::Continue(other),
             })
         })
@@ -267,7 +267,7 @@ impl Pair {
         self.established(here);
         self.until("established at the target", |pair| {
             pair.target.take(|event| match event {
-                Event::Established { queue_pair, .. } if queue_pair == there => ControlFlow::Break(()),
+                RnicEvent::Established { queue_pair, .. } if queue_pair == there => ControlFlow::Break(()),
                 other => ControlFlow::Continue(other),
             })
         });
@@ -288,7 +288,7 @@ impl Pair {
     pub(crate) fn established(&mut self, queue_pair: QueuePairId) -> Bytes {
         self.until("established at the host", |pair| {
             pair.host.take(|event| match event {
-                Event::Established { queue_pair: which, private_data } if which == queue_pair => {
+                RnicEvent::Established { queue_pair: which, private_data } if which == queue_pair => {
                     ControlFlow::Break(private_data)
                 }
                 other => ControlFlow::Continue(other),
@@ -299,7 +299,7 @@ impl Pair {
     pub(crate) fn received(&mut self, end: End) -> Received {
         self.until("a message", |pair| {
             pair.node(end).take(|event| match event {
-                Event::Received { head, data, invalidated, .. } => {
+                RnicEvent::Received { head, data, invalidated, .. } => {
                     ControlFlow::Break(Received { head, data, invalidated })
                 }
                 other => ControlFlow::Continue(other),
@@ -317,7 +317,7 @@ impl Pair {
         loop {
             let (id, counted) = self.until("a send completes", |pair| {
                 pair.node(end).take(|event| match event {
-                    Event::Sent { id, count, .. } => ControlFlow::Break((id, count)),
+                    RnicEvent::Sent { id, count, .. } => ControlFlow::Break((id, count)),
                     other => ControlFlow::Continue(other),
                 })
             });
@@ -331,7 +331,7 @@ impl Pair {
     pub(crate) fn read(&mut self, end: End) -> (u64, Buffer) {
         self.until("a read completes", |pair| {
             pair.node(end).take(|event| match event {
-                Event::Read { id, sink, .. } => ControlFlow::Break((id, sink)),
+                RnicEvent::Read { id, sink, .. } => ControlFlow::Break((id, sink)),
                 other => ControlFlow::Continue(other),
             })
         })
@@ -341,7 +341,7 @@ impl Pair {
     pub(crate) fn disconnected(&mut self, end: End, queue_pair: QueuePairId) -> (DisconnectReason, Vec<u64>) {
         let reason = self.until("disconnected", |pair| {
             pair.node(end).take(|event| match event {
-                Event::Disconnected { queue_pair: which, reason } if which == queue_pair => {
+                RnicEvent::Disconnected { queue_pair: which, reason } if which == queue_pair => {
                     ControlFlow::Break(reason)
                 }
                 other => ControlFlow::Continue(other),
@@ -349,7 +349,7 @@ impl Pair {
         });
         let mut flushed = Vec::new();
         while let Some(id) = self.node(end).take(|event| match event {
-            Event::Flushed { queue_pair: which, id, .. } if which == queue_pair => ControlFlow::Break(id),
+            RnicEvent::Flushed { queue_pair: which, id, .. } if which == queue_pair => ControlFlow::Break(id),
             other => ControlFlow::Continue(other),
         }) {
             flushed.push(id);

@@ -1,7 +1,7 @@
 //! SEND, READ and WRITE of all sizes, in order.
 
 use ringfab_fabric::rdma::{
-    Access, Event, Inline, PostError, QueuePairId, RemoteBuffer, SendRequest, Slice, Work,
+    Access, Inline, PostError, QueuePairId, RemoteBuffer, RnicEvent, SendRequest, Slice, Work,
 };
 
 use crate::support::{End, Node, Pair, pattern, scenarios, send_work, slice};
@@ -146,8 +146,8 @@ fn completions_come_in_the_order_of_posting(pair: &mut Pair) {
     let mut next = 0;
     while next < 15 {
         let (id, count) = pair.until("a completion", |pair| match pair.target.events.pop_front()? {
-            Event::Sent { id, count, .. } => Some((id, u64::from(count))),
-            Event::Read { id, .. } => Some((id, 1)),
+            RnicEvent::Sent { id, count, .. } => Some((id, u64::from(count))),
+            RnicEvent::Read { id, .. } => Some((id, 1)),
             other => panic!("{other:?}"),
         });
         next += count;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ringfab_fabric::rdma::{Access, Event, PostError, QueuePairId, SendRequest, Work};
+use ringfab_fabric::rdma::{Access, PostError, QueuePairId, RnicEvent, SendRequest, Work};
 use ringfab_reactor::sim::{LinkFaults, World};
 
 use crate::support::{Pair, Time, config, pattern, send_work, slice};
@@ -23,28 +23,28 @@ impl Ledger {
         assert_eq!(self.outstanding.pop_front(), Some(id), "work comes back once and in order");
     }
 
-    fn take(&mut self, event: Event, expected: &[u8]) {
+    fn take(&mut self, event: RnicEvent, expected: &[u8]) {
         assert!(!self.ended, "nothing follows the last event: {event:?}");
         match event {
-            Event::Sent { id, count, .. } => {
+            RnicEvent::Sent { id, count, .. } => {
                 self.outstanding.drain(..count as usize - 1);
                 self.settle(id);
             }
-            Event::Flushed { id, sink, .. } => {
+            RnicEvent::Flushed { id, sink, .. } => {
                 while sink.is_none() && self.outstanding.front().is_some_and(|first| *first < id) {
                     self.outstanding.pop_front();
                 }
                 self.settle(id);
             }
-            Event::Read { id, sink, .. } => {
+            RnicEvent::Read { id, sink, .. } => {
                 assert!(sink[..] == expected[..sink.len()], "a read brought wrong bytes");
                 self.settle(id);
             }
-            Event::Disconnected { .. } => {
+            RnicEvent::Disconnected { .. } => {
                 assert!(self.outstanding.is_empty(), "everything is flushed before the last event");
                 self.ended = true;
             }
-            Event::Received { .. } => {}
+            RnicEvent::Received { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -95,13 +95,13 @@ fn host_events(pair: &mut Pair, here: QueuePairId, next: &mut u64) -> bool {
     while let Some(event) = pair.host.events.pop_front() {
         assert!(!ended, "nothing follows the last event: {event:?}");
         match event {
-            Event::Received { head, .. } => {
+            RnicEvent::Received { head, .. } => {
                 let id = u64::from_le_bytes(head.as_slice().try_into().expect("a number"));
                 assert!(id >= *next, "messages arrive in order");
                 *next = id + 1;
                 pair.host.rnic.post_receive(here, 1);
             }
-            Event::Disconnected { .. } => ended = true,
+            RnicEvent::Disconnected { .. } => ended = true,
             other => panic!("{other:?}"),
         }
     }

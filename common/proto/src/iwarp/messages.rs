@@ -9,12 +9,12 @@ use super::work::{Local, ReadRequest, SendRef, WriteRequest};
 
 /// What the emitting side needs to know about the connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wire {
+pub(crate) struct FramingParameters {
     pub(crate) ulpdu_len_max: u16,
     pub(crate) crc_used: bool,
 }
 
-impl Wire {
+impl FramingParameters {
     pub(crate) fn tagged_payload_max(self) -> u32 {
         u32::from(self.ulpdu_len_max) - TaggedHeader::SIZE as u32
     }
@@ -69,7 +69,7 @@ impl Emitter {
     pub(crate) fn send<H: Copy>(
         &mut self,
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         send: &SendRef<'_, H>,
     ) -> Emitted {
         let segment = self.next_segment(send.message_len(), wire.untagged_payload_max());
@@ -81,7 +81,7 @@ impl Emitter {
     pub(crate) fn send_whole<H: Copy>(
         &mut self,
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         send: &SendRef<'_, H>,
     ) -> Emitted {
         self.send_segment(sink, wire, send, Segment::whole(send.message_len()))
@@ -91,7 +91,7 @@ impl Emitter {
     fn send_segment<H: Copy>(
         &mut self,
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         send: &SendRef<'_, H>,
         segment: Segment,
     ) -> Emitted {
@@ -113,7 +113,7 @@ impl Emitter {
     pub(crate) fn write<H: Copy>(
         &mut self,
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         write: &WriteRequest<H>,
     ) -> Emitted {
         let segment = self.next_segment(u64::from(write.payload.len), wire.tagged_payload_max());
@@ -124,7 +124,7 @@ impl Emitter {
     #[inline(always)]
     pub(crate) fn write_whole<H: Copy>(
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         write: &WriteRequest<H>,
     ) -> Emitted {
         write_segment(sink, wire, write, Segment::whole(u64::from(write.payload.len)))
@@ -134,7 +134,7 @@ impl Emitter {
     pub(crate) fn read<H: Copy>(
         &mut self,
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         read: &ReadRequest<H>,
     ) -> Emitted {
         let (sink_end, source) = ((read.sink_stag, read.sink_to), (read.stag, read.to));
@@ -146,7 +146,7 @@ impl Emitter {
     pub(crate) fn ready<H: Copy>(
         &mut self,
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         ready: ReadyToReceive,
     ) -> Emitted {
         let fpdu_len = match ready {
@@ -170,7 +170,7 @@ impl Emitter {
     fn read_request<H: Copy>(
         &mut self,
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         request: &iwarp::ReadRequest,
     ) -> Emitted {
         let (opcode, qn) = (RdmapOpcode::RDMA_READ_REQUEST, QueueNumber::READ_REQUEST);
@@ -195,7 +195,7 @@ impl Emitter {
 #[inline(always)]
 fn write_segment<H: Copy>(
     sink: &mut impl TxSink<H>,
-    wire: Wire,
+    wire: FramingParameters,
     write: &WriteRequest<H>,
     segment: Segment,
 ) -> Emitted {

@@ -84,7 +84,7 @@ mod terminate;
 mod tx;
 mod work;
 
-pub use engine::{Ahead, Engine, EngineConfig, FpduCounts, Pause, Receiver, SendSegment};
+pub use engine::{Continuation, Engine, EngineConfig, FpduCounts, Pause, Receiver, SendSegment};
 pub use error::{EngineError, TerminateReceived, Violation};
 pub use region::{
     Access, Placement, ProtectionDomain, QueuePairId, Region, RegionError, RegionErrorKind, RegionTable,

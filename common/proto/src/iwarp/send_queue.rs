@@ -14,21 +14,21 @@
 use std::collections::VecDeque;
 
 use super::error::Violation;
-use super::messages::{Emitted, Emitter, Wire};
+use super::messages::{Emitted, Emitter, FramingParameters};
 use super::mpa::ReadyToReceive;
 use super::region::Placement;
 use super::rx::Tagged;
 use super::tx::TxSink;
 use super::work::{Completion, Local, PostError, SendRef, WorkKind, WorkRequest, WorkStatus, WriteRequest};
-use crate::first_uses::FirstUses;
 use crate::ring::Ring;
+use crate::use_counter::UseCounter;
 
 #[derive(Debug)]
 pub(crate) struct SendQueue<H> {
     slots: Ring<Slot<H>>,
     /// Work requests in the slots.
     outstanding: usize,
-    posted: FirstUses,
+    posted: UseCounter,
     depth: usize,
     /// Whether the last slot is a run that may have more.
     run_open: bool,
@@ -90,7 +90,7 @@ impl<H: Copy> SendQueue<H> {
         Self {
             slots: Ring::new(),
             outstanding: 0,
-            posted: FirstUses::default(),
+            posted: UseCounter::default(),
             depth,
             run_open: false,
             first_seq: 0,
@@ -119,7 +119,7 @@ impl<H: Copy> SendQueue<H> {
 
     #[inline(always)]
     fn push(&mut self, slot: Slot<H>) {
-        if self.posted.now_in_earnest() {
+        if self.posted.reaches_threshold() {
             // One more for the ready-to-receive message.
             self.slots.reserve(self.depth + 1);
         }
@@ -146,7 +146,7 @@ impl<H: Copy> SendQueue<H> {
         wr_id: u64,
         send: &SendRef<'_, H>,
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         position: u64,
     ) -> EmittedNow {
         let Emitted { fpdu_len, .. } = self.emitter.send_whole(sink, wire, send);
@@ -160,7 +160,7 @@ impl<H: Copy> SendQueue<H> {
         wr_id: u64,
         write: &WriteRequest<H>,
         sink: &mut impl TxSink<H>,
-        wire: Wire,
+        wire: FramingParameters,
         position: u64,
     ) -> EmittedNow {
         let Emitted { fpdu_len, .. } = Emitter::write_whole(sink, wire, write);
@@ -221,7 +221,12 @@ impl<H: Copy> SendQueue<H> {
     /// Emits the next FPDU, at stream position `position`, and returns its length in bytes. Call only when
     /// [`Self::can_emit`].
     #[inline]
-    pub(crate) fn emit(&mut self, sink: &mut impl TxSink<H>, wire: Wire, position: u64) -> usize {
+    pub(crate) fn emit(
+        &mut self,
+        sink: &mut impl TxSink<H>,
+        wire: FramingParameters,
+        position: u64,
+    ) -> usize {
         let (seq, emitter) = (self.emit_seq, &mut self.emitter);
         let place = place(self.first_seq, seq);
         let Some(slot) = place.and_then(|place| self.slots.get_mut(place)) else { return 0 };

@@ -9,10 +9,10 @@ use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes, SubmissionEntry};
 
 use super::commands::{CommandData, Commands, SubmitError};
 use super::error::{EngineError, Termination, Violation};
-use super::init::{Agreed, ControllerConfig, HostConfig};
+use super::init::{ControllerConfig, HostConfig, Negotiated};
 use super::rx::{Framed, Receiver, Side};
 use super::transfers::Transfers;
-use super::tx::{Outbox, Pdu, Source, TxSink};
+use super::tx::{Pdu, Source, TransmitQueue, TxSink};
 
 /// Where received data belong; `offset` counts from the start of the command's or transfer's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ enum Role<H> {
 #[derive(Debug)]
 pub struct Engine<H> {
     receiver: Receiver,
-    outbox: Outbox<H>,
+    transmit_queue: TransmitQueue<H>,
     role: Role<H>,
     current: Option<Current>,
     ended: bool,
@@ -146,7 +146,7 @@ impl<H: Clone> Engine<H> {
         let transfers = Transfers::new(config.transfers_max);
         Self {
             receiver,
-            outbox: Outbox::new(2 * usize::from(config.transfers_max)),
+            transmit_queue: TransmitQueue::new(2 * usize::from(config.transfers_max)),
             role: Role::Controller { config, transfers },
             current: None,
             ended: false,
@@ -158,25 +158,25 @@ impl<H: Clone> Engine<H> {
         let alignment = usize::from(config.alignment_dwords) * 4;
         let receiver = Receiver::new(Side::Host, alignment, config.direct_bytes_min);
         let commands = Commands::new(config.commands_max, config.r2ts_max);
-        let mut outbox = Outbox::new(2 * usize::from(config.commands_max));
-        outbox.push_first(config.request().as_bytes());
-        Self { receiver, outbox, role: Role::Host { config, commands }, current: None, ended: false }
+        let mut transmit_queue = TransmitQueue::new(2 * usize::from(config.commands_max));
+        transmit_queue.push_first(config.request().as_bytes());
+        Self { receiver, transmit_queue, role: Role::Host { config, commands }, current: None, ended: false }
     }
 
     /// The controller's end of a connection on which ICReq and ICResp were exchanged, by an engine of which nothing
     /// else is left.
-    pub fn resume(config: ControllerConfig, agreed: Agreed) -> Self {
+    pub fn resume(config: ControllerConfig, negotiated: Negotiated) -> Self {
         let mut this = Self::controller(config);
-        this.apply(agreed);
+        this.apply(negotiated);
         this
     }
 
     /// What was agreed on, once it was.
-    pub fn agreed(&self) -> Option<Agreed> {
-        self.receiver.initialized.then_some(Agreed {
-            digests: self.outbox.digests,
-            peer_alignment: self.outbox.alignment,
-            h2c_bytes_max: self.outbox.h2c_bytes_max,
+    pub fn negotiated(&self) -> Option<Negotiated> {
+        self.receiver.initialized.then_some(Negotiated {
+            digests: self.transmit_queue.digests,
+            peer_alignment: self.transmit_queue.alignment,
+            h2c_bytes_max: self.transmit_queue.h2c_bytes_max,
         })
     }
 
@@ -233,7 +233,7 @@ impl<H: Clone> Engine<H> {
     pub fn request(&mut self, cid: u16, offset: u32, length: u32) -> Option<u16> {
         let Role::Controller { transfers, .. } = &mut self.role else { return None };
         let ttag = transfers.begin(cid, offset, length)?;
-        self.outbox.push(Pdu::R2t { cid, ttag, offset, length });
+        self.transmit_queue.push(Pdu::R2t { cid, ttag, offset, length });
         Some(ttag)
     }
 
@@ -249,13 +249,13 @@ impl<H: Clone> Engine<H> {
         sink: &mut impl TxSink<H>,
     ) {
         assert!(last || !success, "success is said with the last data");
-        self.outbox.give(Pdu::C2hData { cid, offset, source, last, success }, sink);
+        self.transmit_queue.give(Pdu::C2hData { cid, offset, source, last, success }, sink);
     }
 
     /// Answers a command. Counted when it was sent.
     #[inline(always)]
     pub fn respond(&mut self, cqe: CompletionEntry, sink: &mut impl TxSink<H>) {
-        self.outbox.give(Pdu::Response { cqe }, sink);
+        self.transmit_queue.give(Pdu::Response { cqe }, sink);
     }
 
     /// Sends a command.
@@ -275,20 +275,20 @@ impl<H: Clone> Engine<H> {
         }
         commands.begin(sqe.cid.get(), &data)?;
         let data = if let CommandData::Capsule(source) = data { Some(source) } else { None };
-        self.outbox.give(Pdu::Command { sqe, data }, sink);
+        self.transmit_queue.give(Pdu::Command { sqe, data }, sink);
         Ok(())
     }
 
     /// Whether there is something to send, be it emitted already.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.transmit_queue.is_empty()
     }
 
     /// Emits PDUs until there are none or the sink is full, behind what was emitted as it was given.
     pub fn transmit(&mut self, sink: &mut impl TxSink<H>) {
-        self.outbox.transmit(sink);
-        while let Some(cid) = self.outbox.served.pop_front() {
+        self.transmit_queue.transmit(sink);
+        while let Some(cid) = self.transmit_queue.served.pop_front() {
             if let Role::Host { commands, .. } = &mut self.role {
                 commands.served(cid);
             }
@@ -298,13 +298,13 @@ impl<H: Clone> Engine<H> {
     /// Everything emitted up to the last [`Engine::transmit`] has been sent: how many [responses](Engine::respond) and
     /// [data](Engine::send_data) it was.
     pub fn transmitted(&mut self) -> u32 {
-        self.outbox.transmitted()
+        self.transmit_queue.transmitted()
     }
 
     /// Ends the connection from here, without a word: lets go of all memory.
     pub fn close(&mut self) {
         self.ended = true;
-        self.outbox.clear();
+        self.transmit_queue.clear();
         if let Role::Host { commands, .. } = &mut self.role {
             commands.clear();
         }
@@ -337,30 +337,30 @@ impl<H: Clone> Engine<H> {
     }
 
     fn on_init(&mut self, header: &[u8]) -> Result<Event, Violation> {
-        let agreed = match &self.role {
+        let negotiated = match &self.role {
             Role::Controller { config, .. } => {
-                let (agreed, response) = config.agree(header)?;
-                self.outbox.push_first(response.as_bytes());
-                agreed
+                let (negotiated, response) = config.agree(header)?;
+                self.transmit_queue.push_first(response.as_bytes());
+                negotiated
             }
             Role::Host { config, .. } => config.agree(header)?,
         };
-        self.apply(agreed);
+        self.apply(negotiated);
         Ok(Event::Initialized)
     }
 
-    fn apply(&mut self, agreed: Agreed) {
-        let Agreed { digests, peer_alignment, h2c_bytes_max } = agreed;
+    fn apply(&mut self, negotiated: Negotiated) {
+        let Negotiated { digests, peer_alignment, h2c_bytes_max } = negotiated;
         (self.receiver.initialized, self.receiver.digests) = (true, digests);
-        (self.outbox.digests, self.outbox.alignment) = (digests, peer_alignment);
-        self.outbox.h2c_bytes_max = h2c_bytes_max;
+        (self.transmit_queue.digests, self.transmit_queue.alignment) = (digests, peer_alignment);
+        self.transmit_queue.h2c_bytes_max = h2c_bytes_max;
     }
 
     fn on_r2t(&mut self, wanted: &ReadyToTransfer) -> Result<(), Violation> {
         let Role::Host { commands, .. } = &mut self.role else { return Ok(()) };
         let source = commands.request(wanted)?;
         let (cid, ttag) = (wanted.cccid.get(), wanted.ttag.get());
-        self.outbox.push(Pdu::H2cData { cid, ttag, offset: wanted.r2to.get(), source });
+        self.transmit_queue.push(Pdu::H2cData { cid, ttag, offset: wanted.r2to.get(), source });
         Ok(())
     }
 
@@ -409,7 +409,7 @@ impl<H: Clone> Engine<H> {
         let cid = cqe.cid.get();
         let (intact, unsent) = commands.answer(cid, cqe.status().is_success())?;
         if unsent {
-            self.outbox.drop_data(cid);
+            self.transmit_queue.drop_data(cid);
         }
         Ok(Event::Response { cqe, intact })
     }
@@ -426,7 +426,7 @@ impl<H: Clone> Engine<H> {
         let request = TermReq::new(pdu_type, violation.fes, violation.fei, quote.len());
         let mut pdu = request.as_bytes().to_vec();
         pdu.extend_from_slice(quote);
-        self.outbox.push_first(&pdu);
+        self.transmit_queue.push_first(&pdu);
         EngineError::Violation(violation)
     }
 }

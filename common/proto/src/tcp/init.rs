@@ -39,7 +39,7 @@ pub struct HostConfig {
 
 /// What was agreed on, as far as one side has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreed {
+pub struct Negotiated {
     /// Digests that are used.
     pub digests: Digests,
     /// What data in PDUs to the peer are aligned to, in bytes.
@@ -49,7 +49,7 @@ pub struct Agreed {
 }
 
 impl ControllerConfig {
-    pub(super) fn agree(&self, header: &[u8]) -> Result<(Agreed, IcResp), Violation> {
+    pub(super) fn agree(&self, header: &[u8]) -> Result<(Negotiated, IcResp), Violation> {
         let request =
             IcReq::read_from_prefix(header).map_or_else(|_| IcReq::zeroed(), |(request, _)| request);
         check_version(request.pfv.get())?;
@@ -59,7 +59,7 @@ impl ControllerConfig {
             .with_header(wanted.header() && self.digests.header())
             .with_data(wanted.data() && self.digests.data());
         let response = IcResp::new(self.alignment_dwords, digests, self.h2c_bytes_max);
-        Ok((Agreed { digests, peer_alignment, h2c_bytes_max: self.h2c_bytes_max }, response))
+        Ok((Negotiated { digests, peer_alignment, h2c_bytes_max: self.h2c_bytes_max }, response))
     }
 }
 
@@ -68,7 +68,7 @@ impl HostConfig {
         IcReq::new(self.alignment_dwords, self.digests, self.r2ts_max)
     }
 
-    pub(super) fn agree(&self, header: &[u8]) -> Result<Agreed, Violation> {
+    pub(super) fn agree(&self, header: &[u8]) -> Result<Negotiated, Violation> {
         let response =
             IcResp::read_from_prefix(header).map_or_else(|_| IcResp::zeroed(), |(response, _)| response);
         check_version(response.pfv.get())?;
@@ -86,7 +86,7 @@ impl HostConfig {
             return Err(Violation::field(field::LIMIT, "a MAXH2CDATA below the least"));
         }
         // Data after the first PDU of a transfer stay aligned to dwords.
-        Ok(Agreed { digests, peer_alignment, h2c_bytes_max: h2c_bytes_max & !3 })
+        Ok(Negotiated { digests, peer_alignment, h2c_bytes_max: h2c_bytes_max & !3 })
     }
 }
 

@@ -25,6 +25,6 @@ pub use crate::crc;
 pub use commands::{CommandData, SubmitError};
 pub use engine::{Engine, Event, Place, Step};
 pub use error::{EngineError, Termination, Violation};
-pub use init::{Agreed, ControllerConfig, HostConfig};
+pub use init::{ControllerConfig, HostConfig, Negotiated};
 pub use ringfab_spec::tcp::Digests;
 pub use tx::{HEAD_BYTES_MAX, Source, TxSink};

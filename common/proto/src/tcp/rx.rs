@@ -188,7 +188,7 @@ impl Receiver {
         }
         let header_digest = self.initialized && self.digests.header();
         if common.flags.hdgst() != header_digest {
-            return Err(Violation::field(field::FLAGS, "a header digest against what was agreed"));
+            return Err(Violation::field(field::FLAGS, "a header digest against what was negotiated"));
         }
         let base = hlen + if header_digest { DIGEST_SIZE } else { 0 };
         let plen = common.plen.get();
@@ -206,7 +206,7 @@ impl Receiver {
     fn with_data(&self, common: &CommonHeader, shape: Shape) -> Result<Shape, Violation> {
         let data_digest = self.digests.data();
         if common.flags.ddgst() != data_digest {
-            return Err(Violation::field(field::FLAGS, "a data digest against what was agreed"));
+            return Err(Violation::field(field::FLAGS, "a data digest against what was negotiated"));
         }
         let pdo = usize::from(common.pdo);
         if pdo < shape.front || !pdo.is_multiple_of(self.alignment) {

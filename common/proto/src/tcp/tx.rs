@@ -10,7 +10,7 @@ use ringfab_spec::{CompletionEntry, IntoBytes, SubmissionEntry};
 
 use super::init::ALIGNMENT_MAX;
 use crate::crc;
-use crate::first_uses::FirstUses;
+use crate::use_counter::UseCounter;
 
 /// The most bytes of one PDU that are copied: the header, its digest and padding, and the digest of the data; or a
 /// termination request with all that it quotes.
@@ -93,7 +93,7 @@ pub(super) enum Pdu<H> {
 
 /// The sending half of a connection.
 #[derive(Debug)]
-pub(super) struct Outbox<H> {
+pub(super) struct TransmitQueue<H> {
     /// A PDU of the connection's start or end, in front of everything.
     first: Option<Vec<u8>>,
     queue: VecDeque<Pdu<H>>,
@@ -102,9 +102,9 @@ pub(super) struct Outbox<H> {
     pub(super) alignment: usize,
     /// The most data of an H2CData PDU.
     pub(super) h2c_bytes_max: u32,
-    /// Responses and data to a host that were emitted and not [transmitted](Outbox::transmitted).
+    /// Responses and data to a host that were emitted and not [transmitted](TransmitQueue::transmitted).
     emitted: u32,
-    /// Those of them that were there at the last [`Outbox::transmit`], and with it went out.
+    /// Those of them that were there at the last [`TransmitQueue::transmit`], and with it went out.
     sending: u32,
     /// Whether something was emitted since then.
     emitted_now: bool,
@@ -112,10 +112,10 @@ pub(super) struct Outbox<H> {
     pub(super) served: VecDeque<u16>,
     /// As many PDUs as wait at most.
     capacity: usize,
-    pushed: FirstUses,
+    pushed: UseCounter,
 }
 
-impl<H> Outbox<H> {
+impl<H> TransmitQueue<H> {
     /// An empty one, in which so many PDUs wait at most.
     pub(super) fn new(capacity: usize) -> Self {
         Self {
@@ -129,7 +129,7 @@ impl<H> Outbox<H> {
             emitted_now: false,
             served: VecDeque::new(),
             capacity,
-            pushed: FirstUses::default(),
+            pushed: UseCounter::default(),
         }
     }
 
@@ -139,7 +139,7 @@ impl<H> Outbox<H> {
 
     #[inline(always)]
     pub(super) fn push(&mut self, pdu: Pdu<H>) {
-        if self.pushed.now_in_earnest() {
+        if self.pushed.reaches_threshold() {
             self.make_room();
         }
         self.queue.push_back(pdu);
@@ -172,7 +172,8 @@ impl<H> Outbox<H> {
         self.first.is_none() && self.queue.is_empty()
     }
 
-    /// What was emitted up to the last [`Outbox::transmit`] has been sent: how many responses and data to a host.
+    /// What was emitted up to the last [`TransmitQueue::transmit`] has been sent: how many responses and data to a
+    /// host.
     pub(super) fn transmitted(&mut self) -> u32 {
         let sent = std::mem::take(&mut self.sending);
         self.emitted -= sent;
@@ -180,12 +181,13 @@ impl<H> Outbox<H> {
     }
 }
 
-impl<H: Clone> Outbox<H> {
-    /// Emits a PDU at once, to the sink of the next [`Outbox::transmit`], if there is room and nothing waits before it.
+impl<H: Clone> TransmitQueue<H> {
+    /// Emits a PDU at once, to the sink of the next [`TransmitQueue::transmit`], if there is room and nothing waits
+    /// before it.
     #[inline(always)]
     pub(super) fn give(&mut self, pdu: Pdu<H>, sink: &mut impl TxSink<H>) {
         if self.is_clear() && sink.has_room() {
-            if self.pushed.now_in_earnest() {
+            if self.pushed.reaches_threshold() {
                 self.make_room();
             }
             self.emitted_now = true;

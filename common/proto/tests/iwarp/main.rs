@@ -1,6 +1,6 @@
 //! The software RNIC's engine from outside: against itself, against golden bytes, and against hostile bytes.
 
-mod ahead;
+mod continuation;
 mod golden;
 mod hostile;
 mod mpa;

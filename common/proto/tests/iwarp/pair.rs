@@ -121,20 +121,20 @@ fn a_nudge_moves_nothing_and_is_for_a_peer_that_has_not_answered() {
     let (mut a, mut b) = pair(None);
     a.post_recvs(1);
     b.post_recvs(1);
-    assert!(!a.engine.nudge(), "nothing was said yet");
+    assert!(!a.engine.post_empty_write(), "nothing was said yet");
     a.send(1, b"hello");
     let hello = a.emit_all();
-    assert!(a.engine.nudge());
-    let nudge = a.emit_all();
-    assert_eq!(nudge.len(), 2 + 14 + 4, "a tagged header and nothing behind it");
+    assert!(a.engine.post_empty_write());
+    let empty_write = a.emit_all();
+    assert_eq!(empty_write.len(), 2 + 14 + 4, "a tagged header and nothing behind it");
     b.feed(&hello).unwrap();
-    b.feed(&nudge).unwrap();
-    assert!(!b.engine.nudge(), "the responder is not the one to nudge");
+    b.feed(&empty_write).unwrap();
+    assert!(!b.engine.post_empty_write(), "the responder is not the one to post it");
     b.send(2, b"welcome");
     run(&mut a, &mut b, 1 << 20, 1000).unwrap();
-    assert!(!a.engine.nudge(), "there is an answer");
+    assert!(!a.engine.post_empty_write(), "there is an answer");
     assert_eq!((a.messages, b.messages), (vec![b"welcome".to_vec()], vec![b"hello".to_vec()]));
-    assert_eq!(a.completions.len(), 1, "a nudge is nobody's work request");
+    assert_eq!(a.completions.len(), 1, "an empty write is nobody's work request");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::ops::{ControlFlow, Range};
 
 use ringfab_proto::iwarp::mpa::{Negotiated, ReadyToReceive, Revision, Role};
 use ringfab_proto::iwarp::{
-    Access, Ahead, Completion, Engine, EngineConfig, EngineError, Inline, Local, Pause, Placement, PostError,
-    ProtectionDomain, QueuePairId, Receiver, Region, RegionTable, Requester, SendRef, SendRequest,
+    Access, Completion, Continuation, Engine, EngineConfig, EngineError, Inline, Local, Pause, Placement,
+    PostError, ProtectionDomain, QueuePairId, Receiver, Region, RegionTable, Requester, SendRef, SendRequest,
     SendSegment, TerminateCode, TxSink, WorkRequest, crc,
 };
 
@@ -188,12 +188,12 @@ impl Host {
             Pause::NeedMore(want) => {
                 assert!(want > staging.len() - consumed, "asks for bytes that are there");
             }
-            Pause::Direct { to, remaining, ahead } => {
+            Pause::Direct { to, remaining, continuation } => {
                 assert!(remaining > 0, "a direct placement of nothing");
-                if let Some(Ahead { gap, step, total }) = ahead {
+                if let Some(Continuation { gap, step, total }) = continuation {
                     let end = to.offset as usize + remaining + total;
                     assert!(end <= memory[to.handle].len(), "nothing goes on beyond the memory");
-                    assert!(gap > 16 && step > 0 && total > 0, "{ahead:?}");
+                    assert!(gap > 16 && step > 0 && total > 0, "{continuation:?}");
                 }
             }
             Pause::Stopped => {}

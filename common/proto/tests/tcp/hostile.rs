@@ -80,7 +80,7 @@ fn wrong_common_headers_are_answered_with_the_field() {
     }
     let flags = PduFlags::default().with_hdgst(true);
     let digest = CommonHeader { flags, ..header(PduType::CAPSULE_CMD, 72, 0, 76) };
-    assert_eq!(verdict(&mut controller(), digest.as_bytes()), Some((FIELD, 1)), "a digest not agreed on");
+    assert_eq!(verdict(&mut controller(), digest.as_bytes()), Some((FIELD, 1)), "a digest not negotiated on");
 }
 
 #[test]

@@ -145,8 +145,8 @@ fn data_start_where_each_end_wants_them() {
 fn a_connection_that_was_handed_over_goes_on() {
     let config = ringfab_proto::tcp::HostConfig { digests: digests(true, true), ..host_config() };
     let (mut host, controller) = pair(config, controller_config());
-    let agreed = controller.engine.agreed().expect("initialized");
-    let mut controller = End::new(Engine::resume(controller_config(), agreed));
+    let negotiated = controller.engine.negotiated().expect("initialized");
+    let mut controller = End::new(Engine::resume(controller_config(), negotiated));
     host.memory.insert(1, bytes(100));
     let source = Source { handle: 1, offset: 0, length: 100 };
     host.submit(command(1), CommandData::Capsule(source)).expect("room");
@@ -180,12 +180,12 @@ fn conversation(header: bool, data: bool) -> (Vec<u8>, End) {
     host.submit(command(2), CommandData::ToController(source(5, 8995))).expect("room");
     host.submit(command(3), CommandData::None).expect("room");
     let mut wire = host.output();
-    let agreed = controller.engine.agreed().expect("initialized");
+    let negotiated = controller.engine.negotiated().expect("initialized");
     controller.input(&wire).expect("commands");
     let tag = controller.engine.request(2, 0, 8995).expect("a tag");
     host.input(&controller.output()).expect("an R2T");
     wire.extend(host.output());
-    let mut again = End::new(Engine::resume(controller_config(), agreed));
+    let mut again = End::new(Engine::resume(controller_config(), negotiated));
     assert_eq!(again.engine.request(2, 0, 8995), Some(tag));
     again.transfers.insert(tag, vec![0; 8995]);
     (wire, again)

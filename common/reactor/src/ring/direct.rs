@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use super::Ring;
-use super::operations::{Held, Outcome};
+use super::operations::{OperationKind, Outcome};
 use crate::SendBatch;
 
 /// With more receives than this a round of tries takes longer than the ring does.
@@ -38,14 +38,14 @@ impl Ring {
 
     /// Makes the sends of bytes that are lent. The rest of one that a socket did not take as a whole waits for the next
     /// turn, when it may go to the ring.
-    pub(crate) fn send_lent(&mut self) {
+    pub(crate) fn send_borrowed(&mut self) {
         if self.draining {
             return;
         }
         let mut index = 0;
         while let Some(name) = self.sends.get(index).copied() {
-            let lent = self.batch(name).is_some_and(|batch| batch.holds_lent());
-            match lent.then(|| self.try_send(name)).flatten() {
+            let borrowed = self.batch(name).is_some_and(|batch| batch.holds_borrowed());
+            match borrowed.then(|| self.try_send(name)).flatten() {
                 Some(outcome) if self.count_part(name, outcome) => index += 1,
                 Some(outcome) => {
                     self.sends.remove(index);
@@ -58,7 +58,7 @@ impl Ring {
 
     fn batch(&mut self, name: u64) -> Option<&mut SendBatch> {
         match &mut self.operations.get_mut(name)?.held {
-            Held::Send(batch) => Some(batch),
+            OperationKind::Send(batch) => Some(batch),
             _ => None,
         }
     }
@@ -87,7 +87,7 @@ impl Ring {
     fn try_send(&mut self, name: u64) -> Option<Outcome> {
         const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let operation = self.operations.get_mut(name)?;
-        let Held::Send(batch) = &mut operation.held else { return None };
+        let OperationKind::Send(batch) = &mut operation.held else { return None };
         let socket = self.descriptors.fd(operation.descriptor)?;
         let (fd, message) = (socket.as_raw_fd(), batch.prepare());
         let sent = if let [range] = batch.unsent() {
@@ -128,7 +128,7 @@ impl Ring {
     /// What came of a receive, if it did not have to wait.
     fn try_receive(&mut self, name: u64) -> Option<Outcome> {
         let operation = self.operations.get_mut(name)?;
-        let Held::Receive { operation: receive, .. } = &mut operation.held else { return None };
+        let OperationKind::Receive { operation: receive, .. } = &mut operation.held else { return None };
         let socket = self.descriptors.fd(operation.descriptor)?;
         let (fd, message) = (socket.as_raw_fd(), receive.prepare());
         let received = if receive.message.msg_iovlen == 1 {

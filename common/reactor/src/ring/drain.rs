@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use super::operations::{Held, NO_DESCRIPTOR};
+use super::operations::{NO_DESCRIPTOR, OperationKind};
 use super::{INTERNAL, Ring, wait};
 
 /// How long the end waits for operations in flight.
@@ -38,7 +38,7 @@ impl Ring {
         self.draining = true;
         self.queue_sends();
         self.queue_receives();
-        self.start(INTERNAL, NO_DESCRIPTOR, Held::CancelAll);
+        self.start(INTERNAL, NO_DESCRIPTOR, OperationKind::CancelAll);
         let deadline = wait::clock() + DRAIN_TIME;
         while self.operations.len() > 0 && wait::clock() < deadline {
             if let Err(error) = self.queues.enter(1, Some(Duration::from_millis(50))) {

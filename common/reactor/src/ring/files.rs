@@ -10,7 +10,7 @@ use ringfab_memory::{Buffer, SharedBuffer};
 
 use super::descriptors::{Kind, Owner, Role};
 use super::open::open;
-use super::operations::{Held, STREAM, Transfer};
+use super::operations::{OperationKind, STREAM, Transfer};
 use super::{Progress, Ring};
 use crate::{Allocate, FileId, FileInfo, FileOptions, Payload, Token};
 
@@ -50,7 +50,7 @@ impl Ring {
     pub(crate) fn file_bytes(&mut self, file: FileId, token: Token) {
         let found = self.find_file(file);
         match found.and_then(|index| Some((index, self.descriptors.fd(index)?.as_raw_fd()))) {
-            Some((index, fd)) => self.start(token, index, Held::size(fd)),
+            Some((index, fd)) => self.start(token, index, OperationKind::size(fd)),
             None => self.refuse(token, libc::ECANCELED, Payload::None),
         }
     }
@@ -70,7 +70,7 @@ impl Ring {
         };
         let registration = self.buffer_slot(buffer.registration(), pointer, length);
         let (offset, threaded) = self.manner(index, offset);
-        let held = Held::Read(Transfer {
+        let held = OperationKind::Read(Transfer {
             memory: buffer,
             offset,
             at,
@@ -110,12 +110,12 @@ impl Ring {
             threaded,
             polling: false,
         };
-        self.start(token, index, Held::Write { transfer, durable });
+        self.start(token, index, OperationKind::Write { transfer, durable });
     }
 
     pub(crate) fn sync_file(&mut self, file: FileId, token: Token) {
         match self.find_file(file) {
-            Some(index) => self.start(token, index, Held::Sync),
+            Some(index) => self.start(token, index, OperationKind::Sync),
             None => self.refuse(token, libc::ECANCELED, Payload::None),
         }
     }
@@ -134,7 +134,7 @@ impl Ring {
                 Allocate::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
             };
         match self.find_file(file) {
-            Some(index) => self.start(token, index, Held::Allocate { mode, offset, length }),
+            Some(index) => self.start(token, index, OperationKind::Allocate { mode, offset, length }),
             None => self.refuse(token, libc::ECANCELED, Payload::None),
         }
     }

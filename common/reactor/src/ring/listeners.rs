@@ -12,7 +12,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::Ring;
 use super::descriptors::{Kind, Role, SocketFile, tcp_address};
-use super::operations::{Held, Outcome};
+use super::operations::{OperationKind, Outcome};
 use super::sockets::tcp_socket;
 use super::timers::Alarm;
 use crate::{Bind, Completion, ListenAddr, ListenerId, Payload, PeerAddr, SocketOptions, Token};
@@ -41,7 +41,7 @@ impl Ring {
         };
         let role = Role::Listener { token, file };
         let id = self.descriptors.insert(self.queues.submitter(), OwnedFd::from(socket), role)?;
-        self.start(token, id.index, Held::Accept);
+        self.start(token, id.index, OperationKind::Accept);
         Ok(Bind { listener: ListenerId(id), address })
     }
 
@@ -110,7 +110,7 @@ impl Ring {
             && let Some(Role::Listener { token, .. }) = self.descriptors.role_mut(index)
         {
             let token = *token;
-            self.start(token, index, Held::Accept);
+            self.start(token, index, OperationKind::Accept);
         }
     }
 }

@@ -27,12 +27,12 @@ use std::time::Duration;
 use ringfab_memory::Pool;
 
 use self::descriptors::Descriptors;
-use self::operations::{Held, NO_DESCRIPTOR, Operation, Operations, Outcome};
+use self::operations::{NO_DESCRIPTOR, Operation, OperationKind, Operations, Outcome};
 use self::queues::Queues;
 use self::timers::{Alarm, Timers};
 use self::wake::WakeState;
 use crate::monitor::Watch;
-use crate::spin::{Offers, Spins};
+use crate::spin::{Spins, Yields};
 use crate::{Completion, Monitor, Payload, ReactorConfig, ReactorCounters, Time, TimerId, Token, Waker};
 
 /// Regions that can be registered with the kernel: its own limit is 16384 in all.
@@ -58,7 +58,7 @@ pub(crate) struct Ring {
     /// No operation is started or continued any more.
     draining: bool,
     spin: Spins,
-    offers: Offers,
+    yields: Yields,
     now: Time,
     last_event: Time,
     turns: u64,
@@ -95,7 +95,7 @@ impl Ring {
             buffers_registered,
             draining: false,
             spin: Spins::new(config.spin),
-            offers: Offers::default(),
+            yields: Yields::default(),
             now,
             last_event: now,
             turns: 0,
@@ -199,7 +199,7 @@ impl Ring {
             turns: self.turns,
             enters: self.queues.enters,
             sleeps: self.sleeps,
-            shared: self.offers.times_shared(),
+            shared: self.yields.times_shared(),
             submitted: self.queues.submitted,
             completed: self.completed,
             spun: self.wake.spun(),
@@ -216,20 +216,20 @@ impl Ring {
     }
 
     pub(crate) fn poll_readable(&mut self, descriptor: std::os::fd::RawFd, token: Token) {
-        self.start(token, NO_DESCRIPTOR, Held::Poll(descriptor));
+        self.start(token, NO_DESCRIPTOR, OperationKind::Poll(descriptor));
     }
 
     pub(crate) fn stop_polling(&mut self, descriptor: std::os::fd::RawFd) {
-        self.start(INTERNAL, NO_DESCRIPTOR, Held::StopPolling(descriptor));
+        self.start(INTERNAL, NO_DESCRIPTOR, OperationKind::StopPolling(descriptor));
     }
 
     fn arm_wake(&mut self) {
-        let held = Held::Wake(self.wake.eventfd(), Box::new([0; 8]));
+        let held = OperationKind::Wake(self.wake.eventfd(), Box::new([0; 8]));
         self.start(INTERNAL, NO_DESCRIPTOR, held);
     }
 
     /// Puts an operation into the table and its entry into the queue.
-    fn start(&mut self, token: Token, descriptor: u32, held: Held) {
+    fn start(&mut self, token: Token, descriptor: u32, held: OperationKind) {
         self.descriptors.begin(descriptor);
         let name = self.operations.insert(Operation { token, descriptor, held });
         self.push(name);
@@ -267,7 +267,7 @@ impl Ring {
             tracing::error!(name, "the kernel completed an operation that is not in flight");
             return;
         };
-        if matches!(operation.held, Held::Accept) {
+        if matches!(operation.held, OperationKind::Accept) {
             return self.accepted(name, outcome);
         }
         let ending = self.draining || self.descriptors.is_closing(operation.descriptor);
@@ -282,13 +282,18 @@ impl Ring {
     fn conclude(&mut self, operation: Operation, result: Result<u32, i32>, outcome: Outcome) {
         let (token, descriptor) = (operation.token, operation.descriptor);
         match &operation.held {
-            Held::Wake(..) if !self.draining => self.arm_wake(),
-            Held::Send(_) => self.sent(descriptor),
-            Held::Receive { .. } => self.descriptors.set_drained(descriptor, !outcome.left_data),
+            OperationKind::Wake(..) if !self.draining => self.arm_wake(),
+            OperationKind::Send(_) => self.sent(descriptor),
+            OperationKind::Receive { .. } => self.descriptors.set_drained(descriptor, !outcome.left_data),
             _ => {}
         }
-        let internal =
-            matches!(operation.held, Held::Wake(..) | Held::StopPolling(_) | Held::Cancel | Held::CancelAll);
+        let internal = matches!(
+            operation.held,
+            OperationKind::Wake(..)
+                | OperationKind::StopPolling(_)
+                | OperationKind::Cancel
+                | OperationKind::CancelAll
+        );
         self.descriptors.end(self.queues.submitter(), descriptor);
         if !internal {
             let result = result.map_err(io::Error::from_raw_os_error);
@@ -302,7 +307,7 @@ impl Ring {
             // A cancellation only finds what was queued before it.
             self.queue_sends();
             self.queue_receives();
-            self.start(INTERNAL, index, Held::Cancel);
+            self.start(INTERNAL, index, OperationKind::Cancel);
         }
     }
 }
@@ -327,16 +332,18 @@ impl Operation {
         }
         let descriptor = self.descriptor;
         match &mut self.held {
-            Held::Receive { operation, .. } => {
+            OperationKind::Receive { operation, .. } => {
                 operation.set_received(result.map_or(0, |bytes| bytes as usize));
                 Progress::Done(result)
             }
-            Held::Send(batch) => sockets::send_progress(batch, result, ending),
-            Held::Read(transfer) => {
+            OperationKind::Send(batch) => sockets::send_progress(batch, result, ending),
+            OperationKind::Read(transfer) => {
                 files::read_progress(transfer, result, ending, || descriptors.offset_align(descriptor))
             }
-            Held::Write { transfer, .. } => files::write_progress(transfer, result, ending),
-            Held::Sync | Held::Allocate { .. } if result == Err(libc::EAGAIN) && !ending => {
+            OperationKind::Write { transfer, .. } => files::write_progress(transfer, result, ending),
+            OperationKind::Sync | OperationKind::Allocate { .. }
+                if result == Err(libc::EAGAIN) && !ending =>
+            {
                 Progress::Continue
             }
             _ => Progress::Done(result),

@@ -25,12 +25,12 @@ pub(super) struct Operation {
     pub(super) token: Token,
     /// Index in the descriptor table, or [`NO_DESCRIPTOR`].
     pub(super) descriptor: u32,
-    pub(super) held: Held,
+    pub(super) held: OperationKind,
 }
 
 /// What an operation is and owns until its completion. All memory that the kernel was told of is on the heap or in
 /// a pool, so that moving this value moves none of it.
-pub(super) enum Held {
+pub(super) enum OperationKind {
     /// Connecting; the address is read when the entry is submitted.
     Connect(Box<SockAddr>),
     /// A multi-shot accept.
@@ -120,31 +120,33 @@ impl Operation {
     pub(super) fn entry(&mut self, target: Target) -> squeue::Entry {
         let fd = target.fd();
         let entry = match &mut self.held {
-            Held::Connect(address) => {
+            OperationKind::Connect(address) => {
                 opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()
             }
-            Held::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
-            Held::Receive { operation, poll_first } => receive_entry(fd, operation, *poll_first),
-            Held::Send(batch) => send_entry(fd, batch),
-            Held::Read(transfer) if transfer.polling => poll_entry(fd, libc::POLLIN),
-            Held::Write { transfer, .. } if transfer.polling => poll_entry(fd, libc::POLLOUT),
-            Held::Read(transfer) => read_entry(fd, transfer),
-            Held::Write { transfer, durable } => write_entry(fd, transfer, *durable),
-            Held::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
-            Held::Allocate { mode, offset, length } => {
+            OperationKind::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
+            OperationKind::Receive { operation, poll_first } => receive_entry(fd, operation, *poll_first),
+            OperationKind::Send(batch) => send_entry(fd, batch),
+            OperationKind::Read(transfer) if transfer.polling => poll_entry(fd, libc::POLLIN),
+            OperationKind::Write { transfer, .. } if transfer.polling => poll_entry(fd, libc::POLLOUT),
+            OperationKind::Read(transfer) => read_entry(fd, transfer),
+            OperationKind::Write { transfer, durable } => write_entry(fd, transfer, *durable),
+            OperationKind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            OperationKind::Allocate { mode, offset, length } => {
                 opcode::Fallocate::new(fd, *length).offset(*offset).mode(*mode).build()
             }
-            Held::Size(file, status) => return size_entry(*file, status),
-            Held::Poll(foreign) => return poll_entry(types::Fd(*foreign), libc::POLLIN),
-            Held::Wake(eventfd, count) => {
+            OperationKind::Size(file, status) => return size_entry(*file, status),
+            OperationKind::Poll(foreign) => return poll_entry(types::Fd(*foreign), libc::POLLIN),
+            OperationKind::Wake(eventfd, count) => {
                 return opcode::Read::new(types::Fd(*eventfd), count.as_mut_ptr(), 8).build();
             }
-            Held::StopPolling(descriptor) => {
+            OperationKind::StopPolling(descriptor) => {
                 let matching = types::CancelBuilder::fd(types::Fd(*descriptor)).all();
                 return opcode::AsyncCancel2::new(matching).build();
             }
-            Held::Cancel => return cancel_entry(target),
-            Held::CancelAll => return opcode::AsyncCancel2::new(types::CancelBuilder::any()).build(),
+            OperationKind::Cancel => return cancel_entry(target),
+            OperationKind::CancelAll => {
+                return opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
+            }
         };
         target.mark(entry)
     }
@@ -152,17 +154,17 @@ impl Operation {
     /// What the owner gets back.
     pub(super) fn into_payload(self) -> Payload {
         match self.held {
-            Held::Receive { operation, .. } => Payload::Receive(operation),
-            Held::Send(batch) => Payload::Send(batch),
-            Held::Read(transfer) => Payload::Buffer(transfer.memory),
-            Held::Write { transfer, .. } => Payload::SharedBuffer(transfer.memory),
-            Held::Size(_, status) => Payload::FileBytes(status.stx_size),
+            OperationKind::Receive { operation, .. } => Payload::Receive(operation),
+            OperationKind::Send(batch) => Payload::Send(batch),
+            OperationKind::Read(transfer) => Payload::Buffer(transfer.memory),
+            OperationKind::Write { transfer, .. } => Payload::SharedBuffer(transfer.memory),
+            OperationKind::Size(_, status) => Payload::FileBytes(status.stx_size),
             _ => Payload::None,
         }
     }
 }
 
-impl Held {
+impl OperationKind {
     /// The size of an open file.
     pub(super) fn size(file: RawFd) -> Self {
         // SAFETY: the all-zero bit pattern is a valid `statx`.
@@ -265,15 +267,15 @@ impl Operations {
 
     /// Has receives that wait for data rest, each once at most, until so many have given pages back. The next time it
     /// goes on behind the last one, so that some that keep losing their pages do not keep others from it.
-    pub(super) fn rest_receives(&mut self, count_max: usize) {
+    pub(super) fn trim_receives(&mut self, count_max: usize) {
         let mut rested = 0;
         for _ in 0..self.slots.slot_count() {
             let index = self.rests_from % self.slots.slot_count();
             self.rests_from = index + 1;
-            if let Some((_, Operation { held: Held::Receive { operation, .. }, .. })) =
+            if let Some((_, Operation { held: OperationKind::Receive { operation, .. }, .. })) =
                 self.slots.of_slot(index)
             {
-                rested += usize::from(operation.rest());
+                rested += usize::from(operation.trim());
             }
             if rested == count_max {
                 return;
@@ -314,16 +316,16 @@ mod tests {
     use super::*;
 
     /// A receive whose window is all of its staging memory, in which something was left.
-    fn receive() -> Held {
+    fn receive() -> OperationKind {
         let mut operation = ReceiveOp::new(4096);
         operation.staging_mut().fill(7);
-        operation.aim(None, 0, 4096);
-        Held::Receive { operation, poll_first: false }
+        operation.set_target(None, 0, 4096);
+        OperationKind::Receive { operation, poll_first: false }
     }
 
     fn has_pages(operations: &mut Operations, name: u64) -> bool {
         match &operations.get_mut(name).expect("in flight").held {
-            Held::Receive { operation, .. } => operation.staging()[0] == 7,
+            OperationKind::Receive { operation, .. } => operation.staging()[0] == 7,
             _ => unreachable!("only receives"),
         }
     }
@@ -340,7 +342,7 @@ mod tests {
         };
         let (first, last) = (insert(&mut operations), insert(&mut operations));
         for _ in 0..32 {
-            operations.rest_receives(1);
+            operations.trim_receives(1);
             if !has_pages(&mut operations, first) {
                 operations.get_mut(first).expect("in flight").held = receive();
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::descriptors::{Kind, Owner, Role, tcp_address};
-use super::operations::{Held, Operation};
+use super::operations::{Operation, OperationKind};
 use super::{Progress, Ring};
 use crate::{Payload, ReceiveOp, SendBatch, SocketId, SocketOptions, Token};
 
@@ -21,7 +21,7 @@ impl Ring {
     ) -> io::Result<SocketId> {
         let socket = tcp_socket(address, options)?;
         let id = self.insert_socket(socket.into())?;
-        self.start(token, id.0.index, Held::Connect(Box::new(SockAddr::from(address))));
+        self.start(token, id.0.index, OperationKind::Connect(Box::new(SockAddr::from(address))));
         Ok(id)
     }
 
@@ -43,7 +43,7 @@ impl Ring {
     fn start_receive(&mut self, token: Token, descriptor: u32, operation: Box<ReceiveOp>) {
         let poll_first = self.descriptors.is_drained(descriptor);
         self.descriptors.begin(descriptor);
-        let held = Held::Receive { operation, poll_first };
+        let held = OperationKind::Receive { operation, poll_first };
         let name = self.operations.insert(Operation { token, descriptor, held });
         self.receives.push(name);
     }
@@ -53,10 +53,10 @@ impl Ring {
     /// none asks for more (MSG_WAITALL), and none is left to threads of the kernel. So when all completions were
     /// taken, windows of receives that are still in flight have nothing in them, and their pages can go. Giving them
     /// back is a system call that runs no deferred work.
-    pub(crate) fn rest_receives(&mut self, count_max: usize) {
+    pub(crate) fn trim_receives(&mut self, count_max: usize) {
         self.reap();
         if !self.queues.has_overflown() {
-            self.operations.rest_receives(count_max);
+            self.operations.trim_receives(count_max);
         }
     }
 
@@ -69,7 +69,8 @@ impl Ring {
             *sends += 1;
         }
         self.descriptors.begin(index);
-        let name = self.operations.insert(Operation { token, descriptor: index, held: Held::Send(batch) });
+        let name =
+            self.operations.insert(Operation { token, descriptor: index, held: OperationKind::Send(batch) });
         self.sends.push(name);
     }
 

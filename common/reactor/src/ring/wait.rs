@@ -71,7 +71,7 @@ impl Ring {
     /// Until when to spin for what comes next. Who waits for an answer spins on a shared processor, too, and offers
     /// it: if all sleep that share it, each answer takes a wake-up at either end.
     fn spin_end(&self) -> Time {
-        if self.offers.is_shared(self.now) && !self.spin.is_for_answer() {
+        if self.yields.is_shared(self.now) && !self.spin.is_for_answer() {
             return self.last_event;
         }
         self.last_event + self.spin.time()
@@ -139,10 +139,10 @@ impl Ring {
                 std::hint::spin_loop();
             }
             self.now = clock();
-            if self.now - offered >= self.offers.pause() {
+            if self.now - offered >= self.yields.pause() {
                 std::thread::yield_now();
                 offered = clock();
-                self.offers.made(offered, offered - self.now);
+                self.yields.made(offered, offered - self.now);
                 self.now = offered;
                 end = end.min(self.spin_end());
             }

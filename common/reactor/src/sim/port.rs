@@ -169,7 +169,7 @@ impl Port {
 
     /// On a dead handle it completes with `ECANCELED`, as all operations do.
     /// Simulated memory is not worth giving back.
-    pub(crate) fn rest_receives(&mut self, _count_max: usize) {}
+    pub(crate) fn trim_receives(&mut self, _count_max: usize) {}
 
     pub(crate) fn receive(&mut self, socket: SocketId, operation: Box<ReceiveOp>, token: Token) {
         let end = self.end(socket);
@@ -193,7 +193,7 @@ impl Port {
 
     /// A simulated kernel takes everything later.
     #[expect(clippy::unused_self, reason = "as the ring's")]
-    pub(crate) fn send_lent(&mut self) {}
+    pub(crate) fn send_borrowed(&mut self) {}
 
     pub(crate) fn shutdown_write(&mut self, socket: SocketId) {
         if let Some(end) = self.end(socket) {

@@ -75,7 +75,7 @@ fn connect(reactor: &mut Reactor, address: SocketAddr) -> SocketId {
 
 fn receive_op(bytes: usize) -> Box<ReceiveOp> {
     let mut operation = ReceiveOp::new(bytes);
-    operation.aim(None, 0, bytes);
+    operation.set_target(None, 0, bytes);
     operation
 }
 

@@ -111,14 +111,14 @@ fn a_crash_drops_what_was_in_flight_and_its_memory_returns() {
     let pool = crate::pool(4096, 2);
     let shared_buffer = pool.take(4096).expect("a buffer").share();
     let mut operation = ringfab_reactor::ReceiveOp::new(16);
-    operation.aim(Some((shared_buffer, 0, 4096)), 0, 16);
+    operation.set_target(Some((shared_buffer, 0, 4096)), 0, 16);
     pair.server.receive(pair.far, operation, RECEIVE);
     assert_eq!(pool.usage().taken, 1);
     pair.world.crash(pair.hosts[1]);
     assert_eq!(pool.usage().taken, 0);
     let late = pool.take(4096).expect("a buffer").share();
     let mut operation = ringfab_reactor::ReceiveOp::new(16);
-    operation.aim(Some((late, 0, 4096)), 0, 16);
+    operation.set_target(Some((late, 0, 4096)), 0, 16);
     pair.server.receive(pair.far, operation, RECEIVE);
     assert_eq!(pool.usage().taken, 0, "an operation of a dead host vanishes with what it holds");
 }

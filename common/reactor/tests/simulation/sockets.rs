@@ -167,7 +167,7 @@ fn a_payload_lands_in_its_place_and_the_rest_in_the_staging() {
     let mut pair = Pair::new(11);
     let shared_buffer = crate::pool(4096, 1).take(4096).expect("a buffer").share();
     let mut operation = ringfab_reactor::ReceiveOp::new(64);
-    operation.aim(Some((shared_buffer.clone(), 10, 4)), 8, 64);
+    operation.set_target(Some((shared_buffer.clone(), 10, 4)), 8, 64);
     pair.server.receive(pair.far, operation, RECEIVE);
     pair.client.send(pair.near, batch(b"datahead"), SEND);
     let [_, mut at_server] = pair.settle();
@@ -182,7 +182,7 @@ fn strides_land_behind_the_place_and_their_gaps_in_the_staging() {
     let mut pair = Pair::new(12);
     let shared_buffer = crate::pool(4096, 1).take(4096).expect("a buffer").share();
     let mut operation = ringfab_reactor::ReceiveOp::new(64);
-    operation.aim(Some((shared_buffer.clone(), 10, 4)), 8, 64);
+    operation.set_target(Some((shared_buffer.clone(), 10, 4)), 8, 64);
     operation.add_strides(ringfab_reactor::Strides { gap: 2, step: 3, total: 5 });
     pair.server.receive(pair.far, operation, RECEIVE);
     pair.client.send(pair.near, batch(b"dataABmor12e!rest"), SEND);

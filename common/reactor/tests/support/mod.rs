@@ -102,7 +102,7 @@ impl Random {
 /// A receive of so many bytes into its staging memory.
 pub(crate) fn receive(bytes: usize) -> Box<ReceiveOp> {
     let mut operation = ReceiveOp::new(bytes);
-    operation.aim(None, 0, bytes);
+    operation.set_target(None, 0, bytes);
     operation
 }
 

@@ -85,7 +85,7 @@ impl AdminQueue {
         self.scan_at.min(self.delayed.due())
     }
 
-    /// Starts a command of the caller, or lets it wait for room.
+    /// Whether it takes another command of the caller.
     ///
     /// # Errors
     /// Too many wait already.

@@ -116,6 +116,10 @@ impl Notices {
 
     /// Logs what a scan has found; `limit` is the one of an I/O command.
     pub(super) fn scanned(&mut self, now: Time, scan: &Scan, limit: Duration) {
+        // Most scans find nothing, and then no text is made.
+        if scan.overdue.is_empty() && scan.slow == 0 {
+            return;
+        }
         let (peer, limit) = (&self.peer, seconds(limit));
         if !scan.overdue.is_empty() {
             let count = scan.overdue.len();

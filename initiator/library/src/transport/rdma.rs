@@ -7,8 +7,8 @@
 use std::io;
 
 use ringfab_fabric::rdma::{
-    Access, Capsule, ConnectError, ConnectParameters, Event as RnicEvent, PostError, QueuePairAttributes,
-    QueuePairId, Rnic, Slice,
+    Access, Capsule, ConnectError, ConnectParameters, PostError, QueuePairAttributes, QueuePairId, Rnic,
+    RnicEvent, Slice,
 };
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes};

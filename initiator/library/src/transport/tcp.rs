@@ -5,7 +5,7 @@ use std::io;
 
 use ringfab_fabric::rdma::Slice;
 use ringfab_fabric::tcp::{
-    ConnectError, ConnectParameters, ConnectionId, Digests, Event as TcpEvent, SubmitData, TcpStack,
+    ConnectError, ConnectParameters, ConnectionId, Digests, SubmitData, TcpEvent, TcpStack,
 };
 use ringfab_reactor::Reactor;
 use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;

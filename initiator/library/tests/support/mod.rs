@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use ringfab_fabric::rdma::{
-    ConnectRequest, Event, Inline, ListenParameters, QueuePairAttributes, QueuePairId, Rnic, RnicConfig,
+    ConnectRequest, Inline, ListenParameters, QueuePairAttributes, QueuePairId, Rnic, RnicConfig, RnicEvent,
     SendRequest, Slice, Work,
 };
 use ringfab_memory::{Buffer, ClassLayout, Pool};
@@ -129,21 +129,21 @@ impl Peer {
         }
     }
 
-    fn on_event(&mut self, event: Event) {
+    fn on_event(&mut self, event: RnicEvent) {
         match event {
-            Event::ConnectRequest(request) => self.on_connect(request),
-            Event::Received { queue_pair, head, data, .. } => {
+            RnicEvent::ConnectRequest(request) => self.on_connect(request),
+            RnicEvent::Received { queue_pair, head, data, .. } => {
                 let entry = SubmissionEntry::read_from_bytes(head.as_slice()).expect("a capsule");
                 self.rnic.post_receive(queue_pair, 1);
                 let queue = self.queues.get_mut(&queue_pair).expect("a queue");
                 queue.head = (queue.head + 1) % queue.size;
                 self.on_command(queue_pair, entry, data);
             }
-            Event::Read { queue_pair, id, sink } => {
+            RnicEvent::Read { queue_pair, id, sink } => {
                 let (_, entry, is_io) = self.reads.remove(&id).expect("a read of ours");
                 self.with_data(queue_pair, entry, &sink, is_io);
             }
-            Event::Disconnected { queue_pair, .. } => {
+            RnicEvent::Disconnected { queue_pair, .. } => {
                 self.queues.remove(&queue_pair);
             }
             _ => {}

@@ -92,7 +92,7 @@ fn health_is_that_of_the_namespaces_that_the_host_sees() {
     let Two { target, friend, stranger } = two();
     let warning = |controller: &Admin| bytes(controller, &log(0x02, 512))[0];
     let hidden = Arc::clone(&target.namespaces()[1]);
-    hidden.lose(|| "it was pulled out".to_owned());
+    hidden.mark_lost(|| "it was pulled out".to_owned());
     hidden.count_media_error();
     assert_eq!((warning(&friend), warning(&stranger)), (1 << 2, 0), "reliability degraded");
     let errors = |controller: &Admin| u64_at(&bytes(controller, &log(0x02, 512)), 160);

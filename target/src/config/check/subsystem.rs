@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::process::absolute_path;
-use super::{Errors, Look, Reader, Unique, or};
+use super::{Errors, IdentifyDisk, Reader, Unique, or};
 use crate::config::reader::At;
 use crate::config::{Access, NamespaceConfig, Source, SubsystemConfig};
 use crate::disk_identity::{DiskIdentity, Sharing};
@@ -22,7 +22,7 @@ struct Once<'a> {
     serials: Unique<String>,
     disks: Vec<KnownDisk>,
     identifiers: Unique<[u8; 16]>,
-    look: Look<'a>,
+    identify_disk: IdentifyDisk<'a>,
 }
 
 /// A file or device of the configuration.
@@ -35,16 +35,16 @@ struct KnownDisk {
 }
 
 impl<'a> Once<'a> {
-    fn new(look: Look<'a>) -> Self {
+    fn new(identify_disk: IdentifyDisk<'a>) -> Self {
         let (disks, identifiers) = (Vec::new(), Unique::new());
-        Self { nqns: Unique::new(), serials: Unique::new(), disks, identifiers, look }
+        Self { nqns: Unique::new(), serials: Unique::new(), disks, identifiers, identify_disk }
     }
 
     /// Notes a disk; a second use of the same, by whatever name, is a mistake unless both say that they share it.
     fn disk(&mut self, path: &Path, sharing: Sharing, at: (&Range<usize>, String), errors: &mut Errors<'_>) {
         let (span, key) = at;
         let path: PathBuf = path.components().collect();
-        let identity = (self.look)(&path);
+        let identity = (self.identify_disk)(&path);
         let same = |known: &&KnownDisk| {
             let is_same = known.path == path || (identity.is_some() && known.identity == identity);
             is_same && !known.sharing.allows(sharing)
@@ -73,12 +73,16 @@ pub(super) fn one_subsystem(reader: Reader<'_>, errors: &mut Errors<'_>) -> Subs
     subsystem(reader, &mut Once::new(&|_| None), errors)
 }
 
-pub(super) fn subsystems(root: &Reader<'_>, look: Look<'_>, errors: &mut Errors<'_>) -> Vec<SubsystemConfig> {
+pub(super) fn subsystems(
+    root: &Reader<'_>,
+    identify_disk: IdentifyDisk<'_>,
+    errors: &mut Errors<'_>,
+) -> Vec<SubsystemConfig> {
     let readers = root.tables("subsystem", errors);
     if readers.is_empty() {
         root.missing(&["subsystem"], "write at least one [[subsystem]] with an nqn");
     }
-    let mut once = Once::new(look);
+    let mut once = Once::new(identify_disk);
     readers.into_iter().map(|reader| subsystem(reader, &mut once, errors)).collect()
 }
 

@@ -108,7 +108,7 @@ fn busy_once(states: &mut RequestStates) -> (Requests, Slot, u16) {
 fn a_table_that_has_been_idle_keeps_few_slots_and_is_made_whole_again() {
     let mut states = RequestStates::default();
     let (mut requests, last, generation) = busy_once(&mut states);
-    assert_eq!((0..=LOOKS).map(|_| requests.rest()).filter(|rested| *rested).count(), 1);
+    assert_eq!((0..=IDLE_CHECKS).map(|_| requests.trim()).filter(|rested| *rested).count(), 1);
     assert_eq!(requests.slots.capacity(), 0);
     for cid in 0..128 {
         requests.allocate(&mut states, &command(cid)).expect("a slot");
@@ -125,10 +125,10 @@ fn a_table_that_is_used_keeps_its_slots() {
     for cid in 0..100 {
         let slot = requests.allocate(&mut states, &command(cid)).expect("a slot");
         requests.release(&mut states, slot);
-        assert!(!requests.rest());
+        assert!(!requests.trim());
     }
     let waits = requests.allocate(&mut states, &command(7)).expect("a slot");
-    assert!((0..100).all(|_| !requests.rest()), "a command is outstanding");
+    assert!((0..100).all(|_| !requests.trim()), "a command is outstanding");
     requests.release(&mut states, waits);
     assert_eq!(requests.slots.len(), 128);
 }

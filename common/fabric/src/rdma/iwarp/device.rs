@@ -8,14 +8,14 @@ use ringfab_memory::SharedBuffer;
 use ringfab_proto::iwarp::mpa::MpaConfig;
 use ringfab_reactor::{Completion, ListenerId, Reactor};
 
-use super::arrival::{Arrival, PendingAccept};
+use super::half_open::{HalfOpen, PendingAccept};
 use super::message::Message;
 use super::opening::{Accept, Opening, revision};
 use super::queue_pair::{Core, QueuePair};
 use crate::events::Events;
 use crate::rdma::{
-    Access, Capsule, ConnectParameters, Event, ListenParameters, PostError, ProtectionDomain,
-    QueuePairAttributes, QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, Scope, SendRequest,
+    Access, Capsule, ConnectParameters, ListenParameters, PostError, ProtectionDomain, QueuePairAttributes,
+    QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, RnicEvent, Scope, SendRequest,
 };
 use crate::stream::{self, Adopted, Listen, StreamConfig, Streams};
 use crate::table::Key;
@@ -25,7 +25,7 @@ use crate::table::Key;
 pub(crate) struct Device {
     queue_pairs: Streams<QueuePair>,
     /// What listeners accepted, until the MPA request is complete; and those that still have a rejection to deliver.
-    arrivals: Streams<Arrival>,
+    half_open: Streams<HalfOpen>,
 }
 
 impl Device {
@@ -37,7 +37,7 @@ impl Device {
             close_timeout: config.close_timeout,
         };
         let queue_pairs = Streams::new(streams, Core::new(config)?);
-        Ok(Self { queue_pairs, arrivals: Streams::new(streams, ()) })
+        Ok(Self { queue_pairs, half_open: Streams::new(streams, ()) })
     }
 
     pub(crate) fn allocate_domain(&mut self) -> ProtectionDomain {
@@ -76,11 +76,11 @@ impl Device {
         let ListenParameters { address, half_open_max, crc, mpa_revision, ref socket, .. } = *parameters;
         // Nobody knows the limits of the queue pair that will answer.
         let terms = MpaConfig { revision: revision(mpa_revision), crc, ..MpaConfig::default() };
-        self.arrivals.listen(reactor, &Listen { address, options: socket, half_open_max, terms })
+        self.half_open.listen(reactor, &Listen { address, options: socket, half_open_max, terms })
     }
 
     pub(crate) fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
-        self.arrivals.close_listener(reactor, listener);
+        self.half_open.close_listener(reactor, listener);
     }
 
     pub(crate) fn connect(
@@ -121,9 +121,9 @@ impl Device {
         let adopted = Adopted { socket, addresses, unread: &[] };
         let frame = responder.reject(private_data).map_err(io::Error::other);
         let made = frame
-            .and_then(|frame| self.arrivals.adopt(reactor, adopted, |_| Arrival::Rejection(Some(frame))));
+            .and_then(|frame| self.half_open.adopt(reactor, adopted, |_| HalfOpen::Rejection(Some(frame))));
         match made {
-            Ok(key) => self.arrivals.disconnect(reactor, key),
+            Ok(key) => self.half_open.disconnect(reactor, key),
             Err(error) => tracing::warn!(%error, "a rejection could not be sent"),
         }
     }
@@ -142,7 +142,7 @@ impl Device {
         queue_pair: QueuePairId,
         request: SendRequest,
     ) -> Result<(), PostError> {
-        match self.queue_pairs.giving(key(queue_pair)) {
+        match self.queue_pairs.get_to_send(key(queue_pair)) {
             Some((queue_pair, mut gather)) => queue_pair.post(&mut gather, request),
             None => Err(PostError::Ended(Box::new(request))),
         }
@@ -154,7 +154,7 @@ impl Device {
         queue_pair: QueuePairId,
         capsule: Capsule<'_>,
     ) -> Result<(), PostError> {
-        match self.queue_pairs.giving(key(queue_pair)) {
+        match self.queue_pairs.get_to_send(key(queue_pair)) {
             Some((queue_pair, mut gather)) => queue_pair.post_capsule(&mut gather, capsule),
             None => Err(PostError::Ended(Box::new(capsule.into()))),
         }
@@ -169,14 +169,14 @@ impl Device {
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         self.queue_pairs.flush(reactor);
-        self.arrivals.flush(reactor);
+        self.half_open.flush(reactor);
     }
 
     pub(crate) fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) {
         if completion.token.kind < stream::KINDS {
             self.queue_pairs.on_completion(reactor, completion);
         } else {
-            self.arrivals.on_completion(reactor, completion);
+            self.half_open.on_completion(reactor, completion);
         }
     }
 
@@ -184,9 +184,9 @@ impl Device {
         self.queue_pairs.poll(reactor)
     }
 
-    pub(crate) fn rest(&mut self) {
-        self.queue_pairs.rest();
-        self.arrivals.rest();
+    pub(crate) fn trim(&mut self) {
+        self.queue_pairs.trim();
+        self.half_open.trim();
     }
 
     pub(crate) fn may_sleep(&self) -> bool {
@@ -194,16 +194,16 @@ impl Device {
     }
 
     #[inline]
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
-        self.queue_pairs.next_event().or_else(|| self.arrivals.next_event())
+    pub(crate) fn next_event(&mut self) -> Option<RnicEvent> {
+        self.queue_pairs.next_event().or_else(|| self.half_open.next_event())
     }
 
     #[inline]
-    pub(crate) fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+    pub(crate) fn exchange_events(&mut self, taken: &mut Events<RnicEvent>) -> bool {
         if self.queue_pairs.exchange_events(taken) {
             return true;
         }
-        while let Some(event) = self.arrivals.next_event() {
+        while let Some(event) = self.half_open.next_event() {
             taken.push_with(|| event);
         }
         !taken.is_empty()

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ringfab_memory::{Buffer, Pool};
 
-use crate::rdma::{Event, QueuePairId, ReceivedHead};
+use crate::rdma::{QueuePairId, ReceivedHead, RnicEvent};
 
 /// Bytes of a message that go to [`ReceivedHead`].
 const HEAD_BYTES: usize = ReceivedHead::LENGTH_MAX;
@@ -76,13 +76,13 @@ impl Message {
         queue_pair: QueuePairId,
         length: usize,
         invalidated: Option<u32>,
-    ) -> Event {
+    ) -> RnicEvent {
         let mut data = self.data.take();
         if let Some(data) = &mut data {
             data.set_len(length - HEAD_BYTES);
         }
         let head = self.head;
         self.head.length = 0;
-        Event::Received { queue_pair, head, data, invalidated }
+        RnicEvent::Received { queue_pair, head, data, invalidated }
     }
 }

@@ -16,8 +16,8 @@ use super::message::{Message, Segment};
 use super::opening::Opening;
 use super::regions::{Handle, Regions};
 use super::work::WorkTable;
-use crate::rdma::{ConnectError, DisconnectReason, Event, QueuePairAttributes, QueuePairId, RnicConfig};
-use crate::stream::{End, FRONTS_BYTES, Fault, Gather, Protocol, Shared, Want};
+use crate::rdma::{ConnectError, DisconnectReason, QueuePairAttributes, QueuePairId, RnicConfig, RnicEvent};
+use crate::stream::{End, FRONTS_BYTES, Fault, Gather, Protocol, ReceiveTarget, Shared};
 use crate::table::Key;
 
 /// FPDUs whose payload misses at least this many bytes are received straight into their final place.
@@ -112,7 +112,7 @@ impl QueuePair {
         if let Some(tap) = &mut self.tap {
             tap.start_framing();
         }
-        shared.events.push_with(|| Event::Established { queue_pair: self.id(), private_data });
+        shared.events.push_with(|| RnicEvent::Established { queue_pair: self.id(), private_data });
     }
 
     fn engine_config(&self, config: &RnicConfig, negotiated: Negotiated) -> EngineConfig {
@@ -166,12 +166,12 @@ impl QueuePair {
         }
     }
 
-    fn last_event(&mut self, end: End) -> Event {
+    fn last_event(&mut self, end: End) -> RnicEvent {
         let queue_pair = self.id();
         let rejected = self.opening.as_deref_mut().and_then(Opening::take_rejection);
         let error = match (end, rejected) {
-            (End::Disconnected(reason), _) => return Event::Disconnected { queue_pair, reason },
-            (_, Some(private_data)) => return Event::Rejected { queue_pair, private_data },
+            (End::Disconnected(reason), _) => return RnicEvent::Disconnected { queue_pair, reason },
+            (_, Some(private_data)) => return RnicEvent::Rejected { queue_pair, private_data },
             (End::Refused(error), _) => ConnectError::Connect(error),
             (End::TimedOut { connected, limit }, _) => {
                 let step = if connected { "MPA" } else { "connect" };
@@ -180,14 +180,14 @@ impl QueuePair {
             (End::Unopened(DisconnectReason::Violation(what)), _) => ConnectError::Mpa(what),
             (End::Unopened(reason), _) => ConnectError::MpaEnded(reason.into_detail()),
         };
-        Event::ConnectFailed { queue_pair, error }
+        RnicEvent::ConnectFailed { queue_pair, error }
     }
 }
 
 impl Protocol for QueuePair {
     type Core = Core;
-    type Event = Event;
-    /// A listener's connections are [`super::arrival::Arrival`]s.
+    type Event = RnicEvent;
+    /// A listener's connections are [`super::half_open::HalfOpen`]s.
     type Terms = std::convert::Infallible;
 
     /// One FPDU of the largest size fits, whatever it is.
@@ -222,9 +222,9 @@ impl Protocol for QueuePair {
         shared: &mut Shared<Self>,
         staging: &[u8],
         unread: &mut Range<usize>,
-    ) -> Result<Want, Fault> {
+    ) -> Result<ReceiveTarget, Fault> {
         if self.engine.is_none() && !self.take_reply(shared, staging, unread)? {
-            return Ok(Want::Staging { bytes_max: usize::MAX });
+            return Ok(ReceiveTarget::Staging { bytes_max: usize::MAX });
         }
         let wanted = self.feed(shared, staging, unread);
         shared.copies.make(staging);
@@ -300,9 +300,9 @@ impl Protocol for QueuePair {
         awaited.then(|| NUDGE_AFTER * 2_u32.pow(self.nudges))
     }
 
-    fn nudge(&mut self) -> bool {
+    fn post_empty_write(&mut self) -> bool {
         self.nudges += 1;
-        self.awaits_first_answer() && self.engine.as_mut().is_some_and(Engine::nudge)
+        self.awaits_first_answer() && self.engine.as_mut().is_some_and(Engine::post_empty_write)
     }
 
     fn retry(&mut self, shared: &mut Shared<Self>, reactor: &Reactor) -> io::Result<()> {

@@ -2,7 +2,9 @@
 
 use std::ops::{ControlFlow, Range};
 
-use ringfab_proto::iwarp::{Ahead, EngineError, Pause, Placement, Receiver, SendSegment, TerminateCode};
+use ringfab_proto::iwarp::{
+    Continuation, EngineError, Pause, Placement, Receiver, SendSegment, TerminateCode,
+};
 use ringfab_reactor::Strides;
 
 use super::message::{Message, Segment};
@@ -10,8 +12,8 @@ use super::queue_pair::{Core, QueuePair, fault};
 use super::regions::{ExposedMemory, Handle, Regions};
 use super::work::WorkTable;
 use crate::events::Events;
-use crate::rdma::{Event, QueuePairAttributes, QueuePairId, ReceivedHead};
-use crate::stream::{Copies, Counters, Fault, Place, Shared, TURN_EVENTS, Want};
+use crate::rdma::{QueuePairAttributes, QueuePairId, ReceivedHead, RnicEvent};
+use crate::stream::{Copies, Counters, Fault, Place, ReceiveTarget, Shared, TURN_EVENTS};
 
 /// Acts on what the engine understands.
 struct Receiving<'a> {
@@ -25,7 +27,7 @@ struct Receiving<'a> {
     /// The segment that waits for a buffer.
     paused: &'a mut Option<Segment>,
     attributes: &'a QueuePairAttributes,
-    events: &'a mut Events<Event>,
+    events: &'a mut Events<RnicEvent>,
     copies: &'a mut Copies,
     counters: &'a mut Counters,
     /// With so many events it is the turn of others.
@@ -64,7 +66,7 @@ impl Receiving<'_> {
             let Segment { payload, invalidated, .. } = segment;
             self.counters.received_copied_bytes += payload.len() as u64;
             let (queue_pair, bytes) = (self.queue_pair, &self.staging[payload]);
-            let event = |head| Event::Received { queue_pair, head, data: None, invalidated };
+            let event = |head| RnicEvent::Received { queue_pair, head, data: None, invalidated };
             // Commands and responses are copied in a known length, straight into the event.
             if let Ok(command) = <&[u8; 64]>::try_from(bytes) {
                 self.events.push_with(|| event(ReceivedHead::whole(command)));
@@ -105,10 +107,10 @@ impl QueuePair {
         shared: &mut Shared<Self>,
         staging: &[u8],
         unread: &mut Range<usize>,
-    ) -> Result<Want, Fault> {
+    ) -> Result<ReceiveTarget, Fault> {
         let (queue_pair, waiting) = (self.id(), self.paused.take());
         let Self { engine: Some(engine), work, message, paused, attributes, .. } = self else {
-            return Ok(Want::Staging { bytes_max: usize::MAX });
+            return Ok(ReceiveTarget::Staging { bytes_max: usize::MAX });
         };
         let Shared { core: Core { regions, .. }, events, counters, copies, .. } = shared;
         let Regions { table, memory, .. } = regions;
@@ -140,11 +142,13 @@ impl QueuePair {
         };
         let gone = receiving.region_gone;
         match pause {
-            Pause::NeedMore(_) => Ok(Want::Staging { bytes_max: usize::MAX }),
-            Pause::Direct { to, remaining, ahead } => self.want(&shared.core, to, remaining, ahead),
+            Pause::NeedMore(_) => Ok(ReceiveTarget::Staging { bytes_max: usize::MAX }),
+            Pause::Direct { to, remaining, continuation } => {
+                self.want(&shared.core, to, remaining, continuation)
+            }
             Pause::Stopped if gone => Err(self.region_gone()),
-            Pause::Stopped if self.paused.is_some() => Ok(Want::Buffer),
-            Pause::Stopped => Ok(Want::Turn),
+            Pause::Stopped if self.paused.is_some() => Ok(ReceiveTarget::Buffer),
+            Pause::Stopped => Ok(ReceiveTarget::Turn),
         }
     }
 
@@ -153,15 +157,15 @@ impl QueuePair {
         core: &Core,
         place: Placement<Handle>,
         length: usize,
-        ahead: Option<Ahead>,
-    ) -> Result<Want, Fault> {
+        continuation: Option<Continuation>,
+    ) -> Result<ReceiveTarget, Fault> {
         let Some((shared_buffer, offset)) =
             core.regions.memory.resolve(&self.work, place.handle, place.offset)
         else {
             return Err(self.region_gone());
         };
-        let strides = ahead.map(|Ahead { gap, step, total }| Strides { gap, step, total });
-        Ok(Want::Place(Place {
+        let strides = continuation.map(|Continuation { gap, step, total }| Strides { gap, step, total });
+        Ok(ReceiveTarget::Direct(Place {
             shared_buffer: shared_buffer.clone(),
             offset,
             length,

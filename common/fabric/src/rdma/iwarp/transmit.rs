@@ -11,7 +11,7 @@ use super::capture::Tap;
 use super::queue_pair::{Core, QueuePair};
 use super::regions::{ExposedMemory, Handle};
 use super::work::{Entry, WorkTable};
-use crate::rdma::{Capsule, Event, Inline, PostError, SendRequest, Slice, Work};
+use crate::rdma::{Capsule, Inline, PostError, RnicEvent, SendRequest, Slice, Work};
 use crate::stream::{Gather, Shared};
 
 /// What an FPDU may have around its payload, front and trailer. The front is a header and an inline capsule, or a
@@ -222,17 +222,17 @@ impl QueuePair {
             // Each kind is pushed on its own: one value for all of them would be as large as the largest, and moved.
             match (completion.status, sink) {
                 (WorkStatus::Done, Some(sink)) => {
-                    shared.events.push_with(|| Event::Read { queue_pair, id, sink });
+                    shared.events.push_with(|| RnicEvent::Read { queue_pair, id, sink });
                 }
                 (WorkStatus::Done, None) => {
                     self.untold += count;
                     if signaled {
                         let count = mem::take(&mut self.untold);
-                        shared.events.push_with(|| Event::Sent { queue_pair, id, count });
+                        shared.events.push_with(|| RnicEvent::Sent { queue_pair, id, count });
                     }
                 }
                 (WorkStatus::Flushed, sink) => {
-                    shared.events.push_with(|| Event::Flushed { queue_pair, id, sink });
+                    shared.events.push_with(|| RnicEvent::Flushed { queue_pair, id, sink });
                 }
             }
         }

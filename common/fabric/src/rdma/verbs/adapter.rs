@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ringfab_reactor::{MailboxReceiver, Waker, mailbox};
 
-use super::posted::Owed;
+use super::posted::Outstanding;
 use super::sys::{
     AsyncEvent, Batch, CmEvent, CmId, CompletionChannel, CompletionQueue, Context, DeviceLimits,
     EventChannel, WorkCompletion,
@@ -28,7 +28,7 @@ pub(super) struct Adapter {
     pub(super) limits: DeviceLimits,
     pub(super) name: String,
     /// What the requests that were posted will report.
-    pub(super) owed: Owed,
+    pub(super) outstanding: Outstanding,
     sends: NotifyingQueue,
     receives: NotifyingQueue,
     batch: Batch,
@@ -121,7 +121,7 @@ impl Adapter {
             context,
             limits,
             name,
-            owed: Owed::default(),
+            outstanding: Outstanding::default(),
             sends,
             receives,
             batch: Batch::new(),
@@ -185,7 +185,7 @@ impl Adapter {
     /// yet asked: what came before must be looked for once more.
     pub(super) fn arm(&mut self) -> bool {
         let receives = self.receives.arm(&self.name);
-        let sends = !self.owed.can_wait() && self.sends.arm(&self.name);
+        let sends = !self.outstanding.can_wait() && self.sends.arm(&self.name);
         receives || sends
     }
 

@@ -11,13 +11,13 @@ use ringfab_reactor::{Reactor, Time, TimerId, Token};
 use super::domain::Domain;
 use super::exposure::Exposures;
 use super::kind;
-use super::posted::{Chained, Held, Outcome, Owed, Posted, bind};
+use super::posted::{Chained, Held, Outcome, Outstanding, Posted, bind};
 use super::sys::{
     Chain, CmId, DeviceLimits, Operation, Piece, QueuePair, Region, Rights, WorkCompletion, WorkRequest,
 };
 use crate::events::Events;
 use crate::rdma::{
-    ConnectError, DisconnectReason, Event, Inline, PostError, QueuePairAttributes, QueuePairId,
+    ConnectError, DisconnectReason, Inline, PostError, QueuePairAttributes, QueuePairId, RnicEvent,
 };
 use crate::rdma::{SendRequest, Slice, Work};
 use crate::table::Key;
@@ -199,7 +199,7 @@ impl Connection {
     }
 
     /// Appends a request of the caller. Returns what it will report.
-    pub(super) fn post(&mut self, domain: &Domain, request: SendRequest) -> Result<Owed, PostError> {
+    pub(super) fn post(&mut self, domain: &Domain, request: SendRequest) -> Result<Outstanding, PostError> {
         if self.phase != Phase::Established {
             return Err(PostError::Ended(Box::new(request)));
         }
@@ -237,9 +237,9 @@ impl Connection {
         translated.signaled = signal;
         self.chain.push(Chained::Request(translated));
         let posted = Posted { id: Some(id), reported, signaled: signal, held, outcome: None };
-        let owed = posted.owed();
+        let outstanding = posted.outstanding();
         self.push(posted);
-        Ok(owed)
+        Ok(outstanding)
     }
 
     fn push(&mut self, posted: Posted) {
@@ -331,12 +331,12 @@ impl Connection {
         &mut self,
         count: u32,
         completion: &WorkCompletion,
-        events: &mut Events<Event>,
-    ) -> Owed {
-        let mut paid = Owed::default();
+        events: &mut Events<RnicEvent>,
+    ) -> Outstanding {
+        let mut completed = Outstanding::default();
         // An unknown number is of a request that was given up.
         let age = count.wrapping_sub(self.oldest) as usize;
-        let Some(posted) = self.posted.get_mut(age) else { return paid };
+        let Some(posted) = self.posted.get_mut(age) else { return completed };
         posted.outcome = Some(if completion.status == 0 { Outcome::Done } else { Outcome::Failed });
         for earlier in self.posted.range_mut(..age).filter(|earlier| !earlier.signaled) {
             earlier.outcome.get_or_insert(Outcome::Done);
@@ -344,24 +344,24 @@ impl Connection {
         let id = self.id();
         while let Some(outcome) = self.posted.front().and_then(|posted| posted.outcome) {
             let Some(posted) = self.pop() else { break };
-            paid.add(posted.owed());
+            completed.add(posted.outstanding());
             match outcome {
                 Outcome::Done => posted.succeed(id, &mut self.untold, events),
                 Outcome::Failed => posted.flush(id, events),
             }
         }
-        paid
+        completed
     }
 
     /// What its requests have not reported yet.
-    pub(super) fn owed(&self) -> Owed {
-        let mut owed = Owed::default();
-        self.posted.iter().for_each(|posted| owed.add(posted.owed()));
-        owed
+    pub(super) fn outstanding(&self) -> Outstanding {
+        let mut outstanding = Outstanding::default();
+        self.posted.iter().for_each(|posted| outstanding.add(posted.outstanding()));
+        outstanding
     }
 
     /// Gives back everything that is outstanding. The device must have let go of it.
-    pub(super) fn flush_all(&mut self, events: &mut Events<Event>) {
+    pub(super) fn flush_all(&mut self, events: &mut Events<RnicEvent>) {
         let id = self.id();
         self.chain.clear();
         while let Some(posted) = self.pop() {

@@ -20,8 +20,8 @@ use super::numbers::NumberHasher;
 use super::sys::{self, Chain, CmId, EventChannel};
 use crate::events::Events;
 use crate::rdma::{
-    ConnectParameters, DisconnectReason, Event, ListenParameters, ListenerId, PostError, ProtectionDomain,
-    QueuePairAttributes, QueuePairId, RnicConfig, RnicCounters, SendRequest,
+    ConnectParameters, DisconnectReason, ListenParameters, ListenerId, PostError, ProtectionDomain,
+    QueuePairAttributes, QueuePairId, RnicConfig, RnicCounters, RnicEvent, SendRequest,
 };
 use crate::table::{Key, Table};
 use crate::zone::at_port;
@@ -43,7 +43,7 @@ pub(crate) struct Device {
     pub(super) adapters: Adapters,
     pub(super) listeners: Table<Listener>,
     pub(super) config: RnicConfig,
-    pub(super) events: Events<Event>,
+    pub(super) events: Events<RnicEvent>,
     /// Queue pairs with something to post.
     pub(super) dirty: Vec<Key>,
     /// Queue pairs that have come to their end.
@@ -245,8 +245,8 @@ impl Device {
         let (Some(connection), Some(domain)) = (connection, domain) else {
             return Err(PostError::Ended(Box::new(request)));
         };
-        let owed = connection.post(domain, request)?;
-        self.adapters[domain.adapter].owed.add(owed);
+        let outstanding = connection.post(domain, request)?;
+        self.adapters[domain.adapter].outstanding.add(outstanding);
         if !std::mem::replace(&mut connection.dirty, true) {
             self.dirty.push(key);
         }
@@ -258,7 +258,7 @@ impl Device {
         let Some(domain) = connection.domain.and_then(|index| self.domains[index].as_mut()) else { return };
         connection.credits += count;
         // What a message used was taken back when it came, so this cannot exceed what was promised at first.
-        let _promised = domain.promise(connection.receives, count, false);
+        let _promised = domain.reserve_receives(connection.receives, count, false);
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
@@ -289,7 +289,7 @@ impl Device {
                 return self.finish_soon(key, End::Disconnected(DisconnectReason::Broken(why)));
             }
         }
-        self.hang_up_when_drained(reactor, key);
+        self.disconnect_when_drained(reactor, key);
     }
 
     /// Looks for completions; whether there was anything.
@@ -317,7 +317,7 @@ impl Device {
         let (mut armed, mut later) = (false, false);
         for (index, adapter) in self.adapters.iter_mut().filter(|(_, adapter)| !adapter.lost) {
             armed |= adapter.arm();
-            later |= !adapter.owed.is_nothing();
+            later |= !adapter.outstanding.is_nothing();
             if !adapter.watched {
                 let token = Token::new(self.config.owner, kind::COMPLETIONS, 0, index as u32);
                 reactor.poll_readable(adapter.descriptor(), token);
@@ -344,7 +344,7 @@ impl Device {
                 if let Some(adapter) = self.adapters.get_mut(index) {
                     adapter.notified();
                     if adapter.lost {
-                        self.let_go(reactor, index);
+                        self.close_lost(reactor, index);
                     }
                 }
             }
@@ -358,7 +358,7 @@ impl Device {
 
     /// Whether there are events to take. When there are none, slots of queue pairs that are gone can be used again.
     #[inline]
-    pub(crate) fn exchange_events(&mut self, taken: &mut Events<Event>) -> bool {
+    pub(crate) fn exchange_events(&mut self, taken: &mut Events<RnicEvent>) -> bool {
         let any = self.events.exchange(taken);
         if !any {
             self.connections.reuse();
@@ -375,7 +375,7 @@ impl Device {
     }
 
     #[inline]
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
+    pub(crate) fn next_event(&mut self) -> Option<RnicEvent> {
         self.events.take()
     }
 

@@ -189,7 +189,7 @@ impl Domain {
     ///
     /// # Errors
     /// When a peer that knows no "receiver not ready" could find none.
-    pub(super) fn promise(&mut self, index: usize, count: u32, strictly: bool) -> io::Result<()> {
+    pub(super) fn reserve_receives(&mut self, index: usize, count: u32, strictly: bool) -> io::Result<()> {
         let receives = &mut self.receives[index];
         let promised = receives.promised.saturating_add(count);
         if strictly && promised > receives.capacity {
@@ -200,7 +200,7 @@ impl Domain {
     }
 
     /// Takes a promise back, or what a message has used of it.
-    pub(super) fn unpromise(&mut self, index: usize, count: u32) {
+    pub(super) fn unreserve_receives(&mut self, index: usize, count: u32) {
         let receives = &mut self.receives[index];
         receives.promised = receives.promised.saturating_sub(count);
     }

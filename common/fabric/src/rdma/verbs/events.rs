@@ -10,10 +10,10 @@ use super::device::{Device, RESOLVE_TRY, adapter_of, full};
 use super::domain::{Domain, ReceiveId};
 use super::exposure::Exposures;
 use super::listener::{self, PendingAccept};
-use super::posted::Owed;
+use super::posted::Outstanding;
 use super::sys::{self, CmEvent, CmEventKind, ConnectionParameters, WorkCompletion};
 use crate::events::Events;
-use crate::rdma::{ConnectError, ConnectRequest, DisconnectReason, Event, ListenerId};
+use crate::rdma::{ConnectError, ConnectRequest, DisconnectReason, ListenerId, RnicEvent};
 use crate::table::Key;
 
 /// The reason with which a peer's program rejects, as the InfiniBand CM numbers it.
@@ -119,7 +119,7 @@ impl Device {
             initiator_depth_max: Some(u16::from(initiator_depth)),
             pending: Box::new(PendingAccept { cm, initiator_depth }),
         };
-        self.events.push_with(|| Event::ConnectRequest(request));
+        self.events.push_with(|| RnicEvent::ConnectRequest(request));
     }
 
     /// Sends the connection request.
@@ -149,13 +149,13 @@ impl Device {
             connection.addresses = addresses;
         }
         let queue_pair = connection.id();
-        self.events.push_with(|| Event::Established { queue_pair, private_data });
+        self.events.push_with(|| RnicEvent::Established { queue_pair, private_data });
     }
 
     pub(super) fn take_completions(&mut self, reactor: &mut Reactor) -> bool {
         let mut total = 0;
         let Self { adapters, connections, domains, exposures, events, by_number, .. } = self;
-        let mut paid = Owed::default();
+        let mut completed = Outstanding::default();
         let mut troubled = Vec::new();
         let mut drained = Vec::new();
         for (index, adapter) in adapters.iter_mut() {
@@ -178,7 +178,7 @@ impl Device {
                         return;
                     }
                     let Some(connection) = connections.get_mut(key) else { return };
-                    paid.add(connection.completed(count, completion, events));
+                    completed.add(connection.completed(count, completion, events));
                     if completion.status != 0 && completion.status != sys::STATUS_FLUSHED {
                         let why = format!("a work request failed: {}", sys::status_text(completion.status));
                         troubled.push((key, End::Disconnected(DisconnectReason::Broken(why))));
@@ -187,14 +187,14 @@ impl Device {
                     }
                 }
             });
-            adapter.owed.subtract(std::mem::take(&mut paid));
+            adapter.outstanding.subtract(std::mem::take(&mut completed));
         }
         for (key, end) in troubled {
             self.violations += 1;
             self.finish_soon(key, end);
         }
         for key in drained {
-            self.hang_up_when_drained(reactor, key);
+            self.disconnect_when_drained(reactor, key);
         }
         total > 0
     }
@@ -207,7 +207,7 @@ fn received(
     receive: ReceiveId,
     completion: &WorkCompletion,
     exposures: &mut Exposures,
-    events: &mut Events<Event>,
+    events: &mut Events<RnicEvent>,
 ) -> Option<End> {
     let queue = usize::from(receive.queue);
     let Some(connection) = connection.filter(|_| completion.status == 0) else {
@@ -226,19 +226,19 @@ fn received(
         return Some(violation("a message without a receive credit"));
     };
     connection.credits = credits;
-    domain.unpromise(queue, 1);
+    domain.unreserve_receives(queue, 1);
     let (head, data) = domain.received(queue, receive.number, completion.bytes as usize);
     let queue_pair = connection.id();
     if connection.phase == Phase::Accepting {
         // The peer's confirmation is still on its way; that it speaks says as much.
         connection.phase = Phase::Established;
         let private_data = std::mem::take(&mut connection.private_data);
-        events.push_with(|| Event::Established { queue_pair, private_data });
+        events.push_with(|| RnicEvent::Established { queue_pair, private_data });
     }
     if let Some(key) = completion.invalidated {
         exposures.invalidated(connection.key, key);
     }
-    events.push_with(|| Event::Received { queue_pair, head, data, invalidated: completion.invalidated });
+    events.push_with(|| RnicEvent::Received { queue_pair, head, data, invalidated: completion.invalidated });
     None
 }
 

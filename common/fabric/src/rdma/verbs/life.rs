@@ -10,7 +10,7 @@ use super::connection::{Connection, End, Phase};
 use super::device::{Device, adapter_of, full};
 use super::domain::Domain;
 use super::sys::{self, CmId, ConnectionParameters, QueuePairLimits};
-use crate::rdma::{ConnectError, DisconnectReason, Event, ProtectionDomain, QueuePairAttributes};
+use crate::rdma::{ConnectError, DisconnectReason, ProtectionDomain, QueuePairAttributes, RnicEvent};
 use crate::table::Key;
 
 impl Device {
@@ -76,7 +76,7 @@ impl Device {
         connection.domain = Some(domain_index);
         connection.receives = receives;
         domain.queue_pairs += 1;
-        domain.promise(receives, attributes.receive_depth, limits.iwarp)?;
+        domain.reserve_receives(receives, attributes.receive_depth, limits.iwarp)?;
         connection.credits = attributes.receive_depth;
         let queue_pair = make_queue_pair(connection, domain, adapter)?;
         self.by_number.insert((adapter_index, queue_pair.number), key);
@@ -135,7 +135,7 @@ impl Device {
     }
 
     /// An orderly end: once nothing is outstanding the peer is told.
-    pub(super) fn hang_up_when_drained(&mut self, reactor: &mut Reactor, key: Key) {
+    pub(super) fn disconnect_when_drained(&mut self, reactor: &mut Reactor, key: Key) {
         let timeout = self.config.close_timeout;
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.phase == Phase::Draining && connection.is_drained() {
@@ -180,9 +180,9 @@ impl Device {
         connection.flush_all(&mut self.events);
         let queue_pair = connection.id();
         self.events.push_with(|| match end {
-            End::Disconnected(reason) => Event::Disconnected { queue_pair, reason },
-            End::Rejected(private_data) => Event::Rejected { queue_pair, private_data },
-            End::Failed(error) => Event::ConnectFailed { queue_pair, error },
+            End::Disconnected(reason) => RnicEvent::Disconnected { queue_pair, reason },
+            End::Rejected(private_data) => RnicEvent::Rejected { queue_pair, private_data },
+            End::Failed(error) => RnicEvent::ConnectFailed { queue_pair, error },
         });
     }
 
@@ -206,10 +206,10 @@ impl Device {
                 self.by_number.remove(&(domain.adapter, number));
             }
             domain.queue_pairs -= 1;
-            domain.unpromise(connection.receives, connection.credits);
+            domain.unreserve_receives(connection.receives, connection.credits);
             let adapter = &mut self.adapters[domain.adapter];
             adapter.release(connection.reserved);
-            adapter.owed.subtract(connection.owed());
+            adapter.outstanding.subtract(connection.outstanding());
         }
         Some(connection)
     }

@@ -8,7 +8,7 @@ use super::domain::Domain;
 use super::exposure::Exposures;
 use super::sys::{Operation, Piece, WorkRequest};
 use crate::events::Events;
-use crate::rdma::{Event, QueuePairId};
+use crate::rdma::{QueuePairId, RnicEvent};
 use crate::table::Key;
 
 /// A request on its way to the doorbell.
@@ -38,7 +38,7 @@ pub(super) struct Posted {
 
 /// What is still to be reported of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Owed {
+pub(super) struct Outstanding {
     /// Requests that report.
     completions: u32,
     /// READs among them: commands wait for their data.
@@ -47,7 +47,7 @@ pub(super) struct Owed {
     bytes: u64,
 }
 
-impl Owed {
+impl Outstanding {
     /// The most that a core leaves unreported while it sleeps: so little that nothing else lacks it.
     const IDLE: Self = Self { completions: 8, reads: 0, bytes: 64 << 10 };
 
@@ -91,37 +91,37 @@ pub(super) enum Held {
 }
 
 impl Posted {
-    pub(super) fn owed(&self) -> Owed {
+    pub(super) fn outstanding(&self) -> Outstanding {
         let bytes = match &self.held {
             Held::SharedBuffer(_, bytes) => u64::from(*bytes),
             Held::Nothing | Held::Sink(_) => 0,
         };
         let reads = u32::from(matches!(self.held, Held::Sink(_)));
-        Owed { completions: u32::from(self.signaled), reads, bytes }
+        Outstanding { completions: u32::from(self.signaled), reads, bytes }
     }
 
     /// `untold` counts the SENDs and WRITEs before it of which no event has told.
-    pub(super) fn succeed(self, queue_pair: QueuePairId, untold: &mut u32, events: &mut Events<Event>) {
+    pub(super) fn succeed(self, queue_pair: QueuePairId, untold: &mut u32, events: &mut Events<RnicEvent>) {
         let Some(id) = self.id else { return };
         match self.held {
-            Held::Sink(sink) => events.push_with(|| Event::Read { queue_pair, id, sink }),
+            Held::Sink(sink) => events.push_with(|| RnicEvent::Read { queue_pair, id, sink }),
             Held::Nothing | Held::SharedBuffer(..) => {
                 *untold += 1;
                 if self.reported {
                     let count = mem::take(untold);
-                    events.push_with(|| Event::Sent { queue_pair, id, count });
+                    events.push_with(|| RnicEvent::Sent { queue_pair, id, count });
                 }
             }
         }
     }
 
-    pub(super) fn flush(self, queue_pair: QueuePairId, events: &mut Events<Event>) {
+    pub(super) fn flush(self, queue_pair: QueuePairId, events: &mut Events<RnicEvent>) {
         let Some(id) = self.id else { return };
         let sink = match self.held {
             Held::Sink(sink) => Some(sink),
             Held::Nothing | Held::SharedBuffer(..) => None,
         };
-        events.push_with(|| Event::Flushed { queue_pair, id, sink });
+        events.push_with(|| RnicEvent::Flushed { queue_pair, id, sink });
     }
 }
 
@@ -149,21 +149,24 @@ mod tests {
 
     #[test]
     fn a_read_or_much_memory_does_not_wait() {
-        let response = Owed { completions: 1, reads: 0, bytes: 4096 };
-        let mut owed = Owed::default();
-        for _ in 0..Owed::IDLE.completions {
-            owed.add(response);
-            assert!(owed.can_wait());
+        let response = Outstanding { completions: 1, reads: 0, bytes: 4096 };
+        let mut outstanding = Outstanding::default();
+        for _ in 0..Outstanding::IDLE.completions {
+            outstanding.add(response);
+            assert!(outstanding.can_wait());
         }
-        owed.add(response);
-        assert!(!owed.can_wait(), "more than a few");
-        for _ in 0..=Owed::IDLE.completions {
-            owed.subtract(response);
+        outstanding.add(response);
+        assert!(!outstanding.can_wait(), "more than a few");
+        for _ in 0..=Outstanding::IDLE.completions {
+            outstanding.subtract(response);
         }
-        assert!(owed.is_nothing());
-        assert!(!Owed { completions: 1, reads: 1, bytes: 0 }.can_wait(), "a command waits for its data");
+        assert!(outstanding.is_nothing());
         assert!(
-            !Owed { completions: 1, reads: 0, bytes: 128 << 10 }.can_wait(),
+            !Outstanding { completions: 1, reads: 1, bytes: 0 }.can_wait(),
+            "a command waits for its data"
+        );
+        assert!(
+            !Outstanding { completions: 1, reads: 0, bytes: 128 << 10 }.can_wait(),
             "others may lack the memory"
         );
     }

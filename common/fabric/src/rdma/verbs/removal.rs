@@ -46,17 +46,17 @@ impl Device {
             }
         }
         if let Some((index, event)) = lost {
-            self.lose(reactor, index, &format!("the RDMA device has failed (event {event})"));
+            self.mark_lost(reactor, index, &format!("the RDMA device has failed (event {event})"));
         }
     }
 
     /// The connection manager says that the device of an adapter is being removed.
     pub(super) fn on_removal(&mut self, reactor: &mut Reactor, index: usize) {
-        self.lose(reactor, index, REMOVED);
+        self.mark_lost(reactor, index, REMOVED);
     }
 
     /// Gives up everything on a device.
-    fn lose(&mut self, reactor: &mut Reactor, index: usize, why: &str) {
+    fn mark_lost(&mut self, reactor: &mut Reactor, index: usize, why: &str) {
         let Some(adapter) = self.adapters.get_mut(index).filter(|adapter| !adapter.lost) else { return };
         adapter.lost = true;
         tracing::warn!(device = adapter.name, "{why}; its connections end");
@@ -72,13 +72,13 @@ impl Device {
         for domain in &mut self.domains {
             domain.take_if(|domain| domain.adapter == index);
         }
-        self.let_go(reactor, index);
+        self.close_lost(reactor, index);
         self.to_close = CLOSE_TRIES;
         self.look_for_devices(reactor);
     }
 
     /// Closes a lost device, once the core's ring does not look at its channel any more.
-    pub(super) fn let_go(&mut self, reactor: &mut Reactor, index: usize) {
+    pub(super) fn close_lost(&mut self, reactor: &mut Reactor, index: usize) {
         let Some(adapter) = self.adapters.get_mut(index) else { return };
         if adapter.watched {
             reactor.stop_polling(adapter.descriptor());

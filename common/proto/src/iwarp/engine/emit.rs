@@ -2,7 +2,7 @@
 
 use ringfab_spec::iwarp::{RdmapOpcode, TaggedHeader};
 
-use super::super::messages::Wire;
+use super::super::messages::FramingParameters;
 use super::super::region::{Access, RegionTable};
 use super::super::send_queue::EmittedNow;
 use super::super::tx::{TxSink, emit_tagged, segment_len};
@@ -130,7 +130,7 @@ impl<H: Copy> Engine<H> {
         fpdu_len
     }
 
-    fn wire(&self) -> Wire {
-        Wire { ulpdu_len_max: self.config.ulpdu_len_max, crc_used: self.config.negotiated.crc }
+    fn wire(&self) -> FramingParameters {
+        FramingParameters { ulpdu_len_max: self.config.ulpdu_len_max, crc_used: self.config.negotiated.crc }
     }
 }

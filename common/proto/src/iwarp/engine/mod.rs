@@ -87,7 +87,7 @@ pub enum Pause<H> {
         /// How many bytes.
         remaining: usize,
         /// How the message may go on behind them.
-        ahead: Option<Ahead>,
+        continuation: Option<Continuation>,
     },
     /// The receiver has stopped it.
     Stopped,
@@ -98,7 +98,7 @@ pub enum Pause<H> {
 /// Nothing that a peer has sent lies there yet, and it may send nothing of the kind: what was received there counts
 /// when [`Pause::Direct`] names it, and is input otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ahead {
+pub struct Continuation {
     /// The end of one FPDU and the header of the next.
     pub gap: usize,
     /// Bytes of a payload.
@@ -197,7 +197,7 @@ impl<H: Copy> Engine<H> {
     /// nothing and needs no STag (RFC 5040, section 5.1), but a responder that began to listen for FPDUs too late for
     /// our first one looks at its socket again: Linux's siw goes over to FPDUs only after its MPA reply is sent, and
     /// then does not ask what has come in between. Returns whether it was posted.
-    pub fn nudge(&mut self) -> bool {
+    pub fn post_empty_write(&mut self) -> bool {
         let asked = self.config.negotiated.role == Role::Initiator && self.counts.emitted > 0;
         let unanswered = asked && self.counts.received == 0 && self.error.is_none() && !self.released;
         let possible = unanswered && self.send_queue.room() > 0;

@@ -13,7 +13,7 @@ use super::super::region::{Placement, RegionTable};
 use super::super::rx::{
     Framed, Tagged, TaggedKind, Untagged, frame, is_tagged, parse_tagged, parse_untagged, verify,
 };
-use super::{Ahead, Engine, Pause, Receiver, SendSegment};
+use super::{Continuation, Engine, Pause, Receiver, SendSegment};
 
 /// A tagged FPDU whose front has been consumed.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Body<H> {
     pub(super) kind: TaggedKind,
     pub(super) last: bool,
     pub(super) len: u32,
-    pub(super) ahead: Option<Ahead>,
+    pub(super) continuation: Option<Continuation>,
 }
 
 /// Where a tagged segment goes.
@@ -123,13 +123,13 @@ impl<H: Copy> Engine<H> {
 
     /// How a message goes on behind a segment of `len` bytes that is not its last, if its segments are of one length
     /// and fill the memory to its end. No step is so short that it would not be [`Pause::Direct`].
-    fn ahead(&self, len: u32, pad: usize, fresh: u64) -> Option<Ahead> {
+    fn continuation(&self, len: u32, pad: usize, fresh: u64) -> Option<Continuation> {
         let (step, direct_min) = (len as usize, self.config.direct_min.max(1));
         let total = usize::try_from(fresh).unwrap_or(usize::MAX);
         let last = total.checked_rem(step)?;
         let total = if last < direct_min { total - last } else { total };
         let gap = pad + FPDU_CRC_SIZE + FPDU_LENGTH_SIZE + TaggedHeader::SIZE;
-        (step >= direct_min && total > 0).then_some(Ahead { gap, step, total })
+        (step >= direct_min && total > 0).then_some(Continuation { gap, step, total })
     }
 
     /// A tagged segment is complete and its CRC is right.
@@ -172,8 +172,8 @@ impl<H: Copy> Engine<H> {
         if let Some(Destination { to, fresh }) = self.place(header, len, regions)? {
             let crc = if self.config.negotiated.crc { crc::update(crc::START, front) } else { crc::START };
             let (kind, last) = (header.kind, header.last);
-            let ahead = fresh.filter(|_| !last).and_then(|fresh| self.ahead(len, pad, fresh));
-            self.body = Some(Body { to, remaining: payload_len, pad, crc, kind, last, len, ahead });
+            let continuation = fresh.filter(|_| !last).and_then(|fresh| self.continuation(len, pad, fresh));
+            self.body = Some(Body { to, remaining: payload_len, pad, crc, kind, last, len, continuation });
         }
         Ok(Progress::consumed(front.len()))
     }
@@ -189,8 +189,8 @@ impl<H: Copy> Engine<H> {
             return self.finish_body(body, input);
         }
         if input.is_empty() {
-            let (to, remaining, ahead) = (body.to, body.remaining, body.ahead);
-            return Ok(Progress::Pause(Pause::Direct { to, remaining, ahead }));
+            let (to, remaining, continuation) = (body.to, body.remaining, body.continuation);
+            return Ok(Progress::Pause(Pause::Direct { to, remaining, continuation }));
         }
         let (to, count) = (body.to, body.remaining.min(input.len()));
         if self.config.negotiated.crc {

@@ -132,7 +132,7 @@ impl Server {
 
     fn on_request(&mut self, request: &Request, submitter: &mut Submitter<'_>) {
         let entry = request.entry;
-        let payload = self.channel.lend(entry);
+        let payload = self.channel.take_payload(entry);
         let ino = INodeNo(request.header.nodeid);
         match request.header.opcode {
             opcode::READ => self.read(entry, ino, request.argument(), payload, submitter),

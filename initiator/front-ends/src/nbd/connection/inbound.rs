@@ -68,9 +68,9 @@ impl Inbound {
                 let last = payload.rest == payload.part_bytes;
                 let (filled, bytes) = (payload.filled as usize, payload.part_bytes as usize);
                 let direct = payload.buffer.take().map(|buffer| (buffer, filled, bytes - filled));
-                operation.aim(direct, 0, if last { REQUEST_BYTES } else { 0 });
+                operation.set_target(direct, 0, if last { REQUEST_BYTES } else { 0 });
             }
-            _ => operation.aim(None, start, whole),
+            _ => operation.set_target(None, start, whole),
         }
         reactor.receive(socket, operation, token);
     }

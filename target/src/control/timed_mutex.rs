@@ -8,7 +8,7 @@ const TURN_LIMIT: Duration = Duration::from_secs(30);
 
 /// What is changed by one at a time.
 #[derive(Debug)]
-pub(super) struct Turns<T> {
+pub(super) struct TimedMutex<T> {
     state: Mutex<State<T>>,
     free: Condvar,
 }
@@ -21,7 +21,7 @@ struct State<T> {
     busy: Option<(&'static str, Instant)>,
 }
 
-impl<T> Turns<T> {
+impl<T> TimedMutex<T> {
     pub(super) fn new(value: T) -> Self {
         Self { state: Mutex::new(State { value: Some(value), busy: None }), free: Condvar::new() }
     }
@@ -30,12 +30,16 @@ impl<T> Turns<T> {
     ///
     /// # Errors
     /// What is being done with it instead, when that takes too long.
-    pub(super) fn take<R>(&self, what: &'static str, act: impl FnOnce(&mut T) -> R) -> Result<R, String> {
-        self.take_within(TURN_LIMIT, what, act)
+    pub(super) fn with_lock<R>(
+        &self,
+        what: &'static str,
+        act: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, String> {
+        self.with_lock_within(TURN_LIMIT, what, act)
     }
 
     /// The same with a limit of the caller's.
-    pub(super) fn take_within<R>(
+    pub(super) fn with_lock_within<R>(
         &self,
         limit: Duration,
         what: &'static str,
@@ -52,7 +56,7 @@ impl<T> Turns<T> {
         state.busy = Some((what, Instant::now()));
         drop(state);
         // It is given back also when the change panics.
-        let mut guard = Guard { turns: self, value: Some(value) };
+        let mut guard = Guard { timed: self, value: Some(value) };
         Ok(act(guard.value.as_mut().expect("it was just put there")))
     }
 
@@ -62,15 +66,15 @@ impl<T> Turns<T> {
 }
 
 struct Guard<'a, T> {
-    turns: &'a Turns<T>,
+    timed: &'a TimedMutex<T>,
     value: Option<T>,
 }
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        let mut state = self.turns.state();
+        let mut state = self.timed.state();
         (state.value, state.busy) = (self.value.take(), None);
-        self.turns.free.notify_one();
+        self.timed.free.notify_one();
     }
 }
 
@@ -83,24 +87,25 @@ mod tests {
 
     #[test]
     fn a_change_that_takes_too_long_is_named_to_who_waits() {
-        let turns = Turns::new(0);
+        let timed = TimedMutex::new(0);
         let (entered, is_in) = mpsc::channel();
         let (go_on, waits) = mpsc::channel::<()>();
         thread::scope(|scope| {
-            let turns = &turns;
+            let timed = &timed;
             let slow = scope.spawn(move || {
-                turns.take("namespace add", |value| {
+                timed.with_lock("namespace add", |value| {
                     entered.send(()).expect("the test waits");
                     waits.recv().expect("the test says so");
                     *value += 1;
                 })
             });
             is_in.recv().expect("it is in");
-            let error = turns.take_within(Duration::from_millis(20), "status", |_| ()).expect_err("taken");
+            let error =
+                timed.with_lock_within(Duration::from_millis(20), "status", |_| ()).expect_err("taken");
             assert!(error.contains("namespace add, since 0 s"), "{error}");
             go_on.send(()).expect("it waits");
             slow.join().expect("no panic").expect("its turn");
         });
-        assert_eq!(turns.take("status", |value| *value), Ok(1));
+        assert_eq!(timed.with_lock("status", |value| *value), Ok(1));
     }
 }

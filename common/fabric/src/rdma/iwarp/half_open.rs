@@ -9,8 +9,8 @@ use ringfab_memory::SharedBuffer;
 use ringfab_proto::iwarp::mpa::{MpaConfig, MpaError, Responder};
 use ringfab_reactor::{DetachedSocket, Reactor};
 
-use crate::rdma::{ConnectRequest, DisconnectReason, Event, ListenerId};
-use crate::stream::{self, End, Fault, Gather, Protocol, Shared, Want};
+use crate::rdma::{ConnectRequest, DisconnectReason, ListenerId, RnicEvent};
+use crate::stream::{self, End, Fault, Gather, Protocol, ReceiveTarget, Shared};
 use crate::table::Key;
 
 /// An accepted socket after the peer's MPA request. It may travel to another core.
@@ -26,7 +26,7 @@ pub(crate) struct PendingAccept {
 
 /// A connection that is no queue pair, yet or ever.
 #[derive(Debug)]
-pub(super) enum Arrival {
+pub(super) enum HalfOpen {
     /// The peer's request, as far as it has come.
     Request(Request),
     /// Our refusal, until it is gathered.
@@ -64,9 +64,9 @@ impl Request {
     }
 }
 
-impl Protocol for Arrival {
+impl Protocol for HalfOpen {
     type Core = ();
-    type Event = Event;
+    type Event = RnicEvent;
     type Terms = MpaConfig;
 
     /// Behind those of the queue pairs, on the same core.
@@ -85,14 +85,14 @@ impl Protocol for Arrival {
         matches!(self, Self::Rejection(_))
     }
 
-    fn has_arrived(&self, _: &[u8]) -> bool {
+    fn is_adoptable(&self, _: &[u8]) -> bool {
         matches!(self, Self::Request(request) if request.complete)
     }
 
-    fn hand_out(self, arrival: stream::Arrival<'_>) -> Option<Event> {
+    fn offer(self, offered: stream::Offered<'_>) -> Option<RnicEvent> {
         let Self::Request(Request { responder, bytes, .. }) = self else { return None };
-        let stream::Arrival { listener, socket, addresses, .. } = arrival;
-        Some(Event::ConnectRequest(ConnectRequest {
+        let stream::Offered { listener, socket, addresses, .. } = offered;
+        Some(RnicEvent::ConnectRequest(ConnectRequest {
             listener: ListenerId::Iwarp(listener),
             local: addresses.0,
             peer: addresses.1,
@@ -107,14 +107,16 @@ impl Protocol for Arrival {
         _: &mut Shared<Self>,
         staging: &[u8],
         unread: &mut Range<usize>,
-    ) -> Result<Want, Fault> {
+    ) -> Result<ReceiveTarget, Fault> {
         let bytes = &staging[unread.clone()];
         unread.start = unread.end;
-        let Self::Request(request) = self else { return Ok(Want::Staging { bytes_max: usize::MAX }) };
+        let Self::Request(request) = self else {
+            return Ok(ReceiveTarget::Staging { bytes_max: usize::MAX });
+        };
         match request.take(bytes) {
             // Nothing may come before the answer.
-            Ok(()) if request.complete => Ok(Want::Staging { bytes_max: 0 }),
-            Ok(()) => Ok(Want::Staging { bytes_max: usize::MAX }),
+            Ok(()) if request.complete => Ok(ReceiveTarget::Staging { bytes_max: 0 }),
+            Ok(()) => Ok(ReceiveTarget::Staging { bytes_max: usize::MAX }),
             Err((None, what)) => Err(Fault::Ended(DisconnectReason::Violation(what))),
             Err((refusal, what)) => {
                 *self = Self::Rejection(refusal);

@@ -1,7 +1,7 @@
 //! What a large message may go on with.
 
 use ringfab_proto::iwarp::mpa::Role;
-use ringfab_proto::iwarp::{Access, Ahead, Pause, ReadRequest, WorkRequest, crc};
+use ringfab_proto::iwarp::{Access, Continuation, Pause, ReadRequest, WorkRequest, crc};
 
 use super::support::{Host, fpdu, local, negotiated, tagged};
 
@@ -18,26 +18,36 @@ fn host() -> (Host, u32) {
 }
 
 /// Has a segment of `len` bytes come whole, header first, and returns what may follow it.
-fn segment(host: &mut Host, opcode: u8, last: bool, (stag, to): (u32, u64), len: usize) -> Option<Ahead> {
+fn segment(
+    host: &mut Host,
+    opcode: u8,
+    last: bool,
+    (stag, to): (u32, u64),
+    len: usize,
+) -> Option<Continuation> {
     let payload = vec![7; len];
     let bytes = fpdu(&tagged(opcode, last, stag, to, &payload));
     let (header, rest) = bytes.split_at(16);
     let (consumed, pause) = host.take(header);
-    let Pause::Direct { remaining, ahead, .. } = pause else { panic!("{pause:?}") };
+    let Pause::Direct { remaining, continuation, .. } = pause else { panic!("{pause:?}") };
     assert_eq!((consumed, remaining), (16, len));
     host.engine.direct_received(len, |state| crc::update(state, &payload));
     assert_eq!(host.take(&rest[len..]).0, rest.len() - len);
-    ahead
+    continuation
 }
 
 #[test]
 fn a_write_may_go_on_to_the_end_of_its_region() {
     let (mut host, stag) = host();
-    let ahead = segment(&mut host, WRITE, false, (stag, BASE), 6000);
+    let continuation = segment(&mut host, WRITE, false, (stag, BASE), 6000);
     // The last 2,000 bytes would not be placed directly.
-    assert_eq!(ahead, Some(Ahead { gap: 20, step: 6000, total: 12_000 }));
-    let ahead = segment(&mut host, WRITE, false, (stag, BASE + 6000), 5001);
-    assert_eq!(ahead, Some(Ahead { gap: 23, step: 5001, total: 8999 }), "behind three bytes of padding");
+    assert_eq!(continuation, Some(Continuation { gap: 20, step: 6000, total: 12_000 }));
+    let continuation = segment(&mut host, WRITE, false, (stag, BASE + 6000), 5001);
+    assert_eq!(
+        continuation,
+        Some(Continuation { gap: 23, step: 5001, total: 8999 }),
+        "behind three bytes of padding"
+    );
     assert_eq!(segment(&mut host, WRITE, false, (stag, BASE + 11_001), 6999), None, "too little is left");
 }
 
@@ -53,8 +63,8 @@ fn a_write_does_not_go_on_over_what_has_been_written() {
     assert_eq!(segment(&mut host, WRITE, true, (stag, BASE + 12_000), 3000), None);
     assert_eq!(segment(&mut host, WRITE, false, (stag, BASE), 6000), None);
     assert_eq!(segment(&mut host, WRITE, false, (stag, BASE + 12_000), 3000), None, "written before");
-    let ahead = segment(&mut host, WRITE, false, (stag, BASE + 15_000), 2500);
-    assert_eq!(ahead, Some(Ahead { gap: 20, step: 2500, total: 2500 }));
+    let continuation = segment(&mut host, WRITE, false, (stag, BASE + 15_000), 2500);
+    assert_eq!(continuation, Some(Continuation { gap: 20, step: 2500, total: 2500 }));
 }
 
 #[test]
@@ -64,9 +74,9 @@ fn the_answer_to_a_read_may_go_on_to_its_end() {
     let read = ReadRequest { stag: 9, to: 0, sink_stag: 77, sink_to: 5, sink: local(sink, 500, 12_000) };
     host.engine.post(1, WorkRequest::Read(read)).expect("room");
     host.emit_all();
-    let ahead = segment(&mut host, READ_RESPONSE, false, (77, 5), 5002);
-    assert_eq!(ahead, Some(Ahead { gap: 22, step: 5002, total: 6998 - 1996 }));
-    let ahead = segment(&mut host, READ_RESPONSE, false, (77, 5007), 3000);
-    assert_eq!(ahead, Some(Ahead { gap: 20, step: 3000, total: 3998 - 998 }));
+    let continuation = segment(&mut host, READ_RESPONSE, false, (77, 5), 5002);
+    assert_eq!(continuation, Some(Continuation { gap: 22, step: 5002, total: 6998 - 1996 }));
+    let continuation = segment(&mut host, READ_RESPONSE, false, (77, 5007), 3000);
+    assert_eq!(continuation, Some(Continuation { gap: 20, step: 3000, total: 3998 - 998 }));
     assert_eq!(segment(&mut host, READ_RESPONSE, true, (77, 8007), 3998), None);
 }

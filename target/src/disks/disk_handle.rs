@@ -16,11 +16,11 @@ use crate::disk_identity::InUse;
 use crate::worker::{self, WorkError};
 
 /// How long one look may take.
-const LOOK_LIMIT: Duration = Duration::from_secs(1);
+const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// What keeps others away from a disk, as long as it is served.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct DiskLock {
     pub(crate) identity: DiskIdentity,
     pub(crate) file: File,
     /// A block device that nobody else may have is open once more, exclusively.
@@ -30,16 +30,16 @@ pub(crate) struct Hold {
 
 /// A disk that was opened for all cores.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct DiskHandle {
     path: PathBuf,
     /// None once it is being closed.
-    hold: Option<Arc<Hold>>,
+    disk_lock: Option<Arc<DiskLock>>,
     files: Vec<OpenedFile>,
 }
 
 /// What was seen of a disk that is served.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct DiskFacts {
     /// Its size in bytes.
     pub(crate) bytes: u64,
     pub(crate) block_device: bool,
@@ -47,9 +47,9 @@ pub(crate) struct Seen {
     pub(crate) detached: Option<String>,
 }
 
-impl Keeper {
-    pub(crate) fn new(path: PathBuf, hold: Arc<Hold>, files: Vec<OpenedFile>) -> Self {
-        Self { path, hold: Some(hold), files }
+impl DiskHandle {
+    pub(crate) fn new(path: PathBuf, disk_lock: Arc<DiskLock>, files: Vec<OpenedFile>) -> Self {
+        Self { path, disk_lock: Some(disk_lock), files }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -57,11 +57,11 @@ impl Keeper {
     }
 
     pub(crate) fn identity(&self) -> DiskIdentity {
-        self.hold().identity
+        self.disk_lock().identity
     }
 
-    pub(crate) fn hold(&self) -> Arc<Hold> {
-        Arc::clone(self.hold.as_ref().expect("it is open until it is closed"))
+    pub(crate) fn disk_lock(&self) -> Arc<DiskLock> {
+        Arc::clone(self.disk_lock.as_ref().expect("it is open until it is closed"))
     }
 
     /// What each core gets.
@@ -80,9 +80,9 @@ impl Keeper {
     }
 
     /// How long it is by now, and whether its name still leads to it.
-    pub(crate) fn look(&self) -> impl FnOnce() -> Result<io::Result<Seen>, WorkError> + use<> {
-        let (path, at, hold) = (self.path.clone(), self.path.clone(), self.hold());
-        move || worker::within("looking at", &at, LOOK_LIMIT, move || look(&path, &hold))
+    pub(crate) fn inspect(&self) -> impl FnOnce() -> Result<io::Result<DiskFacts>, WorkError> + use<> {
+        let (path, at, disk_lock) = (self.path.clone(), self.path.clone(), self.disk_lock());
+        move || worker::within("looking at", &at, INSPECT_LIMIT, move || inspect(&path, &disk_lock))
     }
 
     /// Writes back what the page cache holds of it. An error is one that no descriptor has told of since it was opened.
@@ -97,7 +97,7 @@ impl Keeper {
         use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
         let file = Arc::clone(&self.files[0].file);
         let forget = move || posix_fadvise(&*file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
-        match worker::within("dropping the page cache of", &self.path, LOOK_LIMIT, forget) {
+        match worker::within("dropping the page cache of", &self.path, INSPECT_LIMIT, forget) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "the page cache stays"),
             Err(error) => tracing::warn!(%error, "the page cache stays"),
@@ -110,11 +110,11 @@ impl Keeper {
     }
 
     fn close_all(&mut self) -> Result<(), String> {
-        let (files, hold) = (std::mem::take(&mut self.files), self.hold.take());
-        if hold.is_none() {
+        let (files, disk_lock) = (std::mem::take(&mut self.files), self.disk_lock.take());
+        if disk_lock.is_none() {
             return Ok(());
         }
-        match worker::within("closing", &self.path, LOOK_LIMIT, move || close(files, hold)) {
+        match worker::within("closing", &self.path, INSPECT_LIMIT, move || close(files, disk_lock)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(format!("closing {} failed: {error}", self.path.display())),
             Err(error) => {
@@ -125,7 +125,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for DiskHandle {
     fn drop(&mut self) {
         if let Err(error) = self.close_all() {
             tracing::error!(error, "a disk was not closed in order");
@@ -134,13 +134,13 @@ impl Drop for Keeper {
 }
 
 /// Closes what nobody else has.
-fn close(files: Vec<OpenedFile>, hold: Option<Arc<Hold>>) -> io::Result<()> {
+fn close(files: Vec<OpenedFile>, disk_lock: Option<Arc<DiskLock>>) -> io::Result<()> {
     let mut outcome = Ok(());
     let files = files.into_iter().filter_map(|one| Arc::into_inner(one.file));
-    let hold = hold.and_then(Arc::into_inner);
-    let held = hold.map(|hold| {
-        let exclusive = hold.exclusive.into_inner().unwrap_or_else(PoisonError::into_inner);
-        exclusive.into_iter().chain([hold.file])
+    let disk_lock = disk_lock.and_then(Arc::into_inner);
+    let held = disk_lock.map(|disk_lock| {
+        let exclusive = disk_lock.exclusive.into_inner().unwrap_or_else(PoisonError::into_inner);
+        exclusive.into_iter().chain([disk_lock.file])
     });
     for file in files.chain(held.into_iter().flatten()) {
         let closed = nix::unistd::close(OwnedFd::from(file)).map_err(io::Error::from);
@@ -149,13 +149,13 @@ fn close(files: Vec<OpenedFile>, hold: Option<Arc<Hold>>) -> io::Result<()> {
     outcome
 }
 
-fn look(path: &Path, hold: &Hold) -> io::Result<Seen> {
-    let block_device = hold.file.metadata()?.file_type().is_block_device();
-    let bytes = (&hold.file).seek(SeekFrom::End(0))?;
+fn inspect(path: &Path, disk_lock: &DiskLock) -> io::Result<DiskFacts> {
+    let block_device = disk_lock.file.metadata()?.file_type().is_block_device();
+    let bytes = (&disk_lock.file).seek(SeekFrom::End(0))?;
     let detached = match DiskIdentity::of_path(path) {
-        Ok(found) if found == hold.identity => None,
+        Ok(found) if found == disk_lock.identity => None,
         Ok(_) => Some(format!("it is served, but {} is another file by now", path.display())),
         Err(error) => Some(format!("it is served, but its name leads nowhere: {}: {error}", path.display())),
     };
-    Ok(Seen { bytes, block_device, detached })
+    Ok(DiskFacts { bytes, block_device, detached })
 }

@@ -1,13 +1,13 @@
 //! The disks of all namespaces, and their opening at the start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ringfab_block::OpenedFile;
 
-use super::Keeper;
-use super::open::{Refusal, Wanted};
+use super::open::{OpenRequest, Refusal};
+use super::{DiskHandle, device};
 use crate::model::disk_failures;
 use crate::model::{Namespace, Served, Subsystem};
 
@@ -25,9 +25,9 @@ const CLOSE_RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// The disks that are open, and those that are to be closed.
 #[derive(Debug, Default)]
-pub(crate) struct Keepers {
+pub(crate) struct DiskHandles {
     /// By the position of the namespace.
-    serving: Mutex<BTreeMap<usize, Keeper>>,
+    serving: Mutex<BTreeMap<usize, DiskHandle>>,
     closing: Mutex<ToClose>,
     removed: Mutex<Vec<Removed>>,
 }
@@ -42,7 +42,7 @@ struct ToClose {
 /// A disk that is closed when no core has it any more.
 #[derive(Debug)]
 struct Closing {
-    keeper: Keeper,
+    disk_handle: DiskHandle,
     subsystem: Arc<Subsystem>,
     namespace: Weak<Namespace>,
     nsid: u32,
@@ -51,29 +51,55 @@ struct Closing {
 /// A namespace that was removed while commands ran.
 pub(crate) type Removed = (Arc<Subsystem>, Weak<Namespace>);
 
-/// What a core begins with: its own descriptors, by the position of the namespace.
-pub(crate) type Opened = BTreeMap<usize, OpenedFile>;
+/// What a core begins with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opened {
+    /// Its own descriptors, by the position of the namespace.
+    files: BTreeMap<usize, OpenedFile>,
+    /// The positions of namespaces that cannot be opened for now.
+    missing: BTreeSet<usize>,
+}
 
-impl Keepers {
+impl Opened {
+    /// The core's descriptor of a namespace's file.
+    pub(crate) fn file(&self, namespace: &Namespace) -> Option<&OpenedFile> {
+        self.files.get(&namespace.index())
+    }
+
+    /// Whether a namespace is left out for now.
+    pub(crate) fn is_missing(&self, namespace: &Namespace) -> bool {
+        self.missing.contains(&namespace.index())
+    }
+}
+
+impl DiskHandles {
     /// Opens the disks of what is about to be served, for so many cores. What hangs or is missing is served later.
     pub(crate) fn open_at_start(self: &Arc<Self>, served: &Served, cores: usize) -> Vec<Opened> {
-        let mut opened = vec![Opened::new(); cores];
+        let mut opened = vec![Opened::default(); cores];
         let mut waiting = Vec::new();
         for (subsystem, namespace) in served.namespaces() {
-            let wanted = Wanted::of(namespace, subsystem.nqn(), cores);
-            let served = || (Arc::clone(subsystem.subsystem()), Arc::clone(namespace));
-            waiting.extend(wanted.map(|wanted| (wanted, served())));
+            waiting.push((OpenRequest::of(namespace, subsystem.nqn(), cores), subsystem, namespace));
         }
         let begun = Instant::now();
         while !waiting.is_empty() {
-            waiting.retain(|(wanted, (subsystem, namespace))| {
+            waiting.retain(|(open_request, subsystem, namespace)| {
                 let limit = if begun.elapsed() < START_LIMIT { OPEN_LIMIT } else { OPEN_LIMIT_LATE };
-                match wanted.open_within(limit) {
-                    Ok(keeper) => {
-                        for (core, file) in keeper.files().into_iter().enumerate() {
-                            opened[core].insert(namespace.index(), file);
+                let outcome = match (open_request, namespace.backing().driver()) {
+                    (Some(open_request), _) => open_request.open_within(limit).map(Some),
+                    (None, Some(driver)) => {
+                        device::look(driver, limit).map(|_| None).map_err(Refusal::Device)
+                    }
+                    (None, None) => Ok(None),
+                };
+                match outcome {
+                    Ok(disk_handle) => {
+                        let files = disk_handle.as_ref().map_or_else(Vec::new, DiskHandle::files);
+                        for (core, file) in files.into_iter().enumerate() {
+                            opened[core].files.insert(namespace.index(), file);
                         }
-                        self.serve(subsystem, namespace, keeper);
+                        if let Some(disk_handle) = disk_handle {
+                            self.serve(subsystem.subsystem(), namespace, disk_handle);
+                        }
                     }
                     Err(Refusal::Busy { holder, .. }) if holder.may_let_go(begun.elapsed()) => return true,
                     Err(refusal) => {
@@ -81,6 +107,9 @@ impl Keepers {
                             (subsystem.nqn(), namespace.nsid(), refusal.to_string());
                         tracing::error!(subsystem, nsid, error, "namespace not ready");
                         namespace.set_not_ready(error);
+                        for core in &mut opened {
+                            core.missing.insert(namespace.index());
+                        }
                     }
                 }
                 false
@@ -97,9 +126,9 @@ impl Keepers {
         self: &Arc<Self>,
         subsystem: &Arc<Subsystem>,
         namespace: &Arc<Namespace>,
-        keeper: Keeper,
+        disk_handle: DiskHandle,
     ) {
-        let unused = keeper.bytes() & u64::from(namespace.block_bytes() - 1);
+        let unused = disk_handle.bytes() & u64::from(namespace.block_bytes() - 1);
         if unused != 0 {
             let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid());
             tracing::warn!(
@@ -109,22 +138,22 @@ impl Keepers {
                 "the end of a disk is not used: it is not a whole block"
             );
         }
-        let old = self.serving().insert(namespace.index(), keeper);
-        if let Some(keeper) = old {
-            self.close_later(subsystem, namespace, keeper);
+        let old = self.serving().insert(namespace.index(), disk_handle);
+        if let Some(disk_handle) = old {
+            self.close_later(subsystem, namespace, disk_handle);
         }
     }
 
     /// What is done with a disk that is served, if it is.
-    pub(crate) fn with<R>(&self, namespace: &Namespace, act: impl FnOnce(&Keeper) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&self, namespace: &Namespace, act: impl FnOnce(&DiskHandle) -> R) -> Option<R> {
         self.serving().get(&namespace.index()).map(act)
     }
 
     /// The disk of a namespace is not served any more.
     pub(crate) fn stop(self: &Arc<Self>, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>) {
-        let keeper = self.serving().remove(&namespace.index());
-        if let Some(keeper) = keeper {
-            self.close_later(subsystem, namespace, keeper);
+        let disk_handle = self.serving().remove(&namespace.index());
+        if let Some(disk_handle) = disk_handle {
+            self.close_later(subsystem, namespace, disk_handle);
         }
     }
 
@@ -133,10 +162,10 @@ impl Keepers {
         self: &Arc<Self>,
         subsystem: &Arc<Subsystem>,
         namespace: &Arc<Namespace>,
-        keeper: Keeper,
+        disk_handle: DiskHandle,
     ) {
         let closing = Closing {
-            keeper,
+            disk_handle,
             subsystem: Arc::clone(subsystem),
             namespace: Arc::downgrade(namespace),
             nsid: namespace.nsid(),
@@ -168,12 +197,13 @@ impl Keepers {
 
     /// Closes the disks that no core has any more. If the system says then that data was lost, the namespace knows.
     fn close_idle(&self) {
-        let idle = lock(&self.closing).waiting.extract_if(.., |one| !one.keeper.in_use()).collect::<Vec<_>>();
-        for Closing { keeper, subsystem, namespace, nsid } in idle {
-            let Err(error) = keeper.close() else { continue };
+        let idle =
+            lock(&self.closing).waiting.extract_if(.., |one| !one.disk_handle.in_use()).collect::<Vec<_>>();
+        for Closing { disk_handle, subsystem, namespace, nsid } in idle {
+            let Err(error) = disk_handle.close() else { continue };
             tracing::error!(subsystem = subsystem.nqn(), nsid, error, "a disk was not closed in order");
             if let Some(namespace) = namespace.upgrade() {
-                disk_failures::lose(&namespace, subsystem.nqn(), &error);
+                disk_failures::mark_lost(&namespace, subsystem.nqn(), &error);
             }
         }
     }
@@ -193,7 +223,7 @@ impl Keepers {
         living.collect()
     }
 
-    fn serving(&self) -> MutexGuard<'_, BTreeMap<usize, Keeper>> {
+    fn serving(&self) -> MutexGuard<'_, BTreeMap<usize, DiskHandle>> {
         lock(&self.serving)
     }
 }

@@ -9,10 +9,10 @@ const TURN_MAX: Duration = Duration::from_secs(5);
 
 /// The loops of all cores.
 #[derive(Debug)]
-pub(super) struct Pulses(Vec<Pulse>);
+pub(super) struct Heartbeats(Vec<Heartbeat>);
 
 #[derive(Debug)]
-struct Pulse {
+struct Heartbeat {
     monitor: Monitor,
     turns: u64,
     /// When it was last seen to sleep, or to have turned since the look before.
@@ -20,33 +20,33 @@ struct Pulse {
     hangs: bool,
 }
 
-impl Pulses {
+impl Heartbeats {
     pub(super) fn new(monitors: &[Monitor], now: Instant) -> Self {
-        let pulse = |monitor: &Monitor| Pulse {
+        let heartbeat = |monitor: &Monitor| Heartbeat {
             monitor: monitor.clone(),
             turns: monitor.turns(),
             beat_at: now,
             hangs: false,
         };
-        Self(monitors.iter().map(pulse).collect())
+        Self(monitors.iter().map(heartbeat).collect())
     }
 
     /// Looks at every core; false while one has not turned for too long. Its begin and its end are logged.
-    pub(super) fn all_beat(&mut self, now: Instant) -> bool {
-        for (core, pulse) in self.0.iter_mut().enumerate() {
-            let hung = pulse.hangs;
-            pulse.look(now);
-            match (hung, pulse.hangs) {
-                (false, true) => tracing::error!(core, loop_state = ?pulse.monitor, "a core hangs"),
+    pub(super) fn all_alive(&mut self, now: Instant) -> bool {
+        for (core, heartbeat) in self.0.iter_mut().enumerate() {
+            let hung = heartbeat.hangs;
+            heartbeat.look(now);
+            match (hung, heartbeat.hangs) {
+                (false, true) => tracing::error!(core, loop_state = ?heartbeat.monitor, "a core hangs"),
                 (true, false) => tracing::warn!(core, "a core that hung works again"),
                 _ => {}
             }
         }
-        !self.0.iter().any(|pulse| pulse.hangs)
+        !self.0.iter().any(|heartbeat| heartbeat.hangs)
     }
 }
 
-impl Pulse {
+impl Heartbeat {
     fn look(&mut self, now: Instant) {
         let turns = self.monitor.turns();
         if self.monitor.is_sleeping() || turns != self.turns {
@@ -71,10 +71,10 @@ mod tests {
     fn a_loop_that_does_not_turn_is_noticed_and_so_is_its_return() {
         let (mut hanging, mut turning) = (reactor(), reactor());
         let begin = Instant::now();
-        let mut pulses = Pulses::new(&[hanging.monitor(), turning.monitor()], begin);
+        let mut heartbeats = Heartbeats::new(&[hanging.monitor(), turning.monitor()], begin);
         let mut beats_after = |elapsed: Duration| {
             turning.turn(Wait::No).expect("a turn");
-            pulses.all_beat(begin + elapsed)
+            heartbeats.all_alive(begin + elapsed)
         };
         assert!(beats_after(TURN_MAX), "a long turn");
         assert!(!beats_after(TURN_MAX + Duration::from_millis(1)), "too long a turn");
@@ -97,11 +97,11 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(10), "it never sleeps");
             std::thread::yield_now();
         }
-        let mut pulses = Pulses::new(std::slice::from_ref(&monitor), begin);
-        assert!(pulses.all_beat(begin + 100 * TURN_MAX));
+        let mut heartbeats = Heartbeats::new(std::slice::from_ref(&monitor), begin);
+        assert!(heartbeats.all_alive(begin + 100 * TURN_MAX));
         waker.wake();
         thread.join().expect("the loop");
-        assert!(pulses.all_beat(begin + 100 * TURN_MAX + TURN_MAX));
-        assert!(!pulses.all_beat(begin + 200 * TURN_MAX), "its thread is gone");
+        assert!(heartbeats.all_alive(begin + 100 * TURN_MAX + TURN_MAX));
+        assert!(!heartbeats.all_alive(begin + 200 * TURN_MAX), "its thread is gone");
     }
 }

@@ -7,12 +7,12 @@ const FEW: u32 = 16;
 /// most connections of most hosts are. With a count of uses instead of what is held, the room is made soon and nothing
 /// is allocated after a long time.
 #[derive(Debug, Default)]
-pub(crate) struct FirstUses(u32);
+pub(crate) struct UseCounter(u32);
 
-impl FirstUses {
+impl UseCounter {
     /// Counts a use. True once: now is the time to make all the room.
     #[inline]
-    pub(crate) fn now_in_earnest(&mut self) -> bool {
+    pub(crate) fn reaches_threshold(&mut self) -> bool {
         if self.0 > FEW {
             return false;
         }
@@ -23,12 +23,12 @@ impl FirstUses {
 
 #[cfg(test)]
 mod tests {
-    use super::{FEW, FirstUses};
+    use super::{FEW, UseCounter};
 
     #[test]
     fn the_use_after_a_few_is_in_earnest_and_no_other() {
-        let mut uses = FirstUses::default();
-        let told: Vec<u32> = (1..100).filter(|_| uses.now_in_earnest()).collect();
+        let mut uses = UseCounter::default();
+        let told: Vec<u32> = (1..100).filter(|_| uses.reaches_threshold()).collect();
         assert_eq!(told, [FEW + 1]);
     }
 }
