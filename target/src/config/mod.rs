@@ -173,8 +173,6 @@ impl ListenerConfig {
 pub struct DiscoveryConfig {
     /// A name of its own, beside the one that all discovery subsystems have.
     pub nqn: Option<String>,
-    /// Whether hosts on the same networks find it by multicast DNS.
-    pub mdns: bool,
     /// Other discovery subsystems that hosts are told of.
     pub referrals: Vec<Referral>,
 }

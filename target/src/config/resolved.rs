@@ -93,7 +93,6 @@ fn discovery(config: &Config) -> Option<Discovery<'_>> {
     let discovery = &config.discovery;
     (*discovery != DiscoveryConfig::default()).then(|| Discovery {
         nqn: discovery.nqn.as_deref(),
-        mdns: discovery.mdns.then_some(true),
         referral: discovery.referrals.iter().map(referral).collect(),
     })
 }
@@ -123,8 +122,6 @@ struct Document<'a> {
 struct Discovery<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     nqn: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mdns: Option<bool>,
     referral: Vec<ReferralTable<'a>>,
 }
 

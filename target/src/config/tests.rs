@@ -452,15 +452,15 @@ fn a_namespace_may_be_for_some_hosts_only() {
 }
 
 #[test]
-fn discovery_has_a_name_referrals_and_multicast_on_request() {
+fn discovery_has_a_name_of_its_own_and_referrals() {
     let with = |lines: &str| format!("{lines}\n{MINIMAL}");
     assert_eq!(Config::parse(MINIMAL, "none").unwrap().discovery, DiscoveryConfig::default());
-    let text = "[discovery]\nnqn = \"nqn.2024-01.org.example:discovery\"\nmdns = true\n\
+    let text = "[discovery]\nnqn = \"nqn.2024-01.org.example:discovery\"\n\
                 [[discovery.referral]]\naddress = \"192.0.2.7\"\n[[discovery.referral]]\naddress = \"[2001:db8::7]\"\n\
                 port = 4420\ntransport = \"rdma\"\nnqn = \"nqn.2024-01.org.example:other\"";
     let config = Config::parse(&with(text), "discovery").unwrap();
-    let DiscoveryConfig { nqn, mdns, referrals } = &config.discovery;
-    assert_eq!((nqn.as_deref(), *mdns), (Some("nqn.2024-01.org.example:discovery"), true));
+    let DiscoveryConfig { nqn, referrals } = &config.discovery;
+    assert_eq!(nqn.as_deref(), Some("nqn.2024-01.org.example:discovery"));
     let places: Vec<_> = referrals.iter().map(Referral::place).collect();
     assert_eq!(places, ["tcp 192.0.2.7:8009", "rdma [2001:db8::7]:4420"]);
     assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
