@@ -60,8 +60,8 @@ impl Discovery {
         self.served.subsystems().len() * self.served.listeners().len() > ENTRIES_AT_ONCE
     }
 
-    /// An entry of this discovery subsystem for each listener that the host can reach, one of each subsystem that it may
-    /// use for each listener where it finds it, and the referrals.
+    /// An entry of this discovery subsystem for each listener that the host can reach, one of each subsystem that it
+    /// may use for each listener where it finds it, and the referrals.
     pub(super) fn page(&self) -> Page {
         let mut header = DiscoveryLogHeader::zeroed();
         let entries = self.entries();

@@ -157,8 +157,8 @@ impl Steps<'_> {
         nvm::check_copy(&view, copying, |index| self.request.pieces.record::<CopyRange>(usize::from(index)))
     }
 
-    /// Flushes every disk of the subsystem whose namespace the host sees, as many at a time as a tag can tell apart. One
-    /// that fails does not keep the others from being flushed.
+    /// Flushes every disk of the subsystem whose namespace the host sees, as many at a time as a tag can tell apart.
+    /// One that fails does not keep the others from being flushed.
     fn flush_next(&mut self, controller: &Controller) {
         let (subsystem, host) = (controller.subsystem(), &controller.host().nqn);
         let served = Arc::clone(&self.resources.served);
