@@ -1,5 +1,6 @@
 //! A core's end of both transports, for who speaks either.
 
+use ringfab_memory::Pool;
 use ringfab_reactor::Reactor;
 
 use crate::copied::CopiedBytes;
@@ -80,6 +81,15 @@ impl Transports {
     pub fn copied_bytes(&self) -> CopiedBytes {
         let (rdma, tcp) = (self.rnic.counters().copied_bytes, self.tcp.counters().copied_bytes);
         CopiedBytes { received: rdma.received + tcp.received, sent: rdma.sent + tcp.sent }
+    }
+
+    /// From now on, what a connection receives that was not asked for goes into buffers of another share of the same
+    /// pool. An RDMA device has memory of its own for that.
+    pub fn set_receive_pool(&mut self, endpoint: Endpoint, pool: &Pool) {
+        match endpoint {
+            Endpoint::Rdma(queue_pair) => self.rnic.set_receive_pool(queue_pair, pool),
+            Endpoint::Tcp(connection) => self.tcp.set_receive_pool(connection, pool),
+        }
     }
 
     /// Ends a connection: what was posted before is still sent. Its last event follows.

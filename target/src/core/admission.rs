@@ -146,14 +146,14 @@ impl Core {
     fn oldest_opening(&self, host: Option<HostId>) -> Option<(usize, Time)> {
         let queues = self.queues.iter().enumerate();
         let queues = queues.filter_map(|(number, queue)| Some((number, queue.as_ref()?)));
-        let queues = queues.filter(|(_, queue)| host.is_none_or(|host| queue.host() == host));
+        let queues = queues.filter(|(_, queue)| host.is_none_or(|host| queue.address() == host));
         let waiting = queues.filter_map(|(number, queue)| Some((number, queue.opening_since()?)));
         waiting.min_by_key(|(_, since)| *since)
     }
 
     /// Of a host's controllers with a queue here, one of discovery, or the one that came last.
     fn least_missed(&self, host: HostId) -> Option<Arc<Controller>> {
-        let queues = self.queues.iter().flatten().filter(|queue| queue.host() == host && queue.is_open());
+        let queues = self.queues.iter().flatten().filter(|queue| queue.address() == host && queue.is_open());
         let controllers = queues.filter_map(|queue| queue.controller());
         controllers.max_by_key(|one| (one.is_discovery(), one.created())).cloned()
     }

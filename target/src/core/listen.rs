@@ -101,20 +101,20 @@ impl Core {
             Ok(number) => number,
             Err(reason) => return self.reject(connection, rdma_cm::RejectStatus::NO_RESOURCES, reason),
         };
-        let host = self.resources.hosts.enter(peer.ip());
+        let address = self.resources.hosts.enter(peer.ip());
         let accepted = match connection {
-            IncomingConnection::Rdma(request) => self.accept_rdma(request, queue_request, host),
-            IncomingConnection::Tcp(incoming) => self.accept_tcp(incoming, queue_request, host),
+            IncomingConnection::Rdma(request) => self.accept_rdma(request, queue_request, address),
+            IncomingConnection::Tcp(incoming) => self.accept_tcp(incoming, queue_request, address),
         };
         let endpoint = match accepted {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                self.resources.hosts.leave(host, true);
+                self.resources.hosts.leave(address, address);
                 return tracing::warn!(%peer, reason = %error, "connection refused");
             }
         };
         let QueueRequest { id, entries, .. } = queue_request;
-        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, host, place };
+        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, address, place };
         let queue = Queue::new(parameters, self.resources.reactor.now());
         self.insert(number, queue);
     }

@@ -12,6 +12,7 @@ mod reap;
 mod report;
 mod serve;
 mod start;
+mod turns;
 mod usage;
 mod watch;
 
@@ -150,13 +151,13 @@ impl Core {
         let resumed = self.resources.transports.poll(&mut self.resources.reactor);
         let may_sleep = !resumed && self.resources.transports.may_sleep(&mut self.resources.reactor);
         let wait = match wait {
-            _ if !may_sleep => Wait::No,
+            _ if !may_sleep || self.resources.turns.are_ready() => Wait::No,
             Wait::Event if self.resources.disk_operations.any() => Wait::Answer,
             wait => wait,
         };
         self.resources.reactor.turn(wait)?;
         self.resources.disk_operations.submitted();
-        self.resources.states.begin_turn(self.resources.reactor.now());
+        self.resources.begin_turn();
         while let Some(completion) = self.resources.reactor.next_completion() {
             self.dispatch(completion);
         }
@@ -169,6 +170,7 @@ impl Core {
             self.look();
         }
         self.serve_waiting();
+        turns::serve(self);
         // What messages brought about must not be slept over: a connection that was taken may bring its first command.
         self.handle_events();
         self.report_held();

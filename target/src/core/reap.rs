@@ -67,7 +67,10 @@ impl Core {
         if queue.is_finished()
             && let Some(queue) = entry.take()
         {
-            self.resources.hosts.leave(queue.host(), queue.controller().is_none());
+            self.resources.hosts.leave(queue.address(), queue.host());
+            if !self.resources.hosts.is_here(queue.host()) {
+                self.resources.turns.leave(queue.host());
+            }
             self.ended += 1;
             self.rests = TRIMS_AFTER;
             let none_left = self.queues.iter().all(Option::is_none);

@@ -13,6 +13,7 @@ use crate::controller::{Controller, PropertyEffect};
 use crate::failure::Failure;
 use crate::nvm::{Action, DataBytes, Transfer};
 use crate::resources::Resources;
+use crate::resources::hosts::PoolKind;
 use crate::resources::messages::QueueMessage;
 use crate::resources::states::State;
 use crate::target::{ConnectRequest, Refusal};
@@ -141,7 +142,7 @@ impl Connection {
             .connect(&request, resources.reactor.now())
             .inspect_err(|failure| log::refused(&request, &Refusal::new(&request, *failure)))?;
         self.log_connected(&attached.controller, attached.queue.entries());
-        resources.hosts.connected(self.host);
+        self.become_named(resources, &attached.controller.host().nqn);
         if let Some(evicted) = &attached.evicted {
             resources
                 .evict(evicted, "its address has most controllers, and there is no room for another one");
@@ -154,6 +155,14 @@ impl Connection {
         }
         self.attached = Some(Attachment::new(attached.controller, attached.queue, resources));
         Ok(Executed::Connected(u64::from(id)))
+    }
+
+    /// It is a host's now, and no longer an address's.
+    fn become_named(&mut self, resources: &mut Resources, host_nqn: &str) {
+        self.host = resources.hosts.connected(self.address, host_nqn);
+        let kind = if self.id == 0 { PoolKind::Admin } else { PoolKind::Io };
+        let pool = resources.hosts.pool(self.host, kind);
+        resources.transports.set_receive_pool(self.link.endpoint(), pool);
     }
 
     fn property_set(

@@ -10,6 +10,8 @@ use crate::resources::states::State;
 pub(super) enum Event {
     /// A command has arrived in a free slot, and is what it says or a failure.
     Arrived,
+    /// It is the turn of its host.
+    TurnCame,
     /// Both halves of its fused operation have their buffers.
     PairHasBuffers,
     /// Its disk answers again.
@@ -55,8 +57,10 @@ pub(super) enum Event {
 /// Where a request continues. The steps from `Begin` to `Send` follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// Answer it at once if it has failed already, or if the disk can without I/O; hold it back if its disk is hung.
+    /// Wait for the turn of its host, if there are others.
     Begin,
+    /// Answer it at once if it has failed already, or if the disk can without I/O; hold it back if its disk is hung.
+    Admit,
     /// Take all its buffers, behind those that wait already.
     QueueForBuffers,
     /// The same, since it is the first that waits.
@@ -97,6 +101,10 @@ pub(super) const fn next(state: State, event: Event) -> Step {
 
         (S::Free, E::Arrived) => Step::Begin,
 
+        (S::AwaitTurn, E::TurnCame) => Step::Admit,
+        (S::AwaitTurn, E::Aborted) => Step::Answer,
+        (S::AwaitTurn, E::Abandoned) => Step::Release,
+
         (S::AwaitFused, E::PairHasBuffers) => Step::Fetch,
         (S::AwaitFused, E::PartnerFailed | E::TimedOut | E::Aborted) => Step::Answer,
         (S::AwaitFused, E::Abandoned) => Step::Release,
@@ -136,7 +144,7 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (S::DataOut, E::RoomFree) => Step::Send,
 
         // These come from elsewhere, and may find that the request has gone on.
-        (_, E::DiskAnswers | E::BuffersFree | E::BlocksReleased | E::TimedOut) => Step::Ignore,
+        (_, E::TurnCame | E::DiskAnswers | E::BuffersFree | E::BlocksReleased | E::TimedOut) => Step::Ignore,
         (_, E::WorkerDone | E::AbortAnswered | E::HostNotified | E::Forgotten) => Step::Ignore,
         // What a disk or the network works on is left to complete.
         (_, E::Aborted | E::Abandoned | E::PartnerFailed) => Step::Ignore,

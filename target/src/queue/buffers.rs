@@ -31,6 +31,20 @@ impl Request {
         Ok(())
     }
 
+    /// An I/O command waits for the turn of its host. The halves of a fused pair wait for each other, and go on as they
+    /// come.
+    #[inline(never)]
+    pub(super) fn await_turn(&self, connection: &Connection, resources: &mut Resources) -> Result<(), Stop> {
+        if connection.id == 0 || self.action == Action::Controller || self.has_failed() || self.is_fused {
+            return Ok(());
+        }
+        let needs = (self.pool_kind(connection.id), self.length.0);
+        match resources.turns.admit(connection.host, needs, self.id()) {
+            true => Ok(()),
+            false => Err(Stop::Wait(State::AwaitTurn)),
+        }
+    }
+
     /// What has failed is answered, and what the disk can answer without I/O. What is for a disk that is hung is held
     /// back.
     #[inline(always)]

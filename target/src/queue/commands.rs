@@ -171,7 +171,10 @@ impl Commands {
         slot: Slot,
         from: Step,
     ) -> Result<(), Stop> {
-        if from <= Step::Begin {
+        if from <= Step::Begin && !resources.turns.is_alone(connection.host) {
+            self.table[slot].await_turn(connection, resources)?;
+        }
+        if from <= Step::Admit {
             self.table[slot].admit(connection, resources)?;
         }
         if from <= Step::TakeBuffers {

@@ -36,7 +36,9 @@ pub(super) struct Connection {
     pub(super) peer: SocketAddr,
     /// Our address.
     pub(super) listener: SocketAddr,
-    /// Whose it is, among the hosts of the core.
+    /// The address that it came from, among the hosts of the core.
+    pub(super) address: HostId,
+    /// Whose it is: of a host that is known by its NQN once it has a Connect, and by its address before.
     pub(super) host: HostId,
     pub(super) link: Link,
     pub(super) phase: Phase,

@@ -92,20 +92,22 @@ pub(crate) struct QueueParameters {
     pub(crate) entries: u16,
     pub(crate) peer: SocketAddr,
     pub(crate) listener: SocketAddr,
-    pub(crate) host: HostId,
+    /// The address that it comes from, among the hosts of the core.
+    pub(crate) address: HostId,
     /// Its place on the core, if it is an I/O queue.
     pub(crate) place: Option<Place>,
 }
 
 impl Queue {
     pub(crate) fn new(parameters: QueueParameters, now: Time) -> Self {
-        let QueueParameters { number, endpoint, id, entries, peer, listener, host, place } = parameters;
+        let QueueParameters { number, endpoint, id, entries, peer, listener, address, place } = parameters;
         let connection = Connection {
             id,
             entries,
             peer,
             listener,
-            host,
+            address,
+            host: address,
             link: Link::new(endpoint, entries),
             phase: Phase::Open,
             attached: None,
@@ -125,6 +127,11 @@ impl Queue {
     /// The connection that it runs on.
     pub(crate) fn endpoint(&self) -> Endpoint {
         self.connection.link.endpoint()
+    }
+
+    /// The address that it came from.
+    pub(crate) fn address(&self) -> HostId {
+        self.connection.address
     }
 
     /// Whose it is.
@@ -222,6 +229,11 @@ impl Queue {
         let slot = commands.table.find(request.slot, request.generation)?;
         commands.on_event(connection, resources, slot, event);
         Some(commands.table[slot].state())
+    }
+
+    /// It is the turn of the host of a request that waits.
+    pub(crate) fn take_turn(&mut self, resources: &mut Resources, request: RequestId) {
+        self.on_event(resources, request, Event::TurnCame);
     }
 
     /// Buffers may have come back: tries a request that waited. Returns whether it still waits.

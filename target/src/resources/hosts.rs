@@ -2,6 +2,9 @@
 //!
 //! A host that stops in the middle of a transfer holds buffers until its connection is given up. Each host may hold no
 //! more of a pool than it leaves free, so the other hosts continue.
+//!
+//! A host is known by its NQN once it has a Connect, and by its address before. How many connections may come is always
+//! counted by address, since a connection is there before its name, and a name can be claimed by anyone.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -27,9 +30,19 @@ impl PoolKind {
     pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Compare, Self::Io];
 }
 
-/// A host with queues on this core.
+/// A host with queues on this core: an address, or the host NQN of a Connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostId(usize);
+
+impl HostId {
+    /// None of them.
+    pub(crate) const NOBODY: Self = Self(usize::MAX);
+
+    /// Its place in a table of hosts.
+    pub(crate) fn index(self) -> usize {
+        self.0
+    }
+}
 
 /// A pool, and how many of its buffers a host may hold however few that leaves: as many as its largest command needs.
 #[derive(Debug)]
@@ -51,10 +64,25 @@ pub(crate) struct Hosts {
     opening: usize,
 }
 
-/// Hosts are told apart by their addresses, since a name can be claimed by anyone and is not known before Connect.
+/// What a host is known by.
+#[derive(Debug, PartialEq, Eq)]
+enum Name {
+    /// Connections come from it.
+    Address(IpAddr),
+    /// Their Connect commands have it.
+    Nqn(Box<str>),
+}
+
+impl Name {
+    fn is_address(&self) -> bool {
+        matches!(self, Self::Address(_))
+    }
+}
+
+/// What a host has on this core.
 #[derive(Debug)]
 pub(crate) struct Host {
-    address: IpAddr,
+    name: Name,
     /// Connections that it has on this core.
     pub(crate) queues: usize,
     /// Those of them that have no Connect.
@@ -74,22 +102,26 @@ impl Hosts {
 
     /// A connection of the host at an address has come.
     pub(crate) fn enter(&mut self, address: IpAddr) -> HostId {
-        let address = network_of(address);
-        let known =
-            self.hosts.iter().position(|host| host.as_ref().is_some_and(|host| host.address == address));
-        let index = known.unwrap_or_else(|| self.add(address));
-        let host = self.host_mut(HostId(index));
-        host.queues += 1;
-        host.opening += 1;
+        let id = self.join(Name::Address(network_of(address)));
+        self.host_mut(id).opening += 1;
         self.queues += 1;
         self.opening += 1;
-        HostId(index)
+        id
     }
 
-    /// The Connect of a connection was taken.
-    pub(crate) fn connected(&mut self, id: HostId) {
-        self.host_mut(id).opening -= 1;
+    /// The Connect of a connection from an address was taken. Says whose it is from now on.
+    pub(crate) fn connected(&mut self, address: HostId, host_nqn: &str) -> HostId {
+        self.host_mut(address).opening -= 1;
         self.opening -= 1;
+        self.join(Name::Nqn(host_nqn.into()))
+    }
+
+    /// A host has a connection more.
+    fn join(&mut self, name: Name) -> HostId {
+        let known = self.hosts.iter().position(|host| host.as_ref().is_some_and(|host| host.name == name));
+        let id = HostId(known.unwrap_or_else(|| self.add(name)));
+        self.host_mut(id).queues += 1;
+        id
     }
 
     /// All connections.
@@ -102,30 +134,46 @@ impl Hosts {
         self.opening
     }
 
-    /// The host that has most of something, if it has more than the host at a newcomer's address would.
+    /// The address that has most of something, if it has more than a newcomer's address would.
     pub(crate) fn eviction_candidate(
         &self,
         newcomer: IpAddr,
         held: impl Fn(&Host) -> usize,
     ) -> Option<HostId> {
-        let newcomer = network_of(newcomer);
+        let newcomer = Name::Address(network_of(newcomer));
         let all = self.hosts.iter().enumerate().filter_map(|(index, host)| Some((index, host.as_ref()?)));
-        let own = all.clone().find(|(_, host)| host.address == newcomer).map_or(0, |(_, host)| held(host));
+        let all = all.filter(|(_, host)| host.name.is_address());
+        let own = all.clone().find(|(_, host)| host.name == newcomer).map_or(0, |(_, host)| held(host));
         let (index, most) = all.max_by_key(|(_, host)| held(host))?;
         (held(most) > own + 1).then_some(HostId(index))
     }
 
-    /// A connection has gone, with everything that it held. `opening` says that it had no Connect.
-    pub(crate) fn leave(&mut self, id: HostId, opening: bool) {
+    /// A connection from an address has gone, with everything that it held. `host` is whose it was; the same if it had
+    /// no Connect.
+    pub(crate) fn leave(&mut self, address: HostId, host: HostId) {
+        let opening = address == host;
         self.queues -= 1;
         self.opening -= usize::from(opening);
+        self.host_mut(address).opening -= usize::from(opening);
+        self.part(address);
+        if !opening {
+            self.part(host);
+        }
+    }
+
+    /// A host has a connection less.
+    fn part(&mut self, id: HostId) {
         let host = self.host_mut(id);
         host.queues -= 1;
-        host.opening -= usize::from(opening);
         if host.queues == 0 {
             self.hosts[id.0] = None;
             self.queued.retain(|other| *other != id);
         }
+    }
+
+    /// Whether a host has connections here.
+    pub(crate) fn is_here(&self, id: HostId) -> bool {
+        self.hosts.get(id.0).is_some_and(Option::is_some)
     }
 
     /// A host's share of a pool.
@@ -190,7 +238,7 @@ impl Hosts {
         }
     }
 
-    fn add(&mut self, address: IpAddr) -> usize {
+    fn add(&mut self, name: Name) -> usize {
         let index = self.hosts.iter().position(Option::is_none).unwrap_or_else(|| {
             self.hosts.push(None);
             self.hosts.len() - 1
@@ -200,7 +248,7 @@ impl Hosts {
             pool.limited(*least)
         });
         let waiting = PoolKind::ALL.map(|_| VecDeque::new());
-        self.hosts[index] = Some(Host { address, queues: 0, opening: 0, pools, waiting, queued: false });
+        self.hosts[index] = Some(Host { name, queues: 0, opening: 0, pools, waiting, queued: false });
         // So that nobody has to allocate who gets in line.
         self.queued.reserve(self.hosts.len());
         index
@@ -246,6 +294,24 @@ mod tests {
     }
 
     #[test]
+    fn a_host_is_known_by_its_name_once_it_has_one_wherever_it_comes_from() {
+        let mut hosts = hosts();
+        let (one, two) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
+        assert_eq!(hosts.enter(address("10.0.0.1")), one);
+        let named = hosts.connected(one, "nqn.2024-01.org.example:a");
+        assert!(named != one && named != two);
+        assert_eq!(hosts.connected(two, "nqn.2024-01.org.example:a"), named);
+        assert_ne!(hosts.connected(one, "nqn.2024-01.org.example:b"), named);
+        // Names have no connections of their own: it is the address that has most of them.
+        let most = hosts.eviction_candidate(address("10.0.0.3"), |host| host.queues);
+        assert_eq!((most, hosts.queues(), hosts.opening()), (Some(one), 3, 0));
+        hosts.leave(one, named);
+        assert!(hosts.is_here(named));
+        hosts.leave(two, named);
+        assert!(!hosts.is_here(named) && !hosts.is_here(two) && hosts.is_here(one));
+    }
+
+    #[test]
     fn a_host_that_takes_what_it_can_leaves_as_much_to_the_others() {
         let mut hosts = hosts();
         let (greedy, other) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
@@ -256,7 +322,7 @@ mod tests {
         assert_eq!((held.len(), take_all(&hosts, other).len()), (4, 2));
         // To leave and to come again does not help while it is held.
         hosts.enter(address("10.0.0.1"));
-        hosts.leave(greedy, true);
+        hosts.leave(greedy, greedy);
         assert_eq!(take_all(&hosts, greedy).len(), 0);
     }
 
@@ -271,9 +337,9 @@ mod tests {
         assert_eq!(most(&hosts, "10.0.0.2"), None);
         assert_eq!(most(&hosts, "10.0.0.1"), None);
         assert_eq!((hosts.queues(), hosts.opening()), (3, 3));
-        hosts.connected(other);
-        hosts.leave(other, false);
-        hosts.leave(greedy, true);
+        let named = hosts.connected(other, "nqn.2024-01.org.example:host");
+        hosts.leave(other, named);
+        hosts.leave(greedy, greedy);
         assert_eq!((hosts.queues(), hosts.opening()), (1, 1));
     }
 
@@ -300,7 +366,7 @@ mod tests {
         assert_eq!([serve_all(&mut hosts), serve_all(&mut hosts)], [[two, one], [one, two]]);
         hosts.drop_waiting(one, PoolKind::Io);
         assert_eq!(hosts.first_waiting(one, PoolKind::Io), Some(waiter(2)));
-        hosts.leave(one, true);
+        hosts.leave(one, one);
         assert_eq!(hosts.first_waiting(one, PoolKind::Io), None);
         assert_eq!(hosts.begin_round(), 1, "who has left is not in line");
         assert_eq!(hosts.take_next(), Some(two));

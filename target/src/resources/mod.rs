@@ -8,6 +8,7 @@
 //! | [`claims`] | claims of fused operations to blocks |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
+//! | [`turns`] | whose command is next, while several hosts are served |
 //! | [`states`] | how many requests are in each state, and for how long |
 //! | [`messages`] | messages from the queues of one core to those of another |
 
@@ -18,6 +19,7 @@ pub(crate) mod hosts;
 pub(crate) mod messages;
 pub(crate) mod operations;
 pub(crate) mod states;
+pub(crate) mod turns;
 
 use std::sync::Arc;
 
@@ -41,6 +43,7 @@ use hosts::{Hosts, SharedPool};
 use messages::{AbortRequest, QueueMessage, QueueSender};
 use operations::DiskOperations;
 use states::RequestStates;
+use turns::Turns;
 
 pub(crate) use claims::ClaimId;
 pub(crate) use disks::OpenDisk;
@@ -92,6 +95,8 @@ pub(crate) struct Resources {
     pub(crate) core: usize,
     /// Who is connected here, with their shares of the pools and the requests that wait.
     pub(crate) hosts: Hosts,
+    /// Whose turn it is, while there are several.
+    pub(crate) turns: Turns,
     /// Claims of fused operations to blocks.
     pub(crate) claims: Claims,
     /// Commands that wait for disks that do not answer.
@@ -144,6 +149,7 @@ impl Resources {
             chunk_bytes,
             core,
             hosts,
+            turns: Turns::default(),
             claims: Claims::default(),
             held_back: HeldBackCommands::default(),
             resetting: Vec::new(),
@@ -164,6 +170,14 @@ impl Resources {
             self.reactor.send_borrowed();
             self.shared.borrowed_pages().end_all();
         }
+    }
+
+    /// A turn of the core's loop begins.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self) {
+        let now = self.reactor.now();
+        self.states.begin_turn(now);
+        self.turns.begin_loop_turn(now);
     }
 
     /// Has every core end a controller's I/O queues, and the admin queue too when asked.

@@ -14,6 +14,8 @@ use crate::model::latency::{Phase, Timed};
 pub enum State {
     /// The slot serves no command, until one arrives.
     Free,
+    /// Other hosts are served, too, and it is not the turn of its host. It holds no buffer of the pool.
+    AwaitTurn,
     /// Half of a fused operation. It holds no buffer, except what came in its capsule, and waits for the other half;
     /// with the pair's buffers, with a failure of the other half or with its time limit that ends.
     AwaitFused,
@@ -46,11 +48,12 @@ pub enum State {
 
 impl State {
     /// How many states there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 15;
 
     /// Every state, in the order of a request's life.
     pub const ALL: [State; State::COUNT] = [
         Self::Free,
+        Self::AwaitTurn,
         Self::AwaitFused,
         Self::HeldBack,
         Self::NeedBuffer,
@@ -72,9 +75,8 @@ impl State {
             Self::Free | Self::Parked => None,
             Self::AwaitFused | Self::FetchRoom | Self::DataIn => Some(Phase::Receive),
             Self::HeldBack | Self::AtDisk => Some(Phase::Disk),
-            Self::NeedBuffer | Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => {
-                Some(Phase::Wait)
-            }
+            Self::AwaitTurn | Self::NeedBuffer => Some(Phase::Wait),
+            Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => Some(Phase::Wait),
             Self::AtWorker | Self::Aborting => Some(Phase::Wait),
             Self::DataOut => Some(Phase::Send),
         }
@@ -85,7 +87,8 @@ impl State {
         match self {
             Self::Free | Self::Parked => WaitsFor::Nobody,
             Self::AwaitFused | Self::FetchRoom | Self::DataIn | Self::DataOut => WaitsFor::Host,
-            Self::NeedBuffer | Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => WaitsFor::Queue,
+            Self::AwaitTurn | Self::NeedBuffer => WaitsFor::Queue,
+            Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => WaitsFor::Queue,
             Self::AtWorker | Self::Aborting => WaitsFor::Queue,
             Self::HeldBack | Self::AtDisk => WaitsFor::Disk,
         }

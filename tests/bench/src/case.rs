@@ -7,6 +7,7 @@ use std::fmt;
 pub(crate) enum Case {
     Raw(Raw),
     Fabric(Fabric),
+    Beside(Beside),
     Footprint(Footprint),
     Scale(Scale),
     Shim(Shim),
@@ -57,6 +58,15 @@ pub(crate) struct Fabric {
     pub(crate) io_bytes: u32,
     /// Outstanding in each queue.
     pub(crate) depth: u16,
+    pub(crate) queues: u16,
+}
+
+/// A host that reads 4 KiB at depth one from memory, beside another one that keeps the core busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub(crate) transport: Transport,
+    /// What the busy one reads at once, on so many queues.
+    pub(crate) io_bytes: u32,
     pub(crate) queues: u16,
 }
 
@@ -219,6 +229,7 @@ impl fmt::Display for Case {
         match self {
             Self::Raw(raw) => raw.fmt(f),
             Self::Fabric(fabric) => fabric.fmt(f),
+            Self::Beside(beside) => beside.fmt(f),
             Self::Footprint(footprint) => footprint.fmt(f),
             Self::Scale(scale) => scale.fmt(f),
             Self::Shim(shim) => shim.fmt(f),
@@ -261,6 +272,13 @@ impl fmt::Display for Fabric {
             write!(f, " digests")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (transport, bytes) = (self.transport.name(), Bytes(u64::from(self.io_bytes)));
+        write!(f, "{transport} memory randread 4k depth 1 beside {bytes} depth 128 queues {}", self.queues)
     }
 }
 

@@ -5,6 +5,7 @@
 //! loopback), and limits below which a run fails.
 
 mod bars;
+mod beside;
 mod case;
 mod chart;
 mod charts;

@@ -16,7 +16,7 @@ use crate::run::Run;
 use crate::sample::Sample;
 use crate::shims::Shims;
 use crate::target::{NAMESPACE_BYTES, Setup, Target};
-use crate::{disks, fabric, footprint, raw, report, scale};
+use crate::{beside, disks, fabric, footprint, raw, report, scale};
 
 /// Measures every case in every round, and again, for as long as `patience` in all, what was disturbed. One that fails
 /// is noted and not tried again; nothing else stops.
@@ -69,7 +69,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(setup: &'a Setup, cases: &[Case], scratch: &Path) -> Result<Self> {
-        let shim = |case: &Case| matches!(case, Case::Shim(_));
+        let reads_memory = |case: &Case| matches!(case, Case::Shim(_) | Case::Beside(_));
         let of = |wanted| move |case: &Case| matches!(case, Case::Fabric(one) if one.namespace == wanted);
         if cases.iter().all(|case| matches!(case, Case::Raw(_))) {
             return Ok(Self { setup, shims: Shims::default(), target: None, file: None });
@@ -78,7 +78,7 @@ impl<'a> Bench<'a> {
         let file_is_read = cases.iter().any(of(Namespace::File)) || cases.iter().any(disk);
         let file = scratch_file(scratch, file_is_read)?;
         let target = Target::start(setup, file.path())?;
-        if cases.iter().any(of(Namespace::Memory)) || cases.iter().any(shim) {
+        if cases.iter().any(of(Namespace::Memory)) || cases.iter().any(reads_memory) {
             fabric::fill_memory(setup, &target)?;
         }
         Ok(Self { setup, shims: Shims::default(), target: Some(target), file: Some(file) })
@@ -96,6 +96,9 @@ impl<'a> Bench<'a> {
             Case::Scale(case) => scale::measure(self.setup, case, self.file()?),
             Case::Fabric(case) => {
                 fabric::measure(self.setup, self.target.as_ref().context("a target")?, case)
+            }
+            Case::Beside(case) => {
+                beside::measure(self.setup, self.target.as_ref().context("a target")?, case)
             }
             Case::Shim(case) => {
                 self.shims.measure(self.setup, self.target.as_ref().context("a target")?, case)

@@ -1,8 +1,8 @@
 //! Which cases a run has, as data.
 
 use crate::case::{
-    Case, Congestion, Crowd, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Scale, Server, Shape, Shim,
-    Sizes, Tool, Transport,
+    Beside, Case, Congestion, Crowd, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Scale, Server,
+    Shape, Shim, Sizes, Tool, Transport,
 };
 
 /// What travels for a read of 4 KiB: the capsule, and the data with its headers.
@@ -69,6 +69,9 @@ const FULL: &[Rows] = &[
     rows(Namespace::File, false, IN_ORDER, &[128 * K, M], &[(16, 1)]),
 ];
 
+/// What a busy host reads at once beside a quiet one, on so many queues.
+const BUSY: &[(u32, u16)] = &[(128 * K, 1), (4 * K, 4)];
+
 /// What loopback TCP is asked for.
 const SHAPES: &[Shape] = &[
     Shape::PingPong { sizes: READ_4K },
@@ -122,13 +125,22 @@ pub(crate) fn cases(extent: Extent, round: usize) -> Vec<Case> {
     let raw = congestions.iter().flat_map(|congestion| SHAPES.iter().map(|shape| raw(*congestion, *shape)));
     let footprints = if round < footprint_rounds { footprints(extent) } else { Vec::new() };
     let crowds = if extent == Extent::Full && round < SCALE_ROUNDS { CROWDS } else { &[] };
-    let measured = raw.chain(rows.iter().flat_map(expand)).chain(disks(extent)).chain(shims());
+    let measured = raw.chain(rows.iter().flat_map(expand)).chain(besides());
+    let measured = measured.chain(disks(extent)).chain(shims());
     measured.chain(footprints).chain(scales(crowds)).collect()
 }
 
 fn scales(crowds: &'static [Crowd]) -> impl Iterator<Item = Case> {
     BOTH.iter().flat_map(|transport| {
         crowds.iter().map(|crowd| Case::Scale(Scale { transport: *transport, crowd: *crowd }))
+    })
+}
+
+fn besides() -> impl Iterator<Item = Case> {
+    BUSY.iter().flat_map(|(io_bytes, queues)| {
+        let case =
+            |transport: &Transport| Beside { transport: *transport, io_bytes: *io_bytes, queues: *queues };
+        BOTH.iter().map(move |transport| Case::Beside(case(transport)))
     })
 }
 

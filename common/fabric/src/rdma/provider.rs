@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ringfab_memory::SharedBuffer;
+use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_reactor::{Completion, Reactor};
 
 #[cfg(feature = "verbs")]
@@ -208,6 +208,12 @@ impl Providers {
             return verbs.post_receive(queue_pair, count);
         }
         self.iwarp.post_receive(queue_pair, count);
+    }
+
+    pub(super) fn set_receive_pool(&mut self, queue_pair: QueuePairId, pool: &Pool) {
+        if !queue_pair.is_of_device() {
+            self.iwarp.set_receive_pool(queue_pair, pool);
+        }
     }
 
     pub(super) fn flush(&mut self, reactor: &mut Reactor) {

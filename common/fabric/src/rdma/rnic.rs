@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ringfab_memory::SharedBuffer;
+use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_reactor::{Completion, Reactor, Wait};
 
 use super::provider::Providers;
@@ -145,6 +145,11 @@ impl Rnic {
     #[inline]
     pub fn post_receive(&mut self, queue_pair: QueuePairId, count: u32) {
         self.providers.post_receive(queue_pair, count);
+    }
+
+    /// Has what a queue pair receives go into another share of its pool. A device has memory of its own for that.
+    pub(crate) fn set_receive_pool(&mut self, queue_pair: QueuePairId, pool: &Pool) {
+        self.providers.set_receive_pool(queue_pair, pool);
     }
 
     /// Rings the doorbell: starts everything posted since the last flush, on all queue pairs, with as few sends as

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ringfab_memory::Buffer;
+use ringfab_memory::{Buffer, Pool};
 use ringfab_proto::tcp::{Engine, HostConfig};
 use ringfab_reactor::{Completion, ListenerId, Reactor};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
@@ -183,6 +183,13 @@ impl TcpStack {
             connection.engine.respond(cqe, gather);
             Ok(())
         })
+    }
+
+    /// Has in-capsule data of a connection go into another share of its pool.
+    pub(crate) fn set_receive_pool(&mut self, connection: ConnectionId, pool: &Pool) {
+        if let Some(stream) = self.streams.get_mut(connection.into()) {
+            stream.protocol.pool = Some(pool.clone());
+        }
     }
 
     /// Starts everything given since the last flush, on all connections, with as few sends as possible.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use ringfab_memory::SharedBuffer;
+use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_proto::iwarp::mpa::MpaConfig;
 use ringfab_reactor::{Completion, ListenerId, Reactor};
 
@@ -164,6 +164,12 @@ impl Device {
     pub(crate) fn post_receive(&mut self, queue_pair: QueuePairId, count: u32) {
         if let Some(stream) = self.queue_pairs.get_mut(key(queue_pair)) {
             stream.protocol.post_receive(count);
+        }
+    }
+
+    pub(crate) fn set_receive_pool(&mut self, queue_pair: QueuePairId, pool: &Pool) {
+        if let Some(stream) = self.queue_pairs.get_mut(key(queue_pair)) {
+            stream.protocol.set_receive_pool(pool);
         }
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringfab_memory::SharedBuffer;
+use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_proto::iwarp::mpa::Negotiated;
 use ringfab_proto::iwarp::{self as proto, Engine, EngineConfig, EngineError, FpduCounts, Requester, crc};
 use ringfab_reactor::{Reactor, STRIDES_MAX};
@@ -138,6 +138,10 @@ impl QueuePair {
     /// Its FPDUs.
     pub(super) fn fpdu_counts(&self) -> FpduCounts {
         self.engine.as_ref().map_or_else(FpduCounts::default, Engine::fpdu_counts)
+    }
+
+    pub(super) fn set_receive_pool(&mut self, pool: &Pool) {
+        self.attributes.pool = pool.clone();
     }
 
     pub(super) fn post_receive(&mut self, count: u32) {
