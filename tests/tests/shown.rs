@@ -133,8 +133,8 @@ fn a_flush_of_all_namespaces_is_of_those_that_the_host_sees() {
     let target = TestTarget::with_device(disk.driver(1 << 20));
     let mut manager = target.manager();
     manager.set_hosts(None, 1, Access::Hosts([FRIEND.to_owned()].into())).expect("shown");
-    let text = "[[listener]]\naddress = \"127.0.0.1\"\nport = 0\n[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:none\"\n\
-                allow_any_host = true\nnamespace = []\n";
+    let text = "[[listener]]\naddress = \"127.0.0.1\"\nport = 0\n[[subsystem]]\n\
+                nqn = \"nqn.2026-11.org.ringfab:none\"\nallow_any_host = true\nnamespace = []\n";
     let listener = Config::parse(text, "rdma").expect("valid").listeners.remove(0);
     let (_, address) = manager.add_listener(listener).expect("bound");
     let (mut friend, mut stranger) = (Guest::at(address, FRIEND), Guest::at(address, STRANGER));
