@@ -32,7 +32,7 @@
 //!
 //! Authentication, TLS, reservations, ANA, quality of service, metadata and protection information, zoned namespaces,
 //! Write Uncorrectable, directives, and whatever a host could manage: namespaces, firmware, formatting, sanitizing. It
-//! has the dynamic controller model only, and discovery without referrals.
+//! has the dynamic controller model only.
 
 pub mod admin;
 mod command;

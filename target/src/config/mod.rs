@@ -13,6 +13,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub struct Config {
     pub listeners: Vec<ListenerConfig>,
     /// What they find; at least one.
     pub subsystems: Vec<SubsystemConfig>,
+    /// How they find it.
+    pub discovery: DiscoveryConfig,
 }
 
 /// The process.
@@ -152,12 +155,43 @@ pub struct ListenerConfig {
     pub queue_depth_max: u32,
     /// The most I/O queues of a controller.
     pub io_queues_max: u16,
+    /// Whether hosts find here what there is, and connect for it elsewhere.
+    pub discovery_only: bool,
 }
 
 impl ListenerConfig {
     /// Address and port, as people write it.
     pub fn place(&self) -> String {
         self.address.with_port(self.port)
+    }
+}
+
+/// The discovery subsystem.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiscoveryConfig {
+    /// A name of its own, beside the one that all discovery subsystems have.
+    pub nqn: Option<String>,
+    /// Other discovery subsystems that hosts are told of.
+    pub referrals: Vec<Referral>,
+}
+
+/// Another discovery subsystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// How hosts talk to it.
+    pub transport: Transport,
+    /// Where it is.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Its own name, if it has one.
+    pub nqn: Option<String>,
+}
+
+impl Referral {
+    /// Its address as people write it, with the transport.
+    pub fn place(&self) -> String {
+        format!("{} {}", self.transport.name(), SocketAddr::new(self.address, self.port))
     }
 }
 
@@ -183,10 +217,10 @@ impl SubsystemConfig {
     }
 }
 
-/// Which hosts a subsystem lets in.
+/// Which hosts a subsystem lets in, or which of these see a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Every host, said explicitly in the configuration.
+    /// Every host: of a subsystem, said explicitly in the configuration.
     AnyHost,
     /// These host NQNs.
     Hosts(BTreeSet<String>),
@@ -209,6 +243,8 @@ pub struct NamespaceConfig {
     pub uuid: Option<Uuid>,
     /// Overrides the derived NGUID; not zero.
     pub nguid: Option<[u8; 16]>,
+    /// Which of the subsystem's hosts see it.
+    pub hosts: Access,
 }
 
 /// What stands behind a namespace.
