@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use ringfab_fabric::{ZonedIp, is_link_local};
 use ringfab_spec::FromBytes;
-use ringfab_spec::log::{DiscoveryLogEntry, DiscoveryLogHeader, LogId, SecureChannel, TransportType};
+use ringfab_spec::log::{
+    DiscoveryLogEntry, DiscoveryLogHeader, LogId, SecureChannel, SubsystemType, TransportType,
+};
 
 use crate::blocking::{Controller, EngineOptions};
 use crate::error::{Cause, ConnectError, IoError, Step};
@@ -160,14 +162,12 @@ fn url_of(
     };
     let address = reachable(address.parse().ok()?, &template.host)?;
     let port = service.parse().ok().filter(|port| *port != 0)?;
-    let subsystem = crate::url::check_nqn(subsystem.to_owned()).ok()?;
-    Some(Url {
-        host: address.into(),
-        port,
-        subsystem: Some(subsystem),
-        namespace: None,
-        ..template.with_transport(transport)
-    })
+    let subsystem = match entry.subtype {
+        // A discovery subsystem answers to the name that all have, whether or not it has one of its own.
+        SubsystemType::REFERRAL | SubsystemType::CURRENT_DISCOVERY => None,
+        _ => Some(crate::url::check_nqn(subsystem.to_owned()).ok()?),
+    };
+    Some(Url { host: address.into(), port, subsystem, namespace: None, ..template.with_transport(transport) })
 }
 
 /// The address of an entry as we reach it. The log cannot say which of our interfaces leads to a link-local one: the
