@@ -24,7 +24,7 @@ body{font:14px/1.4 system-ui,sans-serif;margin:1.5em;max-width:100em}\
 h1{font-size:1.4em;margin:0}h2{font-size:1.1em;margin:1.6em 0 .4em}p{margin:.3em 0;color:GrayText}\
 table{border-collapse:collapse;width:100%}th,td{padding:.25em .45em;text-align:right;vertical-align:bottom;\
 border-bottom:1px solid color-mix(in srgb,currentcolor 15%,transparent);font-variant-numeric:tabular-nums}\
-th{font-weight:600}th.t,td.t{text-align:left;overflow-wrap:anywhere}td.t{min-width:10em}td.t:first-child{min-width:17em}\
+th{font-weight:600}th.t,td.t{text-align:left;overflow-wrap:anywhere;min-width:10em}td.t:first-child{min-width:17em}\
 td{white-space:nowrap}td.t{white-space:normal}\
 .bad{color:#c22;font-weight:600}svg{display:block;margin-left:auto}rect{fill:#3a7bd5}\
 .s{font-size:.85em;color:GrayText}";
