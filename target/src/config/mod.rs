@@ -7,7 +7,6 @@ mod error;
 mod load;
 mod reader;
 mod resolved;
-mod size;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfab_base::format_size;
 use ringfab_block::DriverHandle;
 use ringfab_fabric::ZonedIp;
 use ringfab_memory::ClassLayout;
@@ -25,8 +25,6 @@ use uuid::Uuid;
 
 pub use difference::{Change, ChangeLine, difference};
 pub use error::{ConfigError, ConfigErrors};
-
-pub(crate) use size::parse_size;
 
 /// Everything that a target is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -271,8 +269,8 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, .. } => path.display().fmt(f),
-            Self::Memory(bytes) => write!(f, "{} of memory", size::format_size(*bytes)),
-            Self::Null(bytes) => write!(f, "{} of zeroes", size::format_size(*bytes)),
+            Self::Memory(bytes) => write!(f, "{} of memory", format_size(*bytes)),
+            Self::Null(bytes) => write!(f, "{} of zeroes", format_size(*bytes)),
             Self::Device(driver) => f.write_str(&driver.name()),
         }
     }

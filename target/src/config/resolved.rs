@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use ringfab_base::format_size;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::size::format_size;
 use super::{
     Config, DiscoveryConfig, ListenerConfig, NamespaceConfig, Referral, Source, SubsystemConfig, Transport,
 };
