@@ -22,6 +22,7 @@
 //! | [`queue`] | a queue on its core: the life of its requests |
 //! | [`core`] | a core: its ring, RNIC, disks and queues; the threads |
 //! | [`control`] | managing a target that runs, over a Unix socket |
+//! | `machine` | what this machine has of what a configuration asks for |
 //! | [`service`] | the process: logging, signals, the service manager, an orderly end |
 //!
 //! The control side keeps its state behind ordinary locks. What the data path reads for each command (readiness, sizes,
@@ -31,7 +32,7 @@
 //!
 //! Authentication, TLS, reservations, ANA, quality of service, metadata and protection information, zoned namespaces,
 //! Write Uncorrectable, directives, and whatever a host could manage: namespaces, firmware, formatting, sanitizing. It
-//! has the dynamic controller model only, and discovery without referrals.
+//! has the dynamic controller model only.
 
 pub mod admin;
 mod command;
@@ -44,6 +45,7 @@ pub mod disks;
 pub mod failure;
 pub mod identity;
 pub mod limits;
+mod machine;
 pub mod model;
 pub mod nqn;
 mod nvm;

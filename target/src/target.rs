@@ -44,7 +44,7 @@ impl Target {
     pub fn new(config: &Config, identity: &Identity) -> Result<Arc<Self>, TargetError> {
         let this = Self {
             served: Mutex::default(),
-            discovery: Arc::new(Subsystem::discovery()),
+            discovery: Arc::new(Subsystem::discovery(config.discovery.nqn.clone())),
             namespace_indexes: Indexes::default(),
             subsystem_indexes: Indexes::default(),
             controllers: Mutex::default(),
@@ -58,6 +58,7 @@ impl Target {
         for listener in &config.listeners {
             draft.add_listener(listener.clone());
         }
+        config.discovery.referrals.iter().for_each(|referral| draft.add_referral(referral.clone()));
         this.publish(draft.check()?)?;
         Ok(Arc::new(this))
     }
@@ -100,9 +101,15 @@ impl Target {
     /// Tells the hosts that are concerned what is different: all cores serve it. Calls the wakes of controllers.
     pub fn tell_hosts(&self, difference: &Difference) {
         let controllers = self.controllers();
+        let tell = |subsystem: &Arc<Subsystem>, nsid, sees: &dyn Fn(&str) -> bool| {
+            let own = controllers.iter().filter(|one| Arc::ptr_eq(one.subsystem(), subsystem));
+            own.filter(|one| sees(&one.host().nqn)).for_each(|one| one.namespace_changed(nsid));
+        };
         for (subsystem, namespace) in difference.opened.iter().chain(&difference.closed) {
-            let sees = |one: &&Arc<Controller>| Arc::ptr_eq(one.subsystem(), subsystem);
-            controllers.iter().filter(sees).for_each(|one| one.namespace_changed(namespace.nsid()));
+            tell(subsystem, namespace.nsid(), &|host| difference.concerns(namespace, host));
+        }
+        for shown in &difference.shown {
+            tell(shown.after.subsystem(), shown.nsid, &|host| shown.concerns(host));
         }
         if difference.discovery {
             controllers.iter().filter(|one| one.is_discovery()).for_each(|one| one.discovery_changed());
@@ -139,7 +146,11 @@ impl Target {
 
     /// A namespace has another size or state: the hosts of its subsystem are told. Calls the wakes of controllers.
     pub fn namespace_changed(&self, subsystem: &Arc<Subsystem>, nsid: u32) {
-        let sees = |controller: &&Arc<Controller>| Arc::ptr_eq(controller.subsystem(), subsystem);
+        let served = self.served();
+        let sees = |controller: &&Arc<Controller>| {
+            let shown = served.of(subsystem).is_none_or(|one| one.shows(nsid, &controller.host().nqn));
+            Arc::ptr_eq(controller.subsystem(), subsystem) && shown
+        };
         self.controllers().iter().filter(sees).for_each(|controller| controller.namespace_changed(nsid));
     }
 

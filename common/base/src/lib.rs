@@ -1,12 +1,14 @@
-//! What every other crate may use: [`Slots`], a table whose handles expire, and [`SplitMix64`], random numbers from a
-//! seed.
+//! What every other crate may use: [`Slots`], a table whose handles expire; [`SplitMix64`], random numbers from a seed;
+//! [`parse_size`], sizes with units.
 //!
 //! Not implemented here: anything with I/O, threads or `unsafe`. The random numbers are for tests, faults and jitter,
 //! not for keys.
 #![forbid(unsafe_code)]
 
 mod random;
+mod size;
 mod slots;
 
 pub use random::{SplitMix64, mix};
+pub use size::{SizeError, format_size, parse_size};
 pub use slots::{SlotId, Slots};

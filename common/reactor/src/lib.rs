@@ -36,7 +36,7 @@ pub use monitor::Monitor;
 pub use pin::pin_current_thread;
 pub use reactor::{DetachedSocket, Reactor};
 pub use receive::{Part, ReceiveOp, STRIDES_MAX, Strides};
-pub use ring::{check_kind, inspect_file};
+pub use ring::{check_kind, clock, inspect_file};
 pub use spin::{SPIN_DEFAULT, Spin};
 pub use time::Time;
 pub use token::Token;

@@ -10,6 +10,7 @@
 #[cfg(feature = "verbs")]
 mod devices;
 mod discover;
+mod doctor;
 mod identify;
 mod list;
 mod smart;
@@ -57,6 +58,8 @@ struct Global {
 enum Command {
     /// List the subsystems that a discovery controller knows
     Discover(discover::DiscoverArgs),
+    /// Walk from the name to a first read, with the time of each step, and say what to do where that ends
+    Doctor(doctor::DoctorArgs),
     /// Show a controller and its namespaces
     List(ConnectArgs),
     /// Show the Identify Controller data structure
@@ -141,6 +144,7 @@ fn run(cli: Cli) -> Result<()> {
 fn execute(command: Command, context: &Context) -> Result<()> {
     match command {
         Command::Discover(args) => discover::run(&args, context),
+        Command::Doctor(args) => doctor::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::IdCtrl(args) => identify::id_ctrl(&args, context),
         Command::IdNs(args) => identify::id_ns(&args, context),

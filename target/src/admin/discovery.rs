@@ -6,19 +6,23 @@ use std::sync::Arc;
 
 use ringfab_fabric::zone_index;
 use ringfab_spec::log::{
-    AddressFamily, DiscoveryCntlid, DiscoveryLogEntry, DiscoveryLogHeader, RdmaProviderType, RdmaTsas,
-    SecureChannel, SubsystemType, TcpTsas, TransportRequirements,
+    AddressFamily, DiscoveryCntlid, DiscoveryLogEntry, DiscoveryLogHeader, EntryFlags, RdmaProviderType,
+    RdmaTsas, SecureChannel, SubsystemType, TcpTsas, TransportRequirements,
 };
+use ringfab_spec::nqn::DISCOVERY_NQN;
 use ringfab_spec::{Nqn, NqnField};
 
 use super::ascii;
 use super::page::Page;
-use crate::config::Transport;
+use crate::config::{Referral, Transport};
 use crate::controller::Controller;
-use crate::model::{Listener, Served, ServedSubsystem};
+use crate::model::{Listener, Served};
 
 /// The largest admin queue that a host should ask for, in entries.
 const ADMIN_QUEUE_ENTRIES_MAX: u32 = 128;
+
+/// The largest admin queue that every controller allows, in entries.
+const ADMIN_QUEUE_ENTRIES_MIN: u16 = 32;
 
 /// Entries that are made at once. Each takes about a microsecond.
 const ENTRIES_AT_ONCE: usize = 32;
@@ -27,6 +31,8 @@ const ENTRIES_AT_ONCE: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct Discovery {
     served: Arc<Served>,
+    /// The discovery subsystem's own name.
+    nqn: String,
     host_nqn: String,
     /// The address at which the host has reached us.
     local: Option<SocketAddr>,
@@ -45,7 +51,8 @@ impl Discovery {
     /// What the host of a controller may see now.
     pub(super) fn new(controller: &Controller, served: &Arc<Served>) -> Self {
         let local = controller.queues().first().map(|admin| admin.listener());
-        Self { served: Arc::clone(served), host_nqn: controller.host().nqn.clone(), local }
+        let (nqn, host_nqn) = (controller.subsystem().nqn().to_owned(), controller.host().nqn.clone());
+        Self { served: Arc::clone(served), nqn, host_nqn, local }
     }
 
     /// Whether there may be more entries than a core has time for.
@@ -53,7 +60,8 @@ impl Discovery {
         self.served.subsystems().len() * self.served.listeners().len() > ENTRIES_AT_ONCE
     }
 
-    /// One entry per listener that this host can reach and subsystem that it may see.
+    /// An entry of this discovery subsystem for each listener that the host can reach, one of each subsystem that it
+    /// may use for each listener where it finds it, and the referrals.
     pub(super) fn page(&self) -> Page {
         let mut header = DiscoveryLogHeader::zeroed();
         let entries = self.entries();
@@ -65,30 +73,62 @@ impl Discovery {
     }
 
     fn entries(&self) -> Vec<DiscoveryLogEntry> {
-        let mut entries = Vec::new();
+        let reached = |listener| reachable(listener, self.local).map(|address| (listener, address));
+        let listeners = self.served.listeners().iter().map(Arc::as_ref).filter_map(reached);
+        let listeners: Vec<(&Listener, SocketAddr)> = listeners.collect();
+        let mut entries: Vec<_> = listeners.iter().map(|(one, address)| self.own(one, *address)).collect();
         for subsystem in self.served.subsystems().iter().filter(|one| one.allows(&self.host_nqn)) {
-            for listener in self.served.listeners() {
-                let address = reachable(listener, self.local);
-                entries.extend(address.map(|address| entry(subsystem, listener, address)));
-            }
+            let serves = listeners.iter().filter(|(listener, _)| !listener.limits().discovery_only);
+            entries.extend(serves.map(|(listener, address)| at(listener, *address, subsystem.nqn())));
         }
+        entries.extend(self.served.referrals().iter().map(referral));
         entries
+    }
+
+    /// This discovery subsystem, at a listener. Hosts may stay connected, and are told what changes.
+    fn own(&self, listener: &Listener, address: SocketAddr) -> DiscoveryLogEntry {
+        // At a listener on all addresses, a host is told of the one by which it came.
+        let fixed =
+            |one: &Arc<Listener>| !one.address().ip().is_unspecified() && zone_index(one.address()) == 0;
+        let same_everywhere = self.served.listeners().iter().all(fixed);
+        let flags = EntryFlags::default().with_epcsd(true).with_dupretinfo(same_everywhere);
+        let mut entry = at(listener, address, &self.nqn);
+        (entry.subtype, entry.eflags) = (SubsystemType::CURRENT_DISCOVERY, flags);
+        entry
     }
 }
 
-fn entry(subsystem: &ServedSubsystem, listener: &Listener, address: SocketAddr) -> DiscoveryLogEntry {
-    let mut entry = DiscoveryLogEntry::zeroed();
-    entry.adrfam = if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 };
+/// A subsystem for I/O, at a listener.
+fn at(listener: &Listener, address: SocketAddr, nqn: &str) -> DiscoveryLogEntry {
+    let mut entry = entry(listener.transport(), address, nqn);
     entry.subtype = SubsystemType::NVM;
     entry.portid.set(listener.port_id());
-    entry.cntlid.set(DiscoveryCntlid::DYNAMIC);
     let admin_entries = listener.limits().queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
     entry.asqsz.set(u16::try_from(admin_entries).expect("bounded above"));
+    entry
+}
+
+/// Another discovery subsystem, whose ports are not ours. Nothing is known of its transport's requirements.
+fn referral(referral: &Referral) -> DiscoveryLogEntry {
+    let nqn = referral.nqn.as_deref().unwrap_or(DISCOVERY_NQN);
+    let address = SocketAddr::new(referral.address, referral.port);
+    let mut entry = entry(referral.transport, address, nqn);
+    entry.subtype = SubsystemType::REFERRAL;
+    entry.asqsz.set(ADMIN_QUEUE_ENTRIES_MIN);
+    entry.treq = TransportRequirements::default();
+    entry
+}
+
+/// What all kinds of entry have.
+fn entry(transport: Transport, address: SocketAddr, nqn: &str) -> DiscoveryLogEntry {
+    let mut entry = DiscoveryLogEntry::zeroed();
+    entry.adrfam = if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 };
+    entry.cntlid.set(DiscoveryCntlid::DYNAMIC);
     entry.trsvcid = ascii(&address.port().to_string());
     entry.traddr = ascii(&address.ip().to_string());
-    entry.subnqn = NqnField::new(Nqn::new(subsystem.nqn()).expect("the configuration was checked"));
+    entry.subnqn = NqnField::new(Nqn::new(nqn).expect("the configuration was checked"));
     let requirements = TransportRequirements::default();
-    match listener.transport() {
+    match transport {
         Transport::Rdma => {
             entry.treq = requirements.with_secure_channel(SecureChannel::NOT_REQUIRED);
             entry.set_rdma(RdmaTsas::new(RdmaProviderType::IWARP));

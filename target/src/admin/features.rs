@@ -243,7 +243,7 @@ fn low_half(value: u32) -> u16 {
 
 /// The deallocated block error cannot be switched on: no namespace has it (NSFEAT bit 2).
 fn check_active(controller: &Controller, context: &AdminContext<'_>, nsid: u32) -> Result<(), Failure> {
-    let found = context.served.namespace(controller.subsystem(), nsid);
+    let found = context.served.namespace_for(controller.subsystem(), nsid, &controller.host().nqn);
     found.map(drop).ok_or(Failure::at(Status::INVALID_NAMESPACE, NSID))
 }
 
@@ -260,7 +260,7 @@ fn set_error_recovery(
     }
     match command.nsid() {
         NSID_BROADCAST => {
-            let all = context.served.namespaces_of(controller.subsystem());
+            let all = context.served.namespaces_for(controller.subsystem(), &controller.host().nqn);
             features.error_recovery = all.map(|one| (one.nsid(), low_half(value))).collect();
         }
         nsid => {

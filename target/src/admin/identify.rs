@@ -59,10 +59,15 @@ pub(super) fn identify(
                 return Err(Failure::invalid_field(NSID));
             }
             active(controller, context, command)?;
-            Page::of(&controller::controllers(controller, context.target, command.u16(CNTID)))
+            let served = context.served.of(controller.subsystem());
+            let shows = |other: &Controller| {
+                served.is_none_or(|served| served.shows(command.nsid(), &other.host().nqn))
+            };
+            Page::of(&controller::controllers(controller, context.target, command.u16(CNTID), shows))
         }
         Cns::CONTROLLERS => {
-            Page::of(&controller::controllers(controller, context.target, command.u16(CNTID)))
+            let from = command.u16(CNTID);
+            Page::of(&controller::controllers(controller, context.target, from, |_| true))
         }
         Cns::COMMAND_SETS => command_sets(controller, command)?,
         _ => return Err(Failure::invalid_field(CNS)),
@@ -84,7 +89,10 @@ fn in_range(
     command: Command<'_>,
 ) -> Result<Option<Arc<Namespace>>, Failure> {
     match command.nsid() {
-        nsid @ 1..=NSID_MAX => Ok(context.served.namespace(controller.subsystem(), nsid).cloned()),
+        nsid @ 1..=NSID_MAX => {
+            let (subsystem, host) = (controller.subsystem(), &controller.host().nqn);
+            Ok(context.served.namespace_for(subsystem, nsid, host).cloned())
+        }
         _ => Err(INVALID_NSID),
     }
 }
@@ -103,8 +111,8 @@ fn list(controller: &Controller, context: &AdminContext<'_>, command: Command<'_
     if after >= u32::MAX - 1 {
         return Err(INVALID_NSID);
     }
-    let nsids = context.served.namespaces_of(controller.subsystem()).map(|namespace| namespace.nsid());
-    Ok(Page::of(&NamespaceList::following(after, nsids)))
+    let shown = context.served.namespaces_for(controller.subsystem(), &controller.host().nqn);
+    Ok(Page::of(&NamespaceList::following(after, shown.map(|namespace| namespace.nsid()))))
 }
 
 fn check_csi(command: Command<'_>) -> Result<(), Failure> {

@@ -1,5 +1,8 @@
 //! Every admin command, as a host sees it.
 
+mod discovery;
+mod shown;
+
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,10 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ringfab_spec::sqe::PropertySize;
 
 use super::*;
-use crate::config::{Access, Config, SubsystemConfig};
+use crate::config::Access;
 use crate::controller::{ErrorRecord, PropertyEffect};
 use crate::failure::ErrorLocation;
-use crate::identity::Identity;
 use crate::model::Draft;
 use crate::target::Target;
 use crate::target::tests::{self, Connect, DISK, FRIEND, PRIVATE, at, target};
@@ -486,92 +488,6 @@ fn log_pages_can_be_read_in_parts_and_not_beyond_their_end() {
     let mut by_index = part(0, 4);
     by_index.cdw14.set(1 << 23);
     assert_eq!(refusal(&controller, &by_index), (Status::INVALID_FIELD, Some(58)));
-}
-
-#[test]
-fn discovery_shows_what_the_host_may_see_at_the_address_it_came_to() {
-    let target = target();
-    let controller = enabled(&target, DISCOVERY_NQN);
-    let page = bytes(&controller, &log(0x70, 4096));
-    assert_eq!((u64_at(&page, 0), u64_at(&page, 8), u16_at(&page, 16)), (1, 2, 0), "GENCTR, NUMREC, RECFMT");
-    let entry = &page[1024..2048];
-    assert_eq!(entry[..4], [1, 1, 2, 2], "RDMA, IPv4, NVM subsystem, no secure channel");
-    assert_eq!((u16_at(entry, 4), u16_at(entry, 6), u16_at(entry, 8)), (1, 0xffff, 128));
-    assert_eq!(&entry[32..37], b"4420 ");
-    assert_eq!(&entry[256..256 + DISK.len() + 1], format!("{DISK}\0").as_bytes());
-    assert_eq!(&entry[512..522], b"192.0.2.1 ");
-    assert_eq!(entry[768..771], [1, 5, 1], "connected, iWARP, RDMA CM");
-    assert_eq!(&page[2048 + 256..2048 + 256 + PRIVATE.len()], PRIVATE.as_bytes());
-}
-
-#[test]
-fn discovery_hides_what_the_host_may_not_see_and_counts_changes() {
-    let target = target();
-    let stranger = Connect::admin(DISCOVERY_NQN, "nqn.2024-01.org.example:stranger").send(&target).unwrap();
-    let stranger =
-        Admin { served: target.served(), target: Arc::clone(&target), controller: stranger.controller };
-    tests::enable(&stranger);
-    assert_eq!(u64_at(&bytes(&stranger, &log(0x70, 1024)), 8), 1);
-    dw0(&stranger, &SubmissionEntry::set_features(1, 0x0b, false, 1 << 31));
-    run(&stranger, &SubmissionEntry::async_event_request(5)).unwrap();
-    let change = |edit: &dyn Fn(&mut Draft)| {
-        let mut draft = target.served().draft();
-        edit(&mut draft);
-        let (_, difference) = target.publish(draft.check().unwrap()).unwrap();
-        target.tell_hosts(&difference);
-    };
-    change(&|draft| drop(draft.remove_namespace(DISK, 7).unwrap()));
-    assert_eq!(stranger.controller.next_event(), None, "discovery shows no namespaces");
-    change(&|draft| draft.set_access(PRIVATE, Access::AnyHost).unwrap());
-    assert_eq!(stranger.controller.next_event(), Some((5, 0x0070_f002)));
-    let stranger = Admin { served: target.served(), ..stranger };
-    let page = bytes(&stranger, &log(0x70, 3072));
-    assert_eq!((u64_at(&page, 0), u64_at(&page, 8)), (2, 2));
-    assert_eq!(&page[2048 + 256..2048 + 256 + PRIVATE.len()], PRIVATE.as_bytes());
-}
-
-#[test]
-fn a_large_page_of_discovery_is_for_a_worker_and_shows_what_was_served_when_it_was_asked_for() {
-    let target = target();
-    let edit = |edit: &dyn Fn(&mut Draft)| {
-        let mut draft = target.served().draft();
-        edit(&mut draft);
-        target.publish(draft.check().unwrap()).unwrap();
-    };
-    let identity = Identity::from_seed([7; 32]);
-    let text = "[[listener]]\naddress = \"0.0.0.0\"\n[[subsystem]]\nnqn = \"nqn.2024-01.org.example:more\"\n\
-                allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n";
-    let config = Config::parse(text, "more").unwrap().subsystems.remove(0);
-    edit(&|draft| {
-        for number in 0..31 {
-            let one = SubsystemConfig { nqn: format!("{}{number}", config.nqn), ..config.clone() };
-            target.add_subsystem(draft, &one, &identity).unwrap();
-        }
-    });
-    let controller = enabled(&target, DISCOVERY_NQN);
-    let Ok(AdminOutcome::Slow(work)) = run(&controller, &log(0x70, 2048)) else { panic!("33 entries") };
-    edit(&|draft| draft.remove_subsystem(DISK).unwrap());
-    let page = work.run().unwrap();
-    assert_eq!((page.len(), u64_at(&page, 8)), (2048, 33));
-    assert_eq!(&page[1024 + 256..1024 + 256 + DISK.len()], DISK.as_bytes());
-    let controller = enabled(&target, DISCOVERY_NQN);
-    assert_eq!(u64_at(&bytes(&controller, &log(0x70, 1024)), 8), 32, "so many are made at once");
-}
-
-#[test]
-fn a_discovery_controller_has_only_what_discovery_needs() {
-    let target = target();
-    let controller = enabled(&target, DISCOVERY_NQN);
-    let page = bytes(&controller, &identify(0x01, 0));
-    assert_eq!(page[111], 2, "CNTRLTYPE");
-    assert_eq!(u32_at(&page, 92), 1 << 31, "OAES");
-    assert_eq!((u32_at(&page, 516), u16_at(&page, 520)), (0, 0), "NN, ONCS");
-    assert_eq!(refusal(&controller, &identify(0x02, 0)), (Status::INVALID_FIELD, Some(40)));
-    assert_eq!(refusal(&controller, &SubmissionEntry::abort(1, 0, 1)).0, Status::INVALID_OPCODE);
-    assert_eq!(refusal(&controller, &log(0x02, 512)), (Status::INVALID_LOG_PAGE, Some(40)));
-    let queues = SubmissionEntry::set_features(1, 0x07, false, 0);
-    assert_eq!(refusal(&controller, &queues), (Status::INVALID_FIELD, Some(40)));
-    assert_eq!(refusal(&enabled(&target, DISK), &log(0x70, 1024)).0, Status::INVALID_LOG_PAGE);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! From a TOML document to a configuration that can only be valid.
 
+mod discovery;
 mod listener;
 mod process;
 mod subsystem;
@@ -35,10 +36,11 @@ pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Confi
     let control = root.table("control", &mut errors).map(|reader| process::control(reader, &mut errors));
     let listeners = listener::listeners(&root, &mut errors);
     let subsystems = subsystem::subsystems(&root, identify_disk, &mut errors);
+    let discovery = discovery::discovery(root.table("discovery", &mut errors), &subsystems, &mut errors);
     root.finish(&mut errors);
     let errors = errors.into_sorted();
     if errors.is_empty() {
-        Ok(Config { target, memory, control, listeners, subsystems })
+        Ok(Config { target, memory, control, listeners, subsystems, discovery })
     } else {
         Err(errors)
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Access, Config, ListenerConfig, NamespaceConfig, Source, SubsystemConfig, resolved};
+use super::{Access, Config, ListenerConfig, NamespaceConfig, Referral, Source, SubsystemConfig, resolved};
 
 /// The keys of the process that can be changed while it runs.
 const LIVE_KEYS: [&str; 2] = ["target.log", "target.drain_timeout_s"];
@@ -71,6 +71,21 @@ pub enum Change {
         /// The namespace.
         namespace: NamespaceConfig,
     },
+    /// Other hosts of its subsystem see a namespace, which stays the same for those that do before and after.
+    NamespaceShown {
+        /// NQN of its subsystem.
+        nqn: String,
+        /// Its identifier.
+        nsid: u32,
+        /// Who could.
+        old: Access,
+        /// Who can.
+        new: Access,
+    },
+    /// Hosts are told of one more discovery subsystem.
+    ReferralAdded(Referral),
+    /// Hosts are told of a discovery subsystem no longer.
+    ReferralRemoved(Referral),
     /// A namespace is another one: hosts see the old one go and this one come.
     NamespaceChanged {
         /// NQN of its subsystem.
@@ -136,6 +151,11 @@ impl Change {
             Self::NamespaceRemoved { nqn, namespace } => {
                 ("removed", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
             }
+            Self::NamespaceShown { nqn, nsid, old, new } => {
+                ("changed", format!("namespace {nsid} of {nqn}"), format!("hosts {}", hosts(old, new)))
+            }
+            Self::ReferralAdded(one) => ("added", format!("referral {}", one.place()), String::new()),
+            Self::ReferralRemoved(one) => ("removed", format!("referral {}", one.place()), String::new()),
             Self::NamespaceChanged { nqn, old, new } => {
                 let mut detail = keys(&resolved::namespace_keys(old), &resolved::namespace_keys(new));
                 if matches!(old.source, Source::Memory(_)) {
@@ -168,6 +188,12 @@ pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = process(old, new);
     listeners(old, new, &mut changes);
     subsystems(old, new, &mut changes);
+    let only_in = |one: &Config, other: &Config| -> Vec<Referral> {
+        let missing = |it: &&Referral| !other.discovery.referrals.contains(it);
+        one.discovery.referrals.iter().filter(missing).cloned().collect()
+    };
+    changes.extend(only_in(old, new).into_iter().map(Change::ReferralRemoved));
+    changes.extend(only_in(new, old).into_iter().map(Change::ReferralAdded));
     changes
 }
 
@@ -224,6 +250,10 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
         match new.namespace(one.nsid) {
             None => changes.push(Change::NamespaceRemoved { nqn, namespace: one.clone() }),
             Some(other) if other == one => {}
+            Some(other) if NamespaceConfig { hosts: one.hosts.clone(), ..other.clone() } == *one => {
+                let (old, new) = (one.hosts.clone(), other.hosts.clone());
+                changes.push(Change::NamespaceShown { nqn, nsid: one.nsid, old, new });
+            }
             Some(other) => {
                 changes.push(Change::NamespaceChanged { nqn, old: one.clone(), new: other.clone() });
             }
@@ -341,6 +371,14 @@ memory = "1MiB"
             [
                 "~ namespace 1 of nqn.2026-11.org.ringfab:b: memory \"1MiB\" -> \"2MiB\"; what is in its memory is lost"
             ]
+        );
+        assert_eq!(
+            lines(&[("null = \"1GiB\"", "null = \"1GiB\"\nhosts = [\"nqn.2026-11.org.ringfab:h1\"]")]),
+            ["~ namespace 1 of nqn.2026-11.org.ringfab:a: hosts -any host +nqn.2026-11.org.ringfab:h1"]
+        );
+        assert_eq!(
+            lines(&[("\n[[listener]]", "[[discovery.referral]]\naddress = \"192.0.2.7\"\n[[listener]]")]),
+            ["+ referral tcp 192.0.2.7:8009"]
         );
         let renamed = lines(&[("ringfab:b\"", "ringfab:c\"")]);
         assert_eq!(renamed.len(), 2, "{renamed:?}");

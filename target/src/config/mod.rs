@@ -7,16 +7,17 @@ mod error;
 mod load;
 mod reader;
 mod resolved;
-mod size;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfab_base::format_size;
 use ringfab_block::DriverHandle;
 use ringfab_fabric::ZonedIp;
 use ringfab_memory::ClassLayout;
@@ -24,8 +25,6 @@ use uuid::Uuid;
 
 pub use difference::{Change, ChangeLine, difference};
 pub use error::{ConfigError, ConfigErrors};
-
-pub(crate) use size::parse_size;
 
 /// Everything that a target is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +39,8 @@ pub struct Config {
     pub listeners: Vec<ListenerConfig>,
     /// What they find; at least one.
     pub subsystems: Vec<SubsystemConfig>,
+    /// How they find it.
+    pub discovery: DiscoveryConfig,
 }
 
 /// The process.
@@ -154,12 +155,43 @@ pub struct ListenerConfig {
     pub queue_depth_max: u32,
     /// The most I/O queues of a controller.
     pub io_queues_max: u16,
+    /// Whether hosts find here what there is, and connect for it elsewhere.
+    pub discovery_only: bool,
 }
 
 impl ListenerConfig {
     /// Address and port, as people write it.
     pub fn place(&self) -> String {
         self.address.with_port(self.port)
+    }
+}
+
+/// The discovery subsystem.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiscoveryConfig {
+    /// A name of its own, beside the one that all discovery subsystems have.
+    pub nqn: Option<String>,
+    /// Other discovery subsystems that hosts are told of.
+    pub referrals: Vec<Referral>,
+}
+
+/// Another discovery subsystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// How hosts talk to it.
+    pub transport: Transport,
+    /// Where it is.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Its own name, if it has one.
+    pub nqn: Option<String>,
+}
+
+impl Referral {
+    /// Its address as people write it, with the transport.
+    pub fn place(&self) -> String {
+        format!("{} {}", self.transport.name(), SocketAddr::new(self.address, self.port))
     }
 }
 
@@ -185,10 +217,10 @@ impl SubsystemConfig {
     }
 }
 
-/// Which hosts a subsystem lets in.
+/// Which hosts a subsystem lets in, or which of these see a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Every host, said explicitly in the configuration.
+    /// Every host: of a subsystem, said explicitly in the configuration.
     AnyHost,
     /// These host NQNs.
     Hosts(BTreeSet<String>),
@@ -211,6 +243,8 @@ pub struct NamespaceConfig {
     pub uuid: Option<Uuid>,
     /// Overrides the derived NGUID; not zero.
     pub nguid: Option<[u8; 16]>,
+    /// Which of the subsystem's hosts see it.
+    pub hosts: Access,
 }
 
 /// What stands behind a namespace.
@@ -235,8 +269,8 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, .. } => path.display().fmt(f),
-            Self::Memory(bytes) => write!(f, "{} of memory", size::format_size(*bytes)),
-            Self::Null(bytes) => write!(f, "{} of zeroes", size::format_size(*bytes)),
+            Self::Memory(bytes) => write!(f, "{} of memory", format_size(*bytes)),
+            Self::Null(bytes) => write!(f, "{} of zeroes", format_size(*bytes)),
             Self::Device(driver) => f.write_str(&driver.name()),
         }
     }

@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use ringfab_base::parse_size;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Errors;
-use super::size::parse_size;
 
 /// A value with its place.
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
     pub(super) fn size(&self, key: &'static str, errors: &mut Errors<'_>) -> Option<At<u64>> {
         let value = self.get(key)?;
         let bytes = match value.get_ref() {
-            DeValue::String(text) => parse_size(text),
+            DeValue::String(text) => parse_size(text).map_err(|error| format!("is \"{text}\", but {error}")),
             other => integer(other)
                 .and_then(|number| u64::try_from(number).ok())
                 .ok_or_else(|| "must be a size such as \"16GiB\" or a number of bytes".to_owned()),

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use ringfab_base::format_size;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::size::format_size;
-use super::{Config, ListenerConfig, NamespaceConfig, Source, SubsystemConfig, Transport};
+use super::{
+    Config, DiscoveryConfig, ListenerConfig, NamespaceConfig, Referral, Source, SubsystemConfig, Transport,
+};
 use crate::config::Access;
 
 /// The text; it parses to the same configuration.
@@ -18,6 +20,7 @@ pub(super) fn to_toml(config: &Config) -> String {
         control,
         listener: config.listeners.iter().map(listener).collect(),
         subsystem: config.subsystems.iter().map(subsystem).collect(),
+        discovery: discovery(config),
     };
     toml::to_string(&document).expect("plain values always serialize")
 }
@@ -28,11 +31,19 @@ pub(super) fn process_keys(config: &Config) -> toml::Table {
         ("target", table(&target(config))),
         ("memory", table(&memory(config))),
         ("control", control(config).map(|control| table(&control)).unwrap_or_default()),
+        ("discovery", discovery_keys(config)),
     ];
     let keys = |(name, table): (&'static str, toml::Table)| {
         table.into_iter().map(move |(key, value)| (format!("{name}.{key}"), value))
     };
     tables.into_iter().flat_map(keys).collect()
+}
+
+/// The keys of the discovery subsystem itself. Referrals are told apart one by one.
+fn discovery_keys(config: &Config) -> toml::Table {
+    let mut keys = discovery(config).map(|discovery| table(&discovery)).unwrap_or_default();
+    keys.remove("referral");
+    keys
 }
 
 /// The keys of a listener, as they are written.
@@ -77,6 +88,24 @@ fn control(config: &Config) -> Option<Control<'_>> {
     })
 }
 
+/// Nothing where all is as by default.
+fn discovery(config: &Config) -> Option<Discovery<'_>> {
+    let discovery = &config.discovery;
+    (*discovery != DiscoveryConfig::default()).then(|| Discovery {
+        nqn: discovery.nqn.as_deref(),
+        referral: discovery.referrals.iter().map(referral).collect(),
+    })
+}
+
+fn referral(referral: &Referral) -> ReferralTable<'_> {
+    ReferralTable {
+        transport: referral.transport.name(),
+        address: referral.address.to_string(),
+        port: referral.port,
+        nqn: referral.nqn.as_deref(),
+    }
+}
+
 #[derive(Serialize)]
 struct Document<'a> {
     target: Target<'a>,
@@ -85,6 +114,24 @@ struct Document<'a> {
     control: Option<Control<'a>>,
     listener: Vec<Listener<'a>>,
     subsystem: Vec<Subsystem<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    discovery: Option<Discovery<'a>>,
+}
+
+#[derive(Serialize)]
+struct Discovery<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nqn: Option<&'a str>,
+    referral: Vec<ReferralTable<'a>>,
+}
+
+#[derive(Serialize)]
+struct ReferralTable<'a> {
+    transport: &'static str,
+    address: String,
+    port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nqn: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -135,6 +182,8 @@ struct Listener<'a> {
     in_capsule_bytes: u32,
     queue_depth_max: u32,
     io_queues_max: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    discovery_only: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -170,6 +219,8 @@ struct Namespace<'a> {
     uuid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nguid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<Vec<&'a str>>,
 }
 
 fn listener(config: &ListenerConfig) -> Listener<'_> {
@@ -188,14 +239,13 @@ fn listener(config: &ListenerConfig) -> Listener<'_> {
         in_capsule_bytes: config.in_capsule_bytes,
         queue_depth_max: config.queue_depth_max,
         io_queues_max: config.io_queues_max,
+        discovery_only: config.discovery_only.then_some(true),
     }
 }
 
 fn subsystem(config: &SubsystemConfig) -> Subsystem<'_> {
-    let (allow_any_host, allowed_hosts) = match &config.access {
-        Access::AnyHost => (Some(true), None),
-        Access::Hosts(hosts) => (None, Some(hosts.iter().map(String::as_str).collect())),
-    };
+    let allowed_hosts = names(&config.access);
+    let allow_any_host = allowed_hosts.is_none().then_some(true);
     Subsystem {
         nqn: &config.nqn,
         serial: &config.serial,
@@ -206,6 +256,14 @@ fn subsystem(config: &SubsystemConfig) -> Subsystem<'_> {
     }
 }
 
+/// The names of hosts, unless all are meant.
+fn names(access: &Access) -> Option<Vec<&str>> {
+    match access {
+        Access::AnyHost => None,
+        Access::Hosts(hosts) => Some(hosts.iter().map(String::as_str).collect()),
+    }
+}
+
 fn namespace(config: &NamespaceConfig) -> Namespace<'_> {
     let common = Namespace {
         nsid: config.nsid,
@@ -213,6 +271,7 @@ fn namespace(config: &NamespaceConfig) -> Namespace<'_> {
         read_only: config.read_only,
         uuid: config.uuid.map(|uuid| uuid.to_string()),
         nguid: config.nguid.map(|nguid| Uuid::from_bytes(nguid).simple().to_string()),
+        hosts: names(&config.hosts),
         ..Namespace::default()
     };
     match &config.source {

@@ -433,3 +433,45 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_namespace_may_be_for_some_hosts_only() {
+    let some = "null = \"1MiB\"\nhosts = [\"nqn.2024-01.org.example:b\", \"nqn.2024-01.org.example:a\"]";
+    let config = Config::parse(&with_namespace(some), "some").unwrap();
+    let hosts = ["nqn.2024-01.org.example:a", "nqn.2024-01.org.example:b"].map(str::to_owned);
+    assert_eq!(config.subsystems[0].namespaces[0].hosts, Access::Hosts(hosts.into()));
+    assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    let all = Config::parse(&with_namespace("null = \"1MiB\""), "all").unwrap();
+    assert_eq!(all.subsystems[0].namespaces[0].hosts, Access::AnyHost);
+    let wrong = |hosts: &str| mistake(&with_namespace(&format!("null = \"1MiB\"\nhosts = {hosts}"))).key;
+    assert_eq!(wrong("[]"), "subsystem[0].namespace[0].hosts");
+    assert_eq!(wrong("[\"\"]"), "subsystem[0].namespace[0].hosts[0]");
+    assert_eq!(wrong("\"nqn.2024-01.org.example:a\""), "subsystem[0].namespace[0].hosts");
+    let host = "\"nqn.2024-01.org.example:a\"";
+    assert_eq!(wrong(&format!("[{host}, {host}]")), "subsystem[0].namespace[0].hosts[1]");
+}
+
+#[test]
+fn discovery_has_a_name_of_its_own_and_referrals() {
+    let with = |lines: &str| format!("{lines}\n{MINIMAL}");
+    assert_eq!(Config::parse(MINIMAL, "none").unwrap().discovery, DiscoveryConfig::default());
+    let text = "[discovery]\nnqn = \"nqn.2024-01.org.example:discovery\"\n\
+                [[discovery.referral]]\naddress = \"192.0.2.7\"\n[[discovery.referral]]\naddress = \"[2001:db8::7]\"\n\
+                port = 4420\ntransport = \"rdma\"\nnqn = \"nqn.2024-01.org.example:other\"";
+    let config = Config::parse(&with(text), "discovery").unwrap();
+    let DiscoveryConfig { nqn, referrals } = &config.discovery;
+    assert_eq!(nqn.as_deref(), Some("nqn.2024-01.org.example:discovery"));
+    let places: Vec<_> = referrals.iter().map(Referral::place).collect();
+    assert_eq!(places, ["tcp 192.0.2.7:8009", "rdma [2001:db8::7]:4420"]);
+    assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    let wrong = |lines: &str| mistake(&with(lines)).key;
+    assert_eq!(wrong("[discovery]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\""), "discovery.nqn");
+    assert_eq!(wrong("[discovery]\nnqn = \"here\""), "discovery.nqn");
+    let referral = |lines: &str| wrong(&format!("[[discovery.referral]]\n{lines}"));
+    assert_eq!(referral("port = 8009"), "discovery.referral[0].address");
+    assert_eq!(referral("address = \"0.0.0.0\""), "discovery.referral[0].address");
+    assert_eq!(referral("address = \"elsewhere\""), "discovery.referral[0].address");
+    assert_eq!(referral("address = \"::7\"\nport = 0"), "discovery.referral[0].port");
+    let twice = "address = \"::7\"\n[[discovery.referral]]\naddress = \"::7\"";
+    assert_eq!(referral(twice), "discovery.referral[1].address");
+}

@@ -254,13 +254,22 @@ fn edit_draft(
             draft.remove_namespace(nqn, namespace.nsid).map(drop).map_err(served)
         }
         Change::NamespaceAdded { nqn, namespace } => {
-            let namespace = target.make_namespace(nqn, namespace, identity).map_err(made)?;
-            draft.add_namespace(nqn, namespace).map_err(served)
+            target.add_namespace(draft, nqn, namespace, identity).map_err(made)
         }
         Change::NamespaceChanged { nqn, old, new } => {
             draft.remove_namespace(nqn, old.nsid).map_err(served)?;
-            let namespace = target.make_namespace(nqn, new, identity).map_err(made)?;
-            draft.add_namespace(nqn, namespace).map_err(served)
+            target.add_namespace(draft, nqn, new, identity).map_err(made)
+        }
+        Change::NamespaceShown { nqn, nsid, new, .. } => {
+            draft.show_namespace(nqn, *nsid, new).map_err(served)
+        }
+        Change::ReferralAdded(referral) => {
+            draft.add_referral(referral.clone());
+            Ok(())
+        }
+        Change::ReferralRemoved(referral) => {
+            draft.remove_referral(referral);
+            Ok(())
         }
     }
 }

@@ -91,6 +91,32 @@ impl Manager {
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, true))
     }
 
+    /// Only these of the subsystem's hosts see a namespace from now on.
+    ///
+    /// # Errors
+    /// When there is no such namespace, or that is no name of a host.
+    pub fn set_hosts(
+        &mut self,
+        subsystem: Option<&str>,
+        nsid: u32,
+        hosts: Access,
+    ) -> Result<Vec<Change>, String> {
+        let (subsystem, _) = self.namespace(subsystem, nsid)?;
+        let names = match &hosts {
+            Access::AnyHost => None,
+            Access::Hosts(names) if names.is_empty() => return Err("name one host at least".to_owned()),
+            Access::Hosts(names) => Some(names),
+        };
+        names.into_iter().flatten().try_for_each(|name| check_host_nqn(name))?;
+        self.edit(|next| {
+            let mut all = subsystem_of(next, subsystem.nqn())?.namespaces.iter_mut();
+            let found = all.find(|one| one.nsid == nsid);
+            found.ok_or_else(|| format!("there is no namespace {nsid} in {}", subsystem.nqn()))?.hosts =
+                hosts;
+            Ok(())
+        })
+    }
+
     /// Serves one more subsystem, with its namespaces.
     ///
     /// # Errors

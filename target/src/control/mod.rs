@@ -8,10 +8,11 @@
 //! | `apply` | does it: makes what is to be served next, and opens disks |
 //! | `change` | has the cores serve it, and tells hosts |
 //! | `disk_watch` | looks at the disks from time to time |
+//! | `activity` | what hosts do each second |
 //! | [`status`] | what there is, as it is shown |
 //! | [`socket`] | the socket's file: its place, its owner, its end |
 //! | [`turns`] | changes, one after the other |
-//! | [`server`] | the threads that listen and answer, and the one that looks at the disks from time to time |
+//! | [`server`] | the threads that listen and answer, and the one that looks at disks and counters from time to time |
 //! | [`client`] | the other end |
 //! | [`command`] | the part of the command line that uses it |
 //!
@@ -19,6 +20,7 @@
 //! are served beside each other; only changes wait for each other. Nothing is written into the configuration file
 //! unless an administrator says so. docs/control.md describes the protocol for other programs.
 
+mod activity;
 mod apply;
 mod change;
 pub mod client;

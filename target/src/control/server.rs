@@ -1,5 +1,5 @@
 //! The threads that serve the control socket: one that listens, one for each connection, and one that looks at the
-//! disks.
+//! disks and counters.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ const BIND_LIMIT: Duration = Duration::from_secs(5);
 /// Clients at a time. For one more, the one that has been silent for longest goes.
 const CLIENTS_MAX: usize = 32;
 
-/// How often files and devices are looked at.
+/// How often files, devices and counters are looked at.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long nobody is listened to after the system refused a connection.
@@ -89,8 +89,8 @@ pub fn start(config: Option<&ControlConfig>, manager: Manager) -> Result<Control
     let failed = |source| ControlError { path: config.socket.clone(), source };
     let view = manager.view();
     let manager = Arc::new(TimedMutex::new(manager));
-    let looked_at = Arc::clone(&manager);
-    spawn("disks", move || look_at_disks(&looked_at)).map_err(failed)?;
+    let (looked_at, seen) = (Arc::clone(&manager), view.clone());
+    spawn("looks", move || look_around(&seen, &looked_at)).map_err(failed)?;
     if let Some(listener) = listener {
         let server = Arc::new(Server { view, manager: Arc::clone(&manager), clients: Mutex::default() });
         spawn("control", move || server.run(&listener)).map_err(failed)?;
@@ -109,9 +109,11 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
-fn look_at_disks(manager: &TimedMutex<Manager>) {
+/// Looks at the disks, and at what hosts do, from time to time.
+fn look_around(view: &View, manager: &TimedMutex<Manager>) {
     loop {
         thread::sleep(POLL_INTERVAL);
+        view.sample();
         if let Err(error) = manager.with_lock("a look at the disks", Manager::poll) {
             tracing::warn!(error, "the disks are not checked");
         }

@@ -1,18 +1,22 @@
 //! The state of the target as `status` and `namespace list` show it. Reading it does not wait for a change.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use ringfab_reactor::{Time, clock};
 use serde::Serialize;
 
 use uuid::Uuid;
 
+use super::activity::{self, LatencyState, Rates, Samples, Work};
 use super::configured::{Configured, Current};
-use crate::config::{Change, ChangeLine};
+use crate::config::{Access, Change, ChangeLine};
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::namespace::{Health, Namespace};
+use crate::model::{Listener, ServedSubsystem, Subsystem};
 use crate::target::Target;
 use crate::worker::{self, Hanging};
 
@@ -67,6 +71,58 @@ impl NamespaceState {
     }
 }
 
+/// A namespace with who uses it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServedNamespaceState {
+    /// The namespace.
+    #[serde(flatten)]
+    pub namespace: NamespaceState,
+    /// Controllers of its subsystem.
+    pub controllers: usize,
+    /// What hosts have done with it.
+    pub total: Work,
+    /// What they do each second.
+    pub per_second: Work,
+    /// How many commands have ended with an error.
+    pub errors: u64,
+    /// How long its commands take.
+    pub latency: LatencyState,
+}
+
+/// A listener.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListenerState {
+    /// Its number in discovery.
+    pub port_id: u16,
+    /// Where it is bound.
+    pub address: SocketAddr,
+    /// `rdma` or `tcp`.
+    pub transport: &'static str,
+    /// Who does RDMA: `auto`, `iwarp` or `verbs`.
+    pub provider: &'static str,
+    /// Controllers whose hosts came there.
+    pub controllers: usize,
+}
+
+/// A subsystem.
+#[derive(Clone, Debug, Serialize)]
+pub struct SubsystemState {
+    /// Its NQN.
+    pub nqn: String,
+    /// Its serial number.
+    pub serial: String,
+    /// Its model number.
+    pub model: String,
+    /// Whether every host may use it.
+    pub allow_any_host: bool,
+    /// The hosts that may, if not every host.
+    pub allowed_hosts: Vec<String>,
+    /// Its namespaces.
+    pub namespaces: usize,
+    /// Its controllers.
+    pub controllers: usize,
+}
+
 /// A connected queue.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueState {
@@ -78,10 +134,21 @@ pub struct QueueState {
     pub entries: u32,
     /// The host's address.
     pub peer: String,
-    /// Commands that completed: those that read, those that write, all others.
-    pub commands: [u64; 3],
-    /// Bytes read and bytes written.
-    pub bytes: [u64; 2],
+    /// What it has done.
+    pub total: Work,
+}
+
+/// The last command of a controller that ended with an error.
+#[derive(Clone, Debug, Serialize)]
+pub struct LastError {
+    /// How it ended.
+    pub status: String,
+    /// Its queue; zero is the admin queue.
+    pub queue: u16,
+    /// Its namespace, or zero.
+    pub nsid: u32,
+    /// Its first logical block, or zero.
+    pub lba: u64,
 }
 
 /// A controller, which is a host that is connected.
@@ -95,6 +162,22 @@ pub struct ControllerState {
     pub host: String,
     /// Identifier of its host.
     pub host_id: String,
+    /// Address of its host.
+    pub address: IpAddr,
+    /// `rdma` or `tcp`.
+    pub transport: &'static str,
+    /// For how many seconds it has been connected.
+    pub connected_seconds: u64,
+    /// What its connected queues have done.
+    pub total: Work,
+    /// What they do each second.
+    pub per_second: Work,
+    /// How many commands have ended with an error.
+    pub errors: u64,
+    /// The last of these.
+    pub last_error: Option<LastError>,
+    /// How long its commands take.
+    pub latency: LatencyState,
     /// Its queues.
     pub queues: Vec<QueueState>,
 }
@@ -117,16 +200,22 @@ pub struct ConfigurationState {
 pub struct Status {
     /// Version of the program.
     pub version: &'static str,
+    /// For how many seconds it has been running.
+    pub uptime_seconds: u64,
     /// Where the configuration comes from.
     pub configuration: ConfigurationState,
     /// Files and sockets that the process has open, if the system tells.
     pub open_files: Option<usize>,
     /// What each core has in use.
     pub cores: Vec<CoreUsage>,
+    /// Where hosts connect.
+    pub listeners: Vec<ListenerState>,
+    /// What they connect to.
+    pub subsystems: Vec<SubsystemState>,
     /// Who is connected.
     pub controllers: Vec<ControllerState>,
     /// What is served.
-    pub namespaces: Vec<NamespaceState>,
+    pub namespaces: Vec<ServedNamespaceState>,
     /// Calls to files that have not returned for a while: what they are on does not answer.
     pub hanging: Vec<Hanging>,
 }
@@ -137,11 +226,18 @@ pub struct View {
     target: Arc<Target>,
     cores: Cores,
     configured: Current,
+    started: Time,
+    samples: Samples,
 }
 
 impl View {
     pub(super) fn new(target: Arc<Target>, cores: Cores, configured: Current) -> Self {
-        Self { target, cores, configured }
+        Self { target, cores, configured, started: clock(), samples: Samples::default() }
+    }
+
+    /// Looks at what hosts have done, for the rates of the next [`View::status`].
+    pub(super) fn sample(&self) {
+        self.samples.take(&self.target.controllers(), &self.target.namespaces());
     }
 
     /// What is configured now.
@@ -174,14 +270,20 @@ impl View {
 
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
-        let mut all = Vec::new();
-        for (subsystem, namespace) in self.target.served().namespaces() {
-            all.push(NamespaceState::of(subsystem.nqn(), namespace, false));
-        }
-        for (subsystem, namespace) in self.cores.disk_handles().removed() {
-            all.push(NamespaceState::of(subsystem.nqn(), &namespace, true));
-        }
-        all
+        self.all().map(|one| NamespaceState::of(one.subsystem.nqn(), &one.namespace, one.closing)).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = Seen> {
+        let served = self.target.served();
+        let seen = |(served, namespace): (&Arc<ServedSubsystem>, &Arc<Namespace>)| Seen {
+            subsystem: Arc::clone(served.subsystem()),
+            namespace: Arc::clone(namespace),
+            closing: false,
+        };
+        let served: Vec<Seen> = served.namespaces().map(seen).collect();
+        let removed = self.cores.disk_handles().removed().into_iter();
+        let removed = removed.map(|(subsystem, namespace)| Seen { subsystem, namespace, closing: true });
+        served.into_iter().chain(removed)
     }
 
     /// What the target is doing now.
@@ -190,10 +292,21 @@ impl View {
     /// When a core does not answer.
     pub fn status(&self) -> Result<Status, String> {
         let cores = self.cores.usage()?;
-        let controllers = self.target.controllers().iter().map(|one| controller(one)).collect();
-        let (open_files, namespaces, hanging) = (open_files(), self.list(), worker::hanging());
-        let (version, configuration) = (env!("CARGO_PKG_VERSION"), self.configuration());
-        Ok(Status { version, configuration, open_files, cores, controllers, namespaces, hanging })
+        let connected = self.target.controllers();
+        let served = self.target.served();
+        let rates = self.samples.rates();
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: rates.now().since(self.started).as_secs(),
+            configuration: self.configuration(),
+            open_files: open_files(),
+            cores,
+            listeners: served.listeners().iter().map(|one| listener(one, &connected)).collect(),
+            subsystems: served.subsystems().iter().map(|one| subsystem(one, &connected)).collect(),
+            controllers: connected.iter().map(|one| controller(one, &rates)).collect(),
+            namespaces: self.all().map(|one| one.state(&connected, &rates)).collect(),
+            hanging: worker::hanging(),
+        })
     }
 }
 
@@ -202,24 +315,94 @@ fn open_files() -> Option<usize> {
     std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() - 1)
 }
 
-fn controller(controller: &Controller) -> ControllerState {
-    let queues = controller.queues();
-    let queues = queues.iter().map(|queue| {
-        let counters = queue.io().counters();
-        QueueState {
-            id: queue.id(),
-            core: queue.core(),
-            entries: queue.entries(),
-            peer: queue.peer().to_string(),
-            commands: [counters.commands_read, counters.commands_write, counters.commands_other],
-            bytes: [counters.bytes_read, counters.bytes_written],
+fn listener(listener: &Listener, controllers: &[Arc<Controller>]) -> ListenerState {
+    let came_here =
+        |one: &&Arc<Controller>| one.queues().first().is_some_and(|admin| listener.covers(admin.listener()));
+    ListenerState {
+        port_id: listener.port_id(),
+        address: listener.address(),
+        transport: listener.transport().name(),
+        provider: listener.config().provider.name(),
+        controllers: controllers.iter().filter(came_here).count(),
+    }
+}
+
+fn subsystem(served: &ServedSubsystem, controllers: &[Arc<Controller>]) -> SubsystemState {
+    let subsystem = served.subsystem();
+    let allowed_hosts = match served.access() {
+        Access::AnyHost => None,
+        Access::Hosts(hosts) => Some(hosts.iter().cloned().collect()),
+    };
+    SubsystemState {
+        nqn: subsystem.nqn().to_owned(),
+        serial: subsystem.serial().to_owned(),
+        model: subsystem.model().to_owned(),
+        allow_any_host: allowed_hosts.is_none(),
+        allowed_hosts: allowed_hosts.unwrap_or_default(),
+        namespaces: served.namespaces().len(),
+        controllers: users_of(subsystem.nqn(), controllers),
+    }
+}
+
+fn users_of(nqn: &str, controllers: &[Arc<Controller>]) -> usize {
+    controllers.iter().filter(|one| one.subsystem().nqn() == nqn).count()
+}
+
+/// A namespace that there is.
+struct Seen {
+    subsystem: Arc<Subsystem>,
+    namespace: Arc<Namespace>,
+    closing: bool,
+}
+
+impl Seen {
+    fn state(&self, controllers: &[Arc<Controller>], rates: &Rates) -> ServedNamespaceState {
+        let done = self.namespace.io();
+        let work = Work::from(done.counters);
+        ServedNamespaceState {
+            namespace: NamespaceState::of(self.subsystem.nqn(), &self.namespace, self.closing),
+            controllers: users_of(self.subsystem.nqn(), controllers),
+            total: work,
+            per_second: rates.of_namespace(&self.namespace, work),
+            errors: done.counters.commands_failed,
+            latency: LatencyState::of(done.latency.as_deref()),
         }
+    }
+}
+
+fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
+    let queues = controller.queues();
+    let queues = queues.iter().map(|queue| QueueState {
+        id: queue.id(),
+        core: queue.core(),
+        entries: queue.entries(),
+        peer: queue.peer().to_string(),
+        total: queue.io().counters().into(),
     });
+    let done = activity::of_controller(controller);
+    let work = Work::from(done.counters);
+    let state = controller.state();
+    let last_error = state.errors.entries().next().map(|(_, error)| LastError {
+        status: error.status.to_string(),
+        queue: error.queue_id,
+        nsid: error.nsid,
+        lba: error.lba,
+    });
+    let errors = state.errors.count();
+    drop(state);
     ControllerState {
         id: controller.id(),
         subsystem: controller.subsystem().nqn().to_owned(),
         host: controller.host().nqn.clone(),
         host_id: Uuid::from_bytes(controller.host().id).to_string(),
+        address: controller.address(),
+        transport: controller.limits().transport.name(),
+        connected_seconds: rates.now().since(controller.created()).as_secs(),
+        total: work,
+        per_second: rates.of_controller(controller, work),
+        errors,
+        last_error,
+        latency: LatencyState::of(done.latency.as_deref()),
         queues: queues.collect(),
     }
 }

@@ -59,8 +59,8 @@ impl Controller {
 
     fn warn_of_fence(&self, served: &Served) {
         let fenced = |one: &&Arc<Namespace>| self.subsystem.has_orphans_on(&self.host.id, one.index());
-        let nsids: Vec<u32> =
-            served.namespaces_of(&self.subsystem).filter(fenced).map(|one| one.nsid()).collect();
+        let shown = served.namespaces_for(&self.subsystem, &self.host.nqn);
+        let nsids: Vec<u32> = shown.filter(fenced).map(|one| one.nsid()).collect();
         tracing::warn!(
             controller = self.id,
             host = self.host.nqn,

@@ -16,7 +16,7 @@ use ringfab_reactor::Reactor;
 use super::{Core, owner};
 use crate::controller::Controller;
 use crate::disks::disk_handles::Opened;
-use crate::model::{Difference, Listener, Namespace, Served, Subsystem};
+use crate::model::{Difference, Listener, Namespace, Served, ShownNamespace, Subsystem};
 use crate::resources::disks::{Disks, Namespaces, put};
 use crate::worker::{Task, Workers};
 
@@ -71,7 +71,9 @@ pub(super) fn open_all(
 ) -> (Namespaces, Disks) {
     let (mut namespaces, mut disks) = (Namespaces::default(), Disks::new());
     for (subsystem, namespace) in served.namespaces() {
-        namespaces.insert(subsystem.subsystem(), namespace);
+        if subsystem.shows_to_all(namespace.nsid()) {
+            namespaces.insert(subsystem.subsystem(), namespace);
+        }
         if opened.is_some_and(|opened| opened.is_missing(namespace)) {
             continue;
         }
@@ -149,13 +151,27 @@ impl Core {
     }
 
     fn serve(&mut self, served: Arc<Served>, difference: &Difference) {
-        self.resources.served = served;
         for (subsystem, namespace) in &difference.closed {
             self.resources.namespaces.remove(subsystem, namespace);
             self.close_disk(namespace);
         }
         for (subsystem, namespace) in &difference.opened {
-            self.resources.namespaces.insert(subsystem, namespace);
+            if served.of(subsystem).is_some_and(|one| one.shows_to_all(namespace.nsid())) {
+                self.resources.namespaces.insert(subsystem, namespace);
+            }
+        }
+        for ShownNamespace { after, nsid, .. } in &difference.shown {
+            match after.namespace(*nsid) {
+                Some(namespace) if after.shows_to_all(*nsid) => {
+                    self.resources.namespaces.insert(after.subsystem(), namespace);
+                }
+                Some(namespace) => self.resources.namespaces.remove(after.subsystem(), namespace),
+                None => {}
+            }
+        }
+        self.resources.served = served;
+        if difference.is_restricted() {
+            self.queues.iter_mut().flatten().for_each(|queue| queue.refresh_namespaces(&self.resources));
         }
         self.listeners.close(&mut self.resources, &difference.unbound);
     }

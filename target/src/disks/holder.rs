@@ -13,17 +13,30 @@ pub(crate) struct Holder {
     pub(crate) text: String,
     /// Whether it is a process that runs. One that was killed may hold it a little longer.
     pub(crate) lives: bool,
+    /// The process, if it is one that runs.
+    pub(crate) process: Option<u32>,
 }
 
 impl Holder {
     /// Who holds it now.
     pub(crate) fn of(identity: DiskIdentity) -> Self {
-        let found = match identity {
+        Self::found(identity).unwrap_or_else(|| Self {
+            text: "something that the system does not name".to_owned(),
+            lives: false,
+            process: None,
+        })
+    }
+
+    /// Who holds it now, if somebody does.
+    pub(crate) fn found(identity: DiskIdentity) -> Option<Self> {
+        match identity {
             DiskIdentity::File { device, inode } => of_file(device, inode),
             DiskIdentity::Device(device) => of_device(device),
-        };
-        let unknown = || Self { text: "something that the system does not name".to_owned(), lives: false };
-        found.unwrap_or_else(unknown)
+        }
+    }
+
+    fn of_thing(text: String) -> Self {
+        Self { text, lives: true, process: None }
     }
 }
 
@@ -33,8 +46,12 @@ fn of_file(device: u64, inode: u64) -> Option<Holder> {
     let process = lock_holder(&locks, device, inode)?;
     let name = fs::read_to_string(format!("/proc/{process}/comm")).ok();
     Some(match name {
-        Some(name) => Holder { text: format!("process {process} ({})", name.trim()), lives: true },
-        None => Holder { text: format!("process {process}, which has ended"), lives: false },
+        Some(name) => Holder {
+            text: format!("process {process} ({})", name.trim()),
+            lives: true,
+            process: Some(process),
+        },
+        None => Holder { text: format!("process {process}, which has ended"), lives: false, process: None },
     })
 }
 
@@ -52,11 +69,21 @@ fn lock_holder(locks: &str, device: u64, inode: u64) -> Option<u32> {
 fn of_device(device: u64) -> Option<Holder> {
     let number = format!("{}:{}", major(device), minor(device));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    if let Some(place) = mount_place(&mounts, &number) {
-        return Some(Holder { text: format!("the file system that is mounted on {place}"), lives: true });
+    let partitions = partitions(&number);
+    let place = [&number].into_iter().chain(&partitions).find_map(|number| mount_place(&mounts, number));
+    if let Some(place) = place {
+        return Some(Holder::of_thing(format!("the file system that is mounted on {place}")));
     }
     let above = fs::read_dir(format!("/sys/dev/block/{number}/holders")).ok()?.flatten().next()?;
-    Some(Holder { text: format!("the device {}", above.file_name().to_string_lossy()), lives: true })
+    Some(Holder::of_thing(format!("the device {}", above.file_name().to_string_lossy())))
+}
+
+/// The numbers of a device's partitions, as `8:1`.
+fn partitions(number: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(format!("/sys/dev/block/{number}")) else { return Vec::new() };
+    let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.join("partition").exists());
+    let numbers = folders.filter_map(|path| fs::read_to_string(path.join("dev")).ok());
+    numbers.map(|number| number.trim().to_owned()).collect()
 }
 
 /// Where a line `36 35 98:0 / /mnt rw ...` says that a device is mounted.

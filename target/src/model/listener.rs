@@ -18,6 +18,8 @@ pub struct ControllerLimits {
     pub io_queues_max: u16,
     /// Data that a command capsule may carry, in bytes.
     pub in_capsule_bytes: u32,
+    /// Whether there are only discovery controllers.
+    pub discovery_only: bool,
 }
 
 /// A listener, for as long as it is served.
@@ -68,6 +70,7 @@ impl Listener {
             queue_entries_max: self.config.queue_depth_max,
             io_queues_max: self.config.io_queues_max,
             in_capsule_bytes: self.config.in_capsule_bytes,
+            discovery_only: self.config.discovery_only,
         }
     }
 

@@ -15,5 +15,5 @@ pub use io_record::{IoCounters, IoRecord, IoSum};
 pub use listener::{ControllerLimits, Listener};
 pub use namespace::Namespace;
 pub use queue_record::QueueRecord;
-pub use served::{Difference, Draft, Served, ServedError, ServedSubsystem};
+pub use served::{Difference, Draft, Served, ServedError, ServedSubsystem, ShownNamespace};
 pub use subsystem::Subsystem;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::listener::Listener;
 use super::{Namespace, Subsystem};
-use crate::config::{Access, ListenerConfig};
+use crate::config::{Access, ListenerConfig, Referral};
 use crate::limits::{NSID_MAX, SUBSYSTEMS_MAX};
 
 /// Everything that is served, at one moment.
@@ -20,6 +20,8 @@ pub struct Served {
     /// In the order in which they came.
     subsystems: Vec<Arc<ServedSubsystem>>,
     listeners: Vec<Arc<Listener>>,
+    /// Other discovery subsystems that hosts are told of.
+    referrals: Vec<Referral>,
 }
 
 /// A subsystem, who may use it, and its active namespaces.
@@ -29,6 +31,8 @@ pub struct ServedSubsystem {
     access: Access,
     /// By identifier.
     namespaces: BTreeMap<u32, Arc<Namespace>>,
+    /// The hosts of those namespaces that only some hosts see, by identifier.
+    shown: BTreeMap<u32, Arc<BTreeSet<String>>>,
 }
 
 /// Why something cannot be served.
@@ -109,14 +113,34 @@ impl Served {
         self.subsystems.iter().find(|one| Arc::ptr_eq(&one.subsystem, subsystem))
     }
 
-    /// A subsystem's active namespaces, by ascending identifier. The discovery subsystem has none.
-    pub fn namespaces_of(&self, subsystem: &Arc<Subsystem>) -> impl Iterator<Item = &Arc<Namespace>> {
-        self.of(subsystem).into_iter().flat_map(|one| one.namespaces())
+    /// A subsystem's namespaces that are active for a host, by ascending identifier. The discovery subsystem has none.
+    pub fn namespaces_for(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        host_nqn: &str,
+    ) -> impl Iterator<Item = &Arc<Namespace>> {
+        let shown = move |one: &ServedSubsystem, nsid| one.shows(nsid, host_nqn);
+        let of = move |one| move |namespace: &&Arc<Namespace>| shown(one, namespace.nsid());
+        self.of(subsystem).into_iter().flat_map(move |one| one.namespaces().filter(of(one)))
     }
 
-    /// An active namespace.
-    pub fn namespace(&self, subsystem: &Arc<Subsystem>, nsid: u32) -> Option<&Arc<Namespace>> {
-        self.of(subsystem)?.namespace(nsid)
+    /// A namespace that is active for a host.
+    pub fn namespace_for(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        nsid: u32,
+        host_nqn: &str,
+    ) -> Option<&Arc<Namespace>> {
+        let served = self.of(subsystem).filter(|one| one.shows(nsid, host_nqn))?;
+        served.namespace(nsid)
+    }
+
+    /// Whether a namespace is active, but not for this host.
+    pub fn hides(&self, subsystem: &Arc<Subsystem>, namespace: &Arc<Namespace>, host_nqn: &str) -> bool {
+        let nsid = namespace.nsid();
+        let served = self.of(subsystem).filter(|one| !one.shows(nsid, host_nqn));
+        let active = served.and_then(|one| one.namespace(nsid));
+        active.is_some_and(|active| Arc::ptr_eq(active, namespace))
     }
 
     /// All active namespaces with their subsystems.
@@ -127,6 +151,11 @@ impl Served {
     /// Where hosts connect.
     pub fn listeners(&self) -> &[Arc<Listener>] {
         &self.listeners
+    }
+
+    /// Other discovery subsystems that hosts are told of.
+    pub fn referrals(&self) -> &[Referral] {
+        &self.referrals
     }
 
     /// The listener on which a connection with this local address came in. When its address is not known exactly, the
@@ -142,6 +171,7 @@ impl Served {
             discovery_generation: self.discovery_generation,
             subsystems: self.subsystems.clone(),
             listeners: self.listeners.clone(),
+            referrals: self.referrals.clone(),
         }
     }
 }
@@ -180,10 +210,25 @@ impl ServedSubsystem {
         self.namespaces.values()
     }
 
-    /// Errors of its disks since the start, also of those that are gone.
-    pub fn media_errors(&self) -> u64 {
-        let now: u64 = self.namespaces().map(|namespace| namespace.media_errors()).sum();
-        self.subsystem.media_errors_before() + now
+    /// Which of the subsystem's hosts see a namespace.
+    pub fn shown_to(&self, nsid: u32) -> Access {
+        self.shown.get(&nsid).map_or(Access::AnyHost, |hosts| Access::Hosts((**hosts).clone()))
+    }
+
+    /// Whether all hosts of the subsystem see a namespace.
+    pub fn shows_to_all(&self, nsid: u32) -> bool {
+        !self.shown.contains_key(&nsid)
+    }
+
+    /// Whether a host of the subsystem sees a namespace, if there is one with this identifier.
+    pub fn shows(&self, nsid: u32, host_nqn: &str) -> bool {
+        self.shown.get(&nsid).is_none_or(|hosts| hosts.contains(host_nqn))
+    }
+
+    /// The namespaces that this host sees and others do not, by ascending identifier.
+    pub fn shown_only_to_some(&self, host_nqn: &str) -> impl Iterator<Item = &Arc<Namespace>> {
+        let seen = self.shown.iter().filter(move |(_, hosts)| hosts.contains(host_nqn));
+        seen.filter_map(|(nsid, _)| self.namespaces.get(nsid))
     }
 }
 
@@ -194,12 +239,18 @@ pub struct Draft {
     discovery_generation: u64,
     subsystems: Vec<Arc<ServedSubsystem>>,
     listeners: Vec<Arc<Listener>>,
+    referrals: Vec<Referral>,
 }
 
 impl Draft {
     /// One more subsystem, without namespaces.
     pub fn add_subsystem(&mut self, subsystem: Arc<Subsystem>, access: Access) {
-        self.subsystems.push(Arc::new(ServedSubsystem { subsystem, access, namespaces: BTreeMap::new() }));
+        self.subsystems.push(Arc::new(ServedSubsystem {
+            subsystem,
+            access,
+            namespaces: BTreeMap::new(),
+            shown: BTreeMap::new(),
+        }));
     }
 
     /// A subsystem is not served any more, nor are its namespaces.
@@ -233,12 +284,30 @@ impl Draft {
         }
     }
 
+    /// Only these of the subsystem's hosts see a namespace from now on.
+    ///
+    /// # Errors
+    /// When there is none with this identifier.
+    pub fn show_namespace(&mut self, nqn: &str, nsid: u32, hosts: &Access) -> Result<(), ServedError> {
+        let subsystem = self.subsystem(nqn)?;
+        if !subsystem.namespaces.contains_key(&nsid) {
+            return Err(ServedError::NoNamespace { nqn: nqn.to_owned(), nsid });
+        }
+        match hosts {
+            Access::AnyHost => subsystem.shown.remove(&nsid),
+            Access::Hosts(hosts) => subsystem.shown.insert(nsid, Arc::new(hosts.clone())),
+        };
+        Ok(())
+    }
+
     /// A namespace is not active any more.
     ///
     /// # Errors
     /// When there is none with this identifier.
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Arc<Namespace>, ServedError> {
-        let removed = self.subsystem(nqn)?.namespaces.remove(&nsid);
+        let subsystem = self.subsystem(nqn)?;
+        subsystem.shown.remove(&nsid);
+        let removed = subsystem.namespaces.remove(&nsid);
         removed.ok_or_else(|| ServedError::NoNamespace { nqn: nqn.to_owned(), nsid })
     }
 
@@ -275,12 +344,22 @@ impl Draft {
         Ok(())
     }
 
+    /// Hosts are told of one more discovery subsystem.
+    pub fn add_referral(&mut self, referral: Referral) {
+        self.referrals.push(referral);
+    }
+
+    /// Hosts are told of a discovery subsystem no longer.
+    pub fn remove_referral(&mut self, referral: &Referral) {
+        self.referrals.retain(|one| one != referral);
+    }
+
     /// What is served next, if it can be.
     ///
     /// # Errors
     /// The first contradiction.
     pub fn check(self) -> Result<Served, ServedError> {
-        let Self { generation, discovery_generation, subsystems, listeners } = self;
+        let Self { generation, discovery_generation, subsystems, listeners, referrals } = self;
         if subsystems.len() > SUBSYSTEMS_MAX {
             return Err(ServedError::ManySubsystems(subsystems.len()));
         }
@@ -309,7 +388,7 @@ impl Draft {
                 return Err(ServedError::TwoListeners(address));
             }
         }
-        Ok(Served { generation: generation + 1, discovery_generation, subsystems, listeners })
+        Ok(Served { generation: generation + 1, discovery_generation, subsystems, listeners, referrals })
     }
 
     fn subsystem(&mut self, nqn: &str) -> Result<&mut ServedSubsystem, ServedError> {
@@ -331,13 +410,47 @@ pub struct Difference {
     pub unbound: Vec<Arc<Listener>>,
     /// Whether discovery shows something else.
     pub discovery: bool,
+    /// Namespaces that stay, and that other hosts see.
+    pub shown: Vec<ShownNamespace>,
+    /// Of those that come or go, those that only some hosts of their subsystem see, with these.
+    pub of_some: Vec<(Arc<Namespace>, Arc<BTreeSet<String>>)>,
+}
+
+/// A namespace that other hosts see.
+#[derive(Clone, Debug)]
+pub struct ShownNamespace {
+    /// Its subsystem, as it was served.
+    pub before: Arc<ServedSubsystem>,
+    /// Its subsystem, as it is served.
+    pub after: Arc<ServedSubsystem>,
+    /// Its identifier.
+    pub nsid: u32,
+}
+
+impl ShownNamespace {
+    /// Whether a host sees the one of two states and not the other.
+    pub fn concerns(&self, host_nqn: &str) -> bool {
+        self.before.shows(self.nsid, host_nqn) != self.after.shows(self.nsid, host_nqn)
+    }
 }
 
 impl Difference {
     /// Whether both serve the same to the same hosts.
     pub fn is_empty(&self) -> bool {
         let none = self.opened.is_empty() && self.closed.is_empty();
-        none && self.bound.is_empty() && self.unbound.is_empty() && !self.discovery
+        let same = self.shown.is_empty() && !self.discovery;
+        none && same && self.bound.is_empty() && self.unbound.is_empty()
+    }
+
+    /// Whether a host of the subsystem sees a namespace that comes, or saw one that goes.
+    pub fn concerns(&self, namespace: &Arc<Namespace>, host_nqn: &str) -> bool {
+        let only = self.of_some.iter().find(|(known, _)| Arc::ptr_eq(known, namespace));
+        only.is_none_or(|(_, hosts)| hosts.contains(host_nqn))
+    }
+
+    /// Whether it is about a namespace that only some hosts of its subsystem see, or saw.
+    pub fn is_restricted(&self) -> bool {
+        !self.shown.is_empty() || !self.of_some.is_empty()
     }
 
     /// The listener that goes and has the address of this one, which comes.
@@ -358,9 +471,35 @@ impl Difference {
             let subsystems = served.subsystems.iter();
             subsystems.map(|one| (Arc::as_ptr(&one.subsystem), one.access.clone())).collect()
         };
-        let discovery = !bound.is_empty() || !unbound.is_empty() || seen(old) != seen(next);
-        Self { opened: only_in(next, old), closed: only_in(old, next), bound, unbound, discovery }
+        let listeners = !bound.is_empty() || !unbound.is_empty();
+        let discovery = listeners || old.referrals != next.referrals || seen(old) != seen(next);
+        let (opened, closed, shown) = (only_in(next, old), only_in(old, next), shown(old, next));
+        let mut of_some = Vec::new();
+        for (served, all) in [(next, &opened), (old, &closed)] {
+            for (subsystem, namespace) in all {
+                let hosts = served.of(subsystem).and_then(|one| one.shown.get(&namespace.nsid()));
+                of_some.extend(hosts.map(|hosts| (Arc::clone(namespace), Arc::clone(hosts))));
+            }
+        }
+        Self { opened, closed, bound, unbound, discovery, shown, of_some }
     }
+}
+
+/// The namespaces that both have, and that other hosts see.
+fn shown(old: &Served, next: &Served) -> Vec<ShownNamespace> {
+    let mut all = Vec::new();
+    for after in &next.subsystems {
+        let before = old.of(&after.subsystem).filter(|before| before.shown != after.shown);
+        let Some(before) = before else { continue };
+        for (nsid, namespace) in &after.namespaces {
+            let stays = before.namespace(*nsid).is_some_and(|old| Arc::ptr_eq(old, namespace));
+            if stays && before.shown.get(nsid) != after.shown.get(nsid) {
+                let (before, after) = (Arc::clone(before), Arc::clone(after));
+                all.push(ShownNamespace { before, after, nsid: *nsid });
+            }
+        }
+    }
+    all
 }
 
 /// The namespaces of one that the other does not have.

@@ -61,11 +61,11 @@ impl Subsystem {
         }
     }
 
-    /// The discovery subsystem, open to every host.
-    pub fn discovery() -> Self {
+    /// The discovery subsystem, open to every host, with a name of its own or the one that all have.
+    pub fn discovery(nqn: Option<String>) -> Self {
         Self {
             index: None,
-            nqn: DISCOVERY_NQN.to_owned(),
+            nqn: nqn.unwrap_or_else(|| DISCOVERY_NQN.to_owned()),
             serial: "discovery".to_owned(),
             model: "Ringfab".to_owned(),
             queues: Mutex::default(),

@@ -7,7 +7,7 @@ use ringfab_spec::{Status, SubmissionEntry};
 use super::request::Request;
 use crate::controller::{Controller, ErrorRecord, IoAccess};
 use crate::failure::{ErrorLocation, Failure};
-use crate::model::{IoRecord, QueueRecord};
+use crate::model::{IoRecord, Namespace, QueueRecord};
 use crate::nvm::{self, Action, NamespaceView, Transfer};
 use crate::resources::Resources;
 
@@ -16,9 +16,32 @@ use crate::resources::Resources;
 pub(super) struct Attachment {
     pub(super) controller: Arc<Controller>,
     pub(super) record: Arc<QueueRecord>,
+    /// The namespaces that its host sees and others do not, by ascending identifier.
+    own: Vec<Arc<Namespace>>,
 }
 
 impl Attachment {
+    /// What a queue belongs to from now on.
+    pub(super) fn new(controller: Arc<Controller>, record: Arc<QueueRecord>, resources: &Resources) -> Self {
+        let mut this = Self { controller, record, own: Vec::new() };
+        this.refresh_namespaces(resources);
+        this
+    }
+
+    /// Its core serves something else: the host may see other namespaces.
+    pub(super) fn refresh_namespaces(&mut self, resources: &Resources) {
+        let served = resources.served.of(self.controller.subsystem());
+        let shown = served.into_iter().flat_map(|one| one.shown_only_to_some(&self.controller.host().nqn));
+        self.own = shown.cloned().collect();
+    }
+
+    /// A namespace that its host sees and others do not.
+    #[cold]
+    fn own_namespace(&self, nsid: u32) -> Option<&Arc<Namespace>> {
+        let index = self.own.binary_search_by_key(&nsid, |namespace| namespace.nsid());
+        index.ok().map(|index| &self.own[index])
+    }
+
     /// What an I/O command asks for.
     #[inline(always)]
     pub(super) fn parse(
@@ -32,6 +55,7 @@ impl Attachment {
         }
         let namespace = |nsid| {
             let found = resources.namespaces.find(controller.subsystem(), nsid);
+            let found = found.or_else(|| self.own_namespace(nsid));
             found.map(|namespace| NamespaceView::of(namespace))
         };
         let (action, transfer) = nvm::parse(command, namespace)?;

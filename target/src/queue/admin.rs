@@ -153,7 +153,7 @@ impl Connection {
             let wake = move || core.send(QueueMessage::CheckControllers);
             attached.controller.set_wake(Some(Box::new(wake)));
         }
-        self.attached = Some(Attachment { controller: attached.controller, record: attached.queue });
+        self.attached = Some(Attachment::new(attached.controller, attached.queue, resources));
         Ok(Executed::Connected(u64::from(id)))
     }
 

@@ -154,6 +154,13 @@ impl Queue {
         self.controller().is_some_and(|own| Arc::ptr_eq(own, controller))
     }
 
+    /// Its core serves something else: the host may see other namespaces.
+    pub(crate) fn refresh_namespaces(&mut self, resources: &Resources) {
+        if let Some(attached) = &mut self.connection.attached {
+            attached.refresh_namespaces(resources);
+        }
+    }
+
     /// A command capsule has arrived; none when it was too short for one. `intact` says that its data are as they were
     /// sent.
     pub(crate) fn on_capsule(
@@ -412,7 +419,7 @@ impl Queue {
 
     /// Nothing of it is left: its counters go to the subsystem.
     pub(crate) fn finish(self) {
-        if let Some(Attachment { controller, record }) = self.connection.attached {
+        if let Some(Attachment { controller, record, .. }) = self.connection.attached {
             controller.subsystem().queue_ended(&record);
         }
     }

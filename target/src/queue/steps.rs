@@ -1,5 +1,7 @@
 //! Commands that take several steps at the disks: each step begins when the one before has ended.
 
+use std::sync::Arc;
+
 use ringfab_block::Operation;
 use ringfab_spec::Status;
 use ringfab_spec::sqe::{CopyRange, DsmRange};
@@ -7,6 +9,7 @@ use ringfab_spec::sqe::{CopyRange, DsmRange};
 use super::connection::Connection;
 use super::disk::LOST;
 use super::request::Request;
+use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
 use crate::nvm::{self, Action, Blocks, Copying, DiskBytes, Extent, Lba, NamespaceView};
@@ -39,8 +42,7 @@ impl Request {
     #[inline(always)]
     pub(super) fn next_step(&mut self, connection: &Connection, resources: &mut Resources) {
         if !matches!(self.action, Action::Read(_) | Action::Write { .. }) {
-            let subsystem = connection.controller().map(|controller| controller.subsystem().index());
-            Steps { request: self, resources }.next(subsystem);
+            Steps { request: self, resources }.next(connection.controller());
         }
     }
 
@@ -60,10 +62,10 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    fn next(&mut self, subsystem: Option<usize>) {
-        match (self.request.action, subsystem) {
+    fn next(&mut self, controller: Option<&Arc<Controller>>) {
+        match (self.request.action, controller) {
             (Action::Discard { disk, .. }, _) => self.discard_next(disk),
-            (Action::FlushAll { .. }, Some(subsystem)) => self.flush_next(subsystem),
+            (Action::FlushAll { .. }, Some(controller)) => self.flush_next(controller),
             (Action::Verify { extent, .. }, _) => self.verify_next(extent),
             (Action::Copy(_), _) => self.copy_next(),
             _ => {}
@@ -155,9 +157,14 @@ impl Steps<'_> {
         nvm::check_copy(&view, copying, |index| self.request.pieces.record::<CopyRange>(usize::from(index)))
     }
 
-    /// Flushes every disk of the subsystem, as many at a time as a tag can tell apart. One that fails does not keep the
-    /// others from being flushed.
-    fn flush_next(&mut self, subsystem: usize) {
+    /// Flushes every disk of the subsystem whose namespace the host sees, as many at a time as a tag can tell apart.
+    /// One that fails does not keep the others from being flushed.
+    fn flush_next(&mut self, controller: &Controller) {
+        let (subsystem, host) = (controller.subsystem(), &controller.host().nqn);
+        let served = Arc::clone(&self.resources.served);
+        let is_own = |open: &&OpenDisk| {
+            Arc::ptr_eq(&open.subsystem, subsystem) && !served.hides(subsystem, &open.namespace, host)
+        };
         while self.request.pending == 0 {
             let Action::FlushAll { rounds } = &mut self.request.action else { return };
             if usize::from(*rounds) * FLUSHES_PER_ROUND >= self.resources.disks.len() {
@@ -168,7 +175,7 @@ impl Steps<'_> {
             for kind in 0..=u8::MAX {
                 let disk = disk_of_round(round, kind);
                 let open = self.resources.disks.get(disk).and_then(Option::as_ref);
-                let Some(open) = open.filter(|open| open.subsystem.index() == subsystem) else { continue };
+                let Some(open) = open.filter(is_own) else { continue };
                 // One that was lost and cannot even be flushed is none that is safe.
                 if open.is_ready() {
                     self.request.start(self.resources, disk, kind, Operation::Flush);

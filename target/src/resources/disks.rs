@@ -57,7 +57,8 @@ impl OpenDisk {
     }
 }
 
-/// The active namespaces of a core: by subsystem, and then by identifier minus one.
+/// The active namespaces of a core that all hosts of their subsystem see: by subsystem, and then by identifier minus
+/// one. A queue has those of its own that only some hosts see, so the others cost nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     active: Vec<Vec<Option<Arc<Namespace>>>>,

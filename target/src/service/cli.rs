@@ -10,13 +10,14 @@ use clap::{Parser, Subcommand};
 
 use ringfab_process::log;
 
-use super::{Running, ServeError, ServeOptions, serve};
+use super::{Running, ServeError, ServeOptions, doctor, serve};
 use crate::config::Config;
 use crate::control::client::AskError;
 use crate::control::command::{
     self, ConfigArguments, HostCommand, ListenerCommand, LogArguments, NamespaceCommand, Place,
-    ReloadArguments, SubsystemCommand,
+    ReloadArguments, SubsystemCommand, TopArguments,
 };
+use crate::machine;
 use crate::target::Target;
 
 /// An NVMe over Fabrics target: serves files, block devices and memory to other machines.
@@ -38,7 +39,8 @@ enum Command {
         #[arg(long, value_name = "PATH")]
         ready_file: Option<PathBuf>,
     },
-    /// Print all mistakes of a configuration file with line and key, or what it means with all defaults.
+    /// Print all mistakes of a configuration file with line and key, or what it means with all defaults. Then look at
+    /// the machine, and warn of what is missing there: addresses, ports, RDMA devices, disks.
     Check {
         /// The configuration file.
         #[arg(value_name = "FILE")]
@@ -46,6 +48,15 @@ enum Command {
         /// Print mistakes only.
         #[arg(long, short)]
         quiet: bool,
+    },
+    /// Look at the configuration, the machine and the target that runs, and say what to do.
+    Doctor {
+        /// The configuration file.
+        #[arg(value_name = "FILE", default_value = "/etc/ringfab/target.toml")]
+        config: PathBuf,
+        /// Print JSON for programs.
+        #[arg(long)]
+        json: bool,
     },
     #[command(flatten)]
     Ask(Ask),
@@ -103,10 +114,17 @@ enum Ask {
         #[command(flatten)]
         arguments: ConfigArguments,
     },
-    /// Print what a target that runs is doing: its cores, who is connected, and what is served.
+    /// Print what a target that runs is doing: who is connected, what is served, and what its cores have in use.
     Status {
         #[command(flatten)]
         place: Place,
+    },
+    /// Show the same live, in a terminal: hosts, namespaces, queues and cores, sorted by any column.
+    Top {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        arguments: TopArguments,
     },
 }
 
@@ -126,6 +144,7 @@ pub fn run<R: Running>(
     let outcome = match arguments.command {
         Command::Serve { config, ready_file } => serve(&ServeOptions { config, ready_file }, start),
         Command::Check { config, quiet } => check(&config, quiet, &mut output),
+        Command::Doctor { config, json } => examine(&config, json, &mut output),
         Command::Ask(question) => ask(question, &mut output).map_err(ServeError::from),
     };
     match outcome {
@@ -149,6 +168,7 @@ fn ask(question: Ask, output: &mut impl Write) -> Result<(), AskError> {
         Ask::Reload { place, arguments } => command::reload(&place, &arguments, output),
         Ask::Config { place, arguments } => command::config(&place, &arguments, output),
         Ask::Status { place } => command::status(&place, output),
+        Ask::Top { place, arguments } => command::top(&place, &arguments),
     }
 }
 
@@ -189,7 +209,19 @@ fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result
     if quiet {
         return Ok(());
     }
-    output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)
+    output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)?;
+    for finding in machine::findings(&config, machine::server_of(&config)) {
+        log::say(&format!("warning: {finding}"));
+    }
+    log::flush();
+    Ok(())
+}
+
+fn examine(path: &std::path::Path, json: bool, output: &mut impl Write) -> Result<(), ServeError> {
+    let looks = doctor::examine(path);
+    let text = if json { looks.to_json() + "\n" } else { looks.to_string() };
+    output.write_all(text.as_bytes()).map_err(ServeError::Output)?;
+    if looks.is_well() { Ok(()) } else { Err(ServeError::Unwell) }
 }
 
 #[cfg(test)]

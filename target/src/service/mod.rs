@@ -1,6 +1,7 @@
 //! The service: from a configuration file to a process that serves until it is told to stop.
 
 pub mod cli;
+mod doctor;
 mod heartbeat;
 mod notify;
 mod ready;
@@ -143,6 +144,9 @@ pub enum ServeError {
     /// Nobody takes what was asked for.
     #[error("cannot write: {0}")]
     Output(io::Error),
+    /// The doctor has found something.
+    #[error("something is wrong")]
+    Unwell,
     /// A core ended by itself.
     #[error("a core has failed: {0}")]
     Core(io::Error),

@@ -87,6 +87,9 @@ impl Target {
         let limits = listener.ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?.limits();
         let connect = Connect::parse(request, limits)?;
         let subsystem = self.find_subsystem(request.served, &connect)?;
+        if limits.discovery_only && !subsystem.is_discovery() {
+            return Err(Failure::invalid_connect_data(data::SUBNQN));
+        }
         if connect.host.nqn.is_empty() && connect.queue_id == 0 {
             let (peer, subsystem) = (request.peer, subsystem.nqn());
             tracing::warn!(%peer, subsystem, "a host without a name connects: any host is allowed");
@@ -109,7 +112,7 @@ impl Target {
     }
 
     fn find_subsystem(&self, served: &Served, connect: &Connect) -> Result<Arc<Subsystem>, Failure> {
-        if connect.subsystem_nqn == DISCOVERY_NQN {
+        if connect.subsystem_nqn == DISCOVERY_NQN || connect.subsystem_nqn == self.discovery.nqn() {
             return Ok(Arc::clone(&self.discovery));
         }
         let subsystem =

@@ -47,9 +47,24 @@ impl Target {
         let subsystem = Subsystem::new(index, nqn.clone(), serial.clone(), model.clone());
         draft.add_subsystem(Arc::new(subsystem), access.clone());
         for namespace in namespaces {
-            draft.add_namespace(nqn, self.make_namespace(nqn, namespace, identity)?)?;
+            self.add_namespace(draft, nqn, namespace, identity)?;
         }
         Ok(())
+    }
+
+    /// Adds a namespace to a draft, for the hosts that are to see it.
+    ///
+    /// # Errors
+    /// When the memory of a memory namespace cannot be reserved, or its subsystem has one with its identifier.
+    pub fn add_namespace(
+        &self,
+        draft: &mut Draft,
+        nqn: &str,
+        config: &NamespaceConfig,
+        identity: &Identity,
+    ) -> Result<(), TargetError> {
+        draft.add_namespace(nqn, self.make_namespace(nqn, config, identity)?)?;
+        Ok(draft.show_namespace(nqn, config.nsid, &config.hosts)?)
     }
 
     /// A namespace that is not served yet. It has its identifiers from `config`, or from `identity`.

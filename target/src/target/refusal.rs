@@ -69,7 +69,7 @@ impl<'a> Refusal<'a> {
         let admin = self.request.queue_id == 0;
         Some(match offset {
             SUBNQN if !self.is_name(SUBNQN) => "SUBNQN is no name",
-            SUBNQN => "there is no such subsystem",
+            SUBNQN => "there is no such subsystem at this listener",
             HOSTNQN if !self.is_name(HOSTNQN) => "HOSTNQN is no name",
             HOSTNQN => "HOSTNQN is not that of the host that made the controller",
             HOSTID => "HOSTID is not that of the host that made the controller",

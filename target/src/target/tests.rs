@@ -17,7 +17,7 @@ use ringfab_spec::nqn::DISCOVERY_NQN;
 pub(crate) const DISK: &str = "nqn.2024-01.org.example:disk";
 pub(crate) const PRIVATE: &str = "nqn.2024-01.org.example:private";
 pub(crate) const FRIEND: &str = "nqn.2024-01.org.example:friend";
-const STRANGER: &str = "nqn.2024-01.org.example:stranger";
+pub(crate) const STRANGER: &str = "nqn.2024-01.org.example:stranger";
 
 const CONFIG: &str = r#"
 [[listener]]
@@ -86,6 +86,22 @@ impl Connect {
 
     /// Sends it from an address at a time.
     fn send_from(self, address: &str, target: &Arc<Target>, now: Time) -> Result<Attached, Failure> {
+        let from = SocketAddr::new(address.parse().unwrap(), 40_000);
+        self.send_between(from, "192.0.2.1:4420".parse().unwrap(), target, now)
+    }
+
+    /// Sends it to another listener.
+    pub(crate) fn send_to(self, listener: SocketAddr, target: &Arc<Target>) -> Result<Attached, Failure> {
+        self.send_between("192.0.2.2:40000".parse().unwrap(), listener, target, at(0))
+    }
+
+    fn send_between(
+        self,
+        peer: SocketAddr,
+        listener: SocketAddr,
+        target: &Arc<Target>,
+        now: Time,
+    ) -> Result<Attached, Failure> {
         let command: SubmissionEntry = zerocopy::transmute!(self.command);
         let served = target.served();
         let request = ConnectRequest {
@@ -95,8 +111,8 @@ impl Connect {
             queue_id: self.transport_queue,
             queue_entries: 128,
             core: 3,
-            listener: "192.0.2.1:4420".parse().unwrap(),
-            peer: SocketAddr::new(address.parse().unwrap(), 40_000),
+            listener,
+            peer,
         };
         target.connect(&request, now)
     }

@@ -23,7 +23,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("common/block", &["base", "memory", "reactor"]),
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
-    ("target", &["spec", "proto", "memory", "reactor", "fabric", "block", "process"]),
+    ("target", &["base", "spec", "proto", "memory", "reactor", "fabric", "block", "process"]),
     ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",

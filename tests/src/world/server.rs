@@ -155,7 +155,7 @@ impl Server {
             let served = target.served();
             let beside = served.find(NQN).and_then(|one| one.namespace(2));
             let listener = served.listeners().iter().find(|one| one.config().port == 4421);
-            match (choice % 4, served.find(OTHER_NQN)) {
+            match (choice % 5, served.find(OTHER_NQN)) {
                 (0, None) => {
                     said = "a subsystem comes".to_owned();
                     target.add_subsystem(draft, &other.subsystems[0], &identity).expect("memory");
@@ -166,8 +166,8 @@ impl Server {
                 }
                 (1, Some(_)) => {
                     said = "other hosts may use a subsystem".to_owned();
-                    let host = format!("nqn.2026-11.org.ringfab:{choice}");
-                    draft.set_access(OTHER_NQN, Access::Hosts([host].into())).expect("it is there");
+                    let hosts = Access::Hosts([format!("nqn.2026-11.org.ringfab:{choice}")].into());
+                    draft.set_access(OTHER_NQN, hosts).expect("it is there");
                 }
                 (2, _) if listener.is_none() => {
                     said = format!("a listener comes: {address}");
@@ -176,6 +176,11 @@ impl Server {
                 (2, _) => {
                     said = format!("a listener goes: {address}");
                     draft.remove_listener(listener.expect("it is there").port_id()).expect("it is there");
+                }
+                (4, _) if beside.is_some() => {
+                    let hosts = hosts_of(choice);
+                    said = format!("a namespace is shown to {hosts:?}");
+                    draft.show_namespace(NQN, 2, &hosts).expect("it is there");
                 }
                 _ if beside.is_none() => {
                     said = "a namespace comes".to_owned();
@@ -255,5 +260,13 @@ impl Server {
         let path = Path::new(DISK);
         let visible = self.world.read_disk(self.host, path, offset, length);
         (visible, self.world.read_stable(self.host, path, offset, length))
+    }
+}
+
+/// All hosts, or one that does not exist.
+fn hosts_of(choice: u64) -> Access {
+    match choice % 3 {
+        0 => Access::AnyHost,
+        some => Access::Hosts([format!("nqn.2026-11.org.ringfab:{some}")].into()),
     }
 }

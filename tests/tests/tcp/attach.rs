@@ -69,9 +69,10 @@ fn discovery_over_tcp_names_the_listeners_of_both_transports() {
     let log = discover(ConnectOptions::new(url, host), EngineOptions::default()).expect("a log page");
     let urls: Vec<String> =
         log.entries.iter().filter_map(|entry| Some(entry.url.as_ref()?.to_string())).collect();
+    let [rdma, tcp] = [format!("nvme+rdma://{}", target.address()), format!("nvme+tcp://{address}")];
     assert_eq!(
         urls,
-        [format!("nvme+rdma://{}/{NQN}", target.address()), format!("nvme+tcp://{address}/{NQN}")]
+        [format!("{rdma}/"), format!("{tcp}/"), format!("{rdma}/{NQN}"), format!("{tcp}/{NQN}")]
     );
 }
 

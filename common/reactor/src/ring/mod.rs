@@ -16,6 +16,7 @@ mod wake;
 mod wake_flags;
 
 pub use self::open::{check_kind, inspect_file};
+pub use self::wait::clock;
 
 use std::collections::VecDeque;
 use std::fmt;

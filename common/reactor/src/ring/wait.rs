@@ -13,7 +13,7 @@ const SPINS_PER_CLOCK: u32 = 32;
 const TRIES_PER_CLOCK: u32 = 2;
 
 /// The clock of [`Time`]: CLOCK_MONOTONIC.
-pub(crate) fn clock() -> Time {
+pub fn clock() -> Time {
     Time::from_nanos(read_clock(libc::CLOCK_MONOTONIC).as_nanos() as u64)
 }
 

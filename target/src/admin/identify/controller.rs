@@ -126,10 +126,15 @@ fn fabrics(page: &mut IdentifyController, controller: &Controller) {
     page.ofcs = FabricsCommands::default().with_disconnect(!controller.is_discovery());
 }
 
-/// The identifiers of the subsystem's controllers from one on, ascending.
-pub(super) fn controllers(controller: &Controller, target: &Target, from: u16) -> ControllerList {
+/// The identifiers of those of the subsystem's controllers that are asked for, from one on, ascending.
+pub(super) fn controllers(
+    controller: &Controller,
+    target: &Target,
+    from: u16,
+    asked_for: impl Fn(&Controller) -> bool,
+) -> ControllerList {
     let all = target.controllers();
     let nqn = controller.subsystem().nqn();
-    let own = all.iter().filter(|other| other.subsystem().nqn() == nqn);
+    let own = all.iter().filter(|other| other.subsystem().nqn() == nqn && asked_for(other));
     ControllerList::starting_at(from, own.map(|other| other.id()))
 }

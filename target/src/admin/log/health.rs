@@ -10,7 +10,7 @@ pub(super) fn page(controller: &Controller, context: &AdminContext<'_>) -> Page 
     let mut page = Smart::zeroed();
     let subsystem = controller.subsystem();
     let counters = subsystem.counters();
-    let namespaces = || context.served.namespaces_of(subsystem);
+    let namespaces = || context.served.namespaces_for(subsystem, &controller.host().nqn);
     let read_only = namespaces().next().is_some() && namespaces().all(|one| one.read_only());
     let lost = namespaces().any(|one| one.is_lost());
     page.critical_warning =
@@ -22,7 +22,8 @@ pub(super) fn page(controller: &Controller, context: &AdminContext<'_>) -> Page 
     page.host_reads.set(counters.commands_read.into());
     page.host_writes.set(counters.commands_write.into());
     // Of the disks, whichever host met them: a controller that came later is told of them, too.
-    let media_errors = context.served.of(subsystem).map_or(0, |served| served.media_errors());
+    let now: u64 = namespaces().map(|namespace| namespace.media_errors()).sum();
+    let media_errors = subsystem.media_errors_before() + now;
     let state = controller.state();
     page.power_on_hours.set((context.now.since(state.created).as_secs() / 3600).into());
     page.media_errors.set(media_errors.into());

@@ -50,6 +50,7 @@ fn listener(
     let in_capsule_bytes = in_capsule_bytes(&reader, errors);
     let queue_depth_max = small(or(reader.integer("queue_depth_max", 32..=1024, errors), 1024));
     let io_queues_max = small(or(reader.integer("io_queues_max", 1..=128, errors), 128));
+    let discovery_only = or(reader.boolean("discovery_only", errors), false);
     reader.finish(errors);
     let (address, port) = address?;
     Some(ListenerConfig {
@@ -66,6 +67,7 @@ fn listener(
         in_capsule_bytes,
         queue_depth_max,
         io_queues_max,
+        discovery_only,
     })
 }
 

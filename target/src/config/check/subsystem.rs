@@ -151,7 +151,10 @@ fn access(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Access {
     let hosts = reader.strings("allowed_hosts", errors);
     match (any, hosts) {
         (Some(At { value: true, .. }), None) => Access::AnyHost,
-        (Some(At { value: false, .. }) | None, Some(hosts)) => allowed_hosts(reader, &hosts, errors),
+        (Some(At { value: false, .. }) | None, Some(hosts)) => {
+            let nobody = "no host could connect; list hosts, or write allow_any_host = true";
+            hosts_of(reader, "allowed_hosts", &hosts, nobody, errors)
+        }
         (Some(At { value: true, span }), Some(_)) => {
             let message = "contradicts allowed_hosts; keep one of them";
             errors.add(&span, reader.key("allow_any_host"), message);
@@ -168,18 +171,24 @@ fn access(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Access {
     }
 }
 
-fn allowed_hosts(reader: &Reader<'_>, hosts: &At<Vec<At<String>>>, errors: &mut Errors<'_>) -> Access {
+/// A list of hosts, of which there is one at least.
+fn hosts_of(
+    reader: &Reader<'_>,
+    key: &'static str,
+    hosts: &At<Vec<At<String>>>,
+    nobody: &str,
+    errors: &mut Errors<'_>,
+) -> Access {
     let mut seen = Unique::new();
     for (index, host) in hosts.value.iter().enumerate() {
-        let key = format!("{}[{index}]", reader.key("allowed_hosts"));
+        let key = format!("{}[{index}]", reader.key(key));
         if let Err(message) = check_host_nqn(&host.value) {
             errors.add(&host.span, key.clone(), message);
         }
         seen.insert(host.value.clone(), &host.span, key, errors);
     }
     if hosts.value.is_empty() {
-        let message = "is empty, so that no host could connect; list hosts, or write allow_any_host = true";
-        errors.add(&hosts.span, reader.key("allowed_hosts"), message);
+        errors.add(&hosts.span, reader.key(key), format!("is empty, so that {nobody}"));
     }
     Access::Hosts(hosts.value.iter().map(|host| host.value.clone()).collect())
 }
@@ -206,9 +215,15 @@ fn namespace(
     let shared = or(shared, false);
     let uuid = identifier(&reader, "uuid", once, errors).map(Uuid::from_bytes);
     let nguid = identifier(&reader, "nguid", once, errors);
+    let hosts = match reader.strings("hosts", errors) {
+        Some(hosts) => {
+            hosts_of(&reader, "hosts", &hosts, "no host would see it; leave the key out for all", errors)
+        }
+        None => Access::AnyHost,
+    };
     reader.finish(errors);
     let nsid = u32::try_from(nsid.value).ok()?;
-    Some(NamespaceConfig { nsid, source: source?, block_bytes, read_only, shared, uuid, nguid })
+    Some(NamespaceConfig { nsid, source: source?, block_bytes, read_only, shared, uuid, nguid, hosts })
 }
 
 fn block_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {

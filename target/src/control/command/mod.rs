@@ -1,8 +1,12 @@
 //! The commands that manage a running target.
 
+mod amount;
 mod configure;
 mod namespace;
 mod status;
+mod table;
+mod tables;
+mod top;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -16,6 +20,7 @@ pub use configure::{
 };
 pub use namespace::{NamespaceCommand, namespace};
 pub use status::status;
+pub use top::{TopArguments, top};
 
 use super::client::{AskError, ask};
 use super::request::Request;
@@ -33,6 +38,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Asks.
+    fn ask(&self, request: &Request) -> Result<Value, AskError> {
+        ask(&self.socket, request)
+    }
+
     /// Asks, and prints the answer: as JSON, or as `text` has it.
     fn show(
         &self,

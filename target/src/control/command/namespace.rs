@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use ringfab_base::parse_size;
 use serde_json::{Map, Value};
 
 use super::{Place, absolute, text};
-use crate::config::parse_size;
 use crate::control::client::AskError;
 use crate::control::request::Request;
 

@@ -1,12 +1,13 @@
 //! `ringfab-target status`.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write, stdout};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
 use super::configure::change_line;
-use super::namespace::namespace_lines;
-use super::{Place, list, text};
+use super::table::Table;
+use super::{Place, amount, list, tables, text};
 use crate::control::client::AskError;
 use crate::control::request::Request;
 
@@ -15,72 +16,95 @@ use crate::control::request::Request;
 /// # Errors
 /// When the target cannot be asked.
 pub fn status(place: &Place, output: &mut impl Write) -> Result<(), AskError> {
-    place.show(&Request::Status, output, status_lines)
+    place.show(&Request::Status, output, |answer| page(answer, width(), SystemTime::now()))
 }
 
-fn status_lines(answer: &Value) -> String {
-    let mut lines = configuration_lines(&answer["configuration"]);
-    for (core, usage) in list(answer, "cores").iter().enumerate() {
-        lines.push_str(&core_line(core, usage));
-        list(usage, "silent_disks").iter().for_each(|one| lines.push_str(&silent_disk_line(one)));
-    }
-    if let Some(files) = answer["open_files"].as_u64() {
-        lines.push_str(&format!("{files} open files\n"));
-    }
-    for controller in list(answer, "controllers") {
-        let [id, host, subsystem] = ["id", "host", "subsystem"].map(|key| text(controller, key));
-        lines.push_str(&format!("controller {id}: {host} at {subsystem}\n"));
-        for queue in list(controller, "queues") {
-            let [id, core, entries, peer] = ["id", "core", "entries", "peer"].map(|key| text(queue, key));
-            let (commands, bytes) = (text(queue, "commands"), text(queue, "bytes"));
-            lines.push_str(&format!(
-                "  queue {id}: core {core}, {entries} entries, {peer}, commands {commands}, bytes {bytes}\n"
-            ));
+/// How wide the terminal is; what is not a terminal takes everything.
+fn width() -> usize {
+    let size = if stdout().is_terminal() { ratatui::crossterm::terminal::size().ok() } else { None };
+    size.map_or(usize::MAX, |(columns, _)| columns.into())
+}
+
+/// The page, in lines of at most so many characters if names can be shortened for that.
+fn page(answer: &Value, width: usize, now: SystemTime) -> String {
+    let mut page = head(answer, now);
+    let mut part = |table: Table, notes: String| {
+        if !table.rows.is_empty() {
+            page.push('\n');
+            table.lines(width).iter().for_each(|line| page.push_str(&format!("{line}\n")));
         }
+        page.push_str(&notes);
+    };
+    part(tables::listeners(answer), String::new());
+    part(tables::subsystems(answer), String::new());
+    part(tables::hosts(answer), list(answer, "controllers").iter().map(last_error_line).collect());
+    part(tables::namespaces(answer), list(answer, "namespaces").iter().map(reason_line).collect());
+    part(tables::cores(answer), list(answer, "cores").iter().enumerate().map(core_notes).collect());
+    page
+}
+
+/// What the target as a whole is doing, in a few lines.
+pub(super) fn head(answer: &Value, now: SystemTime) -> String {
+    let uptime = amount::age(answer["uptime_seconds"].as_u64().unwrap_or(0));
+    let mut lines = format!("ringfab-target {}, running for {uptime}", text(answer, "version"));
+    if let Some(files) = answer["open_files"].as_u64() {
+        lines.push_str(&format!(", {files} open files"));
     }
+    lines.push('\n');
+    lines.push_str(&configuration_lines(&answer["configuration"], now));
     for one in list(answer, "hanging") {
         let [what, path, seconds] = ["what", "path", "seconds"].map(|key| text(one, key));
         lines.push_str(&format!("{what} {path} has not returned for {seconds} s\n"));
     }
-    lines + &namespace_lines(&answer["namespaces"])
+    lines
 }
 
 /// Where the configuration comes from, and what was changed since.
-fn configuration_lines(configuration: &Value) -> String {
-    let Some(file) = configuration["file"].as_str() else { return String::new() };
-    let mut lines = format!("configuration {file}, change {}\n", text(configuration, "generation"));
+fn configuration_lines(configuration: &Value, now: SystemTime) -> String {
+    let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let age = since_1970.saturating_sub(configuration["applied_at"].as_u64().unwrap_or(since_1970));
+    let file = configuration["file"].as_str().unwrap_or("of no file");
+    let (age, generation) = (amount::age(age), text(configuration, "generation"));
+    let mut lines = format!("configuration {file}, applied {age} ago, change {generation}\n");
     for change in list(configuration, "unsaved") {
         lines.push_str(&format!("  not in the file: {}\n", change_line(change)));
     }
     lines
 }
 
-fn core_line(core: usize, usage: &Value) -> String {
-    let [queues, commands, queue_pairs, connections, regions, disks] =
-        ["queues", "commands", "queue_pairs", "tcp_connections", "regions", "disks"]
-            .map(|key| text(usage, key));
-    let [io, admin, compare] = ["io_buffers", "admin_buffers", "compare_buffers"].map(|key| {
-        let [taken, taken_max, total] = ["taken", "taken_max", "total"].map(|part| text(&usage[key], part));
-        format!("{taken} of {total} (at most {taken_max})")
-    });
-    let [received, sent, of_disks] =
-        ["received", "sent", "disks"].map(|part| text(&usage["copied_bytes"], part));
-    format!(
-        "core {core}: {queues} queues, {commands} commands, {queue_pairs} queue pairs, {connections} TCP connections, \
-         {regions} regions, {disks} disks; buffers: io {io}, admin {admin}, compare {compare}; bytes copied: \
-         received {received}, sent {sent}, disks {of_disks}\n{}",
-        states_line(list(usage, "states"))
-    )
+fn last_error_line(controller: &Value) -> String {
+    let error = &controller["last_error"];
+    if !error.is_object() {
+        return String::new();
+    }
+    let host = text(controller, "host");
+    let [status, queue, nsid, lba] = ["status", "queue", "nsid", "lba"].map(|key| text(error, key));
+    format!("  last error of {host}: {status} (queue {queue}, namespace {nsid}, block {lba})\n")
+}
+
+fn reason_line(namespace: &Value) -> String {
+    let Some(reason) = namespace["reason"].as_str() else { return String::new() };
+    let [state, nsid, subsystem] = ["state", "nsid", "subsystem"].map(|key| text(namespace, key));
+    format!("  namespace {nsid} of {subsystem} is {state}: {reason}\n")
+}
+
+/// What there is to say of a core that few have.
+fn core_notes((core, usage): (usize, &Value)) -> String {
+    let disks: String = list(usage, "silent_disks").iter().map(silent_disk_line).collect();
+    states_line(core, list(usage, "states")) + &disks
 }
 
 /// In which states commands are, if there are any.
-fn states_line(states: &[Value]) -> String {
+fn states_line(core: usize, states: &[Value]) -> String {
     let states: Vec<String> = states
         .iter()
         .filter(|state| state["commands"] != 0)
         .map(|state| format!("{} {}", text(state, "commands"), text(state, "state")))
         .collect();
-    if states.is_empty() { String::new() } else { format!("  commands by state: {}\n", states.join(", ")) }
+    if states.is_empty() {
+        return String::new();
+    }
+    format!("  commands of core {core} by state: {}\n", states.join(", "))
 }
 
 fn silent_disk_line(disk: &Value) -> String {
@@ -99,16 +123,17 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_status_has_cores_controllers_queues_and_namespaces() {
-        let queue = json!({
-            "id": 1, "core": 1, "entries": 128, "peer": "10.0.0.1:4711", "commands": [1, 2, 3], "bytes": [4, 5],
-        });
+    fn work(read: u64) -> Value {
+        json!({ "commands": { "read": read, "write": 2, "other": 3 }, "bytes": { "read": 4096, "written": 5 } })
+    }
+
+    fn status() -> Value {
+        let queue = json!({ "id": 1, "core": 1, "entries": 128, "peer": "10.0.0.1:4711" });
         let buffers = json!({ "taken": 1, "taken_max": 6, "total": 9 });
         let usage = json!({
             "queues": 2, "commands": 3, "queue_pairs": 1, "tcp_connections": 1, "regions": 4, "disks": 5,
             "io_buffers": buffers, "admin_buffers": buffers, "compare_buffers": buffers,
-            "copied_bytes": { "received": 10, "sent": 11, "disks": 12 },
+            "copied_bytes": { "received": 1000, "sent": 20, "disks": 4 },
             "states": [
                 { "state": "at_disk", "commands": 2 }, { "state": "data_in", "commands": 0 },
                 { "state": "parked", "commands": 1 },
@@ -118,25 +143,84 @@ mod tests {
                 "hung": true,
             }],
         });
-        let status = json!({
-            "configuration": { "file": "/etc/ringfab/target.toml", "generation": 4, "unsaved": [
+        let configuration = json!({
+            "file": "/etc/ringfab/target.toml", "generation": 4, "applied_at": 100, "unsaved": [
                 { "kind": "removed", "what": "namespace 2 of nqn.x", "detail": "/srv/b", "needs_restart": false },
-            ] },
-            "open_files": 21,
-            "cores": [usage],
-            "controllers": [{ "id": 7, "host": "nqn.h", "subsystem": "nqn.x", "queues": [queue] }],
-            "namespaces": [],
+            ],
         });
-        let expected = "configuration /etc/ringfab/target.toml, change 4\n  \
-             not in the file: - namespace 2 of nqn.x: /srv/b\n\
-             core 0: 2 queues, 3 commands, 1 queue pairs, 1 TCP connections, 4 regions, 5 disks; \
-             buffers: io 1 of 9 (at most 6), admin 1 of 9 (at most 6), compare 1 of 9 (at most 6); \
-             bytes copied: received 10, sent 11, disks 12\n  \
-             commands by state: 2 at_disk, 1 parked\n  \
-             /srv/a (namespace 2 of nqn.x) has answered nothing for 12 s: 3 commands, Write for one; \
-             further commands for it wait\n\
-             21 open files\ncontroller 7: nqn.h at nqn.x\n  \
-             queue 1: core 1, 128 entries, 10.0.0.1:4711, commands [1,2,3], bytes [4,5]\n";
-        assert_eq!(status_lines(&status), expected);
+        let controller = Value::from_iter([
+            ("total".to_owned(), work(1)),
+            ("host".to_owned(), json!("nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef")),
+            ("subsystem".to_owned(), json!("nqn.x")),
+            ("address".to_owned(), json!("10.0.0.1")),
+            ("transport".to_owned(), json!("tcp")),
+            ("connected_seconds".to_owned(), json!(70)),
+            ("per_second".to_owned(), work(12_345)),
+            ("errors".to_owned(), json!(1)),
+            ("latency".to_owned(), json!({ "sampled": 9, "p50_us": 6, "p99_us": 1000 })),
+            ("last_error".to_owned(), json!({ "status": "Write Fault", "queue": 1, "nsid": 2, "lba": 77 })),
+            ("queues".to_owned(), json!([queue])),
+        ]);
+        json!({
+            "version": "0.1.0", "uptime_seconds": 3700, "configuration": configuration, "open_files": 21,
+            "cores": [usage],
+            "listeners": [{ "address": "10.0.0.5:4420", "transport": "tcp", "provider": "auto", "controllers": 1 }],
+            "subsystems": [{
+                "nqn": "nqn.x", "serial": "S", "model": "M", "allow_any_host": false, "allowed_hosts": ["nqn.h"],
+                "namespaces": 1, "controllers": 1,
+            }],
+            "controllers": [controller],
+            "namespaces": [{
+                "subsystem": "nqn.x", "nsid": 2, "state": "not ready", "reason": "it is missing", "bytes": 1_048_576,
+                "source": "/srv/a", "read_only": true, "media_errors": 0, "controllers": 1,
+            }],
+            "hanging": [{ "what": "opening", "path": "/mnt/x", "seconds": 9 }],
+        })
+    }
+
+    #[test]
+    fn the_page_says_all_of_it() {
+        let page = page(&status(), usize::MAX, UNIX_EPOCH + std::time::Duration::from_secs(105));
+        let expected = [
+            "ringfab-target 0.1.0, running for 1h 1m, 21 open files",
+            "configuration /etc/ringfab/target.toml, applied 5s ago, change 4",
+            "  not in the file: - namespace 2 of nqn.x: /srv/b",
+            "opening /mnt/x has not returned for 9 s",
+            "",
+            "LISTENER       TRANSPORT  PROVIDER  CONTROLLERS",
+            "10.0.0.5:4420  tcp        -                   1",
+            "",
+            "SUBSYSTEM  SERIAL  MODEL  ALLOWED HOSTS  NAMESPACES  CONTROLLERS",
+            "nqn.x      S       M      1                       1            1",
+            "",
+            concat!(
+                "HOST                                              SUBSYSTEM  ADDRESS   VIA   SINCE  QUEUES  READS/S",
+                "  WRITES/S  READ/S  WRITTEN/S   READ  WRITTEN   P50   P99  ERRORS",
+            ),
+            concat!(
+                "nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef  nqn.x      10.0.0.1  tcp  1m 10s       1    12.3k",
+                "         2   4 KiB        5 B  4 KiB      5 B  6 µs  1 ms       1",
+            ),
+            "  last error of nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef: Write Fault (queue 1, namespace 2, \
+             block 77)",
+        ];
+        let lines: Vec<&str> = page.lines().collect();
+        assert_eq!(lines[..expected.len()], expected, "{page}");
+        for line in [
+            "nqn.x         2  not ready  1 MiB  /srv/a (read-only)      1        -",
+            "  namespace 2 of nqn.x is not ready: it is missing",
+            "  commands of core 0 by state: 2 at_disk, 1 parked",
+            "  /srv/a (namespace 2 of nqn.x) has answered nothing for 12 s: 3 commands, Write for one; \
+             further commands for it wait",
+        ] {
+            assert!(lines.iter().any(|one| one.starts_with(line)), "{line} in {page}");
+        }
+    }
+
+    #[test]
+    fn names_make_room_in_a_narrow_terminal() {
+        let page = page(&status(), 80, SystemTime::now());
+        let hosts = page.lines().find(|line| line.contains("12.3k")).expect("a host");
+        assert!(hosts.chars().count() <= 80 && hosts.contains("…"), "{page}");
     }
 }

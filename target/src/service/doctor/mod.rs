@@ -1,0 +1,183 @@
+//! `ringfab-target doctor`: looks at the configuration, the machine and the target that runs, and says what to do.
+
+mod running;
+mod system;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::config::{Config, ConfigErrors};
+use crate::machine;
+
+/// What was looked at, and what was found.
+#[derive(Debug, Serialize)]
+pub(super) struct Look {
+    /// What.
+    step: &'static str,
+    /// How long that took.
+    time_us: u64,
+    /// What there is, if that is well.
+    found: Option<String>,
+    /// What is wrong.
+    trouble: Option<String>,
+    /// What to do about that.
+    advice: Option<String>,
+}
+
+/// What is wrong, and what to do.
+pub(super) struct Trouble(String, String);
+
+impl Trouble {
+    fn new(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self(what.into(), advice.into())
+    }
+}
+
+/// All looks so far.
+#[derive(Debug, Default)]
+pub(super) struct Looks(Vec<Look>);
+
+impl Looks {
+    fn add(&mut self, step: &'static str, look: impl FnOnce() -> Result<String, Trouble>) {
+        let begun = Instant::now();
+        let outcome = look();
+        self.push(step, begun.elapsed(), outcome);
+    }
+
+    fn push(&mut self, step: &'static str, time: Duration, outcome: Result<String, Trouble>) {
+        let (found, trouble, advice) = match outcome {
+            Ok(found) => (Some(found), None, None),
+            Err(Trouble(trouble, advice)) => (None, Some(trouble), Some(advice)),
+        };
+        let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.0.push(Look { step, time_us, found, trouble, advice });
+    }
+
+    /// Whether nothing is wrong.
+    pub(super) fn is_well(&self) -> bool {
+        self.0.iter().all(|look| look.trouble.is_none())
+    }
+
+    /// For programs.
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(&serde_json::json!({ "looks": self.0 })).expect("plain values always serialize")
+    }
+}
+
+/// A line for each look, and then what to do.
+impl std::fmt::Display for Looks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for look in &self.0 {
+            let sign = if look.trouble.is_some() { "WRONG" } else { "ok" };
+            let (millis, text) = (look.time_us as f64 / 1e3, look.trouble.as_ref().or(look.found.as_ref()));
+            writeln!(
+                f,
+                "{sign:<5}  {:<13}  {millis:>9.3} ms  {}",
+                look.step,
+                text.map_or("", String::as_str)
+            )?;
+        }
+        if self.is_well() {
+            return f.write_str("All is well.\n");
+        }
+        f.write_str("What to do:\n")?;
+        self.0.iter().filter_map(|look| look.advice.as_ref()).try_for_each(|advice| writeln!(f, "- {advice}"))
+    }
+}
+
+/// Looks at everything.
+pub(super) fn examine(file: &Path) -> Looks {
+    let mut looks = Looks::default();
+    let begun = Instant::now();
+    let loaded = Config::load(file);
+    looks.push("configuration", begun.elapsed(), read(file, &loaded));
+    looks.add("permissions", || system::permissions(file));
+    looks.add("kernel", system::kernel);
+    looks.add("io_uring", system::io_uring);
+    looks.add("RDMA devices", system::rdma_devices);
+    let Ok(config) = loaded else { return looks };
+    looks.add("state", || system::state_folder(&config.target.state_dir));
+    looks.add("locked memory", || system::locked_memory(&config));
+    looks.add("open files", || system::open_files(&config));
+    let begun = Instant::now();
+    let findings = machine::findings(&config, machine::server_of(&config));
+    if findings.is_empty() {
+        looks.push("machine", begun.elapsed(), Ok("addresses, ports and disks are there".to_owned()));
+    }
+    for finding in findings {
+        let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.to_owned());
+        looks.push("machine", begun.elapsed(), Err(trouble));
+    }
+    running::looks(&mut looks, &config);
+    looks
+}
+
+fn read(file: &Path, loaded: &Result<Config, ConfigErrors>) -> Result<String, Trouble> {
+    let config =
+        loaded.as_ref().map_err(|error| Trouble::new(error.to_string(), "correct the configuration"))?;
+    let namespaces: usize = config.subsystems.iter().map(|one| one.namespaces.len()).sum();
+    let (listeners, subsystems) = (config.listeners.len(), config.subsystems.len());
+    let mut text = format!("{}: ", file.display());
+    write!(text, "{listeners} listeners, {subsystems} subsystems, {namespaces} namespaces")
+        .expect("a string takes everything");
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(folder: &Path, more: &str) -> std::path::PathBuf {
+        let (file, state, socket) = (folder.join("target.toml"), folder.join("state"), folder.join("socket"));
+        let text = format!(
+            "[target]\nstate_dir = {state:?}\ncores = 1\n[control]\nsocket = {socket:?}\n\
+             [[listener]]\naddress = \"127.0.0.1\"\nport = 0\ntransport = \"tcp\"\n\
+             [[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\nallow_any_host = true\n{more}"
+        );
+        std::fs::write(&file, text).expect("a configuration");
+        std::fs::create_dir_all(state).expect("a folder");
+        file
+    }
+
+    fn trouble_of<'a>(looks: &'a Looks, step: &str) -> Vec<&'a str> {
+        let of_step = looks.0.iter().filter(|look| look.step == step);
+        of_step.filter_map(|look| look.trouble.as_deref()).collect()
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_to_do() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = config(folder.path(), "[[subsystem.namespace]]\npath = \"/nonexistent/disk\"\n");
+        let looks = examine(&file);
+        assert!(trouble_of(&looks, "machine")[0].contains("/nonexistent/disk does not exist"), "{looks}");
+        assert!(trouble_of(&looks, "target")[0].contains("no target runs"), "{looks}");
+        for step in ["configuration", "permissions", "kernel", "io_uring", "state"] {
+            assert_eq!(trouble_of(&looks, step), [""; 0], "{looks}");
+        }
+        let text = looks.to_string();
+        assert!(
+            text.contains("What to do:\n") && text.contains("- systemctl start ringfab-target"),
+            "{text}"
+        );
+        assert!(!looks.is_well() && looks.to_json().contains("\"step\":\"kernel\""));
+    }
+
+    #[test]
+    fn mistakes_permissions_and_the_folder_of_the_state_are_looked_at() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = config(folder.path(), "[[subsystem.namespace]]\nnull = \"1MiB\"\n");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).expect("changed");
+        std::fs::remove_dir(folder.path().join("state")).expect("removed");
+        std::fs::write(folder.path().join("state"), "a file").expect("a file");
+        let looks = examine(&file);
+        assert!(trouble_of(&looks, "permissions")[0].contains("everybody may write"), "{looks}");
+        assert!(trouble_of(&looks, "state")[0].contains("state"), "{looks}");
+        std::fs::write(&file, "colour = 1\n").expect("a file");
+        let looks = examine(&file);
+        assert!(trouble_of(&looks, "configuration")[0].contains("colour: is not a known key"), "{looks}");
+    }
+}

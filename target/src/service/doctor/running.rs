@@ -1,0 +1,127 @@
+//! The target that runs with this configuration.
+
+use serde_json::Value;
+
+use super::{Looks, Trouble};
+use crate::config::Config;
+use crate::control::Request;
+use crate::control::client::{AskError, ask};
+
+/// Asks it how it is.
+pub(super) fn looks(looks: &mut Looks, config: &Config) {
+    let control = config.control.clone().unwrap_or_default();
+    if !control.enabled {
+        return looks
+            .add("target", || Ok("there is no control socket, so that nobody can be asked".to_owned()));
+    }
+    let mut status = None;
+    looks.add("target", || {
+        let answer = ask(&control.socket, &Request::Status).map_err(|error| unreachable(&error))?;
+        let text = described(&answer)?;
+        status = Some(answer);
+        Ok(text)
+    });
+    if let Some(status) = status {
+        looks.add("namespaces", || namespaces(&status));
+        looks.add("disks", || disks(&status));
+        looks.add("changes", || unsaved(&status));
+    }
+}
+
+fn unreachable(error: &AskError) -> Trouble {
+    match error {
+        AskError::Unreachable { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Trouble::new(
+                error.to_string(),
+                "run this as root, or give your group the socket ([control] mode and group)",
+            )
+        }
+        AskError::Unreachable { path, .. } => {
+            let what = format!("no target runs with its control socket at {}", path.display());
+            Trouble::new(
+                what,
+                "systemctl start ringfab-target; journalctl -u ringfab-target says why it ended",
+            )
+        }
+        _ => Trouble::new(error.to_string(), "see its log"),
+    }
+}
+
+fn described(status: &Value) -> Result<String, Trouble> {
+    let (version, own) = (status["version"].as_str().unwrap_or("?"), env!("CARGO_PKG_VERSION"));
+    if version != own {
+        let what = format!("version {version} runs, and {own} is installed");
+        return Err(Trouble::new(what, "systemctl restart ringfab-target"));
+    }
+    let controllers = status["controllers"].as_array().map_or(0, Vec::len);
+    Ok(format!("version {version} runs, with {controllers} controllers"))
+}
+
+fn namespaces(status: &Value) -> Result<String, Trouble> {
+    let all = status["namespaces"].as_array().map_or(&[][..], Vec::as_slice);
+    let ill = all.iter().filter(|one| !matches!(one["state"].as_str(), Some("ready" | "closing")));
+    let described = ill.map(|one| {
+        let [nqn, state, reason] =
+            ["subsystem", "state", "reason"].map(|key| one[key].as_str().unwrap_or(""));
+        format!("namespace {} of {nqn} is {state}: {reason}", one["nsid"])
+    });
+    let described: Vec<String> = described.collect();
+    if described.is_empty() {
+        return Ok(format!("all {} are ready", all.len()));
+    }
+    let advice =
+        "see docs/debugging.md for each state; `ringfab-target namespace reopen` after data was lost";
+    Err(Trouble::new(described.join("; "), advice))
+}
+
+fn disks(status: &Value) -> Result<String, Trouble> {
+    let cores = status["cores"].as_array().map_or(&[][..], Vec::as_slice);
+    let silent = cores.iter().flat_map(|core| core["silent_disks"].as_array().into_iter().flatten());
+    let mut sources: Vec<&str> = silent.filter_map(|disk| disk["source"].as_str()).collect();
+    let hanging = status["hanging"].as_array().into_iter().flatten();
+    sources.extend(hanging.filter_map(|call| call["path"].as_str()));
+    sources.sort_unstable();
+    sources.dedup();
+    if sources.is_empty() {
+        return Ok("all answer".to_owned());
+    }
+    let what = format!("these do not answer: {}", sources.join(", "));
+    Err(Trouble::new(what, "see dmesg and the mounts: the device or the server behind it hangs"))
+}
+
+fn unsaved(status: &Value) -> Result<String, Trouble> {
+    match status["configuration"]["unsaved"].as_array().map_or(0, Vec::len) {
+        0 => Ok("the file has all that runs".to_owned()),
+        count => {
+            let what = format!("{count} changes made by command are not in the file");
+            Err(Trouble::new(what, "ringfab-target config --save, or reload to give them up"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_target_that_is_ill_says_where() {
+        let well = json!({
+            "version": env!("CARGO_PKG_VERSION"), "controllers": [], "hanging": [], "configuration": { "unsaved": [] },
+            "namespaces": [{ "nsid": 1, "subsystem": "nqn.x", "state": "ready" }], "cores": [{ "silent_disks": [] }],
+        });
+        let all = |status: &Value| [described, namespaces, disks, unsaved].map(|look| look(status));
+        assert!(all(&well).iter().all(Result::is_ok));
+        let ill = json!({
+            "version": "0.0.1", "hanging": [{ "path": "/mnt/a" }], "configuration": { "unsaved": [{}] },
+            "namespaces": [{ "nsid": 1, "subsystem": "nqn.x", "state": "not ready", "reason": "it is missing" }],
+            "cores": [{ "silent_disks": [{ "source": "/dev/sdx" }] }],
+        });
+        let said = all(&ill).map(|outcome| outcome.err().map(|trouble| trouble.0).unwrap_or_default());
+        assert!(said[0].contains("version 0.0.1 runs"));
+        assert_eq!(said[1], "namespace 1 of nqn.x is not ready: it is missing");
+        assert_eq!(said[2], "these do not answer: /dev/sdx, /mnt/a");
+        assert!(said[3].starts_with("1 changes"));
+    }
+}

@@ -1,0 +1,131 @@
+//! What the system gives to a process.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::unistd::{AccessFlags, eaccess};
+use ringfab_base::format_size;
+use ringfab_process::limits::Limit;
+use ringfab_reactor::{Reactor, ReactorConfig};
+
+use super::Trouble;
+use crate::config::Config;
+
+/// The oldest kernel that is tested.
+const KERNEL_MIN: (u32, u32) = (6, 1);
+
+/// Descriptors that a target has beside those of disks and hosts: rings, timers, the control socket.
+const DESCRIPTORS_OWN: u64 = 64;
+
+/// Connections that there should be room for.
+const CONNECTIONS_WANTED: u64 = 256;
+
+/// Whoever may write the file decides what is served.
+pub(super) fn permissions(file: &Path) -> Result<String, Trouble> {
+    let metadata = fs::metadata(file).map_err(|error| {
+        Trouble::new(format!("{}: {error}", file.display()), "create the file, or name another one")
+    })?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & 0o002 != 0 {
+        let advice = format!("chmod o-w {}", file.display());
+        return Err(Trouble::new(format!("everybody may write {} ({mode:04o})", file.display()), advice));
+    }
+    Ok(format!("{mode:04o}, user {}, group {}", metadata.uid(), metadata.gid()))
+}
+
+/// Its version.
+pub(super) fn kernel() -> Result<String, Trouble> {
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = text.trim();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < KERNEL_MIN {
+        let (major, minor) = KERNEL_MIN;
+        let what = format!("Linux {release} is older than {major}.{minor}");
+        return Err(Trouble::new(what, "install a newer kernel"));
+    }
+    Ok(format!("Linux {release}"))
+}
+
+/// Whether this process can have a ring.
+pub(super) fn io_uring() -> Result<String, Trouble> {
+    let config = ReactorConfig { entries: 8, spin: Duration::ZERO, descriptors_max: 8 };
+    let made = Reactor::new(&config);
+    made.map(|_| "a ring can be made".to_owned()).map_err(|error| {
+        let disabled = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+        let advice = if matches!(disabled.trim(), "1" | "2") {
+            "sysctl kernel.io_uring_disabled=0"
+        } else {
+            "allow io_uring_setup, io_uring_enter and io_uring_register (seccomp, containers)"
+        };
+        Trouble::new(format!("no ring of io_uring: {error}"), advice)
+    })
+}
+
+/// Those that there are. None is needed.
+pub(super) fn rdma_devices() -> Result<String, Trouble> {
+    #[cfg(feature = "verbs")]
+    {
+        let Ok(devices) = ringfab_fabric::rdma::devices::list() else {
+            return Ok("none can be used: listeners for NVMe/RDMA have the software RNIC".to_owned());
+        };
+        let described = devices.iter().map(|device| match &device.trouble {
+            Some(trouble) => format!("{} (cannot be used: {trouble})", device.name),
+            None => device.name.clone(),
+        });
+        let described: Vec<String> = described.collect();
+        if !described.is_empty() {
+            return Ok(described.join(", "));
+        }
+    }
+    Ok("none: listeners for NVMe/RDMA have the software RNIC".to_owned())
+}
+
+/// The folder of the identity, or the one where it would be made.
+pub(super) fn state_folder(folder: &Path) -> Result<String, Trouble> {
+    let advice = format!("let the user of the service write {}", folder.display());
+    let trouble = |what: String| Trouble::new(what, advice.as_str());
+    let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    if !existing.is_dir() {
+        return Err(trouble(format!("{} is no folder", existing.display())));
+    }
+    eaccess(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
+        trouble(format!("{} cannot be written by this user: {error}", existing.display()))
+    })?;
+    Ok(format!("{} can be written", existing.display()))
+}
+
+/// What the pools of all cores need. Rings lock it; without that, file I/O is slower.
+pub(super) fn locked_memory(config: &Config) -> Result<String, Trouble> {
+    let of_core: usize = config.memory.classes().iter().map(|class| class.buffer_bytes * class.count).sum();
+    let needed = (of_core * config.target.cores.len()) as u64;
+    let limit = Limit::locked_memory();
+    let text = format!("{} are needed, {limit} is allowed", format_size(needed));
+    match limit {
+        Limit::Bytes(allowed) if allowed < needed => {
+            Err(Trouble::new(text, "allow as much: ulimit -l, or LimitMEMLOCK= of the unit"))
+        }
+        _ => Ok(text),
+    }
+}
+
+/// A descriptor for each disk on each core, and one for each connection.
+pub(super) fn open_files(config: &Config) -> Result<String, Trouble> {
+    let namespaces: usize = config.subsystems.iter().map(|one| one.namespaces.len()).sum();
+    let disks = (namespaces * (config.target.cores.len() + 2)) as u64;
+    let wanted = disks + DESCRIPTORS_OWN + CONNECTIONS_WANTED;
+    // A target raises its limit to the hard one.
+    let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return Ok("the limit is unknown".to_owned());
+    };
+    let allowed = if hard == RLIM_INFINITY { "any number".to_owned() } else { hard.to_string() };
+    let text =
+        format!("{wanted} are wanted for disks and {CONNECTIONS_WANTED} connections, {allowed} are allowed");
+    if hard < wanted {
+        return Err(Trouble::new(text, "allow more: ulimit -Hn, or LimitNOFILE= of the unit"));
+    }
+    Ok(text)
+}
