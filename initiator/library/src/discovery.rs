@@ -41,6 +41,13 @@ pub struct DiscoveryEntry {
     pub url: Option<Url>,
 }
 
+impl DiscoveryEntry {
+    /// Whether it is another discovery subsystem, which may know more.
+    pub fn is_referral(&self) -> bool {
+        self.subsystem_type == SubsystemType::REFERRAL.to_string()
+    }
+}
+
 /// What a discovery controller knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryLog {
@@ -73,16 +80,58 @@ pub struct DiscoveryLog {
 /// # Errors
 /// Which step failed, and why; also a log page that changes faster than it can be read, or has over 16,384 entries.
 pub fn discover(options: ConnectOptions, engine: EngineOptions) -> Result<DiscoveryLog, ConnectError> {
-    let peer = options.url.peer();
-    let template = options.url.clone();
-    let controller = Controller::connect(options, engine)?;
-    let log = read_log(&controller, &template);
-    let detached = controller.detach();
-    let log = log.map_err(|cause| ConnectError { peer, step: Step::Live, cause })?;
-    if let Err(error) = detached {
-        tracing::debug!(%error, "the discovery controller was not left in an orderly way");
+    let controller = DiscoveryController::connect(options, engine)?;
+    let log = controller.log();
+    controller.detach();
+    log
+}
+
+/// A discovery controller that stays connected. A lost connection is made again as for every controller; what is asked
+/// waits meanwhile.
+#[derive(Debug)]
+pub struct DiscoveryController {
+    controller: Controller,
+    template: Url,
+}
+
+impl DiscoveryController {
+    /// Connects to the discovery controller at `options.url`.
+    ///
+    /// # Errors
+    /// Which step failed, and why.
+    pub fn connect(options: ConnectOptions, engine: EngineOptions) -> Result<Self, ConnectError> {
+        let template = options.url.clone();
+        Ok(Self { controller: Controller::connect(options, engine)?, template })
     }
-    Ok(log)
+
+    /// Reads the log page.
+    ///
+    /// # Errors
+    /// As [`discover`].
+    pub fn log(&self) -> Result<DiscoveryLog, ConnectError> {
+        read_log(&self.controller, &self.template).map_err(|cause| self.failed(cause))
+    }
+
+    /// Reads the generation counter, which changes with the log page. A controller that is asked for it at least once a
+    /// minute does not take its host for gone.
+    ///
+    /// # Errors
+    /// The command's.
+    pub fn generation(&self) -> Result<u64, ConnectError> {
+        let header = read_header(&self.controller).map_err(|cause| self.failed(cause))?;
+        Ok(header.genctr.get())
+    }
+
+    /// Leaves it.
+    pub fn detach(self) {
+        if let Err(error) = self.controller.detach() {
+            tracing::debug!(%error, "the discovery controller was not left in an orderly way");
+        }
+    }
+
+    fn failed(&self, cause: Cause) -> ConnectError {
+        ConnectError { peer: self.template.peer(), step: Step::Live, cause }
+    }
 }
 
 /// Entries that we read at most; a discovery service has a few.

@@ -170,7 +170,9 @@ impl Core {
             self.look();
         }
         self.serve_waiting();
-        turns::serve(self);
+        if self.resources.turns.are_taken() {
+            turns::serve(self);
+        }
         // What messages brought about must not be slept over: a connection that was taken may bring its first command.
         self.handle_events();
         self.report_held();

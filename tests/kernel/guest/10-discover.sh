@@ -10,6 +10,8 @@ cat /tmp/discovery.json
 of_this() { jq -r ".records[] | select(.subnqn == \"$nqn\") | \"\(.trtype) \(.adrfam) \(.traddr) \(.trsvcid)\"" "$1"; }
 hidden() { grep -c '"subnqn" *: *"[^"]*private"' "$1" || true; }
 expect "the entry" "$(of_this /tmp/discovery.json)" "$fabric ipv4 $ours 4420"
+own='.records[] | select(.subtype == "current discovery subsystem") | "\(.traddr) \(.trsvcid) \(.eflags)"'
+[[ $(jq -r "$own" /tmp/discovery.json) == "$ours 4420 explicit discovery connections"* ]]
 expect "private subsystems shown to a stranger" "$(hidden /tmp/discovery.json)" 0
 nvme discover -t "$fabric" -a "$ours" -s 4420 -q nqn.2026-11.org.ringfab:friend -o json >/tmp/discovery.json
 expect "private subsystems shown to a friend" "$(hidden /tmp/discovery.json)" 1

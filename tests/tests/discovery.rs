@@ -1,0 +1,94 @@
+//! `ringfab discover`: what it prints, which referrals it follows, and what it sees come and go.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use ringfab_target::Config;
+use ringfab_tests::{TestTarget, program};
+
+const NQN: &str = ringfab_tests::NQN;
+const NAMESPACE: &str = "[[subsystem.namespace]]\nmemory = \"1MiB\"\n";
+
+fn ringfab(arguments: &[&str]) -> String {
+    let output = Command::new(program("ringfab")).args(arguments).output().expect("it runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The last word of each line is a URL.
+fn urls(text: &str) -> Vec<&str> {
+    text.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect()
+}
+
+#[test]
+fn the_next_command_takes_the_urls_that_discovery_prints() {
+    let target = TestTarget::with_listener("transport = \"tcp\"", NAMESPACE);
+    let found = ringfab(&["discover", &format!("nvme+tcp://{}", target.address())]);
+    let place = format!("nvme+tcp://{}/", target.address());
+    assert_eq!(urls(&found), [place.clone(), format!("{place}{NQN}")]);
+    assert!(found.contains("current discovery subsystem  "), "{found}");
+    // The discovery subsystem itself can be asked, and the other can be attached.
+    assert_eq!(ringfab(&["discover", urls(&found)[0]]), found);
+    assert!(ringfab(&["list", urls(&found)[1]]).contains("1 MiB"));
+}
+
+#[test]
+fn referrals_are_followed_on_request_and_not_in_circles() {
+    let last = TestTarget::with_listener("transport = \"tcp\"", NAMESPACE);
+    let refers = |port: u16, more: &str| {
+        let referral = |port: u16| {
+            format!("[[discovery.referral]]\ntransport = \"tcp\"\naddress = \"127.0.0.1\"\nport = {port}\n")
+        };
+        format!("{NAMESPACE}{more}{}", referral(port))
+    };
+    // Itself, somebody who is not there, and another one.
+    let own = ringfab_tests::free_port();
+    let listener = format!("[[listener]]\naddress = \"127.0.0.1\"\ntransport = \"tcp\"\nport = {own}\n");
+    let away = refers(1, &listener).replacen(NAMESPACE, "", 1);
+    let itself = refers(own, "").replacen(NAMESPACE, "", 1);
+    let text =
+        format!("{NAMESPACE}{away}{itself}{}", refers(last.address().port(), "").replacen(NAMESPACE, "", 1));
+    let first = TestTarget::start(&text);
+    let url = format!("nvme+tcp://127.0.0.1:{own}");
+    let has_last =
+        |found: &str| urls(found).contains(&format!("nvme+tcp://{}/{NQN}", last.address()).as_str());
+    let alone = ringfab(&["discover", &url]);
+    assert!(!has_last(&alone) && alone.contains("discovery subsystem referral"), "{alone}");
+    let followed = ringfab(&["discover", "--follow", &url]);
+    assert!(has_last(&followed), "{followed}");
+    assert!(urls(&followed).contains(&format!("nvme+rdma://{}/{NQN}", first.address()).as_str()));
+}
+
+/// Ends it whatever happens.
+struct Watch(Child);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
+#[test]
+fn a_subsystem_that_comes_or_goes_is_printed_by_who_stays_connected() {
+    const OTHER: &str = "nqn.2026-11.org.ringfab:other";
+    let target = TestTarget::with_listener("transport = \"tcp\"", NAMESPACE);
+    let url = format!("nvme+tcp://{}", target.address());
+    let mut command = Command::new(program("ringfab"));
+    command.args(["discover", "--persistent", &url]).stdout(Stdio::piped());
+    let mut watch = Watch(command.spawn().expect("it runs"));
+    let mut lines =
+        BufReader::new(watch.0.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+    let first = lines.find(|line| line.ends_with(NQN)).expect("what is there");
+    assert!(first.starts_with("nvme subsystem"), "{first}");
+    let mut manager = target.manager();
+    let text = format!(
+        "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = {OTHER:?}\nallow_any_host = true\n{NAMESPACE}"
+    );
+    let config = Config::parse(&text, "other").expect("valid");
+    manager.add_subsystem(config.subsystems[0].clone()).expect("it is added");
+    let place = format!("nvme subsystem {url}/{OTHER}");
+    assert_eq!(lines.next(), Some(format!("+ {place}")));
+    manager.remove_subsystem(OTHER).expect("it is there");
+    assert_eq!(lines.next(), Some(format!("- {place}")));
+}
