@@ -3,7 +3,7 @@
 //! Nothing here may end a program or make it wait. A log line that cannot be written is dropped and counted, and a
 //! signal without a meaning for the program is ignored.
 //!
-//! Not implemented here: rotation of log files, the journal's socket, and configuration.
+//! Not implemented here: rotation of log files, and configuration.
 
 pub mod limits;
 pub mod log;

@@ -52,6 +52,9 @@ struct Global {
     /// Log more to the standard error: once for what happens to connections, twice for details
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// How the log is written: text, json, or auto, which is text but for the journal
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "auto")]
+    log_format: log::Format,
 }
 
 #[derive(Subcommand)]
@@ -124,7 +127,8 @@ fn log_filter(verbose: u8) -> &'static str {
 }
 
 fn run(cli: Cli) -> Result<()> {
-    let _log = log::start(log_filter(cli.global.verbose), log::Parts::Unnamed).context("start the log")?;
+    let _log = log::start(log_filter(cli.global.verbose), cli.global.log_format, log::Parts::Unnamed)
+        .context("start the log")?;
     limits::raise_descriptors();
     let service = matches!(cli.command, Command::Nbd(_) | Command::Fuse(_));
     // What others have mounted or connected to does not end with the terminal that it was started from.

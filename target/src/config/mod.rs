@@ -21,6 +21,7 @@ use ringfab_base::format_size;
 use ringfab_block::DriverHandle;
 use ringfab_fabric::ZonedIp;
 use ringfab_memory::ClassLayout;
+use ringfab_process::log::Format;
 use uuid::Uuid;
 
 pub use difference::{Change, ChangeLine, difference};
@@ -58,6 +59,8 @@ pub struct TargetConfig {
     pub spin: Duration,
     /// Filter of the log, as `tracing` has it: `info`, or `info,ringfab_target=debug`.
     pub log: String,
+    /// How the log is written.
+    pub log_format: Format,
 }
 
 /// Buffers of each core.

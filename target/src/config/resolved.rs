@@ -70,6 +70,7 @@ fn target(config: &Config) -> Target<'_> {
         drain_timeout_s: config.target.drain_timeout.as_secs(),
         spin_us: config.target.spin.as_micros() as u64,
         log: &config.target.log,
+        log_format: config.target.log_format.name(),
     }
 }
 
@@ -155,6 +156,7 @@ struct Target<'a> {
     drain_timeout_s: u64,
     spin_us: u64,
     log: &'a str,
+    log_format: &'static str,
 }
 
 #[derive(Serialize)]

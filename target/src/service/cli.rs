@@ -38,6 +38,10 @@ enum Command {
         /// Write one line `address:port` per listener here, once hosts can connect.
         #[arg(long, value_name = "PATH")]
         ready_file: Option<PathBuf>,
+        /// How the log is written: text, json, or auto, which is text but for the journal. The default is what
+        /// the configuration says.
+        #[arg(long, value_name = "FORMAT")]
+        log_format: Option<log::Format>,
     },
     /// Print all mistakes of a configuration file with line and key, or what it means with all defaults. Then look at
     /// the machine, and warn of what is missing there: addresses, ports, RDMA devices, disks.
@@ -142,7 +146,9 @@ pub fn run<R: Running>(
     };
     let mut output = UntilClosed(io::stdout());
     let outcome = match arguments.command {
-        Command::Serve { config, ready_file } => serve(&ServeOptions { config, ready_file }, start),
+        Command::Serve { config, ready_file, log_format } => {
+            serve(&ServeOptions { config, ready_file, log_format }, start)
+        }
         Command::Check { config, quiet } => check(&config, quiet, &mut output),
         Command::Doctor { config, json } => examine(&config, json, &mut output),
         Command::Ask(question) => ask(question, &mut output).map_err(ServeError::from),

@@ -48,6 +48,8 @@ pub struct ServeOptions {
     pub config: PathBuf,
     /// Written once all listeners are bound: one line `address:port` per listener.
     pub ready_file: Option<PathBuf>,
+    /// How the log is written, whatever the configuration says.
+    pub log_format: Option<log::Format>,
 }
 
 /// The cores while they run.
@@ -181,7 +183,8 @@ pub fn serve<R: Running>(
     start: impl FnOnce(&Arc<Target>, &Config) -> io::Result<R>,
 ) -> Result<(), ServeError> {
     let config = Config::load(&options.config)?;
-    let _log = log::start(&config.target.log, log::Parts::Named).map_err(ServeError::Log)?;
+    let log_format = options.log_format.unwrap_or(config.target.log_format);
+    let _log = log::start(&config.target.log, log_format, log::Parts::Named).map_err(ServeError::Log)?;
     let _files = FinishedFiles;
     limits::raise_descriptors();
     let signals = Signals::catch().map_err(ServeError::Signals)?;
@@ -221,7 +224,7 @@ fn announce(target: &Target, addresses: &[SocketAddr]) {
     }
     for subsystem in target.served().subsystems() {
         let namespaces = subsystem.namespaces().len();
-        tracing::info!(nqn = subsystem.nqn(), namespaces, "serving");
+        tracing::info!(subsystem = subsystem.nqn(), namespaces, "serving");
     }
 }
 

@@ -130,7 +130,7 @@ fn a_wrong_configuration_ends_before_anything_is_opened() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("target.toml");
     std::fs::write(&config, "[target]\nstate_dir = \"state\"\n").unwrap();
-    let options = ServeOptions { config, ready_file: None };
+    let options = ServeOptions { config, ready_file: None, log_format: None };
     let error =
         serve(&options, |_, _| -> io::Result<Pretend> { unreachable!("nothing may start") }).unwrap_err();
     assert_eq!(error.exit_code(), 2);

@@ -23,7 +23,11 @@ pub(crate) struct ServeArgs {
 
 /// Serves until it is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
-    let options = ServeOptions { config: args.config.clone(), ready_file: Some(args.ready_file.clone()) };
+    let options = ServeOptions {
+        config: args.config.clone(),
+        ready_file: Some(args.ready_file.clone()),
+        log_format: None,
+    };
     serve(&options, |target, config| {
         let mut config: Config = config.clone();
         config.target.cores = spread(&config.target.cores, args.threads);

@@ -54,6 +54,7 @@ mod tests {
     use super::*;
     use crate::log::Parts;
     use crate::log::sink::Output;
+    use crate::log::style::Written;
 
     struct Collects(Sender<String>);
 
@@ -66,7 +67,7 @@ mod tests {
 
     /// What is logged while `logs` runs.
     fn logged(logs: impl FnOnce()) -> Vec<String> {
-        let style = Style { journal: true, colour: false, parts: Parts::Unnamed };
+        let style = Style { written: Written::JournalLine, parts: Parts::Unnamed };
         let (sender, texts): (_, Receiver<String>) = channel();
         let sink = Sink::with_output(style, Collects(sender)).expect("a thread");
         let subscriber = tracing_subscriber::registry().with(LogLayer::new(style, sink.clone()));

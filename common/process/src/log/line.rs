@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// The name of the field that holds the message.
-const MESSAGE: &str = "message";
+pub(super) const MESSAGE: &str = "message";
 
 /// The message, and then each field with its name.
 pub(super) fn text_of(event: &Event<'_>) -> String {
@@ -17,6 +17,21 @@ pub(super) fn text_of(event: &Event<'_>) -> String {
     event.record(&mut Message(&mut text));
     event.record(&mut Fields(&mut text));
     text.0
+}
+
+/// A text of bounded length in which nothing can end a line.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = Text::default();
+    escaped.write_str(text).expect("a text takes everything");
+    escaped.0
+}
+
+/// A text of bounded length, as it is.
+pub(super) fn bounded(text: &str) -> String {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(TEXT_BYTES_MAX)])
 }
 
 /// A text into which names that peers chose can be written: what could end the line, move the cursor or turn the

@@ -7,13 +7,16 @@
 //!
 //! Events that repeat are folded (see [`fold`]), so that a peer cannot fill a disk or hide what others do.
 //!
-//! If the standard error is the journal of systemd, a line begins with its priority and has no time, because the
-//! journal keeps both.
+//! If the standard error is the journal of systemd, events go to the journal's socket as records with their priority
+//! and their fields: `journalctl RINGFAB_SUBSYSTEM=...`. Without that socket, a line begins with its priority. Neither
+//! has a time, because the journal keeps it. On request, each event is a line of JSON.
 
 mod filter;
 mod fold;
+mod journal;
 mod layer;
 mod line;
+mod record;
 mod sink;
 mod style;
 
@@ -34,8 +37,8 @@ use style::Style;
 /// The environment variable that says what is logged.
 pub const FILTER_VARIABLE: &str = "RUST_LOG";
 
-/// The queue and the thread of this process. None when the system has no thread for it.
-static SINK: OnceLock<Option<Sink>> = OnceLock::new();
+/// The queue and the thread of this process, and how it writes. None when the system has no thread for it.
+static SINK: OnceLock<Option<(Sink, Style)>> = OnceLock::new();
 
 /// What exchanges the filter of this process's log.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
@@ -60,15 +63,47 @@ pub enum Parts {
     Unnamed,
 }
 
+/// How events are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Records for the journal, if the standard error is its; text otherwise.
+    #[default]
+    Auto,
+    /// Text.
+    Text,
+    /// JSON, an event a line.
+    Json,
+}
+
+impl Format {
+    /// All, by their names.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("text", Self::Text), ("json", Self::Json)];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, format)| *format == self).map_or("auto", |(name, _)| name)
+    }
+}
+
+impl std::str::FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, format)| *format);
+        found.ok_or_else(|| format!("`{text}` is not auto, text or json"))
+    }
+}
+
 /// Starts the log. `RUST_LOG` goes before the filter `configured`; one that cannot be used is told and left out. In a
 /// process that has a log already, that one stays.
 ///
 /// # Errors
 /// When the system has no thread left to write it.
-pub fn start(configured: &str, parts: Parts) -> io::Result<Log> {
-    let style = Style::of_stderr(parts);
-    let sink = match SINK.get_or_init(|| Sink::start(style).ok()) {
-        Some(sink) => sink.clone(),
+pub fn start(configured: &str, format: Format, parts: Parts) -> io::Result<Log> {
+    let style = Style::chosen(format, parts);
+    let (sink, style) = match SINK.get_or_init(|| started(style)) {
+        Some(started) => started.clone(),
         None => return Err(io::Error::other("the system has no thread for it (ulimit -u, TasksMax=)")),
     };
     let asked = env::var(FILTER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
@@ -109,17 +144,20 @@ pub fn set_filter(text: &str) -> Result<(), FilterError> {
 /// Says something to whoever started the program: text without time and level, on the standard error. It comes after
 /// all that was logged before, and blocks nobody. [`flush`] waits for it.
 pub fn say(text: &str) {
-    let style = Style::of_stderr(Parts::Unnamed);
-    let text = style.plain(Level::ERROR, text);
-    match SINK.get_or_init(|| Sink::start(style).ok()) {
-        Some(sink) => sink.push(text),
-        None => write_now(&text),
+    let chosen = Style::chosen(Format::Auto, Parts::Unnamed);
+    match SINK.get_or_init(|| started(chosen)) {
+        Some((sink, style)) => style.plain(Level::ERROR, text).into_iter().for_each(|text| sink.push(text)),
+        None => write_now(&format!("{}\n", text.trim_end())),
     }
+}
+
+fn started(style: Style) -> Option<(Sink, Style)> {
+    Some((Sink::start(style).ok()?, style))
 }
 
 /// Waits until everything that was logged so far is written, within a bound: a reader that stalls is not waited for.
 pub fn flush() {
-    if let Some(Some(sink)) = SINK.get() {
+    if let Some(Some((sink, _))) = SINK.get() {
         sink.flush();
     }
 }

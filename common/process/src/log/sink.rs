@@ -14,7 +14,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing::Level;
 
 use super::fold::Folds;
-use super::style::Style;
+use super::journal::Journal;
+use super::style::{Style, Written};
 
 /// Lines that may wait. With the longest text of an event these are some 4 MiB.
 const LINES_MAX: usize = 1024;
@@ -83,9 +84,12 @@ impl Output for Stderr {
 }
 
 impl Sink {
-    /// Starts the thread that writes to the standard error.
+    /// Starts the thread that writes to the standard error, or to the journal.
     pub(super) fn start(style: Style) -> io::Result<Self> {
-        Self::with_output(style, Stderr)
+        match style.written {
+            Written::JournalRecord => Self::with_output(style, Journal::of_system()?),
+            Written::Text { .. } | Written::JournalLine | Written::Json => Self::with_output(style, Stderr),
+        }
     }
 
     pub(super) fn with_output(style: Style, output: impl Output + Send + 'static) -> io::Result<Self> {
@@ -275,7 +279,7 @@ mod tests {
     use super::*;
     use crate::log::Parts;
 
-    const STYLE: Style = Style { journal: true, colour: false, parts: Parts::Unnamed };
+    const STYLE: Style = Style { written: Written::JournalLine, parts: Parts::Unnamed };
 
     /// What a line that is written finds: room for all, for some bytes, or an error.
     enum Meets {

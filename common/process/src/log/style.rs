@@ -9,39 +9,70 @@ use tracing::{Event, Level};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
-use super::Parts;
-use super::line;
+use super::{Format, Parts, journal, line, record};
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// Lines with time and level, with colours or without.
+    Text {
+        /// Whether there are colours.
+        colour: bool,
+    },
+    /// Lines that begin with their priority, for the standard error that is the journal's.
+    JournalLine,
+    /// Records of the journal's native protocol, for its socket.
+    JournalRecord,
+    /// JSON.
+    Json,
+}
 
 /// What stands around the text of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
-    pub(super) journal: bool,
-    pub(super) colour: bool,
+    pub(super) written: Written,
     pub(super) parts: Parts,
 }
 
 impl Style {
-    /// As the standard error wants it.
-    pub(super) fn of_stderr(parts: Parts) -> Self {
+    /// As it was asked for, or as the standard error wants it.
+    pub(super) fn chosen(format: Format, parts: Parts) -> Self {
         let journal = is_journal();
         let colour = !journal && io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();
-        Self { journal, colour, parts }
+        let written = match format {
+            Format::Json => Written::Json,
+            Format::Text => Written::Text { colour },
+            Format::Auto if !journal => Written::Text { colour },
+            Format::Auto if journal::is_there() => Written::JournalRecord,
+            Format::Auto => Written::JournalLine,
+        };
+        Self { written, parts }
     }
 
     /// The line of an event.
     pub(super) fn event(self, event: &Event<'_>) -> String {
-        let metadata = event.metadata();
-        self.line(*metadata.level(), metadata.target(), &line::text_of(event))
+        match self.written {
+            Written::JournalRecord => record::journal_event(event, journal::program()),
+            Written::Json => record::json_event(event, &time()),
+            Written::Text { .. } | Written::JournalLine => {
+                let metadata = event.metadata();
+                self.line(*metadata.level(), metadata.target(), &line::text_of(event))
+            }
+        }
     }
 
     /// A line with everything around its text.
     pub(super) fn line(self, level: Level, target: &str, text: &str) -> String {
         let mut line = String::with_capacity(text.len() + target.len() + 48);
-        if self.journal {
-            line.push_str(priority(level));
-        } else {
-            self.time(&mut line);
-            self.level(&mut line, level);
+        match self.written {
+            Written::JournalRecord => return record::journal_line(level, target, text, journal::program()),
+            Written::Json => return record::json_line(&time(), level, target, text),
+            Written::JournalLine => line.push_str(&prefix(level)),
+            Written::Text { colour } => {
+                let (on, off) = if colour { ("\x1b[2m", "\x1b[0m ") } else { ("", " ") };
+                line.push_str(&format!("{on}{}{off}", time()));
+                push_level(&mut line, level, colour);
+            }
         }
         if self.parts == Parts::Named {
             line.push_str(target);
@@ -52,30 +83,37 @@ impl Style {
         line
     }
 
-    /// Lines with nothing around them; the journal gets their priority.
-    pub(super) fn plain(self, level: Level, text: &str) -> String {
-        let priority = if self.journal { priority(level) } else { "" };
-        text.lines().map(|line| format!("{priority}{line}\n")).collect()
-    }
-
-    fn time(self, line: &mut String) {
-        let (on, off) = if self.colour { ("\x1b[2m", "\x1b[0m ") } else { ("", " ") };
-        line.push_str(on);
-        let begin = line.len();
-        if SystemTime.format_time(&mut Writer::new(line)).is_err() {
-            line.truncate(begin);
+    /// Texts with nothing around them, each to be written at once. The journal gets their priority.
+    pub(super) fn plain(self, level: Level, text: &str) -> Vec<String> {
+        let lines = || text.lines();
+        match self.written {
+            Written::Text { .. } => vec![lines().map(|line| format!("{line}\n")).collect()],
+            Written::JournalLine => vec![lines().map(|line| format!("{}{line}\n", prefix(level))).collect()],
+            Written::JournalRecord => {
+                let program = journal::program();
+                lines().map(|line| record::journal_line(level, program, line, program)).collect()
+            }
+            Written::Json => vec![record::json_line(&time(), level, journal::program(), text.trim_end())],
         }
-        line.push_str(off);
     }
+}
 
-    fn level(self, line: &mut String, level: Level) {
-        let written = if self.colour {
-            write!(line, "\x1b[{}m{:>5}\x1b[0m ", colour(level), level.as_str())
-        } else {
-            write!(line, "{:>5} ", level.as_str())
-        };
-        written.expect("a string takes everything");
+/// The time now.
+fn time() -> String {
+    let mut text = String::new();
+    if SystemTime.format_time(&mut Writer::new(&mut text)).is_err() {
+        text.clear();
     }
+    text
+}
+
+fn push_level(line: &mut String, level: Level, colours: bool) {
+    let written = if colours {
+        write!(line, "\x1b[{}m{:>5}\x1b[0m ", colour(level), level.as_str())
+    } else {
+        write!(line, "{:>5} ", level.as_str())
+    };
+    written.expect("a string takes everything");
 }
 
 /// Whether the standard error is the stream that a service manager has named as the journal's. One that was sent
@@ -86,14 +124,9 @@ fn is_journal() -> bool {
     named.to_str() == Some(&format!("{}:{}", file.st_dev, file.st_ino))
 }
 
-/// The priorities of syslog, as the journal reads them at the beginning of a line.
-fn priority(level: Level) -> &'static str {
-    match level {
-        Level::ERROR => "<3>",
-        Level::WARN => "<4>",
-        Level::INFO => "<6>",
-        Level::DEBUG | Level::TRACE => "<7>",
-    }
+/// A priority as the journal reads it at the beginning of a line.
+fn prefix(level: Level) -> String {
+    format!("<{}>", record::priority(level))
 }
 
 fn colour(level: Level) -> u8 {
@@ -110,13 +143,13 @@ fn colour(level: Level) -> u8 {
 mod tests {
     use super::*;
 
-    const FILE: Style = Style { journal: false, colour: false, parts: Parts::Named };
+    const FILE: Style = Style { written: Written::Text { colour: false }, parts: Parts::Named };
 
     #[test]
     fn the_journal_gets_a_priority_and_no_time() {
-        let style = Style { journal: true, ..FILE };
+        let style = Style { written: Written::JournalLine, ..FILE };
         assert_eq!(style.line(Level::WARN, "part", "text"), "<4>part: text\n");
-        assert_eq!(style.plain(Level::ERROR, "one\ntwo"), "<3>one\n<3>two\n");
+        assert_eq!(style.plain(Level::ERROR, "one\ntwo"), ["<3>one\n<3>two\n"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfab_process::log::check_filter;
+use ringfab_process::log::{Format, check_filter};
 use ringfab_reactor::SPIN_DEFAULT;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -28,6 +28,7 @@ pub(super) fn target(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -> Tar
         drain_timeout: Duration::from_secs(30),
         spin: SPIN_DEFAULT,
         log: "info".to_owned(),
+        log_format: Format::Auto,
     };
     let Some(reader) = reader else { return config };
     if let Some(value) = reader.any("cores") {
@@ -45,6 +46,12 @@ pub(super) fn target(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -> Tar
             errors.add(&filter.span, reader.key("log"), error.to_string());
         }
         config.log = filter.value;
+    }
+    if let Some(format) = reader.string("log_format", errors) {
+        match format.value.parse() {
+            Ok(format) => config.log_format = format,
+            Err(why) => errors.add(&format.span, reader.key("log_format"), why),
+        }
     }
     reader.finish(errors);
     config
