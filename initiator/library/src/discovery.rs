@@ -42,6 +42,11 @@ pub struct DiscoveryEntry {
 }
 
 impl DiscoveryEntry {
+    /// Whether it is a subsystem for I/O.
+    pub fn is_subsystem(&self) -> bool {
+        self.subsystem_type == SubsystemType::NVM.to_string()
+    }
+
     /// Whether it is another discovery subsystem, which may know more.
     pub fn is_referral(&self) -> bool {
         self.subsystem_type == SubsystemType::REFERRAL.to_string()

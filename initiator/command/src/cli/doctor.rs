@@ -214,7 +214,8 @@ fn discover_over(
 }
 
 fn subsystems(log: &DiscoveryLog, options: &ConnectOptions) -> Result<((), String), Failure> {
-    let mut names: Vec<&str> = log.entries.iter().map(|entry| entry.subsystem.as_str()).collect();
+    let entries = log.entries.iter().filter(|entry| entry.is_subsystem());
+    let mut names: Vec<&str> = entries.map(|entry| entry.subsystem.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     let (host, wanted) = (&options.host.nqn, options.url.subsystem_nqn());
