@@ -9,6 +9,7 @@ use ringfab_spec::SubmissionEntry;
 use ringfab_tests::busy::Busy;
 use ringfab_tests::player::ends;
 use ringfab_tests::raw_host::RawHost;
+use ringfab_tests::wait_until;
 
 #[test]
 fn a_peer_that_says_a_byte_a_second_is_given_up() {
@@ -53,7 +54,8 @@ fn a_thousand_connections_that_leave_at_once_leave_nothing() {
     busy.finish();
 }
 
-/// Has more data on its way than the target has buffers, and then does nothing: the others go on after a while.
+/// Has more data on its way than the target has buffers, and then does nothing: the others go on, and it is given up
+/// after a while.
 fn stops_in_the_middle(access: Access, entry: impl Fn(u16) -> SubmissionEntry) {
     let busy = Busy::start();
     let mut host = RawHost::new(busy.target.address());
@@ -61,6 +63,8 @@ fn stops_in_the_middle(access: Access, entry: impl Fn(u16) -> SubmissionEntry) {
     let io = host.attach_io(association, 1, 128);
     let memory = host.expose(&vec![7; 1 << 20], access);
     let entries: Vec<_> = (0..100).map(|cid| entry(cid).with_sgl(memory.sgl())).collect();
+    let queues = || busy.target.usage().iter().map(|core| core.queues).sum::<usize>();
+    let with_it = queues();
     host.send_and_stop(io, &entries);
     let other = busy.target.attach();
     std::thread::sleep(Duration::from_millis(500));
@@ -69,6 +73,7 @@ fn stops_in_the_middle(access: Access, entry: impl Fn(u16) -> SubmissionEntry) {
     let waited = begun.elapsed();
     assert!(waited < Duration::from_secs(13), "{waited:?}");
     other.detach().expect("detached");
+    wait_until("the one that has stopped is given up", || queues() < with_it);
     // Whoever looks again finds that its connection is gone.
     let reason = host.end(io);
     assert_ne!(reason, ringfab_fabric::rdma::DisconnectReason::Local);

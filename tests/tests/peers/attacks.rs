@@ -52,7 +52,11 @@ pub(crate) fn attacks() -> Vec<Case> {
         ("TCP, refused Connects", attack(Tcp, Refused, one, 2000), CONNECTS),
         ("discovery controllers", attack(Tcp, Discovery, one, 1200), CONTROLLERS),
         ("controllers under the host's name", attack(Tcp, Impostor, one, 1200), CONTROLLERS),
-        ("controllers under the host's name, its own address", attack(Tcp, Impostor, same, 1200), CONTROLLERS),
+        (
+            "controllers under the host's name, its own address",
+            attack(Tcp, Impostor, same, 1200),
+            CONTROLLERS,
+        ),
         ("I/O queues under the host's name", attack(Tcp, Queues, one, 60), QUEUES),
         ("RDMA, silent", attack(Rdma, Silent, one, 2000), HANDSHAKES),
         ("RDMA, half an MPA request", attack(Rdma, HalfGreeting, one, 2000), HANDSHAKES),
