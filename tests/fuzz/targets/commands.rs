@@ -14,6 +14,10 @@ mod model {
     #[expect(dead_code, reason = "the target uses more of it")]
     pub(crate) mod disk_failures;
     #[expect(dead_code, reason = "the target uses more of it")]
+    pub(crate) mod io_record;
+    #[expect(dead_code, reason = "the target uses more of it")]
+    pub(crate) mod latency;
+    #[expect(dead_code, reason = "the target uses more of it")]
     pub(crate) mod namespace;
     mod readiness;
 
