@@ -253,6 +253,15 @@ fn a_namespace_that_changes_takes_its_disk_over() {
         friend.read_at(1, 0, &mut [0; 4096]).expect("a read");
         assert!(!write(&friend));
         disk.unlock().expect("unlocked");
+
+        // Its disk has changed hands already when the next one turns out to be missing: it is as it was before.
+        let missing = target.service.path("missing");
+        let more = format!("allow_page_cache = true\n[[subsystem.namespace]]\npath = {missing:?}\n");
+        target.write(&[("allow_page_cache = true\n", &more)]);
+        assert!(target.refused(&["reload"]).contains("missing"));
+        assert!(disk.try_lock_shared().is_ok(), "others may read, as before");
+        disk.unlock().expect("unlocked");
+        target.write(&[]);
         assert_eq!(target.ask(&["reload"]), format!("~ namespace 1 of {B}: read_only true -> false\n"));
         wait_until("it can be written", || write(&friend));
         assert!(disk.try_lock_shared().is_err(), "it is the target's alone again");

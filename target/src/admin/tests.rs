@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ringfab_spec::sqe::PropertySize;
 
 use super::*;
-use crate::config::Access;
+use crate::config::{Access, Config};
 use crate::controller::{ErrorRecord, PropertyEffect};
 use crate::failure::ErrorLocation;
+use crate::identity::Identity;
 use crate::model::Draft;
 use crate::target::Target;
 use crate::target::tests::{self, Connect, DISK, FRIEND, PRIVATE, at, target};
@@ -426,6 +427,29 @@ fn the_error_log_has_real_entries_newest_first() {
     assert_eq!(u64_at(&page, 128), 0, "not used");
     let health = bytes(&controller, &log(0x02, 512));
     assert_eq!((u64_at(&health, 160), u64_at(&health, 176)), (0, 2), "media errors are the disks'; entries");
+}
+
+#[test]
+fn the_error_log_names_the_transport_of_its_controller() {
+    for (transport, number) in [("rdma", 1), ("tcp", 3)] {
+        let text = format!(
+            "[[listener]]\naddress = \"192.0.2.1\"\ntransport = {transport:?}\n[[subsystem]]\nnqn = {DISK:?}\n\
+             allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n"
+        );
+        let config = Config::parse(&text, transport).unwrap();
+        let target = Target::new(&config, &Identity::from_seed([7; 32])).unwrap();
+        let controller = enabled(&target, DISK);
+        let (status, location) = (Status::INVALID_FIELD, None);
+        controller.record_error(ErrorRecord {
+            queue_id: 1,
+            command_id: 1,
+            status,
+            location,
+            lba: 0,
+            nsid: 1,
+        });
+        assert_eq!(bytes(&controller, &log(0x01, 64))[29], number, "TRTYPE over {transport}");
+    }
 }
 
 #[test]

@@ -324,7 +324,7 @@ impl Manager {
         if let Some(bytes) = bytes {
             self.grow(&namespace, path, bytes)?;
         }
-        DiskWatch(self.view_of()).inspect(&subsystem, &namespace)?;
+        DiskWatch(&self.applier.view).inspect(&subsystem, &namespace)?;
         Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
     }
 
@@ -354,12 +354,12 @@ impl Manager {
 
     /// Looks at the sizes of all files and devices, and whether those that were missing are there now.
     pub fn poll(&mut self) {
-        DiskWatch(self.view_of()).poll();
+        DiskWatch(&self.applier.view).poll();
     }
 
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
-        self.view_of().list()
+        self.applier.view.list()
     }
 
     /// What the target is doing now.
@@ -367,15 +367,11 @@ impl Manager {
     /// # Errors
     /// When a core does not answer.
     pub fn status(&self) -> Result<Status, String> {
-        self.view_of().status()
+        self.applier.view.status()
     }
 
     fn edit(&mut self, edit: impl FnOnce(&mut Config) -> Result<(), String>) -> Result<Vec<Change>, String> {
         self.applier.edit(edit)
-    }
-
-    fn view_of(&self) -> &View {
-        &self.applier.view
     }
 
     fn target(&self) -> &Target {
@@ -457,7 +453,7 @@ impl Manager {
         self.disk_handles().serve(subsystem, namespace, disk_handle);
         let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
         if changed {
-            DiskWatch(self.view_of()).changed(subsystem, namespace);
+            DiskWatch(&self.applier.view).changed(subsystem, namespace);
         }
         Ok(())
     }

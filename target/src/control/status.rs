@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use ringfab_process::limits;
 use ringfab_reactor::{Time, clock};
 use serde::Serialize;
 
@@ -299,7 +300,7 @@ impl View {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: rates.now().since(self.started).as_secs(),
             configuration: self.configuration(),
-            open_files: open_files(),
+            open_files: limits::open_descriptors(),
             cores,
             listeners: served.listeners().iter().map(|one| listener(one, &connected)).collect(),
             subsystems: served.subsystems().iter().map(|one| subsystem(one, &connected)).collect(),
@@ -308,11 +309,6 @@ impl View {
             hanging: worker::hanging(),
         })
     }
-}
-
-fn open_files() -> Option<usize> {
-    // Whoever looks has the list itself open.
-    std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() - 1)
 }
 
 fn listener(listener: &Listener, controllers: &[Arc<Controller>]) -> ListenerState {

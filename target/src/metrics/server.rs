@@ -92,19 +92,19 @@ impl Server {
     }
 
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
-        let wanted = read_request(&mut stream)?;
-        let answer = match wanted {
-            Wanted::Metrics(format) => {
+        let asked = read_request(&mut stream)?;
+        let answer = match asked {
+            Asked::Metrics(format) => {
                 let kind = match format {
                     Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
                     Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
                 };
                 Answer::of("200 OK", kind, encode(&self.snapshots.get().now, self.queues, format))
             }
-            Wanted::Page => {
+            Asked::Page => {
                 Answer::of("200 OK", "text/html; charset=utf-8", page::page(&self.snapshots.get()))
             }
-            Wanted::Refused(status) => Answer::of(status, "text/plain; charset=utf-8", format!("{status}\n")),
+            Asked::Refused(status) => Answer::of(status, "text/plain; charset=utf-8", format!("{status}\n")),
         };
         answer.send(&mut stream)
     }
@@ -116,7 +116,7 @@ impl Server {
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+enum Asked {
     Metrics(Format),
     Page,
     /// Nothing that there is: the status line says why.
@@ -124,12 +124,12 @@ enum Wanted {
 }
 
 /// Reads the head of a request. A body is of no use here.
-fn read_request(stream: &mut TcpStream) -> io::Result<Wanted> {
+fn read_request(stream: &mut TcpStream) -> io::Result<Asked> {
     let deadline = Instant::now() + CLIENT_LIMIT;
     let (mut head, mut chunk) = (Vec::new(), [0; 1024]);
     loop {
-        if let Some(wanted) = parse(&head) {
-            return Ok(wanted);
+        if let Some(asked) = parse(&head) {
+            return Ok(asked);
         }
         stream.set_read_timeout(Some(left(deadline)?))?;
         match stream.read(&mut chunk)? {
@@ -140,32 +140,32 @@ fn read_request(stream: &mut TcpStream) -> io::Result<Wanted> {
 }
 
 /// What a request asks for; none while it is not whole.
-fn parse(head: &[u8]) -> Option<Wanted> {
+fn parse(head: &[u8]) -> Option<Asked> {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     let mut request = Request::new(&mut headers);
     match request.parse(head) {
-        Ok(Status::Complete(_)) => Some(wanted(&request)),
+        Ok(Status::Complete(_)) => Some(asked(&request)),
         Ok(Status::Partial) if head.len() <= REQUEST_BYTES_MAX => None,
         Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-            Some(Wanted::Refused("431 Request Header Fields Too Large"))
+            Some(Asked::Refused("431 Request Header Fields Too Large"))
         }
-        Err(_) => Some(Wanted::Refused("400 Bad Request")),
+        Err(_) => Some(Asked::Refused("400 Bad Request")),
     }
 }
 
-fn wanted(request: &Request<'_, '_>) -> Wanted {
+fn asked(request: &Request<'_, '_>) -> Asked {
     if request.method != Some("GET") {
-        return Wanted::Refused("405 Method Not Allowed");
+        return Asked::Refused("405 Method Not Allowed");
     }
     match request.path.map(|path| path.split('?').next().unwrap_or(path)) {
-        Some("/") => Wanted::Page,
+        Some("/") => Asked::Page,
         Some("/metrics") => {
             let accept = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("accept"));
             let accept = accept.map(|field| String::from_utf8_lossy(field.value));
             let open = accept.is_some_and(|accept| accept.contains("application/openmetrics-text"));
-            Wanted::Metrics(if open { Format::OpenMetrics } else { Format::Prometheus })
+            Asked::Metrics(if open { Format::OpenMetrics } else { Format::Prometheus })
         }
-        _ => Wanted::Refused("404 Not Found"),
+        _ => Asked::Refused("404 Not Found"),
     }
 }
 
@@ -214,18 +214,18 @@ mod tests {
     #[test]
     fn requests_are_read_whole_or_refused() {
         let get = |path: &str, fields: &str| parse(format!("GET {path} HTTP/1.1\r\n{fields}\r\n").as_bytes());
-        assert_eq!(get("/", ""), Some(Wanted::Page));
-        assert_eq!(get("/?refresh=1", "Host: x\r\n"), Some(Wanted::Page));
-        assert_eq!(get("/metrics", ""), Some(Wanted::Metrics(Format::Prometheus)));
+        assert_eq!(get("/", ""), Some(Asked::Page));
+        assert_eq!(get("/?refresh=1", "Host: x\r\n"), Some(Asked::Page));
+        assert_eq!(get("/metrics", ""), Some(Asked::Metrics(Format::Prometheus)));
         let accept = "aCCept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
-        assert_eq!(get("/metrics", accept), Some(Wanted::Metrics(Format::OpenMetrics)));
-        assert_eq!(get("/../etc/passwd", ""), Some(Wanted::Refused("404 Not Found")));
-        assert_eq!(parse(b"POST / HTTP/1.1\r\n\r\n"), Some(Wanted::Refused("405 Method Not Allowed")));
-        assert_eq!(parse(b"\x16\x03\x01 hello\r\n\r\n"), Some(Wanted::Refused("400 Bad Request")));
+        assert_eq!(get("/metrics", accept), Some(Asked::Metrics(Format::OpenMetrics)));
+        assert_eq!(get("/../etc/passwd", ""), Some(Asked::Refused("404 Not Found")));
+        assert_eq!(parse(b"POST / HTTP/1.1\r\n\r\n"), Some(Asked::Refused("405 Method Not Allowed")));
+        assert_eq!(parse(b"\x16\x03\x01 hello\r\n\r\n"), Some(Asked::Refused("400 Bad Request")));
         assert_eq!(parse(b"GET / HTTP/1.1\r\nHost:"), None);
         assert_eq!(parse(b""), None);
         let fields = "X: y\r\n".repeat(HEADERS_MAX + 1);
-        let refused = Some(Wanted::Refused("431 Request Header Fields Too Large"));
+        let refused = Some(Asked::Refused("431 Request Header Fields Too Large"));
         assert_eq!(get("/", &fields), refused);
         let long = format!("GET /{}", "x".repeat(REQUEST_BYTES_MAX));
         assert_eq!(parse(long.as_bytes()), refused);

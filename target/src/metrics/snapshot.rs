@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use ringfab_process::limits;
+
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::host_account::HostUsage;
@@ -139,13 +141,11 @@ impl Snapshot {
             }
         });
         let subsystems = subsystems.collect();
-        // Whoever looks has the list itself open.
-        let open_files = std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() - 1);
         Self {
             at: Instant::now(),
             started,
             generation: served.generation(),
-            open_files,
+            open_files: limits::open_descriptors(),
             hanging: worker::hanging().len(),
             cores: cores.usage_within(CORE_LIMIT),
             subsystems,

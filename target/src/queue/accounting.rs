@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfab_spec::{Status, SubmissionEntry};
+use ringfab_spec::{IoOpcode, Status, SubmissionEntry};
 
 use super::request::Request;
 use crate::controller::{Controller, ErrorRecord, IoAccess};
@@ -106,10 +106,23 @@ impl Attachment {
             command_id: command.cid.get(),
             status,
             location,
-            lba: if queue_id == 0 { 0 } else { command.slba() },
+            lba: if queue_id != 0 && is_of_blocks(command) { command.slba() } else { 0 },
             nsid: command.nsid.get(),
         });
     }
+}
+
+/// Whether a command has the address of a first logical block. In the same place others have something else.
+fn is_of_blocks(command: &SubmissionEntry) -> bool {
+    [
+        IoOpcode::WRITE,
+        IoOpcode::READ,
+        IoOpcode::WRITE_UNCORRECTABLE,
+        IoOpcode::COMPARE,
+        IoOpcode::WRITE_ZEROES,
+        IoOpcode::VERIFY,
+    ]
+    .contains(&IoOpcode(command.opcode))
 }
 
 #[inline(always)]

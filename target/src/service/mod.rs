@@ -195,13 +195,14 @@ pub fn serve<R: Running>(
     if let Some(metrics) = &config.metrics {
         metrics::start(metrics, Arc::clone(&target), running.cores())?;
     }
-    let ready = options.ready_file.as_ref().map(|path| ReadyFile::write(path, running.addresses()));
-    let _ready = ready.transpose()?;
     // Somebody may ask for a reload when the working directory is another one.
     let file = std::path::absolute(&options.config).ok();
     let manager = Manager::new(Arc::clone(&target), running.cores(), identity, &config, file);
     let view = manager.view();
     let control = control::start(config.control.as_ref(), manager)?;
+    // Whoever waits for the file may then ask over the socket, too.
+    let ready = options.ready_file.as_ref().map(|path| ReadyFile::write(path, running.addresses()));
+    let _ready = ready.transpose()?;
     let drain_timeout = || view.configured().running.target.drain_timeout;
     watch(running, &target, &drain_timeout, &signals, || control.reload("SIGHUP"))
 }

@@ -54,6 +54,8 @@ fn a_deallocation_beyond_the_namespace_is_out_of_range() {
         let completion = bench.host.command_with(attached.io, &entry, data);
         // The range is in the data, so that there is no place in the command.
         bench.check_io(attached, &entry, &completion, (Status::LBA_OUT_OF_RANGE, None));
+        // Where other commands have their first block, this one has how many ranges there are.
+        assert_eq!(bench.newest_error(attached).lba.get(), 0);
     }
 }
 

@@ -169,7 +169,7 @@ impl State {
     fn take_from_send(&mut self, key: EndKey, length: usize) -> Option<Vec<u8>> {
         let end = self.net.end(key)?;
         let (batch, token) = end.sending.as_mut()?;
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(length);
         batch.copy_unsent(length, &mut bytes);
         batch.advance(length);
         let token = *token;

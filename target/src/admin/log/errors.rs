@@ -3,21 +3,26 @@
 use ringfab_spec::log::{ErrorInformation, ParameterErrorLocation, TransportType};
 
 use super::Page;
+use crate::config::Transport;
 use crate::controller::{Controller, ERROR_ENTRIES_MAX_Z, ErrorRecord};
 use crate::failure::ErrorLocation;
 
 /// The last errors, newest first; an entry with a count of zero is not used.
 pub(super) fn page(controller: &Controller) -> Page {
+    let transport = match controller.limits().transport {
+        Transport::Rdma => TransportType::RDMA,
+        Transport::Tcp => TransportType::TCP,
+    };
     let mut entries = vec![ErrorInformation::zeroed(); usize::from(ERROR_ENTRIES_MAX_Z) + 1];
     for (slot, (count, record)) in entries.iter_mut().zip(controller.state().errors.entries()) {
-        *slot = entry(*count, record);
+        *slot = entry(*count, record, transport);
     }
     let mut page = Page::zeroed(0);
     entries.iter().for_each(|entry| page.push(entry));
     page
 }
 
-fn entry(count: u64, record: &ErrorRecord) -> ErrorInformation {
+fn entry(count: u64, record: &ErrorRecord, transport: TransportType) -> ErrorInformation {
     let mut entry = ErrorInformation::zeroed();
     entry.error_count.set(count);
     entry.sqid.set(record.queue_id);
@@ -26,7 +31,7 @@ fn entry(count: u64, record: &ErrorRecord) -> ErrorInformation {
     entry.parameter_error_location = record.location.map_or_else(ParameterErrorLocation::none, place);
     entry.lba.set(record.lba);
     entry.nsid.set(record.nsid);
-    entry.trtype = TransportType::RDMA;
+    entry.trtype = transport;
     entry
 }
 

@@ -207,6 +207,14 @@ pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Writ
         .map_err(|error| AskError::Refused(error.to_string()))?;
     let written = replace(Path::new(file), &toml);
     written.map_err(|error| AskError::Refused(format!("cannot write {file}: {error}")))?;
+    // Somebody may have changed something meanwhile. That must not be taken back.
+    let different = ask(&place.socket, &Request::Reload { dry_run: true })?;
+    if !list(&different, "changes").is_empty() {
+        let lines = change_lines(&different);
+        return Err(AskError::Refused(format!(
+            "{file} is written, and something was changed meanwhile:\n{lines}"
+        )));
+    }
     // The target knows now that what runs is in its file.
     ask(&place.socket, &Request::Reload { dry_run: false })?;
     place.show(&Request::Config, output, |_| format!("{file} is written; the old one is {file}.old\n"))
