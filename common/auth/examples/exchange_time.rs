@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfab_auth::{
-    Computation, Computed, Concatenation, ControllerTransaction, DhchapKey, Group, Hash, HostStep, HostTransaction,
-    Parties, Policy, Received, SequenceNumbers, system_random,
+    Computation, Computed, Concatenation, ControllerTransaction, DhchapKey, Group, Hash, HostStep,
+    HostTransaction, Parties, Policy, Received, SequenceNumbers, system_random,
 };
 use ringfab_spec::Nqn;
 use ringfab_spec::auth::SecureChannel;
@@ -29,15 +29,19 @@ fn authenticate(parties: &Arc<Parties>, group: Group) -> [Duration; 3] {
         ControllerTransaction::new(Some(parties.clone()), policy.clone(), Concatenation::Refused);
     let (mut host, negotiate) =
         HostTransaction::start(parties.clone(), policy, SecureChannel::NONE, 1).expect("the policy suffices");
-    let mut received = |controller: &mut ControllerTransaction| match controller.on_receive(4096) {
+    let received = |controller: &mut ControllerTransaction| match controller.on_receive(4096) {
         Received::Message(message) => message,
         other => panic!("{other:?}"),
     };
     let offer = controller.on_send(&negotiate, &sequence, &mut random).expect("a computation");
     controller.on_computed(timed(offer, &mut times[0]));
     let challenge = received(&mut controller);
-    let HostStep::Compute(answer) = host.on_message(&challenge, &sequence, &mut random) else { panic!("none") };
-    let HostStep::Exchange(reply) = host.on_computed(timed(answer, &mut times[1])) else { panic!("no reply") };
+    let HostStep::Compute(answer) = host.on_message(&challenge, &sequence, &mut random) else {
+        panic!("none")
+    };
+    let HostStep::Exchange(reply) = host.on_computed(timed(answer, &mut times[1])) else {
+        panic!("no reply")
+    };
     let conclude = controller.on_send(&reply, &sequence, &mut random).expect("a computation");
     controller.on_computed(timed(conclude, &mut times[2]));
     host.on_message(&received(&mut controller), &sequence, &mut random);
