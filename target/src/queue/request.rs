@@ -93,6 +93,15 @@ impl Request {
     /// What was timed of it, once it has been answered.
     #[inline(always)]
     pub(crate) fn take_sample(&mut self, states: &mut RequestStates) -> Option<Sample> {
+        // Asked first: to take what is not there would copy all of its place.
+        if self.sample.is_none() {
+            return None;
+        }
+        self.end_sample(states)
+    }
+
+    #[cold]
+    fn end_sample(&mut self, states: &mut RequestStates) -> Option<Sample> {
         let mut sample = self.sample.take()?;
         states.timed(self.state, &mut sample);
         Some(sample)
@@ -273,7 +282,7 @@ impl Requests {
         let request = &mut self.slots[usize::from(index)];
         request.command = *command;
         (request.status, request.location, request.result) = (Status::SUCCESS, None, 0);
-        request.sample = states.sample_next();
+        states.sample_next(&mut request.sample);
         Ok(Slot(index))
     }
 
