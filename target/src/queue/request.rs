@@ -94,10 +94,7 @@ impl Request {
     #[inline(always)]
     pub(crate) fn take_sample(&mut self, states: &mut RequestStates) -> Option<Sample> {
         // Asked first: to take what is not there would copy all of its place.
-        if self.sample.is_none() {
-            return None;
-        }
-        self.end_sample(states)
+        if self.sample.is_some() { self.end_sample(states) } else { None }
     }
 
     #[cold]
