@@ -79,7 +79,8 @@ truncate --size 0 /run/test/disk
 reads b "$host" && exit 1
 
 found() { journalctl --quiet --no-pager "$@"; }
-wait_for eval 'found --output=cat RINGFAB_SUBSYSTEM='"$nqn"':b | grep -q disconnected'
+is_over() { [[ $(found --output=cat "RINGFAB_SUBSYSTEM=$nqn:b") == *disconnected* ]]; }
+wait_for is_over
 query() {
     echo "== $*"
     found "$@"
