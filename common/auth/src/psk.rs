@@ -106,6 +106,11 @@ impl ConfiguredPsk {
         Self { transformation: Some(hash), secret: Secret::random(hash.length(), random) }
     }
 
+    /// A new key for a suite, which is used as it is.
+    pub fn generate_plain(suite: CipherSuite, random: &mut dyn CryptoRng) -> Self {
+        Self { transformation: None, secret: Secret::random(suite.hash().length(), random) }
+    }
+
     /// A key of these bytes. The suite's hash makes a retained PSK of it; without one it is used as it is.
     ///
     /// # Errors
