@@ -1,4 +1,4 @@
-//! Pre-shared keys for TLS (NVM Express TCP Transport 1.1, section 3.6.1.3).
+//! Pre-shared keys for TLS (NVM Express TCP Transport 1.1, section 3.6.1).
 //!
 //! A configured PSK is what people exchange. It becomes the retained PSK of a host. Instead of it, secure channel
 //! concatenation makes a generated PSK. From either one, and from an identity, comes the TLS PSK.
