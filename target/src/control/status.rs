@@ -13,11 +13,12 @@ use uuid::Uuid;
 
 use super::activity::{self, LatencyState, Rates, Samples, Work};
 use super::configured::{Configured, Current};
+use super::limits::{HostState, NamespaceLimitsState};
 use crate::config::{Access, Change, ChangeLine};
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::namespace::{Health, Namespace};
-use crate::model::{Listener, ServedSubsystem, Subsystem};
+use crate::model::{Listener, Served, ServedSubsystem, Subsystem};
 use crate::target::Target;
 use crate::worker::{self, Hanging};
 
@@ -88,6 +89,9 @@ pub struct ServedNamespaceState {
     pub errors: u64,
     /// How long its commands take.
     pub latency: LatencyState,
+    /// How much hosts may do with it.
+    #[serde(flatten)]
+    pub limits: NamespaceLimitsState,
 }
 
 /// A listener.
@@ -213,6 +217,8 @@ pub struct Status {
     pub listeners: Vec<ListenerState>,
     /// What they connect to.
     pub subsystems: Vec<SubsystemState>,
+    /// Hosts with shares or limits, connected or not.
+    pub hosts: Vec<HostState>,
     /// Who is connected.
     pub controllers: Vec<ControllerState>,
     /// What is served.
@@ -304,8 +310,9 @@ impl View {
             cores,
             listeners: served.listeners().iter().map(|one| listener(one, &connected)).collect(),
             subsystems: served.subsystems().iter().map(|one| subsystem(one, &connected)).collect(),
+            hosts: served.limited_hosts().map(HostState::from).collect(),
             controllers: connected.iter().map(|one| controller(one, &rates)).collect(),
-            namespaces: self.all().map(|one| one.state(&connected, &rates)).collect(),
+            namespaces: self.all().map(|one| one.state(&served, &connected, &rates)).collect(),
             hanging: worker::hanging(),
         })
     }
@@ -352,16 +359,18 @@ struct Seen {
 }
 
 impl Seen {
-    fn state(&self, controllers: &[Arc<Controller>], rates: &Rates) -> ServedNamespaceState {
+    fn state(&self, served: &Served, controllers: &[Arc<Controller>], rates: &Rates) -> ServedNamespaceState {
+        let nqn = self.subsystem.nqn();
         let done = self.namespace.io();
         let work = Work::from(done.counters);
         ServedNamespaceState {
-            namespace: NamespaceState::of(self.subsystem.nqn(), &self.namespace, self.closing),
-            controllers: users_of(self.subsystem.nqn(), controllers),
+            namespace: NamespaceState::of(nqn, &self.namespace, self.closing),
+            controllers: users_of(nqn, controllers),
             total: work,
             per_second: rates.of_namespace(&self.namespace, work),
             errors: done.counters.commands_failed,
             latency: LatencyState::of(done.latency.as_deref()),
+            limits: NamespaceLimitsState::of(served, nqn, self.namespace.nsid()),
         }
     }
 }

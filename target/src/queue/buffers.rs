@@ -2,14 +2,17 @@
 
 use ringfab_memory::Buffer;
 
+use super::automaton::Step;
 use super::commands::{Stop, piece_ranges};
 use super::connection::Connection;
 use super::request::Request;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
+use crate::model::Direction;
 use crate::nvm::{self, Action, DataBytes, HostMemory, Transfer};
 use crate::resources::Resources;
 use crate::resources::hosts::PoolKind;
+use crate::resources::limited::FlowKey;
 use crate::resources::states::State;
 
 impl Request {
@@ -31,11 +34,25 @@ impl Request {
         Ok(())
     }
 
-    /// An I/O command waits for the turn of its host. The halves of a fused pair wait for each other, and go on as they
-    /// come.
+    /// An I/O command waits while a limit is reached, and then for the turn of its host. The halves of a fused pair wait
+    /// for each other, and have no turns.
     #[inline(never)]
-    pub(super) fn await_turn(&self, connection: &Connection, resources: &mut Resources) -> Result<(), Stop> {
-        if connection.id == 0 || self.action == Action::Controller || self.has_failed() || self.is_fused {
+    pub(super) fn await_begin(
+        &self,
+        connection: &Connection,
+        resources: &mut Resources,
+        from: Step,
+    ) -> Result<(), Stop> {
+        if connection.id == 0 || self.action == Action::Controller || self.has_failed() {
+            return Ok(());
+        }
+        if from == Step::Begin
+            && let Some((flow, bytes)) = self.limited_as(connection)
+            && !resources.passes_limits(flow, (self.id(), bytes))
+        {
+            return Err(Stop::Wait(State::AwaitLimit));
+        }
+        if self.is_fused || resources.turns.is_alone(connection.host) {
             return Ok(());
         }
         let needs = (self.pool_kind(connection.id), self.length.0);
@@ -43,6 +60,22 @@ impl Request {
             true => Ok(()),
             false => Err(Stop::Wait(State::AwaitTurn)),
         }
+    }
+
+    /// What limits take it for, and how many bytes it is about. A pair is its Write. What a Copy is about is not known
+    /// before its list of ranges is here.
+    fn limited_as(&self, connection: &Connection) -> Option<(FlowKey, u64)> {
+        let (direction, bytes) = match self.action {
+            Action::Read(_) | Action::Compare(_) => (Direction::Read, self.length.0.into()),
+            Action::Verify { extent, .. } => (Direction::Read, extent.length.0),
+            Action::Write { .. } => (Direction::Write, self.length.0.into()),
+            Action::WriteZeroes { .. } | Action::Discard { .. } | Action::Copy(_) => (Direction::Write, 0),
+            Action::Flush { .. } | Action::FlushAll { .. } | Action::Nothing | Action::Controller => {
+                return None;
+            }
+        };
+        let namespace = self.action.disk()?;
+        Some((FlowKey { host: connection.host, namespace, direction }, bytes))
     }
 
     /// What has failed is answered, and what the disk can answer without I/O. What is for a disk that is hung is held
