@@ -18,8 +18,11 @@ use crate::model::{Direction, Rate, Unit};
 /// A limit is asked for what it gives in a second, divided by this, at a time.
 const QUANTA_PER_SECOND: u64 = 1000;
 
-/// But for so many bytes at least, so that a low limit is not asked for each block.
-const QUANTUM_BYTES_MIN: u64 = 16 << 10;
+/// A low limit of bytes is asked less often, for no more than [`QUANTUM_BYTES`].
+const QUANTA_PER_SECOND_MIN: u64 = 100;
+
+/// What a low limit of bytes is asked for.
+const QUANTUM_BYTES: u64 = 16 << 10;
 
 /// What is limited together: a host's commands to a namespace, by its index, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -212,10 +215,13 @@ impl FlowLimits {
     fn into_meters(self) -> Vec<Meter> {
         let shares = u64::from(self.shares);
         let quantum = |rate: &Rate| {
-            let at_a_time = rate.per_second() / QUANTA_PER_SECOND;
-            let least = if rate.unit() == Unit::Bytes { QUANTUM_BYTES_MIN } else { 1 };
+            let least = match rate.unit() {
+                Unit::Bytes => (rate.per_second() / QUANTA_PER_SECOND_MIN).min(QUANTUM_BYTES),
+                Unit::Commands => 1,
+            };
+            let at_a_time = (rate.per_second() / QUANTA_PER_SECOND).max(least).max(1);
             // Rounded up: a host with few shares gets something each time.
-            (at_a_time.max(least) * shares).div_ceil(u64::from(DEFAULT_SHARES))
+            (at_a_time * shares).div_ceil(u64::from(DEFAULT_SHARES))
         };
         let meter = |rate: Arc<Rate>| Meter { quantum: quantum(&rate), rate, credit: 0, reserved: None };
         self.rates.into_iter().map(meter).collect()
