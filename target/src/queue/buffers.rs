@@ -34,7 +34,7 @@ impl Request {
         Ok(())
     }
 
-    /// An I/O command waits while a limit is reached, and then for the turn of its host. The halves of a fused pair wait
+    /// An I/O command waits while a limit is reached, then for the turn of its host. The halves of a fused pair wait
     /// for each other, and have no turns.
     #[inline(never)]
     pub(super) fn await_begin(
