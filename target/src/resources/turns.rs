@@ -3,9 +3,9 @@
 //! with one command does not wait for all that another one has sent.
 //!
 //! The turns are those of deficit round robin. In each round, a host with commands that wait may have
-//! [`QUANTUM_BYTES`] more done, or more if it has more shares, and what it does not use while it waits is kept.
-//! A host without commands that wait keeps no more than one quantum, with which its next commands begin at once. In all,
-//! a turn of the core's loop begins so much ([`LOOP_TURN_BYTES`]) and one command more, before it looks at its
+//! [`QUANTUM_BYTES`] more done, or more if it has more shares, and what it does not use while it waits is kept. A host
+//! without commands that wait keeps no more than one quantum, with which its next commands begin at once. In all, a
+//! turn of the core's loop begins so much ([`LOOP_TURN_BYTES`]) and one command more, before it looks at its
 //! connections again.
 
 use std::collections::VecDeque;
