@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::config::{NamespaceLimits, RateLimits};
-use crate::model::{LimitedHost, Served};
+use crate::model::{LimitedHost, ServedSubsystem};
 
 /// What may be done in a second; what is none is not limited.
 #[derive(Clone, Debug, Serialize)]
@@ -59,9 +59,9 @@ impl LimitsState {
 }
 
 impl NamespaceLimitsState {
-    /// The limits of a namespace that is served.
-    pub(super) fn of(served: &Served, nqn: &str, nsid: u32) -> Self {
-        let found = served.find(nqn).and_then(|one| one.limits_of(nsid));
+    /// The limits of a namespace, if its subsystem is served.
+    pub(super) fn of(served: Option<&ServedSubsystem>, nsid: u32) -> Self {
+        let found = served.and_then(|one| one.limits_of(nsid));
         found.map_or_else(Self::default, |NamespaceLimits { all, hosts }| {
             let one = |(host, limits): (&String, &RateLimits)| (host.clone(), LimitsState::of(limits));
             Self { limits: LimitsState::any_of(all), host_limits: hosts.iter().map(one).collect() }

@@ -18,7 +18,7 @@ use crate::config::{Access, Change, ChangeLine};
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::namespace::{Health, Namespace};
-use crate::model::{Listener, Served, ServedSubsystem, Subsystem};
+use crate::model::{Listener, ServedSubsystem, Subsystem};
 use crate::target::Target;
 use crate::worker::{self, Hanging};
 
@@ -79,7 +79,7 @@ pub struct ServedNamespaceState {
     /// The namespace.
     #[serde(flatten)]
     pub namespace: NamespaceState,
-    /// Controllers of its subsystem.
+    /// Controllers of its subsystem whose hosts see it.
     pub controllers: usize,
     /// What hosts have done with it.
     pub total: Work,
@@ -154,6 +154,8 @@ pub struct LastError {
     pub nsid: u32,
     /// Its first logical block, or zero.
     pub lba: u64,
+    /// How many seconds ago it ended.
+    pub seconds_ago: u64,
 }
 
 /// A controller, which is a host that is connected.
@@ -277,7 +279,8 @@ impl View {
 
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
-        self.all().map(|one| NamespaceState::of(one.subsystem.nqn(), &one.namespace, one.closing)).collect()
+        let state = |one: Seen| NamespaceState::of(one.subsystem.nqn(), &one.namespace, one.served.is_none());
+        self.all().map(state).collect()
     }
 
     fn all(&self) -> impl Iterator<Item = Seen> {
@@ -285,11 +288,11 @@ impl View {
         let seen = |(served, namespace): (&Arc<ServedSubsystem>, &Arc<Namespace>)| Seen {
             subsystem: Arc::clone(served.subsystem()),
             namespace: Arc::clone(namespace),
-            closing: false,
+            served: Some(Arc::clone(served)),
         };
         let served: Vec<Seen> = served.namespaces().map(seen).collect();
         let removed = self.cores.disk_handles().removed().into_iter();
-        let removed = removed.map(|(subsystem, namespace)| Seen { subsystem, namespace, closing: true });
+        let removed = removed.map(|(subsystem, namespace)| Seen { subsystem, namespace, served: None });
         served.into_iter().chain(removed)
     }
 
@@ -312,7 +315,7 @@ impl View {
             subsystems: served.subsystems().iter().map(|one| subsystem(one, &connected)).collect(),
             hosts: served.limited_hosts().map(HostState::from).collect(),
             controllers: connected.iter().map(|one| controller(one, &rates)).collect(),
-            namespaces: self.all().map(|one| one.state(&served, &connected, &rates)).collect(),
+            namespaces: self.all().map(|one| one.state(&connected, &rates)).collect(),
             hanging: worker::hanging(),
         })
     }
@@ -355,22 +358,29 @@ fn users_of(nqn: &str, controllers: &[Arc<Controller>]) -> usize {
 struct Seen {
     subsystem: Arc<Subsystem>,
     namespace: Arc<Namespace>,
-    closing: bool,
+    /// The subsystem as it is served, unless the namespace was removed and is not closed yet.
+    served: Option<Arc<ServedSubsystem>>,
 }
 
 impl Seen {
-    fn state(&self, served: &Served, controllers: &[Arc<Controller>], rates: &Rates) -> ServedNamespaceState {
-        let nqn = self.subsystem.nqn();
+    /// Controllers whose hosts see it.
+    fn users(&self, controllers: &[Arc<Controller>]) -> usize {
+        let Some(served) = &self.served else { return 0 };
+        let of_subsystem = controllers.iter().filter(|one| Arc::ptr_eq(one.subsystem(), &self.subsystem));
+        of_subsystem.filter(|one| served.shows(self.namespace.nsid(), &one.host().nqn)).count()
+    }
+
+    fn state(&self, controllers: &[Arc<Controller>], rates: &Rates) -> ServedNamespaceState {
         let done = self.namespace.io();
         let work = Work::from(done.counters);
         ServedNamespaceState {
-            namespace: NamespaceState::of(nqn, &self.namespace, self.closing),
-            controllers: users_of(nqn, controllers),
+            namespace: NamespaceState::of(self.subsystem.nqn(), &self.namespace, self.served.is_none()),
+            controllers: self.users(controllers),
             total: work,
             per_second: rates.of_namespace(&self.namespace, work),
             errors: done.counters.commands_failed,
             latency: LatencyState::of(done.latency.as_deref()),
-            limits: NamespaceLimitsState::of(served, nqn, self.namespace.nsid()),
+            limits: NamespaceLimitsState::of(self.served.as_deref(), self.namespace.nsid()),
         }
     }
 }
@@ -392,6 +402,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         queue: error.queue_id,
         nsid: error.nsid,
         lba: error.lba,
+        seconds_ago: rates.now().since(error.at).as_secs(),
     });
     let errors = state.errors.count();
     drop(state);
