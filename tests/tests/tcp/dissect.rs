@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
+use ringfab_initiator::discovery::discover;
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 use ringfab_tests::recording::{From, Recorder, Recording};
 use ringfab_tests::{NQN, TestTarget};
@@ -100,4 +101,36 @@ fn wireshark_finds_nothing_malformed_in_what_both_ends_say() {
         types.dedup();
         assert_eq!(types, TYPES, "kinds of PDUs with {options}");
     }
+}
+
+#[test]
+fn wireshark_reads_the_entries_of_the_discovery_log_as_they_are_meant() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let more = "[[listener]]\naddress = \"127.0.0.1\"\nport = 0\nprovider = \"iwarp\"\n\
+                [[discovery.referral]]\ntransport = \"tcp\"\naddress = \"192.0.2.7\"\n";
+    let target = TestTarget::with_listener(TCP, &format!("{MEMORY}{more}"));
+    let recorder = Recorder::start(target.address(), 1);
+    let url: Url = format!("nvme+tcp://{}", recorder.address).parse().expect("a URL");
+    let host = HostIdentity::for_url(&url).expect("an identity");
+    let log = discover(ConnectOptions::new(url, host), EngineOptions::default()).expect("a log");
+    let pcap = save(&recorder.finish()[0], folder.path(), "discovery");
+    assert_eq!(tshark(&pcap, &["-Y", "_ws.malformed"]), "");
+    let field = |name: &str| values(&pcap, &format!("nvme.cmd.get_logpage.identify.rcrd.{name}"));
+    let ports = [target.address(), target.other_addresses()[0]].map(|address| address.port().to_string());
+    let [tcp, rdma] = &ports;
+    // This discovery subsystem and the other one, at both listeners, and a referral.
+    assert_eq!(log.entries.len(), 5);
+    assert_eq!(field("trtype"), ["0x03", "0x01", "0x03", "0x01", "0x03"]);
+    assert_eq!(field("subtype"), ["0x03", "0x03", "0x02", "0x02", "0x01"]);
+    assert_eq!(
+        field("trsvcid").iter().map(|text| text.trim()).collect::<Vec<_>>(),
+        [tcp, rdma, tcp, rdma, "8009"]
+    );
+    assert_eq!(field("traddr").iter().map(|text| text.trim()).collect::<Vec<_>>()[4], "192.0.2.7");
+    let names = field("subnqn");
+    assert!(names[2].trim() == NQN && names[3].trim() == NQN, "{names:?}");
+    assert_eq!(
+        (field("tsas.rdma_prtype"), field("tsas.rdma_cms")),
+        (vec!["0x05".to_owned(); 2], vec!["0x01".to_owned(); 2])
+    );
 }
