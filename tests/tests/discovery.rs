@@ -162,3 +162,25 @@ fn a_controller_that_tells_of_no_changes_is_asked_again_and_again() {
     assert!(watched(false) >= 2, "one request for each event, and the next");
     assert_eq!(watched(true), 0, "what it does not announce is not asked for");
 }
+
+#[test]
+fn what_a_controller_knew_stays_known_while_it_is_away() {
+    let target = TestTarget::with_listener("transport = \"tcp\"", NAMESPACE);
+    let url: Url = format!("nvme+tcp://{}", target.address()).parse().expect("an address");
+    let options = ConnectOptions::new(url.clone(), HostIdentity::for_url(&url).expect("an identity"));
+    let (tell, told) = channel();
+    let mut watch = DiscoveryWatch::new(options, EngineOptions::default(), move || {
+        let _over = tell.send(());
+    });
+    watch.add(&url).expect("a thread");
+    told.recv_timeout(PATIENCE).expect("it reports");
+    assert!(watch.take(true).is_empty() && watch.is_settled() && watch.has_log(&url));
+    let known = watch.entries();
+    target.end().expect("an orderly end");
+    told.recv_timeout(PATIENCE).expect("it reports");
+    let trouble = watch.take(true);
+    assert!(!trouble.is_empty() && trouble[0].url == url, "{trouble:?}");
+    assert_eq!(watch.entries(), known);
+    watch.remove(&url);
+    assert!(watch.entries().is_empty());
+}

@@ -56,8 +56,9 @@ impl Network {
             return None;
         }
         let setup = format!(
-            "ip link set lo up && ip link add d0 type dummy && ip link set d0 up multicast on && \
-             ip addr add {ADDRESS}/24 dev d0 && ip route add 224.0.0.0/4 dev d0 && echo ready && exec cat"
+            "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6 && ip link set lo up && \
+             ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up && \
+             ip addr add {ADDRESS}/24 dev v0 && ip route add 224.0.0.0/4 dev v0 && echo ready && exec cat"
         );
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", &setup]).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -115,22 +115,29 @@ fn wireshark_reads_the_entries_of_the_discovery_log_as_they_are_meant() {
     let log = discover(ConnectOptions::new(url, host), EngineOptions::default()).expect("a log");
     let pcap = save(&recorder.finish()[0], folder.path(), "discovery");
     assert_eq!(tshark(&pcap, &["-Y", "_ws.malformed"]), "");
-    let field = |name: &str| values(&pcap, &format!("nvme.cmd.get_logpage.identify.rcrd.{name}"));
-    let ports = [target.address(), target.other_addresses()[0]].map(|address| address.port().to_string());
-    let [tcp, rdma] = &ports;
-    // This discovery subsystem and the other one, at both listeners, and a referral.
-    assert_eq!(log.entries.len(), 5);
-    assert_eq!(field("trtype"), ["0x03", "0x01", "0x03", "0x01", "0x03"]);
-    assert_eq!(field("subtype"), ["0x03", "0x03", "0x02", "0x02", "0x01"]);
-    assert_eq!(
-        field("trsvcid").iter().map(|text| text.trim()).collect::<Vec<_>>(),
-        [tcp, rdma, tcp, rdma, "8009"]
-    );
-    assert_eq!(field("traddr").iter().map(|text| text.trim()).collect::<Vec<_>>()[4], "192.0.2.7");
-    let names = field("subnqn");
-    assert!(names[2].trim() == NQN && names[3].trim() == NQN, "{names:?}");
-    assert_eq!(
-        (field("tsas.rdma_prtype"), field("tsas.rdma_cms")),
-        (vec!["0x05".to_owned(); 2], vec!["0x01".to_owned(); 2])
-    );
+    let field = |name: &str| -> Vec<String> {
+        let values = values(&pcap, &format!("nvme.cmd.get_logpage.identify.rcrd.{name}"));
+        values.iter().map(|text| text.trim().to_owned()).collect()
+    };
+    let fields = ["trtype", "subtype", "traddr", "trsvcid", "subnqn"].map(field);
+    let found: Vec<String> = (0..fields[0].len())
+        .map(|entry| fields.iter().map(|values| values[entry].as_str()).collect::<Vec<_>>().join(" "))
+        .collect();
+    let [tcp, rdma] = [target.address(), target.other_addresses()[0]].map(|address| address.port());
+    let discovery = Url::DISCOVERY_NQN;
+    let meant = [
+        format!("0x03 0x03 127.0.0.1 {tcp} {discovery}"),
+        format!("0x01 0x03 127.0.0.1 {rdma} {discovery}"),
+        format!("0x03 0x02 127.0.0.1 {tcp} {NQN}"),
+        format!("0x01 0x02 127.0.0.1 {rdma} {NQN}"),
+        format!("0x03 0x01 192.0.2.7 8009 {discovery}"),
+    ];
+    assert_eq!(log.entries.len(), meant.len());
+    // Wireshark 4.0 leaves out the last entry of four in one command.
+    assert!(found.len() >= meant.len() - 1 && found.iter().all(|entry| meant.contains(entry)), "{found:#?}");
+    // Connected, iWARP, RDMA CM.
+    for (name, value) in [("qptype", "0x01"), ("prtype", "0x05"), ("cms", "0x01")] {
+        let values = field(&format!("tsas.rdma_{name}"));
+        assert!(!values.is_empty() && values.iter().all(|found| found == value), "{name}: {values:?}");
+    }
 }
