@@ -139,6 +139,12 @@ bench: ## Every figure beside what it is held against, in .build/bench (under 20
 bench-quick: ## The figures that have bars, in two minutes
 	@$(MAKE) --no-print-directory bench QUICK=1
 
+# Load on this machine for a minute and a half.
+.PHONY: pictures
+pictures: ## The pictures of docs/pictures anew: status, top, the page and the dashboard of a target under load
+	@tests/scripts/install.sh build pictures
+	tests/scripts/pictures.sh
+
 # RINGFAB_BIN_DIR=... for programs that are built already.
 .PHONY: install
 install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit and configuration below DESTDIR, not over a configuration
@@ -147,7 +153,7 @@ install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit and configuration b
 	install -D -m 0644 -t $(DESTDIR)$(SYSTEMDDIR) systemd/ringfab-target.service
 	install -D -m 0644 systemd/ringfab.sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/ringfab.conf
 	install -D -m 0644 systemd/ringfab.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/ringfab.conf
-	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/ringfab/configs configs/*.toml
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/ringfab/configs configs/*.toml configs/*.yml configs/*.json
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/ringfab/configs/fio configs/fio/*.fio
 	@[ -e $(DESTDIR)$(SYSCONFDIR)/ringfab/target.toml ] || \
 	    install -D -m 0644 configs/minimal.toml $(DESTDIR)$(SYSCONFDIR)/ringfab/target.toml

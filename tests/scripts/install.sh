@@ -11,6 +11,7 @@
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
 #   count   what counts instructions
+#   pictures what draws the pictures of docs/pictures: a browser, Prometheus, a terminal, two libraries of Python
 #   arm64   what compiles for arm64, and runs it in an emulated machine
 #   kernel  what the tests against a Linux kernel in a virtual machine start, and build that kernel's module with
 #
@@ -61,6 +62,7 @@ want_end_to_end() {
 
 want_test() {
     want_end_to_end
+    want python3 python3-minimal
     want tshark tshark
     want systemd-analyze systemd
     want shellcheck shellcheck
@@ -73,6 +75,7 @@ want_test() {
     want chromium chromium
     want unshare util-linux
     /usr/bin/python3 -c 'import zeroconf' 2>/dev/null || WANTED+=(python3-zeroconf)
+    want curl curl
 }
 
 want_bench() {
@@ -87,6 +90,16 @@ want_bench() {
 want_count() {
     want valgrind valgrind
     want python3 python3-minimal
+}
+
+want_pictures() {
+    want tmux tmux
+    want prometheus prometheus
+    want chromium chromium
+    want python3 python3-minimal
+    # Debian's Python, which need not be the first one here.
+    /usr/bin/python3 -c 'import rich' 2>/dev/null || WANTED+=(python3-rich)
+    /usr/bin/python3 -c 'import matplotlib, PIL' 2>/dev/null || WANTED+=(python3-matplotlib python3-pil)
 }
 
 # The virtual machine is for x86-64; elsewhere nothing is missing.
@@ -211,10 +224,10 @@ if [ "${1:-}" = --missing ]; then
     [ "${#WANTED[@]}" -eq 0 ] || printf '%s\n' "${WANTED[@]}" | sort -u | paste -sd ' '
     exit
 fi
-[ $# -gt 0 ] || fail "which group? build, test, demo, bench, fuzz, count, arm64, kernel"
+[ $# -gt 0 ] || fail "which group? build, test, demo, bench, fuzz, count, pictures, arm64, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | demo | bench | fuzz | count | arm64 | kernel) "want_$group" ;;
+    build | test | demo | bench | fuzz | count | pictures | arm64 | kernel) "want_$group" ;;
     *) fail "unknown group: $group" ;;
     esac
 done

@@ -91,8 +91,25 @@ impl TestTarget {
     /// # Panics
     /// When it cannot.
     pub fn with_device(driver: impl Driver + 'static) -> Self {
+        Self::with_device_on_cores(2, driver)
+    }
+
+    /// Serves namespaces on so many cores, also where there are fewer processors.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn on_cores(cores: usize, listener: &str, namespaces: &str) -> Self {
+        Self::adapted("cores = 1\nspin_us = 20", listener, namespaces, |config| on_cores(config, cores))
+    }
+
+    /// Serves a device of the test's own as namespace 1, with blocks of 4 KiB, on so many cores over NVMe/TCP.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn with_device_on_cores(cores: usize, driver: impl Driver + 'static) -> Self {
         let namespace = "[[subsystem.namespace]]\nnull = \"4KiB\"\nblock_bytes = 4096\n";
-        Self::adapted("cores = 2\nspin_us = 20", "transport = \"tcp\"", namespace, |config| {
+        Self::adapted("cores = 1\nspin_us = 20", "transport = \"tcp\"", namespace, |config| {
+            on_cores(config, cores);
             config.subsystems[0].namespaces[0].source = Source::Device(DriverHandle::new(driver));
         })
     }
@@ -186,6 +203,12 @@ impl TestTarget {
         let options = ConnectOptions::new(url, host);
         Controller::connect(options, EngineOptions::default()).expect("an attached controller")
     }
+}
+
+/// A file may not name a processor twice, since that helps nobody but tests.
+fn on_cores(config: &mut Config, cores: usize) {
+    let processors = config.target.cores.clone();
+    config.target.cores = processors.iter().copied().cycle().take(cores).collect();
 }
 
 impl TestTarget {

@@ -171,6 +171,26 @@ fn hosts_that_see_a_namespace_before_and_after_are_not_disturbed_when_others_do(
     assert_eq!((friend.read(2), stranger.read(2)), (Status::SUCCESS, Status::SUCCESS));
 }
 
+#[test]
+fn the_users_of_a_namespace_are_the_controllers_whose_hosts_see_it() {
+    let target = TestTarget::start(NAMESPACES);
+    let manager = target.manager();
+    let users = || {
+        let status = manager.status().expect("a status");
+        status.namespaces.iter().map(|one| one.controllers).collect::<Vec<_>>()
+    };
+    assert_eq!(users(), [0, 0]);
+    let _friend = Guest::new(&target, FRIEND);
+    let mut stranger = Guest::new(&target, STRANGER);
+    assert_eq!(users(), [2, 1]);
+    // Its last error has a time.
+    assert_ne!(stranger.read(2), Status::SUCCESS);
+    let controllers = manager.status().expect("a status").controllers;
+    let errors = controllers.iter().filter_map(|one| Some((one.host.as_str(), one.last_error.as_ref()?)));
+    let errors: Vec<_> = errors.map(|(host, error)| (host, error.nsid, error.seconds_ago < 30)).collect();
+    assert_eq!(errors, [(STRANGER, 2, true)]);
+}
+
 /// What the initiator makes of it: the notice has it look.
 #[test]
 fn a_namespace_comes_and_goes_for_a_host_to_which_it_is_shown() {

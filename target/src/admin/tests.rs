@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ringfab_reactor::Time;
 use ringfab_spec::sqe::PropertySize;
 
 use super::*;
@@ -413,6 +414,7 @@ fn the_error_log_has_real_entries_newest_first() {
         location: Some(ErrorLocation { byte: 40, bit: 3 }),
         lba: 0x1_0000_0001,
         nsid: 7,
+        at: Time::ZERO,
     };
     controller.record_error(record);
     controller.record_error(ErrorRecord { location: None, status: Status::WRITE_FAULT, ..record });
@@ -447,6 +449,7 @@ fn the_error_log_names_the_transport_of_its_controller() {
             location,
             lba: 0,
             nsid: 1,
+            at: Time::ZERO,
         });
         assert_eq!(bytes(&controller, &log(0x01, 64))[29], number, "TRTYPE over {transport}");
     }

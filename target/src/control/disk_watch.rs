@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::{DriverHandle, OpenedFile};
+use ringfab_reactor::clock;
 
 use super::status::View;
 use crate::core::{AllCores, ServeMessage};
@@ -25,6 +26,7 @@ impl DiskWatch<'_> {
     /// Looks at the disks of all namespaces.
     pub(super) fn poll(&self) {
         for (subsystem, namespace) in self.0.target().served().namespaces() {
+            disk_failures::note_left_out(namespace, subsystem.nqn(), clock());
             if let Err(error) = self.inspect(subsystem.subsystem(), namespace) {
                 tracing::debug!(nsid = namespace.nsid(), error, "cannot check a namespace");
             }
@@ -57,7 +59,7 @@ impl DiskWatch<'_> {
         let (nsid, blocks) = (namespace.nsid(), namespace.blocks());
         let unused_bytes = namespace.health().unused_bytes;
         tracing::info!(
-            nqn = subsystem.nqn(),
+            subsystem = subsystem.nqn(),
             nsid,
             blocks,
             unused_bytes,

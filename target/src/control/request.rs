@@ -252,7 +252,13 @@ fn configuration(view: &View) -> Value {
 pub(super) fn answer(line: &[u8], by: &str, view: &View, manager: &TimedMutex<Manager>) -> String {
     let outcome = Request::parse(line).and_then(|request| {
         if request.is_change() {
-            tracing::info!(request = request.name(), by, "a change is asked for");
+            let details = request.to_line();
+            tracing::info!(
+                request = request.name(),
+                details = details.trim_end(),
+                by,
+                "a change is asked for"
+            );
         }
         request.run(view, manager)
     });

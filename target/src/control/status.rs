@@ -78,7 +78,7 @@ pub struct ServedNamespaceState {
     /// The namespace.
     #[serde(flatten)]
     pub namespace: NamespaceState,
-    /// Controllers of its subsystem.
+    /// Controllers of its subsystem whose hosts see it.
     pub controllers: usize,
     /// What hosts have done with it.
     pub total: Work,
@@ -150,6 +150,8 @@ pub struct LastError {
     pub nsid: u32,
     /// Its first logical block, or zero.
     pub lba: u64,
+    /// How many seconds ago it ended.
+    pub seconds_ago: u64,
 }
 
 /// A controller, which is a host that is connected.
@@ -271,7 +273,8 @@ impl View {
 
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
-        self.all().map(|one| NamespaceState::of(one.subsystem.nqn(), &one.namespace, one.closing)).collect()
+        let state = |one: Seen| NamespaceState::of(one.subsystem.nqn(), &one.namespace, one.served.is_none());
+        self.all().map(state).collect()
     }
 
     fn all(&self) -> impl Iterator<Item = Seen> {
@@ -279,11 +282,11 @@ impl View {
         let seen = |(served, namespace): (&Arc<ServedSubsystem>, &Arc<Namespace>)| Seen {
             subsystem: Arc::clone(served.subsystem()),
             namespace: Arc::clone(namespace),
-            closing: false,
+            served: Some(Arc::clone(served)),
         };
         let served: Vec<Seen> = served.namespaces().map(seen).collect();
         let removed = self.cores.disk_handles().removed().into_iter();
-        let removed = removed.map(|(subsystem, namespace)| Seen { subsystem, namespace, closing: true });
+        let removed = removed.map(|(subsystem, namespace)| Seen { subsystem, namespace, served: None });
         served.into_iter().chain(removed)
     }
 
@@ -348,16 +351,24 @@ fn users_of(nqn: &str, controllers: &[Arc<Controller>]) -> usize {
 struct Seen {
     subsystem: Arc<Subsystem>,
     namespace: Arc<Namespace>,
-    closing: bool,
+    /// The subsystem as it is served, unless the namespace was removed and is not closed yet.
+    served: Option<Arc<ServedSubsystem>>,
 }
 
 impl Seen {
+    /// Controllers whose hosts see it.
+    fn users(&self, controllers: &[Arc<Controller>]) -> usize {
+        let Some(served) = &self.served else { return 0 };
+        let of_subsystem = controllers.iter().filter(|one| Arc::ptr_eq(one.subsystem(), &self.subsystem));
+        of_subsystem.filter(|one| served.shows(self.namespace.nsid(), &one.host().nqn)).count()
+    }
+
     fn state(&self, controllers: &[Arc<Controller>], rates: &Rates) -> ServedNamespaceState {
         let done = self.namespace.io();
         let work = Work::from(done.counters);
         ServedNamespaceState {
-            namespace: NamespaceState::of(self.subsystem.nqn(), &self.namespace, self.closing),
-            controllers: users_of(self.subsystem.nqn(), controllers),
+            namespace: NamespaceState::of(self.subsystem.nqn(), &self.namespace, self.served.is_none()),
+            controllers: self.users(controllers),
             total: work,
             per_second: rates.of_namespace(&self.namespace, work),
             errors: done.counters.commands_failed,
@@ -383,6 +394,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         queue: error.queue_id,
         nsid: error.nsid,
         lba: error.lba,
+        seconds_ago: rates.now().since(error.at).as_secs(),
     });
     let errors = state.errors.count();
     drop(state);

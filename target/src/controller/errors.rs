@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use ringfab_reactor::Time;
 use ringfab_spec::Status;
 
 use crate::failure::ErrorLocation;
@@ -24,6 +25,8 @@ pub struct ErrorRecord {
     pub lba: u64,
     /// Namespace of the command, zero when none.
     pub nsid: u32,
+    /// When it ended.
+    pub at: Time,
 }
 
 /// One controller's last errors. The count goes on for the controller's life.
@@ -61,7 +64,8 @@ mod tests {
         let entries_max = u64::from(ENTRIES_MAX_Z) + 1;
         for command_id in 0..70 {
             let status = Status::INVALID_FIELD;
-            log.add(ErrorRecord { queue_id: 1, command_id, status, location: None, lba: 0, nsid: 1 });
+            let (location, at) = (None, Time::ZERO);
+            log.add(ErrorRecord { queue_id: 1, command_id, status, location, lba: 0, nsid: 1, at });
         }
         assert_eq!(log.count(), 70);
         let counts: Vec<u64> = log.entries().map(|(count, _)| *count).collect();

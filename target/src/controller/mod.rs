@@ -79,6 +79,10 @@ pub(crate) struct State {
     held_until: Time,
     queues: BTreeMap<u16, Arc<QueueRecord>>,
     io_queues_joined: u32,
+    /// Whether the log says already why it ends, so that its connections need not.
+    pub(crate) end_is_told: bool,
+    /// Whether the log says already that its host does nothing any more: all queues may find it.
+    pub(crate) stall_is_told: bool,
 }
 
 /// What a controller is made from.
@@ -108,6 +112,8 @@ impl Controller {
             changed_namespaces: BTreeSet::new(),
             queues: BTreeMap::new(),
             io_queues_joined: 0,
+            end_is_told: false,
+            stall_is_told: false,
         };
         Self {
             id,
@@ -269,6 +275,7 @@ impl Controller {
 
     /// Says in the log that it is ended, and why.
     pub(crate) fn log_ended(&self, reason: &str) {
+        self.state().end_is_told = true;
         let (host, subsystem) = (self.host.nqn.as_str(), self.subsystem.nqn());
         tracing::warn!(peer = %self.address, host, subsystem, controller = self.id, reason, "controller ended");
     }

@@ -82,8 +82,9 @@ pub(super) fn open_all(
             Ok(disk) => put(&mut disks, subsystem.subsystem(), namespace, disk),
             Err(error) => {
                 let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid());
-                tracing::error!(subsystem, nsid, error, "namespace not ready");
-                namespace.set_not_ready(error);
+                if namespace.set_not_ready(error.as_str()) {
+                    tracing::error!(subsystem, nsid, error, "namespace not ready");
+                }
             }
         }
     }
@@ -240,7 +241,7 @@ impl Core {
             let used = self.queues.iter().flatten().any(|queue| queue.uses_disk(index));
             match self.resources.disks[index].take() {
                 Some(open) if open.closing && !used => {
-                    self.forget_disk(open.progress);
+                    self.forget_disk(&open.namespace, open.progress);
                     open.disk.close(&mut self.resources.reactor);
                     release(&self.resources.workers, open.namespace);
                 }

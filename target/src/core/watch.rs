@@ -10,6 +10,7 @@ use ringfab_reactor::Time;
 use serde::Serialize;
 
 use super::Core;
+use crate::model::Namespace;
 use crate::queue::AtDisk;
 use crate::resources::HostId;
 use crate::resources::disks::DiskProgress;
@@ -69,15 +70,16 @@ impl Core {
         let Some(open) = self.resources.disks[disk].as_mut() else { return };
         open.progress.works_on = (shown, at_disk.len());
         let hung = transfer.is_some() && !open.progress.hung;
-        let reported = std::mem::replace(&mut open.progress.reported, true);
+        // All cores may find it at once, which is one event.
+        let mut is_news =
+            !std::mem::replace(&mut open.progress.reported, true) && open.namespace.note_silent(false);
         if hung {
             open.progress.hung = true;
+            is_news |= open.namespace.note_silent(true);
             self.resources.held_back.hung_disks += 1;
             at_disk.iter().for_each(|(host, _)| self.resources.hosts.exempt_held(*host));
         }
-        if (hung || !reported)
-            && let Some(silent) = self.silent_disk(disk, now)
-        {
+        if is_news && let Some(silent) = self.silent_disk(disk, now) {
             tracing::error!(
                 subsystem = silent.subsystem,
                 nsid = silent.nsid,
@@ -96,18 +98,20 @@ impl Core {
         let now = self.resources.reactor.now();
         let Some(open) = self.resources.disks[disk].as_mut() else { return };
         let seconds = open.progress.silent_since.take().map_or(0, |since| now.since(since).as_secs());
-        open.progress.reported = false;
-        if std::mem::replace(&mut open.progress.hung, false) {
-            self.resources.held_back.hung_disks -= 1;
+        let silent = std::mem::replace(&mut open.progress.reported, false);
+        let hung = std::mem::replace(&mut open.progress.hung, false);
+        self.resources.held_back.hung_disks -= usize::from(hung);
+        if open.namespace.note_answers(silent, hung) {
+            let (subsystem, nsid) = (open.subsystem.nqn(), open.nsid());
+            tracing::warn!(subsystem, nsid, seconds, "the disk answers again");
         }
-        let (subsystem, nsid) = (open.subsystem.nqn(), open.nsid());
-        tracing::warn!(subsystem, nsid, seconds, "the disk answers again");
         self.resume_held_back(now);
     }
 
     /// A disk is closed: nobody waits for it any more.
-    pub(super) fn forget_disk(&mut self, progress: DiskProgress) {
+    pub(super) fn forget_disk(&mut self, namespace: &Namespace, progress: DiskProgress) {
         self.resources.held_back.hung_disks -= usize::from(progress.hung);
+        namespace.note_answers(progress.reported, progress.hung);
     }
 
     /// Commands whose disk answers go on; those that have waited too long end.

@@ -12,7 +12,12 @@ use ringfab_reactor::Time;
 use crate::model::Namespace;
 
 /// How long one failure speaks for others of its kind.
-const QUIET: Duration = Duration::from_secs(10);
+const QUIET: Duration = Duration::from_secs(30);
+
+/// The most lines about failures of a namespace within a minute, whatever fails and on however many cores. The log
+/// folds what is more, and then nobody sees which operations failed.
+const LINES_A_MINUTE: usize = 5;
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// An operation of a disk that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,32 +57,44 @@ impl DiskAction {
     }
 }
 
-/// When failures of each kind were last told of, and how many were not since.
+/// When failures of a namespace were told of, and how many were not since. All cores share it.
 #[derive(Debug, Default)]
-pub(crate) struct FailureLog([Option<Told>; DiskAction::COUNT]);
-
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    at: Time,
-    error: BlockError,
+pub(crate) struct FailureLog {
+    /// The last line about each kind.
+    told: [Option<(Time, BlockError)>; DiskAction::COUNT],
+    /// The lines of the last minute, the oldest first.
+    lines: Vec<Time>,
+    /// Failures since the last line.
     left_out: u64,
 }
 
 impl FailureLog {
-    /// Whether a failure is to be told of now, and with how many others of its kind that were not.
+    /// Whether a failure is to be told of now, and with how many others that were not.
     fn tell(&mut self, now: Time, failure: DiskFailure) -> Option<u64> {
-        let told = &mut self.0[failure.what as usize];
-        match told {
-            Some(told) if told.error == failure.error && now.since(told.at) < QUIET => {
-                told.left_out += 1;
-                None
-            }
-            _ => {
-                let left_out = told.map_or(0, |told| told.left_out);
-                *told = Some(Told { at: now, error: failure.error, left_out: 0 });
-                Some(left_out)
-            }
+        let told = self.told[failure.what as usize];
+        let is_known = told.is_some_and(|(at, error)| error == failure.error && now.since(at) < QUIET);
+        if is_known || !self.has_room(now) {
+            self.left_out += 1;
+            return None;
         }
+        self.told[failure.what as usize] = Some((now, failure.error));
+        Some(self.add_line(now))
+    }
+
+    /// How many were not told of, if no other failure has told of them for a while.
+    fn tell_left_out(&mut self, now: Time) -> Option<u64> {
+        let waits = self.left_out == 0 || self.lines.last().is_some_and(|last| now.since(*last) < QUIET);
+        (!waits && self.has_room(now)).then(|| self.add_line(now))
+    }
+
+    fn has_room(&mut self, now: Time) -> bool {
+        self.lines.retain(|at| now.since(*at) < MINUTE);
+        self.lines.len() < LINES_A_MINUTE
+    }
+
+    fn add_line(&mut self, now: Time) -> u64 {
+        self.lines.push(now);
+        std::mem::take(&mut self.left_out)
     }
 }
 
@@ -147,6 +164,13 @@ pub(crate) fn note(namespace: &Namespace, subsystem: &str, now: Time, failure: D
     }
 }
 
+/// From time to time: how many failures no line has told of, when they are over.
+pub(crate) fn note_left_out(namespace: &Namespace, subsystem: &str, now: Time) {
+    if let Some(left_out) = namespace.with_failures(|log| log.tell_left_out(now)) {
+        tracing::error!(subsystem, nsid = namespace.nsid(), left_out, "a disk has failed more often");
+    }
+}
+
 /// What was written to a namespace may be lost.
 pub(crate) fn mark_lost(namespace: &Namespace, subsystem: &str, why: &str) {
     let nsid = namespace.nsid();
@@ -199,13 +223,44 @@ mod tests {
     fn failures_of_a_kind_are_told_of_once_in_a_while_with_the_number_of_the_others() {
         let mut log = FailureLog::default();
         let read = failure(DiskAction::Read, BlockError::Read);
-        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         assert_eq!(log.tell(at(1), read), Some(0));
         assert_eq!(log.tell(at(2), read), None);
         assert_eq!(log.tell(at(3), read), None);
-        assert_eq!(log.tell(at(3), failure(DiskAction::Write, BlockError::Write)), Some(0));
-        assert_eq!(log.tell(at(4), DiskFailure { error: BlockError::Removed, ..read }), Some(2));
-        assert_eq!(log.tell(at(15), DiskFailure { error: BlockError::Removed, ..read }), Some(0));
+        assert_eq!(log.tell(at(3), failure(DiskAction::Write, BlockError::Write)), Some(2));
+        assert_eq!(log.tell(at(4), DiskFailure { error: BlockError::Removed, ..read }), Some(0));
+        assert_eq!(log.tell(at(33), DiskFailure { error: BlockError::Removed, ..read }), None);
+        assert_eq!(log.tell(at(34), DiskFailure { error: BlockError::Removed, ..read }), Some(1));
+    }
+
+    const fn at(seconds: u64) -> Time {
+        Time::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn no_minute_has_more_lines_than_so_many_and_every_failure_is_counted() {
+        let mut log = FailureLog::default();
+        let kinds = [
+            failure(DiskAction::Read, BlockError::Read),
+            failure(DiskAction::Read, BlockError::Removed),
+            failure(DiskAction::Write, BlockError::Write),
+            failure(DiskAction::Flush, BlockError::Write),
+        ];
+        let (mut lines, mut told, mut failures) = (Vec::new(), 0, 0);
+        for second in 0..600 {
+            for failure in kinds {
+                failures += 1;
+                if let Some(left_out) = log.tell(at(second), failure) {
+                    lines.push(second);
+                    told += 1 + left_out;
+                }
+            }
+        }
+        let busiest =
+            lines.iter().map(|first| lines.iter().filter(|at| (*first..first + 60).contains(at)).count());
+        assert_eq!(busiest.max(), Some(LINES_A_MINUTE));
+        assert!(lines.len() > 40, "{lines:?}");
+        told += log.tell_left_out(at(700)).expect("they are over");
+        assert_eq!((told, log.tell_left_out(at(800))), (failures, None));
     }
 
     #[test]

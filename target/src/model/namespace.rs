@@ -86,6 +86,9 @@ struct Condition {
     /// Size in bytes of the file or device.
     bytes: u64,
     failures: FailureLog,
+    /// Cores for which it does not answer, and those among them whose commands wait.
+    silent_cores: usize,
+    hung_cores: usize,
 }
 
 /// How a namespace is doing.
@@ -236,10 +239,10 @@ impl Namespace {
         self.readiness.set_ready(blocks) || old_cache != volatile_cache
     }
 
-    /// Its backing is missing or has gone. Returns whether it was there before.
+    /// Its backing is missing or has gone. Returns whether that is new: several cores may find it.
     pub fn set_not_ready(&self, why: impl Into<String>) -> bool {
-        self.condition().not_ready = Some(why.into());
-        self.readiness.set_not_ready()
+        let known = self.condition().not_ready.replace(why.into()).is_some();
+        self.readiness.set_not_ready() || !known
     }
 
     /// What was written to it may be lost. No Flush, and no write that is to be durable, succeeds until
@@ -334,6 +337,23 @@ impl Namespace {
 
     fn records(&self) -> MutexGuard<'_, Vec<Arc<IoRecord>>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A core finds that its disk does not answer, or that commands for it have to wait (`hung`). Returns whether it is
+    /// the first core.
+    pub(crate) fn note_silent(&self, hung: bool) -> bool {
+        let mut condition = self.condition();
+        let cores = if hung { &mut condition.hung_cores } else { &mut condition.silent_cores };
+        *cores += 1;
+        *cores == 1
+    }
+
+    /// Takes back what a core has noted with [`Namespace::note_silent`]. Returns whether it is the last core.
+    pub(crate) fn note_answers(&self, silent: bool, hung: bool) -> bool {
+        let mut condition = self.condition();
+        condition.silent_cores -= usize::from(silent);
+        condition.hung_cores -= usize::from(hung);
+        condition.silent_cores == 0
     }
 
     /// The failures that were told of lately, to tell of the next.

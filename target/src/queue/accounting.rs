@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ringfab_reactor::Time;
 use ringfab_spec::{IoOpcode, Status, SubmissionEntry};
 
 use super::request::Request;
@@ -89,7 +90,8 @@ impl Attachment {
                 self.record.io().note_failed();
                 resources.io_of(&request.action).inspect(|namespace| namespace.note_failed());
             }
-            self.record_error(queue_id, &request.command, (request.status, request.location));
+            let now = resources.reactor.now();
+            self.record_error(now, queue_id, &request.command, (request.status, request.location));
         }
     }
 
@@ -97,6 +99,7 @@ impl Attachment {
     #[cold]
     pub(super) fn record_error(
         &self,
+        now: Time,
         queue_id: u16,
         command: &SubmissionEntry,
         (status, location): (Status, Option<ErrorLocation>),
@@ -108,6 +111,7 @@ impl Attachment {
             location,
             lba: if queue_id != 0 && is_of_blocks(command) { command.slba() } else { 0 },
             nsid: command.nsid.get(),
+            at: now,
         });
     }
 }

@@ -11,6 +11,7 @@ use super::admin::Executed;
 use super::automaton::{Event, Step, next};
 use super::connection::Connection;
 use super::fused::{FusedPairs, PairEvent};
+use super::log;
 use super::request::{NoSlot, Requests, Slot};
 use super::samples::Samples;
 use crate::failure::Failure;
@@ -425,7 +426,7 @@ impl Commands {
         match connection.controller().filter(|_| last) {
             Some(controller) if flushed => controller.shutdown_done(),
             Some(controller) => {
-                tracing::error!(controller = controller.id(), "shutdown: a disk could not be flushed");
+                log::shutdown_failed(controller);
                 controller.shutdown_failed();
             }
             None => {}

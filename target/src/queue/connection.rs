@@ -122,6 +122,12 @@ impl Connection {
         self.disconnect(resources, unfinished);
     }
 
+    /// Its host neither receives nor sends data: ends the connection now.
+    pub(super) fn stalled(&mut self, resources: &mut Resources, unfinished: bool) {
+        self.log_stalled();
+        self.disconnect(resources, unfinished);
+    }
+
     /// Ends the connection now, whatever is outstanding; `unfinished` says whether something is.
     pub(super) fn disconnect(&mut self, resources: &mut Resources, unfinished: bool) {
         if self.is_up() {
@@ -159,7 +165,7 @@ impl Connection {
         let status = Status::COMMAND_ID_CONFLICT.with_dnr();
         self.log_failed(command, status);
         if let Some(attached) = &self.attached {
-            attached.record_error(self.id, command, (status, None));
+            attached.record_error(resources.reactor.now(), self.id, command, (status, None));
         }
         let entry = CompletionEntry::new(command.cid.get(), head, status);
         let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());

@@ -1,5 +1,7 @@
 //! The log lines of a queue. Each line names the host, its address, and the subsystem that it uses.
 
+use std::mem;
+
 use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
@@ -52,6 +54,17 @@ impl Connection {
         }
     }
 
+    /// The host does nothing any more: once, however many of its queues wait for it.
+    pub(super) fn log_stalled(&self) {
+        let what = "the host neither receives nor sends data";
+        let told = self.controller().is_some_and(|one| mem::replace(&mut one.state().stall_is_told, true));
+        if told {
+            tracing::debug!(peer = %self.peer, queue = self.id, "protocol violation: {what}");
+        } else {
+            self.log_violation(what);
+        }
+    }
+
     /// Its connection has gone.
     pub(super) fn log_disconnected(&self, disconnection: Disconnection<'_>) {
         let (peer, queue, why) = (self.peer, self.id, disconnection.why);
@@ -67,11 +80,11 @@ impl Connection {
         let id = controller.id();
         if disconnection.broken {
             tracing::warn!(%peer, host, subsystem, controller = id, queue, why, "the connection has ended");
-        } else if queue == 0 {
+        } else if queue == 0 && !controller.state().end_is_told {
             let io_queues = controller.io_queues_joined();
             tracing::info!(%peer, host, subsystem, controller = id, io_queues, why, "disconnected");
         } else {
-            tracing::debug!(%peer, host, subsystem, controller = id, queue, why, "I/O queue disconnected");
+            tracing::debug!(%peer, host, subsystem, controller = id, queue, why, "queue disconnected");
         }
     }
 
@@ -98,6 +111,7 @@ pub(super) fn refused(request: &ConnectRequest<'_>, refusal: &Refusal<'_>) {
 
 /// A host's controller has been silent for too long.
 pub(crate) fn keep_alive_expired(controller: &Controller) {
+    controller.state().end_is_told = true;
     let (host, subsystem) = names(controller);
     let peer = controller.queues().first().map(|admin| admin.peer().to_string());
     tracing::warn!(
@@ -107,6 +121,12 @@ pub(crate) fn keep_alive_expired(controller: &Controller) {
         controller = controller.id(),
         "keep-alive expired: the host is given up"
     );
+}
+
+/// What a host has written may be lost.
+pub(super) fn shutdown_failed(controller: &Controller) {
+    let (host, subsystem) = names(controller);
+    tracing::error!(host, subsystem, controller = controller.id(), "shutdown: a disk could not be flushed");
 }
 
 /// A host resets or shuts down its controller.

@@ -435,7 +435,7 @@ impl Queue {
         if connection.link.is_idle() {
             self.progress = now;
         } else if connection.is_up() && now >= self.progress + STALL_TIMEOUT {
-            connection.violation(resources, "the host neither receives nor sends data", unfinished);
+            connection.stalled(resources, unfinished);
         }
         commands.expire_half(connection, resources, now);
         if connection.id == 0 && connection.is_open() {

@@ -93,6 +93,12 @@ impl Request {
     /// What was timed of it, once it has been answered.
     #[inline(always)]
     pub(crate) fn take_sample(&mut self, states: &mut RequestStates) -> Option<Sample> {
+        // Asked first: to take what is not there would copy all of its place.
+        if self.sample.is_some() { self.end_sample(states) } else { None }
+    }
+
+    #[cold]
+    fn end_sample(&mut self, states: &mut RequestStates) -> Option<Sample> {
         let mut sample = self.sample.take()?;
         states.timed(self.state, &mut sample);
         Some(sample)
@@ -273,7 +279,7 @@ impl Requests {
         let request = &mut self.slots[usize::from(index)];
         request.command = *command;
         (request.status, request.location, request.result) = (Status::SUCCESS, None, 0);
-        request.sample = states.sample_next();
+        states.sample_next(&mut request.sample);
         Ok(Slot(index))
     }
 

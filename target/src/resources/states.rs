@@ -241,11 +241,13 @@ impl RequestStates {
         std::mem::take(&mut self.arrived)
     }
 
-    /// A command begins its life. Whether its states are to be timed.
+    /// A command begins its life. If its states are to be timed, it gets a sample; a free slot has none.
     #[inline]
-    pub(crate) fn sample_next(&mut self) -> Option<Sample> {
+    pub(crate) fn sample_next(&mut self, place: &mut Option<Sample>) {
         self.until_sample -= 1;
-        (self.until_sample == 0).then(|| self.sample())
+        if self.until_sample == 0 {
+            *place = Some(self.sample());
+        }
     }
 
     #[cold]
@@ -367,7 +369,12 @@ mod tests {
     #[test]
     fn the_first_command_is_sampled_and_then_one_in_so_many() {
         let mut states = RequestStates::default();
-        let sampled: Vec<u32> = (0..2 * SAMPLE_INTERVAL).filter(|_| states.sample_next().is_some()).collect();
+        let mut is_sampled = || {
+            let mut place = None;
+            states.sample_next(&mut place);
+            place.is_some()
+        };
+        let sampled: Vec<u32> = (0..2 * SAMPLE_INTERVAL).filter(|_| is_sampled()).collect();
         assert_eq!(sampled, [0, SAMPLE_INTERVAL]);
     }
 

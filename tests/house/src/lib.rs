@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in the order of the arrows: each may depend on these of ours, and on no others.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("common/base", &[]),
     ("common/spec", &[]),
     ("common/crc", &[]),
@@ -23,6 +23,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("common/block", &["base", "memory", "reactor"]),
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
+    ("common/auth", &["spec"]),
     ("target", &["base", "spec", "proto", "memory", "reactor", "fabric", "block", "process"]),
     ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
     (
@@ -233,6 +234,35 @@ fn every_path_that_a_document_names_is_there() {
         }
     }
     assert!(count > 100, "only {count} paths were found: documents have another form now");
+}
+
+/// Where the links of a document lead, pictures included, as paths from the root.
+fn links(document: &str, text: &str) -> BTreeSet<PathBuf> {
+    let folder = Path::new(document).parent().expect("a file has a folder");
+    let places = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(place, _)| place);
+    let ours = places.filter(|place| !place.contains("://") && !place.starts_with(['#', '<', '/']));
+    ours.map(|place| folder.join(place.split('#').next().unwrap_or(place))).collect()
+}
+
+#[test]
+fn every_link_of_a_document_leads_somewhere_and_every_picture_is_shown_and_small() {
+    const PICTURE_BYTES_MAX: u64 = 150_000;
+    let mut shown = BTreeSet::new();
+    for (document, text) in files(".md") {
+        for link in links(&document, &text) {
+            let path = root().join(&link);
+            assert!(path.exists(), "{document} leads to {}, which is not there", link.display());
+            shown.insert(path.canonicalize().expect("it exists"));
+        }
+    }
+    assert!(shown.len() > 15, "only {shown:?} were found: documents have another form now");
+    for picture in fs::read_dir(root().join("docs/pictures")).expect("pictures") {
+        let picture = picture.expect("an entry");
+        let (name, bytes) = (picture.file_name(), picture.metadata().expect("its size").len());
+        let path = picture.path().canonicalize().expect("it exists");
+        assert!(shown.contains(&path), "no document shows {name:?}");
+        assert!(bytes < PICTURE_BYTES_MAX, "{name:?} has {bytes} bytes");
+    }
 }
 
 #[test]

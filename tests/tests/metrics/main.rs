@@ -2,6 +2,7 @@
 
 mod browser;
 mod clients;
+mod dashboard;
 mod documented;
 mod latency;
 mod prometheus;

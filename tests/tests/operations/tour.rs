@@ -2,29 +2,35 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ringfab_tests::{free_port, have, not_run, program};
+use tempfile::TempDir;
 
 /// A block of the page: commands, and the lines that they print.
 #[derive(Debug)]
 struct Block {
     line: usize,
+    /// A program that not every machine has.
+    needs: Option<String>,
     commands: String,
     prints: Vec<String>,
 }
 
-/// The blocks that are marked `sh`, with the lines of the block `text` that follows.
+/// The blocks that are marked `sh`, or `sh needs=PROGRAM`, with the lines of the block `text` that follows.
 fn blocks(page: &str) -> Vec<Block> {
     let (mut blocks, mut inside): (Vec<Block>, Option<&str>) = (Vec::new(), None);
     for (number, line) in page.lines().enumerate() {
         match (inside, line.strip_prefix("```")) {
             (Some(_), Some(_)) => inside = None,
-            (None, Some(kind)) => {
+            (None, Some(marks)) => {
+                let (kind, needs) =
+                    marks.split_once(" needs=").map_or((marks, None), |(kind, needs)| (kind, Some(needs)));
                 inside = Some(kind);
                 if kind == "sh" {
-                    blocks.push(Block { line: number + 1, commands: String::new(), prints: Vec::new() });
+                    let (needs, commands) = (needs.map(str::to_owned), String::new());
+                    blocks.push(Block { line: number + 1, needs, commands, prints: Vec::new() });
                 }
             }
             (Some("sh"), None) => {
@@ -59,21 +65,45 @@ fn is_like(wanted: &str, line: &str) -> bool {
     }
 }
 
-/// What stands for the service manager: it starts the target, and tells it to reload and to end.
-fn write_systemctl(folder: &Path, target: &Path) {
-    let (folder, target) = (folder.display(), target.display());
-    let script = format!(
-        "#!/bin/sh\nset -eu\ncase \"$1\" in\n\
-         start)\n    {target} serve --config {folder}/target.toml --ready-file {folder}/ready \\\n\
-         \u{20}       >{folder}/log 2>&1 </dev/null &\n    echo $! >{folder}/pid\n\
-         \u{20}   until [ -e {folder}/ready ] && [ -e {folder}/control.sock ]; do\n\
-         \u{20}       kill -0 $(cat {folder}/pid)\n        sleep 0.05\n    done ;;\n\
-         reload) {target} reload --socket {folder}/control.sock ;;\n\
-         stop)\n    pid=$(cat {folder}/pid)\n    kill $pid\n\
-         \u{20}   while kill -0 $pid 2>/dev/null; do sleep 0.05; done\n    rm {folder}/pid ;;\nesac\n"
-    );
-    write_program(&folder.to_string(), "systemctl", &script);
+/// What stands for the service manager: it starts and ends the target and Prometheus, and tells the target to reload.
+const SYSTEMCTL: &str = r#"#!/bin/sh
+set -eu
+# end PROCESS: until it has ended.
+end() {
+    [ -e FOLDER/$1.pid ] || return 0
+    pid=$(cat FOLDER/$1.pid)
+    kill "$pid"
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+    rm FOLDER/$1.pid
 }
+start_ringfab() {
+    rm -f FOLDER/ready
+    TARGET serve --config FOLDER/target.toml --ready-file FOLDER/ready >>FOLDER/log 2>&1 </dev/null &
+    echo $! >FOLDER/ringfab.pid
+    until [ -e FOLDER/ready ] && [ -e FOLDER/control.sock ]; do
+        kill -0 "$(cat FOLDER/ringfab.pid)"
+        sleep 0.05
+    done
+}
+# Until it has scraped the target, which a person would not notice.
+start_prometheus() {
+    prometheus --config.file=FOLDER/prometheus/prometheus.yml --storage.tsdb.path=FOLDER/prometheus/data \
+        --web.listen-address=127.0.0.1:PROMETHEUS --log.level=error >>FOLDER/log 2>&1 </dev/null &
+    echo $! >FOLDER/prometheus.pid
+    until promtool query instant http://127.0.0.1:PROMETHEUS up 2>/dev/null | grep -q '=> 1'; do
+        kill -0 "$(cat FOLDER/prometheus.pid)"
+        sleep 0.1
+    done
+}
+case "$1 $2" in
+"start ringfab-target") start_ringfab ;;
+"stop ringfab-target") end ringfab ;;
+"restart ringfab-target") end ringfab; start_ringfab ;;
+"reload ringfab-target") TARGET reload --socket FOLDER/control.sock ;;
+"restart prometheus") end prometheus; start_prometheus ;;
+*) exit 1 ;;
+esac
+"#;
 
 /// The program with the control socket of this place, which users need not name.
 fn write_wrapper(folder: &Path, target: &Path) {
@@ -91,14 +121,86 @@ fn write_program(folder: &str, name: &str, script: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
 }
 
-/// Ends what a tour that failed has left running.
-struct Ended<'a>(&'a Path);
+/// An installation in a folder of its own, on ports of its own.
+struct Installation {
+    place: TempDir,
+    target: PathBuf,
+    /// The ports of the target, its metrics and Prometheus.
+    ports: [u16; 3],
+}
 
-impl Drop for Ended<'_> {
+impl Installation {
+    fn new() -> Self {
+        let installation = Self {
+            place: tempfile::tempdir().expect("a folder"),
+            target: program("ringfab-target"),
+            ports: [free_port(), free_port(), free_port()],
+        };
+        for folder in ["bin", "prometheus"] {
+            fs::create_dir(installation.place.path().join(folder)).expect("a folder");
+        }
+        let folder = installation.folder();
+        let script = SYSTEMCTL
+            .replace("FOLDER", &folder)
+            .replace("TARGET", &installation.target.display().to_string())
+            .replace("PROMETHEUS", &installation.ports[2].to_string());
+        write_program(&folder, "systemctl", &script);
+        write_wrapper(installation.place.path(), &installation.target);
+        installation
+    }
+
+    fn folder(&self) -> String {
+        self.place.path().display().to_string()
+    }
+
+    /// A text of the page with the places and ports that are here.
+    fn here(&self, text: &str) -> String {
+        let (folder, [target, metrics, prometheus]) = (self.folder(), self.ports);
+        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join("configs");
+        let known = [
+            ("/etc/ringfab", folder.clone()),
+            ("/srv/ringfab", folder.clone()),
+            ("/run/ringfab", folder.clone()),
+            ("/var/lib/ringfab", format!("{folder}/state")),
+            ("/etc/prometheus", format!("{folder}/prometheus")),
+            ("/usr/share/doc/ringfab/configs", configs.display().to_string()),
+            ("127.0.0.1:4420", format!("127.0.0.1:{target}")),
+            ("127.0.0.1:9420", format!("127.0.0.1:{metrics}")),
+            ("127.0.0.1:9090", format!("127.0.0.1:{prometheus}")),
+            ("transport = \"tcp\"\n", format!("transport = \"tcp\"\nport = {target}\n")),
+            // Nobody has to wait for these here.
+            ("interval: 15s", "interval: 1s".to_owned()),
+        ];
+        known.iter().fold(text.to_owned(), |text, (there, here)| text.replace(there, here))
+    }
+
+    /// What the commands of a block print, standard error and the programs' log included when they fail.
+    fn run(&self, commands: &str) -> Result<String, String> {
+        let (bin, initiator) = (self.place.path().join("bin"), program("ringfab"));
+        let initiator = initiator.parent().expect("a folder").display();
+        let path = format!("{}:{initiator}:{}", bin.display(), std::env::var("PATH").expect("a PATH"));
+        let output = Command::new("sh")
+            .args(["-eu", "-c", &self.here(commands)])
+            .env("PATH", &path)
+            .current_dir(self.place.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("sh runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let log = fs::read_to_string(self.place.path().join("log")).unwrap_or_default();
+        if output.status.success() { Ok(said) } else { Err(format!("{said}{errors}\n{log}")) }
+    }
+}
+
+impl Drop for Installation {
+    /// Ends what runs still.
     fn drop(&mut self) {
-        let Ok(process) = fs::read_to_string(self.0.join("pid")) else { return };
-        // It may have ended by itself.
-        let _gone = Command::new("kill").arg("-KILL").arg(process.trim()).status();
+        for process in ["ringfab.pid", "prometheus.pid"] {
+            let Ok(process) = fs::read_to_string(self.place.path().join(process)) else { continue };
+            // It may have ended by itself.
+            let _gone = Command::new("kill").arg("-KILL").arg(process.trim()).status();
+        }
     }
 }
 
@@ -109,50 +211,19 @@ fn the_tour_is_as_the_page_says() {
     }
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
     let page = fs::read_to_string(page).expect("the page");
-    let folder = tempfile::tempdir().expect("a folder");
-    let place = folder.path();
-    fs::create_dir(place.join("bin")).expect("a folder");
-    let (target, initiator) = (program("ringfab-target"), program("ringfab"));
-    write_systemctl(place, &target);
-    write_wrapper(place, &target);
-    let port = free_port().to_string();
-    // The places of an installation, as they are here.
-    let here = |text: &str| {
-        let shown = place.display().to_string();
-        let mut text = text.to_owned();
-        for known in ["/etc/ringfab", "/srv/ringfab", "/run/ringfab"] {
-            text = text.replace(known, &shown);
-        }
-        let listener = format!("transport = \"tcp\"\nport = {port}\n");
-        let text = text.replace("/var/lib/ringfab", &format!("{shown}/state"));
-        text.replace("127.0.0.1:4420", &format!("127.0.0.1:{port}"))
-            .replace("transport = \"tcp\"\n", &listener)
-    };
-    let path = format!(
-        "{}:{}:{}",
-        place.join("bin").display(),
-        initiator.parent().expect("a folder").display(),
-        std::env::var("PATH").expect("a PATH")
-    );
-    let _ended = Ended(place);
+    let installation = Installation::new();
     let blocks = blocks(&page);
     assert!(blocks.len() > 8, "{blocks:?}");
-    for Block { line, commands, prints } in blocks {
-        let output = Command::new("sh")
-            .args(["-eu", "-c", &here(&commands)])
-            .env("PATH", &path)
-            .current_dir(place)
-            .stdin(Stdio::null())
-            .output()
-            .expect("sh runs");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let log = fs::read_to_string(place.join("log")).unwrap_or_default();
-        assert!(output.status.success(), "line {line}: {commands}{said}{errors}\n{log}");
+    for Block { line, needs, commands, prints } in blocks {
+        if let Some(program) = needs.filter(|program| !have(program)) {
+            not_run(&format!("docs/operations.md, line {line}: {program} is not installed"));
+            continue;
+        }
+        let said = installation.run(&commands).unwrap_or_else(|said| panic!("line {line}: {said}"));
         let mut printed = said.lines();
-        for wanted in prints.iter().map(|wanted| here(wanted)) {
+        for wanted in prints.iter().map(|wanted| installation.here(wanted)) {
             let found = printed.any(|one| is_like(&wanted, one));
-            assert!(found, "line {line}: no line as `{wanted}` in\n{said}{errors}\n{log}");
+            assert!(found, "line {line}: no line as `{wanted}` in\n{said}");
         }
     }
 }

@@ -1,13 +1,18 @@
 //! The end of a ring: nothing is freed that the kernel may still write.
 
 use std::mem::ManuallyDrop;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::operations::{NO_DESCRIPTOR, OperationKind};
 use super::{INTERNAL, Ring, wait};
+use crate::time::Time;
 
 /// How long the end waits for operations in flight.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// Rings of one process end together, and the same file keeps all of them: one line for all that end within this time.
+const LEAK_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 impl Drop for Ring {
     fn drop(&mut self) {
@@ -18,8 +23,7 @@ impl Drop for Ring {
         // Completions that nobody took give their buffers back here; the kernel is done with those.
         self.ready.clear();
         if !drained {
-            let in_flight = self.operations.len();
-            tracing::error!(in_flight, "operations do not end; their memory and the ring are leaked");
+            tell_leak(self.operations.len());
             return;
         }
         // SAFETY: each of the three is dropped once, here, and nothing uses them afterwards. Nothing is in flight, so
@@ -29,6 +33,15 @@ impl Drop for Ring {
             ManuallyDrop::drop(&mut self.queues);
             ManuallyDrop::drop(&mut self.pools);
         }
+    }
+}
+
+fn tell_leak(in_flight: usize) {
+    static TOLD: Mutex<Option<Time>> = Mutex::new(None);
+    let now = wait::clock();
+    let told = TOLD.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+    if told.is_none_or(|told| now.since(told) >= LEAK_TOLD_EVERY) {
+        tracing::error!(in_flight, "operations do not end; their memory and the ring are leaked");
     }
 }
 

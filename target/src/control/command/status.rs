@@ -79,7 +79,8 @@ fn last_error_line(controller: &Value) -> String {
     }
     let host = text(controller, "host");
     let [status, queue, nsid, lba] = ["status", "queue", "nsid", "lba"].map(|key| text(error, key));
-    format!("  last error of {host}: {status} (queue {queue}, namespace {nsid}, block {lba})\n")
+    let age = amount::age(error["seconds_ago"].as_u64().unwrap_or(0));
+    format!("  last error of {host}, {age} ago: {status} (queue {queue}, namespace {nsid}, block {lba})\n")
 }
 
 fn reason_line(namespace: &Value) -> String {
@@ -148,6 +149,7 @@ mod tests {
                 { "kind": "removed", "what": "namespace 2 of nqn.x", "detail": "/srv/b", "needs_restart": false },
             ],
         });
+        let error = json!({ "status": "Write Fault", "queue": 1, "nsid": 2, "lba": 77, "seconds_ago": 130 });
         let controller = Value::from_iter([
             ("total".to_owned(), work(1)),
             ("host".to_owned(), json!("nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef")),
@@ -158,7 +160,7 @@ mod tests {
             ("per_second".to_owned(), work(12_345)),
             ("errors".to_owned(), json!(1)),
             ("latency".to_owned(), json!({ "sampled": 9, "p50_us": 6, "p99_us": 1000 })),
-            ("last_error".to_owned(), json!({ "status": "Write Fault", "queue": 1, "nsid": 2, "lba": 77 })),
+            ("last_error".to_owned(), error),
             ("queues".to_owned(), json!([queue])),
         ]);
         json!({
@@ -201,8 +203,8 @@ mod tests {
                 "nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef  nqn.x      10.0.0.1  tcp  1m 10s       1    12.3k",
                 "         2   4 KiB        5 B  4 KiB      5 B  6 µs  1 ms       1",
             ),
-            "  last error of nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef: Write Fault (queue 1, namespace 2, \
-             block 77)",
+            "  last error of nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef, 2m 10s ago: Write Fault (queue 1, \
+             namespace 2, block 77)",
         ];
         let lines: Vec<&str> = page.lines().collect();
         assert_eq!(lines[..expected.len()], expected, "{page}");

@@ -41,7 +41,7 @@ pub(super) struct Adapter {
     /// The device is gone, or of no use any more; this waits only for the ring to let go of the channel.
     pub(super) lost: bool,
     events: MailboxReceiver<AsyncEvent>,
-    _subscription: Subscription,
+    pub(super) subscription: Subscription,
     /// Keeps the device open, and is told when it is removed.
     anchor: CmId,
 }
@@ -103,20 +103,23 @@ impl Adapter {
         if limits.shared_receives == 0 {
             return Err(io::Error::other(format!("the RDMA device {name} has no shared receive queues")));
         }
-        if !limits.windows {
-            tracing::warn!(
-                device = name,
-                "no memory windows: a controller reaches every buffer that was ever exposed to it, until its \
-                 connection ends"
-            );
-        }
         let notify = CompletionChannel::new(context)?;
         let capacity = limits.completions.min(COMPLETIONS_MAX);
         let sends = NotifyingQueue::new(context, capacity, &notify)?;
         let receives = NotifyingQueue::new(context, capacity, &notify)?;
         let (sender, events) = mailbox(waker);
         let subscription = watch::subscribe(context, sender)?;
-        tracing::info!(device = name, capacity, ?limits, "RDMA device in use");
+        // Once for all cores.
+        if subscription.is_first() {
+            tracing::info!(device = name, capacity, ?limits, "RDMA device in use");
+            if !limits.windows {
+                tracing::warn!(
+                    device = name,
+                    "no memory windows: a controller reaches every buffer that was ever exposed to it, until its \
+                     connection ends"
+                );
+            }
+        }
         Ok(Self {
             context,
             limits,
@@ -131,7 +134,7 @@ impl Adapter {
             watched: false,
             lost: false,
             events,
-            _subscription: subscription,
+            subscription,
             anchor,
         })
     }

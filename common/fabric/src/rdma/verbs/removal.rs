@@ -59,7 +59,9 @@ impl Device {
     fn mark_lost(&mut self, reactor: &mut Reactor, index: usize, why: &str) {
         let Some(adapter) = self.adapters.get_mut(index).filter(|adapter| !adapter.lost) else { return };
         adapter.lost = true;
-        tracing::warn!(device = adapter.name, "{why}; its connections end");
+        if adapter.subscription.note_lost() {
+            tracing::warn!(device = adapter.name, "{why}; its connections end");
+        }
         let domains = &self.domains;
         let on_device = self.connections.keys_where(|connection| {
             let domain = connection.domain.and_then(|index| domains[index].as_ref());

@@ -21,6 +21,7 @@ struct Watched {
     /// Ends the thread.
     stop: Arc<EventFd>,
     thread: JoinHandle<()>,
+    lost: bool,
 }
 
 /// The devices, and the number of the next subscription.
@@ -49,10 +50,26 @@ pub(super) fn subscribe(context: Context, core: MailboxSender<AsyncEvent>) -> io
         context.make_events_nonblocking()?;
         let builder = std::thread::Builder::new().name("rdma-events".to_owned());
         let thread = builder.spawn(move || run(context, &stopped))?;
-        all.push(Watched { context, cores: vec![(number, core)], stop, thread });
+        all.push(Watched { context, cores: vec![(number, core)], stop, thread, lost: false });
     }
     *next += 1;
     Ok(Subscription { context, number })
+}
+
+impl Subscription {
+    /// Whether no other core uses the device, which was not in use before then.
+    pub(super) fn is_first(&self) -> bool {
+        let guard = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = guard.0.iter().find(|watched| watched.context == self.context);
+        watched.is_some_and(|watched| watched.cores.first().is_some_and(|(number, _)| *number == self.number))
+    }
+
+    /// Its core finds that the device is lost. Returns whether no other core has found that.
+    pub(super) fn note_lost(&self) -> bool {
+        let mut guard = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = guard.0.iter_mut().find(|watched| watched.context == self.context);
+        watched.is_none_or(|watched| !std::mem::replace(&mut watched.lost, true))
+    }
 }
 
 impl Drop for Subscription {
