@@ -11,12 +11,12 @@ use super::{
 };
 
 /// The keys of the process that can be changed while it runs.
-const LIVE_KEYS: [&str; 2] = ["target.log", "target.drain_timeout_s"];
+const LIVE_KEYS: [&str; 3] = ["target.log", "target.drain_timeout_s", "discovery.mdns"];
 
 /// One thing that is different, in the order in which it is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// A value of the process. Only the log and the drain timeout change while it runs.
+    /// A value of the process. Only the log, the drain timeout and mDNS change while it runs.
     Process {
         /// The key: `target.log`.
         key: String,
@@ -429,6 +429,10 @@ memory = "1MiB"
         assert_eq!(
             lines(&[("\n[[listener]]", "[[discovery.referral]]\naddress = \"192.0.2.7\"\n[[listener]]")]),
             ["+ referral tcp 192.0.2.7:8009"]
+        );
+        assert_eq!(
+            lines(&[("\n[[listener]]", "[discovery]\nmdns = true\n[[listener]]")]),
+            ["~ discovery.mdns: false -> true"]
         );
         let renamed = lines(&[("ringfab:b\"", "ringfab:c\"")]);
         assert_eq!(renamed.len(), 2, "{renamed:?}");

@@ -195,6 +195,8 @@ pub struct DiscoveryConfig {
     pub nqn: Option<String>,
     /// Other discovery subsystems that hosts are told of.
     pub referrals: Vec<Referral>,
+    /// Whether the network is told by mDNS where it is.
+    pub mdns: bool,
 }
 
 /// Another discovery subsystem.

@@ -47,6 +47,7 @@ pub(super) fn process_keys(config: &Config) -> toml::Table {
 fn discovery_keys(config: &Config) -> toml::Table {
     let mut keys = discovery(config).map(|discovery| table(&discovery)).unwrap_or_default();
     keys.remove("referral");
+    keys.insert("mdns".to_owned(), config.discovery.mdns.into());
     keys
 }
 
@@ -119,6 +120,7 @@ fn discovery(config: &Config) -> Option<Discovery<'_>> {
     let discovery = &config.discovery;
     (*discovery != DiscoveryConfig::default()).then(|| Discovery {
         nqn: discovery.nqn.as_deref(),
+        mdns: discovery.mdns,
         referral: discovery.referrals.iter().map(referral).collect(),
     })
 }
@@ -152,6 +154,7 @@ struct Document<'a> {
 struct Discovery<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     nqn: Option<&'a str>,
+    mdns: bool,
     referral: Vec<ReferralTable<'a>>,
 }
 

@@ -485,12 +485,16 @@ fn discovery_has_a_name_of_its_own_and_referrals() {
                 [[discovery.referral]]\naddress = \"192.0.2.7\"\n[[discovery.referral]]\naddress = \"[2001:db8::7]\"\n\
                 port = 4420\ntransport = \"rdma\"\nnqn = \"nqn.2024-01.org.example:other\"";
     let config = Config::parse(&with(text), "discovery").unwrap();
-    let DiscoveryConfig { nqn, referrals } = &config.discovery;
+    let DiscoveryConfig { nqn, referrals, mdns } = &config.discovery;
+    assert!(!mdns);
     assert_eq!(nqn.as_deref(), Some("nqn.2024-01.org.example:discovery"));
     let places: Vec<_> = referrals.iter().map(Referral::place).collect();
     assert_eq!(places, ["tcp 192.0.2.7:8009", "rdma [2001:db8::7]:4420"]);
     assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    let told = Config::parse(&with("[discovery]\nmdns = true"), "mdns").unwrap();
+    assert!(told.discovery.mdns && Config::parse(&told.to_toml(), "again").unwrap() == told);
     let wrong = |lines: &str| mistake(&with(lines)).key;
+    assert_eq!(wrong("[discovery]\nmdns = 1"), "discovery.mdns");
     assert_eq!(wrong("[discovery]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\""), "discovery.nqn");
     assert_eq!(wrong("[discovery]\nnqn = \"here\""), "discovery.nqn");
     let referral = |lines: &str| wrong(&format!("[[discovery.referral]]\n{lines}"));
