@@ -47,7 +47,7 @@ impl Request {
             return Ok(());
         }
         if from == Step::Begin
-            && let Some((flow, bytes)) = self.limited_as(connection)
+            && let Some((flow, bytes)) = limited_as(self, connection)
             && !resources.passes_limits(flow, (self.id(), bytes))
         {
             return Err(Stop::Wait(State::AwaitLimit));
@@ -60,22 +60,6 @@ impl Request {
             true => Ok(()),
             false => Err(Stop::Wait(State::AwaitTurn)),
         }
-    }
-
-    /// What limits take it for, and how many bytes it is about. A pair is its Write. What a Copy is about is not known
-    /// before its list of ranges is here.
-    fn limited_as(&self, connection: &Connection) -> Option<(FlowKey, u64)> {
-        let (direction, bytes) = match self.action {
-            Action::Read(_) | Action::Compare(_) => (Direction::Read, self.length.0.into()),
-            Action::Verify { extent, .. } => (Direction::Read, extent.length.0),
-            Action::Write { .. } => (Direction::Write, self.length.0.into()),
-            Action::WriteZeroes { .. } | Action::Discard { .. } | Action::Copy(_) => (Direction::Write, 0),
-            Action::Flush { .. } | Action::FlushAll { .. } | Action::Nothing | Action::Controller => {
-                return None;
-            }
-        };
-        let namespace = self.action.disk()?;
-        Some((FlowKey { host: connection.host, namespace, direction }, bytes))
     }
 
     /// What has failed is answered, and what the disk can answer without I/O. What is for a disk that is hung is held
@@ -181,4 +165,18 @@ impl Request {
     pub(super) fn room_to_answer(&self, chunk_bytes: u32) -> usize {
         1 + if self.sends_data() { piece_ranges(self.length, chunk_bytes).count() } else { 0 }
     }
+}
+
+/// What limits take a request for, and how many bytes it is about. A pair is its Write. What a Copy is about is not known
+/// before its list of ranges is here.
+fn limited_as(request: &Request, connection: &Connection) -> Option<(FlowKey, u64)> {
+    let (direction, bytes) = match request.action {
+        Action::Read(_) | Action::Compare(_) => (Direction::Read, request.length.0.into()),
+        Action::Verify { extent, .. } => (Direction::Read, extent.length.0),
+        Action::Write { .. } => (Direction::Write, request.length.0.into()),
+        Action::WriteZeroes { .. } | Action::Discard { .. } | Action::Copy(_) => (Direction::Write, 0),
+        Action::Flush { .. } | Action::FlushAll { .. } | Action::Nothing | Action::Controller => return None,
+    };
+    let namespace = request.action.disk()?;
+    Some((FlowKey { host: connection.host, namespace, direction }, bytes))
 }

@@ -16,8 +16,8 @@ const CHANGES: u64 = 72;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs a world in which nothing goes wrong, while everything that its hosts do not use comes and goes, and their disk
-/// is limited: none of them may notice. Then what they use goes, and comes back: who loses its right is ended, and nobody else; nothing that was
-/// written is lost.
+/// is limited: none of them may notice. Then what they use goes, and comes back: who loses its right is ended, and
+/// nobody else; nothing that was written is lost.
 ///
 /// # Panics
 /// When something is lost, leaked, never answered or against the protocol; or when a host is disturbed that has nothing
