@@ -167,8 +167,8 @@ impl Request {
     }
 }
 
-/// What limits take a request for, and how many bytes it is about. A pair is its Write. What a Copy is about is not known
-/// before its list of ranges is here.
+/// What limits take a request for, and how many bytes it is about. A pair is its Write. What a Copy is about is not
+/// known before its list of ranges is here.
 fn limited_as(request: &Request, connection: &Connection) -> Option<(FlowKey, u64)> {
     let (direction, bytes) = match request.action {
         Action::Read(_) | Action::Compare(_) => (Direction::Read, request.length.0.into()),
