@@ -139,7 +139,7 @@ fn every_command_that_reads_or_changes_blocks_is_limited() {
     let zero = [0; BLOCK];
     let in_capsule =
         |entry: SubmissionEntry, bytes: usize| entry.with_sgl(SglDescriptor::in_capsule(0, bytes as u32));
-    // The first one of each direction begins at once, and each of the others a quarter of a second after the one before.
+    // The first one of each direction begins at once, and the others a quarter of a second after the one before.
     let begun = Instant::now();
     let write = SubmissionEntry::write(1, 2, 0, 1, false);
     assert_eq!(guest.host.command_with(guest.io, &write, &zero).status(), Status::SUCCESS);
