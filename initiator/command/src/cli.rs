@@ -25,7 +25,7 @@ use clap::{Args, Parser, Subcommand};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
-use ringfab_front_ends::{bench, fuse, nbd};
+use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
 use ringfab_process::{limits, log};
 
@@ -62,6 +62,8 @@ struct Global {
 enum Command {
     /// List the subsystems that a discovery controller knows
     Discover(discover::DiscoverArgs),
+    /// Attach all subsystems that discovery controllers know, and serve each
+    ConnectAll(connect_all::ConnectAllArgs),
     /// Walk from the name to a first read, with the time of each step, and say what to do where that ends
     Doctor(doctor::DoctorArgs),
     /// Show a controller and its namespaces
@@ -134,7 +136,7 @@ fn run(cli: Cli) -> Result<()> {
     let _log = log::start(log_filter(cli.global.verbose), cli.global.log_format, log::Parts::Unnamed)
         .context("start the log")?;
     limits::raise_descriptors();
-    let service = matches!(cli.command, Command::Nbd(_) | Command::Fuse(_));
+    let service = matches!(cli.command, Command::Nbd(_) | Command::Fuse(_) | Command::ConnectAll(_));
     // What others have mounted or connected to does not end with the terminal that it was started from.
     let hang_up = if service { HangUp::Survive } else { HangUp::End };
     let context = Context { json: cli.global.json, interrupt: Interrupt::install(hang_up)? };
@@ -152,6 +154,7 @@ fn run(cli: Cli) -> Result<()> {
 fn execute(command: Command, context: &Context) -> Result<()> {
     match command {
         Command::Discover(args) => discover::run(&args, context),
+        Command::ConnectAll(args) => connect_all::run(&args, context),
         Command::Doctor(args) => doctor::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::IdCtrl(args) => identify::id_ctrl(&args, context),
