@@ -62,6 +62,7 @@ want_end_to_end() {
 
 want_test() {
     want_end_to_end
+    want python3 python3-minimal
     want tshark tshark
     want systemd-analyze systemd
     want shellcheck shellcheck

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in the order of the arrows: each may depend on these of ours, and on no others.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("common/base", &[]),
     ("common/spec", &[]),
     ("common/crc", &[]),
@@ -23,6 +23,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("common/block", &["base", "memory", "reactor"]),
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
+    ("common/auth", &["spec"]),
     ("target", &["base", "spec", "proto", "memory", "reactor", "fabric", "block", "process"]),
     ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
     (

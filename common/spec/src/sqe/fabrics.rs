@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{AdminOpcode, FabricsType, SubmissionEntry};
+use crate::auth::{SECP_NVME, SPSP_NVME};
 use crate::macros::wire;
 use crate::nqn::{Nqn, NqnField};
 
@@ -51,6 +52,63 @@ wire! {
         /// Host NVMe Qualified Name.
         512 => pub hostnqn: NqnField,
         768 => reserved768: [u8; 256],
+    }
+}
+
+wire! {
+    /// An Authentication Send or Authentication Receive command.
+    #[derive(Copy)]
+    pub struct AuthenticationCommand[64] {
+        /// The Fabrics opcode.
+        0 => pub opcode: u8,
+        /// PRP or SGL, as in every command.
+        1 => pub flags: u8,
+        /// Command Identifier.
+        2 => pub cid: U16,
+        /// Fabrics command type.
+        4 => pub fctype: u8,
+        5 => reserved5: [u8; 19],
+        /// Where the message is, or goes.
+        24 => pub sgl: crate::sgl::SglDescriptor,
+        40 => reserved40: u8,
+        /// Security Protocol Specific, its first byte.
+        41 => pub spsp0: u8,
+        /// Security Protocol Specific, its second byte.
+        42 => pub spsp1: u8,
+        /// Security Protocol.
+        43 => pub secp: u8,
+        /// Transfer Length or Allocation Length, in bytes.
+        44 => pub length: U32,
+        48 => reserved48: [u8; 16],
+    }
+}
+
+impl AuthenticationCommand {
+    /// Authentication Send of a message of `length` bytes.
+    pub fn send(cid: u16, length: u32) -> SubmissionEntry {
+        Self::command(FabricsType::AUTHENTICATION_SEND, cid, length)
+    }
+
+    /// Authentication Receive of a message of at most `length` bytes.
+    pub fn receive(cid: u16, length: u32) -> SubmissionEntry {
+        Self::command(FabricsType::AUTHENTICATION_RECEIVE, cid, length)
+    }
+
+    fn command(fctype: FabricsType, cid: u16, length: u32) -> SubmissionEntry {
+        let mut command = Self::of(&SubmissionEntry::fabrics(fctype, cid));
+        (command.secp, command.spsp0, command.spsp1) = (SECP_NVME, SPSP_NVME, SPSP_NVME);
+        command.length.set(length);
+        zerocopy::transmute!(command)
+    }
+
+    /// Reads a submission queue entry as an Authentication Send or Receive.
+    pub fn of(entry: &SubmissionEntry) -> Self {
+        zerocopy::transmute!(*entry)
+    }
+
+    /// Whether it carries a message of the NVMe authentication protocols.
+    pub fn is_nvme(&self) -> bool {
+        (self.secp, self.spsp0, self.spsp1) == (SECP_NVME, SPSP_NVME, SPSP_NVME)
     }
 }
 
@@ -215,6 +273,16 @@ mod tests {
         assert_eq!(&bytes[512..526], b"nqn.2026-11.b\0");
         assert_eq!(ConnectData::try_from(bytes), Ok(data));
         assert_eq!(ConnectData::try_from(&bytes[1..]), Err(()));
+    }
+
+    #[test]
+    fn authentication_commands_have_their_golden_bytes() {
+        let send = AuthenticationCommand::send(9, 0x0102);
+        assert_eq!(&send.as_bytes()[..5], [0x7f, 0x40, 9, 0, 5]);
+        assert_eq!(&send.as_bytes()[40..48], [0, 1, 1, 0xe9, 2, 1, 0, 0]);
+        let receive = AuthenticationCommand::of(&AuthenticationCommand::receive(9, 4096));
+        assert_eq!((receive.fctype, receive.is_nvme(), receive.length.get()), (6, true, 4096));
+        assert!(!AuthenticationCommand { spsp1: 0, ..receive }.is_nvme());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::sgl::SglDescriptor;
 pub use admin::{
     AbortDword10, FeatureDword10, IdentifyDword10, IdentifyDword11, LogPageDword10, LogPageDword11,
 };
-pub use fabrics::{ConnectCommand, ConnectData, PropertySize};
+pub use fabrics::{AuthenticationCommand, ConnectCommand, ConnectData, PropertySize};
 pub use io::{CopyDword12, CopyRange, DsmAttributes, DsmRange, IoFlags};
 
 wire! {

@@ -1,0 +1,54 @@
+//! Who a host is: in-band authentication and the keys for TLS, without I/O, clocks and threads.
+//!
+//! | module | specification |
+//! | --- | --- |
+//! | `dhchap_key`, `interchange` | keys as text, `DHHC-1:` and `NVMeTLSkey-1:` (TCP Transport 1.1, section 3.6.1.5) |
+//! | `psk` | pre-shared keys for TLS and their identities (TCP Transport 1.1, section 3.6.1.3) |
+//! | `message`, `controller`, `host` | DH-HMAC-CHAP (Base 2.1, section 8.3.4) |
+//!
+//! A transaction ([`ControllerTransaction`], [`HostTransaction`]) takes messages and gives messages. What takes long,
+//! it returns as a [`Computation`]: a value that any thread runs, and whose result it takes later.
+//!
+//! Secrets are zeroed when they are dropped, compared in constant time, and not printed. Exponentiations take a time
+//! that does not depend on the exponent. What the libraries for big numbers and hashes leave in freed memory and in
+//! registers while they compute is not zeroed: that is a session's secrets, never a configured key in clear.
+//!
+//! Not implemented here: the commands that carry messages, time limits, where keys are stored, TLS itself, the groups
+//! of NVM Express 2.4, and authentication with a verification entity of its own.
+
+#![forbid(unsafe_code)]
+
+mod computation;
+mod controller;
+mod dhchap_key;
+mod group;
+mod hash;
+mod host;
+mod interchange;
+mod message;
+mod outcome;
+mod policy;
+mod psk;
+mod response;
+mod secret;
+
+pub use computation::{Computation, Computed};
+pub use controller::{ControllerState, ControllerTransaction, Received};
+pub use dhchap_key::DhchapKey;
+pub use group::Group;
+pub use hash::Hash;
+pub use host::{HostState, HostStep, HostTransaction};
+pub use interchange::KeyError;
+pub use message::{
+    Challenge, Failure, MESSAGE_BYTES_MAX, Message, MessageError, Negotiate, Proposal, Reply, Success1,
+};
+pub use outcome::{Authenticated, Refusal, RefusedBy, SequenceNumbers};
+pub use policy::{Channel, Concatenation, Policy, PolicyError};
+pub use psk::{
+    CipherSuite, ConfiguredPsk, Derivation, IdentityTooLong, IdentityVersion, InputPsk, Names, Origin, TlsPsk,
+};
+pub use response::Parties;
+pub use secret::{Secret, SecretText, system_random};
+
+#[cfg(test)]
+mod tests;
