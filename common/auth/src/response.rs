@@ -1,4 +1,4 @@
-//! Who the two ends are, and the responses with which they prove it (NVM Express Base 2.1, section 8.3.4.5).
+//! Who the two ends are, and the responses with which they prove it (NVM Express Base 2.2, section 8.3.4.5).
 
 use std::sync::Arc;
 
