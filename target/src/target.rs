@@ -58,6 +58,7 @@ impl Target {
         for listener in &config.listeners {
             draft.add_listener(listener.clone());
         }
+        config.hosts.iter().for_each(|host| draft.set_host(host));
         config.discovery.referrals.iter().for_each(|referral| draft.add_referral(referral.clone()));
         this.publish(draft.check()?)?;
         Ok(Arc::new(this))

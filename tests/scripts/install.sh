@@ -6,7 +6,7 @@
 #
 #   build   a C linker, the Rust toolchain's parts
 #   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, Prometheus, a
-#           browser (112 MB: half a minute), cargo-deny
+#           browser (112 MB: half a minute), another implementation of mDNS, cargo-deny
 #   demo    what the demonstration starts; `end_to_end`: with what else end-to-end tests start
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
@@ -63,6 +63,7 @@ want_end_to_end() {
 want_test() {
     want_end_to_end
     want python3 python3-minimal
+    want nvme nvme-cli
     want tshark tshark
     want systemd-analyze systemd
     want shellcheck shellcheck
@@ -76,6 +77,8 @@ want_test() {
     want prometheus prometheus
     want promtool prometheus
     want chromium chromium
+    want unshare util-linux
+    /usr/bin/python3 -c 'import zeroconf' 2>/dev/null || WANTED+=(python3-zeroconf)
     want curl curl
 }
 
@@ -118,6 +121,7 @@ want_kernel() {
     want nvme nvme-cli
     want nbd-client nbd-client
     want rping rdmacm-utils
+    want udevadm udev
     want fio fio
     want jq jq
     want mkfs.ext4 e2fsprogs

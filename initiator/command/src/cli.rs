@@ -12,6 +12,7 @@ mod devices;
 mod discover;
 mod doctor;
 mod identify;
+mod keys;
 mod list;
 mod smart;
 mod transfer;
@@ -24,7 +25,7 @@ use clap::{Args, Parser, Subcommand};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
-use ringfab_front_ends::{bench, fuse, nbd};
+use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
 use ringfab_process::{limits, log};
 
@@ -61,6 +62,8 @@ struct Global {
 enum Command {
     /// List the subsystems that a discovery controller knows
     Discover(discover::DiscoverArgs),
+    /// Attach all subsystems that discovery controllers know, and serve each
+    ConnectAll(connect_all::ConnectAllArgs),
     /// Walk from the name to a first read, with the time of each step, and say what to do where that ends
     Doctor(doctor::DoctorArgs),
     /// Show a controller and its namespaces
@@ -69,6 +72,9 @@ enum Command {
     IdCtrl(identify::IdCtrlArgs),
     /// Show the Identify Namespace data structure
     IdNs(identify::IdNsArgs),
+    /// Make and check keys for authentication and TLS
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// Show the RDMA devices of this machine, and why one cannot be used
     #[cfg(feature = "verbs")]
     Devices,
@@ -130,7 +136,7 @@ fn run(cli: Cli) -> Result<()> {
     let _log = log::start(log_filter(cli.global.verbose), cli.global.log_format, log::Parts::Unnamed)
         .context("start the log")?;
     limits::raise_descriptors();
-    let service = matches!(cli.command, Command::Nbd(_) | Command::Fuse(_));
+    let service = matches!(cli.command, Command::Nbd(_) | Command::Fuse(_) | Command::ConnectAll(_));
     // What others have mounted or connected to does not end with the terminal that it was started from.
     let hang_up = if service { HangUp::Survive } else { HangUp::End };
     let context = Context { json: cli.global.json, interrupt: Interrupt::install(hang_up)? };
@@ -148,10 +154,12 @@ fn run(cli: Cli) -> Result<()> {
 fn execute(command: Command, context: &Context) -> Result<()> {
     match command {
         Command::Discover(args) => discover::run(&args, context),
+        Command::ConnectAll(args) => connect_all::run(&args, context),
         Command::Doctor(args) => doctor::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::IdCtrl(args) => identify::id_ctrl(&args, context),
         Command::IdNs(args) => identify::id_ns(&args, context),
+        Command::Keys(command) => keys::run(&command, context),
         #[cfg(feature = "verbs")]
         Command::Devices => devices::run(context),
         Command::Smart(args) => smart::run(&args, context),
@@ -263,6 +271,18 @@ mod tests {
             let shown = connect.connect_options().expect("complete").url.to_string();
             assert!(parse(&["list", &shown]).is_ok(), "{shown}");
         }
+    }
+
+    #[test]
+    fn a_key_is_made_for_one_purpose_and_is_never_an_argument() {
+        assert!(parse(&["keys", "generate", "--tls", "--hmac", "sha384"]).is_ok());
+        assert!(parse(&["keys", "generate", "--dhchap", "--hmac", "3"]).is_ok());
+        assert!(parse(&["keys", "generate", "--dhchap", "--tls"]).is_err());
+        assert!(parse(&["keys", "generate", "--hmac", "md5"]).is_err());
+        assert!(parse(&["keys", "check", "--key", "DHHC-1:00:"]).is_err());
+        let identity = ["keys", "identity", "--host", "a", "--subsystem", "b", "--identity-version"];
+        assert!(parse(&[&identity[..], &["0"]].concat()).is_ok());
+        assert!(parse(&[&identity[..], &["2"]].concat()).is_err());
     }
 
     #[test]

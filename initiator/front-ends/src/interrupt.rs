@@ -119,6 +119,18 @@ impl Interrupt {
         self.cancel.clone()
     }
 
+    /// Does what a signal does, but sets no bound to the end: whoever raises it has one.
+    pub(crate) fn raise(&self, signal: Signal) {
+        let mut handler = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_interrupted() {
+            self.cancel.cancel();
+            self.notify();
+        }
+        if let Some(handler) = handler.as_mut() {
+            handler(signal);
+        }
+    }
+
     fn add(&self, listener: Listener) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
         if self.is_interrupted() {

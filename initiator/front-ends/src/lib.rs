@@ -5,6 +5,7 @@
 //! | [`quantity`] | sizes and times in options |
 //! | [`output`] | text for people, JSON for programs |
 //! | [`interrupt`] | signals |
+//! | [`mdns`] | discovery controllers that say where they are |
 //! | [`ready`] | how a service reports that it is ready |
 //! | [`context`] | what every command gets |
 //! | [`options`] | the options of a connection |
@@ -13,6 +14,7 @@
 //! | [`bench`] | load, measured or verified |
 //! | [`nbd`] | namespaces as network block devices |
 //! | [`fuse`] | namespaces as files |
+//! | [`connect_all`] | all subsystems that discovery shows, each by one of the two |
 //!
 //! Each module uses only those before it. A program that wants a remote disk needs none of this:
 //! see [`ringfab_initiator`].
@@ -21,10 +23,12 @@
 //! (`fuse` offers each namespace as one file).
 
 pub mod bench;
+pub mod connect_all;
 pub mod context;
 mod engine;
 pub mod fuse;
 pub mod interrupt;
+pub mod mdns;
 pub mod namespaces;
 pub mod nbd;
 pub mod options;

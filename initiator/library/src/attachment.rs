@@ -240,6 +240,9 @@ impl Attachment {
             PathEvent::Reconnecting { attempt, delay } => {
                 resources.events.push_with(|| HostEvent::Reconnecting { controller: id, attempt, delay });
             }
+            PathEvent::DiscoveryLogChanged => {
+                resources.events.push_with(|| HostEvent::DiscoveryLogChanged { controller: id });
+            }
             PathEvent::FailFast => self.volumes.fail_fast(resources),
             PathEvent::Drain => self.volumes.leave(),
             PathEvent::Failed(error) => {

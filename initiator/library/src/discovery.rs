@@ -1,4 +1,6 @@
-//! Asking a discovery controller for the subsystems that it knows.
+//! Asking discovery controllers for the subsystems that they know.
+
+mod watch;
 
 use std::net::IpAddr;
 
@@ -13,6 +15,7 @@ use crate::error::{Cause, ConnectError, IoError, Step};
 use crate::options::ConnectOptions;
 use crate::url::{HostName, Transport, Url};
 use crate::wire::answers;
+pub use watch::{DiscoveryTrouble, DiscoveryWatch};
 
 /// An entry of the discovery log page (Base 2.0, section 5.16.1.23).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,14 +88,15 @@ pub struct DiscoveryLog {
 /// # Errors
 /// Which step failed, and why; also a log page that changes faster than it can be read, or has over 16,384 entries.
 pub fn discover(options: ConnectOptions, engine: EngineOptions) -> Result<DiscoveryLog, ConnectError> {
-    let controller = DiscoveryController::connect(options, engine)?;
+    let template = options.url.clone();
+    let controller = DiscoveryController { controller: Controller::connect(options, engine)?, template };
     let log = controller.log();
     controller.detach();
     log
 }
 
-/// A discovery controller that stays connected. A lost connection is made again as for every controller; what is asked
-/// waits meanwhile.
+/// A discovery controller that stays connected, with a keep-alive of its own. A lost connection is made again as for
+/// every controller; what is asked meanwhile fails. [`DiscoveryWatch`] stays connected to several.
 #[derive(Debug)]
 pub struct DiscoveryController {
     controller: Controller,
@@ -106,6 +110,7 @@ impl DiscoveryController {
     /// Which step failed, and why.
     pub fn connect(options: ConnectOptions, engine: EngineOptions) -> Result<Self, ConnectError> {
         let template = options.url.clone();
+        let options = ConnectOptions { persistent_discovery: true, ..options };
         Ok(Self { controller: Controller::connect(options, engine)?, template })
     }
 
@@ -117,8 +122,13 @@ impl DiscoveryController {
         read_log(&self.controller, &self.template).map_err(|cause| self.failed(cause))
     }
 
-    /// Reads the generation counter, which changes with the log page. A controller that is asked for it at least once a
-    /// minute does not take its host for gone.
+    /// Whether the controller tells when its log page changes. Of one that does not, one has to ask for the
+    /// [`generation`](Self::generation).
+    pub fn sends_events(&self) -> bool {
+        self.controller.info().discovery_log_events
+    }
+
+    /// Reads the generation counter, which changes with the log page.
     ///
     /// # Errors
     /// The command's.

@@ -119,6 +119,8 @@ pub struct ControllerInfo {
     pub version: (u16, u8, u8),
     /// Whether it is a discovery controller.
     pub discovery: bool,
+    /// Whether a discovery controller tells when its log page changes: it can, and this host has asked for that.
+    pub discovery_log_events: bool,
     /// The most bytes of one command's data (MDTS); `None` when unlimited.
     pub transfer_bytes_max: Option<u32>,
     /// Whether it has a volatile write cache, so that Flush means something.

@@ -35,6 +35,9 @@ pub struct ConnectOptions {
     pub depth: u16,
     /// Keep-alive timeout when the address does not say; zero turns it off.
     pub keep_alive: Duration,
+    /// Whether to stay connected to a discovery controller: with keep-alive, and with the events of its log page where
+    /// it has them.
+    pub persistent_discovery: bool,
     /// Requests that may wait beyond the depth of all queues.
     pub waiting_max: usize,
     /// Limits on how long things take.
@@ -52,6 +55,7 @@ impl ConnectOptions {
             queues: 1,
             depth: 128,
             keep_alive: Duration::from_secs(10),
+            persistent_discovery: false,
             waiting_max: 4096,
             timeouts: Timeouts::default(),
             reconnect: ReconnectPolicy::default(),
@@ -68,9 +72,9 @@ impl ConnectOptions {
         self.url.depth.unwrap_or(self.depth).clamp(1, 1024)
     }
 
-    /// Keep-alive timeout; zero for off. A discovery controller is not kept.
+    /// Keep-alive timeout; zero for off. A discovery controller that is only asked once is not kept.
     pub(crate) fn keep_alive_wanted(&self) -> Duration {
-        if self.url.is_discovery() {
+        if self.url.is_discovery() && !self.persistent_discovery {
             return Duration::ZERO;
         }
         self.url.keep_alive_s.map_or(self.keep_alive, |seconds| Duration::from_secs(seconds.into()))

@@ -192,6 +192,11 @@ pub enum HostEvent {
         /// Of which controller.
         controller: ControllerId,
     },
+    /// A discovery controller tells that its log page has changed. The next change is told once the page was read.
+    DiscoveryLogChanged {
+        /// Which one.
+        controller: ControllerId,
+    },
     /// The controller could not be attached, or was given up. All its requests have been answered, and its
     /// handle is dead.
     Failed {

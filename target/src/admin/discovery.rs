@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use ringfab_fabric::rdma::LinkProtocol;
 use ringfab_fabric::zone_index;
 use ringfab_spec::log::{
     AddressFamily, DiscoveryCntlid, DiscoveryLogEntry, DiscoveryLogHeader, EntryFlags, RdmaProviderType,
@@ -100,7 +101,7 @@ impl Discovery {
 
 /// A subsystem for I/O, at a listener.
 fn at(listener: &Listener, address: SocketAddr, nqn: &str) -> DiscoveryLogEntry {
-    let mut entry = entry(listener.transport(), address, nqn);
+    let mut entry = entry(listener.transport(), provider_type(listener.link_protocol()), address, nqn);
     entry.subtype = SubsystemType::NVM;
     entry.portid.set(listener.port_id());
     let admin_entries = listener.limits().queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
@@ -112,15 +113,31 @@ fn at(listener: &Listener, address: SocketAddr, nqn: &str) -> DiscoveryLogEntry 
 fn referral(referral: &Referral) -> DiscoveryLogEntry {
     let nqn = referral.nqn.as_deref().unwrap_or(DISCOVERY_NQN);
     let address = SocketAddr::new(referral.address, referral.port);
-    let mut entry = entry(referral.transport, address, nqn);
+    let mut entry = entry(referral.transport, RdmaProviderType::NOT_SPECIFIED, address, nqn);
     entry.subtype = SubsystemType::REFERRAL;
     entry.asqsz.set(ADMIN_QUEUE_ENTRIES_MIN);
     entry.treq = TransportRequirements::default();
     entry
 }
 
+/// What serves a listener for NVMe/RDMA.
+fn provider_type(protocol: Option<LinkProtocol>) -> RdmaProviderType {
+    match protocol {
+        Some(LinkProtocol::Iwarp) => RdmaProviderType::IWARP,
+        Some(LinkProtocol::RoceV2) => RdmaProviderType::ROCE_V2,
+        Some(LinkProtocol::RoceV1) => RdmaProviderType::ROCE_V1,
+        Some(LinkProtocol::InfiniBand) => RdmaProviderType::INFINIBAND,
+        None => RdmaProviderType::NOT_SPECIFIED,
+    }
+}
+
 /// What all kinds of entry have.
-fn entry(transport: Transport, address: SocketAddr, nqn: &str) -> DiscoveryLogEntry {
+fn entry(
+    transport: Transport,
+    provider: RdmaProviderType,
+    address: SocketAddr,
+    nqn: &str,
+) -> DiscoveryLogEntry {
     let mut entry = DiscoveryLogEntry::zeroed();
     entry.adrfam = if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 };
     entry.cntlid.set(DiscoveryCntlid::DYNAMIC);
@@ -131,7 +148,7 @@ fn entry(transport: Transport, address: SocketAddr, nqn: &str) -> DiscoveryLogEn
     match transport {
         Transport::Rdma => {
             entry.treq = requirements.with_secure_channel(SecureChannel::NOT_REQUIRED);
-            entry.set_rdma(RdmaTsas::new(RdmaProviderType::IWARP));
+            entry.set_rdma(RdmaTsas::new(provider));
         }
         // Where a secure channel is said to be not required, there is one: Linux's tools ask for TLS then.
         Transport::Tcp => {

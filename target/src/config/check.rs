@@ -3,6 +3,7 @@
 mod discovery;
 mod listener;
 mod process;
+mod rate_limits;
 mod subsystem;
 
 use std::ops::Range;
@@ -13,7 +14,7 @@ use toml::de::DeTable;
 
 use super::error::{ConfigError, Errors};
 use super::reader::{At, Reader};
-use super::{Config, ListenerConfig, NamespaceConfig, SubsystemConfig};
+use super::{Config, HostConfig, ListenerConfig, NamespaceConfig, RateLimits, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
 
 /// Finds out which disk a path leads to, where one may look.
@@ -37,11 +38,12 @@ pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Confi
     let metrics = root.table("metrics", &mut errors).map(|reader| process::metrics(reader, &mut errors));
     let listeners = listener::listeners(&root, &mut errors);
     let subsystems = subsystem::subsystems(&root, identify_disk, &mut errors);
+    let hosts = rate_limits::hosts(&root, &mut errors);
     let discovery = discovery::discovery(root.table("discovery", &mut errors), &subsystems, &mut errors);
     root.finish(&mut errors);
     let errors = errors.into_sorted();
     if errors.is_empty() {
-        Ok(Config { target, memory, control, metrics, listeners, subsystems, discovery })
+        Ok(Config { target, memory, control, metrics, listeners, subsystems, hosts, discovery })
     } else {
         Err(errors)
     }
@@ -70,6 +72,22 @@ pub(super) fn check_subsystem(text: &str) -> Result<SubsystemConfig, Vec<ConfigE
 /// All mistakes; never an empty list.
 pub(super) fn check_listener(text: &str) -> Result<ListenerConfig, Vec<ConfigError>> {
     fragment(text, listener::one_listener)
+}
+
+/// Checks the table of one host.
+///
+/// # Errors
+/// All mistakes; never an empty list.
+pub(super) fn check_host(text: &str) -> Result<HostConfig, Vec<ConfigError>> {
+    fragment(text, |reader, errors| Some(rate_limits::one_host(reader, errors)))
+}
+
+/// Checks one table of limits.
+///
+/// # Errors
+/// All mistakes; never an empty list.
+pub(super) fn check_limits(text: &str) -> Result<RateLimits, Vec<ConfigError>> {
+    fragment(text, |reader, errors| Some(rate_limits::one_table(reader, errors)))
 }
 
 fn fragment<T>(

@@ -5,15 +5,18 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Access, Config, ListenerConfig, NamespaceConfig, Referral, Source, SubsystemConfig, resolved};
+use super::{
+    Access, Config, HostConfig, ListenerConfig, NamespaceConfig, NamespaceLimits, Referral, Source,
+    SubsystemConfig, resolved,
+};
 
 /// The keys of the process that can be changed while it runs.
-const LIVE_KEYS: [&str; 2] = ["target.log", "target.drain_timeout_s"];
+const LIVE_KEYS: [&str; 3] = ["target.log", "target.drain_timeout_s", "discovery.mdns"];
 
 /// One thing that is different, in the order in which it is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// A value of the process. Only the log and the drain timeout change while it runs.
+    /// A value of the process. Only the log, the drain timeout and mDNS change while it runs.
     Process {
         /// The key: `target.log`.
         key: String,
@@ -81,6 +84,24 @@ pub enum Change {
         old: Access,
         /// Who can.
         new: Access,
+    },
+    /// A namespace has other limits.
+    NamespaceLimited {
+        /// NQN of its subsystem.
+        nqn: String,
+        /// Its identifier.
+        nsid: u32,
+        /// The limits before.
+        old: NamespaceLimits,
+        /// The limits after.
+        new: NamespaceLimits,
+    },
+    /// A host has other shares or other limits.
+    HostChanged {
+        /// What was said of it before.
+        old: HostConfig,
+        /// What is said of it after.
+        new: HostConfig,
     },
     /// Hosts are told of one more discovery subsystem.
     ReferralAdded(Referral),
@@ -154,6 +175,14 @@ impl Change {
             Self::NamespaceShown { nqn, nsid, old, new } => {
                 ("changed", format!("namespace {nsid} of {nqn}"), format!("hosts {}", hosts(old, new)))
             }
+            Self::NamespaceLimited { nqn, nsid, old, new } => {
+                let detail = keys(&resolved::limit_keys(old), &resolved::limit_keys(new));
+                ("changed", format!("namespace {nsid} of {nqn}"), detail)
+            }
+            Self::HostChanged { old, new } => {
+                let detail = keys(&resolved::host_keys(old), &resolved::host_keys(new));
+                ("changed", format!("host {}", new.nqn), detail)
+            }
             Self::ReferralAdded(one) => ("added", format!("referral {}", one.place()), String::new()),
             Self::ReferralRemoved(one) => ("removed", format!("referral {}", one.place()), String::new()),
             Self::NamespaceChanged { nqn, old, new } => {
@@ -188,6 +217,7 @@ pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = process(old, new);
     listeners(old, new, &mut changes);
     subsystems(old, new, &mut changes);
+    hosts_of(old, new, &mut changes);
     let only_in = |one: &Config, other: &Config| -> Vec<Referral> {
         let missing = |it: &&Referral| !other.discovery.referrals.contains(it);
         one.discovery.referrals.iter().filter(missing).cloned().collect()
@@ -233,6 +263,13 @@ fn subsystems(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     changes.extend(added.cloned().map(Change::SubsystemAdded));
 }
 
+/// Of a host of which nothing is said, the defaults are.
+fn hosts_of(old: &Config, new: &Config, changes: &mut Vec<Change>) {
+    let named: BTreeSet<&String> = old.hosts.iter().chain(&new.hosts).map(|one| &one.nqn).collect();
+    let pairs = named.into_iter().map(|nqn| (old.host(nqn), new.host(nqn)));
+    changes.extend(pairs.filter(|(old, new)| old != new).map(|(old, new)| Change::HostChanged { old, new }));
+}
+
 fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Change>) {
     let nqn = &new.nqn;
     for (key, before, after) in [("serial", &old.serial, &new.serial), ("model", &old.model, &new.model)] {
@@ -250,9 +287,16 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
         match new.namespace(one.nsid) {
             None => changes.push(Change::NamespaceRemoved { nqn, namespace: one.clone() }),
             Some(other) if other == one => {}
-            Some(other) if NamespaceConfig { hosts: one.hosts.clone(), ..other.clone() } == *one => {
-                let (old, new) = (one.hosts.clone(), other.hosts.clone());
-                changes.push(Change::NamespaceShown { nqn, nsid: one.nsid, old, new });
+            Some(other) if is_same_disk(one, other) => {
+                let nsid = one.nsid;
+                if one.hosts != other.hosts {
+                    let (nqn, old, new) = (nqn.clone(), one.hosts.clone(), other.hosts.clone());
+                    changes.push(Change::NamespaceShown { nqn, nsid, old, new });
+                }
+                if one.limits != other.limits {
+                    let (old, new) = (one.limits.clone(), other.limits.clone());
+                    changes.push(Change::NamespaceLimited { nqn, nsid, old, new });
+                }
             }
             Some(other) => {
                 changes.push(Change::NamespaceChanged { nqn, old: one.clone(), new: other.clone() });
@@ -262,6 +306,12 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
     for one in new.namespaces.iter().filter(|one| old.namespace(one.nsid).is_none()) {
         changes.push(Change::NamespaceAdded { nqn: nqn.clone(), namespace: one.clone() });
     }
+}
+
+/// Whether hosts that see both see the same: who they are and how much they may do has nothing to do with it.
+fn is_same_disk(one: &NamespaceConfig, other: &NamespaceConfig) -> bool {
+    let (hosts, limits) = (one.hosts.clone(), one.limits.clone());
+    NamespaceConfig { hosts, limits, ..other.clone() } == *one
 }
 
 /// How many namespaces a subsystem has, in words.
@@ -380,6 +430,10 @@ memory = "1MiB"
             lines(&[("\n[[listener]]", "[[discovery.referral]]\naddress = \"192.0.2.7\"\n[[listener]]")]),
             ["+ referral tcp 192.0.2.7:8009"]
         );
+        assert_eq!(
+            lines(&[("\n[[listener]]", "[discovery]\nmdns = true\n[[listener]]")]),
+            ["~ discovery.mdns: false -> true"]
+        );
         let renamed = lines(&[("ringfab:b\"", "ringfab:c\"")]);
         assert_eq!(renamed.len(), 2, "{renamed:?}");
         assert_eq!(renamed[0], "- subsystem nqn.2026-11.org.ringfab:b: 1 namespace");
@@ -388,6 +442,27 @@ memory = "1MiB"
                 .iter()
                 .find(|line| line.contains("log")),
             Some(&"~ target.log: \"info\" -> \"debug\"".to_owned())
+        );
+    }
+
+    #[test]
+    fn limits_and_shares_change_and_disturb_nothing_else() {
+        assert_eq!(
+            lines(&[("null = \"1GiB\"", "null = \"1GiB\"\nlimits = { read_iops = 10 }")]),
+            [
+                "~ namespace 1 of nqn.2026-11.org.ringfab:a: limits (none) -> { burst_ms = 50, read_iops = 10 }"
+            ]
+        );
+        assert_eq!(
+            lines(&[(
+                "\n[[listener]]",
+                "[[host]]\nnqn = \"nqn.2026-11.org.ringfab:h1\"\nshares = 7\n[[listener]]"
+            )]),
+            ["~ host nqn.2026-11.org.ringfab:h1: shares 100 -> 7"]
+        );
+        assert_eq!(
+            lines(&[("\n[[listener]]", "[[host]]\nnqn = \"nqn.2026-11.org.ringfab:h1\"\n[[listener]]")]),
+            Vec::<String>::new()
         );
     }
 

@@ -5,6 +5,7 @@ mod check;
 mod difference;
 mod error;
 mod load;
+mod rate_limits;
 mod reader;
 mod resolved;
 
@@ -26,6 +27,7 @@ use uuid::Uuid;
 
 pub use difference::{Change, ChangeLine, difference};
 pub use error::{ConfigError, ConfigErrors};
+pub use rate_limits::{DEFAULT_SHARES, HostConfig, NamespaceLimits, RateLimits};
 
 /// Everything that a target is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +44,8 @@ pub struct Config {
     pub listeners: Vec<ListenerConfig>,
     /// What they find; at least one.
     pub subsystems: Vec<SubsystemConfig>,
+    /// Hosts of which something is said, each once.
+    pub hosts: Vec<HostConfig>,
     /// How they find it.
     pub discovery: DiscoveryConfig,
 }
@@ -191,6 +195,8 @@ pub struct DiscoveryConfig {
     pub nqn: Option<String>,
     /// Other discovery subsystems that hosts are told of.
     pub referrals: Vec<Referral>,
+    /// Whether the network is told by mDNS where it is.
+    pub mdns: bool,
 }
 
 /// Another discovery subsystem.
@@ -263,6 +269,8 @@ pub struct NamespaceConfig {
     pub nguid: Option<[u8; 16]>,
     /// Which of the subsystem's hosts see it.
     pub hosts: Access,
+    /// How much hosts may do with it in a second.
+    pub limits: NamespaceLimits,
 }
 
 /// What stands behind a namespace.
@@ -298,6 +306,12 @@ impl Config {
     /// The subsystem with a name.
     pub fn subsystem(&self, nqn: &str) -> Option<&SubsystemConfig> {
         self.subsystems.iter().find(|one| one.nqn == nqn)
+    }
+
+    /// What is said of a host; the defaults when nothing is.
+    pub fn host(&self, nqn: &str) -> HostConfig {
+        let found = self.hosts.iter().find(|one| one.nqn == nqn);
+        found.cloned().unwrap_or_else(|| HostConfig::new(nqn.to_owned()))
     }
 
     /// Reads and checks a file. Nothing that it names is opened, but it is looked at, to find disks with two names.
@@ -339,6 +353,22 @@ impl Config {
     /// All mistakes at once.
     pub(crate) fn parse_listener(text: &str) -> Result<ListenerConfig, Vec<ConfigError>> {
         check::check_listener(text)
+    }
+
+    /// Checks the table of one host, as it would stand in `[[host]]`.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub(crate) fn parse_host(text: &str) -> Result<HostConfig, Vec<ConfigError>> {
+        check::check_host(text)
+    }
+
+    /// Checks a table `limits`.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub(crate) fn parse_limits(text: &str) -> Result<RateLimits, Vec<ConfigError>> {
+        check::check_limits(text)
     }
 
     /// This configuration as TOML, with every default written out; it parses to the same configuration.

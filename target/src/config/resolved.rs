@@ -7,9 +7,9 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::{
-    Config, DiscoveryConfig, ListenerConfig, NamespaceConfig, Referral, Source, SubsystemConfig, Transport,
+    Access, Config, DiscoveryConfig, HostConfig, ListenerConfig, NamespaceConfig, NamespaceLimits,
+    RateLimits, Referral, Source, SubsystemConfig, Transport,
 };
-use crate::config::Access;
 
 /// The text; it parses to the same configuration.
 pub(super) fn to_toml(config: &Config) -> String {
@@ -22,6 +22,7 @@ pub(super) fn to_toml(config: &Config) -> String {
         metrics,
         listener: config.listeners.iter().map(listener).collect(),
         subsystem: config.subsystems.iter().map(subsystem).collect(),
+        host: config.hosts.iter().map(host).collect(),
         discovery: discovery(config),
     };
     toml::to_string(&document).expect("plain values always serialize")
@@ -46,12 +47,25 @@ pub(super) fn process_keys(config: &Config) -> toml::Table {
 fn discovery_keys(config: &Config) -> toml::Table {
     let mut keys = discovery(config).map(|discovery| table(&discovery)).unwrap_or_default();
     keys.remove("referral");
+    keys.insert("mdns".to_owned(), config.discovery.mdns.into());
     keys
 }
 
 /// The keys of a listener, as they are written.
 pub(super) fn listener_keys(config: &ListenerConfig) -> toml::Table {
     table(&listener(config))
+}
+
+/// What is said of a host, as it is written.
+pub(super) fn host_keys(config: &HostConfig) -> toml::Table {
+    let mut keys = table(&host(config));
+    keys.remove("nqn");
+    keys
+}
+
+/// The limits of a namespace, as they are written.
+pub(super) fn limit_keys(config: &NamespaceLimits) -> toml::Table {
+    table(&NamespaceLimitsTable::of(config))
 }
 
 /// The keys of a namespace, as they are written.
@@ -106,6 +120,7 @@ fn discovery(config: &Config) -> Option<Discovery<'_>> {
     let discovery = &config.discovery;
     (*discovery != DiscoveryConfig::default()).then(|| Discovery {
         nqn: discovery.nqn.as_deref(),
+        mdns: discovery.mdns,
         referral: discovery.referrals.iter().map(referral).collect(),
     })
 }
@@ -129,6 +144,8 @@ struct Document<'a> {
     metrics: Option<Metrics<'a>>,
     listener: Vec<Listener<'a>>,
     subsystem: Vec<Subsystem<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    host: Vec<Host<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     discovery: Option<Discovery<'a>>,
 }
@@ -137,6 +154,7 @@ struct Document<'a> {
 struct Discovery<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     nqn: Option<&'a str>,
+    mdns: bool,
     referral: Vec<ReferralTable<'a>>,
 }
 
@@ -247,6 +265,73 @@ struct Namespace<'a> {
     nguid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<Vec<&'a str>>,
+    #[serde(flatten)]
+    limits: NamespaceLimitsTable<'a>,
+}
+
+#[derive(Default, Serialize)]
+struct NamespaceLimitsTable<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<Limits>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    host_limits: Vec<OneHostLimits<'a>>,
+}
+
+#[derive(Serialize)]
+struct OneHostLimits<'a> {
+    host: &'a str,
+    #[serde(flatten)]
+    limits: Limits,
+}
+
+#[derive(Serialize)]
+struct Limits {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_iops: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_iops: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_bytes_per_s: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_bytes_per_s: Option<String>,
+    burst_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Host<'a> {
+    nqn: &'a str,
+    shares: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<Limits>,
+}
+
+impl Limits {
+    fn of(config: &RateLimits) -> Self {
+        Self {
+            read_iops: config.read_iops,
+            write_iops: config.write_iops,
+            read_bytes_per_s: config.read_bytes_per_s.map(format_size),
+            write_bytes_per_s: config.write_bytes_per_s.map(format_size),
+            burst_ms: config.burst.as_millis() as u64,
+        }
+    }
+
+    /// Nothing where nothing is limited.
+    fn any_of(config: &RateLimits) -> Option<Self> {
+        (!config.is_unlimited()).then(|| Self::of(config))
+    }
+}
+
+impl<'a> NamespaceLimitsTable<'a> {
+    fn of(config: &'a NamespaceLimits) -> Self {
+        let one =
+            |(host, limits): (&'a String, &RateLimits)| OneHostLimits { host, limits: Limits::of(limits) };
+        Self { limits: Limits::any_of(&config.all), host_limits: config.hosts.iter().map(one).collect() }
+    }
+}
+
+fn host(config: &HostConfig) -> Host<'_> {
+    Host { nqn: &config.nqn, shares: config.shares, limits: Limits::any_of(&config.limits) }
 }
 
 fn listener(config: &ListenerConfig) -> Listener<'_> {
@@ -298,6 +383,7 @@ fn namespace(config: &NamespaceConfig) -> Namespace<'_> {
         uuid: config.uuid.map(|uuid| uuid.to_string()),
         nguid: config.nguid.map(|nguid| Uuid::from_bytes(nguid).simple().to_string()),
         hosts: names(&config.hosts),
+        limits: NamespaceLimitsTable::of(&config.limits),
         ..Namespace::default()
     };
     match &config.source {

@@ -485,12 +485,16 @@ fn discovery_has_a_name_of_its_own_and_referrals() {
                 [[discovery.referral]]\naddress = \"192.0.2.7\"\n[[discovery.referral]]\naddress = \"[2001:db8::7]\"\n\
                 port = 4420\ntransport = \"rdma\"\nnqn = \"nqn.2024-01.org.example:other\"";
     let config = Config::parse(&with(text), "discovery").unwrap();
-    let DiscoveryConfig { nqn, referrals } = &config.discovery;
+    let DiscoveryConfig { nqn, referrals, mdns } = &config.discovery;
+    assert!(!mdns);
     assert_eq!(nqn.as_deref(), Some("nqn.2024-01.org.example:discovery"));
     let places: Vec<_> = referrals.iter().map(Referral::place).collect();
     assert_eq!(places, ["tcp 192.0.2.7:8009", "rdma [2001:db8::7]:4420"]);
     assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    let told = Config::parse(&with("[discovery]\nmdns = true"), "mdns").unwrap();
+    assert!(told.discovery.mdns && Config::parse(&told.to_toml(), "again").unwrap() == told);
     let wrong = |lines: &str| mistake(&with(lines)).key;
+    assert_eq!(wrong("[discovery]\nmdns = 1"), "discovery.mdns");
     assert_eq!(wrong("[discovery]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\""), "discovery.nqn");
     assert_eq!(wrong("[discovery]\nnqn = \"here\""), "discovery.nqn");
     let referral = |lines: &str| wrong(&format!("[[discovery.referral]]\n{lines}"));
@@ -500,4 +504,46 @@ fn discovery_has_a_name_of_its_own_and_referrals() {
     assert_eq!(referral("address = \"::7\"\nport = 0"), "discovery.referral[0].port");
     let twice = "address = \"::7\"\n[[discovery.referral]]\naddress = \"::7\"";
     assert_eq!(referral(twice), "discovery.referral[1].address");
+}
+
+#[test]
+fn namespaces_and_hosts_may_have_limits() {
+    let lines = "null = \"1GiB\"\nlimits = { read_iops = 1000, write_bytes_per_s = \"10MiB\", burst_ms = 200 }\n\
+                 host_limits = [{ host = \"nqn.2024-01.org.example:h\", write_iops = 7 }]";
+    let host = "[[host]]\nnqn = \"nqn.2024-01.org.example:h\"\nshares = 300\nlimits = { read_iops = 9 }\n";
+    let config = Config::parse(&format!("{}\n{host}", with_namespace(lines)), "test.toml").unwrap();
+    let limits = &config.subsystems[0].namespaces[0].limits;
+    let all = RateLimits {
+        read_iops: Some(1000),
+        write_bytes_per_s: Some(10 << 20),
+        burst: Duration::from_millis(200),
+        ..RateLimits::default()
+    };
+    assert_eq!(limits.all, all);
+    let of_host = RateLimits { write_iops: Some(7), ..RateLimits::default() };
+    assert_eq!(limits.hosts, [("nqn.2024-01.org.example:h".to_owned(), of_host)].into());
+    let known = config.host("nqn.2024-01.org.example:h");
+    assert_eq!((known.shares, known.limits.read_iops), (300, Some(9)));
+    assert!(config.host("nqn.2024-01.org.example:g").is_default());
+    assert_eq!(Config::parse(&config.to_toml(), "resolved").unwrap(), config);
+}
+
+#[test]
+fn limits_that_mean_nothing_are_mistakes() {
+    let of_namespace = |limits: &str| mistake(&with_namespace(&format!("null = \"1GiB\"\n{limits}"))).message;
+    assert!(of_namespace("limits = { read_iops = 0 }").starts_with("is 0, but must be from 1 to"));
+    assert!(
+        of_namespace("limits = { read_bytes_per_s = \"0\" }")
+            .starts_with("is 0 bytes, but must be from 1 to")
+    );
+    assert_eq!(of_namespace("limits = { burst_ms = 7 }"), "has no meaning without a limit");
+    assert!(of_namespace("limits = { read_iop = 7 }").ends_with("did you mean read_iops?"));
+    let nobody = of_namespace("host_limits = [{ host = \"nqn.2024-01.org.example:h\" }]");
+    assert_eq!(nobody, "is missing; write a limit");
+    let twice = "{ host = \"nqn.2024-01.org.example:h\", read_iops = 1 }";
+    assert!(of_namespace(&format!("host_limits = [{twice}, {twice}]")).starts_with("is the same as in line"));
+    let host = mistake(&format!("{MINIMAL}\n[[host]]\nnqn = \"nqn.2024-01.org.example:h\"\nshares = 0\n"));
+    assert_eq!(host.key, "host[0].shares");
+    let name = mistake(&format!("{MINIMAL}\n[[host]]\nshares = 7\n"));
+    assert_eq!(name.message, "is missing; write the NQN of the host");
 }

@@ -263,6 +263,13 @@ fn edit_draft(
         Change::NamespaceShown { nqn, nsid, new, .. } => {
             draft.show_namespace(nqn, *nsid, new).map_err(served)
         }
+        Change::NamespaceLimited { nqn, nsid, new, .. } => {
+            draft.limit_namespace(nqn, *nsid, new).map_err(served)
+        }
+        Change::HostChanged { new, .. } => {
+            draft.set_host(new);
+            Ok(())
+        }
         Change::ReferralAdded(referral) => {
             draft.add_referral(referral.clone());
             Ok(())

@@ -13,7 +13,8 @@ use super::configured::{Configured, Current};
 use super::disk_watch::DiskWatch;
 use super::status::{NamespaceState, Status, View};
 use crate::config::{
-    Access, Change, Config, ConfigError, ListenerConfig, NamespaceConfig, Source, SubsystemConfig, difference,
+    Access, Change, Config, ConfigError, HostConfig, ListenerConfig, NamespaceConfig, RateLimits, Source,
+    SubsystemConfig, difference,
 };
 use crate::controller::Controller;
 use crate::core::{AllCores, Cores, ServeMessage};
@@ -109,10 +110,45 @@ impl Manager {
         };
         names.into_iter().flatten().try_for_each(|name| check_host_nqn(name))?;
         self.edit(|next| {
-            let mut all = subsystem_of(next, subsystem.nqn())?.namespaces.iter_mut();
-            let found = all.find(|one| one.nsid == nsid);
-            found.ok_or_else(|| format!("there is no namespace {nsid} in {}", subsystem.nqn()))?.hosts =
-                hosts;
+            namespace_of(next, subsystem.nqn(), nsid)?.hosts = hosts;
+            Ok(())
+        })
+    }
+
+    /// All hosts together, or one of them, may do as much with a namespace from now on.
+    ///
+    /// # Errors
+    /// When there is no such namespace, or that is no name of a host.
+    pub fn limit_namespace(
+        &mut self,
+        subsystem: Option<&str>,
+        nsid: u32,
+        host: Option<String>,
+        limits: RateLimits,
+    ) -> Result<Vec<Change>, String> {
+        host.as_deref().map_or(Ok(()), check_host_nqn)?;
+        let (subsystem, _) = self.namespace(subsystem, nsid)?;
+        self.edit(|next| {
+            let all = &mut namespace_of(next, subsystem.nqn(), nsid)?.limits;
+            match host {
+                None => all.all = limits,
+                Some(host) if limits.is_unlimited() => drop(all.hosts.remove(&host)),
+                Some(host) => drop(all.hosts.insert(host, limits)),
+            }
+            Ok(())
+        })
+    }
+
+    /// A host has these shares and limits from now on, and no others.
+    ///
+    /// # Errors
+    /// When the change cannot be made.
+    pub fn set_host(&mut self, host: HostConfig) -> Result<Vec<Change>, String> {
+        self.edit(|next| {
+            next.hosts.retain(|one| one.nqn != host.nqn);
+            if !host.is_default() {
+                next.hosts.push(host);
+            }
             Ok(())
         })
     }
@@ -472,6 +508,12 @@ impl Manager {
 fn subsystem_of<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut SubsystemConfig, String> {
     let found = config.subsystems.iter_mut().find(|one| one.nqn == nqn);
     found.ok_or_else(|| ServedError::NoSubsystem(nqn.to_owned()).to_string())
+}
+
+/// A namespace of a configuration that is being changed.
+fn namespace_of<'a>(config: &'a mut Config, nqn: &str, nsid: u32) -> Result<&'a mut NamespaceConfig, String> {
+    let found = subsystem_of(config, nqn)?.namespaces.iter_mut().find(|one| one.nsid == nsid);
+    found.ok_or_else(|| ServedError::NoNamespace { nqn: nqn.to_owned(), nsid }.to_string())
 }
 
 /// A part of a configuration from its table, as it would stand in a file.

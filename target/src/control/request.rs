@@ -1,5 +1,6 @@
 //! Requests over the control socket and their answers: each is a JSON value on one line.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use super::Manager;
 use super::manager::fragment;
 use super::status::View;
 use super::timed_mutex::TimedMutex;
-use crate::config::{Change, Config};
+use crate::config::{Access, Change, Config};
 
 /// Bytes of a request with its newline.
 pub const REQUEST_BYTES_MAX: usize = 16 << 10;
@@ -89,6 +90,35 @@ pub enum Request {
         /// NQN of the host.
         host: String,
     },
+    /// Give a host shares and limits; what is left out has its default.
+    HostSet {
+        /// What would stand in `[[host]]`.
+        host: Map<String, Value>,
+    },
+    /// Limit what hosts do with a namespace. What is left out is not limited.
+    NamespaceLimit {
+        /// NQN of its subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// Its identifier.
+        nsid: u32,
+        /// NQN of the host that is limited; all together when left out.
+        #[serde(default)]
+        host: Option<String>,
+        /// What would stand under `limits` in `[[subsystem.namespace]]`.
+        limits: Map<String, Value>,
+    },
+    /// Show a namespace to some of the subsystem's hosts only.
+    NamespaceHosts {
+        /// NQN of its subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// Its identifier.
+        nsid: u32,
+        /// NQNs of these hosts; all of the subsystem's when left out.
+        #[serde(default)]
+        hosts: Option<BTreeSet<String>>,
+    },
     /// Let hosts connect at one more address.
     ListenerAdd {
         /// What would stand in `[[listener]]`.
@@ -165,6 +195,9 @@ impl Request {
             Self::HostAllow { .. } => "host allow",
             Self::HostDeny { .. } => "host deny",
             Self::HostKick { .. } => "host kick",
+            Self::HostSet { .. } => "host set",
+            Self::NamespaceLimit { .. } => "namespace limit",
+            Self::NamespaceHosts { .. } => "namespace hosts",
             Self::ListenerAdd { .. } => "listener add",
             Self::ListenerRemove { .. } => "listener remove",
             Self::Log { .. } => "log",
@@ -229,6 +262,15 @@ impl Request {
             Self::SubsystemRemove { subsystem } => manager.remove_subsystem(&subsystem),
             Self::HostAllow { subsystem, host } => manager.allow_host(subsystem.as_deref(), &host),
             Self::HostDeny { subsystem, host } => manager.deny_host(subsystem.as_deref(), &host),
+            Self::HostSet { host } => manager.set_host(fragment("a host", &host, Config::parse_host)?),
+            Self::NamespaceLimit { subsystem, nsid, host, limits } => {
+                let limits = fragment("limits", &limits, Config::parse_limits)?;
+                manager.limit_namespace(subsystem.as_deref(), nsid, host, limits)
+            }
+            Self::NamespaceHosts { subsystem, nsid, hosts } => {
+                let hosts = hosts.map_or(Access::AnyHost, Access::Hosts);
+                manager.set_hosts(subsystem.as_deref(), nsid, hosts)
+            }
             Self::Log { filter } => manager.set_log(&filter),
             Self::Reload { dry_run } => manager.reload(dry_run),
             other => Err(format!("{} changes nothing", other.name())),
@@ -334,6 +376,28 @@ mod tests {
                 .prop_map(|(subsystem, host)| Request::HostKick { subsystem, host }),
             any::<std::net::SocketAddrV6>()
                 .prop_map(|address| Request::ListenerRemove { address: without_scope(address).into() }),
+            (subsystem.clone(), any::<u32>(), proptest::option::of(".{0,20}"), any::<u64>()).prop_map(
+                |(subsystem, nsid, host, iops)| {
+                    let limits = Map::from_iter([("read_iops".to_owned(), Value::from(iops))]);
+                    Request::NamespaceLimit { subsystem, nsid, host, limits }
+                }
+            ),
+            (
+                subsystem.clone(),
+                any::<u32>(),
+                proptest::option::of(proptest::collection::btree_set(".{0,9}", 0..3))
+            )
+                .prop_map(|(subsystem, nsid, hosts)| Request::NamespaceHosts {
+                    subsystem,
+                    nsid,
+                    hosts
+                }),
+            (".{0,20}", any::<u32>()).prop_map(|(nqn, shares)| {
+                let host = [("nqn", Value::from(nqn)), ("shares", Value::from(shares))];
+                Request::HostSet {
+                    host: host.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+                }
+            }),
             ".{0,20}".prop_map(|filter| Request::Log { filter }),
             ".{0,20}".prop_map(|subsystem| Request::SubsystemRemove { subsystem }),
             any::<bool>().prop_map(|dry_run| Request::Reload { dry_run }),

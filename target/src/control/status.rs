@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::activity::{self, LatencyState, Rates, Samples, Work};
 use super::configured::{Configured, Current};
+use super::limits::{HostState, NamespaceLimitsState};
 use crate::config::{Access, Change, ChangeLine};
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
@@ -88,6 +89,9 @@ pub struct ServedNamespaceState {
     pub errors: u64,
     /// How long its commands take.
     pub latency: LatencyState,
+    /// How much hosts may do with it.
+    #[serde(flatten)]
+    pub limits: NamespaceLimitsState,
 }
 
 /// A listener.
@@ -215,6 +219,8 @@ pub struct Status {
     pub listeners: Vec<ListenerState>,
     /// What they connect to.
     pub subsystems: Vec<SubsystemState>,
+    /// Hosts with shares or limits, connected or not.
+    pub hosts: Vec<HostState>,
     /// Who is connected.
     pub controllers: Vec<ControllerState>,
     /// What is served.
@@ -307,6 +313,7 @@ impl View {
             cores,
             listeners: served.listeners().iter().map(|one| listener(one, &connected)).collect(),
             subsystems: served.subsystems().iter().map(|one| subsystem(one, &connected)).collect(),
+            hosts: served.limited_hosts().map(HostState::from).collect(),
             controllers: connected.iter().map(|one| controller(one, &rates)).collect(),
             namespaces: self.all().map(|one| one.state(&connected, &rates)).collect(),
             hanging: worker::hanging(),
@@ -373,6 +380,7 @@ impl Seen {
             per_second: rates.of_namespace(&self.namespace, work),
             errors: done.counters.commands_failed,
             latency: LatencyState::of(done.latency.as_deref()),
+            limits: NamespaceLimitsState::of(self.served.as_deref(), self.namespace.nsid()),
         }
     }
 }

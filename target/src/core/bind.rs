@@ -105,6 +105,11 @@ impl Listeners {
             io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.place()))
         })?;
         listener.set_bound(address);
+        if let ListenerId::Rdma(id) = id
+            && let Some(protocol) = resources.transports.rnic.link_protocol(id)
+        {
+            listener.set_link_protocol(protocol);
+        }
         self.bound.push(BoundListener { id, listener: Arc::clone(listener) });
         Ok(address)
     }

@@ -6,6 +6,7 @@ mod bind;
 mod claims;
 mod cores;
 mod drain;
+mod limits;
 mod listen;
 mod message;
 mod reap;
@@ -62,6 +63,7 @@ pub(crate) mod owner {
 /// Kinds of the core's timers.
 const HOUSEKEEPING_KIND: u8 = 0;
 const EVICTION_KIND: u8 = 1;
+const LIMIT_KIND: u8 = 2;
 
 /// How often deadlines are looked at while there are queues.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
@@ -170,11 +172,17 @@ impl Core {
             self.look();
         }
         self.serve_waiting();
+        if self.resources.limited.any_wait() {
+            limits::serve(self);
+        }
         if self.resources.turns.are_taken() {
             turns::serve(self);
         }
         // What messages brought about must not be slept over: a connection that was taken may bring its first command.
         self.handle_events();
+        if self.resources.limited.any_wait() {
+            limits::set_timer(&mut self.resources);
+        }
         self.report_held();
         self.report_idle();
         self.resources.reactor.worked(self.resources.states.take_arrived());
@@ -253,6 +261,7 @@ impl Core {
             }
             owner::DISK => self.on_disk(completion),
             owner::CORE if completion.token.kind == EVICTION_KIND => self.evict_overdue(),
+            owner::CORE if completion.token.kind == LIMIT_KIND => self.resources.limited.timer_fired(),
             owner::CORE => self.housekeep(),
             other => tracing::error!(owner = other, "a completion without an owner"),
         }

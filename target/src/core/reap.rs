@@ -70,6 +70,7 @@ impl Core {
             self.resources.hosts.leave(queue.address(), queue.host());
             if !self.resources.hosts.is_here(queue.host()) {
                 self.resources.turns.leave(queue.host());
+                self.resources.limited.leave(queue.host());
             }
             self.ended += 1;
             self.rests = TRIMS_AFTER;

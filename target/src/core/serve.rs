@@ -174,6 +174,7 @@ impl Core {
         if difference.is_restricted() {
             self.queues.iter_mut().flatten().for_each(|queue| queue.refresh_namespaces(&self.resources));
         }
+        self.resources.refresh_limits();
         self.listeners.close(&mut self.resources, &difference.unbound);
     }
 

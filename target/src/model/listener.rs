@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 
+use ringfab_fabric::rdma::LinkProtocol;
 use ringfab_fabric::zone_index;
 
 use crate::config::{ListenerConfig, Transport};
@@ -29,12 +30,14 @@ pub struct Listener {
     port_id: u16,
     /// The address that the system gave it: with a port, and with the interface of a link-local address.
     bound: OnceLock<SocketAddr>,
+    /// What it speaks below NVMe/RDMA, if that is one thing.
+    link_protocol: OnceLock<LinkProtocol>,
 }
 
 impl Listener {
     /// A listener that is not bound yet.
     pub(super) fn new(config: ListenerConfig, port_id: u16) -> Self {
-        Self { config, port_id, bound: OnceLock::new() }
+        Self { config, port_id, bound: OnceLock::new(), link_protocol: OnceLock::new() }
     }
 
     /// What it is made from.
@@ -61,6 +64,16 @@ impl Listener {
     /// It is bound, once: discovery shows this address from now on.
     pub fn set_bound(&self, address: SocketAddr) {
         let _already = self.bound.set(address);
+    }
+
+    /// What serves it below NVMe/RDMA is known now.
+    pub fn set_link_protocol(&self, protocol: LinkProtocol) {
+        let _already = self.link_protocol.set(protocol);
+    }
+
+    /// What it speaks below NVMe/RDMA; `None` when that depends on the address by which a host comes.
+    pub fn link_protocol(&self) -> Option<LinkProtocol> {
+        self.link_protocol.get().copied()
     }
 
     /// What its controllers may use.

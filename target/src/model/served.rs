@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::listener::Listener;
+use super::rate::{Direction, LimitedHost, LimitedNamespace, Rate};
 use super::{Namespace, Subsystem};
-use crate::config::{Access, ListenerConfig, Referral};
+use crate::config::{Access, DEFAULT_SHARES, HostConfig, ListenerConfig, NamespaceLimits, Referral};
 use crate::limits::{NSID_MAX, SUBSYSTEMS_MAX};
 
 /// Everything that is served, at one moment.
@@ -22,6 +23,8 @@ pub struct Served {
     listeners: Vec<Arc<Listener>>,
     /// Other discovery subsystems that hosts are told of.
     referrals: Vec<Referral>,
+    /// Hosts with shares or limits, by NQN.
+    hosts: BTreeMap<String, Arc<LimitedHost>>,
 }
 
 /// A subsystem, who may use it, and its active namespaces.
@@ -33,6 +36,8 @@ pub struct ServedSubsystem {
     namespaces: BTreeMap<u32, Arc<Namespace>>,
     /// The hosts of those namespaces that only some hosts see, by identifier.
     shown: BTreeMap<u32, Arc<BTreeSet<String>>>,
+    /// The limits of those namespaces that have any, by identifier.
+    limited: BTreeMap<u32, Arc<LimitedNamespace>>,
 }
 
 /// Why something cannot be served.
@@ -158,6 +163,36 @@ impl Served {
         &self.referrals
     }
 
+    /// Hosts with shares or limits, by NQN.
+    pub fn limited_hosts(&self) -> impl Iterator<Item = &LimitedHost> {
+        self.hosts.values().map(|host| &**host)
+    }
+
+    /// How much a host gets in relation to others.
+    pub fn shares(&self, host_nqn: &str) -> u32 {
+        self.hosts.get(host_nqn).map_or(DEFAULT_SHARES, |host| host.config().shares)
+    }
+
+    /// Whether anything is limited.
+    pub fn has_limits(&self) -> bool {
+        let hosts = self.hosts.values().any(|host| !host.config().limits.is_unlimited());
+        hosts || self.subsystems.iter().any(|one| !one.limited.is_empty())
+    }
+
+    /// What limits a host on a namespace.
+    pub fn rates(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        nsid: u32,
+        host_nqn: &str,
+        direction: Direction,
+    ) -> Vec<Arc<Rate>> {
+        let namespace = self.of(subsystem).and_then(|one| one.limited.get(&nsid));
+        let namespace = namespace.into_iter().flat_map(|one| one.rates(host_nqn, direction));
+        let host = self.hosts.get(host_nqn).into_iter().flat_map(|one| one.rates(direction));
+        namespace.chain(host).cloned().collect()
+    }
+
     /// The listener on which a connection with this local address came in. When its address is not known exactly, the
     /// first.
     pub fn listener_at(&self, local: SocketAddr) -> Option<&Arc<Listener>> {
@@ -172,6 +207,7 @@ impl Served {
             subsystems: self.subsystems.clone(),
             listeners: self.listeners.clone(),
             referrals: self.referrals.clone(),
+            hosts: self.hosts.clone(),
         }
     }
 }
@@ -210,6 +246,11 @@ impl ServedSubsystem {
         self.namespaces.values()
     }
 
+    /// The limits of a namespace, if it has any.
+    pub fn limits_of(&self, nsid: u32) -> Option<&NamespaceLimits> {
+        self.limited.get(&nsid).map(|one| one.limits())
+    }
+
     /// Which of the subsystem's hosts see a namespace.
     pub fn shown_to(&self, nsid: u32) -> Access {
         self.shown.get(&nsid).map_or(Access::AnyHost, |hosts| Access::Hosts((**hosts).clone()))
@@ -240,6 +281,7 @@ pub struct Draft {
     subsystems: Vec<Arc<ServedSubsystem>>,
     listeners: Vec<Arc<Listener>>,
     referrals: Vec<Referral>,
+    hosts: BTreeMap<String, Arc<LimitedHost>>,
 }
 
 impl Draft {
@@ -250,6 +292,7 @@ impl Draft {
             access,
             namespaces: BTreeMap::new(),
             shown: BTreeMap::new(),
+            limited: BTreeMap::new(),
         }));
     }
 
@@ -300,6 +343,35 @@ impl Draft {
         Ok(())
     }
 
+    /// A namespace has these limits from now on.
+    ///
+    /// # Errors
+    /// When there is none with this identifier.
+    pub fn limit_namespace(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        limits: &NamespaceLimits,
+    ) -> Result<(), ServedError> {
+        let subsystem = self.subsystem(nqn)?;
+        if !subsystem.namespaces.contains_key(&nsid) {
+            return Err(ServedError::NoNamespace { nqn: nqn.to_owned(), nsid });
+        }
+        subsystem.limited.remove(&nsid);
+        if !limits.is_unlimited() {
+            subsystem.limited.insert(nsid, Arc::new(LimitedNamespace::new(limits.clone())));
+        }
+        Ok(())
+    }
+
+    /// A host has these shares and limits from now on.
+    pub fn set_host(&mut self, host: &HostConfig) {
+        self.hosts.remove(&host.nqn);
+        if !host.is_default() {
+            self.hosts.insert(host.nqn.clone(), Arc::new(LimitedHost::new(host.clone())));
+        }
+    }
+
     /// A namespace is not active any more.
     ///
     /// # Errors
@@ -307,6 +379,7 @@ impl Draft {
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Arc<Namespace>, ServedError> {
         let subsystem = self.subsystem(nqn)?;
         subsystem.shown.remove(&nsid);
+        subsystem.limited.remove(&nsid);
         let removed = subsystem.namespaces.remove(&nsid);
         removed.ok_or_else(|| ServedError::NoNamespace { nqn: nqn.to_owned(), nsid })
     }
@@ -359,7 +432,7 @@ impl Draft {
     /// # Errors
     /// The first contradiction.
     pub fn check(self) -> Result<Served, ServedError> {
-        let Self { generation, discovery_generation, subsystems, listeners, referrals } = self;
+        let Self { generation, discovery_generation, subsystems, listeners, referrals, hosts } = self;
         if subsystems.len() > SUBSYSTEMS_MAX {
             return Err(ServedError::ManySubsystems(subsystems.len()));
         }
@@ -388,7 +461,8 @@ impl Draft {
                 return Err(ServedError::TwoListeners(address));
             }
         }
-        Ok(Served { generation: generation + 1, discovery_generation, subsystems, listeners, referrals })
+        let generation = generation + 1;
+        Ok(Served { generation, discovery_generation, subsystems, listeners, referrals, hosts })
     }
 
     fn subsystem(&mut self, nqn: &str) -> Result<&mut ServedSubsystem, ServedError> {
@@ -412,6 +486,8 @@ pub struct Difference {
     pub discovery: bool,
     /// Namespaces that stay, and that other hosts see.
     pub shown: Vec<ShownNamespace>,
+    /// Whether namespaces or hosts have other limits, or hosts other shares.
+    pub limits: bool,
     /// Of those that come or go, those that only some hosts of their subsystem see, with these.
     pub of_some: Vec<(Arc<Namespace>, Arc<BTreeSet<String>>)>,
 }
@@ -438,7 +514,7 @@ impl Difference {
     /// Whether both serve the same to the same hosts.
     pub fn is_empty(&self) -> bool {
         let none = self.opened.is_empty() && self.closed.is_empty();
-        let same = self.shown.is_empty() && !self.discovery;
+        let same = self.shown.is_empty() && !self.discovery && !self.limits;
         none && same && self.bound.is_empty() && self.unbound.is_empty()
     }
 
@@ -481,8 +557,19 @@ impl Difference {
                 of_some.extend(hosts.map(|hosts| (Arc::clone(namespace), Arc::clone(hosts))));
             }
         }
-        Self { opened, closed, bound, unbound, discovery, shown, of_some }
+        let limits = limits_differ(old, next);
+        Self { opened, closed, bound, unbound, discovery, shown, limits, of_some }
     }
+}
+
+/// Whether hosts or namespaces have other limits. What is the same is the same value in both.
+fn limits_differ(old: &Served, next: &Served) -> bool {
+    let hosts = |one: &Served| one.hosts.values().map(Arc::as_ptr).collect::<Vec<_>>();
+    let namespaces = |one: &Served| {
+        let limited = one.subsystems.iter().flat_map(|one| one.limited.values());
+        limited.map(Arc::as_ptr).collect::<Vec<_>>()
+    };
+    hosts(old) != hosts(next) || namespaces(old) != namespaces(next)
 }
 
 /// The namespaces that both have, and that other hosts see.

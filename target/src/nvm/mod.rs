@@ -372,12 +372,12 @@ pub(crate) fn copy_extent(view: &NamespaceView, range: &CopyRange) -> Result<Ext
 }
 
 /// Whether all ranges of a Copy, and where they go to, lie within the namespace and the limits. Of a range that does
-/// not, dword 0 has the number.
+/// not, dword 0 has the number. Returns how much is to be copied.
 pub(crate) fn check_copy(
     view: &NamespaceView,
     copying: &Copying,
     range: impl Fn(u16) -> CopyRange,
-) -> Result<(), Failure> {
+) -> Result<DiskBytes, Failure> {
     let mut bytes = 0;
     for index in 0..copying.ranges {
         let extent = copy_extent(view, &range(index));
@@ -386,7 +386,8 @@ pub(crate) fn check_copy(
     if bytes > u64::from(COPY_BYTES_MAX) {
         return Err(Failure::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
     }
-    view.extent(view.size.lba_of(copying.to), view.size.blocks_of(DiskBytes(bytes))).map(drop)
+    view.extent(view.size.lba_of(copying.to), view.size.blocks_of(DiskBytes(bytes)))?;
+    Ok(DiskBytes(bytes))
 }
 
 #[cfg(test)]

@@ -160,6 +160,7 @@ impl Connection {
     /// It is a host's now, and no longer an address's.
     fn become_named(&mut self, resources: &mut Resources, host_nqn: &str) {
         self.host = resources.hosts.connected(self.address, host_nqn);
+        resources.turns.set_shares(self.host, resources.served.shares(host_nqn));
         let kind = if self.id == 0 { PoolKind::Admin } else { PoolKind::Io };
         let pool = resources.hosts.pool(self.host, kind);
         resources.transports.set_receive_pool(self.link.endpoint(), pool);

@@ -10,6 +10,8 @@ use crate::resources::states::State;
 pub(super) enum Event {
     /// A command has arrived in a free slot, and is what it says or a failure.
     Arrived,
+    /// The limits of its namespace and its host let it pass.
+    LimitPassed,
     /// It is the turn of its host.
     TurnCame,
     /// Both halves of its fused operation have their buffers.
@@ -57,8 +59,10 @@ pub(super) enum Event {
 /// Where a request continues. The steps from `Begin` to `Send` follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// Wait for the turn of its host, if there are others.
+    /// Wait while a limit is reached.
     Begin,
+    /// Wait for the turn of its host, if there are others.
+    TakeTurn,
     /// Answer it at once if it has failed already, or if the disk can without I/O; hold it back if its disk is hung.
     Admit,
     /// Take all its buffers, behind those that wait already.
@@ -100,6 +104,10 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (_, E::Disconnected) => Step::Release,
 
         (S::Free, E::Arrived) => Step::Begin,
+
+        (S::AwaitLimit, E::LimitPassed) => Step::TakeTurn,
+        (S::AwaitLimit, E::PartnerFailed | E::Aborted) => Step::Answer,
+        (S::AwaitLimit, E::Abandoned) => Step::Release,
 
         (S::AwaitTurn, E::TurnCame) => Step::Admit,
         (S::AwaitTurn, E::Aborted) => Step::Answer,
@@ -144,7 +152,8 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (S::DataOut, E::RoomFree) => Step::Send,
 
         // These come from elsewhere, and may find that the request has gone on.
-        (_, E::TurnCame | E::DiskAnswers | E::BuffersFree | E::BlocksReleased | E::TimedOut) => Step::Ignore,
+        (_, E::LimitPassed | E::TurnCame | E::DiskAnswers | E::BuffersFree) => Step::Ignore,
+        (_, E::BlocksReleased | E::TimedOut) => Step::Ignore,
         (_, E::WorkerDone | E::AbortAnswered | E::HostNotified | E::Forgotten) => Step::Ignore,
         // What a disk or the network works on is left to complete.
         (_, E::Aborted | E::Abandoned | E::PartnerFailed) => Step::Ignore,

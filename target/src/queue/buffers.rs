@@ -2,14 +2,17 @@
 
 use ringfab_memory::Buffer;
 
+use super::automaton::Step;
 use super::commands::{Stop, piece_ranges};
 use super::connection::Connection;
 use super::request::Request;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
+use crate::model::Direction;
 use crate::nvm::{self, Action, DataBytes, HostMemory, Transfer};
 use crate::resources::Resources;
 use crate::resources::hosts::PoolKind;
+use crate::resources::limited::FlowKey;
 use crate::resources::states::State;
 
 impl Request {
@@ -31,11 +34,25 @@ impl Request {
         Ok(())
     }
 
-    /// An I/O command waits for the turn of its host. The halves of a fused pair wait for each other, and go on as they
-    /// come.
+    /// An I/O command waits while a limit is reached, then for the turn of its host. The halves of a fused pair wait
+    /// for each other, and have no turns.
     #[inline(never)]
-    pub(super) fn await_turn(&self, connection: &Connection, resources: &mut Resources) -> Result<(), Stop> {
-        if connection.id == 0 || self.action == Action::Controller || self.has_failed() || self.is_fused {
+    pub(super) fn await_begin(
+        &self,
+        connection: &Connection,
+        resources: &mut Resources,
+        from: Step,
+    ) -> Result<(), Stop> {
+        if connection.id == 0 || self.action == Action::Controller || self.has_failed() {
+            return Ok(());
+        }
+        if from == Step::Begin
+            && let Some((flow, bytes)) = limited_as(self, connection)
+            && !resources.passes_limits(flow, (self.id(), bytes))
+        {
+            return Err(Stop::Wait(State::AwaitLimit));
+        }
+        if self.is_fused || resources.turns.is_alone(connection.host) {
             return Ok(());
         }
         let needs = (self.pool_kind(connection.id), self.length.0);
@@ -148,4 +165,18 @@ impl Request {
     pub(super) fn room_to_answer(&self, chunk_bytes: u32) -> usize {
         1 + if self.sends_data() { piece_ranges(self.length, chunk_bytes).count() } else { 0 }
     }
+}
+
+/// What limits take a request for, and how many bytes it is about. A pair is its Write. What a Copy is about is not
+/// known before its list of ranges is here.
+fn limited_as(request: &Request, connection: &Connection) -> Option<(FlowKey, u64)> {
+    let (direction, bytes) = match request.action {
+        Action::Read(_) | Action::Compare(_) => (Direction::Read, request.length.0.into()),
+        Action::Verify { extent, .. } => (Direction::Read, extent.length.0),
+        Action::Write { .. } => (Direction::Write, request.length.0.into()),
+        Action::WriteZeroes { .. } | Action::Discard { .. } | Action::Copy(_) => (Direction::Write, 0),
+        Action::Flush { .. } | Action::FlushAll { .. } | Action::Nothing | Action::Controller => return None,
+    };
+    let namespace = request.action.disk()?;
+    Some((FlowKey { host: connection.host, namespace, direction }, bytes))
 }

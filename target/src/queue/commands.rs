@@ -172,8 +172,8 @@ impl Commands {
         slot: Slot,
         from: Step,
     ) -> Result<(), Stop> {
-        if from <= Step::Begin && !resources.turns.is_alone(connection.host) {
-            self.table[slot].await_turn(connection, resources)?;
+        if from <= Step::TakeTurn && !resources.turns.is_free(connection.host) {
+            self.table[slot].await_begin(connection, resources, from)?;
         }
         if from <= Step::Admit {
             self.table[slot].admit(connection, resources)?;

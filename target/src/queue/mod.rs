@@ -231,6 +231,11 @@ impl Queue {
         Some(commands.table[slot].state())
     }
 
+    /// The limits let a request pass that waits.
+    pub(crate) fn pass_limits(&mut self, resources: &mut Resources, request: RequestId) {
+        self.on_event(resources, request, Event::LimitPassed);
+    }
+
     /// It is the turn of the host of a request that waits.
     pub(crate) fn take_turn(&mut self, resources: &mut Resources, request: RequestId) {
         self.on_event(resources, request, Event::TurnCame);

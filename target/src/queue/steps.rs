@@ -12,7 +12,9 @@ use super::request::Request;
 use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
+use crate::model::Direction;
 use crate::nvm::{self, Action, Blocks, Copying, DiskBytes, Extent, Lba, NamespaceView};
+use crate::resources::limited::FlowKey;
 use crate::resources::{OpenDisk, Resources};
 
 /// What a disk deallocates at once. A file system locks a file meanwhile, so that a long range goes in pieces.
@@ -30,10 +32,15 @@ pub(super) fn disk_of_round(round: u16, kind: u8) -> usize {
 impl Request {
     /// Starts the first step of a command, once what its ranges say has been checked.
     pub(super) fn first_step(&mut self, connection: &Connection, resources: &mut Resources) {
-        if let Action::Copy(copying) = self.action
-            && let Err(failure) = (Steps { request: self, resources }).check_copy(&copying)
-        {
-            return self.fail(failure);
+        if let Action::Copy(copying) = self.action {
+            match (Steps { request: self, resources }).check_copy(&copying) {
+                Ok(DiskBytes(bytes)) => {
+                    let namespace = copying.disk;
+                    let flow = FlowKey { host: connection.host, namespace, direction: Direction::Write };
+                    resources.charge(flow, bytes);
+                }
+                Err(failure) => return self.fail(failure),
+            }
         }
         self.next_step(connection, resources);
     }
@@ -152,7 +159,7 @@ impl Steps<'_> {
         self.request.pieces.len() - 1
     }
 
-    fn check_copy(&self, copying: &Copying) -> Result<(), Failure> {
+    fn check_copy(&self, copying: &Copying) -> Result<DiskBytes, Failure> {
         let view = self.view_of()?;
         nvm::check_copy(&view, copying, |index| self.request.pieces.record::<CopyRange>(usize::from(index)))
     }

@@ -31,12 +31,17 @@ impl PoolKind {
 }
 
 /// A host with queues on this core: an address, or the host NQN of a Connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HostId(usize);
 
 impl HostId {
     /// None of them.
     pub(crate) const NOBODY: Self = Self(usize::MAX);
+
+    #[cfg(test)]
+    pub(crate) fn at(index: usize) -> Self {
+        Self(index)
+    }
 
     /// Its place in a table of hosts.
     pub(crate) fn index(self) -> usize {
@@ -179,6 +184,20 @@ impl Hosts {
     /// A host's share of a pool.
     pub(crate) fn pool(&self, id: HostId, kind: PoolKind) -> &Pool {
         &self.host(id).pools[kind as usize]
+    }
+
+    /// The NQN of a host that has a Connect.
+    pub(crate) fn nqn(&self, id: HostId) -> Option<&str> {
+        match &self.hosts.get(id.0)?.as_ref()?.name {
+            Name::Nqn(nqn) => Some(nqn),
+            Name::Address(_) => None,
+        }
+    }
+
+    /// All hosts with a Connect, and their NQNs.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (HostId, &str)> {
+        let ids = (0..self.hosts.len()).map(HostId);
+        ids.filter_map(|id| Some((id, self.nqn(id)?)))
     }
 
     /// What a host holds now is with a disk that does not answer. It gets a share of what is left, so that its other

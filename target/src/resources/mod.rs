@@ -8,6 +8,7 @@
 //! | [`claims`] | claims of fused operations to blocks |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
+//! | [`limited`] | commands that wait because a limit has been reached |
 //! | [`turns`] | whose command is next, while several hosts are served |
 //! | [`states`] | how many requests are in each state, and for how long |
 //! | [`messages`] | messages from the queues of one core to those of another |
@@ -16,6 +17,7 @@ pub(crate) mod claims;
 pub(crate) mod disks;
 pub(crate) mod held_back;
 pub(crate) mod hosts;
+pub(crate) mod limited;
 pub(crate) mod messages;
 pub(crate) mod operations;
 pub(crate) mod states;
@@ -40,6 +42,7 @@ use claims::Claims;
 use disks::{Disks, Namespaces};
 use held_back::HeldBackCommands;
 use hosts::{Hosts, SharedPool};
+use limited::{FlowKey, FlowLimits, LimitedCommands};
 use messages::{AbortRequest, QueueMessage, QueueSender};
 use operations::DiskOperations;
 use states::RequestStates;
@@ -95,6 +98,8 @@ pub(crate) struct Resources {
     pub(crate) core: usize,
     /// Who is connected here, with their shares of the pools and the requests that wait.
     pub(crate) hosts: Hosts,
+    /// Commands that limits concern.
+    pub(crate) limited: LimitedCommands,
     /// Whose turn it is, while there are several.
     pub(crate) turns: Turns,
     /// Claims of fused operations to blocks.
@@ -134,7 +139,7 @@ impl Resources {
             // The largest Compare needs all of its data twice.
             SharedPool { pool, least: 2 * pieces(TRANSFER_BYTES_MAX) },
         ]);
-        Self {
+        let mut this = Self {
             reactor,
             domain: transports.rnic.allocate_domain(),
             transports,
@@ -149,12 +154,15 @@ impl Resources {
             chunk_bytes,
             core,
             hosts,
+            limited: LimitedCommands::default(),
             turns: Turns::default(),
             claims: Claims::default(),
             held_back: HeldBackCommands::default(),
             resetting: Vec::new(),
             cores,
-        }
+        };
+        this.refresh_limits();
+        this
     }
 
     /// Where a command's namespace is counted.
@@ -178,6 +186,32 @@ impl Resources {
         let now = self.reactor.now();
         self.states.begin_turn(now);
         self.turns.begin_loop_turn(now);
+    }
+
+    /// A command about so many bytes has come. Returns whether no limit keeps it from beginning at once.
+    pub(crate) fn passes_limits(&mut self, flow: FlowKey, command: (RequestId, u64)) -> bool {
+        let Self { limited, hosts, disks, served, states, .. } = self;
+        let limits = || limits_of(served, hosts, disks, &flow);
+        !limited.are_possible() || limited.admit(flow, command, states.now(), limits)
+    }
+
+    /// A command that has begun is about so many bytes more than was known.
+    pub(crate) fn charge(&mut self, flow: FlowKey, bytes: u64) {
+        let Self { limited, hosts, disks, served, .. } = self;
+        if limited.are_possible() {
+            limited.charge(flow, bytes, || limits_of(served, hosts, disks, &flow));
+        }
+    }
+
+    /// Something else is served: limits and shares may be others.
+    pub(crate) fn refresh_limits(&mut self) {
+        let Self { limited, turns, hosts, disks, served, states, .. } = self;
+        let active = served.has_limits();
+        if active || limited.are_possible() {
+            limited.refresh(active, states.now(), |flow| limits_of(served, hosts, disks, flow));
+        }
+        turns.set_limited(active);
+        hosts.named().for_each(|(id, nqn)| turns.set_shares(id, served.shares(nqn)));
     }
 
     /// Has every core end a controller's I/O queues, and the admin queue too when asked.
@@ -211,4 +245,12 @@ impl Resources {
             None => self.cores[self.core].send(QueueMessage::AbortAnswered { asker, aborted: false }),
         }
     }
+}
+
+/// What limits a flow.
+fn limits_of(served: &Served, hosts: &Hosts, disks: &Disks, flow: &FlowKey) -> FlowLimits {
+    let open = disks.get(flow.namespace).and_then(Option::as_ref);
+    let (Some(host), Some(open)) = (hosts.nqn(flow.host), open) else { return FlowLimits::default() };
+    let rates = served.rates(&open.subsystem, open.namespace.nsid(), host, flow.direction);
+    FlowLimits { rates, shares: served.shares(host) }
 }

@@ -14,6 +14,9 @@ use crate::model::latency::{Phase, Timed};
 pub enum State {
     /// The slot serves no command, until one arrives.
     Free,
+    /// A limit of its namespace or its host has been reached. It holds no buffer of the pool, and waits until the limit
+    /// lets it pass.
+    AwaitLimit,
     /// Other hosts are served, too, and it is not the turn of its host. It holds no buffer of the pool.
     AwaitTurn,
     /// Half of a fused operation. It holds no buffer, except what came in its capsule, and waits for the other half;
@@ -48,11 +51,12 @@ pub enum State {
 
 impl State {
     /// How many states there are.
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 16;
 
     /// Every state, in the order of a request's life.
     pub const ALL: [State; State::COUNT] = [
         Self::Free,
+        Self::AwaitLimit,
         Self::AwaitTurn,
         Self::AwaitFused,
         Self::HeldBack,
@@ -73,6 +77,7 @@ impl State {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Free => "free",
+            Self::AwaitLimit => "await_limit",
             Self::AwaitTurn => "await_turn",
             Self::AwaitFused => "await_fused",
             Self::HeldBack => "held_back",
@@ -96,7 +101,7 @@ impl State {
             Self::Free | Self::Parked => None,
             Self::AwaitFused | Self::FetchRoom | Self::DataIn => Some(Phase::Receive),
             Self::HeldBack | Self::AtDisk => Some(Phase::Disk),
-            Self::AwaitTurn | Self::NeedBuffer => Some(Phase::Wait),
+            Self::AwaitLimit | Self::AwaitTurn | Self::NeedBuffer => Some(Phase::Wait),
             Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => Some(Phase::Wait),
             Self::AtWorker | Self::Aborting => Some(Phase::Wait),
             Self::DataOut => Some(Phase::Send),
@@ -108,7 +113,7 @@ impl State {
         match self {
             Self::Free | Self::Parked => WaitsFor::Nobody,
             Self::AwaitFused | Self::FetchRoom | Self::DataIn | Self::DataOut => WaitsFor::Host,
-            Self::AwaitTurn | Self::NeedBuffer => WaitsFor::Queue,
+            Self::AwaitLimit | Self::AwaitTurn | Self::NeedBuffer => WaitsFor::Queue,
             Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => WaitsFor::Queue,
             Self::AtWorker | Self::Aborting => WaitsFor::Queue,
             Self::HeldBack | Self::AtDisk => WaitsFor::Disk,

@@ -3,9 +3,10 @@
 //! with one command does not wait for all that another one has sent.
 //!
 //! The turns are those of deficit round robin. In each round, a host with commands that wait may have
-//! [`QUANTUM_BYTES`] more done, times its shares, and what it does not use while it waits is kept. A host without
-//! commands that wait keeps no more than one quantum, with which its next commands begin at once. In all, a turn of the
-//! core's loop begins so much ([`LOOP_TURN_BYTES`]) and one command more, before it looks at its connections again.
+//! [`QUANTUM_BYTES`] more done, or more if it has more shares, and what it does not use while it waits is kept. A host
+//! without commands that wait keeps no more than one quantum, with which its next commands begin at once. In all, a
+//! turn of the core's loop begins so much ([`LOOP_TURN_BYTES`]) and one command more, before it looks at its
+//! connections again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use ringfab_reactor::Time;
 
 use super::hosts::PoolKind;
 use super::{HostId, RequestId};
+use crate::config::DEFAULT_SHARES;
 
 /// What a command costs beside its data, as bytes that move in the same time.
 const COMMAND_BYTES: i64 = 8 << 10;
@@ -32,6 +34,10 @@ const ALONE_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Turns {
     /// The host whose commands need no turn. Nobody while several hosts are served.
     alone: HostId,
+    /// The same, while nothing is limited: its commands begin as they come.
+    free: HostId,
+    /// Whether anything is limited.
+    limited: bool,
     /// By [`HostId::index`].
     hosts: Vec<HostTurns>,
     /// Hosts with commands that wait, in the order of their turns.
@@ -53,12 +59,14 @@ pub(crate) struct Turns {
 }
 
 /// What a host may have done.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct HostTurns {
     /// By [`PoolKind`]. Those that have come with their data hold a buffer, and do not wait behind others that wait for
     /// one.
     lines: [VecDeque<Waiter>; PoolKind::ALL.len()],
     deficit: i64,
+    /// What it may have more done in a round.
+    quantum: i64,
     /// The turn of the loop in which the deficit was last brought up to date.
     loop_turn: u64,
     in_round: bool,
@@ -77,6 +85,8 @@ impl Default for Turns {
     fn default() -> Self {
         Self {
             alone: HostId::NOBODY,
+            free: HostId::NOBODY,
+            limited: false,
             hosts: Vec::new(),
             round: VecDeque::new(),
             left: 0,
@@ -92,8 +102,14 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Whether a host is the only one, so that its commands begin as they come.
+    /// Whether a host is the only one, and nothing is limited, so that its commands begin as they come.
     #[inline(always)]
+    pub(crate) fn is_free(&self, host: HostId) -> bool {
+        self.free == host
+    }
+
+    /// Whether a host is the only one, so that its commands need no turns.
+    #[inline]
     pub(crate) fn is_alone(&self, host: HostId) -> bool {
         self.alone == host
     }
@@ -113,7 +129,7 @@ impl Turns {
             self.loop_turn += 1;
             (self.ready, self.at_once) = (false, false);
             if self.round.is_empty() && now >= self.changed + ALONE_AFTER {
-                self.alone = self.last;
+                self.set_alone(self.last);
             }
         }
     }
@@ -145,17 +161,40 @@ impl Turns {
         false
     }
 
-    /// A command comes from this host.
-    fn note(&mut self, host: HostId) {
+    /// How much a host gets in relation to others.
+    pub(crate) fn set_shares(&mut self, host: HostId, shares: u32) {
+        self.make_room(host);
+        // What is too little for any command is only more rounds.
+        let quantum = QUANTUM_BYTES * i64::from(shares) / i64::from(DEFAULT_SHARES);
+        self.hosts[host.index()].quantum = quantum.max(1);
+    }
+
+    /// Whether anything is limited: every command is looked at then.
+    pub(crate) fn set_limited(&mut self, limited: bool) {
+        self.limited = limited;
+        self.set_alone(self.alone);
+    }
+
+    fn set_alone(&mut self, host: HostId) {
+        self.alone = host;
+        self.free = if self.limited { HostId::NOBODY } else { host };
+    }
+
+    fn make_room(&mut self, host: HostId) {
         if self.hosts.len() <= host.index() {
             self.hosts.resize_with(host.index() + 1, HostTurns::default);
             self.round.reserve(self.hosts.len());
         }
+    }
+
+    /// A command comes from this host.
+    fn note(&mut self, host: HostId) {
+        self.make_room(host);
         if self.last == host {
             return;
         }
         let first = self.last == HostId::NOBODY && self.round.is_empty();
-        self.alone = if first { host } else { HostId::NOBODY };
+        self.set_alone(if first { host } else { HostId::NOBODY });
         (self.last, self.changed) = (host, self.now);
     }
 
@@ -185,7 +224,7 @@ impl Turns {
             }
             passed_over = 0;
             if turns.deficit <= 0 {
-                turns.deficit += QUANTUM_BYTES;
+                turns.deficit += turns.quantum;
                 self.round.rotate_left(1);
                 continue;
             }
@@ -215,7 +254,20 @@ impl Turns {
             self.round.retain(|other| *other != host);
         }
         if self.last == host {
-            (self.last, self.alone) = (HostId::NOBODY, HostId::NOBODY);
+            self.last = HostId::NOBODY;
+            self.set_alone(HostId::NOBODY);
+        }
+    }
+}
+
+impl Default for HostTurns {
+    fn default() -> Self {
+        Self {
+            lines: std::array::from_fn(|_| VecDeque::new()),
+            deficit: 0,
+            quantum: QUANTUM_BYTES,
+            loop_turn: 0,
+            in_round: false,
         }
     }
 }
@@ -231,7 +283,7 @@ impl HostTurns {
     /// What a host without commands that wait may have done since it was last looked at, but no more than a quantum.
     fn catch_up(&mut self, loop_turn: u64) {
         let turns = i64::try_from(loop_turn - self.loop_turn).unwrap_or(i64::MAX);
-        self.deficit = turns.saturating_mul(QUANTUM_BYTES).saturating_add(self.deficit).min(QUANTUM_BYTES);
+        self.deficit = turns.saturating_mul(self.quantum).saturating_add(self.deficit).min(self.quantum);
         self.loop_turn = loop_turn;
     }
 }
@@ -267,6 +319,37 @@ mod tests {
     }
 
     const KIB: u32 = 1 << 10;
+
+    #[test]
+    fn busy_hosts_get_as_much_as_they_have_shares() {
+        let [one, two] = hosts();
+        let mut turns = Turns::default();
+        turns.set_shares(two, 3 * DEFAULT_SHARES);
+        begin(&mut turns, 0);
+        for slot in 0..1000 {
+            let _at_once = turns.admit(one, (PoolKind::Io, 16 * KIB), request(1, slot));
+            let _at_once = turns.admit(two, (PoolKind::Io, 16 * KIB), request(2, slot));
+        }
+        let mut begun = [0_u32; 2];
+        for turn in 0..100 {
+            begin(&mut turns, turn);
+            started(&mut turns).iter().for_each(|request| begun[usize::from(request.queue) - 1] += 1);
+        }
+        let [of_one, of_two] = begun;
+        assert!((28 * of_one..=32 * of_one).contains(&(10 * of_two)), "{of_one} and {of_two}");
+    }
+
+    #[test]
+    fn while_something_is_limited_nobody_is_free_and_who_is_alone_needs_no_turns_still() {
+        let [one, _] = hosts();
+        let mut turns = Turns::default();
+        turns.set_limited(true);
+        begin(&mut turns, 0);
+        assert!(turns.admit(one, (PoolKind::Io, 4 * KIB), request(1, 0)));
+        assert!(turns.is_alone(one) && !turns.is_free(one));
+        turns.set_limited(false);
+        assert!(turns.is_free(one));
+    }
 
     #[test]
     fn a_host_that_is_alone_needs_no_turns_and_one_among_others_does_until_they_have_been_silent() {

@@ -3,6 +3,7 @@
 pub mod cli;
 mod doctor;
 mod heartbeat;
+mod mdns;
 mod notify;
 mod ready;
 mod signals;
@@ -28,6 +29,7 @@ use crate::metrics::{self, MetricsError};
 use crate::target::{Target, TargetError};
 use crate::worker::{self, Hanging};
 use heartbeat::Heartbeats;
+use mdns::Advertiser;
 use notify::Notifier;
 use ready::ReadyFile;
 use signals::Signals;
@@ -204,7 +206,13 @@ pub fn serve<R: Running>(
     let ready = options.ready_file.as_ref().map(|path| ReadyFile::write(path, running.addresses()));
     let _ready = ready.transpose()?;
     let drain_timeout = || view.configured().running.target.drain_timeout;
-    watch(running, &target, &drain_timeout, &signals, || control.reload("SIGHUP"))
+    let mut advertiser = Advertiser::default();
+    let advertise = |serving: bool| {
+        let discovery = &view.configured().running.discovery;
+        advertiser.update(serving && discovery.mdns, &target.served(), discovery.nqn.as_deref());
+    };
+    let reload = || control.reload("SIGHUP");
+    watch(running, &target, &drain_timeout, &signals, (reload, advertise))
 }
 
 /// What is being written is whole before the process ends, within a limit. What merely hangs is left behind.
@@ -229,23 +237,25 @@ fn announce(target: &Target, addresses: &[SocketAddr]) {
     }
 }
 
-/// Looks after the cores until they are told to stop.
+/// Looks after the cores until they are told to stop. The network may be told where they are meanwhile.
 fn watch<R: Running>(
     running: R,
     target: &Target,
     drain_timeout: &dyn Fn() -> Duration,
     signals: &Signals,
-    reload: impl Fn(),
+    (reload, mut advertise): (impl Fn(), impl FnMut(bool)),
 ) -> Result<(), ServeError> {
     let mut notifier = Notifier::ready(&status(target));
     let mut heartbeats = Heartbeats::new(running.monitors(), Instant::now());
     loop {
+        advertise(true);
         match signals.wait(notifier.interval(TICK)) {
             Some(SignalEvent::HangUp) => reload(),
             Some(SignalEvent::End(signal)) => {
                 let limit = drain_timeout();
                 tracing::info!(signal, ?limit, "stopping: no new connections, draining");
                 notifier.stopping();
+                advertise(false);
                 return drain(running, limit, signals);
             }
             None => {}

@@ -64,7 +64,8 @@ impl Target {
         identity: &Identity,
     ) -> Result<(), TargetError> {
         draft.add_namespace(nqn, self.make_namespace(nqn, config, identity)?)?;
-        Ok(draft.show_namespace(nqn, config.nsid, &config.hosts)?)
+        draft.show_namespace(nqn, config.nsid, &config.hosts)?;
+        Ok(draft.limit_namespace(nqn, config.nsid, &config.limits)?)
     }
 
     /// A namespace that is not served yet. It has its identifiers from `config`, or from `identity`.

@@ -8,6 +8,12 @@ start_target
 nvme discover -t "$fabric" -a "$ours" -s 4420 -o json >/tmp/discovery.json
 cat /tmp/discovery.json
 of_this() { jq -r ".records[] | select(.subnqn == \"$nqn\") | \"\(.trtype) \(.adrfam) \(.traddr) \(.trsvcid)\"" "$1"; }
+# What serves the listener: of the software RNIC, and of siw, iWARP.
+if [[ $fabric == rdma ]]; then
+    if [[ $driver == rxe ]]; then speaks=roce-v2; else speaks=iwarp; fi
+    tsas=$(jq -r ".records[] | select(.subnqn == \"$nqn\") | \"\(.rdma_prtype) \(.rdma_cms)\"" /tmp/discovery.json)
+    expect "the provider" "$tsas" "$speaks rdma-cm"
+fi
 hidden() { grep -c '"subnqn" *: *"[^"]*private"' "$1" || true; }
 expect "the entry" "$(of_this /tmp/discovery.json)" "$fabric ipv4 $ours 4420"
 own='.records[] | select(.subtype == "current discovery subsystem") | "\(.traddr) \(.trsvcid) \(.eflags)"'

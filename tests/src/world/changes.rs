@@ -12,12 +12,12 @@ use super::server::NQN;
 use super::{CALM_MAX, Simulation, WORKLOAD_MAX};
 
 /// Changes while the workload runs, and the time between two.
-const CHANGES: u64 = 60;
+const CHANGES: u64 = 72;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Runs a world in which nothing goes wrong, while everything that its hosts do not use comes and goes: none of them
-/// may notice. Then what they use goes, and comes back: who loses its right is ended, and nobody else; nothing that was
-/// written is lost.
+/// Runs a world in which nothing goes wrong, while everything that its hosts do not use comes and goes, and their disk
+/// is limited: none of them may notice. Then what they use goes, and comes back: who loses its right is ended, and
+/// nobody else; nothing that was written is lost.
 ///
 /// # Panics
 /// When something is lost, leaked, never answered or against the protocol; or when a host is disturbed that has nothing
@@ -39,7 +39,10 @@ pub fn run_changes(scenario: Scenario) {
 impl Simulation {
     fn change_what_nobody_uses(&mut self) {
         for choice in 0..CHANGES {
-            let said = self.server.change_others(choice * 7 + choice / 4);
+            let said = match choice % 6 {
+                5 => self.server.change_limits(choice / 6),
+                _ => self.server.change_others(choice * 7 + choice / 4),
+            };
             self.trace.tell(self.world.now(), &said);
             self.pass(PAUSE);
         }

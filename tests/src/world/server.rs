@@ -8,7 +8,7 @@ use std::time::Duration;
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Reactor, Time, Wait};
-use ringfab_target::config::Access;
+use ringfab_target::config::{Access, NamespaceLimits, RateLimits};
 use ringfab_target::control::change_alone;
 use ringfab_target::core::{Core, CoreParts, CoreUsage, build};
 use ringfab_target::model::Draft;
@@ -198,6 +198,17 @@ impl Server {
         said
     }
 
+    /// The disk of the hosts gets other limits. Returns which.
+    ///
+    /// # Panics
+    /// When the target refuses.
+    pub fn change_limits(&mut self, choice: u64) -> String {
+        let limits = limits_of(choice);
+        let changed = self.change(|_, draft| draft.limit_namespace(NQN, 1, &limits).expect("it is there"));
+        assert_eq!(changed, Ok(()), "{limits:?}");
+        format!("the disk has the limits {limits:?}")
+    }
+
     /// Changes what is served by the target that runs.
     ///
     /// # Errors
@@ -261,6 +272,17 @@ impl Server {
         let visible = self.world.read_disk(self.host, path, offset, length);
         (visible, self.world.read_stable(self.host, path, offset, length))
     }
+}
+
+/// Limits that the hosts of the world reach, or none.
+fn limits_of(choice: u64) -> NamespaceLimits {
+    let all = match choice % 4 {
+        0 => RateLimits::default(),
+        1 => RateLimits { read_iops: Some(2000), ..RateLimits::default() },
+        2 => RateLimits { read_iops: Some(2000), write_iops: Some(1000), ..RateLimits::default() },
+        _ => RateLimits { write_bytes_per_s: Some(20 << 20), ..RateLimits::default() },
+    };
+    NamespaceLimits { all, ..NamespaceLimits::default() }
 }
 
 /// All hosts, or one that does not exist.

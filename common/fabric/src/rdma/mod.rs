@@ -24,8 +24,8 @@ mod work;
 pub use crate::stream::DisconnectReason;
 pub use event::{ConnectError, ConnectRequest, ReceivedHead, RnicEvent};
 pub use parameters::{
-    ConnectParameters, ListenParameters, ListenerId, ProviderChoice, QueuePairAttributes, RnicConfig,
-    RnicCounters, UnknownProvider,
+    ConnectParameters, LinkProtocol, ListenParameters, ListenerId, ProviderChoice, QueuePairAttributes,
+    RnicConfig, RnicCounters, UnknownProvider,
 };
 pub use rnic::Rnic;
 pub use work::{

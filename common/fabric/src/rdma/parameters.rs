@@ -184,6 +184,19 @@ impl FromStr for ProviderChoice {
 #[error("the provider is one of auto, iwarp and verbs")]
 pub struct UnknownProvider;
 
+/// What a listener speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkProtocol {
+    /// InfiniBand.
+    InfiniBand,
+    /// RDMA over Converged Ethernet, version 1: without IP.
+    RoceV1,
+    /// RDMA over Converged Ethernet, version 2: over UDP.
+    RoceV2,
+    /// RDMA over TCP.
+    Iwarp,
+}
+
 /// A listener of an RNIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListenerId {

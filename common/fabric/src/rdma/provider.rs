@@ -9,9 +9,9 @@ use ringfab_reactor::{Completion, Reactor};
 #[cfg(feature = "verbs")]
 use super::verbs;
 use super::{
-    Access, Capsule, ConnectParameters, ConnectRequest, ListenParameters, ListenerId, PostError,
-    ProtectionDomain, ProviderChoice, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig,
-    RnicCounters, RnicEvent, Scope, SendRequest, iwarp,
+    Access, Capsule, ConnectParameters, ConnectRequest, LinkProtocol, ListenParameters, ListenerId,
+    PostError, ProtectionDomain, ProviderChoice, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer,
+    RnicConfig, RnicCounters, RnicEvent, Scope, SendRequest, iwarp,
 };
 use crate::Events;
 
@@ -97,6 +97,16 @@ impl Providers {
             }
             #[cfg(feature = "verbs")]
             Chosen::Verbs => self.verbs()?.listen(reactor, parameters),
+        }
+    }
+
+    pub(super) fn link_protocol(&self, listener: ListenerId) -> Option<LinkProtocol> {
+        match listener {
+            ListenerId::Iwarp(_) => Some(LinkProtocol::Iwarp),
+            #[cfg(feature = "verbs")]
+            ListenerId::Verbs(index) => verbs::link_protocol(self.verbs.as_ref()?, index),
+            #[cfg(not(feature = "verbs"))]
+            ListenerId::Verbs(_) => None,
         }
     }
 

@@ -8,9 +8,9 @@ use ringfab_reactor::{Completion, Reactor, Wait};
 
 use super::provider::Providers;
 use super::{
-    Access, Capsule, ConnectParameters, ConnectRequest, ListenParameters, ListenerId, PostError,
-    ProtectionDomain, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig, RnicCounters,
-    RnicEvent, Scope, SendRequest,
+    Access, Capsule, ConnectParameters, ConnectRequest, LinkProtocol, ListenParameters, ListenerId,
+    PostError, ProtectionDomain, QueuePairAttributes, QueuePairId, RegionId, RemoteBuffer, RnicConfig,
+    RnicCounters, RnicEvent, Scope, SendRequest,
 };
 use crate::Events;
 
@@ -72,6 +72,11 @@ impl Rnic {
         parameters: &ListenParameters,
     ) -> io::Result<(ListenerId, SocketAddr)> {
         self.providers.listen(reactor, parameters)
+    }
+
+    /// What a listener speaks; `None` when that depends on the address by which a peer comes.
+    pub fn link_protocol(&self, listener: ListenerId) -> Option<LinkProtocol> {
+        self.providers.link_protocol(listener)
     }
 
     /// Stops listening; requests that wait are unaffected.

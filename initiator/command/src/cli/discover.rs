@@ -1,138 +1,237 @@
 //! `ringfab discover`.
 
 use std::collections::VecDeque;
-use std::thread;
-use std::time::Duration;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
-use ringfab_initiator::ConnectOptions;
-use ringfab_initiator::discovery::{self, DiscoveryController, DiscoveryEntry, DiscoveryLog};
+use ringfab_initiator::discovery::{self, DiscoveryEntry, DiscoveryLog, DiscoveryTrouble, DiscoveryWatch};
+use ringfab_initiator::{ConnectOptions, Url};
 use serde_json::{Value, json};
 
 use ringfab_front_ends::context::Context;
-use ringfab_front_ends::options::ConnectArgs;
+use ringfab_front_ends::mdns::{self, Browser, Heard};
+use ringfab_front_ends::options::{ConnectArgs, Tuning};
 use ringfab_front_ends::output;
 
-/// Discovery controllers that are asked in all, with `--follow`.
-const CONTROLLERS_MAX: usize = 16;
-
-/// How often `--persistent` asks for the generation counter.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Discovery controllers that are asked in all.
+const CONTROLLERS_MAX: usize = DiscoveryWatch::CONTROLLERS_MAX;
 
 #[derive(Args)]
 pub(crate) struct DiscoverArgs {
-    #[command(flatten)]
-    connect: ConnectArgs,
-    /// Also ask the discovery controllers that it refers to, and those that these refer to: 16 in all
+    /// The discovery controller: nvme+rdma://HOST[:PORT] or nvme+tcp://HOST[:PORT], with the options of other commands
+    #[arg(required_unless_present = "mdns")]
+    url: Option<Url>,
+    /// Also ask the discovery controllers that say by mDNS where they are
     #[arg(long)]
-    follow: bool,
+    mdns: bool,
+    /// Also ask the discovery controllers that are referred to, and those that these refer to: 16 in all
+    #[arg(long)]
+    referrals: bool,
     /// Stay connected, and print what comes (+) and goes (-) until a signal comes
-    #[arg(long, conflicts_with = "follow")]
-    persistent: bool,
+    #[arg(long, visible_alias = "persistent")]
+    follow: bool,
+    #[command(flatten)]
+    tuning: Tuning,
 }
 
-/// Asks the discovery controller at the address; a subsystem in it is not looked at.
+impl DiscoverArgs {
+    /// How a discovery controller is connected to; a subsystem in its address is not looked at.
+    fn connect(&self, url: &Url) -> ConnectArgs {
+        let url = Url { subsystem: None, namespace: None, ..url.clone() };
+        ConnectArgs { url, tuning: self.tuning.clone() }
+    }
+
+    fn options(&self, url: &Url) -> Result<ConnectOptions> {
+        self.connect(url).connect_options()
+    }
+}
+
+/// Asks the discovery controller at the address, and those that are heard of or referred to.
 pub(crate) fn run(args: &DiscoverArgs, context: &Context) -> Result<()> {
-    let mut options = args.connect.connect_options()?;
-    options.url.subsystem = None;
-    options.url.namespace = None;
-    if args.persistent {
-        return watch(args, options, context);
-    }
-    let mut log = ask(args, options.clone(), context)?;
     if args.follow {
-        follow(args, &options, context, &mut log)?;
+        return watch(args, context);
     }
-    output::either(context.json, || document(&log), || lines(&log))
+    let mut first: Vec<Url> = args.url.iter().cloned().collect();
+    if args.mdns {
+        first.extend(listen(context)?);
+    }
+    if first.is_empty() {
+        bail!("no discovery controller has said by mDNS where it is, within {} s", mdns::PATIENCE.as_secs());
+    }
+    match args.url.is_some() && !args.mdns && !args.referrals {
+        true => {
+            let log = ask(args, &first[0], context)?;
+            output::either(context.json, || with_generation(&log), || lines(&log.entries))
+        }
+        false => {
+            let entries = ask_all(args, first, context)?;
+            output::either(context.json, || document(&entries), || lines(&entries))
+        }
+    }
 }
 
-fn ask(args: &DiscoverArgs, options: ConnectOptions, context: &Context) -> Result<DiscoveryLog> {
-    let log = discovery::discover(options, args.connect.engine_options(context.interrupt.token()));
+/// The discovery controllers that say where they are, within a moment.
+fn listen(context: &Context) -> Result<Vec<Url>> {
+    let (sender, heard) = channel();
+    let interrupted = sender.clone();
+    let browser = Browser::start(move |heard| {
+        let _over = sender.send(Some(heard));
+    })?;
+    context.interrupt.call(move || {
+        let _over = interrupted.send(None);
+    });
+    let until = Instant::now() + mdns::PATIENCE;
+    let mut found: Vec<Url> = Vec::new();
+    while let Ok(Some(heard)) = heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        match heard {
+            Heard::Came(url) => found.push(url),
+            Heard::Went(url) => found.retain(|one| *one != url),
+        }
+    }
+    drop(browser);
+    context.interrupt.check()?;
+    Ok(found)
+}
+
+fn ask(args: &DiscoverArgs, url: &Url, context: &Context) -> Result<DiscoveryLog> {
+    let engine = args.connect(url).engine_options(context.interrupt.token());
+    let log = discovery::discover(args.options(url)?, engine);
     context.interrupt.check()?;
     Ok(log?)
 }
 
-/// Adds what the controllers know to which the log refers. One that cannot be asked is no reason to keep back the rest.
-fn follow(
-    args: &DiscoverArgs,
-    options: &ConnectOptions,
-    context: &Context,
-    log: &mut DiscoveryLog,
-) -> Result<()> {
-    let referrals = |log: &DiscoveryLog| -> VecDeque<_> {
-        log.entries.iter().filter(|entry| entry.is_referral()).filter_map(|entry| entry.url.clone()).collect()
-    };
-    let mut asked = vec![options.url.peer()];
-    let mut left = referrals(log);
+/// What several controllers know. Others than the one that was named need not answer: that is no reason to keep back
+/// the rest.
+fn ask_all(args: &DiscoverArgs, first: Vec<Url>, context: &Context) -> Result<Vec<DiscoveryEntry>> {
+    let mut asked: Vec<String> = Vec::new();
+    let mut entries: Vec<DiscoveryEntry> = Vec::new();
+    let mut left = VecDeque::from(first);
     while let Some(url) = left.pop_front() {
         if asked.contains(&url.peer()) || asked.len() == CONTROLLERS_MAX {
             continue;
         }
         asked.push(url.peer());
-        match ask(args, ConnectOptions { url: url.clone(), ..options.clone() }, context) {
-            Ok(found) => {
-                left.extend(referrals(&found));
-                let new = found.entries.into_iter().filter(|entry| !log.entries.contains(entry));
-                let new: Vec<_> = new.collect();
-                log.entries.extend(new);
+        match ask(args, &url, context) {
+            Ok(log) => {
+                let referrals = log.entries.iter().filter(|entry| args.referrals && entry.is_referral());
+                left.extend(referrals.filter_map(|entry| entry.url.clone()));
+                let new =
+                    log.entries.into_iter().filter(|entry| !entries.contains(entry)).collect::<Vec<_>>();
+                entries.extend(new);
             }
+            Err(error) if args.url.as_ref() == Some(&url) => return Err(error),
             Err(error) => {
                 context.interrupt.check()?;
-                tracing::warn!("a referral could not be asked: {error:#}");
+                tracing::warn!("a discovery controller could not be asked: {error:#}");
             }
         }
+    }
+    Ok(entries)
+}
+
+/// The log page of one controller has a generation.
+fn with_generation(log: &DiscoveryLog) -> Value {
+    let mut value = document(&log.entries);
+    value["generation"] = log.generation.into();
+    value
+}
+
+/// What the watching thread is told.
+enum Event {
+    /// Discovery controllers have reported, or a signal came.
+    Woken,
+    /// Discovery controllers come or go by themselves.
+    Mdns(Heard),
+}
+
+/// Prints the entries, and then what is different whenever they have changed.
+fn watch(args: &DiscoverArgs, context: &Context) -> Result<()> {
+    let (sender, events) = channel();
+    // The address that is named has the options that all have.
+    let first = args.url.clone().map_or_else(|| "nvme+tcp://0.0.0.0".parse(), Ok)?;
+    let (told, interrupted, hear) = (sender.clone(), sender.clone(), sender);
+    let engine = args.connect(&first).engine_options(context.interrupt.token());
+    let mut watch = DiscoveryWatch::new(args.options(&first)?, engine, move || {
+        let _over = told.send(Event::Woken);
+    });
+    context.interrupt.call(move || {
+        let _over = interrupted.send(Event::Woken);
+    });
+    let named = args.url.as_ref().map(|url| args.options(url)).transpose()?.map(|options| options.url);
+    named.iter().try_for_each(|url| watch.add(url))?;
+    let browser = args.mdns.then(|| {
+        Browser::start(move |heard| {
+            let _over = hear.send(Event::Mdns(heard));
+        })
+    });
+    let _browser = browser.transpose()?;
+    // Those that say where they are get a moment to do so before the first entries are printed.
+    let heard_until = Instant::now() + if args.mdns { mdns::PATIENCE } else { Duration::ZERO };
+    let mut known: Option<Vec<DiscoveryEntry>> = None;
+    loop {
+        let left = heard_until.saturating_duration_since(Instant::now());
+        match events.recv_timeout(if left.is_zero() { Duration::MAX } else { left }) {
+            Ok(Event::Mdns(heard)) => hear_of(args, &mut watch, heard)?,
+            Ok(Event::Woken) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => bail!("nobody is left to say what happens"),
+        }
+        context.interrupt.check()?;
+        for DiscoveryTrouble { url, error } in watch.take(args.referrals) {
+            if known.is_none() && named.as_ref() == Some(&url) && !watch.has_log(&url) {
+                return Err(error.into());
+            }
+            tracing::warn!("{error}");
+        }
+        if known.is_none() && (Instant::now() < heard_until || !watch.is_settled()) {
+            continue;
+        }
+        let entries = watch.entries();
+        match &known {
+            None => output::either(context.json, || document(&entries), || lines(&entries))?,
+            Some(known) => print_changes(&missing(&entries, known), &missing(known, &entries), context.json)?,
+        }
+        known = Some(entries);
+    }
+}
+
+/// A discovery controller comes or goes by itself.
+fn hear_of(args: &DiscoverArgs, watch: &mut DiscoveryWatch, heard: Heard) -> Result<()> {
+    match heard {
+        Heard::Came(url) => {
+            if let Err(error) = watch.add(&args.options(&url)?.url) {
+                tracing::warn!("{url} is not asked: {error}");
+            }
+        }
+        Heard::Went(url) => watch.remove(&url),
     }
     Ok(())
 }
 
-/// Prints the log, and then what is different whenever it has changed.
-fn watch(args: &DiscoverArgs, options: ConnectOptions, context: &Context) -> Result<()> {
-    let engine = args.connect.engine_options(context.interrupt.token());
-    let controller = DiscoveryController::connect(options, engine);
-    context.interrupt.check()?;
-    let controller = controller?;
-    let waiter = thread::current();
-    context.interrupt.call(move || waiter.unpark());
-    let mut known = controller.log()?;
-    output::either(context.json, || document(&known), || lines(&known))?;
-    while !context.interrupt.is_interrupted() {
-        thread::park_timeout(PERIOD);
-        context.interrupt.check()?;
-        if controller.generation()? == known.generation {
-            continue;
-        }
-        let log = controller.log()?;
-        let (added, removed) = (missing(&log, &known), missing(&known, &log));
-        known = log;
-        if added.is_empty() && removed.is_empty() {
-            continue;
-        }
-        let signed = |sign: char, entries: &[DiscoveryEntry]| -> String {
-            entries
-                .iter()
-                .map(|entry| format!("{sign} {} {}\n", entry.subsystem_type, place(entry)))
-                .collect()
-        };
-        let values = |entries: &[DiscoveryEntry]| entries.iter().map(entry).collect::<Vec<_>>();
-        let generation = known.generation;
-        output::either(
-            context.json,
-            || json!({ "generation": generation, "added": values(&added), "removed": values(&removed) }),
-            || signed('-', &removed) + &signed('+', &added),
-        )?;
+/// Prints what has come and gone.
+fn print_changes(added: &[DiscoveryEntry], removed: &[DiscoveryEntry], as_json: bool) -> Result<()> {
+    if added.is_empty() && removed.is_empty() {
+        return Ok(());
     }
-    context.interrupt.check()
+    let signed = |sign: char, entries: &[DiscoveryEntry]| -> String {
+        entries.iter().map(|entry| format!("{sign} {} {}\n", entry.subsystem_type, place(entry))).collect()
+    };
+    let values = |entries: &[DiscoveryEntry]| entries.iter().map(entry).collect::<Vec<_>>();
+    output::either(
+        as_json,
+        || json!({ "added": values(added), "removed": values(removed) }),
+        || signed('-', removed) + &signed('+', added),
+    )
 }
 
 /// The entries of one log that the other does not have.
-fn missing(one: &DiscoveryLog, other: &DiscoveryLog) -> Vec<DiscoveryEntry> {
-    one.entries.iter().filter(|entry| !other.entries.contains(entry)).cloned().collect()
+fn missing(one: &[DiscoveryEntry], other: &[DiscoveryEntry]) -> Vec<DiscoveryEntry> {
+    one.iter().filter(|entry| !other.contains(entry)).cloned().collect()
 }
 
-fn document(log: &DiscoveryLog) -> Value {
-    let entries: Vec<Value> = log.entries.iter().map(entry).collect();
-    json!({ "generation": log.generation, "entries": entries })
+fn document(entries: &[DiscoveryEntry]) -> Value {
+    json!({ "entries": entries.iter().map(entry).collect::<Vec<_>>() })
 }
 
 fn entry(entry: &DiscoveryEntry) -> Value {
@@ -151,12 +250,12 @@ fn entry(entry: &DiscoveryEntry) -> Value {
     })
 }
 
-fn lines(log: &DiscoveryLog) -> String {
-    if log.entries.is_empty() {
+fn lines(entries: &[DiscoveryEntry]) -> String {
+    if entries.is_empty() {
         return "This host may not use any subsystem here.".to_owned();
     }
     let row = |entry: &DiscoveryEntry| vec![entry.subsystem_type.clone(), place(entry)];
-    let rows: Vec<Vec<String>> = log.entries.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
     output::table(&["type", "address"], &rows)
 }
 

@@ -42,6 +42,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::engine::attach_service;
+use crate::interrupt::Interrupt;
 use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::cores;
@@ -94,15 +95,46 @@ enum Uring {
     Never,
 }
 
+impl FuseArgs {
+    /// The defaults, at a directory. With `threads`, many mounts of one process take fewer.
+    pub(crate) fn at(connect: ConnectArgs, directory: PathBuf, read_only: bool, threads: u16) -> Self {
+        Self {
+            connect,
+            directory,
+            read_only,
+            allow_other: false,
+            options: Vec::new(),
+            io_uring: Uring::Auto,
+            threads,
+            cores: NonZeroU16::MIN,
+            ready_file: None,
+        }
+    }
+}
+
 /// Serves until a signal comes or it is unmounted.
 pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
+    serve_until(args, &context.interrupt, |paths| {
+        let ready = Ready::announce(args.ready_file.as_deref(), &args.directory.display().to_string())?;
+        announce(paths, context.json);
+        Ok(ready)
+    })
+}
+
+/// Serves until the interrupt ends it or it is unmounted. When the files are there, `ready` is told their paths; what
+/// it returns is dropped when they go.
+pub(crate) fn serve_until<R>(
+    args: &FuseArgs,
+    interrupt: &Interrupt,
+    ready: impl FnOnce(&[String]) -> Result<R>,
+) -> Result<()> {
     let mut config = mount::config(args)?;
     let read_only = config.mount_options.contains(&fuser::MountOption::RO);
     let directory = &args.directory;
     mount_point::prepare(directory)?;
     let cancel = CancelToken::new();
     let size = channel_size(args.io_uring)?;
-    let controller = attach(args, context, size, &cancel)?;
+    let controller = attach(args, interrupt, size, &cancel)?;
     ensure!(
         !controller.namespaces().is_empty(),
         "the subsystem has no namespace; see the target's configuration"
@@ -129,9 +161,8 @@ pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
         );
         Ok(())
     })?;
-    let served = Ready::announce(args.ready_file.as_deref(), &directory.display().to_string()).map(|ready| {
-        announce(&controller, args, context);
-        mounted.serve(&context.interrupt);
+    let served = ready(&paths(&controller, args)).map(|ready| {
+        mounted.serve(interrupt);
         drop(ready);
     });
     let unmounted = mounted.end(&cancel);
@@ -174,21 +205,21 @@ fn prepare_channel(
 
 fn attach(
     args: &FuseArgs,
-    context: &Context,
+    interrupt: &Interrupt,
     channel: Option<ring::ChannelSize>,
     cancel: &CancelToken,
 ) -> Result<Controller> {
     let mut engine = args.connect.engine_options(cancel.clone());
     engine.threads = args.cores.get();
     engine.client_buffers = channel.map(|size| size.buffers(engine.threads)).unwrap_or_default();
-    attach_service(args.connect.connect_options()?, engine, &context.interrupt)
+    attach_service(args.connect.connect_options()?, engine, interrupt)
 }
 
-fn announce(controller: &Controller, args: &FuseArgs, context: &Context) {
-    let namespaces = controller.namespaces();
-    let paths: Vec<String> = namespaces
-        .iter()
-        .map(|namespace| args.directory.join(file_name(namespace.nsid)).display().to_string())
-        .collect();
-    output::announce(context.json, || json!({ "files": paths }), || format!("serving {}", paths.join(", ")));
+fn paths(controller: &Controller, args: &FuseArgs) -> Vec<String> {
+    let path = |nsid| args.directory.join(file_name(nsid)).display().to_string();
+    controller.namespaces().iter().map(|namespace| path(namespace.nsid)).collect()
+}
+
+fn announce(paths: &[String], as_json: bool) {
+    output::announce(as_json, || json!({ "files": paths }), || format!("serving {}", paths.join(", ")));
 }

@@ -42,6 +42,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::engine::attach_service;
+use crate::interrupt::Interrupt;
 use crate::namespaces::only_namespace;
 use crate::options::ConnectArgs;
 use crate::output;
@@ -91,8 +92,37 @@ struct ListenArgs {
 /// The longest name of an export (a string of the protocol).
 const NAME_BYTES_MAX: usize = 4096;
 
+impl NbdArgs {
+    /// The defaults, at a Unix socket.
+    pub(crate) fn at(connect: ConnectArgs, socket: PathBuf, read_only: bool) -> Self {
+        Self {
+            connect,
+            listen: ListenArgs { socket: Some(socket), listen: None },
+            read_only,
+            export: None,
+            connections_max: 16,
+            cores: NonZeroU16::MIN,
+            ready_file: None,
+        }
+    }
+}
+
 /// Serves until a signal comes or the controller is given up.
 pub fn run(args: &NbdArgs, context: &Context) -> Result<()> {
+    serve_until(args, &context.interrupt, |uri, exports| {
+        let ready = Ready::announce(args.ready_file.as_deref(), uri)?;
+        announce(context.json, uri, exports);
+        Ok(ready)
+    })
+}
+
+/// Serves until the interrupt ends it or the controller is given up. When clients can connect, `ready` is told where;
+/// what it returns is dropped when they cannot any more.
+pub(crate) fn serve_until<R>(
+    args: &NbdArgs,
+    interrupt: &Interrupt,
+    ready: impl FnOnce(&str, &[Export]) -> Result<R>,
+) -> Result<()> {
     let mut options = args.connect.connect_options()?;
     let connections = usize::from(args.connections_max.div_ceil(args.cores.get()));
     options.waiting_max = options.waiting_max.max(connections * COMMANDS_MAX);
@@ -105,10 +135,10 @@ pub fn run(args: &NbdArgs, context: &Context) -> Result<()> {
     engine.client_buffers = buffers(connections);
     // One more than are served, to turn a client away.
     engine.client_descriptors = u32::from(args.connections_max) + 8;
-    let controller = attach_service(options, engine, &context.interrupt)?;
-    context.interrupt.serve();
+    let controller = attach_service(options, engine, interrupt)?;
+    interrupt.serve();
     let spread = Arc::new(Spread::new(controller.threads(), usize::from(args.connections_max)));
-    let served = serve(args, context, &controller, &spread);
+    let served = serve(args, interrupt, &controller, &spread, ready);
     if spread.requests_were_left() {
         // Their commands can only end by cancelling: the target is away.
         tracing::warn!("ended while requests were waiting for the target");
@@ -119,19 +149,24 @@ pub fn run(args: &NbdArgs, context: &Context) -> Result<()> {
 }
 
 /// Starts a server on each engine, and waits for their ends.
-fn serve(args: &NbdArgs, context: &Context, controller: &Controller, spread: &Arc<Spread>) -> Result<()> {
+fn serve<R>(
+    args: &NbdArgs,
+    interrupt: &Interrupt,
+    controller: &Controller,
+    spread: &Arc<Spread>,
+    ready: impl FnOnce(&str, &[Export]) -> Result<R>,
+) -> Result<()> {
     let settings = ExportSettings::new(args);
     let exports = settings.exports(&controller.namespaces())?;
     let (result, results) = channel();
-    let common = Common { spread: spread.clone(), interrupt: context.interrupt.clone(), result };
+    let common = Common { spread: spread.clone(), interrupt: interrupt.clone(), result };
     // The one that listens comes last, when the others can take connections.
     for engine in 1..controller.threads() {
         start_server(controller, engine, settings.clone(), common.clone(), None)?;
     }
     let address = start_server(controller, 0, settings, common, Some(args.listen.address()))?;
     let uri = address.as_ref().map(uri).unwrap_or_default();
-    let ready = Ready::announce(args.ready_file.as_deref(), &uri)?;
-    announce(context.json, &uri, &exports);
+    let ready = ready(&uri, &exports)?;
     let first = results.recv().unwrap_or_else(|_| Err(anyhow!("the engine has ended")));
     drop(ready);
     first.and(wait_for_others(&results))

@@ -252,6 +252,7 @@ impl EngineClient for Server {
             HostEvent::Lost { .. }
             | HostEvent::Reconnecting { .. }
             | HostEvent::Detached { .. }
+            | HostEvent::DiscoveryLogChanged { .. }
             | HostEvent::AdminDone(_) => {}
         }
     }

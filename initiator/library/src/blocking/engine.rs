@@ -440,7 +440,10 @@ impl EngineClient for Dispatcher {
 impl Dispatcher {
     fn on_controller_event(&mut self, event: &HostEvent, host: &Host, controller: ControllerId) {
         match event {
-            HostEvent::IoDone(_) | HostEvent::AdminDone(_) | HostEvent::Foreign(_) => {}
+            HostEvent::IoDone(_)
+            | HostEvent::AdminDone(_)
+            | HostEvent::DiscoveryLogChanged { .. }
+            | HostEvent::Foreign(_) => {}
             HostEvent::Ready { reconnected, .. } => {
                 tracing::info!(reconnected, "controller ready");
                 self.ready(host, controller);

@@ -432,6 +432,9 @@ impl Path {
     fn on_async_event(&mut self, resources: &mut Resources, entry: &CompletionEntry) {
         let changed = answers::is_namespace_change(entry);
         tracing::info!(peer = self.peer(), dw0 = entry.dw0.get(), changed, "asynchronous event");
+        if answers::is_discovery_log_change(entry) {
+            self.reports.push(PathEvent::DiscoveryLogChanged);
+        }
         if changed && self.phase == Phase::Live {
             self.reports.push(PathEvent::NamespacesChanged);
             self.role.tell_followers(&ToFollower::Changed);
@@ -469,8 +472,9 @@ impl Path {
         let info = facts.describe(self.keep_alive.timeout());
         self.role.tell_live(&info, namespaces, facts.retry_delays, reconnected);
         self.reports.push(PathEvent::Ready { reconnected });
-        // A discovery controller need not have events, and none of its own concerns us.
-        if !info.discovery && !self.options.url.is_discovery() {
+        // A discovery controller need not have events, and only that of its log page concerns us.
+        let is_discovery = info.discovery || self.options.url.is_discovery();
+        if !is_discovery || info.discovery_log_events {
             self.queues.admin.send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
         }
         self.info = Some(info);

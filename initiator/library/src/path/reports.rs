@@ -70,6 +70,8 @@ pub(crate) enum PathEvent {
     },
     /// It is lost for so long that I/O should not wait for it.
     FailFast,
+    /// The discovery controller tells that its log page has changed.
+    DiscoveryLogChanged,
     /// The controller tells that namespaces have changed.
     NamespacesChanged,
     /// These have; they are looked at next.

@@ -43,6 +43,12 @@ pub(crate) fn is_namespace_change(entry: &CompletionEntry) -> bool {
     event.as_notice() == Some(NoticeInfo::NAMESPACE_ATTRIBUTE_CHANGED)
 }
 
+/// Whether an event says that the discovery log page changed.
+pub(crate) fn is_discovery_log_change(entry: &CompletionEntry) -> bool {
+    let event = AsyncEvent::from_bits(entry.dw0.get());
+    event.as_notice() == Some(NoticeInfo::DISCOVERY_LOG_CHANGE)
+}
+
 /// CAP, as far as it matters here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Capabilities {
@@ -117,6 +123,7 @@ pub(crate) struct ControllerFacts {
     /// Maximum Data Transfer Size, a power of two of the smallest memory page; zero for no limit.
     pub(crate) mdts: u8,
     pub(crate) namespace_attribute_notices: bool,
+    pub(crate) discovery_log_notices: bool,
     pub(crate) traffic_based_keep_alive: bool,
     pub(crate) discovery: bool,
     pub(crate) keep_alive: bool,
@@ -149,6 +156,7 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
         },
         mdts: page.mdts,
         namespace_attribute_notices: page.oaes.namespace_attribute_notices(),
+        discovery_log_notices: page.oaes.discovery_log_notices(),
         traffic_based_keep_alive: page.ctratt.tbkas(),
         discovery: page.cntrltype == ControllerType::DISCOVERY,
         keep_alive: page.keep_alive_granularity_ms().is_some(),

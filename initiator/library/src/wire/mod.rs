@@ -160,7 +160,8 @@ pub(crate) fn set_queue_count(queues: u16) -> SubmissionEntry {
 /// The notices that we act on, of those that the controller has.
 pub(crate) fn set_event_config(facts: &ControllerFacts) -> SubmissionEntry {
     let value = AsyncEventConfiguration::default()
-        .with_namespace_attribute_notices(facts.namespace_attribute_notices);
+        .with_namespace_attribute_notices(facts.namespace_attribute_notices)
+        .with_discovery_log_notices(facts.discovery_log_notices);
     SubmissionEntry::set_features(NO_CID, FeatureId::ASYNC_EVENT_CONFIGURATION.0, false, value.bits())
 }
 

@@ -71,6 +71,27 @@ fn entries_say_which_listener_has_which_transport_and_what_is_found_there() {
 }
 
 #[test]
+fn entries_say_what_serves_a_listener_for_rdma() {
+    use ringfab_fabric::rdma::LinkProtocol;
+    for (protocol, prtype) in [
+        (None, 1),
+        (Some(LinkProtocol::InfiniBand), 2),
+        (Some(LinkProtocol::RoceV1), 3),
+        (Some(LinkProtocol::RoceV2), 4),
+        (Some(LinkProtocol::Iwarp), 5),
+    ] {
+        let target = whole();
+        if let Some(protocol) = protocol {
+            target.served().listeners()[2].set_link_protocol(protocol);
+        }
+        let page = bytes(&enabled(&target, DISCOVERY_NQN), &log(0x70, 8192));
+        // Queue pairs are reliable connected ones, made with RDMA CM. Of a referral nothing is known.
+        let tsas = |number: usize| &page[number * 1024 + 768..][..3];
+        assert_eq!((tsas(3), tsas(5), tsas(7)), (&[1, prtype, 1][..], &[1, prtype, 1][..], &[1, 1, 1][..]));
+    }
+}
+
+#[test]
 fn the_discovery_subsystem_is_reached_by_its_own_name_and_by_the_one_that_all_have() {
     let target = whole();
     for nqn in [DISCOVERY_NQN, OWN] {
@@ -126,7 +147,11 @@ fn discovery_shows_what_the_host_may_see_at_the_address_it_came_to() {
     assert_eq!(&entry[32..37], b"4420 ");
     assert_eq!(&entry[256..256 + DISK.len() + 1], format!("{DISK}\0").as_bytes());
     assert_eq!(&entry[512..522], b"192.0.2.1 ");
-    assert_eq!(entry[768..771], [1, 5, 1], "connected, iWARP, RDMA CM");
+    assert_eq!(
+        entry[768..771],
+        [1, 1, 1],
+        "connected, what serves it is not known before it is bound, RDMA CM"
+    );
     assert_eq!(&page[3072 + 256..3072 + 256 + PRIVATE.len()], PRIVATE.as_bytes());
 }
 

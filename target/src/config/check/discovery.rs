@@ -24,6 +24,7 @@ pub(super) fn discovery(
     if let Some(nqn) = nqn.as_ref().filter(|nqn| subsystems.iter().any(|one| one.nqn == **nqn)) {
         errors.add(reader.span(), reader.key("nqn"), format!("is {nqn}, which a subsystem has already"));
     }
+    let mdns = or(reader.boolean("mdns", errors), false);
     let mut places = Unique::new();
     let tables = reader.tables("referral", errors);
     if tables.len() > REFERRALS_MAX {
@@ -31,7 +32,7 @@ pub(super) fn discovery(
     }
     let referrals = tables.into_iter().filter_map(|table| referral(table, &mut places, errors)).collect();
     reader.finish(errors);
-    DiscoveryConfig { nqn, referrals }
+    DiscoveryConfig { nqn, referrals, mdns }
 }
 
 /// A name of its own: the one that all have is no such name.

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::process::absolute_path;
-use super::{Errors, IdentifyDisk, Reader, Unique, or};
+use super::{Errors, IdentifyDisk, Reader, Unique, or, rate_limits};
 use crate::config::reader::At;
 use crate::config::{Access, NamespaceConfig, Source, SubsystemConfig};
 use crate::disk_identity::{DiskIdentity, Sharing};
@@ -221,9 +221,11 @@ fn namespace(
         }
         None => Access::AnyHost,
     };
+    let limits = rate_limits::of_namespace(&reader, errors);
     reader.finish(errors);
     let nsid = u32::try_from(nsid.value).ok()?;
-    Some(NamespaceConfig { nsid, source: source?, block_bytes, read_only, shared, uuid, nguid, hosts })
+    let source = source?;
+    Some(NamespaceConfig { nsid, source, block_bytes, read_only, shared, uuid, nguid, hosts, limits })
 }
 
 fn block_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {

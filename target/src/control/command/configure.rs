@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
+use super::limits::LimitArguments;
 use super::{Place, list, text};
 use crate::config::Config;
 use crate::control::client::{AskError, ask};
@@ -51,6 +52,17 @@ pub enum HostCommand {
     Deny(HostArguments),
     /// Disconnect a host. It may come back at once.
     Kick(HostArguments),
+    /// Give a host shares and limits. Whatever is not named has its default again.
+    Set {
+        /// NQN of the host.
+        host: String,
+        /// How much it gets in relation to other hosts where several wait for the same; 100 by default.
+        #[arg(long, value_name = "N")]
+        shares: Option<u32>,
+        /// What it may do on all namespaces together.
+        #[command(flatten)]
+        limits: LimitArguments,
+    },
 }
 
 /// Which host, and where.
@@ -134,7 +146,7 @@ pub fn subsystem(place: &Place, command: SubsystemCommand, output: &mut impl Wri
     place.show(&request, output, change_lines)
 }
 
-/// Allows, denies or disconnects a host.
+/// Allows, denies, disconnects or limits a host.
 ///
 /// # Errors
 /// When the target cannot be asked or refuses.
@@ -142,6 +154,15 @@ pub fn host(place: &Place, command: HostCommand, output: &mut impl Write) -> Res
     let request = match command {
         HostCommand::Allow(HostArguments { host, subsystem }) => Request::HostAllow { subsystem, host },
         HostCommand::Deny(HostArguments { host, subsystem }) => Request::HostDeny { subsystem, host },
+        HostCommand::Set { host, shares, limits } => {
+            let mut table = Map::from_iter([("nqn".to_owned(), Value::from(host))]);
+            table.extend(shares.map(|shares| ("shares".to_owned(), Value::from(shares))));
+            let limits = limits.into_table();
+            if !limits.is_empty() {
+                table.insert("limits".to_owned(), Value::from(limits));
+            }
+            Request::HostSet { host: table }
+        }
         HostCommand::Kick(HostArguments { host, subsystem }) => {
             let request = Request::HostKick { subsystem, host };
             return place.show(&request, output, |answer| {
@@ -252,7 +273,7 @@ fn replace(file: &Path, content: &str) -> io::Result<()> {
 }
 
 /// What is different, a line each.
-fn change_lines(answer: &Value) -> String {
+pub(super) fn change_lines(answer: &Value) -> String {
     let changes = list(answer, "changes");
     if changes.is_empty() {
         return "nothing is different\n".to_owned();

@@ -2,6 +2,7 @@
 
 mod amount;
 mod configure;
+mod limits;
 mod namespace;
 mod status;
 mod table;

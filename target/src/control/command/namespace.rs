@@ -7,6 +7,8 @@ use clap::{Args, Subcommand};
 use ringfab_base::parse_size;
 use serde_json::{Map, Value};
 
+use super::configure::change_lines;
+use super::limits::LimitArguments;
 use super::{Place, absolute, text};
 use crate::control::client::AskError;
 use crate::control::request::Request;
@@ -45,6 +47,34 @@ pub enum NamespaceCommand {
         /// First extend a regular file to this size, for instance 20GiB.
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         size: Option<u64>,
+    },
+    /// Limit what hosts do with a namespace. Whatever is not named is not limited any more.
+    Limit {
+        /// Its identifier.
+        nsid: u32,
+        /// NQN of its subsystem; not needed when there is only one.
+        #[arg(long, value_name = "NQN")]
+        subsystem: Option<String>,
+        /// NQN of the host that is limited; by default all hosts together.
+        #[arg(long, value_name = "NQN")]
+        host: Option<String>,
+        /// The limits.
+        #[command(flatten)]
+        limits: LimitArguments,
+    },
+    /// Show a namespace to some of the subsystem's hosts only.
+    Hosts {
+        /// Its identifier.
+        nsid: u32,
+        /// NQN of its subsystem; not needed when there is only one.
+        #[arg(long, value_name = "NQN")]
+        subsystem: Option<String>,
+        /// NQN of a host that sees it; may be given several times.
+        #[arg(long, value_name = "NQN", required_unless_present = "all")]
+        host: Vec<String>,
+        /// All hosts of the subsystem see it.
+        #[arg(long, conflicts_with = "host")]
+        all: bool,
     },
 }
 
@@ -121,6 +151,13 @@ impl NamespaceCommand {
             Self::Resize { nsid, subsystem, size } => {
                 Request::NamespaceResize { subsystem, nsid, bytes: size }
             }
+            Self::Limit { nsid, subsystem, host, limits } => {
+                Request::NamespaceLimit { subsystem, nsid, host, limits: limits.into_table() }
+            }
+            Self::Hosts { nsid, subsystem, host, all } => {
+                let hosts = (!all).then(|| host.into_iter().collect());
+                Request::NamespaceHosts { subsystem, nsid, hosts }
+            }
         })
     }
 }
@@ -131,7 +168,12 @@ impl NamespaceCommand {
 /// When the target cannot be asked or refuses.
 pub fn namespace(place: &Place, command: NamespaceCommand, output: &mut impl Write) -> Result<(), AskError> {
     let request = command.into_request().map_err(|error| AskError::Refused(error.to_string()))?;
-    place.show(&request, output, namespace_lines)
+    match request {
+        Request::NamespaceLimit { .. } | Request::NamespaceHosts { .. } => {
+            place.show(&request, output, change_lines)
+        }
+        _ => place.show(&request, output, namespace_lines),
+    }
 }
 
 /// A line for each namespace of an answer, which is one or a list.

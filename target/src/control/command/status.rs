@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::configure::change_line;
 use super::table::Table;
-use super::{Place, amount, list, tables, text};
+use super::{Place, amount, limits, list, tables, text};
 use crate::control::client::AskError;
 use crate::control::request::Request;
 
@@ -37,8 +37,11 @@ fn page(answer: &Value, width: usize, now: SystemTime) -> String {
     };
     part(tables::listeners(answer), String::new());
     part(tables::subsystems(answer), String::new());
-    part(tables::hosts(answer), list(answer, "controllers").iter().map(last_error_line).collect());
-    part(tables::namespaces(answer), list(answer, "namespaces").iter().map(reason_line).collect());
+    let shares: String = list(answer, "hosts").iter().map(limits::host_line).collect();
+    let errors: String = list(answer, "controllers").iter().map(last_error_line).collect();
+    part(tables::hosts(answer), errors + &shares);
+    let notes = |one: &Value| reason_line(one) + &limits::namespace_lines(one);
+    part(tables::namespaces(answer), list(answer, "namespaces").iter().map(notes).collect());
     part(tables::cores(answer), list(answer, "cores").iter().enumerate().map(core_notes).collect());
     page
 }
@@ -171,6 +174,7 @@ mod tests {
                 "nqn": "nqn.x", "serial": "S", "model": "M", "allow_any_host": false, "allowed_hosts": ["nqn.h"],
                 "namespaces": 1, "controllers": 1,
             }],
+            "hosts": [{ "nqn": "nqn.h", "shares": 200, "limits": null }],
             "controllers": [controller],
             "namespaces": [{
                 "subsystem": "nqn.x", "nsid": 2, "state": "not ready", "reason": "it is missing", "bytes": 1_048_576,
@@ -211,6 +215,7 @@ mod tests {
         for line in [
             "nqn.x         2  not ready  1 MiB  /srv/a (read-only)      1        -",
             "  namespace 2 of nqn.x is not ready: it is missing",
+            "  nqn.h has 200 shares",
             "  commands of core 0 by state: 2 at_disk, 1 parked",
             "  /srv/a (namespace 2 of nqn.x) has answered nothing for 12 s: 3 commands, Write for one; \
              further commands for it wait",

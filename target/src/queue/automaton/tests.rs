@@ -2,8 +2,9 @@
 
 use super::*;
 
-const EVENTS: [Event; 21] = [
+const EVENTS: [Event; 22] = [
     Event::Arrived,
+    Event::LimitPassed,
     Event::TurnCame,
     Event::PairHasBuffers,
     Event::DiskAnswers,
@@ -41,6 +42,7 @@ fn the_automaton_of_a_request_is_this_one() {
         table,
         [
             "Free: Arrived -> Begin",
+            "AwaitLimit: LimitPassed -> TakeTurn, PartnerFailed -> Answer, Aborted -> Answer, Abandoned -> Release",
             "AwaitTurn: TurnCame -> Admit, Aborted -> Answer, Abandoned -> Release",
             "AwaitFused: PairHasBuffers -> Fetch, PartnerFailed -> Answer, Aborted -> Answer, TimedOut -> Answer, \
              Abandoned -> Release",
@@ -71,6 +73,7 @@ fn every_event_in_every_state_has_one_of_three_outcomes_a_step_nothing_or_that_i
     }
     // Of what other parts of the target say late, nothing is an error: it is for a request that has gone on.
     let late = [
+        Event::LimitPassed,
         Event::TurnCame,
         Event::DiskAnswers,
         Event::BuffersFree,
@@ -104,8 +107,9 @@ fn the_end_of_its_connection_ends_a_request_in_every_state() {
 fn a_command_that_nobody_works_on_can_be_aborted_and_no_other() {
     let can = |state: &State| next(*state, Event::Aborted) == Step::Answer;
     let states: Vec<State> = State::ALL.into_iter().filter(can).collect();
-    let before_buffers = [State::AwaitTurn, State::AwaitFused, State::HeldBack, State::NeedBuffer];
-    assert_eq!(states, [&before_buffers[..], &[State::AtWorker, State::Parked]].concat());
+    let before_its_turn = [State::AwaitLimit, State::AwaitTurn, State::AwaitFused];
+    let before_buffers = [State::HeldBack, State::NeedBuffer];
+    assert_eq!(states, [&before_its_turn[..], &before_buffers, &[State::AtWorker, State::Parked]].concat());
 }
 
 #[test]
@@ -113,6 +117,7 @@ fn the_steps_of_a_life_follow_each_other() {
     use Step as S;
     let life = [
         S::Begin,
+        S::TakeTurn,
         S::Admit,
         S::QueueForBuffers,
         S::TakeBuffers,

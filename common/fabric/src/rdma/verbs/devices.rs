@@ -6,7 +6,8 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
-use super::sys::{DeviceLimits, DeviceList, OpenDevice};
+use super::sys::{Context, DeviceLimits, DeviceList, OpenDevice};
+use crate::rdma::LinkProtocol;
 
 /// A device.
 #[derive(Clone, Debug)]
@@ -152,6 +153,22 @@ fn ports(name: &str, device: &OpenDevice<'_>) -> io::Result<Vec<PortInfo>> {
             Ok(PortInfo { number, link, active: port.active, mtu: port.mtu, addresses })
         })
         .collect()
+}
+
+/// What a port of an open device speaks, as far as it says so. With both versions of RoCE, connections use the second.
+pub(super) fn link_protocol(device: Context, port: u8) -> Option<LinkProtocol> {
+    match (device.limits().ok()?.iwarp, device.port(port).ok()?.ethernet) {
+        (true, _) => Some(LinkProtocol::Iwarp),
+        (false, false) => Some(LinkProtocol::InfiniBand),
+        (false, true) => {
+            let types = format!("/sys/class/infiniband/{}/ports/{port}/gid_attrs/types", device.name());
+            let entries = fs::read_dir(types).ok()?.flatten();
+            // An entry without an address cannot be read.
+            let mut types = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+            let second = types.any(|text| text.trim() == "RoCE v2");
+            Some(if second { LinkProtocol::RoceV2 } else { LinkProtocol::RoceV1 })
+        }
+    }
 }
 
 /// What the kernel's file system says of a GID beyond its bytes.

@@ -4,7 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::device::Device;
+use super::devices;
 use super::sys::{CmId, EventChannel};
+use crate::rdma::LinkProtocol;
 
 /// A listening identifier.
 #[derive(Debug)]
@@ -22,6 +25,13 @@ pub(super) fn listen(channel: &Arc<EventChannel>, address: SocketAddr, backlog: 
     cm.bind(address)?;
     cm.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     Ok(cm)
+}
+
+/// What a listener speaks; `None` for one that is bound to no device.
+pub(crate) fn link_protocol(device: &Device, listener: u32) -> Option<LinkProtocol> {
+    let key = device.listeners.keys().into_iter().find(|key| key.index == listener)?;
+    let cm = device.listeners.get(key)?.cm.as_ref()?;
+    devices::link_protocol(cm.context()?, cm.port())
 }
 
 /// A connection request. It may travel to another core; dropping it refuses the connection.

@@ -37,7 +37,7 @@ mod sys;
 mod watch;
 
 pub(crate) use device::Device;
-pub(crate) use listener::PendingAccept;
+pub(crate) use listener::{PendingAccept, link_protocol};
 
 /// What an operation of the reactor was started for: the `kind` of its token. Those of the software RNIC are smaller.
 pub(crate) mod kind {

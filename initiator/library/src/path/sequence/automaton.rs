@@ -3,6 +3,7 @@
 //! ```text
 //! attach    Connect, Capabilities, Version, Enable, ReadyStatus*, Identify, Limits, [HostBehavior], QueueCount,
 //!           EventConfig, (EstablishQueue, ConnectQueue)*, Followers, namespaces
+//! discovery Connect, Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
 //! follower  (EstablishQueue, ConnectQueue)*
 //! rescan    ChangedLog, namespaces, once more if namespaces have changed meanwhile
 //! shutdown  Flush*, Disconnect*, ShutdownSet, ShutdownStatus*
@@ -48,7 +49,10 @@ impl Sequence {
             SequenceStep::Version => SequenceStep::Enable,
             SequenceStep::Enable => SequenceStep::ReadyStatus,
             SequenceStep::ReadyStatus => return self.after_ready_status(context),
-            SequenceStep::Identify if discovery => return Ok(self.all_scanned(context)),
+            SequenceStep::Identify if discovery && self.wants_log_events() => SequenceStep::EventConfig,
+            SequenceStep::Identify | SequenceStep::EventConfig if discovery => {
+                return Ok(self.all_scanned(context));
+            }
             SequenceStep::Identify => SequenceStep::Limits,
             SequenceStep::Limits if has_retry_delays => SequenceStep::HostBehavior,
             SequenceStep::Limits | SequenceStep::HostBehavior => SequenceStep::QueueCount,
@@ -87,6 +91,11 @@ impl Sequence {
             SequenceStep::ShutdownSet => SequenceStep::ShutdownStatus,
             SequenceStep::ShutdownStatus => return self.after_shutdown_status(context),
         }))
+    }
+
+    /// Whether to ask a discovery controller to tell when its log page changes.
+    fn wants_log_events(&self) -> bool {
+        self.options.persistent_discovery && self.facts.controller.discovery_log_notices
     }
 
     /// CSTS while the controller is being enabled.
@@ -235,6 +244,13 @@ mod tests {
         let discovery = |sequence: &mut Sequence| sequence.facts.controller.discovery = true;
         let (steps, told) = walk(&mut sequence(0, URL, discovery), SequenceStep::Connect);
         assert_eq!((steps.join(" ").as_str(), told), (ATTACH, vec!["Identified".to_owned()]));
+        let stays = |sequence: &mut Sequence| {
+            discovery(sequence);
+            sequence.facts.controller.discovery_log_notices = true;
+            Arc::make_mut(&mut sequence.options).persistent_discovery = true;
+        };
+        let (steps, _) = walk(&mut sequence(0, URL, stays), SequenceStep::Connect);
+        assert_eq!(steps.join(" "), format!("{ATTACH} EventConfig"));
         let (steps, told) = walk(&mut sequence(1, URL, |_| {}), SequenceStep::EstablishQueue(1));
         assert_eq!(steps.join(" "), &QUEUES[QUEUES.find("Establish").expect("there")..]);
         assert_eq!(told, ["QueuesConnected"]);

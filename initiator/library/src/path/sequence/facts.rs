@@ -22,6 +22,8 @@ pub(in crate::path) struct Facts {
     pub(super) version: (u16, u8, u8),
     pub(in crate::path) controller: answers::ControllerFacts,
     limits: answers::NvmLimits,
+    /// Whether it tells when its discovery log page changes.
+    pub(super) discovery_log_events: bool,
     /// What it says about trying again.
     pub(in crate::path) retry_delays: RetryDelays,
     /// CSTS as last seen.
@@ -66,6 +68,9 @@ impl Facts {
                 self.controller = answers::parse_controller(data);
                 // Until it knows that we honour them, its delays are none.
                 self.retry_delays = RetryDelays { crdt: Default::default(), ..self.controller.retry_delays };
+            }
+            SequenceStep::EventConfig => {
+                self.discovery_log_events = success && self.controller.discovery_log_notices;
             }
             SequenceStep::Limits if success => self.limits = answers::parse_nvm_limits(data),
             SequenceStep::Limits => self.limits = answers::NvmLimits::default(),
@@ -190,6 +195,7 @@ impl Facts {
             firmware: controller.names.firmware.clone(),
             version: self.version,
             discovery: controller.discovery,
+            discovery_log_events: self.discovery_log_events,
             transfer_bytes_max: self.transfer_bytes_max(),
             volatile_write_cache: controller.volatile_write_cache,
             in_capsule_bytes_max: self.in_capsule_bytes_max,

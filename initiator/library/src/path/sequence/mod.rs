@@ -450,7 +450,9 @@ impl Sequence {
                     let text = "the controller has no keyed SGLs, which RDMA needs";
                     return Err(Cause::Unsupported(text.to_owned()));
                 }
-                context.keep_alive.set_supported(controller.keep_alive, controller.traffic_based_keep_alive);
+                // A discovery controller that a host may stay with has it, even where KAS does not say so.
+                let supported = controller.keep_alive || self.options.persistent_discovery;
+                context.keep_alive.set_supported(supported, controller.traffic_based_keep_alive);
             }
             _ => {}
         }

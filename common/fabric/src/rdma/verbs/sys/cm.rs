@@ -285,6 +285,12 @@ impl CmId {
         NonNull::new(unsafe { self.raw.as_ref().verbs }).map(Context)
     }
 
+    /// The port of the device that it is bound to.
+    pub(crate) fn port(&self) -> u8 {
+        // SAFETY: the identifier lives as long as `self`.
+        unsafe { self.raw.as_ref().port_num }
+    }
+
     /// Our end and the peer's.
     pub(crate) fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         // SAFETY: the identifier lives; both addresses are storage of the largest kind inside it.

@@ -72,16 +72,7 @@ impl OpenDevice<'_> {
     }
 
     pub(crate) fn port(&self, number: u8) -> io::Result<Port> {
-        // SAFETY: all zeroes is a valid value; the context is open.
-        let mut attributes: ffi::ibv_port_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: as above.
-        check_code(unsafe { ffi::___ibv_query_port(self.0.0.as_ptr(), number, &raw mut attributes) })?;
-        Ok(Port {
-            active: attributes.state == ffi::ibv_port_state::IBV_PORT_ACTIVE,
-            ethernet: attributes.link_layer == 2,
-            gids: attributes.gid_tbl_len,
-            mtu: 128 << attributes.active_mtu.min(5),
-        })
+        self.0.port(number)
     }
 
     /// An entry of a port's table of addresses; `None` where it is empty.
@@ -92,6 +83,21 @@ impl OpenDevice<'_> {
         // SAFETY: any bytes are valid.
         let raw = unsafe { gid.raw };
         (result == 0 && raw != [0; 16]).then_some(raw)
+    }
+}
+
+impl Context {
+    pub(crate) fn port(self, number: u8) -> io::Result<Port> {
+        // SAFETY: all zeroes is a valid value; the context is open.
+        let mut attributes: ffi::ibv_port_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        check_code(unsafe { ffi::___ibv_query_port(self.0.as_ptr(), number, &raw mut attributes) })?;
+        Ok(Port {
+            active: attributes.state == ffi::ibv_port_state::IBV_PORT_ACTIVE,
+            ethernet: attributes.link_layer == 2,
+            gids: attributes.gid_tbl_len,
+            mtu: 128 << attributes.active_mtu.min(5),
+        })
     }
 }
 

@@ -1,0 +1,148 @@
+//! A subsystem that is attached, with its front end on a thread of its own.
+
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use anyhow::{Result, anyhow};
+use nix::sys::signal::Signal;
+use ringfab_initiator::Url;
+
+use super::place::{Directory, Place};
+use super::subsystems::{Handle, Offer, Told};
+use crate::fuse::{self, FuseArgs};
+use crate::interrupt::Interrupt;
+use crate::nbd::{self, NbdArgs};
+use crate::options::{ConnectArgs, Tuning};
+
+/// Threads of each mount that wait for I/O: there may be many mounts.
+const FUSE_THREADS: u16 = 4;
+/// Signals that a front end understands: the first one asks for its end, the second one is in a hurry.
+const SIGNALS_MAX: u32 = 2;
+
+/// How subsystems are attached.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) tuning: Tuning,
+    pub(super) place: Place,
+    pub(super) read_only: bool,
+}
+
+/// A front end that runs.
+pub(super) struct Service {
+    interrupt: Interrupt,
+    signals: u32,
+    thread: JoinHandle<()>,
+}
+
+impl Service {
+    /// Attaches a subsystem at the first of its addresses that works.
+    pub(super) fn start(
+        settings: Settings,
+        nqn: &str,
+        urls: Vec<Url>,
+        tell: impl Fn(Told) + Send + 'static,
+    ) -> Result<Self> {
+        let path = settings.place.of(nqn)?;
+        let interrupt = Interrupt::idle();
+        let run = Run { settings, path, interrupt: interrupt.clone(), tell: Box::new(tell) };
+        let thread = std::thread::Builder::new().name("subsystem".to_owned());
+        let thread = thread.spawn(move || {
+            let mut end = EndTold { ended: Some(Err(anyhow!("its thread panicked"))), run: &run };
+            end.ended = Some(run.try_all(&urls));
+        })?;
+        Ok(Self { interrupt, signals: 0, thread })
+    }
+}
+
+impl Handle for Service {
+    fn signal(&mut self, signal: Signal) {
+        if self.signals < SIGNALS_MAX {
+            self.signals += 1;
+            self.interrupt.raise(signal);
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.signals > 0
+    }
+
+    fn join(self) {
+        // A panic was told, too.
+        let _panic = self.thread.join();
+    }
+}
+
+/// The thread's own part.
+struct Run {
+    settings: Settings,
+    path: PathBuf,
+    interrupt: Interrupt,
+    tell: Box<dyn Fn(Told) + Send>,
+}
+
+/// Tells the end of a thread, however it ends.
+struct EndTold<'a> {
+    run: &'a Run,
+    ended: Option<Result<()>>,
+}
+
+impl Drop for EndTold<'_> {
+    fn drop(&mut self) {
+        if let Some(ended) = self.ended.take() {
+            (self.run.tell)(Told::Ended(ended));
+        }
+    }
+}
+
+impl Run {
+    fn try_all(&self, urls: &[Url]) -> Result<()> {
+        let mut last = Err(anyhow!("it has no address that this host can use"));
+        for url in urls {
+            if self.interrupt.is_interrupted() {
+                return Ok(());
+            }
+            let mut served = false;
+            last = self.serve(url, &mut served);
+            // One that has served is tried again by whoever wants it, at all addresses that it has then.
+            if served || last.is_ok() {
+                break;
+            }
+            if let Err(error) = &last {
+                tracing::info!("{url}: {error:#}");
+            }
+        }
+        if self.interrupt.is_interrupted() {
+            // What an end that was asked for brings about at a target that is away is no failure.
+            return last.or_else(|error| {
+                tracing::debug!("ended as asked: {error:#}");
+                Ok(())
+            });
+        }
+        last
+    }
+
+    fn serve(&self, url: &Url, served: &mut bool) -> Result<()> {
+        let connect = ConnectArgs { url: url.clone(), tuning: self.settings.tuning.clone() };
+        let (path, read_only) = (self.path.clone(), self.settings.read_only);
+        let mut tell = |at: String, disks: Vec<String>| {
+            *served = true;
+            (self.tell)(Told::Serving(Offer { url: url.to_string(), at, disks }));
+            Ok(())
+        };
+        match self.settings.place {
+            Place::Nbd(_) => {
+                let args = NbdArgs::at(connect, path, read_only);
+                nbd::serve_until(&args, &self.interrupt, |uri, exports| {
+                    tell(uri.to_owned(), exports.iter().map(|export| export.name.clone()).collect())
+                })
+            }
+            Place::Fuse(_) => {
+                let _directory = Directory::new(&path)?;
+                let args = FuseArgs::at(connect, path.clone(), read_only, FUSE_THREADS);
+                fuse::serve_until(&args, &self.interrupt, |paths| {
+                    tell(path.display().to_string(), paths.to_vec())
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! How much hosts may do in a second, and what shares they have of what is there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The share of a host of which nothing is said.
+pub const DEFAULT_SHARES: u32 = 100;
+
+/// How much of a limit that was not used may be used later at once, when nothing is said of it.
+pub(super) const DEFAULT_BURST: Duration = Duration::from_millis(50);
+
+/// What may be done in a second; what is none is not limited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateLimits {
+    /// Commands that read.
+    pub read_iops: Option<u64>,
+    /// Commands that change blocks.
+    pub write_iops: Option<u64>,
+    /// Bytes of the commands that read.
+    pub read_bytes_per_s: Option<u64>,
+    /// Bytes of the commands that write.
+    pub write_bytes_per_s: Option<u64>,
+    /// For how long what is not used is kept: so much of each limit may be done at once after a pause.
+    pub burst: Duration,
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        Self {
+            read_iops: None,
+            write_iops: None,
+            read_bytes_per_s: None,
+            write_bytes_per_s: None,
+            burst: DEFAULT_BURST,
+        }
+    }
+}
+
+impl RateLimits {
+    /// The key of each limit in a file, and its value.
+    pub fn keys(&self) -> [(&'static str, Option<u64>); 4] {
+        [
+            ("read_iops", self.read_iops),
+            ("write_iops", self.write_iops),
+            ("read_bytes_per_s", self.read_bytes_per_s),
+            ("write_bytes_per_s", self.write_bytes_per_s),
+        ]
+    }
+
+    /// Whether nothing is limited.
+    pub fn is_unlimited(&self) -> bool {
+        self.keys().iter().all(|(_, limit)| limit.is_none())
+    }
+}
+
+/// The limits of a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceLimits {
+    /// What all hosts together may do.
+    pub all: RateLimits,
+    /// What single hosts may do, by host NQN.
+    pub hosts: BTreeMap<String, RateLimits>,
+}
+
+impl NamespaceLimits {
+    /// Whether nothing is limited.
+    pub fn is_unlimited(&self) -> bool {
+        self.all.is_unlimited() && self.hosts.is_empty()
+    }
+}
+
+/// A host, as far as something is said of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostConfig {
+    /// Its NQN.
+    pub nqn: String,
+    /// How much it gets in relation to the other hosts where several wait for the same.
+    pub shares: u32,
+    /// What it may do on all namespaces together.
+    pub limits: RateLimits,
+}
+
+impl HostConfig {
+    /// A host of which nothing is said.
+    pub fn new(nqn: String) -> Self {
+        Self { nqn, shares: DEFAULT_SHARES, limits: RateLimits::default() }
+    }
+
+    /// Whether nothing is said of it.
+    pub fn is_default(&self) -> bool {
+        self.shares == DEFAULT_SHARES && self.limits.is_unlimited()
+    }
+}
