@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfab_block::{BlockDevice, DiskTokens, Driver, OpenError};
@@ -12,7 +13,7 @@ use ringfab_spec::tcp::{CapsuleResp, CommonHeader, Digests, PduType};
 use ringfab_spec::{CompletionEntry, FromBytes, SglDescriptor, Status, SubmissionEntry};
 use ringfab_tests::raw_tcp::{HOST_NQN, RawTcp, capsule};
 use ringfab_tests::stuck_fs::StuckFs;
-use ringfab_tests::{NQN, TestTarget, not_run, wait_until};
+use ringfab_tests::{NQN, TestTarget, not_run, program, wait_until};
 use tracing_subscriber::filter::LevelFilter;
 
 /// More than this machine may have.
@@ -295,4 +296,30 @@ fn a_device_that_no_core_can_open_is_one_line() {
     wait_until("it is known", || target.manager().list()[0].state == "not ready");
     target.end().expect("it ends in order");
     log.is(&[("ERROR namespace not ready", &[NQN, "nsid=1", "it is not for us"])]);
+}
+
+/// The start waits for an address that another program has, and says so once.
+#[test]
+fn a_listener_that_cannot_be_bound_is_a_warning_and_an_error() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (config, state) = (folder.path().join("target.toml"), folder.path().join("state"));
+    let text = format!(
+        "[target]\nstate_dir = {state:?}\n[control]\nenabled = false\n[[listener]]\naddress = \"127.0.0.1\"\n\
+         port = {}\ntransport = \"tcp\"\n[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
+         [[subsystem.namespace]]\nmemory = \"1MiB\"\n",
+        address.port()
+    );
+    fs::write(&config, text).expect("a configuration");
+    let output = Command::new(program("ringfab-target")).args(["serve", "--config"]).arg(&config).output();
+    let output = output.expect("it runs");
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).expect("text");
+    let told: Vec<&str> = said.lines().filter(|line| line.contains(&address.to_string())).collect();
+    assert_eq!(told.len(), 2, "{said}");
+    assert!(
+        told[0].contains("is in use by another program") && told[1].contains("cannot listen on"),
+        "{said}"
+    );
 }
