@@ -60,6 +60,13 @@ pub enum Change {
         /// Who can.
         new: Access,
     },
+    /// Whether hosts without a key may use a subsystem.
+    AuthenticationChanged {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// Whether they may not.
+        required: bool,
+    },
     /// One more namespace.
     NamespaceAdded {
         /// NQN of its subsystem.
@@ -166,6 +173,12 @@ impl Change {
                 changed(subsystem(nqn), &format!("{key} {old}"), new)
             }
             Self::AccessChanged { nqn, old, new } => ("changed", subsystem(nqn), hosts(old, new)),
+            Self::AuthenticationChanged { nqn, required } => {
+                let words = ["authentication optional", "required"];
+                let (old, new) =
+                    if *required { (words[0], words[1]) } else { ("authentication required", "optional") };
+                changed(subsystem(nqn), old, new)
+            }
             Self::NamespaceAdded { nqn, namespace } => {
                 ("added", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
             }
@@ -181,6 +194,8 @@ impl Change {
             }
             Self::HostChanged { old, new } => {
                 let detail = keys(&resolved::host_keys(old), &resolved::host_keys(new));
+                // The same file may have another key.
+                let detail = if detail.is_empty() { "another key".to_owned() } else { detail };
                 ("changed", format!("host {}", new.nqn), detail)
             }
             Self::ReferralAdded(one) => ("added", format!("referral {}", one.place()), String::new()),
@@ -277,6 +292,10 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
             let (nqn, old, new) = (nqn.clone(), before.clone(), after.clone());
             changes.push(Change::SubsystemIdentity { nqn, key, old, new });
         }
+    }
+    if old.requires_authentication != new.requires_authentication {
+        let required = new.requires_authentication;
+        changes.push(Change::AuthenticationChanged { nqn: nqn.clone(), required });
     }
     if old.access != new.access {
         let (old, new) = (old.access.clone(), new.access.clone());

@@ -9,6 +9,7 @@
 //! | `pieces` | the memory of a request's data |
 //! | `buffers`, `disk`, `steps` | what a request needs of the pool, and asks of the disks |
 //! | `fused` | pairs of commands that are done as one |
+//! | `authentication` | how the host proves who it is |
 //! | `admin` | what the controller does for Fabrics and admin commands |
 //! | `accounting` | what is counted and recorded of commands that have ended |
 //! | `samples` | sampled commands whose answer is on its way |
@@ -18,6 +19,7 @@
 mod accounting;
 mod admin;
 mod at_disk;
+mod authentication;
 mod automaton;
 mod buffers;
 mod commands;
@@ -111,6 +113,7 @@ impl Queue {
             link: Link::new(endpoint, entries),
             phase: Phase::Open,
             attached: None,
+            authentication: None,
             submission_head: 0,
         };
         Self {
@@ -376,9 +379,10 @@ impl Queue {
         self.connection.is_open()
     }
 
-    /// Since when it is there without a Connect, unless it has one or is ending.
+    /// Since when it is there without a Connect, or its host without a proof who it is, unless it has one or is ending.
     pub(crate) fn opening_since(&self) -> Option<Time> {
-        (self.connection.attached.is_none() && self.is_open()).then_some(self.opened)
+        let is_connected = self.connection.attached.is_some() && self.connection.is_authenticated();
+        (!is_connected && self.is_open()).then_some(self.opened)
     }
 
     /// The connection is gone and its transport has given everything back.
@@ -435,6 +439,10 @@ impl Queue {
         let unfinished = !commands.table.is_idle();
         if connection.attached.is_none() && connection.is_open() && now >= self.opened + CONNECT_TIMEOUT {
             tracing::warn!(peer = %connection.peer, queue = connection.id, "no Connect command in time");
+            connection.disconnect(resources, unfinished);
+        }
+        if connection.authentication_is_overdue(now) && connection.is_open() {
+            log::authentication_overdue(connection);
             connection.disconnect(resources, unfinished);
         }
         if connection.link.is_idle() {

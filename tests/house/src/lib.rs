@@ -24,7 +24,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
     ("common/auth", &["spec"]),
-    ("target", &["base", "spec", "proto", "memory", "reactor", "fabric", "block", "process"]),
+    ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
     ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
