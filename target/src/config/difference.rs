@@ -174,10 +174,9 @@ impl Change {
             }
             Self::AccessChanged { nqn, old, new } => ("changed", subsystem(nqn), hosts(old, new)),
             Self::AuthenticationChanged { nqn, required } => {
-                let words = ["authentication optional", "required"];
-                let (old, new) =
-                    if *required { (words[0], words[1]) } else { ("authentication required", "optional") };
-                changed(subsystem(nqn), old, new)
+                let word = |required: bool| if required { "required" } else { "optional" };
+                let old = format!("authentication {}", word(!required));
+                changed(subsystem(nqn), &old, word(*required))
             }
             Self::NamespaceAdded { nqn, namespace } => {
                 ("added", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
@@ -192,12 +191,7 @@ impl Change {
                 let detail = keys(&resolved::limit_keys(old), &resolved::limit_keys(new));
                 ("changed", format!("namespace {nsid} of {nqn}"), detail)
             }
-            Self::HostChanged { old, new } => {
-                let detail = keys(&resolved::host_keys(old), &resolved::host_keys(new));
-                // The same file may have another key.
-                let detail = if detail.is_empty() { "another key".to_owned() } else { detail };
-                ("changed", format!("host {}", new.nqn), detail)
-            }
+            Self::HostChanged { old, new } => ("changed", format!("host {}", new.nqn), host(old, new)),
             Self::ReferralAdded(one) => ("added", format!("referral {}", one.place()), String::new()),
             Self::ReferralRemoved(one) => ("removed", format!("referral {}", one.place()), String::new()),
             Self::NamespaceChanged { nqn, old, new } => {
@@ -339,6 +333,13 @@ fn namespaces(subsystem: &SubsystemConfig) -> String {
         1 => "1 namespace".to_owned(),
         count => format!("{count} namespaces"),
     }
+}
+
+/// What is different of a host.
+fn host(old: &HostConfig, new: &HostConfig) -> String {
+    let detail = keys(&resolved::host_keys(old), &resolved::host_keys(new));
+    // The same file may have another key.
+    if detail.is_empty() { "another key".to_owned() } else { detail }
 }
 
 /// Which hosts come and go.

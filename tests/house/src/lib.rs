@@ -31,7 +31,10 @@ const ARROWS: [(&str, &[&str]); 17] = [
         &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
     ),
     ("initiator/command", &["spec", "fabric", "process", "initiator", "front-ends"]),
-    ("tests", &["base", "spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
+    (
+        "tests",
+        &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"],
+    ),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
     // status, and starts it with more threads than there are processors.
     ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),
