@@ -63,6 +63,7 @@ want_end_to_end() {
 want_test() {
     want_end_to_end
     want python3 python3-minimal
+    want nvme nvme-cli
     want tshark tshark
     want systemd-analyze systemd
     want shellcheck shellcheck

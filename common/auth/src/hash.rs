@@ -1,11 +1,13 @@
 //! The three hash functions, and what is computed with them.
 
 use std::fmt;
+use std::str::FromStr;
 
 use hkdf::{Hkdf, InvalidLength};
 use hmac::{Hmac, KeyInit, Mac};
 use ringfab_spec::auth::HashId;
 use sha2::{Digest, Sha256, Sha384, Sha512};
+use thiserror::Error;
 
 use crate::secret::Secret;
 
@@ -101,6 +103,25 @@ impl Hash {
 /// How every label of TLS 1.3 begins.
 pub(crate) const TLS13: &[u8] = b"tls13 ";
 
+/// No hash function has this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("\"{0}\" is none of the hash functions sha256, sha384 and sha512")]
+pub struct UnknownHash(String);
+
+/// The names that Linux and SPDK use.
+impl FromStr for Hash {
+    type Err = UnknownHash;
+
+    fn from_str(name: &str) -> Result<Self, UnknownHash> {
+        match name {
+            "sha256" => Ok(Self::Sha256),
+            "sha384" => Ok(Self::Sha384),
+            "sha512" => Ok(Self::Sha512),
+            _ => Err(UnknownHash(name.to_owned())),
+        }
+    }
+}
+
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.id().fmt(f)
@@ -153,5 +174,8 @@ mod tests {
             assert_eq!(hash.of(b"").expose().len(), hash.length());
         }
         assert_eq!([HashId(0), HashId(4)].map(Hash::from_id), [None, None]);
+        assert_eq!(["sha256", "sha384", "sha512"].map(str::parse), Hash::ALL.map(Ok));
+        let unknown = "SHA-256".parse::<Hash>().unwrap_err().to_string();
+        assert_eq!(unknown, "\"SHA-256\" is none of the hash functions sha256, sha384 and sha512");
     }
 }

@@ -3,15 +3,15 @@
 //! | module | specification |
 //! | --- | --- |
 //! | `dhchap_key`, `interchange` | keys as text, `DHHC-1:` and `NVMeTLSkey-1:` (TCP Transport 1.1, section 3.6.1.5) |
-//! | `psk` | pre-shared keys for TLS and their identities (TCP Transport 1.1, section 3.6.1.3) |
-//! | `message`, `controller`, `host` | DH-HMAC-CHAP (Base 2.1, section 8.3.4) |
+//! | `psk` | pre-shared keys for TLS and their identities (TCP Transport 1.1, section 3.6.1) |
+//! | `message`, `controller`, `host` | DH-HMAC-CHAP (Base 2.2, section 8.3.4) |
 //!
 //! A transaction ([`ControllerTransaction`], [`HostTransaction`]) takes messages and gives messages. What takes long,
 //! it returns as a [`Computation`]: a value that any thread runs, and whose result it takes later.
 //!
 //! Secrets are zeroed when they are dropped, compared in constant time, and not printed. Exponentiations take a time
-//! that does not depend on the exponent. What the libraries for big numbers and hashes leave in freed memory and in
-//! registers while they compute is not zeroed: that is a session's secrets, never a configured key in clear.
+//! that does not depend on the exponent. What the libraries for big numbers and hashes leave on the stack and in freed
+//! memory while they compute is not all zeroed.
 //!
 //! Not implemented here: the commands that carry messages, time limits, where keys are stored, TLS itself, the groups
 //! of NVM Express 2.4, and authentication with a verification entity of its own.
@@ -35,8 +35,8 @@ mod secret;
 pub use computation::{Computation, Computed};
 pub use controller::{ControllerState, ControllerTransaction, Received};
 pub use dhchap_key::DhchapKey;
-pub use group::Group;
-pub use hash::Hash;
+pub use group::{Group, UnknownGroup};
+pub use hash::{Hash, UnknownHash};
 pub use host::{HostState, HostStep, HostTransaction};
 pub use interchange::KeyError;
 pub use message::{

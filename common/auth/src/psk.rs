@@ -1,4 +1,4 @@
-//! Pre-shared keys for TLS (NVM Express TCP Transport 1.1, section 3.6.1.3).
+//! Pre-shared keys for TLS (NVM Express TCP Transport 1.1, section 3.6.1).
 //!
 //! A configured PSK is what people exchange. It becomes the retained PSK of a host. Instead of it, secure channel
 //! concatenation makes a generated PSK. From either one, and from an identity, comes the TLS PSK.
@@ -104,6 +104,11 @@ impl ConfiguredPsk {
     pub fn generate(suite: CipherSuite, random: &mut dyn CryptoRng) -> Self {
         let hash = suite.hash();
         Self { transformation: Some(hash), secret: Secret::random(hash.length(), random) }
+    }
+
+    /// A new key for a suite, which is used as it is.
+    pub fn generate_plain(suite: CipherSuite, random: &mut dyn CryptoRng) -> Self {
+        Self { transformation: None, secret: Secret::random(suite.hash().length(), random) }
     }
 
     /// A key of these bytes. The suite's hash makes a retained PSK of it; without one it is used as it is.

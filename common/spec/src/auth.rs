@@ -1,4 +1,4 @@
-//! Messages of in-band authentication, DH-HMAC-CHAP (NVM Express Base 2.1, section 8.3.4; since 2.4 it is named
+//! Messages of in-band authentication, DH-HMAC-CHAP (NVM Express Base 2.2, section 8.3.4; since 2.4 it is named
 //! KX-HMAC-CHAP).
 //!
 //! These are the fixed parts. Challenges, responses and key exchange values follow them, with lengths that the fixed

@@ -12,6 +12,7 @@ mod devices;
 mod discover;
 mod doctor;
 mod identify;
+mod keys;
 mod list;
 mod smart;
 mod transfer;
@@ -71,6 +72,9 @@ enum Command {
     IdCtrl(identify::IdCtrlArgs),
     /// Show the Identify Namespace data structure
     IdNs(identify::IdNsArgs),
+    /// Make and check keys for authentication and TLS
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// Show the RDMA devices of this machine, and why one cannot be used
     #[cfg(feature = "verbs")]
     Devices,
@@ -155,6 +159,7 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         Command::List(args) => list::run(&args, context),
         Command::IdCtrl(args) => identify::id_ctrl(&args, context),
         Command::IdNs(args) => identify::id_ns(&args, context),
+        Command::Keys(command) => keys::run(&command, context),
         #[cfg(feature = "verbs")]
         Command::Devices => devices::run(context),
         Command::Smart(args) => smart::run(&args, context),
@@ -266,6 +271,18 @@ mod tests {
             let shown = connect.connect_options().expect("complete").url.to_string();
             assert!(parse(&["list", &shown]).is_ok(), "{shown}");
         }
+    }
+
+    #[test]
+    fn a_key_is_made_for_one_purpose_and_is_never_an_argument() {
+        assert!(parse(&["keys", "generate", "--tls", "--hmac", "sha384"]).is_ok());
+        assert!(parse(&["keys", "generate", "--dhchap", "--hmac", "3"]).is_ok());
+        assert!(parse(&["keys", "generate", "--dhchap", "--tls"]).is_err());
+        assert!(parse(&["keys", "generate", "--hmac", "md5"]).is_err());
+        assert!(parse(&["keys", "check", "--key", "DHHC-1:00:"]).is_err());
+        let identity = ["keys", "identity", "--host", "a", "--subsystem", "b", "--identity-version"];
+        assert!(parse(&[&identity[..], &["0"]].concat()).is_ok());
+        assert!(parse(&[&identity[..], &["2"]].concat()).is_err());
     }
 
     #[test]

@@ -4,13 +4,19 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, fmt};
 
 use nix::libc::O_NONBLOCK;
 use ringfab_auth::{DhchapKey, Group, Hash, SecretText};
 
+use crate::worker;
+
 /// Bytes of a file with a key: a key of 64 bytes is a line of 101 characters.
 const KEY_FILE_BYTES_MAX: u64 = 4096;
+
+/// How long reading a key may take.
+const READ_LIMIT: Duration = Duration::from_secs(5);
 
 /// The folder with a service's credentials, as systemd names it.
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
@@ -80,7 +86,10 @@ impl KeySource {
                 Path::new(&folder).join(name)
             }
         };
-        let text = read_secret(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let at = path.clone();
+        let text = worker::within("reading", &path, READ_LIMIT, move || read_secret(&at));
+        let text = text.map_err(io::Error::from).flatten();
+        let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         DhchapKey::parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
     }
 }

@@ -202,6 +202,12 @@ mod tests {
     }
 
     #[test]
+    fn histograms_of_a_namespace_a_queue_or_a_host_take_2000_bytes() {
+        // docs/memory.md has it.
+        assert_eq!((size_of::<LatencyRecord>(), size_of::<Latency>()), (2000, 2000));
+    }
+
+    #[test]
     fn records_are_read_added_and_asked_for_quantiles() {
         let record = LatencyRecord::default();
         let timed = |micros| Timed {

@@ -24,6 +24,9 @@ struct Sending {
     namespace: Option<Arc<IoRecord>>,
 }
 
+// What a queue may have of them: docs/memory.md.
+const _: () = assert!(size_of::<Sending>() * SENDING_MAX == 1024);
+
 /// The answers of sampled commands, in order.
 #[derive(Debug, Default)]
 pub(super) struct Samples(VecDeque<Sending>);

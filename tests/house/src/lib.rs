@@ -30,7 +30,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
         "initiator/front-ends",
         &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
     ),
-    ("initiator/command", &["spec", "fabric", "process", "initiator", "front-ends"]),
+    ("initiator/command", &["spec", "fabric", "process", "auth", "initiator", "front-ends"]),
     (
         "tests",
         &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"],

@@ -52,9 +52,12 @@ for hash in sha256 sha384 sha512; do
         try --dhchap-secret="$secret" --dhchap-ctrl-secret="$controller_secret" -i 2
     done
 done
-for pattern in 'authenticated .*hash=SHA-512 group=ffdhe8192 both_ways=true' 'group=NULL both_ways=false'; do
-    target_said "$pattern" || fail "the log lacks: $pattern"
+for hash in SHA-256 SHA-384 SHA-512; do
+    for group in NULL ffdhe2048 ffdhe3072 ffdhe4096 ffdhe6144 ffdhe8192; do
+        target_said "I/O queue authenticated.* hash=$hash group=$group" || fail "no queue with $hash and $group"
+    done
 done
+expect "times that the host authenticated the controller" "$(kernel_said | grep -c 'qid 0: controller authenticated')" 18
 
 echo "--- keys that are transformed"
 for hmac in 1 2 3; do

@@ -129,7 +129,8 @@ impl ControllerTransaction {
             (Step::Conclude, Ok(Message::Reply(reply))) => self.conclude(&reply, random),
             (Step::Finish, Ok(Message::Success2(t_id))) => self.finish(t_id),
             (Step::EndByHost, Ok(Message::Failure2(failure))) => {
-                self.refusal = Some(Refusal::of_peer(&failure));
+                self.refuse(Refusal::of_peer(&failure));
+                // The host knows.
                 self.state = ControllerState::Refused;
                 Ok(None)
             }

@@ -13,9 +13,11 @@ mod ffdhe;
 mod primes;
 
 use std::fmt;
+use std::str::FromStr;
 
 use rand_core::CryptoRng;
 use ringfab_spec::auth::GroupId;
+use thiserror::Error;
 
 use crate::secret::Secret;
 use ffdhe::Ffdhe;
@@ -95,6 +97,28 @@ impl Group {
     /// What a computation in this group needs of chance. None for the null group, in which nothing is computed.
     pub(crate) fn private(self, random: &mut dyn CryptoRng) -> Option<Private> {
         self.field().map(|field| Private { field, exponent: field.exponent(random) })
+    }
+}
+
+/// No group has this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("\"{0}\" is none of the groups null, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 and ffdhe8192")]
+pub struct UnknownGroup(String);
+
+/// The names that Linux and SPDK use.
+impl FromStr for Group {
+    type Err = UnknownGroup;
+
+    fn from_str(name: &str) -> Result<Self, UnknownGroup> {
+        match name {
+            "null" => Ok(Self::Null),
+            "ffdhe2048" => Ok(Self::Ffdhe2048),
+            "ffdhe3072" => Ok(Self::Ffdhe3072),
+            "ffdhe4096" => Ok(Self::Ffdhe4096),
+            "ffdhe6144" => Ok(Self::Ffdhe6144),
+            "ffdhe8192" => Ok(Self::Ffdhe8192),
+            _ => Err(UnknownGroup(name.to_owned())),
+        }
     }
 }
 

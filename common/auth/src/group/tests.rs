@@ -95,6 +95,9 @@ fn every_group_is_found_by_its_identifier_and_others_are_not() {
     }
     let lengths = Group::ALL.map(Group::value_length);
     assert_eq!(lengths, [0, 256, 384, 512, 768, 1024]);
+    let names = ["null", "ffdhe2048", "ffdhe3072", "ffdhe4096", "ffdhe6144", "ffdhe8192"];
+    assert_eq!(names.map(str::parse), Group::ALL.map(Ok));
+    assert_eq!("modp2048".parse::<Group>(), Err(UnknownGroup("modp2048".to_owned())));
     assert_eq!([GroupId(6), GroupId::MLKEM768].map(Group::from_id), [None, None]);
 }
 

@@ -1,0 +1,251 @@
+//! `ringfab keys`: keys for authentication and for TLS, in the texts that nvme-cli and Linux use.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand, ValueEnum};
+use ringfab_auth::{
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Hash, IdentityVersion, Names, SecretText,
+    system_random,
+};
+use ringfab_front_ends::context::{Context, Usage};
+use ringfab_front_ends::output;
+use ringfab_spec::Nqn;
+use serde_json::json;
+
+/// No key is longer, and no other file is read to its end.
+const FILE_BYTES_MAX: u64 = 4096;
+
+#[derive(Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Print a new key
+    Generate(GenerateArgs),
+    /// Say what a key is, or what is wrong with it
+    Check(KeyFile),
+    /// Print the name by which the ends of a TLS connection know a key
+    Identity(IdentityArgs),
+    /// Print new keys for a host and a subsystem, and where they go
+    Pair(PairArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct GenerateArgs {
+    /// For authentication (DHHC-1); this is the default
+    #[arg(long, conflicts_with = "tls")]
+    dhchap: bool,
+    /// For TLS (NVMeTLSkey-1)
+    #[arg(long)]
+    tls: bool,
+    /// Hash by which both ends transform the key: none, sha256, sha384 or, without --tls, sha512. The key gets as many
+    /// bytes as the hash has. By default none for authentication, and sha256 for TLS
+    #[arg(long, value_name = "HASH")]
+    hmac: Option<Hmac>,
+}
+
+/// A hash by its name, or by its number in keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Hmac {
+    #[value(alias = "0")]
+    None,
+    #[value(alias = "1")]
+    Sha256,
+    #[value(alias = "2")]
+    Sha384,
+    #[value(alias = "3")]
+    Sha512,
+}
+
+#[derive(Args)]
+pub(crate) struct KeyFile {
+    /// File with the key; without it, or with "-", the standard input. Not the key itself: others see command lines
+    file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct IdentityArgs {
+    #[command(flatten)]
+    names: NameArgs,
+    #[command(flatten)]
+    key: KeyFile,
+    /// Version of the identity: 0 has the names alone, 1 a digest of the key as well
+    #[arg(long, value_name = "VERSION", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    identity_version: u8,
+    /// Derive the key as libnvme did before July 2025, for peers with keys from such a version
+    #[arg(long)]
+    libnvme_before_2025_07: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct PairArgs {
+    #[command(flatten)]
+    names: NameArgs,
+}
+
+#[derive(Args)]
+struct NameArgs {
+    /// The host's NQN
+    #[arg(long, value_name = "NQN")]
+    host: String,
+    /// The subsystem's NQN
+    #[arg(long, value_name = "NQN")]
+    subsystem: String,
+}
+
+pub(crate) fn run(command: &KeysCommand, context: &Context) -> Result<()> {
+    match command {
+        KeysCommand::Generate(args) => generate(args, context),
+        KeysCommand::Check(file) => check(file, context),
+        KeysCommand::Identity(args) => identity(args, context),
+        KeysCommand::Pair(args) => pair(args, context),
+    }
+}
+
+impl Hmac {
+    fn hash(self) -> Option<Hash> {
+        match self {
+            Self::None => None,
+            Self::Sha256 => Some(Hash::Sha256),
+            Self::Sha384 => Some(Hash::Sha384),
+            Self::Sha512 => Some(Hash::Sha512),
+        }
+    }
+}
+
+impl NameArgs {
+    fn names(&self) -> Result<Names<'_>> {
+        let name = |text, whose| Nqn::new(text).map_err(|error| Usage(format!("the {whose}: {error}")));
+        Ok(Names { host: name(&self.host, "host")?, subsystem: name(&self.subsystem, "subsystem")? })
+    }
+}
+
+impl KeyFile {
+    fn read(&self) -> Result<String> {
+        let mut text = String::new();
+        match self.file.as_deref() {
+            None => io::stdin()
+                .take(FILE_BYTES_MAX)
+                .read_to_string(&mut text)
+                .context("read the standard input")?,
+            Some(path) if path == Path::new("-") => io::stdin()
+                .take(FILE_BYTES_MAX)
+                .read_to_string(&mut text)
+                .context("read the standard input")?,
+            Some(path) => File::open(path)
+                .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
+                .with_context(|| format!("read {}", path.display()))?,
+        };
+        Ok(text)
+    }
+}
+
+fn generate(args: &GenerateArgs, context: &Context) -> Result<()> {
+    let key = if args.tls { new_psk(args.hmac)?.to_text() } else { new_key(args.hmac).to_text() };
+    output::either(context.json, || json!({ "key": key.expose() }), || format!("{}\n", key.expose()))
+}
+
+fn new_key(hmac: Option<Hmac>) -> DhchapKey {
+    let transformation = hmac.and_then(Hmac::hash);
+    DhchapKey::generate(transformation.unwrap_or(Hash::Sha256), transformation, &mut system_random())
+}
+
+fn new_psk(hmac: Option<Hmac>) -> Result<ConfiguredPsk> {
+    let random = &mut system_random();
+    match hmac.unwrap_or(Hmac::Sha256) {
+        Hmac::None => Ok(ConfiguredPsk::generate_plain(CipherSuite::Aes128GcmSha256, random)),
+        Hmac::Sha256 => Ok(ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, random)),
+        Hmac::Sha384 => Ok(ConfiguredPsk::generate(CipherSuite::Aes256GcmSha384, random)),
+        Hmac::Sha512 => Err(Usage("no cipher suite of NVMe/TCP has SHA-512".to_owned()).into()),
+    }
+}
+
+fn check(file: &KeyFile, context: &Context) -> Result<()> {
+    let text = file.read()?;
+    let (kind, length, transformation) = if text.trim_ascii().starts_with("NVMeTLSkey") {
+        let key = ConfiguredPsk::parse(&text)?;
+        ("TLS", key.length(), key.transformation())
+    } else {
+        let key = DhchapKey::parse(&text)?;
+        ("authentication", key.length(), key.transformation())
+    };
+    let hash = transformation.map_or("none".to_owned(), |hash| hash.to_string());
+    output::either(
+        context.json,
+        || json!({ "for": kind, "bytes": length, "hash": hash }),
+        || format!("a valid key for {kind}: {length} bytes, hash {hash}\n"),
+    )
+}
+
+fn identity(args: &IdentityArgs, context: &Context) -> Result<()> {
+    let names = args.names.names()?;
+    let key = ConfiguredPsk::parse(&args.key.read()?)?;
+    let derivation = match args.libnvme_before_2025_07 {
+        false => Derivation::Specified,
+        true => Derivation::LibnvmeBefore202507,
+    };
+    let version = match args.identity_version {
+        0 => IdentityVersion::Zero,
+        _ => IdentityVersion::One,
+    };
+    let identity = key.retained(names.host, derivation).identity(version, key.suite(), names);
+    output::either(
+        context.json,
+        || json!({ "identity": identity, "suite": key.suite().to_string() }),
+        || format!("{identity}\n"),
+    )
+}
+
+/// Keys of both kinds, and a line for each end of a Linux machine.
+fn pair(args: &PairArgs, context: &Context) -> Result<()> {
+    let names = args.names.names()?;
+    let [host, controller] = [new_key(None).to_text(), new_key(None).to_text()];
+    let psk = new_psk(None)?;
+    let retained = psk.retained(names.host, Derivation::Specified);
+    let identity = retained.identity(IdentityVersion::One, psk.suite(), names);
+    let tls = psk.to_text();
+    output::either(
+        context.json,
+        || {
+            json!({
+                "host_key": host.expose(),
+                "controller_key": controller.expose(),
+                "tls_key": tls.expose(),
+                "tls_identity": identity,
+            })
+        },
+        || {
+            let keys = output::pairs(&[
+                ("host key", host.expose().to_owned()),
+                ("controller key", controller.expose().to_owned()),
+                ("TLS key", tls.expose().to_owned()),
+                ("TLS identity", identity.clone()),
+            ]);
+            format!(
+                "{keys}\n{}\n{}",
+                linux_host(names, &host, &controller),
+                linux_target(names, &host, &controller)
+            )
+        },
+    )
+}
+
+fn linux_host(names: Names<'_>, host_key: &SecretText, controller_key: &SecretText) -> String {
+    let Names { host, subsystem } = names;
+    format!(
+        "On a Linux host, with the address of the target:\n\
+         nvme connect --hostnqn={host} --nqn={subsystem} \\\n  \
+         --dhchap-secret={} \\\n  --dhchap-ctrl-secret={}\n",
+        host_key.expose(),
+        controller_key.expose(),
+    )
+}
+
+fn linux_target(names: Names<'_>, host_key: &SecretText, controller_key: &SecretText) -> String {
+    let folder = format!("/sys/kernel/config/nvmet/hosts/{}", names.host);
+    format!(
+        "On a Linux target:\necho {} > {folder}/dhchap_key\necho {} > {folder}/dhchap_ctrl_key\n",
+        host_key.expose(),
+        controller_key.expose(),
+    )
+}

@@ -1,0 +1,141 @@
+//! `ringfab keys`, and nvme-cli, which takes our keys and whose keys we take.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use ringfab_tests::{not_run, program};
+
+const HOST: &str = "nqn.psk-test-host";
+const SUBSYSTEM: &str = "nqn.psk-test-subsys";
+
+/// A key of libnvme's own tests.
+const TLS_KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+
+/// `ringfab keys`, with something on its standard input.
+fn keys(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(program("ringfab"))
+        .arg("keys")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    // Not every command reads it.
+    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    child.wait_with_output().expect("it ends")
+}
+
+fn said(arguments: &[&str], input: &str) -> String {
+    let output = keys(arguments, input);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn complaint(arguments: &[&str], input: &str, code: i32) -> String {
+    let output = keys(arguments, input);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).expect("text")
+}
+
+/// Where nvme-cli is.
+fn nvme() -> Option<&'static str> {
+    ["/usr/sbin/nvme", "/usr/bin/nvme", "/sbin/nvme"].into_iter().find(|path| Path::new(path).exists())
+}
+
+fn nvme_says(nvme: &str, arguments: &[&str]) -> String {
+    let output = Command::new(nvme).args(arguments).output().expect("it runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
+}
+
+#[test]
+fn nvme_cli_takes_our_keys() {
+    let Some(nvme) = nvme() else { return not_run("keys against nvme-cli: it is not installed") };
+    for (hmac, number, length) in [("none", 0, 32), ("sha256", 1, 32), ("sha384", 2, 48), ("sha512", 3, 64)] {
+        let key = said(&["generate", "--hmac", hmac], "");
+        let valid = nvme_says(nvme, &["check-dhchap-key", &format!("--key={}", key.trim_end())]);
+        assert!(valid.contains(&format!("HMAC {number}, length {length}")), "{valid}");
+    }
+    for (hmac, number, length) in [("sha256", 1, 32), ("sha384", 2, 48)] {
+        let key = said(&["generate", "--tls", "--hmac", hmac], "");
+        let valid = nvme_says(nvme, &["check-tls-key", &format!("--key={}", key.trim_end())]);
+        assert!(valid.contains(&format!("HMAC {number}, length {length}")), "{valid}");
+    }
+}
+
+#[test]
+fn we_take_the_keys_of_nvme_cli() {
+    let Some(nvme) = nvme() else { return not_run("keys against nvme-cli: it is not installed") };
+    for (number, length, hash) in [
+        ("0", "32", "none"),
+        ("0", "64", "none"),
+        ("1", "32", "SHA-256"),
+        ("2", "48", "SHA-384"),
+        ("3", "64", "SHA-512"),
+    ] {
+        let arguments = ["gen-dhchap-key", "--hmac", number, "--key-length", length, "--nqn", HOST];
+        let valid = said(&["check"], &nvme_says(nvme, &arguments));
+        assert_eq!(valid, format!("a valid key for authentication: {length} bytes, hash {hash}\n"));
+    }
+    for (number, length, hash) in [("1", 32, "SHA-256"), ("2", 48, "SHA-384")] {
+        let valid = said(&["check", "-"], &nvme_says(nvme, &["gen-tls-key", "--hmac", number]));
+        assert_eq!(valid, format!("a valid key for TLS: {length} bytes, hash {hash}\n"));
+    }
+}
+
+#[test]
+fn an_identity_is_that_of_libnvme() {
+    let names = ["identity", "--host", HOST, "--subsystem", SUBSYSTEM];
+    let identity = |more: &[&str]| said(&[&names[..], more].concat(), TLS_KEY);
+    let of_names = format!("{HOST} {SUBSYSTEM}");
+    assert_eq!(identity(&[]), format!("NVMe1R01 {of_names} iSbjiStwJ/1TrTvDlt2fjFmzvsytOJelidNnA+X5lEU=\n"));
+    assert_eq!(
+        identity(&["--libnvme-before-2025-07"]),
+        format!("NVMe1R01 {of_names} 66GuqV08TsAGII39teWUfwQwizjv06Jy8jOcX3NAAzM=\n")
+    );
+    assert_eq!(identity(&["--identity-version", "0"]), format!("NVMe0R01 {of_names}\n"));
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), format!("{TLS_KEY}\n")).expect("it is written");
+    let json = said(&[&names[..], &["--json", file.path().to_str().expect("a name")]].concat(), "");
+    assert!(json.contains("\"suite\": \"TLS_AES_128_GCM_SHA256\""), "{json}");
+}
+
+#[test]
+fn a_pair_has_keys_for_both_ends_that_are_valid_and_differ() {
+    let text = said(&["pair", "--host", HOST, "--subsystem", SUBSYSTEM, "--json"], "");
+    let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let key = |name: &str| value[name].as_str().expect("a text").to_owned();
+    assert_ne!(key("host_key"), key("controller_key"));
+    for (name, purpose) in
+        [("host_key", "authentication"), ("controller_key", "authentication"), ("tls_key", "TLS")]
+    {
+        assert_eq!(
+            said(&["check"], &key(name)).split(':').next(),
+            Some(&*format!("a valid key for {purpose}"))
+        );
+    }
+    let identity = said(&["identity", "--host", HOST, "--subsystem", SUBSYSTEM], &key("tls_key"));
+    assert_eq!(identity.trim_end(), key("tls_identity"));
+    let lines = said(&["pair", "--host", HOST, "--subsystem", SUBSYSTEM], "");
+    assert!(lines.contains("nvme connect --hostnqn=nqn.psk-test-host --nqn=nqn.psk-test-subsys"), "{lines}");
+    assert!(lines.contains("> /sys/kernel/config/nvmet/hosts/nqn.psk-test-host/dhchap_ctrl_key"), "{lines}");
+}
+
+#[test]
+fn what_is_wrong_is_said_without_the_key() {
+    let changed = TLS_KEY.replace("VRL", "WRL");
+    let told = complaint(&["check"], &changed, 1);
+    assert_eq!(told, "ringfab: the checksum of the key is wrong: a character was changed\n");
+    let names = ["identity", "--host", HOST, "--subsystem", SUBSYSTEM];
+    let told = complaint(&names, &said(&["generate"], ""), 1);
+    assert!(told.contains("this is a key for authentication (DHHC-1)"), "{told}");
+    let told = complaint(&["generate", "--tls", "--hmac", "sha512"], "", 2);
+    assert!(told.contains("no cipher suite of NVMe/TCP has SHA-512"), "{told}");
+    let told = complaint(&["identity", "--host", "", "--subsystem", SUBSYSTEM], TLS_KEY, 2);
+    assert!(told.contains("the host: the NQN is empty"), "{told}");
+    let told = complaint(&["check", "/nonexistent"], "", 1);
+    assert!(told.contains("read /nonexistent"), "{told}");
+}
