@@ -163,11 +163,6 @@ impl Controller {
         self.limits
     }
 
-    /// Its host has proved who it is.
-    pub(crate) fn set_authenticated(&self, authenticated: &Authenticated) {
-        self.state().authenticated = Some(authenticated.clone());
-    }
-
     /// Whether it is a discovery controller, which has no I/O queues.
     pub fn is_discovery(&self) -> bool {
         self.subsystem.is_discovery()

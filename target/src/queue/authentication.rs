@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_auth::{
-    Authenticated, Computation, Computed, Concatenation, ControllerTransaction, Message, Parties, Policy,
-    Received, system_random,
+    Computation, Computed, Concatenation, ControllerTransaction, Message, Parties, Policy, Received,
+    system_random,
 };
 use ringfab_reactor::Time;
 use ringfab_spec::sqe::AuthenticationCommand;
@@ -18,16 +18,15 @@ use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 
 use super::admin::Executed;
 use super::automaton::Event;
+use super::commands::Commands;
 use super::connection::{Connection, Phase};
 use super::log;
 use super::request::Request;
-use super::{Queue, RequestId};
-use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::nvm::{Action, DataBytes, Transfer};
-use crate::resources::Resources;
 use crate::resources::messages::QueueMessage;
 use crate::resources::states::State;
+use crate::resources::{RequestId, Resources};
 use crate::worker::{Task, WorkError};
 
 /// How long a host may take from its Connect until it is authenticated.
@@ -189,7 +188,9 @@ impl Connection {
             Some(Ok(authenticated)) => {
                 authentication.is_done = true;
                 log::authenticated(&attached.controller, (self.peer, self.id), authenticated);
-                note(&attached.controller, self.id, authenticated);
+                if self.id == 0 {
+                    attached.controller.state().authenticated = Some(authenticated.clone());
+                }
                 let controller = Arc::clone(&attached.controller);
                 self.become_named(resources, &controller.host().nqn);
                 self.log_connected(&controller, u32::from(self.entries));
@@ -203,47 +204,32 @@ impl Connection {
     }
 }
 
-/// The controller shows how its host was authenticated.
-fn note(controller: &Controller, queue_id: u16, authenticated: &Authenticated) {
-    if queue_id == 0 {
-        controller.set_authenticated(authenticated);
-    }
-}
-
 /// A host that has no key says something about one.
 const NOT_ASKED: Failure = Failure::at(Status::INVALID_FIELD, 4);
 
-impl Queue {
-    /// A worker has computed for the authentication of the queue.
-    pub(crate) fn computed(&mut self, resources: &mut Resources, outcome: Result<Computed, WorkError>) {
-        let Some(authentication) = &mut self.connection.authentication else { return };
-        let waiting = authentication.waiting.take();
-        match outcome {
-            Ok(computed) => authentication.transaction.on_computed(computed),
-            Err(error) => {
-                let (peer, queue) = (self.connection.peer, self.connection.id);
-                tracing::warn!(%error, %peer, queue, "a host cannot be authenticated");
-                return self.end(resources);
-            }
-        }
-        if let Some(request) = waiting {
-            self.receive_again(resources, request);
-        }
-    }
-
-    /// An Authentication Receive that has waited gets its message, if it is there still.
-    fn receive_again(&mut self, resources: &mut Resources, id: RequestId) {
-        let Self { connection, commands, .. } = self;
-        let slot = commands.table.find(id.slot, id.generation);
-        let Some(slot) = slot.filter(|slot| commands.table[*slot].state() == State::AtWorker) else { return };
-        match connection.authentication_receive(resources, &mut commands.table[slot]) {
-            Ok(Executed::Waits(_)) => return,
-            Ok(_) => {}
-            Err(failure) => commands.table[slot].fail(failure),
-        }
-        self.on_event(resources, id, Event::WorkerDone);
-        if self.connection.phase == Phase::Ending {
-            self.stop_taking_commands(resources);
+/// A worker has computed for the authentication of a queue. An Authentication Receive that has waited for that gets its
+/// message, if it is there still.
+pub(super) fn computed(
+    commands: &mut Commands,
+    connection: &mut Connection,
+    resources: &mut Resources,
+    outcome: Result<Computed, WorkError>,
+) {
+    let Some(authentication) = &mut connection.authentication else { return };
+    let waiting = authentication.waiting.take();
+    match outcome {
+        Ok(computed) => authentication.transaction.on_computed(computed),
+        Err(error) => {
+            tracing::warn!(%error, peer = %connection.peer, "a host cannot be authenticated");
+            connection.phase = Phase::Ending;
         }
     }
+    let slot = waiting.and_then(|id| commands.table.find(id.slot, id.generation));
+    let Some(slot) = slot.filter(|slot| commands.table[*slot].state() == State::AtWorker) else { return };
+    match connection.authentication_receive(resources, &mut commands.table[slot]) {
+        Ok(Executed::Waits(_)) => return,
+        Ok(_) => {}
+        Err(failure) => commands.table[slot].fail(failure),
+    }
+    commands.on_event(connection, resources, slot, Event::WorkerDone);
 }

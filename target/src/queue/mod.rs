@@ -38,6 +38,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_auth::Computed;
 use ringfab_block::Finished;
 use ringfab_memory::Buffer;
 use ringfab_reactor::Time;
@@ -49,6 +50,7 @@ use crate::nvm::Extent;
 use crate::placement::Place;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
 use crate::transport::{Disconnection, Endpoint, FetchId, Link};
+use crate::worker::WorkError;
 use accounting::Attachment;
 use automaton::Event;
 use commands::Commands;
@@ -81,6 +83,15 @@ pub(crate) struct Queue {
     has_left: bool,
     /// Of an I/O queue: where it is counted.
     _place: Option<Place>,
+}
+
+/// Where a request may have to wait before it takes buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// While a limit of its namespace or its host is reached.
+    Limits,
+    /// Until it is the turn of its host.
+    Turn,
 }
 
 /// What a connection brings with it.
@@ -234,14 +245,10 @@ impl Queue {
         Some(commands.table[slot].state())
     }
 
-    /// The limits let a request pass that waits.
-    pub(crate) fn pass_limits(&mut self, resources: &mut Resources, request: RequestId) {
-        self.on_event(resources, request, Event::LimitPassed);
-    }
-
-    /// It is the turn of the host of a request that waits.
-    pub(crate) fn take_turn(&mut self, resources: &mut Resources, request: RequestId) {
-        self.on_event(resources, request, Event::TurnCame);
+    /// A request that waits at a gate may pass.
+    pub(crate) fn pass(&mut self, resources: &mut Resources, request: RequestId, gate: Gate) {
+        let event = if gate == Gate::Limits { Event::LimitPassed } else { Event::TurnCame };
+        self.on_event(resources, request, event);
     }
 
     /// Buffers may have come back: tries a request that waited. Returns whether it still waits.
@@ -313,6 +320,14 @@ impl Queue {
                 Err(failure) => table[slot].fail(failure),
             }
             self.on_event(resources, request, Event::WorkerDone);
+        }
+    }
+
+    /// A worker has computed for the authentication of its host.
+    pub(crate) fn computed(&mut self, resources: &mut Resources, outcome: Result<Computed, WorkError>) {
+        authentication::computed(&mut self.commands, &mut self.connection, resources, outcome);
+        if self.connection.phase == Phase::Ending {
+            self.stop_taking_commands(resources);
         }
     }
 

@@ -57,7 +57,8 @@ for hash in SHA-256 SHA-384 SHA-512; do
         target_said "I/O queue authenticated.* hash=$hash group=$group" || fail "no queue with $hash and $group"
     done
 done
-expect "times that the host authenticated the controller" "$(kernel_said | grep -c 'qid 0: controller authenticated')" 18
+count=$(kernel_said | grep -c 'qid 0: controller authenticated')
+expect "how often the host has authenticated the controller" "$count" 18
 
 echo "--- keys that are transformed"
 for hmac in 1 2 3; do
@@ -70,7 +71,7 @@ echo "--- refused"
 may_warn 'qid 0: authentication failed' 'authentication failed' 'failed to' 'auth' 'Connect command failed'
 key other 0
 refuses connect -q "$host" --dhchap-secret="$REPLY"
-target_said 'not authenticated.*host='"$host" || fail "the log does not name who was refused"
+target_said "not authenticated.*host=\"$host" || fail "the log does not name who was refused"
 refuses connect -q "$host"
 # The host does not find our target to be the one that it wants.
 secret=$(<$keys/host)
