@@ -41,12 +41,14 @@ nvme connect-all --persistent -t "$fabric" -a "$ours" -s 4420
 find_controller "$nqn"
 find_controller nqn.2014-08.org.nvmexpress.discovery
 control subsystem add "$new" --allow-any-host
-is_there() { (find_controller "$new"); }
-wait_for 60 is_there || { cat /tmp/started /tmp/connected /tmp/udevd.log; exit 1; }
+is_there() { (find_controller "$new") >/dev/null; }
+wait_for 60 is_there
 cat /tmp/started /tmp/connected
 grep -q -- "--device=nvme" /tmp/started
 
-# What goes is not disconnected by the rule, but the controller is told, and its connection ends.
+# The rule disconnects nothing, but the page does not show any more what has gone. The kernel tells a controller that it
+# cannot reach to shut down.
+may_warn 'nvme nvme[0-9]+: Property Set error'
 control subsystem remove "$new"
 nvme discover -t "$fabric" -a "$ours" -s 4420 -o json >/tmp/discovery.json
 expect "entries of what has gone" "$(grep -c "$new" /tmp/discovery.json || true)" 0
