@@ -168,7 +168,46 @@ fn crc32(bytes: &[u8]) -> [u8; CRC_BYTES] {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_key_or_an_error(
+            text: String,
+            start in prop::sample::select(vec!["", "DHHC-1:", "NVMeTLSkey-1:"]),
+        ) {
+            let text = format!("{start}{text}");
+            for format in [&DHCHAP, &TLS] {
+                if let Ok((hash, key)) = format.parse(&text) {
+                    let printed = format.print(hash, &key);
+                    prop_assert_eq!(printed.expose(), text.trim_ascii());
+                }
+            }
+        }
+
+        /// Also where the last bits of Base64 mean nothing: a key has one text.
+        #[test]
+        fn a_key_has_one_text(
+            bytes: [[u8; 16]; 4],
+            length in prop::sample::select(vec![32, 48, 64]),
+            hash in 0..=3_u8,
+            at: prop::sample::Index,
+            other in "[A-Za-z0-9+/=]",
+        ) {
+            let key = Secret::copy_of(&bytes.as_flattened()[..length]);
+            let text = DHCHAP.print(hash, &key).expose().to_owned();
+            prop_assert_eq!(DHCHAP.parse(&text), Ok((hash, key.clone())));
+            let at = at.index(text.len());
+            let changed = format!("{}{other}{}", &text[..at], &text[at + 1..]);
+            // Only the hash may be another one.
+            if let Ok((_, read)) = DHCHAP.parse(&changed) {
+                prop_assert!(read == key);
+                prop_assert!(changed == text || at == 8);
+            }
+        }
+    }
 
     #[test]
     fn the_checksum_is_that_of_zlib() {

@@ -10,7 +10,7 @@ use ringfab_spec::auth::{FailureExplanation, FailureReason};
 use crate::group::Group;
 use crate::hash::Hash;
 use crate::message::Failure;
-use crate::psk::InputPsk;
+use crate::psk::{CipherSuite, Derivation, IdentityVersion, InputPsk, Names, TlsPsk};
 
 /// A transaction that has succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,16 @@ pub struct Authenticated {
     pub controller_too: bool,
     /// What secure channel concatenation has made.
     pub generated_psk: Option<InputPsk>,
+}
+
+impl Authenticated {
+    /// The key for TLS that secure channel concatenation has made for these names.
+    pub fn tls_psk(&self, names: Names<'_>) -> Option<TlsPsk> {
+        let suite = CipherSuite::of_hash(self.hash)?;
+        let psk = self.generated_psk.as_ref()?;
+        let derived = psk.tls(IdentityVersion::One, suite, names, Derivation::Specified);
+        Some(derived.expect("an identity of version 1 is never too long for a key"))
+    }
 }
 
 /// Who has refused to go on.

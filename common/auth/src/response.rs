@@ -7,6 +7,7 @@ use ringfab_spec::auth::SecureChannel;
 
 use crate::dhchap_key::DhchapKey;
 use crate::hash::Hash;
+use crate::psk::Names;
 use crate::secret::Secret;
 
 /// A host and a subsystem, with the keys by which they authenticate each other. Connections share them.
@@ -42,6 +43,12 @@ impl Parties {
     /// The subsystem's name.
     pub fn subsystem(&self) -> &str {
         &self.subsystem
+    }
+
+    /// Both names.
+    pub fn names(&self) -> Names<'_> {
+        let name = |text| Nqn::new(text).expect("it was one");
+        Names { host: name(&self.host), subsystem: name(&self.subsystem) }
     }
 
     /// Whether there is a key for the controller.

@@ -4,10 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
-use ringfab_auth::{
-    Authenticated, Channel, CipherSuite, Concatenation, Derivation, Group, Hash, IdentityVersion, Names,
-    Parties,
-};
+use ringfab_auth::{Authenticated, Channel, Concatenation, Group, Hash, Parties};
 use ringfab_spec::Nqn;
 use ringfab_spec::auth::SecureChannel;
 
@@ -68,9 +65,7 @@ impl Case {
             assert_eq!((parts.next(), self.secure_channel), (None, SecureChannel::NONE));
             return;
         };
-        let names = Names { host: Nqn::new(HOST).unwrap(), subsystem: Nqn::new(SUBSYSTEM).unwrap() };
-        let suite = CipherSuite::of_hash(self.hash).unwrap();
-        let tls = psk.tls(IdentityVersion::One, suite, names, Derivation::Specified).unwrap();
+        let tls = authenticated.tls_psk(self.parties().names()).expect("a key for TLS");
         let ours = [hex(psk.secret().expose()), tls.identity().to_owned(), hex(tls.secret().expose())];
         assert_eq!(parts.collect::<Vec<_>>(), ours);
     }
