@@ -99,7 +99,8 @@ enum Uring {
 }
 
 impl FuseArgs {
-    /// The defaults, at a directory; also for a subsystem that has no namespace so far. With `threads`, many mounts of one process take fewer.
+    /// The defaults, at a directory; also for a subsystem that has no namespace so far. With `threads`, many mounts of
+    /// one process take fewer.
     pub(crate) fn at(connect: ConnectArgs, directory: PathBuf, read_only: bool, threads: u16) -> Self {
         Self {
             connect,
