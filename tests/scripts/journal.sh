@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a target whose log goes to a journal of its own, and prints what `journalctl` finds in it. Needs a mount namespace
-# of its own and the rights of root in it; changes nothing outside.
+# Runs a target whose log goes to a journal of its own, and prints what `journalctl` finds in it. Needs the rights of
+# root in a mount namespace of its own, and changes nothing outside.
 #
 #   unshare --mount [--map-root-user] journal.sh TARGET COMMAND PORT    TARGET and COMMAND are built programs
 #
