@@ -69,6 +69,9 @@ want_test() {
     want shellcheck shellcheck
     want jq jq
     want ip iproute2
+    want setpriv util-linux
+    want python3 python3-minimal
+    want journalctl systemd
     want mmdebstrap mmdebstrap
     want systemd-nspawn systemd-container
     want prometheus prometheus

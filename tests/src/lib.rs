@@ -4,6 +4,7 @@
 //! Not implemented here: measurements of speed, which are in `tests/bench`, and tests with the Linux kernel as the
 //! other end, which are in `tests/kernel`.
 
+pub mod between;
 pub mod busy;
 pub mod devices;
 pub mod fake_disk;

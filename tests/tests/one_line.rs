@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfab_block::{BlockDevice, DiskTokens, Driver, OpenError};
 use ringfab_reactor::Reactor;
-use ringfab_spec::tcp::{CapsuleResp, Digests, PduType};
+use ringfab_spec::log::ErrorInformation;
+use ringfab_spec::tcp::{CapsuleResp, CommonHeader, Digests, PduType};
 use ringfab_spec::{CompletionEntry, FromBytes, SglDescriptor, Status, SubmissionEntry};
 use ringfab_tests::raw_tcp::{HOST_NQN, RawTcp, capsule};
 use ringfab_tests::stuck_fs::StuckFs;
@@ -194,6 +195,49 @@ fn a_file_that_is_cut_off_is_two_lines_and_its_other_failures_are_counted() {
         ("ERROR a namespace is no longer served", DISK),
         ("INFO disconnected", HOST),
     ]);
+}
+
+/// What a log page has.
+fn log_page(admin: &mut RawTcp, page: u8, bytes: u32) -> Vec<u8> {
+    let sgl = SglDescriptor::transport(bytes);
+    let command = SubmissionEntry::get_log_page(9, page, u32::MAX, 0, bytes, false).with_sgl(sgl);
+    admin.say(&capsule(Digests::default(), command, &[]));
+    let pdu = admin.hear();
+    assert_eq!(pdu.header[0], PduType::C2H_DATA.0);
+    // The response comes with the data, or behind them.
+    if !CommonHeader::read_from_prefix(&pdu.header).expect("a header").0.flags.success() {
+        assert!(admin.response().status().is_success());
+    }
+    pdu.data
+}
+
+/// What a host reads of a disk that has failed: the health log counts it, and the error log has the command.
+#[test]
+fn a_failed_read_is_a_media_error_and_an_entry_with_its_block() {
+    let _log = Log::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk");
+    fs::write(&path, [7; 8192]).expect("a disk");
+    let target = target(&format!("path = {path:?}\nblock_bytes = 512\nallow_page_cache = true\n"));
+    let mut host = Host::attach(target.address());
+    let counts = |admin: &mut RawTcp| {
+        let page = log_page(admin, 0x02, 512);
+        [160, 176].map(|at| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes")))
+    };
+    assert_eq!(counts(&mut host.admin), [0, 0]);
+    fs::write(&path, [7; 512]).expect("cut off");
+    // One queue reads what is not there any more.
+    let read = SubmissionEntry::read(5, 1, 3, 1).with_sgl(SglDescriptor::transport(512));
+    host.io[2].say(&capsule(Digests::default(), read, &[]));
+    let status = response(&mut host.io[2]).status();
+    assert!(!status.is_success());
+    assert_eq!(counts(&mut host.admin), [1, 1]);
+    assert_eq!(target.manager().list()[0].media_errors, 1);
+    let page = log_page(&mut host.admin, 0x01, 128);
+    let (entry, next) = ErrorInformation::read_from_prefix(&page).expect("an entry");
+    assert_eq!((entry.error_count.get(), entry.sqid.get(), entry.cid.get()), (1, 3, 5));
+    assert_eq!((entry.lba.get(), entry.nsid.get(), entry.status()), (3, 1, status));
+    assert!(next.iter().all(|byte| *byte == 0), "there is no other");
 }
 
 #[test]

@@ -62,6 +62,13 @@ pub struct ConnectError {
     pub cause: Cause,
 }
 
+impl ConnectError {
+    /// What to try, which is the end of its text, too.
+    pub fn advice(&self) -> Option<&'static str> {
+        hint(self.step, &self.cause)
+    }
+}
+
 /// What happened at a [`Step`].
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Cause {

@@ -127,14 +127,14 @@ pub(crate) fn keep_alive_expired(controller: &Controller) {
 
 /// What a host has written may be lost.
 pub(super) fn shutdown_failed(controller: &Controller) {
-    let (host, subsystem) = names(controller);
-    tracing::error!(host, subsystem, controller = controller.id(), "shutdown: a disk could not be flushed");
+    let ((host, subsystem), peer) = (names(controller), controller.address());
+    tracing::error!(%peer, host, subsystem, controller = controller.id(), "shutdown: a disk could not be flushed");
 }
 
 /// A host resets or shuts down its controller.
 pub(super) fn controller(controller: &Controller, what: &'static str) {
-    let (host, subsystem) = names(controller);
-    tracing::info!(host, subsystem, controller = controller.id(), "{what}");
+    let ((host, subsystem), peer) = (names(controller), controller.address());
+    tracing::info!(%peer, host, subsystem, controller = controller.id(), "{what}");
 }
 
 /// A host has proved who it is.

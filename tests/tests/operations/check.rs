@@ -72,3 +72,33 @@ fn a_misspelt_command_is_answered_with_the_one_that_is_meant() {
         assert!(said.contains("similar") && said.contains(meant), "{wrong:?}: {said}");
     }
 }
+
+/// The same words mean the same in the file and in both programs.
+#[test]
+fn sizes_have_the_same_units_in_the_file_and_in_both_programs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("target.toml");
+    let resolved = |size: &str| {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\n\
+             allow_any_host = true\n[[subsystem.namespace]]\nmemory = {size:?}\n"
+        );
+        fs::write(&file, text).expect("a configuration");
+        let output = check(&file, &[]);
+        (String::from_utf8(output.stdout).expect("text"), String::from_utf8(output.stderr).expect("text"))
+    };
+    for (size, bytes) in [("4MiB", "4MiB"), ("4M", "4MiB"), ("512KB", "500KiB"), ("4096", "4KiB")] {
+        let (text, _) = resolved(size);
+        assert!(text.contains(&format!("memory = \"{bytes}\"")), "{size}: {text}");
+    }
+    let wrong = "must be a size such as 16GiB or 500GB";
+    assert!(resolved("4x").1.contains(wrong));
+    for (name, arguments) in [
+        ("ringfab-target", ["namespace", "resize", "1", "--size", "4x"]),
+        ("ringfab", ["bench", "nvme+tcp://127.0.0.1:1/nqn.x:y?ns=1", "--time=1", "--bs", "4x"]),
+    ] {
+        let output = Command::new(program(name)).args(arguments).output().expect("it runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.code() == Some(2) && said.contains(wrong), "{name}: {said}");
+    }
+}

@@ -1,11 +1,14 @@
 //! `ringfab doctor` and `ringfab-target doctor`: each step that can fail is made to fail.
 
+use std::ffi::OsString;
 use std::fs;
-use std::io::Write as _;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 
-use ringfab_tests::{NQN, Service, free_port, program, wait_until};
+use ringfab_spec::{FabricsType, Status, SubmissionEntry};
+use ringfab_tests::between::{Answer, between};
+use ringfab_tests::{NQN, Service, free_port, not_run, program, wait_until};
 use serde_json::Value;
 
 const FRIEND: &str = "nqn.2026-11.org.ringfab:friend";
@@ -16,7 +19,7 @@ fn target(port: u16, transport: &str, namespaces: &str) -> Service {
         let [state, socket] = ["state", "control.sock"].map(|name| folder.join(name));
         let text = format!(
             "[target]\nstate_dir = {state:?}\ncores = 1\n[control]\nsocket = {socket:?}\n\
-             [[listener]]\naddress = \"127.0.0.1\"\nport = {port}\ntransport = {transport:?}\n\
+             [[listener]]\naddress = \"127.0.0.1\"\nport = {port}\ntransport = \"{transport}\"\n\
              [[subsystem]]\nnqn = {NQN:?}\nallowed_hosts = [{FRIEND:?}]\n{namespaces}"
         );
         fs::write(folder.join("target.toml"), text).expect("a configuration");
@@ -27,14 +30,24 @@ fn target(port: u16, transport: &str, namespaces: &str) -> Service {
 
 /// What a walk says, and whether all was well.
 fn walk(url: &str, host: &str) -> (bool, String) {
-    let output = Command::new(program("ringfab")).args(["doctor", url, "--hostnqn", host]).output();
+    walk_in(&[], url, host)
+}
+
+/// The same, started by other commands.
+fn walk_in(wraps: &[&str], url: &str, host: &str) -> (bool, String) {
+    let mut words: Vec<OsString> = wraps.iter().map(OsString::from).collect();
+    words.push(program("ringfab").into());
+    let output = Command::new(&words[0]).args(&words[1..]).args(["doctor", url, "--hostnqn", host]).output();
     let output = output.expect("it runs");
     (output.status.success(), String::from_utf8(output.stdout).expect("text"))
 }
 
 /// The walk ends at this step, and says this.
 fn ends_at(url: &str, host: &str, step: &str, says: &[&str]) {
-    let (well, said) = walk(url, host);
+    assert_ends(&walk(url, host), step, says);
+}
+
+fn assert_ends((well, said): &(bool, String), step: &str, says: &[&str]) {
     assert!(!well, "{said}");
     let failed: Vec<&str> = said.lines().filter(|line| line.starts_with("FAILED")).collect();
     assert_eq!(failed.len(), 1, "{said}");
@@ -87,18 +100,137 @@ fn a_walk_that_ends_early_says_where_and_what_to_do() {
     drop(target);
 }
 
+/// Says the same to whoever comes, after so many bytes of theirs.
+fn says_to_all(after: usize, said: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let answer = move |mut stream: TcpStream| {
+        let mut heard = vec![0; after];
+        // A peer that has gone does not matter.
+        let _gone = stream.read_exact(&mut heard).and_then(|()| stream.write_all(said));
+        let _gone = stream.read_to_end(&mut heard);
+    };
+    std::thread::spawn(move || {
+        listener.incoming().flatten().for_each(|stream| drop(std::thread::spawn(move || answer(stream))));
+    });
+    address
+}
+
 #[test]
 fn something_else_that_listens_is_no_target() {
-    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = other.local_addr().expect("its address");
-    std::thread::spawn(move || {
-        for stream in other.incoming().flatten() {
-            let mut stream = stream;
-            // A peer that has gone does not matter.
-            let _gone = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        }
-    });
-    ends_at(&format!("nvme+tcp://{address}/{NQN}"), FRIEND, "who listens", &["ICReq"]);
+    let http = says_to_all(0, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    ends_at(
+        &format!("nvme+tcp://{http}/{NQN}"),
+        FRIEND,
+        "who listens",
+        &["ICReq", "do: check that the port is for NVMe/TCP"],
+    );
+    ends_at(
+        &format!("nvme+rdma://{http}/{NQN}"),
+        FRIEND,
+        "who listens",
+        &["MPA", "do: check that the port is for NVMe/RDMA"],
+    );
+}
+
+#[test]
+fn a_listener_that_refuses_the_first_words_of_its_transport_is_told_from_none() {
+    // MPA reply with the bit R, without private data.
+    let rejects = says_to_all(20, b"MPA ID Rep Frame\x60\x01\0\0");
+    ends_at(
+        &format!("nvme+rdma://{rejects}/{NQN}"),
+        FRIEND,
+        "who listens",
+        &["MPA", "reject", "queue depth"],
+    );
+    // C2HTermReq: invalid PDU header field.
+    let terminates =
+        says_to_all(128, &[3, 0, 24, 0, 24, 0, 0, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    ends_at(&format!("nvme+tcp://{terminates}/{NQN}"), FRIEND, "who listens", &["ICReq", "do: "]);
+}
+
+/// A network of its own with nothing but the loopback interface, and a way for `192.0.2.0/24` that leads nowhere.
+fn lonely(steps: &str) -> Vec<String> {
+    let steps = format!("ip link set lo up && {steps} && exec \"$@\"");
+    ["unshare", "--map-root-user", "--net", "sh", "-c", &steps, "sh"].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_way_that_leads_nowhere_is_told_from_a_port_that_nobody_answers() {
+    let walk_to_nowhere = |steps: &str| {
+        let wraps = lonely(steps);
+        let wraps: Vec<&str> = wraps.iter().map(String::as_str).collect();
+        walk_in(&wraps, &format!("nvme+tcp://192.0.2.1/{NQN}"), FRIEND)
+    };
+    if !Command::new("unshare")
+        .args(["--map-root-user", "--net", "true"])
+        .status()
+        .is_ok_and(|it| it.success())
+    {
+        return not_run("walks without a route: network namespaces cannot be made");
+    }
+    assert_ends(&walk_to_nowhere("true"), "route", &["no route to 192.0.2.1", "ip route get"]);
+    // What is sent there is lost: nobody on this interface has that address.
+    let lost = walk_to_nowhere("ip route add 192.0.2.0/24 dev lo");
+    assert_ends(&lost, "port", &["port 4420", "a firewall may be in between"]);
+}
+
+/// The Connect of a queue to a subsystem, discovery aside.
+fn is_connect(command: &SubmissionEntry, data: &[u8]) -> bool {
+    let subsystem = || data.get(256..256 + NQN.len()) == Some(NQN.as_bytes());
+    command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT && subsystem()
+}
+
+#[test]
+fn what_a_target_refuses_behind_discovery_is_named_with_its_step() {
+    let port = free_port();
+    let _target = target(port, "tcp", "[[subsystem.namespace]]\nmemory = \"1MiB\"\n");
+    let refused: [(Answer, &str, &[&str]); 4] = [
+        (
+            |command, data| is_connect(command, data).then_some(Status::CONNECT_CONTROLLER_BUSY.with_dnr()),
+            "Connect",
+            &["Controller Busy", "detach another host or try later"],
+        ),
+        (
+            |command, data| {
+                let is_io = command.cdw10.get() >> 16 == 1;
+                (is_io && is_connect(command, data)).then_some(Status::CONNECT_INVALID_HOST.with_dnr())
+            },
+            "Connect",
+            &["Invalid Host", "allow this host NQN"],
+        ),
+        (
+            // Only I/O queues have this opcode without data.
+            |command, _| {
+                (command.opcode == 2 && command.nsid.get() == 1)
+                    .then_some(Status::UNRECOVERED_READ_ERROR.with_dnr())
+            },
+            "first read",
+            &["block 0 of namespace 1", "its disk fails"],
+        ),
+        (
+            // CC.SHN.
+            |command, _| {
+                let sets = command.is_fabrics() && command.fabrics_type() == FabricsType::PROPERTY_SET;
+                (sets && command.cdw12.get() >> 14 & 3 != 0).then_some(Status::INTERNAL_ERROR.with_dnr())
+            },
+            "end",
+            &[],
+        ),
+    ];
+    for (answer, step, says) in refused {
+        let address = between(SocketAddr::from(([127, 0, 0, 1], port)), answer);
+        ends_at(&format!("nvme+tcp://{address}/{NQN}"), FRIEND, step, says);
+    }
+}
+
+#[test]
+fn fewer_queues_than_asked_for_are_told_with_the_key_that_gives_more() {
+    let port = free_port();
+    let _target =
+        target(port, "tcp\"\nio_queues_max = 2 # \"", "[[subsystem.namespace]]\nmemory = \"1MiB\"\n");
+    let (well, said) = walk(&format!("nvme+tcp://127.0.0.1:{port}/{NQN}?queues=4"), FRIEND);
+    assert!(well && said.contains("2 of 4 I/O queues") && said.contains("see io_queues_max"), "{said}");
 }
 
 #[test]

@@ -2,5 +2,6 @@
 
 mod check;
 mod doctor;
+mod machine;
 mod top;
 mod tour;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use system::Process;
+
 use crate::config::{Config, ConfigErrors};
 use crate::machine;
 
@@ -100,10 +102,12 @@ pub(super) fn examine(file: &Path) -> Looks {
     looks.add("RDMA devices", system::rdma_devices);
     let Ok(config) = loaded else { return looks };
     looks.add("state", || system::state_folder(&config.target.state_dir));
-    looks.add("locked memory", || system::locked_memory(&config));
-    looks.add("open files", || system::open_files(&config));
+    let serving = machine::server_of(&config);
+    let process = serving.map_or(Process::Own, Process::Target);
+    looks.add("locked memory", || system::locked_memory(&config, process));
+    looks.add("open files", || system::open_files(&config, process));
     let begun = Instant::now();
-    let findings = machine::findings(&config, machine::server_of(&config));
+    let findings = machine::findings(&config, serving);
     if findings.is_empty() {
         looks.push("machine", begun.elapsed(), Ok("addresses, ports and disks are there".to_owned()));
     }

@@ -1,14 +1,13 @@
 //! What the system gives to a process.
 
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::{AccessFlags, eaccess};
 use ringfab_base::format_size;
-use ringfab_process::limits::Limit;
 use ringfab_reactor::{Reactor, ReactorConfig};
 
 use super::Trouble;
@@ -99,33 +98,78 @@ pub(super) fn state_folder(folder: &Path) -> Result<String, Trouble> {
 }
 
 /// What the pools of all cores need. Rings lock it; without that, file I/O is slower.
-pub(super) fn locked_memory(config: &Config) -> Result<String, Trouble> {
+pub(super) fn locked_memory(config: &Config, process: Process) -> Result<String, Trouble> {
     let of_core: usize = config.memory.classes().iter().map(|class| class.buffer_bytes * class.count).sum();
     let needed = (of_core * config.target.cores.len()) as u64;
-    let limit = Limit::locked_memory();
-    let text = format!("{} are needed, {limit} is allowed", format_size(needed));
-    match limit {
-        Limit::Bytes(allowed) if allowed < needed => {
-            Err(Trouble::new(text, "allow as much: ulimit -l, or LimitMEMLOCK= of the unit"))
-        }
-        _ => Ok(text),
+    let allowed = if process.may_lock_any() { u64::MAX } else { process.limits("Max locked memory").0 };
+    let shown = if allowed == u64::MAX { "any number".to_owned() } else { format_size(allowed) };
+    let text = format!("{} bytes are needed, {shown} allowed to {process}", format_size(needed));
+    if allowed < needed {
+        return Err(Trouble::new(text, "allow as much: ulimit -l, or LimitMEMLOCK= of the unit"));
     }
+    Ok(text)
 }
 
 /// A descriptor for each disk on each core, and one for each connection.
-pub(super) fn open_files(config: &Config) -> Result<String, Trouble> {
+pub(super) fn open_files(config: &Config, process: Process) -> Result<String, Trouble> {
     let namespaces: usize = config.subsystems.iter().map(|one| one.namespaces.len()).sum();
     let disks = (namespaces * (config.target.cores.len() + 2)) as u64;
     let wanted = disks + DESCRIPTORS_OWN + CONNECTIONS_WANTED;
     // A target raises its limit to the hard one.
-    let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
-        return Ok("the limit is unknown".to_owned());
-    };
-    let allowed = if hard == RLIM_INFINITY { "any number".to_owned() } else { hard.to_string() };
-    let text =
-        format!("{wanted} are wanted for disks and {CONNECTIONS_WANTED} connections, {allowed} are allowed");
-    if hard < wanted {
+    let (_, allowed) = process.limits("Max open files");
+    let shown = if allowed == u64::MAX { "any number".to_owned() } else { allowed.to_string() };
+    let text = format!(
+        "{wanted} are wanted for disks and {CONNECTIONS_WANTED} connections, {shown} allowed to {process}"
+    );
+    if allowed < wanted {
         return Err(Trouble::new(text, "allow more: ulimit -Hn, or LimitNOFILE= of the unit"));
     }
     Ok(text)
+}
+
+/// Whose limits are looked at: those of a service are not those of the shell in which somebody asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Process {
+    /// A target that runs.
+    Target(u32),
+    /// This one, as the one that it would become.
+    Own,
+}
+
+impl Process {
+    /// Soft and hard limit, by their name in /proc. Without a limit, or without a word of the system, any number.
+    fn limits(self, name: &str) -> (u64, u64) {
+        let text = self.file("limits");
+        let values = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        let mut values = values.split_whitespace().map(|value| value.parse().unwrap_or(u64::MAX));
+        (values.next().unwrap_or(u64::MAX), values.next().unwrap_or(u64::MAX))
+    }
+
+    /// Whether no limit on locked memory holds for it.
+    fn may_lock_any(self) -> bool {
+        const CAP_IPC_LOCK: u64 = 14;
+        let text = self.file("status");
+        let effective = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        effective.is_some_and(|text| {
+            u64::from_str_radix(text.trim(), 16)
+                .is_ok_and(|capabilities| capabilities >> CAP_IPC_LOCK & 1 != 0)
+        })
+    }
+
+    fn file(self, name: &str) -> String {
+        let process = match self {
+            Self::Target(process) => process.to_string(),
+            Self::Own => "self".to_owned(),
+        };
+        fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Target(process) => write!(f, "the target that runs (process {process})"),
+            Self::Own => f.write_str("this user"),
+        }
+    }
 }
