@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use ringfab_target::Config;
 use ringfab_target::config::SubsystemConfig;
@@ -55,6 +56,12 @@ impl ConnectAll {
 
 impl Drop for ConnectAll {
     fn drop(&mut self) {
+        // In order if it can, so that a test that fails leaves no mount behind.
+        let _told = Command::new("kill").arg(self.child.id().to_string()).stderr(Stdio::null()).status();
+        let until = Instant::now() + Duration::from_secs(10);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let _gone = self.child.kill();
         let _ended = self.child.wait();
     }
