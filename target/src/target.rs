@@ -10,6 +10,8 @@ pub(crate) mod tests;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ringfab_auth::{SequenceNumbers, system_random};
+
 pub use connect::{Attached, ConnectRequest};
 pub use make::TargetError;
 pub(crate) use refusal::Refusal;
@@ -33,6 +35,8 @@ pub struct Target {
     controllers: Mutex<Controllers>,
     admin_core: AtomicUsize,
     placement: Arc<Placement>,
+    /// Of all challenges.
+    pub(crate) sequence_numbers: SequenceNumbers,
 }
 
 impl Target {
@@ -50,6 +54,7 @@ impl Target {
             controllers: Mutex::default(),
             admin_core: AtomicUsize::new(0),
             placement: Arc::default(),
+            sequence_numbers: SequenceNumbers::new(&mut system_random()),
         };
         let mut draft = this.served().draft();
         for subsystem in &config.subsystems {
@@ -130,6 +135,14 @@ impl Target {
             let subsystem = served.of(controller.subsystem());
             match (subsystem, local) {
                 (None, _) if !controller.is_discovery() => Some("its subsystem is not served any more"),
+                (Some(_), _) if difference.rekeyed.contains(&controller.host().nqn) => {
+                    Some("its host has another key")
+                }
+                (Some(subsystem), _)
+                    if subsystem.requires_authentication() && controller.state().authenticated.is_none() =>
+                {
+                    Some("its host has not proved who it is, which the subsystem requires")
+                }
                 (Some(subsystem), _) if !subsystem.allows(&controller.host().nqn) => {
                     Some("its host may not use the subsystem any more")
                 }

@@ -6,11 +6,13 @@ use std::io::{BufRead as _, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use ringfab_target::Config;
+use ringfab_target::config::SubsystemConfig;
 use ringfab_target::control::Manager;
 use ringfab_tests::{NQN, PATIENCE, TestTarget, have, not_run, program, run_bounded, wait_until};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const OTHER: &str = "nqn.2026-11.org.ringfab:other";
 const TCP: &str = "transport = \"tcp\"";
@@ -54,6 +56,12 @@ impl ConnectAll {
 
 impl Drop for ConnectAll {
     fn drop(&mut self) {
+        // In order if it can, so that a test that fails leaves no mount behind.
+        let _told = Command::new("kill").arg(self.child.id().to_string()).stderr(Stdio::null()).status();
+        let until = Instant::now() + Duration::from_secs(10);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let _gone = self.child.kill();
         let _ended = self.child.wait();
     }
@@ -101,6 +109,35 @@ fn a_subsystem_that_is_added_appears_at_a_host_without_anybody_doing_anything() 
     assert_eq!((said, status.success()), (vec![format!("- {NQN}")], true));
     assert!(!sockets.exists() && !ready.exists(), "nothing is left");
     wait_until("the host has left", || target.target.controllers().is_empty());
+}
+
+#[test]
+fn a_subsystem_that_has_no_namespace_yet_is_attached_and_shows_what_comes() {
+    if !have("nbdinfo") {
+        return not_run("nbdinfo (libnbd-bin) is missing");
+    }
+    let target = TestTarget::with_listener(TCP, NAMESPACE);
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().display().to_string();
+    let all = ConnectAll::start(&["--nbd", &at, "--follow", &format!("nvme+tcp://{}", target.address())]);
+    assert!(all.line().starts_with(&format!("+ {NQN} ")));
+    let mut manager = target.manager();
+    let text = format!(
+        "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = {OTHER:?}\nallow_any_host = true\n{NAMESPACE}"
+    );
+    let config = Config::parse(&text, "other").expect("valid");
+    let empty = SubsystemConfig { namespaces: Vec::new(), ..config.subsystems[0].clone() };
+    manager.add_subsystem(empty).expect("it is added");
+    assert!(all.line().starts_with(&format!("+ {OTHER} ")));
+    let Value::Object(namespace) = json!({ "memory": "2MiB" }) else { unreachable!("an object") };
+    manager.add(Some(OTHER), namespace).expect("it is added");
+    let uri = format!("nbd+unix:///ns1?socket={at}/{OTHER}.sock");
+    wait_until("one more export", || {
+        Command::new("nbdinfo")
+            .args(["--size", &uri])
+            .output()
+            .is_ok_and(|output| output.stdout == b"2097152\n")
+    });
 }
 
 fn is_mounted(directory: &Path) -> bool {

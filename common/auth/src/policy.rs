@@ -71,6 +71,16 @@ impl Policy {
         Self::new(&hashes, &groups).expect("it has these two")
     }
 
+    /// Hash functions that are accepted, the preferred one first.
+    pub fn accepted_hashes(&self) -> &[Hash] {
+        &self.hashes
+    }
+
+    /// Groups that are accepted, the preferred one first.
+    pub fn accepted_groups(&self) -> &[Group] {
+        &self.groups
+    }
+
     /// Hash functions for a transaction. Only some can make a key for TLS.
     pub(crate) fn hashes(&self, secure_channel: SecureChannel) -> impl Iterator<Item = Hash> {
         let any = secure_channel == SecureChannel::NONE;

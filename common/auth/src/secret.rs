@@ -70,9 +70,19 @@ impl SecretText {
         Self(text)
     }
 
+    /// Room for a text of so many bytes, which stays where it is while no more are written.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self(Zeroizing::new(String::with_capacity(bytes)))
+    }
+
     /// The text.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// The text, for whoever writes it.
+    pub fn expose_mut(&mut self) -> &mut String {
+        &mut self.0
     }
 }
 

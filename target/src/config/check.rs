@@ -1,6 +1,7 @@
 //! From a TOML document to a configuration that can only be valid.
 
 mod discovery;
+mod host;
 mod listener;
 mod process;
 mod rate_limits;
@@ -16,6 +17,8 @@ use super::error::{ConfigError, Errors};
 use super::reader::{At, Reader};
 use super::{Config, HostConfig, ListenerConfig, NamespaceConfig, RateLimits, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
+
+pub(super) use host::words_of;
 
 /// Finds out which disk a path leads to, where one may look.
 pub(super) type IdentifyDisk<'a> = &'a dyn Fn(&Path) -> Option<DiskIdentity>;
@@ -38,7 +41,7 @@ pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Confi
     let metrics = root.table("metrics", &mut errors).map(|reader| process::metrics(reader, &mut errors));
     let listeners = listener::listeners(&root, &mut errors);
     let subsystems = subsystem::subsystems(&root, identify_disk, &mut errors);
-    let hosts = rate_limits::hosts(&root, &mut errors);
+    let hosts = host::hosts(&root, &mut errors);
     let discovery = discovery::discovery(root.table("discovery", &mut errors), &subsystems, &mut errors);
     root.finish(&mut errors);
     let errors = errors.into_sorted();
@@ -79,7 +82,7 @@ pub(super) fn check_listener(text: &str) -> Result<ListenerConfig, Vec<ConfigErr
 /// # Errors
 /// All mistakes; never an empty list.
 pub(super) fn check_host(text: &str) -> Result<HostConfig, Vec<ConfigError>> {
-    fragment(text, |reader, errors| Some(rate_limits::one_host(reader, errors)))
+    fragment(text, |reader, errors| Some(host::one_host(reader, errors)))
 }
 
 /// Checks one table of limits.

@@ -60,6 +60,13 @@ pub enum Change {
         /// Who can.
         new: Access,
     },
+    /// Whether hosts without a key may use a subsystem.
+    AuthenticationChanged {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// Whether they may not.
+        required: bool,
+    },
     /// One more namespace.
     NamespaceAdded {
         /// NQN of its subsystem.
@@ -166,6 +173,11 @@ impl Change {
                 changed(subsystem(nqn), &format!("{key} {old}"), new)
             }
             Self::AccessChanged { nqn, old, new } => ("changed", subsystem(nqn), hosts(old, new)),
+            Self::AuthenticationChanged { nqn, required } => {
+                let word = |required: bool| if required { "required" } else { "optional" };
+                let old = format!("authentication {}", word(!required));
+                changed(subsystem(nqn), &old, word(*required))
+            }
             Self::NamespaceAdded { nqn, namespace } => {
                 ("added", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
             }
@@ -179,10 +191,7 @@ impl Change {
                 let detail = keys(&resolved::limit_keys(old), &resolved::limit_keys(new));
                 ("changed", format!("namespace {nsid} of {nqn}"), detail)
             }
-            Self::HostChanged { old, new } => {
-                let detail = keys(&resolved::host_keys(old), &resolved::host_keys(new));
-                ("changed", format!("host {}", new.nqn), detail)
-            }
+            Self::HostChanged { old, new } => ("changed", format!("host {}", new.nqn), host(old, new)),
             Self::ReferralAdded(one) => ("added", format!("referral {}", one.place()), String::new()),
             Self::ReferralRemoved(one) => ("removed", format!("referral {}", one.place()), String::new()),
             Self::NamespaceChanged { nqn, old, new } => {
@@ -278,6 +287,10 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
             changes.push(Change::SubsystemIdentity { nqn, key, old, new });
         }
     }
+    if old.requires_authentication != new.requires_authentication {
+        let required = new.requires_authentication;
+        changes.push(Change::AuthenticationChanged { nqn: nqn.clone(), required });
+    }
     if old.access != new.access {
         let (old, new) = (old.access.clone(), new.access.clone());
         changes.push(Change::AccessChanged { nqn: nqn.clone(), old, new });
@@ -320,6 +333,13 @@ fn namespaces(subsystem: &SubsystemConfig) -> String {
         1 => "1 namespace".to_owned(),
         count => format!("{count} namespaces"),
     }
+}
+
+/// What is different of a host.
+fn host(old: &HostConfig, new: &HostConfig) -> String {
+    let detail = keys(&resolved::host_keys(old), &resolved::host_keys(new));
+    // The same file may have another key.
+    if detail.is_empty() { "another key".to_owned() } else { detail }
 }
 
 /// Which hosts come and go.

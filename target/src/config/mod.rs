@@ -1,6 +1,7 @@
 //! The configuration. A TOML file is parsed with positions and checked once. The result has these types, which are
 //! always valid.
 
+mod authentication;
 mod check;
 mod difference;
 mod error;
@@ -25,6 +26,7 @@ use ringfab_memory::ClassLayout;
 use ringfab_process::log::Format;
 use uuid::Uuid;
 
+pub use authentication::{ConfiguredKey, HostAuthentication, KeySource};
 pub use difference::{Change, ChangeLine, difference};
 pub use error::{ConfigError, ConfigErrors};
 pub use rate_limits::{DEFAULT_SHARES, HostConfig, NamespaceLimits, RateLimits};
@@ -230,6 +232,8 @@ pub struct SubsystemConfig {
     pub model: String,
     /// Which hosts may connect.
     pub access: Access,
+    /// Whether hosts without a key are refused.
+    pub requires_authentication: bool,
     /// By ascending identifier.
     pub namespaces: Vec<NamespaceConfig>,
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::authentication::HostAuthentication;
+
 /// The share of a host of which nothing is said.
 pub const DEFAULT_SHARES: u32 = 100;
 
@@ -78,16 +80,18 @@ pub struct HostConfig {
     pub shares: u32,
     /// What it may do on all namespaces together.
     pub limits: RateLimits,
+    /// How it proves who it is; with a key it has to.
+    pub authentication: Option<HostAuthentication>,
 }
 
 impl HostConfig {
     /// A host of which nothing is said.
     pub fn new(nqn: String) -> Self {
-        Self { nqn, shares: DEFAULT_SHARES, limits: RateLimits::default() }
+        Self { nqn, shares: DEFAULT_SHARES, limits: RateLimits::default(), authentication: None }
     }
 
     /// Whether nothing is said of it.
     pub fn is_default(&self) -> bool {
-        self.shares == DEFAULT_SHARES && self.limits.is_unlimited()
+        self.shares == DEFAULT_SHARES && self.limits.is_unlimited() && self.authentication.is_none()
     }
 }

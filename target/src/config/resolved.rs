@@ -6,9 +6,10 @@ use ringfab_base::format_size;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::check::words_of;
 use super::{
-    Access, Config, DiscoveryConfig, HostConfig, ListenerConfig, NamespaceConfig, NamespaceLimits,
-    RateLimits, Referral, Source, SubsystemConfig, Transport,
+    Access, Config, ConfiguredKey, DiscoveryConfig, HostConfig, ListenerConfig, NamespaceConfig,
+    NamespaceLimits, RateLimits, Referral, Source, SubsystemConfig, Transport,
 };
 
 /// The text; it parses to the same configuration.
@@ -239,6 +240,8 @@ struct Subsystem<'a> {
     allow_any_host: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     allowed_hosts: Option<Vec<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authentication: Option<&'static str>,
     namespace: Vec<Namespace<'a>>,
 }
 
@@ -303,6 +306,17 @@ struct Host<'a> {
     shares: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<Limits>,
+    #[serde(flatten)]
+    authentication: Option<Authentication>,
+}
+
+#[derive(Serialize)]
+struct Authentication {
+    dhchap_key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dhchap_controller_key: Option<String>,
+    dhchap_hashes: Vec<&'static str>,
+    dhchap_groups: Vec<&'static str>,
 }
 
 impl Limits {
@@ -331,7 +345,13 @@ impl<'a> NamespaceLimitsTable<'a> {
 }
 
 fn host(config: &HostConfig) -> Host<'_> {
-    Host { nqn: &config.nqn, shares: config.shares, limits: Limits::any_of(&config.limits) }
+    let source = |key: &ConfiguredKey| key.source.to_string();
+    let authentication = config.authentication.as_ref().map(|one| {
+        let (dhchap_hashes, dhchap_groups) = words_of(one);
+        let dhchap_controller_key = one.controller_key.as_ref().map(source);
+        Authentication { dhchap_key: source(&one.key), dhchap_controller_key, dhchap_hashes, dhchap_groups }
+    });
+    Host { nqn: &config.nqn, shares: config.shares, limits: Limits::any_of(&config.limits), authentication }
 }
 
 fn listener(config: &ListenerConfig) -> Listener<'_> {
@@ -363,6 +383,7 @@ fn subsystem(config: &SubsystemConfig) -> Subsystem<'_> {
         model: &config.model,
         allow_any_host,
         allowed_hosts,
+        authentication: config.requires_authentication.then_some("required"),
         namespace: config.namespaces.iter().map(namespace).collect(),
     }
 }

@@ -12,7 +12,7 @@ use ringfab_process::log;
 use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
 use super::status::View;
-use crate::config::{Change, Config, Source, difference};
+use crate::config::{Change, Config, ListenerConfig, Source, difference};
 use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
 use crate::disks::disk_handle::DiskLock;
@@ -238,17 +238,15 @@ fn edit_draft(
             draft.add_listener(config.clone());
             Ok(())
         }
-        Change::ListenerRemoved(config) => {
-            let port_id =
-                draft.listener(config).ok_or_else(|| format!("{} is gone already", config.place()))?;
-            draft.remove_listener(port_id).map_err(served)
-        }
+        Change::ListenerRemoved(config) => draft.remove_listener(port_of(draft, config)?).map_err(served),
         Change::ListenerChanged { old, new } => {
-            let port_id = draft.listener(old).ok_or_else(|| format!("{} is gone already", old.place()))?;
-            draft.replace_listener(port_id, new.clone()).map_err(served)
+            draft.replace_listener(port_of(draft, old)?, new.clone()).map_err(served)
         }
         Change::SubsystemAdded(config) => target.add_subsystem(draft, config, identity).map_err(made),
         Change::SubsystemRemoved(config) => draft.remove_subsystem(&config.nqn).map_err(served),
+        Change::AuthenticationChanged { nqn, required } => {
+            draft.require_authentication(nqn, *required).map_err(served)
+        }
         Change::AccessChanged { nqn, new, .. } => draft.set_access(nqn, new.clone()).map_err(served),
         Change::NamespaceRemoved { nqn, namespace } => {
             draft.remove_namespace(nqn, namespace.nsid).map(drop).map_err(served)
@@ -279,4 +277,9 @@ fn edit_draft(
             Ok(())
         }
     }
+}
+
+/// The number of the listener that was made from this.
+fn port_of(draft: &Draft, config: &ListenerConfig) -> Result<u16, String> {
+    draft.listener(config).ok_or_else(|| format!("{} is gone already", config.place()))
 }

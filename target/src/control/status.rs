@@ -185,8 +185,21 @@ pub struct ControllerState {
     pub last_error: Option<LastError>,
     /// How long its commands take.
     pub latency: LatencyState,
+    /// How it has proved who it is; none when it did not have to.
+    pub authentication: Option<AuthenticationState>,
     /// Its queues.
     pub queues: Vec<QueueState>,
+}
+
+/// How a host has proved who it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct AuthenticationState {
+    /// The hash function.
+    pub hash: String,
+    /// The group of the key exchange.
+    pub group: String,
+    /// Whether the host has authenticated the controller as well.
+    pub both_ways: bool,
 }
 
 /// Where the configuration comes from, and what of it is in no file.
@@ -405,6 +418,11 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         seconds_ago: rates.now().since(error.at).as_secs(),
     });
     let errors = state.errors.count();
+    let authentication = state.authenticated.as_ref().map(|one| AuthenticationState {
+        hash: one.hash.to_string(),
+        group: one.group.to_string(),
+        both_ways: one.controller_too,
+    });
     drop(state);
     ControllerState {
         id: controller.id(),
@@ -419,6 +437,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         errors,
         last_error,
         latency: LatencyState::of(done.latency.as_deref()),
+        authentication,
         queues: queues.collect(),
     }
 }

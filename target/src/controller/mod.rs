@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ringfab_auth::Authenticated;
 use ringfab_reactor::Time;
 use ringfab_spec::Status;
 use ringfab_spec::sqe::PropertySize;
@@ -83,6 +84,8 @@ pub(crate) struct State {
     pub(crate) end_is_told: bool,
     /// Whether the log says already that its host does nothing any more: all queues may find it.
     pub(crate) stall_is_told: bool,
+    /// How its host has proved who it is, if it had to.
+    pub(crate) authenticated: Option<Authenticated>,
 }
 
 /// What a controller is made from.
@@ -114,6 +117,7 @@ impl Controller {
             io_queues_joined: 0,
             end_is_told: false,
             stall_is_told: false,
+            authenticated: None,
         };
         Self {
             id,

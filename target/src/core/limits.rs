@@ -3,6 +3,7 @@
 use ringfab_reactor::Token;
 
 use super::{Core, LIMIT_KIND, owner};
+use crate::queue::Gate;
 use crate::resources::Resources;
 use crate::resources::operations::DEFERRED_MAX;
 
@@ -11,7 +12,7 @@ pub(super) fn serve(core: &mut Core) {
     let now = core.resources.states.now();
     while let Some(request) = core.resources.limited.next(now) {
         if let Some(queue) = core.queues[usize::from(request.queue)].as_mut() {
-            queue.pass_limits(&mut core.resources, request);
+            queue.pass(&mut core.resources, request, Gate::Limits);
         }
         core.start_deferred(DEFERRED_MAX);
     }

@@ -340,6 +340,12 @@ impl Core {
                     queue.worker_done(&mut self.resources, request, outcome);
                 }
             }
+            QueueMessage::Computed { queue, controller, outcome } => {
+                let queue = self.queues.get_mut(usize::from(queue)).and_then(Option::as_mut);
+                if let Some(queue) = queue.filter(|queue| queue.belongs_to(&controller)) {
+                    queue.computed(&mut self.resources, outcome);
+                }
+            }
             QueueMessage::Claim(id, message) => self.on_claim(id, message),
             QueueMessage::CheckControllers => self.look_soon = true,
         }

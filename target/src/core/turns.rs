@@ -1,6 +1,7 @@
 //! Commands that waited for the turn of their host.
 
 use super::Core;
+use crate::queue::Gate;
 use crate::resources::Resources;
 use crate::resources::operations::DEFERRED_MAX;
 
@@ -17,7 +18,7 @@ pub(super) fn serve(core: &mut Core) {
         let blocked = |host, kind| hosts.first_waiting(host, kind).is_some();
         let Some(request) = turns.next(blocked) else { return core.start_deferred(0) };
         if let Some(queue) = core.queues[usize::from(request.queue)].as_mut() {
-            queue.take_turn(&mut core.resources, request);
+            queue.pass(&mut core.resources, request, Gate::Turn);
         }
         core.start_deferred(DEFERRED_MAX);
     }

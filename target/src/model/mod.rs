@@ -1,5 +1,6 @@
 //! What is served: subsystems with their hosts and namespaces, listeners, and records of the queues that use them.
 
+pub mod authentication;
 pub(crate) mod disk_failures;
 pub mod host_account;
 pub mod io_record;
@@ -12,6 +13,7 @@ mod readiness;
 mod served;
 pub mod subsystem;
 
+pub use authentication::Authentication;
 pub use io_record::{IoCounters, IoRecord, IoSum};
 pub use listener::{ControllerLimits, Listener};
 pub use namespace::Namespace;

@@ -32,6 +32,7 @@ pub struct Served {
 pub struct ServedSubsystem {
     subsystem: Arc<Subsystem>,
     access: Access,
+    requires_authentication: bool,
     /// By identifier.
     namespaces: BTreeMap<u32, Arc<Namespace>>,
     /// The hosts of those namespaces that only some hosts see, by identifier.
@@ -168,6 +169,11 @@ impl Served {
         self.hosts.values().map(|host| &**host)
     }
 
+    /// What is said of a host.
+    pub fn limited_host(&self, host_nqn: &str) -> Option<&LimitedHost> {
+        self.hosts.get(host_nqn).map(|host| &**host)
+    }
+
     /// How much a host gets in relation to others.
     pub fn shares(&self, host_nqn: &str) -> u32 {
         self.hosts.get(host_nqn).map_or(DEFAULT_SHARES, |host| host.config().shares)
@@ -226,6 +232,11 @@ impl ServedSubsystem {
     /// Which hosts may connect.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// Whether hosts without a key are refused.
+    pub fn requires_authentication(&self) -> bool {
+        self.requires_authentication
     }
 
     /// Whether a host may connect to it and see it by discovery.
@@ -290,6 +301,7 @@ impl Draft {
         self.subsystems.push(Arc::new(ServedSubsystem {
             subsystem,
             access,
+            requires_authentication: false,
             namespaces: BTreeMap::new(),
             shown: BTreeMap::new(),
             limited: BTreeMap::new(),
@@ -312,6 +324,15 @@ impl Draft {
     /// When there is none with this name.
     pub fn set_access(&mut self, nqn: &str, access: Access) -> Result<(), ServedError> {
         self.subsystem(nqn)?.access = access;
+        Ok(())
+    }
+
+    /// Whether hosts without a key may use a subsystem.
+    ///
+    /// # Errors
+    /// When there is none with this name.
+    pub fn require_authentication(&mut self, nqn: &str, required: bool) -> Result<(), ServedError> {
+        self.subsystem(nqn)?.requires_authentication = required;
         Ok(())
     }
 
@@ -486,6 +507,8 @@ pub struct Difference {
     pub discovery: bool,
     /// Namespaces that stay, and that other hosts see.
     pub shown: Vec<ShownNamespace>,
+    /// Hosts that have another key, or none any more.
+    pub rekeyed: BTreeSet<String>,
     /// Whether namespaces or hosts have other limits, or hosts other shares.
     pub limits: bool,
     /// Of those that come or go, those that only some hosts of their subsystem see, with these.
@@ -514,7 +537,7 @@ impl Difference {
     /// Whether both serve the same to the same hosts.
     pub fn is_empty(&self) -> bool {
         let none = self.opened.is_empty() && self.closed.is_empty();
-        let same = self.shown.is_empty() && !self.discovery && !self.limits;
+        let same = self.shown.is_empty() && !self.discovery && !self.limits && self.rekeyed.is_empty();
         none && same && self.bound.is_empty() && self.unbound.is_empty()
     }
 
@@ -557,9 +580,18 @@ impl Difference {
                 of_some.extend(hosts.map(|hosts| (Arc::clone(namespace), Arc::clone(hosts))));
             }
         }
-        let limits = limits_differ(old, next);
-        Self { opened, closed, bound, unbound, discovery, shown, limits, of_some }
+        let (limits, rekeyed) = (limits_differ(old, next), rekeyed(old, next));
+        Self { opened, closed, bound, unbound, discovery, shown, rekeyed, limits, of_some }
     }
+}
+
+/// Hosts that have to prove who they are in another way, or by another key.
+fn rekeyed(old: &Served, next: &Served) -> BTreeSet<String> {
+    let configured = |served: &Served, nqn: &str| {
+        served.limited_host(nqn).and_then(|host| host.config().authentication.clone())
+    };
+    let all = old.hosts.keys().chain(next.hosts.keys());
+    all.filter(|nqn| configured(old, nqn) != configured(next, nqn)).cloned().collect()
 }
 
 /// Whether hosts or namespaces have other limits. What is the same is the same value in both.

@@ -6,11 +6,12 @@ use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
 use super::connection::{Connection, Phase};
-use super::log;
 use super::request::Request;
+use super::{authentication, log};
 use crate::admin::{AdminContext, AdminOutcome, AdminWork, Transfer as AdminTransfer};
 use crate::controller::{Controller, PropertyEffect};
 use crate::failure::Failure;
+use crate::model::Authentication;
 use crate::nvm::{Action, DataBytes, Transfer};
 use crate::resources::Resources;
 use crate::resources::hosts::PoolKind;
@@ -21,6 +22,9 @@ use crate::worker::WorkError;
 
 /// Bytes of the data of a Connect command.
 const CONNECT_DATA_BYTES: u32 = 1024;
+
+/// AUTHREQ.ATR in dword 0 of a Connect's completion: the host has to authenticate (Base 2.1, section 6.3).
+const AUTHREQ_ATR: u64 = 1 << 17;
 
 /// What a queue that is not connected may do: connect.
 pub(super) fn before_connect(command: &SubmissionEntry) -> Result<(Action, Transfer), Failure> {
@@ -101,7 +105,23 @@ impl Connection {
         self.execute_admin(resources, request)
     }
 
-    fn execute_fabrics(&mut self, resources: &mut Resources, request: &Request) -> Result<Executed, Failure> {
+    fn execute_fabrics(
+        &mut self,
+        resources: &mut Resources,
+        request: &mut Request,
+    ) -> Result<Executed, Failure> {
+        match request.command.fabrics_type() {
+            FabricsType::AUTHENTICATION_SEND => self.authentication_send(resources, request),
+            FabricsType::AUTHENTICATION_RECEIVE => self.authentication_receive(resources, request),
+            _ => self.execute_other_fabrics(resources, request),
+        }
+    }
+
+    fn execute_other_fabrics(
+        &mut self,
+        resources: &mut Resources,
+        request: &Request,
+    ) -> Result<Executed, Failure> {
         let command = &request.command;
         match command.fabrics_type() {
             FabricsType::CONNECT => self.connect(resources, request),
@@ -141,8 +161,19 @@ impl Connection {
             .target
             .connect(&request, resources.reactor.now())
             .inspect_err(|failure| log::refused(&request, &Refusal::new(&request, *failure)))?;
-        self.log_connected(&attached.controller, attached.queue.entries());
-        self.become_named(resources, &attached.controller.host().nqn);
+        let asks = match attached.authentication {
+            Authentication::Needed { parties, policy } => {
+                let now = resources.reactor.now();
+                self.authentication =
+                    Some(Box::new(authentication::Authentication::new(parties, policy, now)));
+                AUTHREQ_ATR
+            }
+            Authentication::NotNeeded | Authentication::Impossible => {
+                self.log_connected(&attached.controller, attached.queue.entries());
+                self.become_named(resources, &attached.controller.host().nqn);
+                0
+            }
+        };
         if let Some(evicted) = &attached.evicted {
             resources
                 .evict(evicted, "its address has most controllers, and there is no room for another one");
@@ -154,11 +185,11 @@ impl Connection {
             attached.controller.set_wake(Some(Box::new(wake)));
         }
         self.attached = Some(Attachment::new(attached.controller, attached.queue, resources));
-        Ok(Executed::Connected(u64::from(id)))
+        Ok(Executed::Connected(u64::from(id) | asks))
     }
 
     /// It is a host's now, and no longer an address's.
-    fn become_named(&mut self, resources: &mut Resources, host_nqn: &str) {
+    pub(super) fn become_named(&mut self, resources: &mut Resources, host_nqn: &str) {
         self.host = resources.hosts.connected(self.address, host_nqn);
         resources.turns.set_shares(self.host, resources.served.shares(host_nqn));
         let kind = if self.id == 0 { PoolKind::Admin } else { PoolKind::Io };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
+use super::authentication::Authentication;
 use crate::controller::{Controller, IoAccess};
 use crate::failure::Failure;
 use crate::nvm::{Action, DataBytes, HostMemory, Transfer};
@@ -44,6 +45,8 @@ pub(super) struct Connection {
     pub(super) phase: Phase,
     /// What it belongs to, once its Connect succeeded.
     pub(super) attached: Option<Attachment>,
+    /// How its host proves who it is, if it has to.
+    pub(super) authentication: Option<Box<Authentication>>,
     pub(super) submission_head: u16,
 }
 
@@ -82,6 +85,11 @@ impl Connection {
         command: &SubmissionEntry,
     ) -> Result<(Action, Transfer), Failure> {
         let Some(attached) = &self.attached else { return super::admin::before_connect(command) };
+        if let Some(authentication) = &self.authentication
+            && let Some(parsed) = authentication.parse(command)
+        {
+            return parsed;
+        }
         if self.id == 0 || command.is_fabrics() {
             return super::admin::transfer_of(&attached.controller, command, self.id);
         }

@@ -1,7 +1,9 @@
 //! The log lines of a queue. Each line names the host, its address, and the subsystem that it uses.
 
 use std::mem;
+use std::net::SocketAddr;
 
+use ringfab_auth::Authenticated;
 use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
@@ -133,6 +135,47 @@ pub(super) fn shutdown_failed(controller: &Controller) {
 pub(super) fn controller(controller: &Controller, what: &'static str) {
     let ((host, subsystem), peer) = (names(controller), controller.address());
     tracing::info!(%peer, host, subsystem, controller = controller.id(), "{what}");
+}
+
+/// A host has proved who it is.
+pub(super) fn authenticated(
+    controller: &Controller,
+    (peer, queue): (SocketAddr, u16),
+    authenticated: &Authenticated,
+) {
+    let (host, subsystem) = names(controller);
+    let Authenticated { hash, group, controller_too, .. } = authenticated;
+    let controller = controller.id();
+    if queue == 0 {
+        tracing::info!(%peer, host, subsystem, controller, %hash, %group, both_ways = controller_too, "authenticated");
+    } else {
+        tracing::debug!(%peer, host, subsystem, controller, queue, %hash, %group, "I/O queue authenticated");
+    }
+}
+
+/// A host has done so again.
+pub(super) fn authenticated_again(controller: &Controller, queue: u16) {
+    let (host, subsystem) = names(controller);
+    tracing::debug!(host, subsystem, controller = controller.id(), queue, "authenticated again");
+}
+
+/// A host could not prove who it is, or has not found us to be who it wants.
+pub(super) fn not_authenticated(
+    controller: &Controller,
+    (peer, queue): (SocketAddr, u16),
+    why: &ringfab_auth::Refusal,
+) {
+    let (host, subsystem) = names(controller);
+    tracing::warn!(%peer, host, subsystem, queue, %why, "not authenticated");
+}
+
+/// A host takes too long.
+pub(super) fn authentication_overdue(connection: &Connection) {
+    let (peer, queue) = (connection.peer, connection.id);
+    if let Some(controller) = connection.controller() {
+        let (host, subsystem) = names(controller);
+        tracing::warn!(%peer, host, subsystem, queue, "not authenticated in time");
+    }
 }
 
 fn names(controller: &Controller) -> (&str, &str) {

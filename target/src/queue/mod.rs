@@ -9,6 +9,7 @@
 //! | `pieces` | the memory of a request's data |
 //! | `buffers`, `disk`, `steps` | what a request needs of the pool, and asks of the disks |
 //! | `fused` | pairs of commands that are done as one |
+//! | `authentication` | how the host proves who it is |
 //! | `admin` | what the controller does for Fabrics and admin commands |
 //! | `accounting` | what is counted and recorded of commands that have ended |
 //! | `samples` | sampled commands whose answer is on its way |
@@ -18,6 +19,7 @@
 mod accounting;
 mod admin;
 mod at_disk;
+mod authentication;
 mod automaton;
 mod buffers;
 mod commands;
@@ -36,6 +38,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_auth::Computed;
 use ringfab_block::Finished;
 use ringfab_memory::Buffer;
 use ringfab_reactor::Time;
@@ -47,6 +50,7 @@ use crate::nvm::Extent;
 use crate::placement::Place;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
 use crate::transport::{Disconnection, Endpoint, FetchId, Link};
+use crate::worker::WorkError;
 use accounting::Attachment;
 use automaton::Event;
 use commands::Commands;
@@ -81,6 +85,15 @@ pub(crate) struct Queue {
     _place: Option<Place>,
 }
 
+/// Where a request may have to wait before it takes buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// While a limit of its namespace or its host is reached.
+    Limits,
+    /// Until it is the turn of its host.
+    Turn,
+}
+
 /// What a connection brings with it.
 #[derive(Debug)]
 pub(crate) struct QueueParameters {
@@ -111,6 +124,7 @@ impl Queue {
             link: Link::new(endpoint, entries),
             phase: Phase::Open,
             attached: None,
+            authentication: None,
             submission_head: 0,
         };
         Self {
@@ -231,14 +245,10 @@ impl Queue {
         Some(commands.table[slot].state())
     }
 
-    /// The limits let a request pass that waits.
-    pub(crate) fn pass_limits(&mut self, resources: &mut Resources, request: RequestId) {
-        self.on_event(resources, request, Event::LimitPassed);
-    }
-
-    /// It is the turn of the host of a request that waits.
-    pub(crate) fn take_turn(&mut self, resources: &mut Resources, request: RequestId) {
-        self.on_event(resources, request, Event::TurnCame);
+    /// A request that waits at a gate may pass.
+    pub(crate) fn pass(&mut self, resources: &mut Resources, request: RequestId, gate: Gate) {
+        let event = if gate == Gate::Limits { Event::LimitPassed } else { Event::TurnCame };
+        self.on_event(resources, request, event);
     }
 
     /// Buffers may have come back: tries a request that waited. Returns whether it still waits.
@@ -313,6 +323,14 @@ impl Queue {
         }
     }
 
+    /// A worker has computed for the authentication of its host.
+    pub(crate) fn computed(&mut self, resources: &mut Resources, outcome: Result<Computed, WorkError>) {
+        authentication::computed(&mut self.commands, &mut self.connection, resources, outcome);
+        if self.connection.phase == Phase::Ending {
+            self.stop_taking_commands(resources);
+        }
+    }
+
     /// Whether a request works, or is going to work, on a disk.
     pub(crate) fn uses_disk(&self, disk: usize) -> bool {
         let table = &self.commands.table;
@@ -376,9 +394,10 @@ impl Queue {
         self.connection.is_open()
     }
 
-    /// Since when it is there without a Connect, unless it has one or is ending.
+    /// Since when it is there without a Connect, or its host without a proof who it is, unless it has one or is ending.
     pub(crate) fn opening_since(&self) -> Option<Time> {
-        (self.connection.attached.is_none() && self.is_open()).then_some(self.opened)
+        let is_connected = self.connection.attached.is_some() && self.connection.is_authenticated();
+        (!is_connected && self.is_open()).then_some(self.opened)
     }
 
     /// The connection is gone and its transport has given everything back.
@@ -435,6 +454,10 @@ impl Queue {
         let unfinished = !commands.table.is_idle();
         if connection.attached.is_none() && connection.is_open() && now >= self.opened + CONNECT_TIMEOUT {
             tracing::warn!(peer = %connection.peer, queue = connection.id, "no Connect command in time");
+            connection.disconnect(resources, unfinished);
+        }
+        if connection.authentication_is_overdue(now) && connection.is_open() {
+            log::authentication_overdue(connection);
             connection.disconnect(resources, unfinished);
         }
         if connection.link.is_idle() {

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use ringfab_auth::Computed;
+
 use super::claims::{ClaimId, ClaimMessage};
 use super::{CoreRequestId, RequestId};
 use crate::controller::Controller;
 use crate::failure::Failure;
+use crate::worker::WorkError;
 
 /// A message to the queues of a core.
 #[derive(Debug)]
@@ -36,6 +39,15 @@ pub(crate) enum QueueMessage {
         controller: Arc<Controller>,
         /// The bytes for the host, or the status.
         outcome: Result<Vec<u8>, Failure>,
+    },
+    /// A worker has computed for the authentication of a queue.
+    Computed {
+        /// The place of the queue.
+        queue: u16,
+        /// Its controller: by now another queue may be in its place.
+        controller: Arc<Controller>,
+        /// What came of it.
+        outcome: Result<Computed, WorkError>,
     },
     /// About a fused operation's claim to blocks.
     Claim(ClaimId, ClaimMessage),

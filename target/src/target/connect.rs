@@ -14,7 +14,7 @@ use crate::command::{Command, connect_field as field};
 use crate::controller::{Controller, ControllerParameters, Host};
 use crate::failure::Failure;
 use crate::model::queue_record::{QueueParameters, QueueRecord};
-use crate::model::{ControllerLimits, Served, Subsystem};
+use crate::model::{Authentication, ControllerLimits, Served, Subsystem};
 
 /// A Connect command that arrived on a new queue.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,8 @@ pub struct Attached {
     pub queue: Arc<QueueRecord>,
     /// The controller that had to make room. Its queues are still to be ended by their cores.
     pub evicted: Option<Arc<Controller>>,
+    /// What the host has to do before it may go on.
+    pub authentication: Authentication,
 }
 
 /// Offsets in the Connect data.
@@ -87,6 +89,10 @@ impl Target {
         let limits = listener.ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?.limits();
         let connect = Connect::parse(request, limits)?;
         let subsystem = self.find_subsystem(request.served, &connect)?;
+        let authentication = request.served.authentication(&subsystem, &connect.host.nqn);
+        if matches!(authentication, Authentication::Impossible) {
+            return Err(Failure::new(Status::AUTHENTICATION_REQUIRED));
+        }
         if limits.discovery_only && !subsystem.is_discovery() {
             return Err(Failure::invalid_connect_data(data::SUBNQN));
         }
@@ -108,7 +114,7 @@ impl Target {
             _ => (self.find_controller(&connect, &subsystem)?, None),
         };
         controller.attach(&queue)?;
-        Ok(Attached { controller, queue, evicted })
+        Ok(Attached { controller, queue, evicted, authentication })
     }
 
     fn find_subsystem(&self, served: &Served, connect: &Connect) -> Result<Arc<Subsystem>, Failure> {

@@ -42,10 +42,11 @@ impl Target {
         config: &SubsystemConfig,
         identity: &Identity,
     ) -> Result<(), TargetError> {
-        let SubsystemConfig { nqn, serial, model, access, namespaces } = config;
+        let SubsystemConfig { nqn, serial, model, access, requires_authentication, namespaces } = config;
         let index = self.subsystem_indexes.take();
         let subsystem = Subsystem::new(index, nqn.clone(), serial.clone(), model.clone());
         draft.add_subsystem(Arc::new(subsystem), access.clone());
+        draft.require_authentication(nqn, *requires_authentication)?;
         for namespace in namespaces {
             self.add_namespace(draft, nqn, namespace, identity)?;
         }

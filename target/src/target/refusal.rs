@@ -93,6 +93,9 @@ impl fmt::Display for Refusal<'_> {
             Status::CONNECT_INVALID_PARAMETERS if of_data => self.of_data(offset).map(str::to_owned),
             Status::CONNECT_INVALID_PARAMETERS => self.of_command(offset),
             Status::CONNECT_INVALID_HOST => Some("the host is not among the allowed_hosts".to_owned()),
+            Status::AUTHENTICATION_REQUIRED => {
+                Some("the subsystem requires authentication, and the host has no key".to_owned())
+            }
             Status::CONNECT_CONTROLLER_BUSY => Some("there is no free controller".to_owned()),
             Status::COMMAND_SEQUENCE_ERROR => {
                 Some("the queue is connected already, or its controller is not enabled".to_owned())

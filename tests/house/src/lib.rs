@@ -24,14 +24,17 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
     ("common/auth", &["spec"]),
-    ("target", &["base", "spec", "proto", "memory", "reactor", "fabric", "block", "process"]),
+    ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
     ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
         &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
     ),
     ("initiator/command", &["spec", "fabric", "process", "auth", "initiator", "front-ends"]),
-    ("tests", &["base", "spec", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"]),
+    (
+        "tests",
+        &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"],
+    ),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
     // status, and starts it with more threads than there are processors.
     ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),

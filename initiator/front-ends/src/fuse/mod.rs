@@ -82,6 +82,9 @@ pub struct FuseArgs {
     /// Create this file, with the directory in it, when the files are there, and remove it at the end
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    /// Whether to serve also a subsystem that has no namespace so far
+    #[arg(skip)]
+    may_be_none: bool,
 }
 
 /// When to use FUSE over io_uring.
@@ -96,7 +99,8 @@ enum Uring {
 }
 
 impl FuseArgs {
-    /// The defaults, at a directory. With `threads`, many mounts of one process take fewer.
+    /// The defaults, at a directory; also for a subsystem that has no namespace so far. With `threads`, many mounts of
+    /// one process take fewer.
     pub(crate) fn at(connect: ConnectArgs, directory: PathBuf, read_only: bool, threads: u16) -> Self {
         Self {
             connect,
@@ -108,6 +112,7 @@ impl FuseArgs {
             threads,
             cores: NonZeroU16::MIN,
             ready_file: None,
+            may_be_none: true,
         }
     }
 }
@@ -136,7 +141,7 @@ pub(crate) fn serve_until<R>(
     let size = channel_size(args.io_uring)?;
     let controller = attach(args, interrupt, size, &cancel)?;
     ensure!(
-        !controller.namespaces().is_empty(),
+        args.may_be_none || !controller.namespaces().is_empty(),
         "the subsystem has no namespace; see the target's configuration"
     );
     config.mount_options.push(fuser::MountOption::Subtype("ringfab".to_owned()));

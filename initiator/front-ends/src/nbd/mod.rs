@@ -32,10 +32,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
+use ringfab_initiator::ZonedIp;
 use ringfab_initiator::blocking::{CancelToken, Controller, EngineClient};
-use ringfab_initiator::{Namespace, ZonedIp};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::ListenAddr;
 use serde_json::json;
@@ -43,13 +43,12 @@ use serde_json::json;
 use crate::context::Context;
 use crate::engine::attach_service;
 use crate::interrupt::Interrupt;
-use crate::namespaces::only_namespace;
 use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::cores;
 use crate::ready::Ready;
 use connection::{COMMANDS_MAX, LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
-use export::Export;
+use export::{Export, ExportSettings};
 use server::{Common, SHUTDOWN, Server};
 use spread::Spread;
 
@@ -76,6 +75,9 @@ pub struct NbdArgs {
     /// Create this file, with the address in it, when connections are accepted, and remove it at the end
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    /// Whether to serve also a subsystem that has no namespace so far
+    #[arg(skip)]
+    may_be_none: bool,
 }
 
 #[derive(Args)]
@@ -89,11 +91,8 @@ struct ListenArgs {
     listen: Option<SocketAddr>,
 }
 
-/// The longest name of an export (a string of the protocol).
-const NAME_BYTES_MAX: usize = 4096;
-
 impl NbdArgs {
-    /// The defaults, at a Unix socket.
+    /// The defaults, at a Unix socket; also for a subsystem that has no namespace so far.
     pub(crate) fn at(connect: ConnectArgs, socket: PathBuf, read_only: bool) -> Self {
         Self {
             connect,
@@ -103,6 +102,7 @@ impl NbdArgs {
             connections_max: 16,
             cores: NonZeroU16::MIN,
             ready_file: None,
+            may_be_none: true,
         }
     }
 }
@@ -156,7 +156,12 @@ fn serve<R>(
     spread: &Arc<Spread>,
     ready: impl FnOnce(&str, &[Export]) -> Result<R>,
 ) -> Result<()> {
-    let settings = ExportSettings::new(args);
+    let settings = ExportSettings {
+        name: args.export.clone(),
+        read_only: args.read_only,
+        peer: args.connect.url.peer(),
+        may_be_none: args.may_be_none,
+    };
     let exports = settings.exports(&controller.namespaces())?;
     let (result, results) = channel();
     let common = Common { spread: spread.clone(), interrupt: interrupt.clone(), result };
@@ -193,7 +198,7 @@ fn start_server(
 ) -> Result<Option<ListenAddr>> {
     let started = controller.start_client(engine, move |host, controller| {
         let exports = settings.exports(host.namespaces(controller)).map_err(io::Error::other)?;
-        let mut server = Server::new(host, engine, exports, common);
+        let mut server = Server::new(host, engine, (settings, exports), common);
         let address = listen.map(|address| server.listen(host, &address)).transpose();
         let address = address.map_err(io::Error::other)?;
         Ok((Box::new(server) as Box<dyn EngineClient>, address))
@@ -240,38 +245,4 @@ fn buffers(connections: usize) -> Vec<ClassLayout> {
         ClassLayout { buffer_bytes: SMALL_BYTES as usize, count: connections * SMALL_BUFFERS },
         ClassLayout { buffer_bytes: LARGE_BYTES as usize, count: connections * LARGE_BUFFERS },
     ]
-}
-
-/// How namespaces are exported.
-#[derive(Clone)]
-struct ExportSettings {
-    name: Option<String>,
-    read_only: bool,
-    peer: String,
-}
-
-impl ExportSettings {
-    fn new(args: &NbdArgs) -> Self {
-        Self { name: args.export.clone(), read_only: args.read_only, peer: args.connect.url.peer() }
-    }
-
-    /// The exports of namespaces.
-    fn exports(&self, namespaces: &[Namespace]) -> Result<Vec<Export>> {
-        if self.name.is_some() {
-            only_namespace(namespaces)?;
-        }
-        ensure!(!namespaces.is_empty(), "the subsystem has no namespace; see the target's configuration");
-        let exports = namespaces.iter().map(|namespace| {
-            let name = self.name.clone().unwrap_or_else(|| format!("ns{}", namespace.nsid));
-            ensure!(name.len() <= NAME_BYTES_MAX, "the name of an export has {NAME_BYTES_MAX} bytes at most");
-            Ok(Export {
-                name,
-                description: format!("namespace {} of {}", namespace.nsid, self.peer),
-                read_only: self.read_only,
-                namespace: namespace.clone(),
-                removed: false,
-            })
-        });
-        exports.collect()
-    }
 }

@@ -1,5 +1,7 @@
 //! Exports after the namespaces have changed.
 //!
+//! A namespace that comes is one more export, unless the only export has a name of its own.
+//!
 //! A target may give the number of a removed namespace to another disk. The new disk is another export with the same
 //! name. Clients that connect get the new export. Clients of the old export keep it, and get errors.
 
@@ -8,7 +10,12 @@ use ringfab_initiator::Namespace;
 use super::export::{Export, REMOVED};
 
 /// Looks at all namespaces, which ascend. An export that nobody can use any more makes room for another.
-pub(super) fn refresh(exports: &mut Vec<Export>, namespaces: &[Namespace], in_use: impl Fn(usize) -> bool) {
+pub(super) fn refresh(
+    exports: &mut Vec<Export>,
+    namespaces: &[Namespace],
+    in_use: impl Fn(usize) -> bool,
+    new: impl Fn(&Namespace) -> Option<Export>,
+) {
     let find = |nsid: u32| {
         let index = namespaces.binary_search_by_key(&nsid, |namespace| namespace.nsid).ok()?;
         namespaces.get(index)
@@ -25,10 +32,24 @@ pub(super) fn refresh(exports: &mut Vec<Export>, namespaces: &[Namespace], in_us
         }
         log_replaced(&exports[index], namespace);
         let new = Export { namespace: namespace.clone(), removed: false, ..exports[index].clone() };
-        match (0..exports.len()).find(|index| exports[*index].removed && !in_use(*index)) {
-            Some(index) => exports[index] = new,
-            None => exports.push(new),
+        put(exports, new, &in_use);
+    }
+    for namespace in namespaces {
+        if exports.iter().any(|export| export.namespace.nsid == namespace.nsid) {
+            continue;
         }
+        if let Some(new) = new(namespace) {
+            tracing::info!(export = new.name, bytes = new.bytes(), "the target has one more namespace");
+            put(exports, new, &in_use);
+        }
+    }
+}
+
+/// Puts an export in the place of one that nobody can use any more, or behind the others.
+fn put(exports: &mut Vec<Export>, new: Export, in_use: &impl Fn(usize) -> bool) {
+    match (0..exports.len()).find(|index| exports[*index].removed && !in_use(*index)) {
+        Some(index) => exports[index] = new,
+        None => exports.push(new),
     }
 }
 
@@ -78,7 +99,7 @@ mod tests {
         let mut exports: Vec<Export> =
             [1, 2].map(|nsid| Export { namespace: namespace(nsid, nsid as u8), ..export() }).to_vec();
         let mut refreshed = |namespaces: &[Namespace], used: &[usize]| {
-            refresh(&mut exports, namespaces, |index| used.contains(&index));
+            refresh(&mut exports, namespaces, |index| used.contains(&index), |_| None);
             seen(&exports)
         };
         assert_eq!(refreshed(&[namespace(2, 2)], &[0]), [(1, true), (2, false)], "removed");
@@ -88,5 +109,27 @@ mod tests {
         let old = [namespace(1, 1), namespace(2, 2)];
         assert_eq!(refreshed(&old, &[0, 2]), [(1, false), (2, false), (3, true)], "the old one again");
         assert_eq!(refreshed(&[namespace(2, 4)], &[0]), [(1, true), (4, false), (3, true)], "nobody used it");
+    }
+
+    #[test]
+    fn a_namespace_that_comes_is_one_more_export() {
+        let mut exports = Vec::new();
+        let mut refreshed = |namespaces: &[Namespace]| {
+            refresh(
+                &mut exports,
+                namespaces,
+                |_| false,
+                |namespace| Some(Export { namespace: namespace.clone(), ..export() }),
+            );
+            seen(&exports)
+        };
+        assert_eq!(refreshed(&[namespace(2, 2)]), [(2, false)]);
+        assert_eq!(refreshed(&[namespace(1, 1), namespace(2, 2)]), [(2, false), (1, false)]);
+        assert_eq!(refreshed(&[namespace(1, 1)]), [(2, true), (1, false)]);
+        assert_eq!(
+            refreshed(&[namespace(1, 1), namespace(3, 3)]),
+            [(3, false), (1, false)],
+            "in a free place"
+        );
     }
 }

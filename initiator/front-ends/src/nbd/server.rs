@@ -10,13 +10,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ringfab_base::Slots;
 use ringfab_initiator::blocking::{EngineClient, Turn};
-use ringfab_initiator::{ControllerId, Host, HostEvent};
+use ringfab_initiator::{ControllerId, Host, HostEvent, Namespace};
 use ringfab_reactor::{
     Completion, DetachedSocket, ListenAddr, ListenerId, MailboxReceiver, Payload, SocketId, SocketOptions,
 };
 
 use super::connection::{Connection, ConnectionId, ServerContext, kind, token};
-use super::export::Export;
+use super::export::{Export, ExportSettings};
 use super::refresh::refresh;
 use super::spread::Spread;
 use crate::interrupt::Interrupt;
@@ -42,6 +42,7 @@ pub(crate) struct Server {
     common: Common,
     /// Number of its engine.
     engine: usize,
+    settings: ExportSettings,
     exports: Vec<Export>,
     /// Connections from the engine that listens.
     sockets: MailboxReceiver<DetachedSocket>,
@@ -65,11 +66,17 @@ enum Shutdown {
 
 impl Server {
     /// A server that gets its connections from the one that listens.
-    pub(crate) fn new(host: &mut Host, engine: usize, exports: Vec<Export>, common: Common) -> Self {
+    pub(crate) fn new(
+        host: &mut Host,
+        engine: usize,
+        (settings, exports): (ExportSettings, Vec<Export>),
+        common: Common,
+    ) -> Self {
         common.interrupt.wake(host.reactor().waker());
         let connections = Slots::with_capacity(common.spread.per_engine_max());
         Self {
             engine,
+            settings,
             exports,
             sockets: common.spread.open(engine, host.reactor()),
             connections,
@@ -180,7 +187,8 @@ impl Server {
     /// Namespaces may have come, gone or changed their size.
     fn refresh(&mut self, host: &Host, controller: ControllerId) {
         let in_use = |export| self.connections.values().any(|connection| connection.uses(export));
-        refresh(&mut self.exports, host.namespaces(controller), in_use);
+        let new = |namespace: &Namespace| self.settings.of_new(namespace);
+        refresh(&mut self.exports, host.namespaces(controller), in_use, new);
     }
 
     /// Accepts nothing more, answers what was asked.

@@ -1,11 +1,11 @@
-//! The table `[[host]]`, and the keys `limits` and `host_limits`.
+//! The keys `limits` and `host_limits`.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Errors, Reader, Unique};
-use crate::config::rate_limits::{DEFAULT_SHARES, HostConfig, NamespaceLimits, RateLimits};
+use crate::config::rate_limits::{NamespaceLimits, RateLimits};
 use crate::config::reader::At;
 use crate::nqn::check_host_nqn;
 
@@ -17,28 +17,6 @@ const BYTES_PER_S: RangeInclusive<u64> = 1..=1 << 40;
 
 /// Milliseconds of a burst.
 const BURST_MS: RangeInclusive<u64> = 1..=60_000;
-
-/// Shares, as control groups have them for I/O.
-const SHARES: RangeInclusive<u64> = 1..=10_000;
-
-/// All hosts of which something is said.
-pub(super) fn hosts(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<HostConfig> {
-    let mut names = Unique::new();
-    root.tables("host", errors).into_iter().map(|reader| host(reader, &mut names, errors)).collect()
-}
-
-/// One host that is in no file.
-pub(super) fn one_host(reader: Reader<'_>, errors: &mut Errors<'_>) -> HostConfig {
-    host(reader, &mut Unique::new(), errors)
-}
-
-fn host(reader: Reader<'_>, names: &mut Unique<String>, errors: &mut Errors<'_>) -> HostConfig {
-    let nqn = host_nqn(&reader, "nqn", names, errors);
-    let shares = reader.integer("shares", SHARES, errors);
-    let limits = limits_of(&reader, errors);
-    reader.finish(errors);
-    HostConfig { nqn, shares: shares.map_or(DEFAULT_SHARES, |shares| shares.value as u32), limits }
-}
 
 /// `limits` and `host_limits` of a namespace.
 pub(super) fn of_namespace(reader: &Reader<'_>, errors: &mut Errors<'_>) -> NamespaceLimits {
@@ -59,7 +37,7 @@ pub(super) fn of_namespace(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Name
     NamespaceLimits { all: limits_of(reader, errors), hosts }
 }
 
-fn host_nqn(
+pub(super) fn host_nqn(
     reader: &Reader<'_>,
     key: &'static str,
     names: &mut Unique<String>,
@@ -80,7 +58,7 @@ fn host_nqn(
 }
 
 /// The key `limits`.
-fn limits_of(reader: &Reader<'_>, errors: &mut Errors<'_>) -> RateLimits {
+pub(super) fn limits_of(reader: &Reader<'_>, errors: &mut Errors<'_>) -> RateLimits {
     let table = reader.table("limits", errors);
     table.map_or_else(RateLimits::default, |table| one_table(table, errors))
 }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::process::absolute_path;
-use super::{Errors, IdentifyDisk, Reader, Unique, or, rate_limits};
+use super::{Errors, IdentifyDisk, Reader, Unique, or, rate_limits, word};
 use crate::config::reader::At;
 use crate::config::{Access, NamespaceConfig, Source, SubsystemConfig};
 use crate::disk_identity::{DiskIdentity, Sharing};
@@ -91,6 +91,8 @@ fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -
     let serial = serial(&reader, &nqn, once, errors);
     let model = text(&reader, "model", 40, errors).map_or_else(|| "Ringfab".to_owned(), |at| at.value);
     let access = access(&reader, errors);
+    let authentication = word(&reader, "authentication", &[("required", true), ("optional", false)], errors);
+    let requires_authentication = authentication.unwrap_or(false);
     let mut nsids = Unique::new();
     let mut namespaces = Vec::new();
     for table in reader.tables("namespace", errors) {
@@ -101,7 +103,7 @@ fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -
     }
     reader.finish(errors);
     namespaces.sort_by_key(|namespace: &NamespaceConfig| namespace.nsid);
-    SubsystemConfig { nqn, serial, model, access, namespaces }
+    SubsystemConfig { nqn, serial, model, access, requires_authentication, namespaces }
 }
 
 fn nqn(reader: &Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -> String {

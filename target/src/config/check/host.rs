@@ -1,0 +1,118 @@
+//! The table `[[host]]`.
+
+use std::ops::RangeInclusive;
+
+use ringfab_auth::{Group, Hash, Policy};
+
+use super::rate_limits::{host_nqn, limits_of};
+use super::{Errors, Reader, Unique};
+use crate::config::authentication::{ConfiguredKey, HostAuthentication, KeySource};
+use crate::config::rate_limits::{DEFAULT_SHARES, HostConfig};
+use crate::config::reader::At;
+
+/// Shares, as control groups have them for I/O.
+const SHARES: RangeInclusive<u64> = 1..=10_000;
+
+const HASHES: [(&str, Hash); 3] =
+    [("sha256", Hash::Sha256), ("sha384", Hash::Sha384), ("sha512", Hash::Sha512)];
+
+const GROUPS: [(&str, Group); 6] = [
+    ("null", Group::Null),
+    ("ffdhe2048", Group::Ffdhe2048),
+    ("ffdhe3072", Group::Ffdhe3072),
+    ("ffdhe4096", Group::Ffdhe4096),
+    ("ffdhe6144", Group::Ffdhe6144),
+    ("ffdhe8192", Group::Ffdhe8192),
+];
+
+/// All hosts of which something is said.
+pub(super) fn hosts(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<HostConfig> {
+    let mut names = Unique::new();
+    root.tables("host", errors).into_iter().map(|reader| host(reader, &mut names, errors)).collect()
+}
+
+/// One host that is in no file.
+pub(super) fn one_host(reader: Reader<'_>, errors: &mut Errors<'_>) -> HostConfig {
+    host(reader, &mut Unique::new(), errors)
+}
+
+fn host(reader: Reader<'_>, names: &mut Unique<String>, errors: &mut Errors<'_>) -> HostConfig {
+    let nqn = host_nqn(&reader, "nqn", names, errors);
+    let shares = reader.integer("shares", SHARES, errors);
+    let shares = shares.map_or(DEFAULT_SHARES, |shares| shares.value as u32);
+    let limits = limits_of(&reader, errors);
+    let authentication = authentication(&reader, errors);
+    reader.finish(errors);
+    HostConfig { nqn, shares, limits, authentication }
+}
+
+fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAuthentication> {
+    let key = key(reader, "dhchap_key", errors);
+    let controller_key = self::key(reader, "dhchap_controller_key", errors);
+    let hashes = words(reader, "dhchap_hashes", &HASHES, errors);
+    let groups = words(reader, "dhchap_groups", &GROUPS, errors);
+    if reader.any("dhchap_key").is_none() {
+        for key in ["dhchap_controller_key", "dhchap_hashes", "dhchap_groups"] {
+            if let Some(value) = reader.any(key) {
+                errors.add(&value.span(), reader.key(key), "has no meaning without dhchap_key");
+            }
+        }
+    }
+    let default = Policy::at_least(Hash::Sha256, Group::Ffdhe2048);
+    Some(HostAuthentication {
+        key: key?,
+        controller_key,
+        hashes: hashes.unwrap_or_else(|| default.accepted_hashes().to_vec()),
+        groups: groups.unwrap_or_else(|| default.accepted_groups().to_vec()),
+    })
+}
+
+/// A key, which is read at once.
+fn key(reader: &Reader<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<ConfiguredKey> {
+    let At { value, span } = reader.string(key, errors)?;
+    let read = |source: KeySource| source.read().map(|key| ConfiguredKey { source, key });
+    KeySource::parse(&value).and_then(read).map_err(|why| errors.add(&span, reader.key(key), why)).ok()
+}
+
+/// A list of some of these words, each once.
+fn words<T: Copy>(
+    reader: &Reader<'_>,
+    key: &'static str,
+    known: &[(&str, T)],
+    errors: &mut Errors<'_>,
+) -> Option<Vec<T>> {
+    let At { value: list, span } = reader.strings(key, errors)?;
+    let mut seen = Unique::new();
+    let mut found = Vec::new();
+    for (index, At { value, span }) in list.into_iter().enumerate() {
+        let key = format!("{}[{index}]", reader.key(key));
+        match known.iter().find(|(word, _)| *word == value) {
+            Some((_, meant)) => found.push(*meant),
+            None => {
+                let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+                errors.add(
+                    &span,
+                    key.clone(),
+                    format!("is \"{value}\", but must be one of {}", words.join(", ")),
+                );
+            }
+        }
+        seen.insert(value, &span, key, errors);
+    }
+    if found.is_empty() {
+        errors.add(&span, reader.key(key), "is empty, so that no host could connect; leave the key out");
+    }
+    Some(found)
+}
+
+/// The words for what a host may use.
+pub(in crate::config) fn words_of(
+    authentication: &HostAuthentication,
+) -> (Vec<&'static str>, Vec<&'static str>) {
+    fn word<T: PartialEq>(known: &[(&'static str, T)], one: &T) -> &'static str {
+        known.iter().find(|(_, meant)| meant == one).map_or("", |(word, _)| word)
+    }
+    let hashes = authentication.hashes.iter().map(|hash| word(&HASHES, hash));
+    let groups = authentication.groups.iter().map(|group| word(&GROUPS, group));
+    (hashes.collect(), groups.collect())
+}
