@@ -246,6 +246,9 @@ fn a_host_without_a_key_is_let_in_unless_the_subsystem_asks_for_one() {
     assert_eq!(stranger.controller_status(), Status::SUCCESS);
     // It was not asked, and has nothing to say.
     assert_eq!(stranger.send(&[0; 8]), Status::INVALID_FIELD.with_dnr());
+    let target = TestTarget::start(&format!("authentication = \"required\"\n{MEMORY}"));
+    let refused = Guest::connect(&target, "nqn.2026-11.org.ringfab:other").map(|_| ()).expect_err("refused");
+    assert_eq!(refused, Status::AUTHENTICATION_REQUIRED.with_dnr());
 }
 
 #[test]
