@@ -20,6 +20,7 @@ mod export;
 mod negotiation;
 mod refresh;
 mod server;
+mod settings;
 mod socket_path;
 mod spread;
 mod wire;
@@ -48,8 +49,9 @@ use crate::output;
 use crate::quantity::cores;
 use crate::ready::Ready;
 use connection::{COMMANDS_MAX, LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
-use export::{Export, ExportSettings};
+use export::Export;
 use server::{Common, SHUTDOWN, Server};
+use settings::ExportSettings;
 use spread::Spread;
 
 /// The options of `ringfab nbd`.

@@ -16,8 +16,9 @@ use ringfab_reactor::{
 };
 
 use super::connection::{Connection, ConnectionId, ServerContext, kind, token};
-use super::export::{Export, ExportSettings};
+use super::export::Export;
 use super::refresh::refresh;
+use super::settings::ExportSettings;
 use super::spread::Spread;
 use crate::interrupt::Interrupt;
 
