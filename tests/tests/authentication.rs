@@ -16,6 +16,7 @@ use ringfab_spec::nqn::Nqn;
 use ringfab_spec::property::offset;
 use ringfab_spec::sqe::{AuthenticationCommand, ConnectData, PropertySize};
 use ringfab_spec::{IntoBytes, SglDescriptor, Status, SubmissionEntry};
+use ringfab_target::config::HostConfig;
 use ringfab_tests::raw_host::{CC_ENABLE, HOST_ID, RawHost};
 use ringfab_tests::{NQN, TestTarget, wait_until};
 use tempfile::TempDir;
@@ -275,6 +276,17 @@ fn what_is_no_message_ends_a_transaction_and_no_length_ends_more() {
     assert_eq!(guest.host.command(guest.queue, &entry).status(), Status::INVALID_FIELD.with_dnr());
     assert_eq!(guest.receive()[..2], [0, 0xf1]);
     guest.host.end(guest.queue);
+}
+
+#[test]
+fn shares_and_limits_that_are_set_take_no_key_away() {
+    let guarded = Guarded::start("");
+    let mut guest = Guest::connect(&guarded.target, HOST).expect("connected");
+    assert_eq!(guest.authenticate(&guarded.both()), Ok(true));
+    let host = HostConfig { shares: 200, ..HostConfig::new(HOST.to_owned()) };
+    assert_eq!(guarded.target.manager().set_host(host).expect("other shares").len(), 1);
+    assert_eq!(guest.controller_status(), Status::SUCCESS);
+    assert!(Guest::connect(&guarded.target, HOST).expect("connected").asked);
 }
 
 #[test]

@@ -139,12 +139,14 @@ impl Manager {
         })
     }
 
-    /// A host has these shares and limits from now on, and no others.
+    /// A host has these shares and limits from now on, and no others. It keeps its key unless it gets another: only the
+    /// file takes one away, so that nobody lets a host in without a proof in passing.
     ///
     /// # Errors
     /// When the change cannot be made.
-    pub fn set_host(&mut self, host: HostConfig) -> Result<Vec<Change>, String> {
+    pub fn set_host(&mut self, mut host: HostConfig) -> Result<Vec<Change>, String> {
         self.edit(|next| {
+            host.authentication = host.authentication.or_else(|| next.host(&host.nqn).authentication);
             next.hosts.retain(|one| one.nqn != host.nqn);
             if !host.is_default() {
                 next.hosts.push(host);
