@@ -2,11 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use ringfab_auth::{Group, Hash, Policy};
+use ringfab_auth::{Group, Hash, KeySource, Policy};
 
 use super::rate_limits::{host_nqn, limits_of};
 use super::{Errors, Reader, Unique};
-use crate::config::authentication::{ConfiguredKey, HostAuthentication, KeySource};
+use crate::config::authentication::{ConfiguredKey, HostAuthentication, read_key};
 use crate::config::rate_limits::{DEFAULT_SHARES, HostConfig};
 use crate::config::reader::At;
 
@@ -70,7 +70,7 @@ fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAu
 /// A key, which is read at once.
 fn key(reader: &Reader<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<ConfiguredKey> {
     let At { value, span } = reader.string(key, errors)?;
-    let read = |source: KeySource| source.read().map(|key| ConfiguredKey { source, key });
+    let read = |source: KeySource| read_key(&source).map(|key| ConfiguredKey { source, key });
     KeySource::parse(&value).and_then(read).map_err(|why| errors.add(&span, reader.key(key), why)).ok()
 }
 
