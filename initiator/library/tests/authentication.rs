@@ -13,7 +13,6 @@ use ringfab_spec::Status;
 use support::Peer;
 use support::host::{host, next_event, options};
 
-
 /// AUTHREQ.ATR in dword 0 of the completion of a Connect.
 const ATR: u64 = 1 << 17;
 

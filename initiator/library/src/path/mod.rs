@@ -547,7 +547,7 @@ impl Path {
         }
         let keys = keys.map(Arc::new);
         self.role.tell_followers(&ToFollower::Reauthenticate(keys.clone()));
-        self.run(resources, |sequence, context| sequence.reauthenticate(context, keys));
+        self.run(resources, Sequence::reauthenticate(keys));
         self.timers.repeat_authentication(resources.now(), &self.options);
         Ok(())
     }
@@ -600,12 +600,7 @@ impl Path {
                     self.advance(resources, Trigger::Follow);
                 }
             }
-            ToFollower::Reauthenticate(keys) if self.phase == Phase::Live => {
-                self.run(resources, |sequence, context| sequence.reauthenticate(context, keys));
-            }
-            ToFollower::Reauthenticate(keys) => {
-                keys.into_iter().for_each(|keys| self.sequence.set_keys(keys));
-            }
+            ToFollower::Reauthenticate(keys) => self.run(resources, Sequence::reauthenticate(keys)),
             ToFollower::Drain => drop(self.phase == Phase::Live && self.advance(resources, Trigger::Detach)),
             ToFollower::Failed(error) => {
                 if leader.end() {

@@ -39,22 +39,28 @@ pub(super) enum Next {
 }
 
 impl Sequence {
-    /// What comes after a step that was answered.
+    /// What comes after a step that was answered: a queue that is asked to authenticates first.
     pub(super) fn next(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
+        match ended {
+            SequenceStep::Connect if self.asked => Ok(Next::Step(self.authenticate(0))),
+            SequenceStep::ConnectQueue(number) if self.asked => Ok(Next::Step(self.authenticate(number))),
+            SequenceStep::Authenticate(number, stage) => match self.authentication.after(number, stage)? {
+                Some(stage) => Ok(Next::Step(SequenceStep::Authenticate(number, stage))),
+                None => self.after_authentication(context, number),
+            },
+            _ => self.after(context, ended),
+        }
+    }
+
+    /// What comes after a step on a queue that has authenticated, or need not.
+    fn after(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
         let discovery = self.options.url.is_discovery() || self.facts.controller.discovery;
         let has_retry_delays = !self.facts.controller.retry_delays.crdt[0].is_zero();
         let queues = self.share.count(self.facts.queues);
         let only = self.options.url.namespace;
         Ok(Next::Step(match ended {
-            SequenceStep::Connect if self.asked => self.authenticate(0),
-            SequenceStep::ConnectQueue(number) if self.asked => self.authenticate(number),
-            SequenceStep::Authenticate(number, stage) => {
-                return match self.authentication.after(number, stage)? {
-                    Some(stage) => Ok(Next::Step(SequenceStep::Authenticate(number, stage))),
-                    None => self.after_authentication(context, number),
-                };
-            }
-            SequenceStep::Connect => SequenceStep::Capabilities,
+            // What follows that is decided by the queue that it was for.
+            SequenceStep::Connect | SequenceStep::Authenticate(..) => SequenceStep::Capabilities,
             SequenceStep::Capabilities => SequenceStep::Version,
             SequenceStep::Version => SequenceStep::Enable,
             SequenceStep::Enable => SequenceStep::ReadyStatus,
@@ -120,8 +126,8 @@ impl Sequence {
                     Next::End
                 }
             }),
-            (_, 0) => self.next(context, SequenceStep::Connect),
-            _ => self.next(context, SequenceStep::ConnectQueue(number)),
+            (_, 0) => self.after(context, SequenceStep::Connect),
+            _ => self.after(context, SequenceStep::ConnectQueue(number)),
         }
     }
 

@@ -195,11 +195,17 @@ impl Sequence {
     }
 
     /// Authenticates each queue again that has authenticated, with these keys if there are any. I/O goes on meanwhile.
-    /// If something else runs, it comes after that.
-    pub(super) fn reauthenticate(&mut self, context: &mut Context<'_>, keys: Option<Arc<Keys>>) -> Action {
-        if let Some(keys) = keys {
-            self.authentication.set_keys(keys);
+    /// If something else runs, it comes after that. Keys are kept where no queue has.
+    pub(super) fn reauthenticate(
+        keys: Option<Arc<Keys>>,
+    ) -> impl FnOnce(&mut Sequence, &mut Context<'_>) -> Action {
+        move |this, context| {
+            keys.into_iter().for_each(|keys| this.authentication.set_keys(keys));
+            this.authenticate_again(context)
         }
+    }
+
+    fn authenticate_again(&mut self, context: &mut Context<'_>) -> Action {
         if self.step.is_some() {
             self.reauthenticates = true;
             return Action::Nothing;
@@ -213,11 +219,6 @@ impl Sequence {
     /// Whether the controller has asked a queue of this engine to authenticate.
     pub(super) fn has_authenticated(&self) -> bool {
         self.authentication.queue_after(None).is_some()
-    }
-
-    /// These keys are for the next connection.
-    pub(super) fn set_keys(&mut self, keys: Arc<Keys>) {
-        self.authentication.set_keys(keys);
     }
 
     /// A worker has done what it was given.
@@ -244,7 +245,7 @@ impl Sequence {
     /// Nothing runs: what was put off begins.
     fn go_idle(&mut self, context: &mut Context<'_>) -> Action {
         if std::mem::take(&mut self.reauthenticates) {
-            return self.reauthenticate(context, None);
+            return self.authenticate_again(context);
         }
         if self.purpose == Purpose::Reauthenticate && std::mem::take(&mut self.namespaces.again) {
             return self.rescan(context);
