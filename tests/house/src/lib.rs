@@ -25,7 +25,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("common/process", &[]),
     ("common/auth", &["spec"]),
     ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
-    ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
+    ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
         &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
