@@ -20,7 +20,7 @@ use super::io_queues::IoQueues;
 use super::keep_alive::KeepAlive;
 use super::queues::ADMIN_QUEUE_SIZE;
 use super::reports::{PathEvent, Reports};
-use crate::authentication::{AuthenticationFailure, Keys};
+use crate::authentication::Keys;
 use crate::command::{Command, Direction, Owner};
 use crate::error::{Cause, ConnectError, Step};
 use crate::messages::{Done, OpenQueues};
