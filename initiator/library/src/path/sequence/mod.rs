@@ -579,8 +579,8 @@ impl Scratch {
     }
 }
 
-/// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is said
-/// in a sentence of its own, but for a flush of what was written there.
+/// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is
+/// said in a sentence of its own, but for a flush of what was written there.
 fn tolerates(options: &ConnectOptions, step: SequenceStep, status: Status) -> bool {
     let removed = match step {
         SequenceStep::Namespace(_) => true,
