@@ -6,9 +6,9 @@
 #
 # A lane is DRIVER/PROVIDER: a driver of the kernel under test (siw, rxe) and a provider of ours (iwarp, verbs), or
 # `kernel` for both ends of the kernel's own; or tcp/tcp. With `@stable` behind it, the machine has the older kernel of
-# this Debian release, and runs what could differ there. A scenario is a file in guest/ without its ending. All of them
-# run when none is named, and in every lane but `kernel` when none is; in two lanes only those that could differ from
-# other lanes.
+# this Debian release; with `@forky`, a newer one, with the programs that the kernel needs for TLS. A scenario is a file
+# in guest/ without its ending. All of them run when none is named, and in every lane but `kernel` when none is; in some
+# lanes only those that could differ from other lanes.
 #
 # The kernel's drivers have races of their own. What fails runs again after a fresh boot, twice at most, and the end
 # says so: a scenario that needs this again and again is broken.
@@ -23,12 +23,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/scripts/lib.sh
 . "$here/../scripts/lib.sh"
 
-LANES=(tcp/tcp siw/iwarp siw/verbs rxe/verbs tcp/tcp@stable)
+LANES=(tcp/tcp siw/iwarp siw/verbs rxe/verbs tcp/tcp@stable tcp/tcp@forky)
 # What could differ with an older kernel: how its host and its target are spoken with, not what ours do on their own.
 STABLE=(10-discover 11-connect 13-data 14-fio 16-restart 18-reset 20-two-hosts 24-digests 28-follow
     31-transfer 35-two-hosts 38-follow)
 # What could differ where a driver and a provider meet that both face another in other lanes.
 SIW_VERBS=(00-alone 10-discover 11-connect 14-fio 18-reset 21-cross 30-look 31-transfer 36-removal)
+# TLS, which other machines have no programs for, and authentication, which it goes together with.
+FORKY=(29-authentication 40-tls-alone)
 # One machine leaves a part of two processors idle, two leave nothing.
 AT_ONCE=2
 
@@ -85,6 +87,7 @@ run_lane() {
     if [ $# -eq 1 ]; then
         case $lane in
         *@stable) set -- "$lane" "${STABLE[@]}" ;;
+        *@forky) set -- "$lane" "${FORKY[@]}" ;;
         siw/verbs) set -- "$lane" "${SIW_VERBS[@]}" ;;
         esac
     fi
