@@ -42,7 +42,9 @@ main() {
     done
     [ $# -eq 0 ] || shift
     [ "${#lanes[@]}" -gt 0 ] || lanes=("${LANES[@]}")
-    for lane in "${lanes[@]}"; do prepare "$(kernel_of "$lane")"; done
+    prepare_all "${lanes[@]}"
+    lanes=("${PREPARED[@]}")
+    [ "${#lanes[@]}" -gt 0 ] || exit 77
     find_programs debug
     begin
     lay_out
@@ -132,18 +134,25 @@ boot() {
     return "$status"
 }
 
-# The machine with a kernel, or the word that there is none.
-prepare() {
-    local status=0
-    RINGFAB_VM_KERNEL=$1 "$here/vm.sh" prepare || status=$?
-    case $status in
-    0) ;;
-    77)
-        not_run "the tests against a Linux kernel: there is no virtual machine to be had here"
-        exit 77
-        ;;
-    *) fail "the virtual machine could not be prepared" ;;
-    esac
+# The machines of some lanes. PREPARED are the lanes whose machine is there; of the others it says so.
+prepare_all() {
+    local lane kernel status
+    declare -A statuses
+    PREPARED=()
+    for lane in "$@"; do
+        kernel=$(kernel_of "$lane")
+        if [ -z "${statuses[$kernel]:-}" ]; then
+            status=0
+            RINGFAB_VM_KERNEL=$kernel "$here/vm.sh" prepare || status=$?
+            statuses[$kernel]=$status
+            [ "$status" -ne 77 ] || not_run "the tests against a Linux kernel ($kernel): its machine cannot be had here"
+        fi
+        case ${statuses[$kernel]} in
+        0) PREPARED+=("$lane") ;;
+        77) ;;
+        *) fail "the virtual machine could not be prepared" ;;
+        esac
+    done
 }
 
 # What the guest sees: its scripts, our programs, the table to compare with.

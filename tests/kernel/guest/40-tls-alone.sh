@@ -50,6 +50,7 @@ refuses near connect -n "$nqn"
 remove_kernel_target
 
 echo "--- one port for both, and discovery"
+may_warn 'nvmet: Allow non-TLS connections while TLS1.3 is enabled'
 with_tls='not required' start_kernel_target "$nqn"
 try
 leave
@@ -65,12 +66,14 @@ echo "--- secure channel concatenation"
 secret=$(nvme gen-dhchap-key --hmac=0 --nqn="$host")
 mkdir "$nvmet/hosts/$host"
 echo "$secret" >"$nvmet/hosts/$host/dhchap_key"
+echo ffdhe2048 >"$nvmet/hosts/$host/dhchap_dhgroup"
 echo 0 >"$nvmet/subsystems/$nqn/attr_allow_any_host"
 ln -s "$nvmet/hosts/$host" "$nvmet/subsystems/$nqn/allowed_hosts/"
 try --dhchap-secret="$secret" --concat
 kernel_has tls_mode concat
 generated_keys
 before=$REPLY
+may_warn "resetting controller"
 [[ -n $before ]] || fail "no key was generated"
 nvme reset "$device"
 wait_for 20 is_live

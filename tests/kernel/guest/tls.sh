@@ -45,3 +45,6 @@ kernel_has() {
     first_line "/sys/class/nvme/$controller/$1"
     expect "$1 of $controller" "$REPLY" "$2"
 }
+
+# Starts a program of ours, for which the kernel has no TLS.
+without_ktls="python3 $out/without_ktls.py"
