@@ -410,27 +410,3 @@ fn each_command_takes_the_keys_and_shows_none() {
     let (done, text) = run(&["list", &format!("{url}?dhchap_key={key}")], &[]);
     assert!(!done && text.contains("is a key; put it into a file"), "{text}");
 }
-
-#[test]
-fn all_subsystems_are_attached_with_the_keys_and_one_that_refuses_them_is_named() {
-    let guarded = Guarded::start(TRANSPORTS[0], "");
-    let folder = tempfile::tempdir().expect("a folder");
-    let (sockets, discovery) =
-        (folder.path().join("all"), format!("nvme+tcp://{}", guarded.target.address()));
-    let file = |name: &str| format!("file:{}", guarded.keys.path(name).display());
-    let start = |host: String| {
-        let mut arguments =
-            ["connect-all", &discovery, "--follow", "--hostnqn", HOST, "--nbd"].map(str::to_owned).to_vec();
-        arguments.extend([sockets.display().to_string(), "--dhchap-key".to_owned(), host]);
-        arguments.extend(["--dhchap-controller-key".to_owned(), file("controller")]);
-        Service::start("ringfab", |_| arguments)
-    };
-    let socket = sockets.join(format!("{NQN}.sock"));
-    let service = start(file("host"));
-    assert!(socket.exists(), "{}", service.log());
-    drop(service);
-    guarded.keys.put("other", &generate());
-    let service = start(file("other"));
-    assert!(!socket.exists(), "it has another key");
-    assert!(service.log().contains("the target refuses the key of this host"), "{}", service.log());
-}
