@@ -50,7 +50,7 @@ alerts! {
     INSUFFICIENT_SECURITY = 71, "insufficient_security", "it wants stronger cipher suites or groups";
     INTERNAL_ERROR = 80, "internal_error", "it has failed for a reason of its own";
     USER_CANCELED = 90, "user_canceled", "it was told to stop";
-    MISSING_EXTENSION = 109, "missing_extension", "it misses an extension, as a server does that has certificates alone";
+    MISSING_EXTENSION = 109, "missing_extension", "it misses an extension, as one does that has certificates alone";
     UNSUPPORTED_EXTENSION = 110, "unsupported_extension", "it got an extension that it did not ask for";
     UNRECOGNIZED_NAME = 112, "unrecognized_name", "it does not know the name of the server";
     UNKNOWN_PSK_IDENTITY = 115, "unknown_psk_identity", "it has no key with an identity that was offered";
