@@ -58,6 +58,24 @@ alerts! {
     NO_APPLICATION_PROTOCOL = 120, "no_application_protocol", "it wants an application protocol to be named";
 }
 
+impl Alert {
+    /// The alert, and its level: 2 says that it is fatal, which all but two are.
+    pub(crate) const fn to_bytes(self) -> [u8; 2] {
+        match self {
+            Self::CLOSE_NOTIFY | Self::USER_CANCELED => [1, self.0],
+            _ => [2, self.0],
+        }
+    }
+
+    /// Reads an alert. Its level means nothing in version 1.3.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        match *bytes {
+            [_level, alert] => Some(Self(alert)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Alert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
