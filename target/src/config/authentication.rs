@@ -1,4 +1,4 @@
-//! How a host proves who it is, and where the keys for that are.
+//! How a host proves who it is, what a subsystem demands of it, and where the keys for that are.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{env, fmt};
 
 use nix::libc::O_NONBLOCK;
-use ringfab_auth::{DhchapKey, Group, Hash, SecretText};
+use ringfab_auth::{CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, SecretText};
 
 use crate::worker;
 
@@ -32,24 +32,59 @@ pub enum KeySource {
 
 /// A key, and where it was read. Its text is never printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfiguredKey {
+pub struct ConfiguredKey<K> {
     /// Where it is.
     pub source: KeySource,
     /// The key, as it was when the configuration was read.
-    pub key: DhchapKey,
+    pub key: K,
 }
 
 /// How a host proves who it is (DH-HMAC-CHAP).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostAuthentication {
     /// The key of the host.
-    pub key: ConfiguredKey,
+    pub key: ConfiguredKey<DhchapKey>,
     /// The key with which the controller proves who it is, if the host asks for that.
-    pub controller_key: Option<ConfiguredKey>,
+    pub controller_key: Option<ConfiguredKey<DhchapKey>>,
     /// Hash functions, the preferred one first; at least one.
     pub hashes: Vec<Hash>,
     /// Groups, the preferred one first; at least one.
     pub groups: Vec<Group>,
+}
+
+/// The key by which a host and the target know each other in TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTls {
+    /// The key.
+    pub key: ConfiguredKey<ConfiguredPsk>,
+    /// How the keys of its connections are derived.
+    pub derivation: Derivation,
+}
+
+/// What a subsystem demands of its hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demands {
+    /// They prove who they are (DH-HMAC-CHAP): those without a key for that are refused.
+    pub authentication: bool,
+    /// They come over TLS.
+    pub tls: bool,
+    /// Whether authentication in clear text may make the key for TLS (secure channel concatenation).
+    pub concatenation: bool,
+}
+
+impl Default for Demands {
+    /// Nothing, and concatenation for those that ask for it.
+    fn default() -> Self {
+        Self { authentication: false, tls: false, concatenation: true }
+    }
+}
+
+impl HostAuthentication {
+    /// Whether it can make keys for TLS: not every hash has a suite, and the null group makes none.
+    pub fn can_make_keys(&self) -> bool {
+        let hash = self.hashes.iter().any(|hash| CipherSuite::of_hash(*hash).is_some());
+        hash && self.groups.iter().any(|group| *group != Group::Null)
+    }
 }
 
 impl KeySource {
@@ -64,7 +99,7 @@ impl KeySource {
             Some(("credential", name)) if !name.is_empty() && !name.contains('/') => {
                 Ok(Self::Credential(name.to_owned()))
             }
-            Some(("DHHC-1", _)) => {
+            Some(("DHHC-1" | "NVMeTLSkey-1", _)) => {
                 Err("is a key; put it into a file, and write \"file:/path\" or \"credential:NAME\""
                     .to_owned())
             }
@@ -76,7 +111,7 @@ impl KeySource {
     ///
     /// # Errors
     /// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
-    pub(super) fn read(&self) -> Result<DhchapKey, String> {
+    pub(super) fn read<K>(&self, parse: impl FnOnce(&str) -> Result<K, KeyError>) -> Result<K, String> {
         let path = match self {
             Self::File(path) => path.clone(),
             Self::Credential(name) => {
@@ -90,7 +125,7 @@ impl KeySource {
         let text = worker::within("reading", &path, READ_LIMIT, move || read_secret(&at));
         let text = text.map_err(io::Error::from).flatten();
         let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        DhchapKey::parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
+        parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
     }
 }
 
@@ -144,8 +179,10 @@ mod tests {
         ] {
             assert_eq!(KeySource::parse(text).unwrap_err(), why, "{text}");
         }
-        let refused = KeySource::parse(KEY).unwrap_err();
-        assert!(refused.starts_with("is a key; put it into a file") && !refused.contains("ycnJ"));
+        for key in [KEY, &KEY.replace("DHHC-1", "NVMeTLSkey-1")] {
+            let refused = KeySource::parse(key).unwrap_err();
+            assert!(refused.starts_with("is a key; put it into a file") && !refused.contains("ycnJ"));
+        }
     }
 
     #[test]
@@ -153,18 +190,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let source = KeySource::File(path.clone());
-        assert!(source.read().unwrap_err().starts_with("cannot read "));
+        assert!(source.read(DhchapKey::parse).unwrap_err().starts_with("cannot read "));
         fs::write(&path, format!("{KEY}\n")).unwrap();
         for (mode, allowed) in [(0o600, true), (0o640, true), (0o644, false), (0o602, false)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(source.read().is_ok(), allowed, "{mode:o}");
+            assert_eq!(source.read(DhchapKey::parse).is_ok(), allowed, "{mode:o}");
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, KEY.replace('y', "z")).unwrap();
-        let refused = source.read().unwrap_err();
+        let refused = source.read(DhchapKey::parse).unwrap_err();
         assert!(!refused.contains("cnJ"), "{refused}");
         fs::write(&path, "x".repeat(5000)).unwrap();
-        assert!(source.read().unwrap_err().ends_with("and no key"));
-        assert!(KeySource::File(folder.path().to_owned()).read().unwrap_err().ends_with("no regular file"));
+        assert!(source.read(DhchapKey::parse).unwrap_err().ends_with("and no key"));
+        assert!(KeySource::File(folder.path().to_owned()).read(DhchapKey::parse).unwrap_err().ends_with("no regular file"));
     }
 }

@@ -11,7 +11,7 @@ use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{FabricsType, IntoBytes, SubmissionEntry, rdma_cm};
 
 use super::{Core, CoreMessage};
-use crate::model::{ControllerLimits, Listener};
+use crate::model::{ControllerLimits, Listener, TlsChannel};
 use crate::placement::Place;
 use crate::queue::{Queue, QueueParameters};
 use crate::resources::HostId;
@@ -101,6 +101,7 @@ impl Core {
             Ok(number) => number,
             Err(reason) => return self.reject(connection, rdma_cm::RejectStatus::NO_RESOURCES, reason),
         };
+        let tls = connection.tls();
         let address = self.resources.hosts.enter(peer.ip());
         let accepted = match connection {
             IncomingConnection::Rdma(request) => self.accept_rdma(request, queue_request, address),
@@ -114,7 +115,7 @@ impl Core {
             }
         };
         let QueueRequest { id, entries, .. } = queue_request;
-        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, address, place };
+        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place };
         let queue = Queue::new(parameters, self.resources.reactor.now());
         self.insert(number, queue);
     }
@@ -194,6 +195,11 @@ impl IncomingConnection {
             Self::Rdma(request) => listener == ListenerId::Rdma(request.listener),
             Self::Tcp(incoming) => listener == ListenerId::Tcp(incoming.listener),
         }
+    }
+
+    /// Its TLS, unless it is in clear text.
+    fn tls(&self) -> Option<Arc<TlsChannel>> {
+        None
     }
 
     /// The host's address, and ours.

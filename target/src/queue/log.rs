@@ -3,7 +3,7 @@
 use std::mem;
 use std::net::SocketAddr;
 
-use ringfab_auth::Authenticated;
+use ringfab_auth::{Authenticated, TlsPsk};
 use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
@@ -142,11 +142,18 @@ pub(super) fn authenticated(
     controller: &Controller,
     (peer, queue): (SocketAddr, u16),
     authenticated: &Authenticated,
+    psk: Option<&TlsPsk>,
 ) {
     let (host, subsystem) = names(controller);
     let Authenticated { hash, group, controller_too, .. } = authenticated;
     let controller = controller.id();
-    if queue == 0 {
+    if let Some(psk) = psk {
+        let both_ways = controller_too;
+        tracing::info!(
+            %peer, host, subsystem, controller, %hash, %group, both_ways, suite = %psk.suite(),
+            "authenticated, and made a key for TLS"
+        );
+    } else if queue == 0 {
         tracing::info!(%peer, host, subsystem, controller, %hash, %group, both_ways = controller_too, "authenticated");
     } else {
         tracing::debug!(%peer, host, subsystem, controller, queue, %hash, %group, "I/O queue authenticated");
