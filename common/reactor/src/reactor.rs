@@ -15,8 +15,8 @@ use crate::ring::Ring;
 use crate::sim;
 use crate::{
     Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor,
-    ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId,
-    TlsKeys, TlsRefusal, Token, Wait, Waker,
+    ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, TlsKeys,
+    TlsRefusal, Token, Wait, Waker,
 };
 
 /// A core's ring, or its simulation.

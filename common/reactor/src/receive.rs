@@ -170,6 +170,24 @@ impl ReceiveOp {
         self.received - self.direct_received()
     }
 
+    /// Whether it is aimed at a direct range first.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// Copies what the last receive took to `target`, which has room for exactly that.
+    pub fn copy_received(&self, mut target: &mut [u8]) {
+        for Part { placed, staged } in self.parts() {
+            let (direct, rest) = target.split_at_mut(placed.len());
+            if let Some(place) = self.direct.as_ref().filter(|_| !direct.is_empty()) {
+                place.shared_buffer.read_at(placed.start, direct);
+            }
+            let (behind, rest) = rest.split_at_mut(staged.len());
+            behind.copy_from_slice(&self.staging[staged]);
+            target = rest;
+        }
+    }
+
     /// Takes the shared buffer of the direct range back.
     pub fn take_direct(&mut self) -> Option<SharedBuffer> {
         self.direct.take().map(|direct| direct.shared_buffer)

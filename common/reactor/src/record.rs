@@ -56,10 +56,7 @@ pub(crate) fn protect(
     received.map_err(|errno| TlsRefusal::Half(errno.into()))
 }
 
-fn with_keys(
-    keys: &TlsKeys<'_>,
-    set: impl FnOnce(&TlsCryptoInfo) -> nix::Result<()>,
-) -> Result<(), Errno> {
+fn with_keys(keys: &TlsKeys<'_>, set: impl FnOnce(&TlsCryptoInfo) -> nix::Result<()>) -> Result<(), Errno> {
     let head = |cipher_type| libc::tls_crypto_info { version: libc::TLS_1_3_VERSION, cipher_type };
     let ([salt @ .., _, _, _, _, _, _, _, _], [_, _, _, _, iv @ ..]) = (keys.iv, keys.iv);
     let rec_seq = keys.sequence.to_be_bytes();

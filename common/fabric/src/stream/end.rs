@@ -35,9 +35,10 @@ impl DisconnectReason {
     /// What is known beyond the kind, for a connection that was never established.
     pub(crate) fn into_detail(self) -> String {
         match self {
-            Self::Broken(what) | Self::PeerTerminated(what) | Self::Violation(what) | Self::Insecure(what) => {
-                what
-            }
+            Self::Broken(what)
+            | Self::PeerTerminated(what)
+            | Self::Violation(what)
+            | Self::Insecure(what) => what,
             Self::Local | Self::PeerClosed | Self::Truncated => self.to_string(),
         }
     }
@@ -72,10 +73,7 @@ pub(crate) enum End {
     /// There is no TCP connection.
     Refused(io::Error),
     /// It was not established in time.
-    TimedOut {
-        step: Step,
-        limit: Duration,
-    },
+    TimedOut { step: Step, limit: Duration },
     /// There was a TCP connection, and no TLS over it.
     Unsecured(String),
     /// It ended before it was established, other than by our will.

@@ -11,7 +11,8 @@ use std::ops::Range;
 
 use ringfab_reactor::{Reactor, ReceiveOp, SendBatch, SocketId, Token};
 use ringfab_tls::{
-    Alert, ContentType, Opened, Opener, PLAINTEXT_BYTES_MAX, SEALED_OVERHEAD, Sealer, TlsError,
+    Alert, ContentType, HEADER_BYTES, Opened, Opener, PLAINTEXT_BYTES_MAX, Role, SEALED_OVERHEAD, Sealer,
+    Session, TlsError,
 };
 
 use super::{DisconnectReason, Protocol, Shared};
@@ -19,6 +20,9 @@ use super::{DisconnectReason, Protocol, Shared};
 /// What came of the last record that is not delivered yet, and of which the staging memory takes what is smaller
 /// together with others. Behind a larger one the protocol says first where it wants the next.
 const MANY_BYTES: usize = 4096;
+
+/// A sealed KeyUpdate.
+const UPDATE_BYTES: usize = SEALED_OVERHEAD + 5;
 
 /// Who seals and opens, and what came of a connection that another core adopts.
 #[derive(Debug)]
@@ -53,12 +57,16 @@ pub(super) struct Protection {
     outbox: Option<Box<SendBatch>>,
     /// The peer wants us to have new keys.
     update: bool,
+    /// Nothing more can be sealed.
+    spent: bool,
     /// No byte of the next record may be taken in: a listener's connection leaves for another core.
     exact: bool,
 }
 
 impl Records {
-    pub(super) fn new(sealer: Sealer, opener: Opener) -> Self {
+    /// Of a connection on which no record has come or gone.
+    pub(super) fn new(session: Session, role: Role) -> Self {
+        let (sealer, opener) = (Sealer::new(session.send), Opener::new(session.receive, role));
         Self { sealer, opener, rest: Vec::new(), opened: 0 }
     }
 }
@@ -79,6 +87,7 @@ impl Protection {
             alert: None,
             outbox: None,
             update: false,
+            spent: false,
             exact,
         }
     }
@@ -147,6 +156,16 @@ impl Protection {
             (Ok(_), None) => self.ready = Some(Err(canceled())),
             (Err(error), _) => self.ready = Some(Err(error)),
         }
+    }
+
+    /// Whether the stream has armed a receive that has not ended.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// Whether the stream has given a batch that is not sent yet.
+    pub(super) fn is_sending(&self) -> bool {
+        self.outbox.is_some()
     }
 
     /// The receive that the stream has armed, when it has ended.
@@ -250,13 +269,10 @@ impl Protection {
         (socket, token): (SocketId, Token),
     ) {
         let Some(batch) = &mut self.outbox else { return };
-        let mut sealed = shared.take_sealed();
-        let result = seal(&mut self.sealer, &mut self.update, batch, &mut sealed);
-        if let Err(error) = result {
-            // The peer sees no more than the end of the stream; whoever has the connection hears of it by `sent`.
-            tracing::debug!(%error, "nothing more is sealed");
-            sealed.clear();
-        }
+        let (mut sealed, plain) = (shared.sealed.take(), &mut shared.sealed.plain);
+        let result = seal(&mut self.sealer, &mut self.update, (batch, plain), &mut sealed);
+        // What was sealed before is sent. Who has the connection hears of it then.
+        self.spent = result.is_err();
         reactor.send(socket, sealed, token);
     }
 
@@ -268,13 +284,12 @@ impl Protection {
         (sealed, result): (Box<SendBatch>, io::Result<u32>),
         (socket, token): (Option<SocketId>, Token),
     ) -> Option<(Box<SendBatch>, io::Result<u32>)> {
-        let empty = sealed.is_empty();
-        shared.give_sealed(sealed);
+        shared.sealed.give(sealed);
         let batch = self.outbox.as_ref()?;
         let result = match (result, socket) {
             (Err(error), _) => Err(error),
+            (Ok(_), _) if self.spent => Err(spent()),
             (Ok(_), _) if batch.unsent_bytes() == 0 => Ok(batch.bytes() as u32),
-            (Ok(_), _) if empty => Err(spent()),
             (Ok(_), None) => Err(canceled()),
             (Ok(_), Some(socket)) => {
                 self.seal_more(shared, reactor, (socket, token));
@@ -288,7 +303,7 @@ impl Protection {
 /// Opens the first record of what is not opened.
 fn open(opener: &mut Opener, inbox: &mut ReceiveOp, unopened: &mut Range<usize>) -> Result<Opened, TlsError> {
     let start = unopened.start;
-    let length = Opener::record_bytes(&inbox.staging()[unopened.clone()]);
+    let length = record_bytes(&inbox.staging()[unopened.clone()]);
     let record = &mut inbox.staging_mut()[start..start + length];
     unopened.start += length;
     let opened = opener.open(record)?;
@@ -298,11 +313,19 @@ fn open(opener: &mut Opener, inbox: &mut ReceiveOp, unopened: &mut Range<usize>)
     })
 }
 
+/// Bytes of the record that `unread` begins with, as far as they are there.
+fn record_bytes(unread: &[u8]) -> usize {
+    let body = unread
+        .get(HEADER_BYTES - 2..HEADER_BYTES)
+        .map_or(0, |length| usize::from(u16::from_be_bytes([length[0], length[1]])));
+    (HEADER_BYTES + body).min(unread.len())
+}
+
 /// Seals as much of a batch as there is room for.
 fn seal(
     sealer: &mut Sealer,
     update: &mut bool,
-    batch: &mut SendBatch,
+    (batch, plain): (&mut SendBatch, &mut [u8]),
     sealed: &mut SendBatch,
 ) -> Result<(), TlsError> {
     if std::mem::take(update) {
@@ -313,9 +336,9 @@ fn seal(
         if !sealed.has_room(length + SEALED_OVERHEAD, 1) {
             break;
         }
-        let record = sealed.push_room(length + SEALED_OVERHEAD);
-        batch.take(&mut record[HEADER_BYTES..HEADER_BYTES + length]);
-        sealer.seal_in_place(ContentType::ApplicationData, record)?;
+        let piece = &mut plain[..length];
+        batch.take(piece);
+        sealer.seal(ContentType::ApplicationData, &[piece], sealed.push_room(length + SEALED_OVERHEAD))?;
     }
     Ok(())
 }
@@ -325,7 +348,8 @@ fn canceled() -> io::Error {
 }
 
 fn spent() -> io::Error {
-    DisconnectReason::Insecure("the keys of this connection have sealed as much as they may".to_owned()).into()
+    DisconnectReason::Insecure("the keys of this connection have sealed as much as they may".to_owned())
+        .into()
 }
 
 impl fmt::Debug for Protection {

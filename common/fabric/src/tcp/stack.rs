@@ -15,7 +15,7 @@ use super::{
     TcpConfig, TcpEvent,
 };
 use crate::rdma::Slice;
-use crate::stream::{Adopted, Connect, Gather, Listen, Security, StreamConfig, Streams};
+use crate::stream::{Adopted, Connect, Gather, Listen, Security, StreamConfig, Streams, TlsConfig};
 use crate::{CopiedBytes, Events};
 
 /// R2Ts that a controller may have outstanding for a command.
@@ -47,8 +47,8 @@ impl TcpStack {
     pub fn new(config: TcpConfig) -> Self {
         let TcpConfig { owner, handshake_timeout, close_timeout, connections_max, seed, kernel_tls } = config;
         let streams_max = connections_max;
-        let config =
-            StreamConfig { owner, streams_max, handshake_timeout, close_timeout, seed, kernel_tls };
+        let tls = Some(TlsConfig { seed, kernel: kernel_tls });
+        let config = StreamConfig { owner, streams_max, handshake_timeout, close_timeout, tls };
         Self { streams: Streams::new(config, ()) }
     }
 
@@ -133,7 +133,7 @@ impl TcpStack {
     /// How a connection is protected by TLS, from [`TcpEvent::Established`] or [`TcpStack::accept`] on. `None`: it is in
     /// clear text, or has ended.
     pub fn security(&self, connection: ConnectionId) -> Option<&Security> {
-        self.streams.get(connection.into())?.security()
+        self.streams.get(connection.into())?.wire.security()
     }
 
     /// Sends a command; [`TcpEvent::Response`] follows. It starts with the next [`TcpStack::flush`], as everything
