@@ -12,18 +12,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in the order of the arrows: each may depend on these of ours, and on no others.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("common/base", &[]),
     ("common/spec", &[]),
     ("common/crc", &[]),
     ("common/proto", &["spec", "crc"]),
     ("common/memory", &[]),
     ("common/reactor", &["base", "memory"]),
-    ("common/fabric", &["base", "spec", "proto", "memory", "reactor"]),
+    ("common/auth", &["spec"]),
+    ("common/tls", &["auth"]),
+    ("common/fabric", &["base", "spec", "auth", "tls", "proto", "memory", "reactor"]),
     ("common/block", &["base", "memory", "reactor"]),
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
-    ("common/auth", &["spec"]),
     ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
     ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
     (

@@ -64,7 +64,7 @@ impl<P: Protocol> Stream<P> {
         let result = result.map(|bytes| bytes > 0);
         // The shared buffer goes here, whatever came: if its place is full now, the memory becomes unique again below.
         let (parts, shared_buffer) = (receive.parts(), receive.take_direct());
-        let shared_buffer = shared_buffer.filter(|_| self.is_streaming() && matches!(result, Ok(true)));
+        let shared_buffer = shared_buffer.filter(|_| self.phase.is_streaming() && matches!(result, Ok(true)));
         self.receive = Some(receive);
         match (self.phase, result) {
             (Phase::Opening | Phase::Established | Phase::Draining, Ok(true)) => {
@@ -75,6 +75,16 @@ impl<P: Protocol> Stream<P> {
             }
             (Phase::Opening | Phase::Established | Phase::Draining, Err(error)) => {
                 self.on_receive_failed(shared, reactor, &error);
+            }
+            (Phase::Securing, Ok(true)) => {
+                self.unread.end = parts[0].staged.end;
+                self.secure(shared, reactor);
+            }
+            (Phase::Securing, Ok(false)) => {
+                self.on_handshake_cut(shared, reactor, "the peer closed the connection");
+            }
+            (Phase::Securing, Err(error)) => {
+                self.on_handshake_cut(shared, reactor, &format!("the connection broke ({error})"));
             }
             (Phase::Terminating | Phase::Lingering, Ok(true)) => self.discard(shared, reactor),
             (Phase::Terminating | Phase::Lingering, _) => self.close_ended(shared, reactor),
@@ -233,7 +243,7 @@ impl<P: Protocol> Stream<P> {
         }
     }
 
-    fn arm_direct(&mut self, shared: &Shared<P>, reactor: &mut Reactor, place: Place) {
+    fn arm_direct(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, place: Place) {
         let Some(receive) = &mut self.receive else { return };
         let Place { shared_buffer, offset, length, is_last, strides } = place;
         let behind = if is_last { BEHIND_DIRECT_BYTES } else { 0 };
@@ -247,7 +257,7 @@ impl<P: Protocol> Stream<P> {
     }
 
     /// Throws away what came, and waits for more of it or the end.
-    pub(super) fn discard(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
+    pub(super) fn discard(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
         if let Some(receive) = &mut self.receive {
             (self.front, self.unread) = (0, 0..0);
             receive.set_target(None, 0, receive.staging().len());
@@ -256,10 +266,11 @@ impl<P: Protocol> Stream<P> {
     }
 
     /// Puts a receive in flight, as it has been aimed.
-    fn arm(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
-        let (Some(socket), Some(receive)) = (self.socket, self.receive.take()) else { return };
+    pub(super) fn arm(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
+        let (Some(_), Some(receive)) = (self.wire.socket, self.receive.take()) else { return };
         self.receiving = true;
-        reactor.receive(socket, receive, shared.token(super::kind::RECEIVE, self.key));
+        let token = shared.token(super::kind::RECEIVE, self.key);
+        self.wire.receive(shared, reactor, receive, token);
     }
 
     /// The peer's stream has ended.
@@ -278,6 +289,9 @@ impl<P: Protocol> Stream<P> {
         {
             return self.on_fault(shared, reactor, fault);
         }
-        self.on_broken(shared, reactor, error);
+        match DisconnectReason::of(error) {
+            reason @ DisconnectReason::Insecure(_) => self.fail_tls(shared, reactor, reason),
+            _ => self.on_broken(shared, reactor, error),
+        }
     }
 }

@@ -88,6 +88,7 @@ impl TcpQueue {
         let parameters = ConnectParameters {
             address: to.address,
             digests: Digests::default().with_header(digests.header).with_data(digests.data),
+            tls: None,
             commands_max: to.size - 1,
             socket: to.socket_options(),
             timeout: to.timeout,

@@ -1,0 +1,28 @@
+//! Keys, and who has them.
+
+use std::fmt;
+
+use ringfab_auth::{CipherSuite, Secret, TlsPsk};
+
+/// An external pre-shared key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Psk {
+    /// What the client sends and the server looks up.
+    pub identity: Vec<u8>,
+    /// The key.
+    pub secret: Secret,
+    /// The one suite that it is for.
+    pub suite: CipherSuite,
+}
+
+impl From<&TlsPsk> for Psk {
+    fn from(psk: &TlsPsk) -> Self {
+        Self { identity: psk.identity().into(), secret: psk.secret().clone(), suite: psk.suite() }
+    }
+}
+
+/// Where a server finds a client's key.
+pub trait PskStore: Send + Sync + fmt::Debug {
+    /// The key with this identity, and the suite that it is for. It must not wait.
+    fn find(&self, identity: &[u8]) -> Option<(Secret, CipherSuite)>;
+}
