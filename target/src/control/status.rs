@@ -145,6 +145,8 @@ pub struct QueueState {
     pub entries: u32,
     /// The host's address.
     pub peer: String,
+    /// Who protects it, if it is over TLS: the `kernel`, or the `process`.
+    pub tls: Option<String>,
     /// What it has done.
     pub total: Work,
 }
@@ -437,6 +439,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         core: queue.core(),
         entries: queue.entries(),
         peer: queue.peer().to_string(),
+        tls: queue.protected_by().map(|by| by.to_string()),
         total: queue.io().counters().into(),
     });
     let done = activity::of_controller(controller);

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ringfab_auth::UnknownIdentity;
 use ringfab_fabric::rdma::{ConnectRequest, QueuePairAttributes};
 use ringfab_fabric::tcp::{AcceptParameters, Incoming};
 use ringfab_spec::sqe::ConnectCommand;
@@ -101,7 +102,6 @@ impl Core {
             Ok(number) => number,
             Err(reason) => return self.reject(connection, rdma_cm::RejectStatus::NO_RESOURCES, reason),
         };
-        let tls = connection.tls();
         let address = self.resources.hosts.enter(peer.ip());
         let accepted = match connection {
             IncomingConnection::Rdma(request) => self.accept_rdma(request, queue_request, address),
@@ -114,10 +114,22 @@ impl Core {
                 return tracing::warn!(%peer, reason = %error, "connection refused");
             }
         };
+        let Ok(tls) = self.channel(endpoint) else {
+            self.resources.hosts.leave(address, address);
+            self.resources.transports.abort(&mut self.resources.reactor, endpoint);
+            return tracing::error!(%peer, "connection refused: its TLS has a key that nobody has");
+        };
         let QueueRequest { id, entries, .. } = queue_request;
         let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place };
         let queue = Queue::new(parameters, self.resources.reactor.now());
         self.insert(number, queue);
+    }
+
+    /// The TLS of a connection, unless it is in clear text.
+    fn channel(&self, endpoint: Endpoint) -> Result<Option<Arc<TlsChannel>>, UnknownIdentity> {
+        let Endpoint::Tcp(connection) = endpoint else { return Ok(None) };
+        let security = self.resources.transports.tcp.security(connection);
+        security.map(|security| TlsChannel::new(security).map(Arc::new)).transpose()
     }
 
     fn accept_rdma(
@@ -195,11 +207,6 @@ impl IncomingConnection {
             Self::Rdma(request) => listener == ListenerId::Rdma(request.listener),
             Self::Tcp(incoming) => listener == ListenerId::Tcp(incoming.listener),
         }
-    }
-
-    /// Its TLS, unless it is in clear text.
-    fn tls(&self) -> Option<Arc<TlsChannel>> {
-        None
     }
 
     /// The host's address, and ours.

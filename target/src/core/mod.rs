@@ -9,6 +9,7 @@ mod drain;
 mod limits;
 mod listen;
 mod message;
+mod psk_store;
 mod reap;
 mod report;
 mod serve;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use ringfab_auth::{CipherSuite, IdentityVersion, Origin, ParsedIdentity};
+use ringfab_auth::{CipherSuite, IdentityVersion, Origin, ParsedIdentity, UnknownIdentity};
+use ringfab_fabric::tcp::{ProtectedBy, Security};
 
 /// The TLS of a connection: by which key its ends know each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,19 +14,24 @@ pub struct TlsChannel {
     version: IdentityVersion,
     origin: Origin,
     suite: CipherSuite,
+    by: ProtectedBy,
 }
 
 impl TlsChannel {
-    /// A channel whose key has this identity.
-    pub fn new(identity: &[u8], suite: CipherSuite) -> Option<Self> {
-        let parsed = ParsedIdentity::parse(identity).ok()?;
-        Some(Self {
-            identity: String::from_utf8_lossy(identity).into_owned(),
+    /// That of a connection.
+    ///
+    /// # Errors
+    /// When it is no identity of NVMe/TCP.
+    pub fn new(security: &Security) -> Result<Self, UnknownIdentity> {
+        let parsed = ParsedIdentity::parse(security.identity.as_bytes())?;
+        Ok(Self {
+            identity: security.identity.clone(),
             host: parsed.names.host.as_str().to_owned(),
             subsystem: parsed.names.subsystem.as_str().to_owned(),
             version: parsed.version,
             origin: parsed.origin,
-            suite,
+            suite: security.suite,
+            by: security.by,
         })
     }
 
@@ -62,6 +68,11 @@ impl TlsChannel {
         self.origin == Origin::Generated
     }
 
+    /// Who protects the connection.
+    pub fn protected_by(&self) -> ProtectedBy {
+        self.by
+    }
+
     /// The cipher suite.
     pub fn suite(&self) -> CipherSuite {
         self.suite
@@ -71,6 +82,7 @@ impl TlsChannel {
 impl fmt::Display for TlsChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = if self.is_generated() { "generated" } else { "configured" };
-        write!(f, "{}, {key} key, identity of version {}", self.suite, self.version())
+        let (suite, version, by) = (self.suite, self.version(), self.by);
+        write!(f, "{suite}, {key} key, identity of version {version}, by the {by}")
     }
 }

@@ -16,9 +16,11 @@ impl Connection {
     /// A host has a controller, or one more queue of it.
     pub(super) fn log_connected(&self, controller: &Controller, entries: u32) {
         let (host, subsystem) = names(controller);
-        let (peer, controller) = (self.peer, controller.id());
+        let (peer, tls) = (self.peer, controller.host().tls.as_ref());
+        let controller = controller.id();
         if self.id == 0 {
-            tracing::info!(%peer, host, subsystem, controller, entries, "connected");
+            let tls = tls.map(|tls| tls.to_string());
+            tracing::info!(%peer, host, subsystem, controller, entries, tls, "connected");
         } else {
             tracing::debug!(%peer, host, subsystem, controller, queue = self.id, entries, "I/O queue connected");
         }

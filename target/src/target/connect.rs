@@ -116,6 +116,7 @@ impl Target {
             listener: request.listener,
             peer: request.peer,
             host_id: connect.host.id,
+            protected_by: request.tls.map(|tls| tls.protected_by()),
         }));
         let (controller, evicted) = match connect.queue_id {
             0 => self.create_controller(connect, subsystem, limits, (request.peer.ip(), now))?,

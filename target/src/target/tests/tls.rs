@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use ringfab_fabric::tcp::{ProtectedBy, Security};
 use ringfab_auth::{CipherSuite, ConfiguredPsk, Derivation, IdentityVersion, Names, TlsPsk};
 use tempfile::NamedTempFile;
 
@@ -57,7 +58,8 @@ impl Guarded {
 
     fn channel(&self, host: &str, subsystem: &str) -> Arc<TlsChannel> {
         let psk = self.psk(IdentityVersion::One, host, subsystem, Derivation::Specified);
-        Arc::new(TlsChannel::new(psk.identity().as_bytes(), psk.suite()).unwrap())
+        let (identity, suite) = (psk.identity().to_owned(), psk.suite());
+        Arc::new(TlsChannel::new(&Security { suite, identity, by: ProtectedBy::Process }).unwrap())
     }
 
     fn change(&self, edit: impl FnOnce(&mut crate::model::Draft)) -> Vec<&'static str> {
