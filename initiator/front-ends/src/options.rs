@@ -9,6 +9,7 @@ use ringfab_initiator::blocking::{CancelToken, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Transport, Url};
 use uuid::Uuid;
 
+use crate::authentication::AuthenticationArgs;
 use crate::quantity::{Limit, Span};
 
 /// Where the controller is, and how to attach it.
@@ -16,7 +17,8 @@ use crate::quantity::{Limit, Span};
 pub struct ConnectArgs {
     /// nvme+rdma://HOST[:PORT]/[NQN][?OPTIONS&provider=NAME&crc=on|off], or
     /// nvme+tcp://HOST[:PORT]/[NQN][?OPTIONS&hdgst=on|off&ddgst=on|off], where OPTIONS are
-    /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S
+    /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S&
+    /// dhchap_key=file:PATH&dhchap_controller_key=file:PATH
     pub url: Url,
     #[command(flatten)]
     /// How to attach it.
@@ -81,6 +83,8 @@ pub struct Tuning {
     /// Write a capture of the software RNIC's traffic to this file
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+    #[command(flatten)]
+    authentication: AuthenticationArgs,
 }
 
 impl ConnectArgs {
@@ -100,7 +104,9 @@ impl ConnectArgs {
             url.provider = tuning.provider.unwrap_or(url.provider);
             url.crc = Some(self.crc());
         }
+        let authentication = tuning.authentication.authentication(&url)?;
         let mut options = ConnectOptions::new(url, host);
+        options.authentication = authentication;
         options.queues = tuning.queues;
         options.depth = tuning.depth;
         options.keep_alive = tuning.keep_alive.0;

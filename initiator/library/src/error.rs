@@ -5,6 +5,7 @@ use std::time::Duration;
 use ringfab_fabric::rdma::DisconnectReason;
 use ringfab_spec::Status;
 
+use crate::authentication::AuthenticationFailure;
 use crate::refusal::RefusedField;
 use crate::retry::{Tries, Verdict};
 
@@ -21,6 +22,8 @@ pub enum Step {
     Initialize,
     /// The Fabrics Connect command.
     FabricsConnect,
+    /// The ends prove to each other who they are.
+    Authenticate,
     /// Enabling the controller until it says that it is ready.
     Ready,
     /// Identify and Set Features.
@@ -41,6 +44,7 @@ impl std::fmt::Display for Step {
             Step::Mpa => "MPA",
             Step::Initialize => "ICReq",
             Step::FabricsConnect => "Fabrics Connect",
+            Step::Authenticate => "authentication",
             Step::Ready => "ready",
             Step::Identify => "identify",
             Step::IoQueues => "I/O queues",
@@ -97,6 +101,9 @@ pub enum Cause {
         /// What the controller answered.
         status: Status,
     },
+    /// The ends have not proved to each other who they are.
+    #[error("{0}")]
+    Authentication(AuthenticationFailure),
     /// No answer in time.
     #[error("{what}: no answer within {} s", .limit.as_secs_f32())]
     TimedOut {
@@ -162,8 +169,21 @@ impl Cause {
     pub fn is_transient(&self) -> bool {
         match self {
             Cause::Status { status, .. } | Cause::Field { status, .. } => !status.dnr(),
-            Cause::Unsupported(_) | Cause::Changed { .. } | Cause::GaveUp { .. } | Cause::Cancelled => false,
+            Cause::Authentication(_)
+            | Cause::Unsupported(_)
+            | Cause::Changed { .. }
+            | Cause::GaveUp { .. }
+            | Cause::Cancelled => false,
             _ => true,
+        }
+    }
+
+    /// Whether one end does not know the other by its key, which changes while keys are being changed.
+    pub(crate) fn is_about_keys(&self) -> bool {
+        match self {
+            Cause::Authentication(_) => true,
+            Cause::Status { status, .. } => status.code() == Status::AUTHENTICATION_REQUIRED,
+            _ => false,
         }
     }
 }
@@ -286,6 +306,7 @@ fn hint_text(step: &Step, cause: &Cause) -> String {
 fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
     match (step, cause) {
         (_, Cause::Field { field, .. }) => Some(field.hint()),
+        (_, Cause::Authentication(failure)) => Some(failure.hint()),
         (_, Cause::NotReady { .. }) => {
             Some("see the target's status and log; it is served as soon as its disk is")
         }
@@ -300,6 +321,9 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
         }
         (Step::Initialize, Cause::TimedOut { .. } | Cause::Disconnected(_) | Cause::Fabric(_)) => {
             Some("check that the port is for NVMe/TCP; for NVMe/RDMA write nvme+rdma://")
+        }
+        (Step::Authenticate, Cause::Disconnected(_) | Cause::Status { .. } | Cause::TimedOut { .. }) => {
+            Some("see the target's log, which names the reason")
         }
         (Step::Ready, Cause::TimedOut { .. }) => Some("see the target's log; its namespaces may be busy"),
         (_, Cause::Changed { .. }) => Some("detach, check the target's configuration, and attach again"),
@@ -317,7 +341,9 @@ fn connect_hint(status: Status) -> Option<&'static str> {
             Some("the target has no controller left; detach another host or try later")
         }
         Status::CONNECT_INCOMPATIBLE_FORMAT => Some("the target speaks another version of Fabrics"),
-        Status::AUTHENTICATION_REQUIRED => Some("the target asks for authentication, which is not supported"),
+        Status::AUTHENTICATION_REQUIRED => Some(
+            "the target requires a key of this host and has none: give it one there, and give that here, too",
+        ),
         _ => None,
     }
 }

@@ -4,8 +4,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ringfab_auth::{Computed, Parties};
 use ringfab_reactor::MailboxSender;
 
+use crate::authentication::{AuthenticationFailure, Keys};
 use crate::error::ConnectError;
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::request::ControllerId;
@@ -16,6 +18,8 @@ use crate::retry::RetryDelays;
 pub(crate) enum Message {
     /// The answer of a resolver thread.
     Resolved(Resolved),
+    /// What a worker has done.
+    Worked(Worked),
     /// A follower tells the engine that leads.
     ToLeader {
         /// The leader's controller.
@@ -37,6 +41,7 @@ impl Message {
     pub(crate) fn controller(&self) -> ControllerId {
         match self {
             Self::Resolved(resolved) => resolved.controller,
+            Self::Worked(worked) => worked.controller,
             Self::ToLeader { controller, .. } | Self::ToFollower { controller, .. } => *controller,
         }
     }
@@ -49,6 +54,24 @@ pub(crate) struct Resolved {
     /// Which of the controller's questions it answers.
     pub(crate) question: u32,
     pub(crate) result: Result<Vec<SocketAddr>, String>,
+}
+
+/// What a worker has done for the authentication of a queue.
+#[derive(Debug)]
+pub(crate) struct Worked {
+    pub(crate) controller: ControllerId,
+    /// Which of the controller's tasks it was.
+    pub(crate) task: u32,
+    pub(crate) done: Done,
+}
+
+/// What came of a task.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// The keys were read.
+    Keys(Result<Arc<Parties>, AuthenticationFailure>),
+    /// An exponentiation.
+    Computed(Computed),
 }
 
 /// The sending end of a host's mailbox. The host looks into it in each turn, so what it receives is small.
@@ -122,6 +145,8 @@ pub(crate) enum ToFollower {
     Changed,
     /// They were scanned again, and these are in use now. `None`: nothing that was known has changed.
     Rescanned(Option<Arc<[Namespace]>>),
+    /// Authenticate again on your queues, with these keys if there are any.
+    Reauthenticate(Option<Arc<Keys>>),
     /// Take no more I/O, and say when all has ended.
     Drain,
     /// The controller was given up.

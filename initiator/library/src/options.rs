@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::authentication::Authentication;
 use crate::identity::HostIdentity;
 use crate::url::Url;
 
@@ -29,6 +30,8 @@ pub struct ConnectOptions {
     pub url: Url,
     /// Who we are.
     pub host: HostIdentity,
+    /// How this host proves who it is, if it can; see docs/authentication.md.
+    pub authentication: Option<Authentication>,
     /// I/O queues to ask for when the address does not say.
     pub queues: u16,
     /// Commands outstanding per I/O queue when the address does not say, 1 to 1024.
@@ -52,6 +55,7 @@ impl ConnectOptions {
         Self {
             url,
             host,
+            authentication: None,
             queues: 1,
             depth: 128,
             keep_alive: Duration::from_secs(10),

@@ -6,6 +6,7 @@
 //! | `ns` | the namespace to use, instead of all |
 //! | `provider` | `iwarp`, the software RNIC; `verbs`, an RDMA device; `auto`, the device that reaches the host, if there is one, else `iwarp` |
 //! | `hostnqn`, `hostid` | who we are, for this connection |
+//! | `dhchap_key`, `dhchap_controller_key` | where the keys for authentication are: `file:/path` or `credential:NAME` |
 //! | `queues`, `depth` | I/O queues, and commands outstanding in each |
 //! | `keepalive` | keep-alive timeout in seconds, 0 for off |
 //! | `crc` | `on` or `off`: whether we ask for MPA CRCs |
@@ -27,6 +28,7 @@ mod host;
 use std::fmt;
 use std::str::FromStr;
 
+use ringfab_auth::KeySource;
 use ringfab_fabric::ZoneError;
 use ringfab_spec::Nqn;
 use ringfab_spec::nqn::NqnError;
@@ -67,6 +69,10 @@ pub struct Url {
     pub host_nqn: Option<String>,
     /// Host identifier for this connection.
     pub host_id: Option<Uuid>,
+    /// Where the key of the host is.
+    pub dhchap_key: Option<KeySource>,
+    /// Where the key of the controller is.
+    pub dhchap_controller_key: Option<KeySource>,
     /// I/O queues to ask for, 1 to 128.
     pub queues: Option<u16>,
     /// Commands outstanding per I/O queue, 1 to 1024.
@@ -149,13 +155,21 @@ pub enum UrlError {
     Encoding(String),
     /// An option that does not exist.
     #[error(
-        "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive, congestion, dscp, \
-         usertimeout and tcpkeepalive; for RDMA provider and crc; for TCP hdgst and ddgst"
+        "there is no option `{0}`; there are ns, hostnqn, hostid, dhchap_key, dhchap_controller_key, queues, depth, \
+         keepalive, congestion, dscp, usertimeout and tcpkeepalive; for RDMA provider and crc; for TCP hdgst and ddgst"
     )]
     Option(String),
     /// An option given twice.
     #[error("option `{0}` is given twice")]
     Twice(String),
+    /// An option names no place of a key. What it says may be a key, and is not shown.
+    #[error("option {name} {why}")]
+    Key {
+        /// The option.
+        name: &'static str,
+        /// Why not.
+        why: String,
+    },
     /// An option's value is not valid.
     #[error("option {name}: `{value}` is not {expected}")]
     Value {
@@ -187,6 +201,8 @@ impl Url {
             provider: Provider::Auto,
             host_nqn: None,
             host_id: None,
+            dhchap_key: None,
+            dhchap_controller_key: None,
             queues: None,
             depth: None,
             keep_alive_s: None,
@@ -255,6 +271,11 @@ impl Url {
                 let uuid = Uuid::parse_str(&value);
                 set(&mut self.host_id, "hostid", uuid.map_err(|_| wrong("hostid", value, "a UUID"))?)
             }
+            "dhchap_key" => set(&mut self.dhchap_key, "dhchap_key", key("dhchap_key", &value)?),
+            "dhchap_controller_key" => {
+                let name = "dhchap_controller_key";
+                set(&mut self.dhchap_controller_key, name, key(name, &value)?)
+            }
             "queues" => {
                 let expected = "a number from 1 to 128";
                 set(&mut self.queues, "queues", number("queues", value, 1, 128, expected)? as u16)
@@ -300,6 +321,8 @@ impl Url {
         push("provider", provider.map(|provider| provider.to_string()));
         push("hostnqn", self.host_nqn.clone());
         push("hostid", self.host_id.map(|id| id.to_string()));
+        push("dhchap_key", self.dhchap_key.as_ref().map(ToString::to_string));
+        push("dhchap_controller_key", self.dhchap_controller_key.as_ref().map(ToString::to_string));
         push("queues", self.queues.map(|queues| queues.to_string()));
         push("depth", self.depth.map(|depth| depth.to_string()));
         push("keepalive", self.keep_alive_s.map(|seconds| seconds.to_string()));
@@ -372,6 +395,11 @@ pub(crate) fn check_nqn(text: String) -> Result<String, UrlError> {
         Ok(_) => Ok(text),
         Err(why) => Err(UrlError::Nqn { text, why }),
     }
+}
+
+/// Where a key is.
+fn key(name: &'static str, value: &str) -> Result<KeySource, UrlError> {
+    KeySource::parse(value).map_err(|why| UrlError::Key { name, why })
 }
 
 fn parse_namespace(value: String) -> Result<u32, UrlError> {

@@ -26,10 +26,11 @@ use ringfab_memory::ClassLayout;
 use ringfab_process::log::Format;
 use uuid::Uuid;
 
-pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls, KeySource};
+pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls};
 pub use difference::{Change, ChangeLine, difference};
 pub use error::{ConfigError, ConfigErrors};
 pub use rate_limits::{DEFAULT_SHARES, HostConfig, NamespaceLimits, RateLimits};
+pub use ringfab_auth::KeySource;
 
 /// Everything that a target is told.
 #[derive(Clone, Debug, PartialEq)]

@@ -41,6 +41,21 @@ fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take
 }
 
 #[test]
+fn an_address_says_where_keys_are_and_never_has_one() {
+    let address = "nvme+tcp://10.0.0.1:4420/nqn.2026-01.org.example:a";
+    let text =
+        format!("{address}?dhchap_key=file:/etc/keys/host&dhchap_controller_key=credential:controller");
+    let url = parse(&text).expect("a valid address");
+    assert_eq!(url.dhchap_key, Some(KeySource::File("/etc/keys/host".into())));
+    assert_eq!(url.dhchap_controller_key, Some(KeySource::Credential("controller".to_owned())));
+    assert_eq!(parse(&url.to_string()), Ok(url));
+    let refused =
+        parse(&format!("{address}?dhchap_key=DHHC-1:00:ycnJycnJ:")).expect_err("refused").to_string();
+    assert!(refused.starts_with("option dhchap_key is a key; put it into a file"), "{refused}");
+    assert!(!refused.contains("ycnJ"), "{refused}");
+}
+
+#[test]
 fn a_short_address_stands_for_discovery_at_the_usual_port() {
     for text in ["nvme+rdma://10.0.0.1", "nvme+rdma://10.0.0.1/", "nvme+rdma://10.0.0.1:4420/?"] {
         let url = parse(text).expect("a valid address");

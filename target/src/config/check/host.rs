@@ -2,11 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, Policy};
+use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource, Policy};
 
 use super::rate_limits::{host_nqn, limits_of};
 use super::{Errors, Reader, Unique, word};
-use crate::config::authentication::{ConfiguredKey, HostAuthentication, HostTls, KeySource};
+use crate::config::authentication::{ConfiguredKey, HostAuthentication, HostTls, read_key};
 use crate::config::rate_limits::{DEFAULT_SHARES, HostConfig};
 use crate::config::reader::At;
 
@@ -89,7 +89,7 @@ fn key<K>(
     errors: &mut Errors<'_>,
 ) -> Option<ConfiguredKey<K>> {
     let At { value, span } = reader.string(key, errors)?;
-    let read = |source: KeySource| source.read(parse).map(|key| ConfiguredKey { source, key });
+    let read = |source: KeySource| read_key(&source, parse).map(|key| ConfiguredKey { source, key });
     KeySource::parse(&value).and_then(read).map_err(|why| errors.add(&span, reader.key(key), why)).ok()
 }
 

@@ -52,13 +52,7 @@ impl Facts {
     ) -> Result<(), Cause> {
         let success = entry.status().is_success();
         match step {
-            SequenceStep::Connect => {
-                self.cntlid = entry.connect_cntlid();
-                if entry.connect_authreq() != 0 {
-                    let text = "the target asks for authentication, which is not supported";
-                    return Err(Cause::Unsupported(text.to_owned()));
-                }
-            }
+            SequenceStep::Connect => self.cntlid = entry.connect_cntlid(),
             SequenceStep::Capabilities => self.capabilities = answers::parse_capabilities(entry.result()),
             SequenceStep::Version => self.version = answers::parse_version(entry.result()),
             SequenceStep::ReadyStatus | SequenceStep::ShutdownStatus => {
