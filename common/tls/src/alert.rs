@@ -50,12 +50,30 @@ alerts! {
     INSUFFICIENT_SECURITY = 71, "insufficient_security", "it wants stronger cipher suites or groups";
     INTERNAL_ERROR = 80, "internal_error", "it has failed for a reason of its own";
     USER_CANCELED = 90, "user_canceled", "it was told to stop";
-    MISSING_EXTENSION = 109, "missing_extension", "it misses an extension, as a server does that has certificates alone";
+    MISSING_EXTENSION = 109, "missing_extension", "it misses an extension, as one does that has certificates alone";
     UNSUPPORTED_EXTENSION = 110, "unsupported_extension", "it got an extension that it did not ask for";
     UNRECOGNIZED_NAME = 112, "unrecognized_name", "it does not know the name of the server";
     UNKNOWN_PSK_IDENTITY = 115, "unknown_psk_identity", "it has no key with an identity that was offered";
     CERTIFICATE_REQUIRED = 116, "certificate_required", "it wants certificates, and there are none here";
     NO_APPLICATION_PROTOCOL = 120, "no_application_protocol", "it wants an application protocol to be named";
+}
+
+impl Alert {
+    /// The alert, and its level: 2 says that it is fatal, which all but two are.
+    pub(crate) const fn to_bytes(self) -> [u8; 2] {
+        match self {
+            Self::CLOSE_NOTIFY | Self::USER_CANCELED => [1, self.0],
+            _ => [2, self.0],
+        }
+    }
+
+    /// Reads an alert. Its level means nothing in version 1.3.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        match *bytes {
+            [_level, alert] => Some(Self(alert)),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Alert {
