@@ -15,8 +15,9 @@ use super::{DisconnectReason, End, Offered, Protocol, Shared, Step, kind};
 use crate::table::Key;
 
 /// What a stream is doing. The arrows: `Connecting -> Securing -> Opening -> Established -> Draining -> Lingering ->
-/// Closing`, `Securing, Opening or Established -> Terminating -> Lingering -> Closing`, and from everywhere to `Closing`, which another attempt leaves for `Connecting`. A listener's stream leaves
-/// `Opening` by being handed out; who adopts it goes on from there.
+/// Closing`, `Securing, Opening or Established -> Terminating -> Lingering -> Closing`, and from everywhere to
+/// `Closing`, which another attempt leaves for `Connecting`. A listener's stream leaves `Opening` by being handed out;
+/// who adopts it goes on from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     /// The TCP connection is being made.
