@@ -15,14 +15,14 @@ use super::{DisconnectReason, End, Offered, Protocol, Shared, Step, kind};
 use crate::table::Key;
 
 /// What a stream is doing. The arrows: `Connecting -> Securing -> Opening -> Established -> Draining -> Lingering ->
-/// Closing`, where only a stream over TLS is `Securing`, `Securing, Opening or Established -> Terminating -> Lingering ->
-/// Closing`, and from everywhere to `Closing`, which another attempt leaves for `Connecting`. A listener's stream leaves
-/// `Opening` by being handed out; who adopts it goes on from there.
+/// Closing`, `Securing, Opening or Established -> Terminating -> Lingering -> Closing`, and from everywhere to
+/// `Closing`, which another attempt leaves for `Connecting`. A listener's stream leaves `Opening` by being handed out;
+/// who adopts it goes on from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     /// The TCP connection is being made.
     Connecting,
-    /// The TLS handshake, or the first byte of a peer that may begin one.
+    /// The TLS handshake, or the first byte of a peer that may begin one. In clear text it takes no time.
     Securing,
     /// The two sides agree, as the protocol provides.
     Opening,
@@ -195,19 +195,11 @@ impl<P: Protocol> Stream<P> {
             Ok(addresses) => {
                 self.addresses = addresses;
                 self.protocol.connected(shared, reactor, addresses);
-                self.begin(shared, reactor);
+                self.phase = Phase::Securing;
+                self.secure(shared, reactor);
             }
             Err(error) => self.close(shared, reactor, End::Refused(error)),
         }
-    }
-
-    /// The TCP connection is there.
-    pub(super) fn begin(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
-        if self.wire.tls.is_none() {
-            return self.open(shared, reactor);
-        }
-        self.phase = Phase::Securing;
-        self.secure(shared, reactor);
     }
 
     /// The protocol may begin.

@@ -269,8 +269,8 @@ impl Protection {
         (socket, token): (SocketId, Token),
     ) {
         let Some(batch) = &mut self.outbox else { return };
-        let (mut sealed, plain) = (shared.sealed.take(), &mut shared.sealed.plain);
-        let result = seal(&mut self.sealer, &mut self.update, (batch, plain), &mut sealed);
+        let mut sealed = shared.sealed.take();
+        let result = seal(&mut self.sealer, &mut self.update, batch, &mut sealed);
         // What was sealed before is sent. Who has the connection hears of it then.
         self.spent = result.is_err();
         reactor.send(socket, sealed, token);
@@ -325,7 +325,7 @@ fn record_bytes(unread: &[u8]) -> usize {
 fn seal(
     sealer: &mut Sealer,
     update: &mut bool,
-    (batch, plain): (&mut SendBatch, &mut [u8]),
+    batch: &mut SendBatch,
     sealed: &mut SendBatch,
 ) -> Result<(), TlsError> {
     if std::mem::take(update) {
@@ -336,9 +336,9 @@ fn seal(
         if !sealed.has_room(length + SEALED_OVERHEAD, 1) {
             break;
         }
-        let piece = &mut plain[..length];
-        batch.take(piece);
-        sealer.seal(ContentType::ApplicationData, &[piece], sealed.push_room(length + SEALED_OVERHEAD))?;
+        let record = sealed.push_room(length + SEALED_OVERHEAD);
+        batch.take(&mut record[HEADER_BYTES..HEADER_BYTES + length]);
+        sealer.seal_in_place(ContentType::ApplicationData, record)?;
     }
     Ok(())
 }

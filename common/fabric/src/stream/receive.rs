@@ -70,21 +70,12 @@ impl<P: Protocol> Stream<P> {
             (Phase::Opening | Phase::Established | Phase::Draining, Ok(true)) => {
                 self.on_parts(shared, reactor, shared_buffer, &parts);
             }
-            (Phase::Opening | Phase::Established | Phase::Draining, Ok(false)) => {
-                self.on_stream_end(shared, reactor);
-            }
-            (Phase::Opening | Phase::Established | Phase::Draining, Err(error)) => {
-                self.on_receive_failed(shared, reactor, &error);
-            }
             (Phase::Securing, Ok(true)) => {
                 self.unread.end = parts[0].staged.end;
                 self.secure(shared, reactor);
             }
-            (Phase::Securing, Ok(false)) => {
-                self.on_handshake_cut(shared, reactor, "the peer closed the connection");
-            }
-            (Phase::Securing, Err(error)) => {
-                self.on_handshake_cut(shared, reactor, &format!("the connection broke ({error})"));
+            (Phase::Securing | Phase::Opening | Phase::Established | Phase::Draining, result) => {
+                self.on_stream_end(shared, reactor, result.err().as_ref());
             }
             (Phase::Terminating | Phase::Lingering, Ok(true)) => self.discard(shared, reactor),
             (Phase::Terminating | Phase::Lingering, _) => self.close_ended(shared, reactor),
@@ -273,25 +264,22 @@ impl<P: Protocol> Stream<P> {
         self.wire.receive(shared, reactor, receive, token);
     }
 
-    /// The peer's stream has ended.
-    fn on_stream_end(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
-        let fault = self
-            .protocol
-            .stream_ended(self.unread.len())
-            .unwrap_or_else(|| Fault::Ended(self.send_failed.take().unwrap_or(DisconnectReason::PeerClosed)));
-        self.on_fault(shared, reactor, fault);
-    }
-
-    fn on_receive_failed(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, error: &io::Error) {
-        // Some peers refuse in this way.
-        if self.phase == Phase::Opening
-            && let Some(fault) = self.protocol.stream_ended(self.unread.len())
-        {
-            return self.on_fault(shared, reactor, fault);
+    /// The peer's stream has ended, or receiving has failed.
+    fn on_stream_end(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, error: Option<&io::Error>) {
+        let reason = error.map_or(DisconnectReason::PeerClosed, DisconnectReason::of);
+        if self.phase == Phase::Securing || matches!(reason, DisconnectReason::Insecure(_)) {
+            return self.fail_tls(shared, reactor, reason);
         }
-        match DisconnectReason::of(error) {
-            reason @ DisconnectReason::Insecure(_) => self.fail_tls(shared, reactor, reason),
-            _ => self.on_broken(shared, reactor, error),
+        // Some peers refuse by a failure.
+        let refuses = error.is_none() || self.phase == Phase::Opening;
+        let fault = refuses.then(|| self.protocol.stream_ended(self.unread.len())).flatten();
+        match (fault, error) {
+            (Some(fault), _) => self.on_fault(shared, reactor, fault),
+            (None, Some(error)) => self.on_broken(shared, reactor, error),
+            (None, None) => {
+                let fault = Fault::Ended(self.send_failed.take().unwrap_or(reason));
+                self.on_fault(shared, reactor, fault);
+            }
         }
     }
 }

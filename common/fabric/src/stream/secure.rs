@@ -16,6 +16,9 @@ impl<P: Protocol> Stream<P> {
     /// Goes on with the handshake, when nothing is in flight.
     pub(super) fn secure(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
         while self.phase == Phase::Securing && !self.sending && !self.receiving {
+            if self.wire.tls.is_none() {
+                return self.open(shared, reactor);
+            }
             if !self.ensure_receive(shared, reactor) {
                 return;
             }
@@ -31,10 +34,7 @@ impl<P: Protocol> Stream<P> {
                     self.arm(shared, reactor);
                 }
                 Step::Consumed => self.unread = 0..0,
-                Step::Clear => {
-                    self.wire.tls = None;
-                    self.open(shared, reactor);
-                }
+                Step::Clear => self.wire.tls = None,
                 Step::Complete => match protect(&mut self.wire, shared, reactor, self.origin.is_some()) {
                     Ok(()) => self.open(shared, reactor),
                     Err(error) => self.on_broken(shared, reactor, &error),
@@ -52,6 +52,18 @@ impl<P: Protocol> Stream<P> {
         reactor: &mut Reactor,
         reason: DisconnectReason,
     ) {
+        let is_handshake = self.phase == Phase::Securing;
+        let reason = match reason {
+            reason @ DisconnectReason::Insecure(_) => reason,
+            // Somebody who looks who is here. Nobody has heard of it.
+            reason if self.wire.tls.as_ref().is_some_and(|tls| tls.awaits_first_byte()) => {
+                return self.close(shared, reactor, End::Disconnected(reason));
+            }
+            reason if is_handshake && self.origin.is_some() => {
+                DisconnectReason::Insecure(format!("{reason} during the handshake"))
+            }
+            reason => DisconnectReason::Insecure(format!("{reason} during the handshake{HINT}")),
+        };
         if !self.protocol.has_owner() {
             tracing::warn!(peer = %self.addresses.1, %reason, "connection ended");
         }
@@ -62,21 +74,10 @@ impl<P: Protocol> Stream<P> {
         }
         self.terminate(shared, reactor);
     }
-
-    /// The handshake cannot go on: the peer has closed the connection, or it broke.
-    pub(super) fn on_handshake_cut(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, how: &str) {
-        if self.wire.tls.as_ref().is_some_and(|tls| tls.awaits_first_byte()) {
-            // Somebody who looks who is here. Nobody has heard of it.
-            return self.close(shared, reactor, End::Disconnected(DisconnectReason::PeerClosed));
-        }
-        let what = if self.origin.is_some() {
-            format!("{how} during the TLS handshake")
-        } else {
-            format!("{how} during the handshake: TLS may be off there, or not allowed for this host")
-        };
-        self.fail_tls(shared, reactor, DisconnectReason::Insecure(what));
-    }
 }
+
+/// Why a controller may end a handshake without an alert.
+const HINT: &str = ": TLS may be off there, or this host may have no key there";
 
 /// The kernel has protected one direction of a connection and refused the other, which would be so the next time.
 static IS_HALF: AtomicBool = AtomicBool::new(false);

@@ -210,8 +210,6 @@ pub(super) struct SealedBatches {
     idle: Vec<Box<SendBatch>>,
     /// Those that nobody has needed since the last housekeeping.
     spare: usize,
-    /// The plaintext of one record.
-    pub(super) plain: Vec<u8>,
 }
 
 /// Records of a batch of ciphertext: 128 KiB, and the headers around them.
@@ -220,7 +218,6 @@ const SEALED_RECORDS: usize = 9;
 impl SealedBatches {
     /// An empty batch.
     pub(super) fn take(&mut self) -> Box<SendBatch> {
-        self.plain.resize(PLAINTEXT_BYTES_MAX, 0);
         let bytes = SEALED_RECORDS * (PLAINTEXT_BYTES_MAX + SEALED_OVERHEAD);
         let batch = self.idle.pop().unwrap_or_else(|| SendBatch::new(bytes, 1));
         self.spare = self.spare.min(self.idle.len());

@@ -238,7 +238,7 @@ impl<P: Protocol> Streams<P> {
             tracing::warn!(%peer, reason = "the process may have no more memory", "connection refused");
             return reactor.close_socket(socket);
         }
-        let inserted = self.insert(Phase::Opening, (peer, peer), |key| P::accepted(key, terms));
+        let inserted = self.insert(Phase::Securing, (peer, peer), |key| P::accepted(key, terms));
         let Ok(key) = inserted else {
             tracing::warn!(%peer, reason = "the table of connections is full", "connection refused");
             return reactor.close_socket(socket);
@@ -248,7 +248,7 @@ impl<P: Protocol> Streams<P> {
             (stream.wire.socket, stream.origin) = (Some(socket), Some(origin));
             stream.wire.tls = Tls::accepted(tls);
             stream.set_opening_timeout(shared, reactor, shared.config.handshake_timeout);
-            stream.begin(shared, reactor);
+            stream.secure(shared, reactor);
         });
     }
 

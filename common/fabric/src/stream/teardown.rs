@@ -48,7 +48,7 @@ impl<P: Protocol> Stream<P> {
     pub(super) fn on_fault(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, fault: Fault) {
         let peer = self.addresses.1;
         match fault {
-            Fault::Violation(_) if self.begins_with_tls() => {
+            Fault::Violation(_) if begins_with_tls(self) => {
                 self.wire.tls = Tls::refused();
                 let what = "it begins with TLS, which is off here".to_owned();
                 self.fail_tls(shared, reactor, DisconnectReason::Insecure(what));
@@ -88,11 +88,6 @@ impl<P: Protocol> Stream<P> {
         self.check_drained(shared, reactor);
     }
 
-    /// Whether a listener's peer speaks TLS to a protocol that is in clear text.
-    fn begins_with_tls(&self) -> bool {
-        self.origin.is_some() && self.wire.tls.is_none() && self.unread().first() == Some(&HANDSHAKE_RECORD)
-    }
-
     /// Ends our stream when everything that should still be sent was sent.
     pub(super) fn check_drained(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
         let idle = match self.phase {
@@ -100,7 +95,8 @@ impl<P: Protocol> Stream<P> {
             Phase::Terminating => true,
             _ => return,
         };
-        if !idle || self.wants_transmit() || self.sending {
+        let wants_transmit = self.protocol.wants_transmit() && self.wire.carries_protocol();
+        if !idle || wants_transmit || self.sending {
             return;
         }
         if let Some(batch) = self.wire.take_last_word(shared) {
@@ -194,4 +190,9 @@ impl<P: Protocol> Stream<P> {
     pub(super) fn note_end(&mut self, end: End) {
         self.end.get_or_insert(end);
     }
+}
+
+/// Whether a listener's peer speaks TLS to a protocol that is in clear text.
+fn begins_with_tls<P: Protocol>(stream: &Stream<P>) -> bool {
+    stream.origin.is_some() && stream.wire.tls.is_none() && stream.unread().first() == Some(&HANDSHAKE_RECORD)
 }

@@ -7,7 +7,7 @@ use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Reactor, SendBatch};
 
 use super::life::{Phase, Stream};
-use super::{Protocol, Shared, kind};
+use super::{DisconnectReason, Protocol, Shared, kind};
 
 /// A batch ends with the message that reaches this many bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -70,7 +70,7 @@ impl<P: Protocol> Stream<P> {
     /// Puts the stream on the list that the next flush visits, if a flush could do something for it.
     #[inline]
     pub(super) fn mark_dirty(&mut self, shared: &mut Shared<P>) {
-        if self.wants_transmit() && self.wire.socket.is_some() {
+        if self.protocol.wants_transmit() && self.wire.carries_protocol() && self.wire.socket.is_some() {
             self.enlist(shared);
         }
     }
@@ -91,7 +91,7 @@ impl<P: Protocol> Stream<P> {
         if self.wire.socket.is_none() || self.sending || self.send_failed.is_some() {
             return;
         }
-        if !self.wants_transmit() {
+        if !(self.protocol.wants_transmit() && self.wire.carries_protocol()) {
             // It took nothing of what it was given: no idle stream keeps a batch.
             if let Some(batch) = self.batch.take() {
                 shared.give_batch(batch);
@@ -112,12 +112,6 @@ impl<P: Protocol> Stream<P> {
         {
             self.on_fault(shared, reactor, fault);
         }
-    }
-
-    /// Whether the protocol has something to send, and may.
-    #[inline]
-    pub(super) fn wants_transmit(&self) -> bool {
-        self.protocol.wants_transmit() && self.wire.carries_protocol()
     }
 
     /// Puts a batch in flight.
@@ -142,7 +136,7 @@ impl<P: Protocol> Stream<P> {
             (Phase::Closing, _) => self.try_finish(shared, reactor),
             (Phase::Securing, Ok(_)) => self.secure(shared, reactor),
             (Phase::Securing, Err(error)) => {
-                self.on_handshake_cut(shared, reactor, &format!("the connection broke ({error})"));
+                self.fail_tls(shared, reactor, DisconnectReason::of(&error));
             }
             (_, Err(error)) => self.on_send_failed(shared, reactor, &error),
             (_, Ok(_)) => {

@@ -123,7 +123,9 @@ impl Tls {
     /// Of a peer that speaks TLS where there is none: it is told so.
     pub(super) fn refused() -> Option<Box<Self>> {
         let mut tls = Self::new(State::Failed)?;
-        tls.last_word = Some(LastWord::Record(vec![ALERT_RECORD, 3, 3, 0, 2, 2, Alert::HANDSHAKE_FAILURE.0]));
+        tls.last_word = Some(LastWord::Record(
+            [&[ALERT_RECORD, 3, 3, 0, 2][..], &Alert::HANDSHAKE_FAILURE.to_bytes()].concat(),
+        ));
         tls.is_silent = true;
         Some(tls)
     }
@@ -149,9 +151,10 @@ impl Tls {
     pub(super) fn step<P: Protocol>(&mut self, shared: &mut Shared<P>, unread: &mut [u8]) -> Step {
         match &mut self.state {
             State::Client(psks) => {
-                let random = &mut shared.handshake_random();
-                let handshake = Handshake::client(psks.to_vec(), random);
-                self.state = State::Handshake(Box::new(handshake));
+                match Handshake::client(psks.to_vec(), &mut shared.handshake_random()) {
+                    Ok(handshake) => self.state = State::Handshake(Box::new(handshake)),
+                    Err(error) => return Step::Failed(error.to_string()),
+                }
                 self.step(shared, unread)
             }
             State::First(tls) => match (unread.first(), &*tls) {
@@ -233,8 +236,7 @@ impl Tls {
         match self.last_word.take() {
             Some(LastWord::Record(record)) => batch.push_bytes(&record),
             Some(LastWord::Alert(alert)) => {
-                let level = if alert == Alert::CLOSE_NOTIFY { WARNING } else { FATAL };
-                batch.push_bytes(&[level, alert.0]);
+                batch.push_bytes(&alert.to_bytes());
                 batch.set_record(ALERT_RECORD);
             }
             None => {}
@@ -284,10 +286,6 @@ const UNSEALED: &str = "a record was changed on its way, or sealed with another 
 
 /// Why the kernel cannot go on.
 const UPDATED: &str = "the peer has changed its keys (KeyUpdate), which the kernel here cannot follow";
-
-/// Levels of alerts.
-const WARNING: u8 = 1;
-const FATAL: u8 = 2;
 
 fn handshake_step(handshake: &mut Handshake, unread: &mut [u8]) -> Result<Step, TlsError> {
     if let Some(outgoing) = handshake.take_outgoing() {
