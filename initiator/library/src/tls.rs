@@ -45,7 +45,8 @@ impl TlsKey {
             Self::At(source) => source,
         };
         let path = source.path()?;
-        let text = read_key_file(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let text =
+            read_key_file(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         ConfiguredPsk::parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
     }
 }
@@ -121,10 +122,8 @@ mod tests {
             psks.iter().map(|psk| String::from_utf8(psk.identity.clone()).expect("text")).collect()
         };
         let digest = "iSbjiStwJ/1TrTvDlt2fjFmzvsytOJelidNnA+X5lEU=";
-        let expected = [
-            format!("NVMe1R01 {HOST} {SUBSYSTEM} {digest}"),
-            format!("NVMe0R01 {HOST} {SUBSYSTEM}"),
-        ];
+        let expected =
+            [format!("NVMe1R01 {HOST} {SUBSYSTEM} {digest}"), format!("NVMe0R01 {HOST} {SUBSYSTEM}")];
         assert_eq!(identities(HOST), expected);
         assert_eq!(identities(&"x".repeat(223)).len(), 1, "too long for the older one");
         assert!(tls.psks("", SUBSYSTEM).is_err());

@@ -8,8 +8,7 @@ use ringfab_fabric::rdma::LinkProtocol;
 use ringfab_fabric::zone_index;
 use ringfab_spec::log::{
     AddressFamily, DiscoveryCntlid, DiscoveryLogEntry, DiscoveryLogHeader, EntryFlags, RdmaProviderType,
-    RdmaTsas, SecureChannel, SubsystemType, TcpSecurityType, TcpTsas,
-    TransportRequirements,
+    RdmaTsas, SecureChannel, SubsystemType, TcpSecurityType, TcpTsas, TransportRequirements,
 };
 use ringfab_spec::nqn::DISCOVERY_NQN;
 use ringfab_spec::{Nqn, NqnField};
@@ -85,7 +84,8 @@ impl Discovery {
                 !listener.limits().discovery_only && (!tls || listener.config().tls != ListenerTls::Off)
             };
             let serving = listeners.iter().filter(|(listener, _)| serves(listener));
-            entries.extend(serving.map(|(listener, address)| self.at(listener, *address, subsystem.nqn(), tls)));
+            entries
+                .extend(serving.map(|(listener, address)| self.at(listener, *address, subsystem.nqn(), tls)));
         }
         entries.extend(self.served.referrals().iter().map(referral));
         entries
@@ -104,7 +104,13 @@ impl Discovery {
     }
 
     /// A subsystem for I/O, at a listener; `requires_tls` says whether it is only reached over TLS.
-    fn at(&self, listener: &Listener, address: SocketAddr, nqn: &str, requires_tls: bool) -> DiscoveryLogEntry {
+    fn at(
+        &self,
+        listener: &Listener,
+        address: SocketAddr,
+        nqn: &str,
+        requires_tls: bool,
+    ) -> DiscoveryLogEntry {
         let mut entry = entry(listener.transport(), provider_type(listener.link_protocol()), address, nqn);
         entry.subtype = SubsystemType::NVM;
         entry.portid.set(listener.port_id());

@@ -15,9 +15,7 @@ use toml::de::DeTable;
 
 use super::error::{ConfigError, Errors};
 use super::reader::{At, Reader};
-use super::{
-    Config, HostConfig, ListenerConfig, ListenerTls, NamespaceConfig, RateLimits, SubsystemConfig,
-};
+use super::{Config, HostConfig, ListenerConfig, ListenerTls, NamespaceConfig, RateLimits, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
 
 pub(super) use host::{DERIVATIONS, words_of};

@@ -114,11 +114,15 @@ fn tls_is_for_tcp_and_a_subsystem_that_requires_it_needs_a_listener_that_has_it(
         assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
     }
     let error = mistake(&listener("tls = \"allowed\""));
-    assert_eq!((error.key.as_str(), error.message.as_str()), ("listener[1].tls", "is for transport = \"tcp\" only"));
+    assert_eq!(
+        (error.key.as_str(), error.message.as_str()),
+        ("listener[1].tls", "is for transport = \"tcp\" only")
+    );
     let error = mistake(&listener("transport = \"tcp\"\ntls = true"));
     assert_eq!(error.key, "listener[1].tls");
     let required = |listeners: &str| {
-        let subsystem = "[[subsystem]]\nnqn = \"nqn.2024-01.org.example:s\"\nallow_any_host = true\ntls = \"required\"\n\
+        let subsystem = "[[subsystem]]\nnqn = \"nqn.2024-01.org.example:s\"\nallow_any_host = true\n\
+                         tls = \"required\"\n\
                          [[subsystem.namespace]]\nnull = \"1GiB\"\n";
         format!("{}\n{subsystem}", listener(listeners))
     };
@@ -157,7 +161,10 @@ fn a_host_has_a_key_for_tls_in_a_file() {
     assert_eq!(mistake(&host("tls_key = \"file:/nonexistent/key\"")).key, "host[0].tls_key");
     std::fs::write(file.path(), "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:").unwrap();
     let other = mistake(&host(&source)).message;
-    assert!(other.contains("this is a key for authentication (DHHC-1)") && !other.contains("ycnJ"), "{other}");
+    assert!(
+        other.contains("this is a key for authentication (DHHC-1)") && !other.contains("ycnJ"),
+        "{other}"
+    );
 }
 
 #[test]

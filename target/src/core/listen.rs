@@ -120,7 +120,8 @@ impl Core {
             return tracing::error!(%peer, "connection refused: its TLS has a key that nobody has");
         };
         let QueueRequest { id, entries, .. } = queue_request;
-        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place };
+        let parameters =
+            QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place };
         let queue = Queue::new(parameters, self.resources.reactor.now());
         self.insert(number, queue);
     }

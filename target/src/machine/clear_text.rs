@@ -59,7 +59,10 @@ mod tests {
         };
         let said = found("nqn.2026-11.org.ringfab:h", "");
         assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].starts_with("listener tcp 127.0.0.1:1: it serves clear text, also to hosts"), "{said:?}");
+        assert!(
+            said[0].starts_with("listener tcp 127.0.0.1:1: it serves clear text, also to hosts"),
+            "{said:?}"
+        );
         assert!(said[1].starts_with("listener rdma 127.0.0.1:3: "), "{said:?}");
         assert_eq!(found("nqn.2026-11.org.ringfab:h", "tls = \"required\""), [""; 0]);
         assert_eq!(found("nqn.2026-11.org.ringfab:other", ""), [""; 0]);

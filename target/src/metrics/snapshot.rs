@@ -152,7 +152,10 @@ impl Snapshot {
                 nqn: subsystem.nqn().to_owned(),
                 controllers: own.clone().count(),
                 controllers_over_tls: own.clone().filter(|one| one.host().tls.is_some()).count(),
-                controllers_authenticated: own.clone().filter(|one| one.state().authenticated.is_some()).count(),
+                controllers_authenticated: own
+                    .clone()
+                    .filter(|one| one.state().authenticated.is_some())
+                    .count(),
                 namespaces: one.namespaces().map(|namespace| NamespaceSeen::of(namespace)).collect(),
                 hosts: subsystem.hosts(),
                 queues: own.flat_map(|controller| QueueSeen::all_of(controller)).collect(),

@@ -51,7 +51,8 @@ pub struct QueueParameters {
 impl QueueRecord {
     /// A record with all counters at zero.
     pub fn new(parameters: QueueParameters) -> Self {
-        let QueueParameters { id, entries, flow_control, core, listener, peer, host_id, protected_by } = parameters;
+        let QueueParameters { id, entries, flow_control, core, listener, peer, host_id, protected_by } =
+            parameters;
         Self {
             id,
             entries,

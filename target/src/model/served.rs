@@ -618,7 +618,8 @@ fn rekeyed<T: PartialEq>(
     next: &Served,
     how: impl Fn(&HostConfig) -> Option<T>,
 ) -> BTreeSet<String> {
-    let configured = |served: &Served, nqn: &str| served.limited_host(nqn).and_then(|host| how(host.config()));
+    let configured =
+        |served: &Served, nqn: &str| served.limited_host(nqn).and_then(|host| how(host.config()));
     let all = old.hosts.keys().chain(next.hosts.keys());
     all.filter(|nqn| configured(old, nqn) != configured(next, nqn)).cloned().collect()
 }

@@ -6,8 +6,8 @@ use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
 use super::connection::{Connection, Phase};
-use super::request::Request;
 use super::log;
+use super::request::Request;
 use crate::admin::{AdminContext, AdminOutcome, AdminWork, Transfer as AdminTransfer};
 use crate::controller::{Controller, PropertyEffect};
 use crate::failure::Failure;
@@ -161,10 +161,10 @@ impl Connection {
             peer: self.peer,
             tls: self.tls.as_ref(),
         };
-        let attached = resources
-            .target
-            .connect(&request, resources.reactor.now())
-            .inspect_err(|failure| log::refused(&request, &Refusal::new(&resources.target, &request, *failure)))?;
+        let attached =
+            resources.target.connect(&request, resources.reactor.now()).inspect_err(|failure| {
+                log::refused(&request, &Refusal::new(&resources.target, &request, *failure))
+            })?;
         let asks = match attached.authentication {
             Authentication::Needed(terms) => {
                 let asks = if terms.only_makes_key() { AUTHREQ_ATR | AUTHREQ_ASCR } else { AUTHREQ_ATR };

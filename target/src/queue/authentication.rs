@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_auth::{Authenticated, Computation, Computed, ControllerTransaction, Message, Received, system_random};
+use ringfab_auth::{
+    Authenticated, Computation, Computed, ControllerTransaction, Message, Received, system_random,
+};
 use ringfab_reactor::Time;
 use ringfab_spec::sqe::AuthenticationCommand;
 use ringfab_spec::{FabricsType, Status, SubmissionEntry};
@@ -88,7 +90,11 @@ impl Authentication {
 
 /// Nothing has been said yet.
 fn transaction(terms: &AuthenticationTerms) -> ControllerTransaction {
-    ControllerTransaction::new(Some(Arc::clone(&terms.parties)), Arc::clone(&terms.policy), terms.concatenation)
+    ControllerTransaction::new(
+        Some(Arc::clone(&terms.parties)),
+        Arc::clone(&terms.policy),
+        terms.concatenation,
+    )
 }
 
 /// The length that a command announces.
@@ -200,7 +206,12 @@ impl Connection {
                 if again {
                     log::authenticated_again(&attached.controller, self.id);
                 } else {
-                    log::authenticated(&attached.controller, (self.peer, self.id), authenticated, psk.as_ref());
+                    log::authenticated(
+                        &attached.controller,
+                        (self.peer, self.id),
+                        authenticated,
+                        psk.as_ref(),
+                    );
                 }
                 if self.id == 0 {
                     let shown = Authenticated { generated_psk: None, ..authenticated.clone() };

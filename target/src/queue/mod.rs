@@ -116,7 +116,8 @@ pub(crate) struct QueueParameters {
 
 impl Queue {
     pub(crate) fn new(parameters: QueueParameters, now: Time) -> Self {
-        let QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place } = parameters;
+        let QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place } =
+            parameters;
         let connection = Connection {
             id,
             entries,

@@ -104,8 +104,8 @@ impl GeneratedPsks {
 #[cfg(test)]
 mod tests {
     use ringfab_auth::{
-        Concatenation, ControllerTransaction, DhchapKey, Group, Hash, HostStep, HostTransaction, Parties, Policy,
-        Received, SequenceNumbers, system_random,
+        Concatenation, ControllerTransaction, DhchapKey, Group, Hash, HostStep, HostTransaction, Parties,
+        Policy, Received, SequenceNumbers, system_random,
     };
     use ringfab_spec::Nqn;
     use ringfab_spec::auth::SecureChannel;

@@ -30,7 +30,9 @@ pub enum NoPsk {
         subsystem: String,
     },
     /// The host has another one.
-    #[error("the tls_key of the host {0} has another identity: the host has another key, or derives it otherwise")]
+    #[error(
+        "the tls_key of the host {0} has another identity: the host has another key, or derives it otherwise"
+    )]
     Other(String),
     /// Secure channel concatenation has made none, or a newer one.
     #[error("no key was made for the host {0} with this identity, or it is not kept any more")]
@@ -59,15 +61,19 @@ impl Target {
             let found = self.generated.find(parsed.names, identity).map(|(psk, _)| psk);
             return found.ok_or_else(|| NoPsk::NotGenerated(host.to_owned()));
         }
-        let HostTls { key, derivation } =
-            served.tls_of(host).ok_or_else(|| NoPsk::Host(host.to_owned()))?;
+        let HostTls { key, derivation } = served.tls_of(host).ok_or_else(|| NoPsk::Host(host.to_owned()))?;
         let retained = key.key.retained(parsed.names.host, *derivation);
         let psk = retained.tls(parsed.version, key.key.suite(), parsed.names, *derivation)?;
         if psk.is_known_by(identity) { Ok(psk) } else { Err(NoPsk::Other(host.to_owned())) }
     }
 
     /// Keeps the key for TLS that an authentication has made, if it has made one.
-    pub(crate) fn keep_psk(&self, names: Names<'_>, authenticated: &Authenticated, now: Time) -> Option<TlsPsk> {
+    pub(crate) fn keep_psk(
+        &self,
+        names: Names<'_>,
+        authenticated: &Authenticated,
+        now: Time,
+    ) -> Option<TlsPsk> {
         self.generated.keep(names, authenticated, now)
     }
 

@@ -78,8 +78,10 @@ mod tests {
     fn an_identity_is_taken_apart_as_it_was_put_together() {
         for suite in [CipherSuite::Aes128GcmSha256, CipherSuite::Aes256GcmSha384] {
             for host in ["nqn.2024-01.org.example:host", "a host"] {
-                let names =
-                    Names { host: Nqn::new(host).unwrap(), subsystem: Nqn::new("nqn.2024-01.org.example:s").unwrap() };
+                let names = Names {
+                    host: Nqn::new(host).unwrap(),
+                    subsystem: Nqn::new("nqn.2024-01.org.example:s").unwrap(),
+                };
                 let psk = ConfiguredPsk::generate(suite, &mut system_random());
                 let psk = psk.retained(names.host, Derivation::Specified);
                 for version in [IdentityVersion::Zero, IdentityVersion::One] {

@@ -233,7 +233,9 @@ fn entries_say_where_tls_is_required_and_where_a_host_with_a_key_may_have_it() {
     std::fs::write(file.path(), "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:").unwrap();
     let listeners: String = [("off", 1), ("allowed", 2), ("required", 3)]
         .map(|(tls, port)| {
-            format!("[[listener]]\naddress = \"192.0.2.1\"\nport = {port}\ntransport = \"tcp\"\ntls = {tls:?}\n")
+            format!(
+                "[[listener]]\naddress = \"192.0.2.1\"\nport = {port}\ntransport = \"tcp\"\ntls = {tls:?}\n"
+            )
         })
         .concat();
     let text = |demand: &str| {
@@ -245,7 +247,8 @@ fn entries_say_where_tls_is_required_and_where_a_host_with_a_key_may_have_it() {
     };
     // Kind of subsystem, requirements, security type, and port of each entry.
     let entries = |demand: &str, host: &str| {
-        let target = Target::new(&Config::parse(&text(demand), "tls").unwrap(), &Identity::from_seed([7; 32]));
+        let target =
+            Target::new(&Config::parse(&text(demand), "tls").unwrap(), &Identity::from_seed([7; 32]));
         let target = target.unwrap();
         let connect = tests::Connect::admin(DISCOVERY_NQN, host);
         let controller = connect.send_to("192.0.2.1:1".parse().unwrap(), &target).unwrap().controller;

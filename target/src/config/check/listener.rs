@@ -77,7 +77,8 @@ fn listener(
 fn tls(reader: &Reader<'_>, transport: Transport, errors: &mut Errors<'_>) -> ListenerTls {
     let words = ListenerTls::ALL.map(|one| (one.name(), one));
     let tls = word(reader, "tls", &words, errors).unwrap_or_default();
-    if let Some(value) = reader.any("tls").filter(|_| tls != ListenerTls::Off && transport != Transport::Tcp) {
+    if let Some(value) = reader.any("tls").filter(|_| tls != ListenerTls::Off && transport != Transport::Tcp)
+    {
         errors.add(&value.span(), reader.key("tls"), "is for transport = \"tcp\" only");
     }
     tls

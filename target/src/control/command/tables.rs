@@ -8,8 +8,13 @@ use super::{amount, list, text};
 /// Where hosts connect.
 pub(super) fn listeners(status: &Value) -> Table {
     use Column::{Number, Text};
-    let mut table =
-        Table::new(&[Text("LISTENER"), Text("TRANSPORT"), Text("PROVIDER"), Text("TLS"), Number("CONTROLLERS")]);
+    let mut table = Table::new(&[
+        Text("LISTENER"),
+        Text("TRANSPORT"),
+        Text("PROVIDER"),
+        Text("TLS"),
+        Number("CONTROLLERS"),
+    ]);
     for one in list(status, "listeners") {
         let [address, transport, provider, tls] =
             ["address", "transport", "provider", "tls"].map(|key| text(one, key));

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use ringfab_fabric::tcp::{ProtectedBy, Security};
 use ringfab_auth::{CipherSuite, ConfiguredPsk, Derivation, IdentityVersion, Names, TlsPsk};
+use ringfab_fabric::tcp::{ProtectedBy, Security};
 use tempfile::NamedTempFile;
 
 use super::*;
@@ -31,7 +31,9 @@ fn guarded(suite: CipherSuite, derivation: &str) -> Guarded {
     fs::write(file.path(), key.to_text().expose()).unwrap();
     let listeners: String = [(4420, "off"), (4421, "allowed"), (4422, "required")]
         .map(|(port, tls)| {
-            format!("[[listener]]\naddress = \"192.0.2.1\"\nport = {port}\ntransport = \"tcp\"\ntls = {tls:?}\n")
+            format!(
+                "[[listener]]\naddress = \"192.0.2.1\"\nport = {port}\ntransport = \"tcp\"\ntls = {tls:?}\n"
+            )
         })
         .concat();
     let (_, subsystems) = CONFIG.split_once("[[subsystem]]").unwrap();
@@ -96,8 +98,10 @@ fn at_listener(
 #[test]
 fn a_key_is_found_by_each_of_its_identities_and_by_no_other() {
     for suite in [CipherSuite::Aes128GcmSha256, CipherSuite::Aes256GcmSha384] {
-        let derivations =
-            [("specified", Derivation::Specified), ("libnvme-before-2025-07", Derivation::LibnvmeBefore202507)];
+        let derivations = [
+            ("specified", Derivation::Specified),
+            ("libnvme-before-2025-07", Derivation::LibnvmeBefore202507),
+        ];
         for (name, derivation) in derivations {
             let guarded = guarded(suite, name);
             for version in [IdentityVersion::Zero, IdentityVersion::One] {
@@ -122,7 +126,9 @@ fn who_may_not_use_a_subsystem_finds_no_key_for_it() {
     let find = |identity: String| guarded.find(identity.as_bytes()).map(drop).unwrap_err().to_string();
     assert!(find(format!("NVMe0R01 {STRANGER} {PRIVATE}")).contains("is not among the allowed_hosts"));
     assert!(find(format!("NVMe0R01 {STRANGER} {DISK}")).contains("has no tls_key"));
-    assert!(find(format!("NVMe0R01 {FRIEND} nqn.2024-01.org.example:nothing")).contains("there is no subsystem"));
+    assert!(
+        find(format!("NVMe0R01 {FRIEND} nqn.2024-01.org.example:nothing")).contains("there is no subsystem")
+    );
     assert!(find(format!("NVMe0R02 {FRIEND} {DISK}")).contains("has another identity"), "another suite");
     assert!(find(format!("NVMe1R01 {FRIEND} {DISK} wrong")).contains("has another identity"));
     assert!(find(format!("NVMe1G01 {FRIEND} {DISK} digest")).contains("no key was made"));

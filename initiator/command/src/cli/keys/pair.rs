@@ -93,7 +93,13 @@ impl<'a> Pair<'a> {
         let psk: ConfiguredPsk = new_psk(None)?;
         let retained = psk.retained(names.host, Derivation::Specified);
         let identity = retained.identity(IdentityVersion::One, psk.suite(), names);
-        Ok(Self { names, host: host.to_text(), controller: controller.to_text(), tls: psk.to_text(), identity })
+        Ok(Self {
+            names,
+            host: host.to_text(),
+            controller: controller.to_text(),
+            tls: psk.to_text(),
+            identity,
+        })
     }
 
     /// For programs: the keys, or where they are.
@@ -116,7 +122,8 @@ impl<'a> Pair<'a> {
 
     /// For people: the keys, or where they are, and the lines for each end.
     fn text(&self, places: &Places, written: bool, tls: bool) -> String {
-        let of = |key: &SecretText, place: &String| if written { place.clone() } else { key.expose().to_owned() };
+        let of =
+            |key: &SecretText, place: &String| if written { place.clone() } else { key.expose().to_owned() };
         let keys = output::pairs(&[
             ("host key", of(&self.host, &places.host)),
             ("controller key", of(&self.controller, &places.controller)),

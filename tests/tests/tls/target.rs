@@ -1,17 +1,13 @@
-//! Hosts come to a target over TLS, or do not.
+//! Hosts come to a target over TLS, or do not: hosts whose TLS is that of openssl.
 
-use std::fs;
-use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use ringfab_auth::{
-    Authenticated, CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, HostStep, HostTransaction,
+    Authenticated, CipherSuite, ConfiguredPsk, DhchapKey, Group, Hash, HostStep, HostTransaction,
     IdentityVersion, Names, Parties, Policy, SequenceNumbers, TlsPsk, system_random,
 };
 use ringfab_spec::auth::SecureChannel;
-use ringfab_spec::nqn::{DISCOVERY_NQN, Nqn};
+use ringfab_spec::nqn::DISCOVERY_NQN;
 use ringfab_spec::property::offset;
 use ringfab_spec::sqe::{AuthenticationCommand, PropertySize};
 use ringfab_spec::tcp::Digests;
@@ -19,53 +15,14 @@ use ringfab_spec::{SglDescriptor, Status, SubmissionEntry};
 use ringfab_tests::openssl::Client;
 use ringfab_tests::raw_tcp::{self, HOST_NQN, RawTcp};
 use ringfab_tests::{NQN, TestTarget, have, not_run, wait_until};
-use tempfile::TempDir;
+
+use crate::support::{Guarded, MEMORY, name, write_key};
 
 /// AUTHREQ in dword 0 of the completion of a Connect.
 const ATR: u32 = 1 << 17;
 const ASCR: u32 = 1 << 18;
 
-const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"1MiB\"\n";
-
-/// A target with keys of a host, and the folder with these.
-struct Guarded {
-    target: TestTarget,
-    folder: TempDir,
-    psk: ConfiguredPsk,
-    dhchap: DhchapKey,
-}
-
-fn write_key(path: &Path, text: &str) {
-    fs::write(path, text).expect("a key");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("for few eyes");
-}
-
 impl Guarded {
-    /// With this in `[[listener]]`, this in `[[subsystem]]`, and this of `[[host]]`.
-    fn start(listener: &str, subsystem: &str, keys: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let psk = ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
-        let dhchap = DhchapKey::generate(Hash::Sha256, None, &mut system_random());
-        write_key(&folder.path().join("tls_key"), psk.to_text().expose());
-        write_key(&folder.path().join("dhchap_key"), dhchap.to_text().expose());
-        let keys: String =
-            keys.iter().map(|key| format!("{key} = \"file:{}\"\n", folder.path().join(key).display())).collect();
-        let tables = format!("{subsystem}\n{MEMORY}[[host]]\nnqn = {HOST_NQN:?}\n{keys}");
-        let listener = format!("transport = \"tcp\"\ntls = {listener:?}");
-        Self { target: TestTarget::with_listener(&listener, &tables), folder, psk, dhchap }
-    }
-
-    /// The key of a connection.
-    fn tls(&self, version: IdentityVersion, subsystem: &str) -> TlsPsk {
-        let names = Names { host: name(HOST_NQN), subsystem: name(subsystem) };
-        let retained = self.psk.retained(names.host, Derivation::Specified);
-        retained.tls(version, self.psk.suite(), names, Derivation::Specified).expect("a key")
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.target.address()
-    }
-
     /// An admin queue over TLS, as openssl makes it.
     fn over_tls(&self, psk: &TlsPsk) -> Guest {
         let client = Client::connect(self.address(), psk);
@@ -76,10 +33,6 @@ impl Guarded {
     fn in_clear(&self) -> Guest {
         Guest { raw: RawTcp::initialize(self.address(), Digests::default()), _client: None }
     }
-}
-
-fn name(text: &str) -> Nqn<'_> {
-    Nqn::new(text).expect("a name")
 }
 
 /// A host with one connection.
@@ -233,16 +186,11 @@ fn a_key_that_goes_takes_its_connections_with_it() {
     guest.admin(NQN).expect("connected");
     let mut clear = guarded.in_clear();
     clear.admin(NQN).expect("connected");
-    let mut manager = guarded.target.manager();
-    let mut host = manager.configured().running.host(HOST_NQN);
-    host.tls.as_mut().expect("a key").key.key =
-        ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
-    manager.set_host(host).expect("another key");
+    guarded.change_key(&ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random()));
     assert!(guest.raw.ends());
     assert_eq!(clear.controller_status(), Status::SUCCESS, "it has not used the key");
     let client = Client::connect(guarded.address(), &psk);
     assert!(RawTcp::over(client.stream.try_clone().expect("the same stream")).ends());
-    assert!(guarded.folder.path().join("tls_key").exists());
 }
 
 #[test]
@@ -250,7 +198,8 @@ fn a_host_with_a_key_for_authentication_comes_to_tls_with_it() {
     if !have("openssl") {
         return not_run("TLS against openssl: it is not installed");
     }
-    let guarded = Guarded::start("allowed", "tls = \"required\"\nauthentication = \"required\"", &["dhchap_key"]);
+    let guarded =
+        Guarded::start("allowed", "tls = \"required\"\nauthentication = \"required\"", &["dhchap_key"]);
     let mut guest = guarded.in_clear();
     let dw0 = guest.admin(NQN).expect("connected");
     assert_eq!(dw0 & (ATR | ASCR), ATR | ASCR);
@@ -296,7 +245,10 @@ fn concatenation_is_done_where_it_leads_to_tls_and_not_against_the_configuration
         let guarded = Guarded::start(listener, subsystem, &["dhchap_key"]);
         let mut guest = guarded.in_clear();
         let dw0 = guest.admin(NQN)?;
-        Ok((dw0 & (ATR | ASCR), guest.authenticate(&guarded.dhchap, channel).map(|made| made.generated_psk.is_some())))
+        Ok((
+            dw0 & (ATR | ASCR),
+            guest.authenticate(&guarded.dhchap, channel).map(|made| made.generated_psk.is_some()),
+        ))
     };
     let (new, none) = (SecureChannel::NEW_TLS_PSK, SecureChannel::NONE);
     assert_eq!(says("allowed", "", new), Ok((ATR, Ok(true))));
@@ -328,7 +280,8 @@ fn discovery_asks_for_authentication_where_it_is_told_to() {
     };
     for (demand, asks) in [("", 0), ("authentication = \"required\"", ATR)] {
         let target = TestTarget::with_listener("transport = \"tcp\"", &tables(demand));
-        let mut guest = Guest { raw: RawTcp::initialize(target.address(), Digests::default()), _client: None };
+        let mut guest =
+            Guest { raw: RawTcp::initialize(target.address(), Digests::default()), _client: None };
         assert_eq!(guest.admin(DISCOVERY_NQN).map(|dw0| dw0 & (ATR | ASCR)), Ok(asks));
         let stranger = "nqn.2026-11.org.ringfab:other";
         let mut raw = RawTcp::initialize(target.address(), Digests::default());
