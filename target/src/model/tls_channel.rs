@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use ringfab_auth::{CipherSuite, IdentityVersion, Origin, ParsedIdentity, UnknownIdentity};
+use ringfab_auth::{CipherSuite, IdentityVersion, Origin, ParsedIdentity, Secret, TlsPsk, UnknownIdentity};
 use ringfab_fabric::tcp::{ProtectedBy, Security};
 
 /// The TLS of a connection: by which key its ends know each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsChannel {
     identity: String,
+    psk: Secret,
     host: String,
     subsystem: String,
     version: IdentityVersion,
@@ -26,6 +27,7 @@ impl TlsChannel {
         let parsed = ParsedIdentity::parse(security.identity.as_bytes())?;
         Ok(Self {
             identity: security.identity.clone(),
+            psk: security.psk.clone(),
             host: parsed.names.host.as_str().to_owned(),
             subsystem: parsed.names.subsystem.as_str().to_owned(),
             version: parsed.version,
@@ -38,6 +40,11 @@ impl TlsChannel {
     /// The identity of its key.
     pub fn identity(&self) -> &str {
         &self.identity
+    }
+
+    /// Whether this is its key. An identity of version 0 stays the same when the key becomes another one.
+    pub fn has_key(&self, psk: &TlsPsk) -> bool {
+        self.psk == *psk.secret()
     }
 
     /// Whose key it is.

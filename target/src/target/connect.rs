@@ -152,7 +152,12 @@ impl Target {
             let (host, subsystem) = (tls.host(), tls.subsystem());
             return Some(format!("the TLS key of the connection is that of {host} for {subsystem}"));
         }
-        self.psk(served, tls.identity().as_bytes()).err().map(|why| why.to_string())
+        // It may have become another one since the handshake began.
+        match self.psk(served, tls.identity().as_bytes()) {
+            Ok(psk) if tls.has_key(&psk) => None,
+            Ok(_) => Some(format!("the host {host_nqn} has another tls_key now")),
+            Err(why) => Some(why.to_string()),
+        }
     }
 
     /// What a host has to do before it may go on.

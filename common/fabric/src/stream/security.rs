@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ringfab_auth::CipherSuite;
+use ringfab_auth::{CipherSuite, Secret};
 use ringfab_tls::PskStore;
 
 /// Whether a listener's connections are protected by TLS 1.3.
@@ -43,6 +43,8 @@ pub struct Security {
     pub suite: CipherSuite,
     /// The identity of the key that both ends have shown to have.
     pub identity: String,
+    /// The key itself, to see later whether it is still the one with this identity.
+    pub psk: Secret,
     /// By whom.
     pub by: ProtectedBy,
 }

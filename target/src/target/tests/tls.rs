@@ -59,9 +59,14 @@ impl Guarded {
     }
 
     fn channel(&self, host: &str, subsystem: &str) -> Arc<TlsChannel> {
-        let psk = self.psk(IdentityVersion::One, host, subsystem, Derivation::Specified);
+        self.channel_of(IdentityVersion::One, host, subsystem)
+    }
+
+    fn channel_of(&self, version: IdentityVersion, host: &str, subsystem: &str) -> Arc<TlsChannel> {
+        let psk = self.psk(version, host, subsystem, Derivation::Specified);
         let (identity, suite) = (psk.identity().to_owned(), psk.suite());
-        Arc::new(TlsChannel::new(&Security { suite, identity, by: ProtectedBy::Process }).unwrap())
+        let (psk, by) = (psk.secret().clone(), ProtectedBy::Process);
+        Arc::new(TlsChannel::new(&Security { suite, identity, psk, by }).unwrap())
     }
 
     fn change(&self, edit: impl FnOnce(&mut crate::model::Draft)) -> Vec<&'static str> {
@@ -201,6 +206,26 @@ fn whoever_used_a_key_that_is_gone_is_ended_and_does_not_come_back() {
     assert_eq!(ended, ["its host has another key for TLS"; 2], "not the one in clear text");
     let refused = at_listener(Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&channels[0]));
     assert_eq!(refused.map(drop).unwrap_err(), format!("the host {FRIEND} has no tls_key"));
+}
+
+/// The handshake may have begun before the key became another one, which an identity of version 0 does not say.
+#[test]
+fn a_connection_with_the_key_of_yesterday_is_refused_whatever_its_identity_says() {
+    let guarded = guarded(CipherSuite::Aes128GcmSha256, "specified");
+    let before: Vec<_> = [IdentityVersion::Zero, IdentityVersion::One]
+        .map(|version| guarded.channel_of(version, FRIEND, DISK))
+        .into();
+    let target = &guarded.target;
+    let mut host = target.served().limited_host(FRIEND).unwrap().config().clone();
+    host.tls.as_mut().unwrap().key.key =
+        ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
+    guarded.change(|draft| draft.set_host(&host));
+    let refused = before.iter().map(|tls| {
+        at_listener(Connect::admin(DISK, FRIEND), target, ALLOWED, Some(tls)).map(drop).unwrap_err()
+    });
+    let refused: Vec<String> = refused.collect();
+    assert!(refused[0].contains("has another tls_key now"), "{refused:?}");
+    assert!(refused[1].contains("has another identity"), "{refused:?}");
 }
 
 #[test]
