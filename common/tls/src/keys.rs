@@ -155,11 +155,6 @@ impl TrafficKeys {
     pub(crate) fn count(&mut self) {
         self.sequence += 1;
     }
-
-    #[cfg(test)]
-    pub(crate) fn set_records(&mut self, records: u64) {
-        self.sequence = records;
-    }
 }
 
 impl fmt::Debug for TrafficKeys {

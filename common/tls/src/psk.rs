@@ -23,7 +23,7 @@ impl From<&TlsPsk> for Psk {
 
 /// Where a server finds a client's key.
 pub trait PskStore: Send + Sync + fmt::Debug {
-    /// The key with this identity, and the suite that it is for. A peer chooses the identity, which may be any bytes, and
-    /// the handshake waits for the answer.
+    /// The key with this identity, and the suite that it is for. A peer chooses the identity, which may be any bytes,
+    /// and the handshake waits for the answer.
     fn find(&self, identity: &[u8]) -> Option<(Secret, CipherSuite)>;
 }

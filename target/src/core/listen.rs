@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ringfab_auth::UnknownIdentity;
 use ringfab_fabric::rdma::{ConnectRequest, QueuePairAttributes};
 use ringfab_fabric::tcp::{AcceptParameters, Incoming};
 use ringfab_spec::sqe::ConnectCommand;
@@ -11,7 +12,7 @@ use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{FabricsType, IntoBytes, SubmissionEntry, rdma_cm};
 
 use super::{Core, CoreMessage};
-use crate::model::{ControllerLimits, Listener};
+use crate::model::{ControllerLimits, Listener, TlsChannel};
 use crate::placement::Place;
 use crate::queue::{Queue, QueueParameters};
 use crate::resources::HostId;
@@ -113,10 +114,23 @@ impl Core {
                 return tracing::warn!(%peer, reason = %error, "connection refused");
             }
         };
+        let Ok(tls) = self.channel(endpoint) else {
+            self.resources.hosts.leave(address, address);
+            self.resources.transports.abort(&mut self.resources.reactor, endpoint);
+            return tracing::error!(%peer, "connection refused: its TLS has a key that nobody has");
+        };
         let QueueRequest { id, entries, .. } = queue_request;
-        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, address, place };
+        let parameters =
+            QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place };
         let queue = Queue::new(parameters, self.resources.reactor.now());
         self.insert(number, queue);
+    }
+
+    /// The TLS of a connection, unless it is in clear text.
+    fn channel(&self, endpoint: Endpoint) -> Result<Option<Arc<TlsChannel>>, UnknownIdentity> {
+        let Endpoint::Tcp(connection) = endpoint else { return Ok(None) };
+        let security = self.resources.transports.tcp.security(connection);
+        security.map(|security| TlsChannel::new(security).map(Arc::new)).transpose()
     }
 
     fn accept_rdma(

@@ -21,7 +21,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("common/reactor", &["base", "memory"]),
     ("common/auth", &["spec"]),
     ("common/tls", &["auth"]),
-    ("common/fabric", &["base", "spec", "proto", "memory", "reactor"]),
+    ("common/fabric", &["base", "spec", "auth", "tls", "proto", "memory", "reactor"]),
     ("common/block", &["base", "memory", "reactor"]),
     ("common/fuse", &["memory"]),
     ("common/process", &[]),

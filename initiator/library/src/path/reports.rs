@@ -85,6 +85,8 @@ pub(crate) enum PathEvent {
     },
     /// They could not be looked at, or nothing has changed.
     NamespacesKept,
+    /// The queues of this engine have authenticated again, or why they could not while the connection goes on.
+    Reauthenticated(Result<(), ConnectError>),
     /// What was submitted is to end, and nothing new to begin: the controller is being detached.
     Drain,
     /// It was given up.

@@ -1,13 +1,15 @@
 //! Which step follows which.
 //!
 //! ```text
-//! attach    Connect, Capabilities, Version, Enable, ReadyStatus*, Identify, Limits, [HostBehavior], QueueCount,
-//!           EventConfig, (EstablishQueue, ConnectQueue)*, Followers, namespaces
-//! discovery Connect, Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
-//! follower  (EstablishQueue, ConnectQueue)*
+//! attach    Connect, [authenticate], Capabilities, Version, Enable, ReadyStatus*, Identify, Limits, [HostBehavior],
+//!           QueueCount, EventConfig, (EstablishQueue, ConnectQueue, [authenticate])*, Followers, namespaces
+//! discovery Connect, [authenticate], Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
+//! follower  (EstablishQueue, ConnectQueue, [authenticate])*
 //! rescan    ChangedLog, namespaces, once more if namespaces have changed meanwhile
+//! again     authenticate, for each queue that has
 //! shutdown  Flush*, Disconnect*, ShutdownSet, ShutdownStatus*
 //! namespaces: List*, (Namespace, [Descriptors])*, [Listed]
+//! authenticate: Authenticate of its stages, as `authentication` says
 //! ```
 
 use std::time::Duration;
@@ -37,14 +39,28 @@ pub(super) enum Next {
 }
 
 impl Sequence {
-    /// What comes after a step that was answered.
+    /// What comes after a step that was answered: a queue that is asked to authenticates first.
     pub(super) fn next(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
+        match ended {
+            SequenceStep::Connect if self.asked => Ok(Next::Step(self.authenticate(0))),
+            SequenceStep::ConnectQueue(number) if self.asked => Ok(Next::Step(self.authenticate(number))),
+            SequenceStep::Authenticate(number, stage) => match self.authentication.after(number, stage)? {
+                Some(stage) => Ok(Next::Step(SequenceStep::Authenticate(number, stage))),
+                None => self.after_authentication(context, number),
+            },
+            _ => self.after(context, ended),
+        }
+    }
+
+    /// What comes after a step on a queue that has authenticated, or need not.
+    fn after(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
         let discovery = self.options.url.is_discovery() || self.facts.controller.discovery;
         let has_retry_delays = !self.facts.controller.retry_delays.crdt[0].is_zero();
         let queues = self.share.count(self.facts.queues);
         let only = self.options.url.namespace;
         Ok(Next::Step(match ended {
-            SequenceStep::Connect => SequenceStep::Capabilities,
+            // What follows that is decided by the queue that it was for.
+            SequenceStep::Connect | SequenceStep::Authenticate(..) => SequenceStep::Capabilities,
             SequenceStep::Capabilities => SequenceStep::Version,
             SequenceStep::Version => SequenceStep::Enable,
             SequenceStep::Enable => SequenceStep::ReadyStatus,
@@ -91,6 +107,28 @@ impl Sequence {
             SequenceStep::ShutdownSet => SequenceStep::ShutdownStatus,
             SequenceStep::ShutdownStatus => return self.after_shutdown_status(context),
         }))
+    }
+
+    /// The first stage of a queue's authentication.
+    fn authenticate(&self, number: u16) -> SequenceStep {
+        SequenceStep::Authenticate(number, self.authentication.first())
+    }
+
+    /// A queue has authenticated: the commands that have waited for that go out on it, or it is the next one's turn.
+    fn after_authentication(&mut self, context: &mut Context<'_>, number: u16) -> Result<Next, Cause> {
+        self.asked = false;
+        match (self.purpose, number) {
+            (Purpose::Reauthenticate, _) => Ok(match self.authentication.queue_after(Some(number)) {
+                Some(next) => Next::Step(self.authenticate(next)),
+                None => {
+                    self.authentication.accept_keys();
+                    context.reports.push(PathEvent::Reauthenticated(Ok(())));
+                    Next::End
+                }
+            }),
+            (_, 0) => self.after(context, SequenceStep::Connect),
+            _ => self.after(context, SequenceStep::ConnectQueue(number)),
+        }
     }
 
     /// Whether to ask a discovery controller to tell when its log page changes.
@@ -178,6 +216,7 @@ mod tests {
     use crate::path::io_queues::IoQueues;
     use crate::path::keep_alive::KeepAlive;
     use crate::path::reports::Reports;
+    use crate::path::sequence::authentication::Stage;
     use crate::retry::RetryDelays;
     use crate::wire::answers::ControllerStatus;
 
@@ -274,5 +313,31 @@ mod tests {
         let (steps, told) = walk(&mut sequence(0, URL, written), SequenceStep::Flush(2));
         assert_eq!(steps.join(" "), "Flush(2) Flush(5) ShutdownSet ShutdownStatus");
         assert!(told.is_empty());
+    }
+
+    #[test]
+    fn a_queue_that_is_asked_to_authenticates_first() {
+        let asked = |sequence: &mut Sequence| sequence.asked = true;
+        for (step, number) in [(SequenceStep::Connect, 0), (SequenceStep::ConnectQueue(2), 2)] {
+            let mut sequence = sequence(0, URL, asked);
+            let (mut keep_alive, mut reports) = (KeepAlive::default(), Reports::default());
+            let io = IoQueues::new(Duration::from_secs(1));
+            let layout = ringfab_memory::ClassLayout { buffer_bytes: 4096, count: 1 };
+            let pool = ringfab_memory::Pool::new(&[layout]).expect("a pool");
+            let mut context = Context {
+                now: Time::ZERO,
+                pool: &pool,
+                io: &io,
+                keep_alive: &mut keep_alive,
+                reports: &mut reports,
+            };
+            let next = sequence.next(&mut context, step).expect("it goes on");
+            assert_eq!(next, Next::Step(SequenceStep::Authenticate(number, Stage::Keys)));
+            let next = sequence.next(&mut context, SequenceStep::Authenticate(number, Stage::Keys));
+            assert_eq!(next.expect("keys"), Next::Step(SequenceStep::Authenticate(number, Stage::Send)));
+            let after = sequence.after_authentication(&mut context, number).expect("it goes on");
+            let expected = if number == 0 { SequenceStep::Capabilities } else { SequenceStep::Followers };
+            assert_eq!(after, Next::Step(expected));
+        }
     }
 }

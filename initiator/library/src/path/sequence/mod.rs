@@ -2,6 +2,7 @@
 //!
 //! [`automaton`] says which step follows. Here each step becomes a command, and its answer is taken.
 
+mod authentication;
 mod automaton;
 mod facts;
 mod namespaces;
@@ -19,20 +20,26 @@ use super::io_queues::IoQueues;
 use super::keep_alive::KeepAlive;
 use super::queues::ADMIN_QUEUE_SIZE;
 use super::reports::{PathEvent, Reports};
+use crate::authentication::{AuthenticationFailure, Keys};
 use crate::command::{Command, Direction, Owner};
-use crate::error::{Cause, Step};
-use crate::messages::OpenQueues;
+use crate::error::{Cause, ConnectError, Step};
+use crate::messages::{Done, OpenQueues};
 use crate::options::ConnectOptions;
 use crate::refusal::RefusedField;
 use crate::retry::{RetryDelays, Tries, Verdict, judge};
 use crate::url::Transport;
 use crate::wire;
+use crate::work::Task;
+use authentication::{Authentication, Stage};
 use facts::Facts;
 use namespaces::NamespaceScan;
 pub(super) use steps::SequenceStep;
 
 /// Memory for the data of one of the commands.
 const SCRATCH_BYTES: usize = 4096;
+
+/// How long a worker may take for what takes milliseconds: the machine may be busy, and a file system slow.
+const WORK_LIMIT: Duration = Duration::from_secs(30);
 
 /// What the sequence is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +48,8 @@ enum Purpose {
     Attach,
     /// Looking at the namespaces again, while I/O runs.
     Rescan,
+    /// Authenticating again, while I/O runs.
+    Reauthenticate,
     Shutdown,
 }
 
@@ -51,6 +60,8 @@ pub(super) enum Action {
     Nothing,
     /// Send this on the queue with this number.
     Send { number: u16, command: Box<Command> },
+    /// Have a worker do this, within a limit; its number is to come back with what it has done.
+    Work { number: u32, task: Task, limit: Duration },
     /// Connect the I/O queue with this number.
     ConnectQueue { number: u16, size: u16, in_capsule_bytes_max: u32 },
     /// Have the followers connect their queues.
@@ -95,6 +106,11 @@ pub(super) struct Sequence {
     tries: Tries,
     facts: Facts,
     namespaces: NamespaceScan,
+    authentication: Authentication,
+    /// Whether the queue that has connected has to authenticate.
+    asked: bool,
+    /// Whether to authenticate again once the step that runs is over.
+    reauthenticates: bool,
     /// What the controller adds to the time that attaching may take.
     extra_time: Duration,
     /// Memory of the sequence's commands, so that they never wait for the pool.
@@ -107,6 +123,9 @@ impl Sequence {
     /// Of the engine that has this share of the queues.
     pub(super) fn new(options: Arc<ConnectOptions>, share: QueueShare) -> Self {
         Self {
+            authentication: Authentication::new(options.clone()),
+            asked: false,
+            reauthenticates: false,
             options,
             share,
             purpose: Purpose::default(),
@@ -140,6 +159,7 @@ impl Sequence {
         match self.step {
             Some(SequenceStep::EstablishQueue(_)) => self.options.timeouts.connect,
             Some(SequenceStep::ReadyStatus) => self.facts.capabilities.timeout,
+            Some(SequenceStep::Authenticate(_, stage)) if stage.is_work() => WORK_LIMIT,
             _ => self.options.timeouts.admin,
         }
     }
@@ -159,6 +179,7 @@ impl Sequence {
     /// Starts to attach, with the admin queue connected. A follower connects its I/O queues.
     pub(super) fn attach(&mut self, context: &mut Context<'_>) -> Action {
         self.purpose = Purpose::Attach;
+        self.authentication.reset();
         let first = if self.share.leads() { SequenceStep::Connect } else { SequenceStep::EstablishQueue(1) };
         self.start(context, first)
     }
@@ -173,6 +194,65 @@ impl Sequence {
         self.start(context, SequenceStep::ChangedLog)
     }
 
+    /// Authenticates each queue again that has authenticated, with these keys if there are any. I/O goes on meanwhile.
+    /// If something else runs, it comes after that. Keys are kept where no queue has.
+    pub(super) fn reauthenticate(
+        keys: Option<Arc<Keys>>,
+    ) -> impl FnOnce(&mut Sequence, &mut Context<'_>) -> Action {
+        move |this, context| {
+            keys.into_iter().for_each(|keys| this.authentication.set_keys(keys));
+            this.authenticate_again(context)
+        }
+    }
+
+    fn authenticate_again(&mut self, context: &mut Context<'_>) -> Action {
+        if self.step.is_some() {
+            self.reauthenticates = true;
+            return Action::Nothing;
+        }
+        let Some(first) = self.authentication.queue_after(None) else { return Action::Nothing };
+        self.purpose = Purpose::Reauthenticate;
+        self.authentication.begin();
+        self.start(context, SequenceStep::Authenticate(first, self.authentication.first()))
+    }
+
+    /// Whether the controller has asked a queue of this engine to authenticate.
+    pub(super) fn has_authenticated(&self) -> bool {
+        self.authentication.queue_after(None).is_some()
+    }
+
+    /// A worker has done what it was given.
+    pub(super) fn on_work(&mut self, context: &mut Context<'_>, task: u32, done: Done) -> Action {
+        let Some(step @ SequenceStep::Authenticate(_, stage)) = self.step else {
+            return Action::Nothing;
+        };
+        match self.authentication.on_work(task, done) {
+            Ok(true) if stage.is_work() => self.end_step(context, step),
+            Ok(_) => Action::Nothing,
+            // Nothing is lost: the keys that were good are so until the next connection.
+            Err(cause) if self.purpose == Purpose::Reauthenticate => {
+                self.authentication.refuse_keys();
+                let error = ConnectError { peer: self.options.url.peer(), step: step.step(), cause };
+                tracing::warn!("not authenticated again, and the connection goes on: {error}");
+                context.reports.push(PathEvent::Reauthenticated(Err(error)));
+                self.step = None;
+                self.go_idle(context)
+            }
+            Err(cause) => Action::Fail(step.step(), cause),
+        }
+    }
+
+    /// Nothing runs: what was put off begins.
+    fn go_idle(&mut self, context: &mut Context<'_>) -> Action {
+        if std::mem::take(&mut self.reauthenticates) {
+            return self.authenticate_again(context);
+        }
+        if self.purpose == Purpose::Reauthenticate && std::mem::take(&mut self.namespaces.again) {
+            return self.rescan(context);
+        }
+        Action::Nothing
+    }
+
     /// Starts to shut the controller down. These namespaces were written to.
     pub(super) fn shut_down(&mut self, context: &mut Context<'_>, mut written: Vec<u32>) -> Action {
         written.sort_unstable();
@@ -185,7 +265,13 @@ impl Sequence {
 
     /// It is time to repeat the step that runs.
     pub(super) fn repeat(&mut self, context: &mut Context<'_>) -> Action {
-        self.step.map_or(Action::Nothing, |step| self.start(context, step))
+        match self.step {
+            Some(step @ SequenceStep::Authenticate(_, stage)) if stage.is_work() => {
+                Action::Fail(step.step(), Cause::TimedOut { what: stage.name(), limit: WORK_LIMIT })
+            }
+            Some(step) => self.start(context, step),
+            None => Action::Nothing,
+        }
     }
 
     /// An I/O queue is connected.
@@ -211,6 +297,12 @@ impl Sequence {
         }
     }
 
+    /// Why a connection has ended while it was needed, if more is known than that.
+    pub(super) fn take_refusal(&mut self) -> Option<(Step, Cause)> {
+        let step = self.step.filter(|step| matches!(step, SequenceStep::Authenticate(..)))?;
+        Some((step.step(), self.authentication.take_refusal()?))
+    }
+
     /// An I/O queue was disconnected, without an answer.
     pub(super) fn on_queue_ended(&mut self, context: &mut Context<'_>, number: u16) -> Action {
         self.end_step(context, SequenceStep::Disconnect(number))
@@ -219,6 +311,8 @@ impl Sequence {
     /// The connections end.
     pub(super) fn stop(&mut self) {
         (self.step, self.namespaces.again, self.extra_time) = (None, false, Duration::ZERO);
+        (self.asked, self.reauthenticates) = (false, false);
+        self.authentication.reset();
     }
 
     /// Takes the memory of a command of the sequence back that was not answered.
@@ -240,7 +334,7 @@ impl Sequence {
         match self.next(context, ended) {
             Ok(automaton::Next::Step(next)) => self.start(context, next),
             Ok(automaton::Next::Again(at)) => self.repeat_at(at, ended),
-            Ok(automaton::Next::End) => Action::Nothing,
+            Ok(automaton::Next::End) => self.go_idle(context),
             Ok(automaton::Next::Leave) => Action::Leave,
             Err(cause) => Action::Fail(ended.step(), cause),
         }
@@ -263,6 +357,11 @@ impl Sequence {
             SequenceStep::Followers => return Action::ConnectFollowers,
             SequenceStep::Connect => return self.connect(context, 0),
             SequenceStep::ConnectQueue(number) => return self.connect(context, number),
+            SequenceStep::Authenticate(number, Stage::Receive) => {
+                (number, wire::authentication_receive(SCRATCH_BYTES as u32))
+            }
+            SequenceStep::Authenticate(number, Stage::Send) => return self.send_message(context, number),
+            SequenceStep::Authenticate(..) => return self.work(step),
             SequenceStep::HostBehavior => {
                 let (entry, data) = wire::set_host_behavior();
                 return self.send_data(context, 0, entry, data.as_bytes());
@@ -294,6 +393,25 @@ impl Sequence {
                 Action::Send { number, command }
             }
             Err(cause) => Action::Fail(step.step(), cause),
+        }
+    }
+
+    /// Has a worker read keys, or compute.
+    fn work(&mut self, step: SequenceStep) -> Action {
+        match self.authentication.take_task() {
+            Some((number, task)) => Action::Work { number, task, limit: WORK_LIMIT },
+            None => Action::Fail(step.step(), Cause::Authentication(AuthenticationFailure::NoKey)),
+        }
+    }
+
+    /// Authentication Send of a queue.
+    fn send_message(&mut self, context: &Context<'_>, number: u16) -> Action {
+        match self.authentication.message(self.share.qid(number)).map(<[u8]>::to_vec) {
+            Ok(message) => {
+                let entry = wire::authentication_send(message.len() as u32);
+                self.send_data(context, number, entry, &message)
+            }
+            Err(cause) => Action::Fail(Step::Authenticate, cause),
         }
     }
 
@@ -395,14 +513,18 @@ impl Sequence {
         }
         let cause = match self.refused_field(step, sent, answer) {
             Some(field) => Cause::Field { field, status },
-            None => Cause::Status { command: step.command(), status },
+            // Whoever was told that it is refused may answer as it likes.
+            None => self
+                .authentication
+                .take_refusal()
+                .unwrap_or(Cause::Status { command: step.command(), status }),
         };
         if self.purpose == Purpose::Rescan {
             let peer = self.options.url.peer();
             tracing::warn!(peer, %cause, "the namespaces could not be identified again");
             // Those that are known are still in use.
             context.reports.push(PathEvent::NamespacesKept);
-            return Action::Nothing;
+            return self.go_idle(context);
         }
         Action::Fail(step.step(), cause)
     }
@@ -430,8 +552,12 @@ impl Sequence {
         entry: &CompletionEntry,
     ) -> Result<(), Cause> {
         let queues_wanted = self.queues_wanted();
-        let (facts, namespaces) = (&mut self.facts, &mut self.namespaces);
+        let (facts, namespaces, authentication) =
+            (&mut self.facts, &mut self.namespaces, &mut self.authentication);
         let mut learn = |data: &[u8]| {
+            if step.is_message() {
+                authentication.on_message(data);
+            }
             facts.learn(step, entry, data, queues_wanted)?;
             namespaces.learn(step, entry, data, facts)
         };
@@ -440,6 +566,12 @@ impl Sequence {
             None => learn(&[0; SCRATCH_BYTES])?,
         }
         match step {
+            SequenceStep::Connect => {
+                self.asked = self.authentication.on_connect(0, entry.connect_authreq())?;
+            }
+            SequenceStep::ConnectQueue(number) => {
+                self.asked = self.authentication.on_connect(number, entry.connect_authreq())?;
+            }
             SequenceStep::Enable => {
                 self.facts.ready_until = context.now + self.facts.capabilities.timeout;
                 self.extra_time += self.facts.capabilities.timeout;
