@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
     ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
-    ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
+    ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
         &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],

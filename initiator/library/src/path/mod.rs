@@ -370,12 +370,8 @@ impl Path {
             }
             // The leader has the controller shut down.
             Disconnection::Loss if self.phase == Phase::Shutdown && !self.role.leads() => {}
-            Disconnection::Loss => {
-                // Who refuses, or is refused, closes the connection.
-                let refusal = self.sequence.take_refusal();
-                let (step, cause) = refusal.unwrap_or_else(|| (self.step(), Cause::Disconnected(reason)));
-                self.lose(resources, step, cause);
-            }
+            Disconnection::Refused(cause) => self.lose(resources, Step::Authenticate, cause),
+            Disconnection::Loss => self.lose(resources, self.step(), Cause::Disconnected(reason)),
         }
     }
 

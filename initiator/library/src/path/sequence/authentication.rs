@@ -10,8 +10,9 @@ use std::sync::Arc;
 use ringfab_auth::{Authenticated, Computation, HostStep, HostTransaction, Parties, system_random};
 use ringfab_spec::auth::SecureChannel;
 
+use super::{Action, SequenceStep, WORK_LIMIT};
 use crate::authentication::{AuthenticationFailure, Keys};
-use crate::error::Cause;
+use crate::error::{Cause, Step};
 use crate::messages::Done;
 use crate::options::ConnectOptions;
 use crate::work::Task;
@@ -169,13 +170,26 @@ impl Authentication {
         if self.parties.is_some() { Stage::Send } else { Stage::Keys }
     }
 
+    /// The same as a step.
+    pub(super) fn first_step(&self, number: u16) -> SequenceStep {
+        SequenceStep::Authenticate(number, self.first())
+    }
+
     /// The first queue that has authenticated, or the one after `number`.
     pub(super) fn queue_after(&self, number: Option<u16>) -> Option<u16> {
         self.queues.iter().copied().find(|one| number.is_none_or(|number| *one > number))
     }
 
+    /// Has a worker read keys, or compute.
+    pub(super) fn work(&mut self) -> Action {
+        match self.take_task() {
+            Some((number, task)) => Action::Work { number, task, limit: WORK_LIMIT },
+            None => Action::Fail(Step::Authenticate, Cause::Authentication(AuthenticationFailure::NoKey)),
+        }
+    }
+
     /// The task for a worker at a stage, and its number.
-    pub(super) fn take_task(&mut self) -> Option<(u32, Task)> {
+    fn take_task(&mut self) -> Option<(u32, Task)> {
         self.task = self.task.wrapping_add(1);
         let task = match self.computation.take() {
             Some(computation) => Task::Compute(computation),
