@@ -54,10 +54,11 @@ transport_of_listener() {
     esac
 }
 
-# Starts the target with the configuration that is there.
+# Starts the target with the configuration that is there. `under` may name a program that starts it.
 serve() {
     rm -f $ready
-    "${far[@]}" "$bin/ringfab-target" serve --config /tmp/target.toml --ready-file $ready >>"$target_log" 2>&1 &
+    # shellcheck disable=SC2086  # none, or one with an argument
+    "${far[@]}" ${under:-} "$bin/ringfab-target" serve --config /tmp/target.toml --ready-file $ready >>"$target_log" 2>&1 &
     echo $! >$pid_file
     wait_for 20 test -s $ready
 }
