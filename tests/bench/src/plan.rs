@@ -146,7 +146,10 @@ fn over_tls() -> impl Iterator<Item = Case> {
             depth,
             queues: 1,
         };
-        [Case::Raw(Raw { congestion: Congestion::Cubic, tls: true, shape }), Case::Fabric(reads(Transport::Tls))]
+        [
+            Case::Raw(Raw { congestion: Congestion::Cubic, tls: true, shape }),
+            Case::Fabric(reads(Transport::Tls)),
+        ]
     })
 }
 

@@ -10,8 +10,8 @@ use nix::libc::{TLS_1_3_VERSION, TLS_CIPHER_AES_GCM_128, tls_crypto_info, tls12_
 use nix::sys::socket::{setsockopt, sockopt};
 use ringfab_initiator::auth::{CipherSuite, Secret, system_random};
 use ringfab_tls::{
-    ContentType, Handshake, Opened, Opener, PLAINTEXT_BYTES_MAX, Psk, PskStore, Role, SEALED_OVERHEAD, Sealer,
-    Session, TrafficKeys,
+    ContentType, Handshake, Opened, Opener, PLAINTEXT_BYTES_MAX, Psk, PskStore, Role, SEALED_OVERHEAD,
+    Sealer, Session, TrafficKeys,
 };
 
 /// Room for what one receive takes.
@@ -106,7 +106,8 @@ pub(super) fn protect(near: &TcpStream, far: &TcpStream) -> Result<Option<(Prote
     setsockopt(far, sockopt::TcpUlp::default(), b"tls").context("TLS by the kernel")?;
     for (stream, session) in [(near, &client), (far, &server)] {
         setsockopt(stream, sockopt::TcpTlsTx, &for_kernel(&session.send)).context("keys for the kernel")?;
-        setsockopt(stream, sockopt::TcpTlsRx, &for_kernel(&session.receive)).context("keys for the kernel")?;
+        setsockopt(stream, sockopt::TcpTlsRx, &for_kernel(&session.receive))
+            .context("keys for the kernel")?;
     }
     Ok(None)
 }
