@@ -527,7 +527,7 @@ impl Path {
         Ok(())
     }
 
-    /// Authenticates again, on all engines.
+    /// Authenticates again, first on this engine and then on the others.
     pub(crate) fn reauthenticate(
         &mut self,
         resources: &mut Resources,
@@ -542,9 +542,7 @@ impl Path {
             Phase::Draining | Phase::Shutdown | Phase::Gone => return Err(SubmitError::Gone),
             _ => return Err(SubmitError::NotReady),
         }
-        let keys = keys.map(Arc::new);
-        self.role.tell_followers(&ToFollower::Reauthenticate(keys.clone()));
-        self.run(resources, Sequence::reauthenticate(keys));
+        self.run(resources, Sequence::reauthenticate(keys.map(Arc::new)));
         self.timers.repeat_authentication(resources.now(), &self.options);
         Ok(())
     }

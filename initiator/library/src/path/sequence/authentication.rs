@@ -116,21 +116,23 @@ impl Authentication {
         }
     }
 
-    /// Tries these keys next.
-    pub(super) fn set_keys(&mut self, keys: Arc<Keys>) {
-        self.candidate = Some(keys);
+    /// Tries these keys next; or uses them from now on, where another engine has.
+    pub(super) fn set_keys(&mut self, keys: Arc<Keys>, are_tried: bool) {
+        if are_tried { self.newer = Some(keys) } else { self.candidate = Some(keys) }
     }
 
-    /// The connections begin, or end. What workers still do is of no use. Keys that nobody has refused are kept.
+    /// The connections begin, or end. What workers still do is of no use, and neither are keys that were not accepted.
     pub(super) fn reset(&mut self) {
-        self.accept_keys();
+        self.refuse_keys();
         self.queues.clear();
         self.begin();
     }
 
-    /// The keys that were tried are those from now on.
-    pub(super) fn accept_keys(&mut self) {
-        self.newer = self.candidate.take().or(self.newer.take());
+    /// The keys that were tried are those from now on. Returns them.
+    pub(super) fn accept_keys(&mut self) -> Option<Arc<Keys>> {
+        let accepted = self.candidate.take()?;
+        self.newer = Some(Arc::clone(&accepted));
+        Some(accepted)
     }
 
     /// The keys that were tried are of no use.

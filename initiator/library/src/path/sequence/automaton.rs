@@ -122,8 +122,8 @@ impl Sequence {
             (Purpose::Reauthenticate, _) => Ok(match self.authentication.queue_after(Some(number)) {
                 Some(next) => Next::Step(self.authentication.first_step(next)),
                 None => {
-                    self.authentication.accept_keys();
-                    context.reports.push(PathEvent::Reauthenticated(Ok(())));
+                    let keys = self.authentication.accept_keys();
+                    context.reports.push(PathEvent::Reauthenticated(Ok(keys)));
                     Next::End
                 }
             }),

@@ -20,7 +20,7 @@ use super::io_queues::IoQueues;
 use super::keep_alive::KeepAlive;
 use super::queues::ADMIN_QUEUE_SIZE;
 use super::reports::{PathEvent, Reports};
-use crate::authentication::{AuthenticationFailure, Keys};
+use crate::authentication::Keys;
 use crate::command::{Command, Direction, Owner};
 use crate::error::{Cause, ConnectError, Step};
 use crate::messages::{Done, OpenQueues};
@@ -201,12 +201,12 @@ impl Sequence {
     }
 
     /// Authenticates each queue again that has authenticated, with these keys if there are any. I/O goes on meanwhile.
-    /// If something else runs, it comes after that. Keys are kept where no queue has.
+    /// If something else runs, it comes after that. A follower gets keys that the leader has tried, and keeps them.
     pub(super) fn reauthenticate(
         keys: Option<Arc<Keys>>,
     ) -> impl FnOnce(&mut Sequence, &mut Context<'_>) -> Action {
         move |this, context| {
-            keys.into_iter().for_each(|keys| this.authentication.set_keys(keys));
+            keys.into_iter().for_each(|keys| this.authentication.set_keys(keys, !this.share.leads()));
             this.authenticate_again(context)
         }
     }
