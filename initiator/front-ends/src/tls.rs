@@ -16,7 +16,7 @@ const KEY_VARIABLE: &str = "RINGFAB_TLS_KEY";
 /// How connections over NVMe/TCP are protected.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS")]
-pub struct TlsArgs {
+pub(crate) struct TlsArgs {
     /// Use TLS 1.3. A key says so, too; `tls=off` in the address does not use it
     #[arg(long)]
     tls: bool,

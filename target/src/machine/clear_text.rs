@@ -8,7 +8,7 @@ const NAMES_MAX: usize = 3;
 
 /// The listeners where hosts with a key may do without TLS. Whoever comes there without TLS, or takes it away on the
 /// network, needs no key.
-pub(super) fn findings(config: &Config) -> impl Iterator<Item = Finding> {
+pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let open = |one: &&SubsystemConfig| !one.demands.tls;
     let subsystems: Vec<&SubsystemConfig> = config.subsystems.iter().filter(open).collect();
     let may = |nqn: &String| {
@@ -21,15 +21,18 @@ pub(super) fn findings(config: &Config) -> impl Iterator<Item = Finding> {
     let with_key = config.hosts.iter().filter(|host| host.tls.is_some()).map(|host| &host.nqn);
     let hosts: Vec<&String> = with_key.filter(|nqn| may(nqn)).collect();
     let in_clear = |one: &&ListenerConfig| one.tls != ListenerTls::Required && !one.discovery_only;
-    let listeners = config.listeners.iter().filter(in_clear).filter(|_| !hosts.is_empty());
+    if hosts.is_empty() {
+        return Vec::new();
+    }
     let names: Vec<&str> = hosts.iter().take(NAMES_MAX).map(|nqn| nqn.as_str()).collect();
     let more = if hosts.len() > NAMES_MAX { ", ..." } else { "" };
     let names = format!("{}{more}", names.join(", "));
-    listeners.map(move |listener| Finding {
+    let finding = |listener: &ListenerConfig| Finding {
         what: format!("listener {} {}", listener.transport.name(), listener.place()),
         message: format!("it serves clear text, also to hosts with a tls_key ({names})"),
         advice: "write tls = \"required\" in their subsystems, or in the listener",
-    })
+    };
+    config.listeners.iter().filter(in_clear).map(finding).collect()
 }
 
 #[cfg(test)]
@@ -55,7 +58,7 @@ mod tests {
                 file.path().display()
             );
             let config = Config::parse(&text, "test").unwrap_or_else(|error| panic!("{error}"));
-            findings(&config).map(|finding| finding.to_string()).collect()
+            findings(&config).iter().map(|finding| finding.to_string()).collect()
         };
         let said = found("nqn.2026-11.org.ringfab:h", "");
         assert_eq!(said.len(), 2, "{said:?}");

@@ -201,7 +201,7 @@ impl Tls {
         exact: bool,
     ) {
         let identity = String::from_utf8_lossy(&session.identity).into_owned();
-        let security = Security { suite: session.suite, identity, psk: session.psk, by };
+        let security = Security { suite: session.suite, identity, psk: session.psk.clone(), by };
         self.state = match by {
             ProtectedBy::Kernel => State::Kernel(security, ControlRecords::new(role)),
             ProtectedBy::Process => {
