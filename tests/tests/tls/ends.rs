@@ -46,7 +46,7 @@ impl Guarded {
 fn exchange(controller: &Controller, seed: u8) {
     for blocks in [1_usize, 8, 129, 256] {
         let written: Vec<u8> = (0..blocks * 512).map(|at| (at / 512) as u8 ^ at as u8 ^ seed).collect();
-        controller.write_at(1, 0, &written).expect("written");
+        controller.write_at(1, 0, &written, false).expect("written");
         let mut read = vec![0; written.len()];
         controller.read_at(1, 0, &mut read).expect("read");
         assert!(read == written, "{blocks} blocks");

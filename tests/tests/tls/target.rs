@@ -48,7 +48,7 @@ impl Guest {
         let capsule = raw_tcp::connect_as(Digests::default(), (id, 32, controller), subsystem, HOST_NQN);
         self.raw.say(&capsule);
         let completion = self.raw.response();
-        if completion.status().is_success() { Ok(completion.result()) } else { Err(completion.status()) }
+        if completion.status().is_success() { Ok(completion.dw0.get()) } else { Err(completion.status()) }
     }
 
     fn admin(&mut self, subsystem: &str) -> Result<u32, Status> {
