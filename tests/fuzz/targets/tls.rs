@@ -1,5 +1,5 @@
-//! Records of TLS from a hostile peer: noise as records, or those of a good handshake with some bits changed, for either
-//! end; and records and messages after the handshake.
+//! Records of TLS from a hostile peer: noise as records, or those of a good handshake with some bits changed, for
+//! either end; and records and messages after the handshake.
 #![no_main]
 
 use std::sync::Arc;
