@@ -105,7 +105,7 @@ impl Core {
         let address = self.resources.hosts.enter(peer.ip());
         let accepted = match connection {
             IncomingConnection::Rdma(request) => self.accept_rdma(request, queue_request, address),
-            IncomingConnection::Tcp(incoming) => self.accept_tcp(incoming, queue_request, address),
+            IncomingConnection::Tcp(incoming) => self.accept_tcp(*incoming, queue_request, address),
         };
         let endpoint = match accepted {
             Ok(endpoint) => endpoint,
