@@ -38,7 +38,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
     // status, and starts it with more threads than there are processors.
-    ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),
+    ("tests/bench", &["tls", "memory", "reactor", "fabric", "target", "initiator"]),
 ];
 
 /// Where `unsafe` may stand, and why.
