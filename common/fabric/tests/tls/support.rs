@@ -104,6 +104,7 @@ impl Node {
         while let Some(completion) = self.reactor.next_completion() {
             self.tcp.on_completion(&mut self.reactor, completion);
         }
+        self.tcp.flush(&mut self.reactor);
         self.events.extend(std::iter::from_fn(|| self.tcp.next_event()));
     }
 
