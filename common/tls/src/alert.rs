@@ -37,7 +37,7 @@ macro_rules! alerts {
 alerts! {
     CLOSE_NOTIFY = 0, "close_notify", "it has closed the connection";
     UNEXPECTED_MESSAGE = 10, "unexpected_message", "it did not expect a message that it got";
-    BAD_RECORD_MAC = 20, "bad_record_mac", "it could not decrypt a record: its key is another one, or it was changed";
+    BAD_RECORD_MAC = 20, "bad_record_mac", "it could not decrypt a record, which was changed or has another key";
     RECORD_OVERFLOW = 22, "record_overflow", "it got a record that is too long";
     HANDSHAKE_FAILURE = 40, "handshake_failure", "no cipher suite, group or key is acceptable to both ends";
     BAD_CERTIFICATE = 42, "bad_certificate", "it wants certificates, and there are none here";

@@ -49,8 +49,8 @@ pub(crate) enum Private {
 impl Private {
     /// Makes a private value of [`SEED_BYTES`] random bytes.
     ///
-    /// Not every number is one of an elliptic curve: for secp256r1, 2^-32 of all are too large, and then the second half
-    /// of the bytes is tried.
+    /// Not every number is one of an elliptic curve: for secp256r1, 2^-32 of all are too large, and then the second
+    /// half of the bytes is tried.
     pub(crate) fn new(group: Group, seed: &Secret) -> Result<Self, TlsError> {
         const UNLUCKY: TlsError = TlsError::Offer("the random numbers are no private value of the group");
         let bytes = seed.expose();

@@ -32,8 +32,8 @@ pub struct Session {
 /// One handshake of either end.
 ///
 /// Its owner sends what [`Self::take_outgoing`] gives, reads as many bytes as [`Self::wanted`] says, and gives each
-/// record to [`Self::receive`], until [`Self::is_complete`]. It limits the time of a handshake. The memory is bounded: two
-/// messages of 16 KiB from the peer, and a record.
+/// record to [`Self::receive`], until [`Self::is_complete`]. It limits the time of a handshake. The memory is bounded:
+/// two messages of 16 KiB from the peer, and a record.
 ///
 /// Key agreement takes about 0.1 ms with x25519, up to 2 ms with other groups, and a server does it only for a client
 /// that has a key.

@@ -151,14 +151,14 @@ impl TrafficKeys {
         nonce
     }
 
-    /// Counts a record.
-    pub(crate) fn count(&mut self) {
-        self.sequence += 1;
-    }
-
     #[cfg(test)]
     pub(crate) fn set_records(&mut self, records: u64) {
         self.sequence = records;
+    }
+
+    /// Counts a record.
+    pub(crate) fn count(&mut self) {
+        self.sequence += 1;
     }
 }
 
