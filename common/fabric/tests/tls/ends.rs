@@ -111,7 +111,7 @@ fn data_of_every_size_are_whole_with_and_without_digests() {
         assert_eq!(pair.host_end(), "disconnected here");
         assert_eq!(pair.target_end(), "the peer closed the connection");
         pair.drained();
-        let used = [&pair.host, &pair.target].map(|node| node.pool.usage().in_use);
+        let used = [&pair.host, &pair.target].map(|node| node.pool.usage().taken);
         assert_eq!(used, [0, 0], "no memory is left behind");
     }
 }
