@@ -23,7 +23,8 @@ guard() {
 
 # Attaches with the options, and reads.
 try() {
-    ringfab read "$(url "$nqn" 'ns=1&queues=2')" --hostnqn $host --dhchap-key file:$keys/host "$@" --length 64k -o /tmp/read
+    ringfab read "$(url "$nqn" 'ns=1&queues=2')" --hostnqn $host --dhchap-key file:$keys/host "$@" \
+        --length 64k -o /tmp/read
     cmp -n 65536 /tmp/read /dev/nullb0
 }
 

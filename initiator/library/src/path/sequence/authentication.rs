@@ -81,8 +81,10 @@ pub(super) struct Authentication {
     options: Arc<ConnectOptions>,
     /// Other keys than those of the options.
     newer: Option<Arc<Keys>>,
+    /// Keys that are to be tried next.
+    next: Option<Arc<Keys>>,
     /// Keys that are tried: they are those of reconnects once no end refuses the other with them.
-    candidate: Option<Arc<Keys>>,
+    tried: Option<Arc<Keys>>,
     /// Both ends, with the keys as they were read last for this connection.
     parties: Option<Arc<Parties>>,
     /// Of the queue that authenticates.
@@ -104,7 +106,8 @@ impl Authentication {
         Self {
             options,
             newer: None,
-            candidate: None,
+            next: None,
+            tried: None,
             parties: None,
             transaction: None,
             want: Want::Nothing,
@@ -118,30 +121,36 @@ impl Authentication {
 
     /// Tries these keys next; or uses them from now on, where another engine has.
     pub(super) fn set_keys(&mut self, keys: Arc<Keys>, are_tried: bool) {
-        if are_tried { self.newer = Some(keys) } else { self.candidate = Some(keys) }
+        if are_tried { self.newer = Some(keys) } else { self.next = Some(keys) }
     }
 
     /// The connections begin, or end. What workers still do is of no use, and neither are keys that were not accepted.
     pub(super) fn reset(&mut self) {
-        self.refuse_keys();
+        (self.next, self.tried) = (None, None);
         self.queues.clear();
         self.begin();
     }
 
     /// The keys that were tried are those from now on. Returns them.
     pub(super) fn accept_keys(&mut self) -> Option<Arc<Keys>> {
-        let accepted = self.candidate.take()?;
+        let accepted = self.tried.take()?;
         self.newer = Some(Arc::clone(&accepted));
         Some(accepted)
     }
 
+    /// Whether there are keys that are still to be tried.
+    pub(super) fn has_other_keys(&self) -> bool {
+        self.next.is_some()
+    }
+
     /// The keys that were tried are of no use.
     pub(super) fn refuse_keys(&mut self) {
-        self.candidate = None;
+        self.tried = None;
     }
 
     /// Queues authenticate, with the keys as they are now.
     pub(super) fn begin(&mut self) {
+        self.tried = self.next.take();
         (self.parties, self.transaction, self.computation) = (None, None, None);
         self.task = self.task.wrapping_add(1);
     }
@@ -199,7 +208,7 @@ impl Authentication {
                 let ours = self.options.authentication.as_ref()?;
                 Task::ReadKeys {
                     keys: self
-                        .candidate
+                        .tried
                         .clone()
                         .or(self.newer.clone())
                         .unwrap_or_else(|| Arc::new(ours.keys.clone())),

@@ -213,7 +213,9 @@ impl Sequence {
 
     fn authenticate_again(&mut self, context: &mut Context<'_>) -> Action {
         if self.step.is_some() {
-            self.reauthenticates = true;
+            // One that runs is as good, unless there are other keys.
+            let runs = self.purpose == Purpose::Reauthenticate && !self.authentication.has_other_keys();
+            self.reauthenticates |= !runs;
             return Action::Nothing;
         }
         let Some(first) = self.authentication.queue_after(None) else { return Action::Nothing };
@@ -250,11 +252,12 @@ impl Sequence {
 
     /// Nothing runs: what was put off begins.
     fn go_idle(&mut self, context: &mut Context<'_>) -> Action {
-        if std::mem::take(&mut self.reauthenticates) {
-            return self.authenticate_again(context);
-        }
+        // I/O waits for a scan, and for no authentication.
         if self.purpose == Purpose::Reauthenticate && std::mem::take(&mut self.namespaces.again) {
             return self.rescan(context);
+        }
+        if std::mem::take(&mut self.reauthenticates) {
+            return self.authenticate_again(context);
         }
         Action::Nothing
     }
@@ -579,8 +582,8 @@ impl Scratch {
     }
 }
 
-/// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is said
-/// in a sentence of its own, but for a flush of what was written there.
+/// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is
+/// said in a sentence of its own, but for a flush of what was written there.
 fn tolerates(options: &ConnectOptions, step: SequenceStep, status: Status) -> bool {
     let removed = match step {
         SequenceStep::Namespace(_) => true,
