@@ -1,5 +1,5 @@
-//! Exchanges data over TLS between two ends in this process, each of which is protected by the kernel or by the process,
-//! and says which it was.
+//! Exchanges data over TLS between two ends in this process, each of which is protected by the kernel or by the
+//! process, and says which it was.
 //!
 //!     tls_exchange [kernel]
 //!
@@ -40,10 +40,10 @@ fn asking(kernel: bool) -> TcpConfig {
 
 fn exchange((host, target): (bool, bool), suite: ringfab_fabric::tcp::CipherSuite, must: bool) {
     let psk = psk("NVMe1R01 nqn.host nqn.subsystem digest", 4, suite);
-    let tls = ListenerTls::Required(store(&[psk.clone()]));
+    let tls = ListenerTls::Required(store(std::slice::from_ref(&psk)));
     let mut pair = Pair::between((asking(host), asking(target)), tls);
     for digests in [Digests::default(), Digests::default().with_header(true).with_data(true)] {
-        let connection = pair.host.connect_with(pair.listening, Some(&[psk.clone()]), digests);
+        let connection = pair.host.connect_with(pair.listening, Some(std::slice::from_ref(&psk)), digests);
         assert_eq!(pair.outcome(connection), Ok(()));
         for (cid, size) in (1..).zip(SIZES) {
             assert!(pair.read(connection, cid, size) == pattern(size, cid), "{size} bytes read");
