@@ -54,11 +54,12 @@ transport_of_listener() {
     esac
 }
 
-# Starts the target with the configuration that is there. `under` may name a program that starts it.
+# Starts the target with the configuration that is there, with another program if `under` names one.
+under=()
 serve() {
     rm -f $ready
-    # shellcheck disable=SC2086  # none, or one with an argument
-    "${far[@]}" ${under:-} "$bin/ringfab-target" serve --config /tmp/target.toml --ready-file $ready >>"$target_log" 2>&1 &
+    "${far[@]}" "${under[@]}" "$bin/ringfab-target" serve --config /tmp/target.toml --ready-file $ready \
+        >>"$target_log" 2>&1 &
     echo $! >$pid_file
     wait_for 20 test -s $ready
 }

@@ -84,8 +84,8 @@ verified() {
 
 nvmet=/sys/kernel/config/nvmet
 
-# start_kernel_target NQN [IN-CAPSULE BYTES]: any host, namespace 1 a RAM disk of 256 MiB. `with_tls` may say that TLS is
-# "required" or "not required".
+# start_kernel_target NQN [IN-CAPSULE BYTES]: any host, namespace 1 a RAM disk of 256 MiB. TLS may be
+# `required` or `not required`, as `with_tls` says.
 start_kernel_target() {
     make_disk
     local port=$nvmet/ports/1
