@@ -150,14 +150,22 @@ fn every_group_is_agreed_on_with_a_second_hello_where_needed() {
             let mut end = connect(port, from_ref(&psk)).unwrap();
             end.send(b"hello\n");
             program.expect("hello\n");
-            // The first group is that of the share.
+            // The client's first group is that of its share.
             let (mut program, end) = serve(&psk, &["-groups", group], from_ref(&psk));
-            end.unwrap().send(b"hello\n");
+            let mut end = end.unwrap();
+            end.send(b"hello\n");
             program.expect("hello\n");
             // A share that is of no use here, so that our end asks for another one.
             let (mut program, end) = serve(&psk, &["-groups", &format!("P-521:{group}")], from_ref(&psk));
-            end.unwrap().send(b"hello\n");
-            program.expect("hello\n");
+            match (suite, end) {
+                (_, Ok(mut end)) => {
+                    end.send(b"hello\n");
+                    program.expect("hello\n");
+                }
+                // OpenSSL 3.0 does not offer the key of a session again, to no server.
+                (CipherSuite::Aes256GcmSha384, Err(error)) => assert_eq!(error, TlsError::NoKeyOffered),
+                (_, Err(error)) => panic!("{group}: {error}"),
+            }
         }
     }
     let (_program, end) = serve(&psk(7, SUITES[0]), &["-groups", "P-521"], &[psk(7, SUITES[0])]);
@@ -228,10 +236,11 @@ fn a_key_update_of_either_kind_is_followed_and_answered() {
         let (mut client_program, controller) = serve(&psk, &[], from_ref(&psk));
         for (mut end, program) in [(host, &mut server_program), (controller.unwrap(), &mut client_program)] {
             for (number, command) in ["k\n", "K\n", "K\n"].into_iter().enumerate() {
+                // A command is the whole of what it reads at once.
                 program.write(command.as_bytes());
+                end.expect_updates(number + 1);
                 program.write(format!("after update {number}\n").as_bytes());
                 end.expect(format!("after update {number}\n").as_bytes());
-                assert_eq!(usize::try_from(end.updates).unwrap(), number + 1);
                 let text = format!("this end has updated {number}\n");
                 end.send(text.as_bytes());
                 program.expect(&text);
