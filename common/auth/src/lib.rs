@@ -49,7 +49,8 @@ pub use message::{
 pub use outcome::{Authenticated, Refusal, RefusedBy, SequenceNumbers};
 pub use policy::{Channel, Concatenation, Policy, PolicyError};
 pub use psk::{
-    CipherSuite, ConfiguredPsk, Derivation, IdentityTooLong, IdentityVersion, InputPsk, Names, Origin, TlsPsk,
+    CipherSuite, ConfiguredPsk, Derivation, IdentityTooLong, IdentityVersion, InputPsk, Names, Origin,
+    ParsedIdentity, TlsPsk, UnknownIdentity,
 };
 pub use response::Parties;
 pub use secret::{Secret, SecretText, system_random};

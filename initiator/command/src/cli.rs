@@ -125,14 +125,16 @@ fn answer(error: &clap::Error) -> ExitCode {
 
 /// A text that repeats arguments, without the keys that were put where none belong.
 fn without_keys(text: &str) -> String {
-    let mut parts = text.split("DHHC-1:");
-    let mut shown = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let is_of_key = |one: char| one.is_ascii_alphanumeric() || "+/=:%".contains(one);
-        shown += "DHHC-1:(hidden)";
-        shown += part.trim_start_matches(is_of_key);
-    }
-    shown
+    let is_of_key = |one: char| one.is_ascii_alphanumeric() || "+/=:%".contains(one);
+    let hide = |text: String, start: &str| {
+        let mut parts = text.split(start);
+        let mut shown = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            shown = shown + start + "(hidden)" + part.trim_start_matches(is_of_key);
+        }
+        shown
+    };
+    ["DHHC-1:", "NVMeTLSkey-1:"].into_iter().fold(text.to_owned(), hide)
 }
 
 /// What is logged without `RUST_LOG`, by the number of `-v`.

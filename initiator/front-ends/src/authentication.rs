@@ -50,7 +50,7 @@ pub struct AuthenticationArgs {
 /// What an option says of a key, which may be the key. It is parsed later: what the parser of options says of a wrong
 /// value has that value.
 #[derive(Clone)]
-struct KeyText(SecretText);
+pub(crate) struct KeyText(SecretText);
 
 impl FromStr for KeyText {
     type Err = Infallible;
@@ -69,6 +69,11 @@ impl fmt::Debug for KeyText {
 }
 
 impl KeyText {
+    /// What was given.
+    pub(crate) fn expose(&self) -> &str {
+        self.0.expose()
+    }
+
     /// The key, or where it is. `what`: how it was given.
     fn parse(&self, what: &str) -> Result<Key> {
         let text = self.0.expose();

@@ -37,3 +37,4 @@ pub mod options;
 pub mod output;
 pub mod quantity;
 mod ready;
+mod tls;

@@ -8,6 +8,7 @@ use ringfab_spec::Status;
 use crate::authentication::AuthenticationFailure;
 use crate::refusal::RefusedField;
 use crate::retry::{Tries, Verdict};
+use crate::tls::TlsFailure;
 
 /// A step of attaching a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +19,8 @@ pub enum Step {
     Connect,
     /// Exchange of MPA frames with the private data of NVMe/RDMA.
     Mpa,
+    /// The TLS handshake, or the key for it.
+    Tls,
     /// Exchange of ICReq and ICResp of NVMe/TCP.
     Initialize,
     /// The Fabrics Connect command.
@@ -42,6 +45,7 @@ impl std::fmt::Display for Step {
             Step::Resolve => "resolve",
             Step::Connect => "connect",
             Step::Mpa => "MPA",
+            Step::Tls => "TLS",
             Step::Initialize => "ICReq",
             Step::FabricsConnect => "Fabrics Connect",
             Step::Authenticate => "authentication",
@@ -104,6 +108,9 @@ pub enum Cause {
     /// The ends have not proved to each other who they are.
     #[error("{0}")]
     Authentication(AuthenticationFailure),
+    /// The connection is not over TLS.
+    #[error("{0}")]
+    Tls(TlsFailure),
     /// No answer in time.
     #[error("{what}: no answer within {} s", .limit.as_secs_f32())]
     TimedOut {
@@ -169,6 +176,7 @@ impl Cause {
     pub fn is_transient(&self) -> bool {
         match self {
             Cause::Status { status, .. } | Cause::Field { status, .. } => !status.dnr(),
+            Cause::Tls(failure) => *failure != TlsFailure::NoKey,
             Cause::Authentication(_)
             | Cause::Unsupported(_)
             | Cause::Changed { .. }
@@ -176,6 +184,11 @@ impl Cause {
             | Cause::Cancelled => false,
             _ => true,
         }
+    }
+
+    /// At which step it is found, of those before there is a connection.
+    pub(crate) fn first_step(&self) -> Step {
+        if matches!(self, Cause::Tls(_)) { Step::Tls } else { Step::Resolve }
     }
 
     /// Whether one end does not know the other by its key, which changes while keys are being changed.
@@ -307,6 +320,8 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
     match (step, cause) {
         (_, Cause::Field { field, .. }) => Some(field.hint()),
         (_, Cause::Authentication(failure)) => Some(failure.hint()),
+        (_, Cause::Tls(failure)) => Some(failure.hint()),
+        (Step::Tls, _) => Some("check that the target's listener has TLS"),
         (_, Cause::NotReady { .. }) => {
             Some("see the target's status and log; it is served as soon as its disk is")
         }
@@ -319,9 +334,10 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
         (Step::Mpa, _) => {
             Some("check that the port is for NVMe/RDMA over iWARP, not RoCE; for NVMe/TCP write nvme+tcp://")
         }
-        (Step::Initialize, Cause::TimedOut { .. } | Cause::Disconnected(_) | Cause::Fabric(_)) => {
-            Some("check that the port is for NVMe/TCP; for NVMe/RDMA write nvme+rdma://")
-        }
+        (Step::Initialize, Cause::TimedOut { .. } | Cause::Disconnected(_) | Cause::Fabric(_)) => Some(
+            "check that the port is for NVMe/TCP (for NVMe/RDMA write nvme+rdma://), and does not require TLS (for \
+                 that, give --tls-key)",
+        ),
         // One that refuses may be gone before it has said so.
         (Step::Authenticate, Cause::Disconnected(_)) => {
             Some("the target may refuse the key of this host; its log names the reason")
@@ -337,9 +353,10 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
 
 fn connect_hint(status: Status) -> Option<&'static str> {
     match status.code() {
-        Status::CONNECT_INVALID_HOST => {
-            Some("allow this host NQN in the target's configuration of the subsystem")
-        }
+        Status::CONNECT_INVALID_HOST => Some(
+            "allow this host NQN in the target's configuration of the subsystem, or use TLS (--tls-key) if that \
+                 requires it; the target's log has the reason",
+        ),
         Status::CONNECT_INVALID_PARAMETERS => Some("see the target's log, which has the reason"),
         Status::CONNECT_CONTROLLER_BUSY => {
             Some("the target has no controller left; detach another host or try later")

@@ -92,11 +92,12 @@ impl Host {
         // Not registered with the ring: that is for files, and takes longer than everything else until a volume is
         // attached.
         let pool = Pool::new(&config.pool).map_err(io::Error::other)?;
+        let tcp = TcpStack::new(TcpConfig::new(OWNER_TCP, config.rnic.seed));
         let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, spin: reactor.spin(), ..config.rnic })?;
         let (sender, messages) = mailbox(reactor.waker());
         let resources = Resources {
             reactor,
-            transports: Transports { rnic, tcp: TcpStack::new(TcpConfig::new(OWNER_TCP)) },
+            transports: Transports { rnic, tcp },
             pool,
             events: Events::with_capacity(EVENTS_MIN),
             io_outstanding: 0,

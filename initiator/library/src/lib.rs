@@ -62,6 +62,7 @@ mod resolve;
 mod resources;
 mod retry;
 mod slots;
+mod tls;
 mod transport;
 mod url;
 mod volume;
@@ -80,11 +81,12 @@ pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,
     IoRequest, Refused,
 };
-pub use ringfab_auth::{self as auth, DhchapKey, KeySource, Policy, Refusal};
+pub use ringfab_auth::{self as auth, ConfiguredPsk, Derivation, DhchapKey, KeySource, Policy, Refusal};
 pub use ringfab_fabric::rdma::{DisconnectReason, RnicConfig, RnicCounters};
 pub use ringfab_fabric::{CopiedBytes, Events, ZoneError, ZonedIp};
 pub use ringfab_memory::{self as memory, Buffer, ClassLayout, Pool, SharedBuffer};
 pub use ringfab_reactor::{self as reactor, Completion, Reactor, ReactorConfig, Token, Wait};
 pub use ringfab_spec::{self as spec, CompletionEntry, NqnError, Status, SubmissionEntry};
+pub use tls::{Tls, TlsFailure, TlsKey};
 pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};
 pub use uuid::Uuid;

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ringfab_auth::{Computed, Parties};
+use ringfab_fabric::tcp::Psk;
 use ringfab_reactor::MailboxSender;
 
 use crate::authentication::{AuthenticationFailure, Keys};
-use crate::error::ConnectError;
+use crate::error::{Cause, ConnectError};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::request::ControllerId;
 use crate::retry::RetryDelays;
@@ -53,7 +54,16 @@ pub(crate) struct Resolved {
     pub(crate) controller: ControllerId,
     /// Which of the controller's questions it answers.
     pub(crate) question: u32,
-    pub(crate) result: Result<Vec<SocketAddr>, String>,
+    pub(crate) result: Result<Found, Cause>,
+}
+
+/// What there is to know before a connection is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Where the controller may be.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// The keys for TLS; none when connections are in clear text.
+    pub(crate) psks: Option<Arc<[Psk]>>,
 }
 
 /// What a worker has done for the authentication of a queue.
@@ -161,6 +171,8 @@ pub(crate) struct OpenQueues {
     /// Counts the leader's attempts to connect.
     pub(crate) attempt: u32,
     pub(crate) address: SocketAddr,
+    /// The keys for TLS, if connections are over TLS.
+    pub(crate) psks: Option<Arc<[Psk]>>,
     pub(crate) cntlid: u16,
     /// I/O queues of all engines.
     pub(crate) queues: u16,

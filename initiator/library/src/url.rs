@@ -11,6 +11,8 @@
 //! | `keepalive` | keep-alive timeout in seconds, 0 for off |
 //! | `crc` | `on` or `off`: whether we ask for MPA CRCs |
 //! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
+//! | `tls` | `on` or `off`: whether connections are over TLS, over TCP; without it they are if there is a key |
+//! | `tls_key` | where the key for TLS is: `file:/path` or `credential:NAME` |
 //! | `congestion` | the congestion control of the kernel's TCP |
 //! | `dscp` | the class of service of what is sent, 0 to 63 |
 //! | `usertimeout` | how long what was sent may stay unacknowledged before the connection is given up, in seconds |
@@ -81,6 +83,10 @@ pub struct Url {
     pub keep_alive_s: Option<u32>,
     /// Whether we ask for MPA CRCs.
     pub crc: Option<bool>,
+    /// Whether connections are over TLS; if it is not said, they are when there is a key. Only NVMe/TCP has TLS.
+    pub tls: Option<bool>,
+    /// Where the key for TLS is.
+    pub tls_key: Option<KeySource>,
     /// What only NVMe/TCP has.
     pub digests: DigestOptions,
     /// What the kernel's TCP is asked for.
@@ -156,7 +162,8 @@ pub enum UrlError {
     /// An option that does not exist.
     #[error(
         "there is no option `{0}`; there are ns, hostnqn, hostid, dhchap_key, dhchap_controller_key, queues, depth, \
-         keepalive, congestion, dscp, usertimeout and tcpkeepalive; for RDMA provider and crc; for TCP hdgst and ddgst"
+         keepalive, congestion, dscp, usertimeout and tcpkeepalive; for RDMA provider and crc; for TCP hdgst, ddgst, \
+         tls and tls_key"
     )]
     Option(String),
     /// An option given twice.
@@ -207,6 +214,8 @@ impl Url {
             depth: None,
             keep_alive_s: None,
             crc: None,
+            tls: None,
+            tls_key: None,
             digests: DigestOptions::default(),
             tcp: TcpOptions::default(),
         }
@@ -221,6 +230,8 @@ impl Url {
             transport,
             provider: if same { self.provider } else { other.provider },
             crc: self.crc.filter(|_| same),
+            tls: self.tls.filter(|_| same),
+            tls_key: self.tls_key.clone().filter(|_| same),
             digests: if same { self.digests } else { other.digests },
             ..self.clone()
         }
@@ -246,7 +257,7 @@ impl Url {
     fn takes(&self, name: &str) -> bool {
         let wanted = match name {
             "provider" | "crc" => Transport::Rdma,
-            "hdgst" | "ddgst" => Transport::Tcp,
+            "hdgst" | "ddgst" | "tls" | "tls_key" => Transport::Tcp,
             _ => self.transport,
         };
         wanted == self.transport
@@ -292,6 +303,11 @@ impl Url {
                 let crc = choose("crc", value, ON_OR_OFF, &SWITCH)?;
                 set(&mut self.crc, "crc", crc)
             }
+            "tls" => {
+                let tls = choose("tls", value, ON_OR_OFF, &SWITCH)?;
+                set(&mut self.tls, "tls", tls)
+            }
+            "tls_key" => set(&mut self.tls_key, "tls_key", key("tls_key", &value)?),
             "hdgst" => {
                 self.digests.header = choose("hdgst", value, ON_OR_OFF, &SWITCH)?;
                 Ok(())
@@ -327,6 +343,8 @@ impl Url {
         push("depth", self.depth.map(|depth| depth.to_string()));
         push("keepalive", self.keep_alive_s.map(|seconds| seconds.to_string()));
         push("crc", self.crc.map(|crc| if crc { "on" } else { "off" }.to_owned()));
+        push("tls", self.tls.map(|tls| if tls { "on" } else { "off" }.to_owned()));
+        push("tls_key", self.tls_key.as_ref().map(ToString::to_string));
         push("hdgst", self.digests.header.then(|| "on".to_owned()));
         push("ddgst", self.digests.data.then(|| "on".to_owned()));
         push("congestion", self.tcp.congestion.clone());

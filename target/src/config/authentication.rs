@@ -1,9 +1,11 @@
-//! How a host proves who it is, and where the keys for that are.
+//! How a host proves who it is, what a subsystem demands of it, and where the keys for that are.
 
 use std::io;
 use std::time::Duration;
 
-use ringfab_auth::{DhchapKey, Group, Hash, KeySource, read_key_file};
+use ringfab_auth::{
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource, read_key_file,
+};
 
 use crate::worker;
 
@@ -12,35 +14,73 @@ const READ_LIMIT: Duration = Duration::from_secs(5);
 
 /// A key, and where it was read. Its text is never printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfiguredKey {
+pub struct ConfiguredKey<K> {
     /// Where it is.
     pub source: KeySource,
     /// The key, as it was when the configuration was read.
-    pub key: DhchapKey,
+    pub key: K,
 }
 
 /// How a host proves who it is (DH-HMAC-CHAP).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostAuthentication {
     /// The key of the host.
-    pub key: ConfiguredKey,
+    pub key: ConfiguredKey<DhchapKey>,
     /// The key with which the controller proves who it is, if the host asks for that.
-    pub controller_key: Option<ConfiguredKey>,
+    pub controller_key: Option<ConfiguredKey<DhchapKey>>,
     /// Hash functions, the preferred one first; at least one.
     pub hashes: Vec<Hash>,
     /// Groups, the preferred one first; at least one.
     pub groups: Vec<Group>,
 }
 
+/// The key by which a host and the target know each other in TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTls {
+    /// The key.
+    pub key: ConfiguredKey<ConfiguredPsk>,
+    /// How the keys of its connections are derived.
+    pub derivation: Derivation,
+}
+
+/// What a subsystem demands of its hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demands {
+    /// They prove who they are (DH-HMAC-CHAP): those without a key for that are refused.
+    pub authentication: bool,
+    /// They come over TLS.
+    pub tls: bool,
+    /// Whether authentication in clear text may make the key for TLS (secure channel concatenation).
+    pub concatenation: bool,
+}
+
+impl Default for Demands {
+    /// Nothing, and concatenation for those that ask for it.
+    fn default() -> Self {
+        Self { authentication: false, tls: false, concatenation: true }
+    }
+}
+
+impl HostAuthentication {
+    /// Whether it can make keys for TLS: not every hash has a suite, and the null group makes none.
+    pub fn can_make_keys(&self) -> bool {
+        let hash = self.hashes.iter().any(|hash| CipherSuite::of_hash(*hash).is_some());
+        hash && self.groups.iter().any(|group| *group != Group::Null)
+    }
+}
+
 /// Reads a key.
 ///
 /// # Errors
 /// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
-pub(super) fn read_key(source: &KeySource) -> Result<DhchapKey, String> {
+pub(super) fn read_key<K>(
+    source: &KeySource,
+    parse: impl FnOnce(&str) -> Result<K, KeyError>,
+) -> Result<K, String> {
     let path = source.path()?;
     let at = path.clone();
     let text = worker::within("reading", &path, READ_LIMIT, move || read_key_file(&at));
     let text = text.map_err(io::Error::from).flatten();
     let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    DhchapKey::parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
+    parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -234,7 +234,7 @@ impl Path {
         match self.queues.connector.resolve(resources) {
             Ok(true) => drop(self.advance(resources, Trigger::Address)),
             Ok(false) => {}
-            Err(error) => self.lose(resources, Step::Resolve, Cause::Local(error.to_string())),
+            Err(cause) => self.lose(resources, cause.first_step(), cause),
         }
     }
 
@@ -244,7 +244,7 @@ impl Path {
             Message::Resolved(resolved) if self.phase == Phase::Resolving => {
                 match self.queues.connector.on_resolved(resolved) {
                     Some(Ok(())) => drop(self.advance(resources, Trigger::Address)),
-                    Some(Err(cause)) => self.lose(resources, Step::Resolve, cause),
+                    Some(Err(cause)) => self.lose(resources, cause.first_step(), cause),
                     None => {}
                 }
             }
@@ -302,7 +302,8 @@ impl Path {
                 }
             }
             Action::ConnectFollowers => {
-                let plan = self.sequence.facts().plan(self.queues.connector.address());
+                let connector = &self.queues.connector;
+                let plan = self.sequence.facts().plan(connector.address(), connector.psks());
                 if self.role.connect_followers(plan) {
                     self.run(resources, Sequence::on_followers_connected);
                 }
@@ -329,7 +330,7 @@ impl Path {
             {
                 self.advance(resources, Trigger::Address);
             }
-            ConnectionEvent::ConnectFailed { step, text } => self.lose(resources, step, Cause::Fabric(text)),
+            ConnectionEvent::ConnectFailed { step, cause } => self.lose(resources, step, cause),
             ConnectionEvent::Disconnected(reason) => self.on_disconnected(resources, number, reason),
         }
         self.check_closed(resources);
@@ -572,7 +573,7 @@ impl Path {
         match what {
             ToFollower::Connect(plan) => {
                 leader.begin_attempt(plan.attempt);
-                self.queues.connector.set_address(plan.address);
+                self.queues.connector.follow(&plan);
                 self.sequence.set_plan(&plan);
                 self.advance(resources, Trigger::Connected);
             }

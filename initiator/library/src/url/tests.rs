@@ -23,10 +23,12 @@ fn every_part_of_an_address_is_read() {
 
 #[test]
 fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take_over() {
-    let text = "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&hdgst=on&ddgst=on&congestion=cubic&dscp=26\
+    let text = "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&tls=on&tls_key=file%3A/k\
+                &hdgst=on&ddgst=on&congestion=cubic&dscp=26\
                 &usertimeout=30&tcpkeepalive=15";
     let url = parse(text).expect("a valid address");
     assert_eq!(url.transport, Transport::Tcp);
+    assert_eq!((url.tls, url.tls_key.clone()), (Some(true), Some(KeySource::File("/k".into()))));
     let congestion = Some("cubic".to_owned());
     assert_eq!(url.digests, DigestOptions { header: true, data: true });
     let expected =
@@ -115,6 +117,9 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+rdma://a/?provider=rxe", "option provider: `rxe` is not `auto`, `iwarp` or `verbs`"),
         ("nvme+tcp://a/?crc=on", "there is no option `crc`"),
         ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst`"),
+        ("nvme+rdma://a/?tls=on", "there is no option `tls`"),
+        ("nvme+tcp://a/?tls=yes", "option tls: `yes` is not `on` or `off`"),
+        ("nvme+tcp://a/?tls_key=k", "option tls_key must be \"file:/path\" or \"credential:NAME\""),
         ("nvme+tcp://a/?hdgst=1", "option hdgst: `1` is not `on` or `off`"),
         ("nvme+rdma://a/?tcpkeepalive=0", "option tcpkeepalive: `0` is not a number of seconds"),
         ("nvme+tcp://a/?usertimeout=0", "option usertimeout: `0` is not a number of seconds from 1 to 3600"),

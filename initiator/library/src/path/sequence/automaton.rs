@@ -98,10 +98,9 @@ impl Sequence {
                 SequenceStep::Descriptors(index)
             }
             SequenceStep::Namespace(index) | SequenceStep::Descriptors(index) => {
-                match self.namespaces.after_namespace(index, only) {
-                    Some(next) => next,
-                    None => return Ok(self.all_scanned(context)),
-                }
+                let next = self.namespaces.after_namespace(index, only);
+                let Some(next) = next else { return Ok(self.all_scanned(context)) };
+                next
             }
             SequenceStep::Listed(_) => return Ok(self.all_scanned(context)),
 

@@ -1,8 +1,10 @@
 //! What the sequence learns about the controller.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_fabric::tcp::Psk;
 use ringfab_reactor::Time;
 use ringfab_spec::CompletionEntry;
 
@@ -172,10 +174,11 @@ impl Facts {
     }
 
     /// By what followers connect their queues.
-    pub(in crate::path) fn plan(&self, address: SocketAddr) -> OpenQueues {
+    pub(in crate::path) fn plan(&self, address: SocketAddr, psks: Option<Arc<[Psk]>>) -> OpenQueues {
         OpenQueues {
             attempt: 0,
             address,
+            psks,
             cntlid: self.cntlid,
             queues: self.queues,
             queue_size: self.queue_size,
