@@ -10,6 +10,7 @@ use std::{env, fmt};
 use nix::libc::O_NONBLOCK;
 use ringfab_auth::{DhchapKey, Group, Hash, SecretText};
 
+use crate::confinement;
 use crate::worker;
 
 /// Bytes of a file with a key: a key of 64 bytes is a line of 101 characters.
@@ -89,7 +90,13 @@ impl KeySource {
         let at = path.clone();
         let text = worker::within("reading", &path, READ_LIMIT, move || read_secret(&at));
         let text = text.map_err(io::Error::from).flatten();
-        let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let text = text.map_err(|error| {
+            let confined = (error.kind() == io::ErrorKind::PermissionDenied)
+                .then(|| confinement::refused_file(&path))
+                .flatten();
+            let why = confined.map(|why| format!(": {why}")).unwrap_or_default();
+            format!("cannot read {}: {error}{why}", path.display())
+        })?;
         DhchapKey::parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
     }
 }
