@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use ringfab_process::confine::{self, Access, Capabilities, Layer, Plan, Rule};
 
 use super::ServeOptions;
@@ -26,8 +26,9 @@ use crate::config::{Config, ConfiguredKey, KeySource, Source, USUAL_PORTS};
 use crate::confinement::Confinement;
 use crate::worker::{self, Task};
 
-/// How long all looks at paths may take, together. What has not answered then is out of reach.
-const LOOK_LIMIT: Duration = Duration::from_secs(5);
+/// How long a look at a path may take, and all looks together.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
+const LOOKS_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long making the folder of the state may take.
 const MAKE_LIMIT: Duration = Duration::from_secs(5);
@@ -155,13 +156,17 @@ struct Places {
 
 impl Places {
     fn new() -> Self {
-        let deadline = Instant::now() + LOOK_LIMIT;
+        let deadline = Instant::now() + LOOKS_LIMIT;
         Self { rules: Vec::new(), disks: Vec::new(), read: Vec::new(), deadline }
     }
 
     fn add_all(&mut self, options: &ServeOptions, config: &Config) {
-        READ.iter().for_each(|path| self.add(Path::new(path), Access::Read));
-        DEVICES.iter().for_each(|path| self.add(Path::new(path), Access::Use));
+        for path in READ {
+            self.add(Path::new(path), Access::Read);
+        }
+        for path in DEVICES {
+            self.add(Path::new(path), Access::Use);
+        }
         if let Ok(program) = std::env::current_exe() {
             self.add(&program, Access::Read);
         }
@@ -199,53 +204,66 @@ impl Places {
     /// A disk, and what may come instead of it or beside it.
     fn add_disk(&mut self, path: &Path, folder_too: bool) {
         // A link may be in one folder, and what it leads to in another.
-        let real = self.real(path).unwrap_or_else(|| path.to_owned());
-        self.add_used(&real);
+        let real = self.look(path, Path::canonicalize).and_then(Result::ok);
+        let real = real.unwrap_or_else(|| path.to_owned());
+        let answers = self.add_used(&real);
         if !folder_too {
             return;
         }
         if real.starts_with(DEV) {
             self.add_used(Path::new(DEV));
-        } else if let Some(folder) = folder_with_little(&real) {
+        } else if answers && let Some(folder) = folder_with_little(&real) {
             self.add_used(&folder);
+        } else if !answers {
+            self.add_above(&real);
         }
     }
 
-    fn add_used(&mut self, path: &Path) {
-        if !self.disks.iter().any(|known| path.starts_with(known)) {
-            self.add(path, Access::Use);
+    /// The nearest folder above what does not answer. It has the place of the mount, which may answer later.
+    fn add_above(&mut self, path: &Path) {
+        let mut folder = folder_with_little(path);
+        while let Some(place) = folder {
+            if self.add_used(&place) {
+                return;
+            }
+            folder = folder_with_little(&place);
         }
     }
 
-    fn add(&mut self, path: &Path, access: Access) {
-        let Some((real, place)) = self.look(path, |path| {
+    fn add_used(&mut self, path: &Path) -> bool {
+        self.disks.iter().any(|known| path.starts_with(known)) || self.add(path, Access::Use)
+    }
+
+    /// Adds a rule for a path, if it is there. Returns whether it answers.
+    fn add(&mut self, path: &Path, access: Access) -> bool {
+        let found = self.look(path, |path| {
             let real = path.canonicalize()?;
             // Without O_PATH this would wait for whoever is to write to a FIFO.
             let place = open(&real, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+            // Making the rule asks for the same, and waits.
+            fstat(&place)?;
             Ok::<(PathBuf, OwnedFd), io::Error>((real, place))
-        }) else {
-            return;
-        };
-        match access {
-            Access::Use => self.disks.push(real),
-            Access::Read | Access::Manage => self.read.push(real),
+        });
+        if let Some(Ok((real, place))) = found {
+            match access {
+                Access::Use => self.disks.push(real),
+                Access::Read | Access::Manage => self.read.push(real),
+            }
+            self.rules.push(Rule { place, access });
+            return true;
         }
-        self.rules.push(Rule { place, access });
+        found.is_some()
     }
 
-    fn real(&self, path: &Path) -> Option<PathBuf> {
-        self.look(path, |path| path.canonicalize())
-    }
-
-    /// Looks at a path, which may hang.
+    /// Looks at a path; none if it hangs.
     fn look<T: Send + 'static>(
         &self,
         path: &Path,
         look: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
-    ) -> Option<T> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
+    ) -> Option<io::Result<T>> {
+        let left = self.deadline.saturating_duration_since(Instant::now()).min(LOOK_LIMIT);
         let at = path.to_owned();
-        worker::wait(Task::new("looking at", path, left), move || look(&at)).ok()?.ok()
+        worker::wait(Task::new("looking at", path, left), move || look(&at)).ok()
     }
 }
 
