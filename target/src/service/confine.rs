@@ -22,7 +22,7 @@ use nix::sys::stat::{Mode, fstat};
 use ringfab_process::confine::{self, Access, Capabilities, Layer, Plan, Rule};
 
 use super::ServeOptions;
-use crate::config::{Config, ConfiguredKey, KeySource, Source, USUAL_PORTS};
+use crate::config::{Config, KeySource, ListenerConfig, ListenerTls, Source, USUAL_PORTS};
 use crate::confinement::Confinement;
 use crate::worker::{self, Task};
 
@@ -135,9 +135,9 @@ fn capabilities(config: &Config) -> Capabilities {
         | Capabilities::IPC_LOCK
         | Capabilities::CHOWN
         | Capabilities::NET_BIND_SERVICE;
-    // Congestion control that the system does not let everybody have.
-    let congestion = config.listeners.iter().any(|listener| listener.congestion.is_some());
-    if congestion { keep | Capabilities::NET_ADMIN } else { keep }
+    // Congestion control that the system does not let everybody have; the kernel's part of TLS, which it loads.
+    let asks = |one: &ListenerConfig| one.congestion.is_some() || one.tls != ListenerTls::Off;
+    if config.listeners.iter().any(asks) { keep | Capabilities::NET_ADMIN } else { keep }
 }
 
 fn ports(config: &Config) -> BTreeSet<u16> {
@@ -274,10 +274,12 @@ fn metrics_file(config: &Config) -> Option<&Path> {
 /// The files with keys.
 fn key_files(config: &Config) -> impl Iterator<Item = &Path> {
     let of_hosts = config.hosts.iter().filter_map(|host| host.authentication.as_ref());
-    let keys = of_hosts.flat_map(|one| [Some(&one.key), one.controller_key.as_ref()]).flatten();
-    keys.filter_map(|ConfiguredKey { source, .. }| match source {
+    let keys =
+        of_hosts.flat_map(|one| [Some(&one.key.source), one.controller_key.as_ref().map(|key| &key.source)]);
+    let of_tls = config.hosts.iter().filter_map(|host| host.tls.as_ref()).map(|tls| &tls.key.source);
+    keys.flatten().chain(of_tls).filter_map(|source| match source {
         KeySource::File(path) => Some(path.as_path()),
-        KeySource::Credential(_) => None,
+        KeySource::Credential(_) | KeySource::Keyring(_) => None,
     })
 }
 
