@@ -207,12 +207,12 @@ mod tests {
             "nqn.x      S       M      1                       1            1",
             "",
             concat!(
-                "HOST                                              SUBSYSTEM  ADDRESS   VIA        SECURITY   SINCE  QUEUES",
-                "  READS/S  WRITES/S  READ/S  WRITTEN/S   READ  WRITTEN   P50   P99  ERRORS",
+                "HOST                                              SUBSYSTEM  ADDRESS   VIA        SECURITY",
+                "   SINCE  QUEUES  READS/S  WRITES/S  READ/S  WRITTEN/S   READ  WRITTEN   P50   P99  ERRORS",
             ),
             concat!(
-                "nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef  nqn.x      10.0.0.1  tcp  TLS, both ends  1m 10s       1",
-                "    12.3k         2   4 KiB        5 B  4 KiB      5 B  6 µs  1 ms       1",
+                "nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef  nqn.x      10.0.0.1  tcp  TLS, both ends",
+                "  1m 10s       1    12.3k         2   4 KiB        5 B  4 KiB      5 B  6 µs  1 ms       1",
             ),
             "  last error of nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef, 2m 10s ago: Write Fault (queue 1, \
              namespace 2, block 77)",
