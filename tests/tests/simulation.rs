@@ -127,7 +127,7 @@ fn hosts_that_authenticate_come_through_cuts_within_each_message() {
         // A message is several pieces, and between any two the connection may end.
         let link = LinkFaults {
             chunk_max: 60,
-            cut_probability: 0.004,
+            cut_probability: 0.0007,
             buffer_bytes: 4096,
             delay_min: Duration::from_micros(5),
             delay_max: Duration::from_micros(200),

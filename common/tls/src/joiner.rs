@@ -10,30 +10,36 @@ pub(crate) const MESSAGE_HEADER_BYTES: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Joiner {
     /// At most a record's plaintext behind an incomplete message.
-    unread: Vec<u8>,
+    parts: Vec<u8>,
+    /// How many bytes of them were taken.
+    taken: usize,
 }
 
 impl Joiner {
     pub(crate) fn push(&mut self, part: &[u8]) {
-        self.unread.extend_from_slice(part);
+        self.parts.drain(..self.taken);
+        self.taken = 0;
+        self.parts.extend_from_slice(part);
     }
 
     /// Takes the next whole message, with its header.
     pub(crate) fn take(&mut self) -> Result<Option<Vec<u8>>, TlsError> {
-        let Some([_, length @ ..]) = self.unread.first_chunk::<MESSAGE_HEADER_BYTES>() else {
+        let unread = &self.parts[self.taken..];
+        let Some([_, length @ ..]) = unread.first_chunk::<MESSAGE_HEADER_BYTES>() else {
             return Ok(None);
         };
         let length = length.iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
         if length > PLAINTEXT_BYTES_MAX {
             return Err(TlsError::MessageTooLong(length));
         }
-        let end = MESSAGE_HEADER_BYTES + length;
-        Ok((end <= self.unread.len()).then(|| self.unread.drain(..end).collect()))
+        let message = unread.get(..MESSAGE_HEADER_BYTES + length).map(<[u8]>::to_vec);
+        self.taken += message.as_ref().map_or(0, Vec::len);
+        Ok(message)
     }
 
     /// Whether nothing is left: where keys change and where other records come in between, no message may have begun.
     pub(crate) fn is_empty(&self) -> bool {
-        self.unread.is_empty()
+        self.taken == self.parts.len()
     }
 }
 

@@ -151,6 +151,11 @@ impl TrafficKeys {
         nonce
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_records(&mut self, records: u64) {
+        self.sequence = records;
+    }
+
     /// Counts a record.
     pub(crate) fn count(&mut self) {
         self.sequence += 1;

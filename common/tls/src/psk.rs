@@ -21,7 +21,8 @@ impl From<&TlsPsk> for Psk {
     }
 }
 
-/// Where a server finds a client's key.
+/// Where a server finds a client's key. A client hears whether its identity is known, and so can find out which ones
+/// are: identities consist of names, which are no secrets.
 pub trait PskStore: Send + Sync + fmt::Debug {
     /// The key with this identity, and the suite that it is for. A peer chooses the identity, which may be any bytes,
     /// and the handshake waits for the answer.

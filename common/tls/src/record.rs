@@ -20,11 +20,11 @@ pub const SEALED_OVERHEAD: usize = HEADER_BYTES + 1 + TAG_BYTES;
 
 /// How many records keys seal at most.
 ///
-/// RFC 8446 (section 5.5) asks for new keys after 2^24.5 records of full length, which are 388 GB, for a margin of
-/// 2^-57 against telling them from random bytes. New keys are those of a KeyUpdate, which Linux does not take for
-/// NVMe/TCP, or of a new connection, for which its hosts pause for ten seconds. At 1 GB/s that would be every six
-/// minutes. So the limit here is 2^32 records: 70 TB, and a margin of 2^-45 by the same sum (the number of blocks,
-/// squared, over 2^129). The kernel itself stops at 2^64 records.
+/// RFC 8446 (section 5.5) asks for new keys after 2^24.5 records of full length, which are 388 GB: the chance to tell
+/// them from random bytes (the number of blocks, squared, over 2^129) is 2^-60 then. New keys are those of a KeyUpdate,
+/// which Linux does not take for NVMe/TCP, or of a new connection, for which its hosts pause for ten seconds. At 1 GB/s
+/// that would be every six minutes. So the limit here is 2^32 records, 70 TB, with a chance of 2^-45. Linux itself
+/// has no limit but the 2^64 numbers of records.
 pub const RECORDS_MAX: u64 = 1 << 32;
 
 /// Keys in the form that the cipher wants.

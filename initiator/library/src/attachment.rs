@@ -256,6 +256,10 @@ impl Attachment {
                 resources.events.push_with(|| HostEvent::DiscoveryLogChanged { controller: id });
             }
             PathEvent::Reauthenticated(result) => {
+                if let Ok(keys) = &result {
+                    path.role().tell_followers(&ToFollower::Reauthenticate(keys.clone()));
+                }
+                let result = result.map(drop);
                 resources.events.push_with(|| HostEvent::Reauthenticated { controller: id, result });
             }
             PathEvent::FailFast => self.volumes.fail_fast(resources),

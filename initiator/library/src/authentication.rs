@@ -158,7 +158,8 @@ impl AuthenticationFailure {
         };
         match (refusal.by, refusal.explanation) {
             (RefusedBy::Peer, FailureExplanation::AUTHENTICATION_FAILED) => {
-                "compare the key with the one that the target has for this host NQN"
+                "compare the key with the one that the target has for this host NQN; if a controller key is given \
+                 here, the target needs one, too"
             }
             (RefusedBy::Us, FailureExplanation::AUTHENTICATION_FAILED) => {
                 "compare the controller key with the target's, and see who answers at this address"

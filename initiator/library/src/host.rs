@@ -237,9 +237,10 @@ impl Host {
         }
     }
 
-    /// Authenticates again on each queue of a controller that has asked for it, on all engines, with these keys if there
-    /// are any, which are then those of reconnects, too. I/O goes on meanwhile. [`HostEvent::Reauthenticated`] follows
-    /// for the queues of this engine, the one that leads. If one end refuses the other, the connection is lost.
+    /// Authenticates again on each queue of a controller that has asked for it, with these keys if there are any. I/O
+    /// goes on meanwhile. [`HostEvent::Reauthenticated`] follows for the queues of this engine, the one that leads.
+    /// After its success the other engines do the same, and the keys are those of reconnects, too. If one end refuses
+    /// the other, the connection is lost.
     ///
     /// # Errors
     /// The controller is not ready, or has not asked for authentication.

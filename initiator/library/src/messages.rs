@@ -155,7 +155,7 @@ pub(crate) enum ToFollower {
     Changed,
     /// They were scanned again, and these are in use now. `None`: nothing that was known has changed.
     Rescanned(Option<Arc<[Namespace]>>),
-    /// Authenticate again on your queues, with these keys if there are any.
+    /// Authenticate again on your queues, with these keys if they are new.
     Reauthenticate(Option<Arc<Keys>>),
     /// Take no more I/O, and say when all has ended.
     Drain,

@@ -32,13 +32,13 @@ pub(crate) fn resolve(
             tracing::debug!(host = %options.url.host, "the host ended before its question was answered");
         }
     });
-    started.map(|_| None).map_err(local)
+    started.map(|_| None).map_err(|error| local(&error))
 }
 
 fn find(options: &ConnectOptions) -> Result<Found, Cause> {
     let port = options.url.port;
     let addresses = match &options.url.host {
-        HostName::Address(address) => vec![address.socket_address(port).map_err(local)?],
+        HostName::Address(address) => vec![address.socket_address(port).map_err(|error| local(&error))?],
         HostName::Name(name) => {
             let found = (name.as_str(), port).to_socket_addrs();
             found.map_err(|error| Cause::Name(error.to_string()))?.collect()
@@ -54,6 +54,6 @@ fn find(options: &ConnectOptions) -> Result<Found, Cause> {
     Ok(Found { addresses, psks: psks.transpose().map_err(Cause::Tls)? })
 }
 
-fn local(error: io::Error) -> Cause {
+fn local(error: &io::Error) -> Cause {
     Cause::Local(error.to_string())
 }

@@ -27,8 +27,8 @@ impl Task {
     }
 }
 
-/// Does a task of a controller on a thread of its own, which sends what comes of it to `mailbox`. The thread may outlive
-/// whoever wanted it; it holds nothing but the mailbox. A path has one task at a time.
+/// Does a task of a controller on a thread of its own, which sends what comes of it to `mailbox`. The thread may
+/// outlive whoever wanted it; it holds nothing but the mailbox. A path has one task at a time.
 ///
 /// Where there are to be no threads it is done here, as part of the turn.
 pub(crate) fn start(

@@ -108,9 +108,9 @@ pub enum Change {
     /// A host has other shares or other limits.
     HostChanged {
         /// What was said of it before.
-        old: HostConfig,
+        old: Box<HostConfig>,
         /// What is said of it after.
-        new: HostConfig,
+        new: Box<HostConfig>,
     },
     /// Hosts are told of one more discovery subsystem.
     ReferralAdded(Referral),
@@ -275,7 +275,7 @@ fn subsystems(old: &Config, new: &Config, changes: &mut Vec<Change>) {
 /// Of a host of which nothing is said, the defaults are.
 fn hosts_of(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     let named: BTreeSet<&String> = old.hosts.iter().chain(&new.hosts).map(|one| &one.nqn).collect();
-    let pairs = named.into_iter().map(|nqn| (old.host(nqn), new.host(nqn)));
+    let pairs = named.into_iter().map(|nqn| (Box::new(old.host(nqn)), Box::new(new.host(nqn))));
     changes.extend(pairs.filter(|(old, new)| old != new).map(|(old, new)| Change::HostChanged { old, new }));
 }
 

@@ -163,7 +163,7 @@ impl Connection {
         };
         let attached =
             resources.target.connect(&request, resources.reactor.now()).inspect_err(|failure| {
-                log::refused(&request, &Refusal::new(&resources.target, &request, *failure))
+                log::refused(&request, &Refusal::new(&resources.target, &request, *failure));
             })?;
         let asks = match attached.authentication {
             Authentication::Needed(terms) => {

@@ -257,8 +257,8 @@ impl Target {
     }
 }
 
-/// Whether an admin queue may make a key for TLS: over NVMe/TCP, where the host can come back over TLS and has a key for
-/// authentication that can make one.
+/// Whether an admin queue may make a key for TLS: over NVMe/TCP, where the host can come back over TLS and has a key
+/// for authentication that can make one.
 fn concatenation(request: &ConnectRequest<'_>, host_nqn: &str, subsystem_nqn: &str) -> Concatenation {
     let served = request.served;
     let demands = served.find(subsystem_nqn).map_or_else(Demands::default, |one| one.demands());

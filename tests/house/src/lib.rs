@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
     ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
-    ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
+    ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
         &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
@@ -38,7 +38,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
     // status, and starts it with more threads than there are processors.
-    ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),
+    ("tests/bench", &["tls", "memory", "reactor", "fabric", "target", "initiator"]),
 ];
 
 /// Where `unsafe` may stand, and why.

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use ringfab_tests::{NQN, Service, free_port, program};
 use serde_json::Value;
+use tempfile::TempDir;
 
 const HOST: &str = "nqn.2026-11.org.ringfab:pair";
 
@@ -77,70 +78,84 @@ fn two_commands_set_up_a_volume_that_is_authenticated_and_encrypted() {
     assert!(log.contains("authenticated") && log.contains("TLS_AES_128_GCM_SHA256"), "{log}");
 }
 
+/// A target and a host with keys that `keys pair` has made.
+struct Pair {
+    folder: TempDir,
+    url: String,
+    /// The options that name the keys.
+    options: Vec<String>,
+    _service: Service,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
+        let keys = folder.path().join("keys");
+        let make = ["keys", "pair", "--tls", "--host", HOST, "--subsystem", NQN, "--directory"];
+        let pair = said(&ringfab(&[&make[..], &[keys.to_str().expect("a name")]].concat()));
+        let service = target(folder.path(), port, &pair);
+        let url = format!("nvme+tcp://127.0.0.1:{port}/{NQN}?hostnqn={HOST}&queues=2");
+        let named =
+            [("--tls-key", "tls"), ("--dhchap-key", "host"), ("--dhchap-controller-key", "controller")];
+        let file = |name: &str| format!("file:{}", keys.join(name).display());
+        let options = named.iter().flat_map(|(option, name)| [(*option).to_owned(), file(name)]).collect();
+        Self { folder, url, options, _service: service }
+    }
+
+    /// A command on the address, with the keys.
+    fn ringfab(&self, command: &str, more: &[&str]) -> Output {
+        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        ringfab(&[&[command, &self.url], more, &options].concat())
+    }
+
+    fn status(&self, more: &[&str]) -> String {
+        let mut command = Command::new(program("ringfab-target"));
+        command.arg("status").arg("--socket").arg(self.folder.path().join("control")).args(more);
+        said(&command.output().expect("it runs"))
+    }
+}
+
 #[test]
-fn what_is_written_over_tls_is_verified_and_status_says_how_it_is_protected() {
-    let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
-    let keys = folder.path().join("keys");
-    let make = ["keys", "pair", "--tls", "--host", HOST, "--subsystem", NQN, "--directory"];
-    let pair = said(&ringfab(&[&make[..], &[keys.to_str().expect("a name")]].concat()));
-    let _service = target(folder.path(), port, &pair);
-    let url = format!("nvme+tcp://127.0.0.1:{port}/{NQN}?hostnqn={HOST}&queues=2");
-    let file = |name: &str| format!("file:{}", keys.join(name).display());
-    let (tls, host, controller) = (file("tls"), file("host"), file("controller"));
-    let with_keys = ["--tls-key", &tls, "--dhchap-key", &host, "--dhchap-controller-key", &controller];
-    let how = [
-        "--rw",
-        "randrw",
-        "--verify",
-        "--destroy-data",
-        "1",
-        "--bs",
-        "64k",
-        "--time",
-        "2s",
-        "--warmup",
-        "0s",
-    ];
-    let bench = [&["bench", &url, "--depth", "8", "--cores", "2"][..], &how].concat();
-    said(&ringfab(&[&bench[..], &with_keys].concat()));
-    let doctor = said(&ringfab(&[&["doctor", &url][..], &with_keys].concat()));
+fn what_is_written_over_tls_is_verified() {
+    let pair = Pair::new();
+    let load = "--depth 8 --cores 2 --rw randrw --verify --destroy-data 1 --bs 64k --time 2s --warmup 0s";
+    said(&pair.ringfab("bench", &load.split(' ').collect::<Vec<_>>()));
+}
+
+#[test]
+fn doctor_says_whether_tls_works_and_a_key_on_a_command_line_is_warned_of() {
+    let pair = Pair::new();
+    let doctor = said(&pair.ringfab("doctor", &[]));
     assert!(doctor.contains("over TLS") && doctor.contains("All is well."), "{doctor}");
-    let refused = ringfab(&["doctor", &url]);
+    let refused = ringfab(&["doctor", &pair.url]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stdout).contains("What to do"));
     // A key on a command line is a key that others see.
-    let text = fs::read_to_string(keys.join("tls")).expect("the key");
-    let warned = ringfab(&[&["list", &url, "--tls-key", text.trim()][..], &with_keys[2..]].concat());
+    let text = fs::read_to_string(pair.folder.path().join("keys/tls")).expect("the key");
+    let options: Vec<&str> = pair.options[2..].iter().map(String::as_str).collect();
+    let warned = ringfab(&[&["list", &pair.url, "--tls-key", text.trim()][..], &options].concat());
     let warning = String::from_utf8_lossy(&warned.stderr).into_owned();
-    assert!(
-        warned.status.success() && warning.contains("put it into a file") && !warning.contains(text.trim())
-    );
-    let socket = folder.path().join("control").display().to_string();
+    assert!(warned.status.success(), "{warning}");
+    assert!(warning.contains("put it into a file") && !warning.contains(text.trim()), "{warning}");
+}
+
+#[test]
+fn status_says_how_connections_are_protected() {
+    let pair = Pair::new();
     // Somebody is connected while it is asked.
     let nbd = Service::start("ringfab", |place| {
         let socket = place.join("nbd.sock").display().to_string();
-        let all = [&["nbd", &url, "--socket", &socket][..], &with_keys].concat();
-        all.into_iter().map(str::to_owned).collect()
+        let all = ["nbd", &pair.url, "--socket", &socket].map(str::to_owned);
+        all.into_iter().chain(pair.options.iter().cloned()).collect()
     });
-    let ask = |more: &[&str]| {
-        let output = Command::new(program("ringfab-target"))
-            .args(["status", "--socket", &socket])
-            .args(more)
-            .output()
-            .expect("it runs");
-        said(&output)
-    };
-    let page = ask(&[]);
+    let page = pair.status(&[]);
     assert!(page.contains("TLS, both ends"), "{page}");
-    let status: Value = serde_json::from_str(&ask(&["--json"])).expect("JSON");
+    let status: Value = serde_json::from_str(&pair.status(&["--json"])).expect("JSON");
     let status = if status["listeners"].is_array() { &status } else { &status["ok"] };
-    let controller = &status["controllers"][0];
     assert_eq!(status["listeners"][0]["tls"], "allowed");
-    assert_eq!(controller["tls"]["suite"], "TLS_AES_128_GCM_SHA256");
-    assert_eq!(
-        (&controller["tls"]["identity_version"], &controller["tls"]["key"]),
-        (&1.into(), &"configured".into())
-    );
-    for queue in controller["queues"].as_array().expect("queues") {
+    let (tls, queues) = (&status["controllers"][0]["tls"], &status["controllers"][0]["queues"]);
+    assert_eq!(tls["suite"], "TLS_AES_128_GCM_SHA256");
+    assert_eq!((&tls["identity_version"], &tls["key"]), (&1.into(), &"configured".into()));
+    for queue in queues.as_array().expect("queues") {
         assert!(["kernel", "process"].contains(&queue["tls"].as_str().expect("who protects it")), "{queue}");
     }
     drop(nbd);

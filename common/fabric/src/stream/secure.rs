@@ -1,5 +1,5 @@
-//! The TLS handshake of a stream, and what follows it. One record is sent or received at a time, and no byte of the next
-//! one leaves the socket: that may be the kernel's.
+//! The TLS handshake of a stream, and what follows it. One record is sent or received at a time, and no byte of the
+//! next one leaves the socket: that may be the kernel's.
 
 use std::io;
 use std::sync::Once;

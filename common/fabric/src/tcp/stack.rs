@@ -130,8 +130,8 @@ impl TcpStack {
         self.streams.abort(reactor, connection.into());
     }
 
-    /// How a connection is protected by TLS, from [`TcpEvent::Established`] or [`TcpStack::accept`] on. `None`: it is in
-    /// clear text, or has ended.
+    /// How a connection is protected by TLS, from [`TcpEvent::Established`] or [`TcpStack::accept`] on. `None`: it is
+    /// in clear text, or has ended.
     pub fn security(&self, connection: ConnectionId) -> Option<&Security> {
         self.streams.get(connection.into())?.wire.security()
     }

@@ -55,7 +55,7 @@ fn who_connects_learns_the_suite_and_the_key_and_who_protects() {
     for suite in [SHA256, SHA384] {
         let psk = psk("NVMe1R0x nqn.host nqn.subsystem", 3, suite);
         let mut pair = Pair::over_loopback(ListenerTls::Required(store(&[known(), psk.clone()])));
-        let connection = pair.establish(Some(&[psk.clone()]));
+        let connection = pair.establish(Some(std::slice::from_ref(&psk)));
         let security = pair.host.tcp.security(connection).cloned().expect("it is protected");
         assert_eq!((security.suite, security.by), (suite, ProtectedBy::Process));
         assert_eq!(security.identity.as_bytes(), psk.identity);
@@ -77,7 +77,7 @@ fn keys_that_differ_or_are_unknown_are_told_to_both_ends() {
     ] {
         let ((), log) = Log::of(|| {
             let mut pair = Pair::over_loopback(required());
-            let connection = pair.host.connect(pair.listening, Some(&[offered.clone()]));
+            let connection = pair.host.connect(pair.listening, Some(std::slice::from_ref(&offered)));
             let error = pair.outcome(connection).expect_err("refused");
             assert!(error.starts_with("TLS handshake: ") && error.contains(at_host), "{error}");
             pair.drained();
@@ -93,7 +93,7 @@ fn data_of_every_size_are_whole_with_and_without_digests() {
     let both = Digests::default().with_header(true).with_data(true);
     for (digests, suite) in [(Digests::default(), SHA256), (both, SHA384)] {
         let psk = psk("key", 5, suite);
-        let mut pair = Pair::over_loopback(ListenerTls::Required(store(&[psk.clone()])));
+        let mut pair = Pair::over_loopback(ListenerTls::Required(store(std::slice::from_ref(&psk))));
         let connection = pair.host.connect_with(pair.listening, Some(&[psk]), digests);
         assert_eq!(pair.outcome(connection), Ok(()));
         let sizes =
@@ -111,7 +111,7 @@ fn data_of_every_size_are_whole_with_and_without_digests() {
         assert_eq!(pair.host_end(), "disconnected here");
         assert_eq!(pair.target_end(), "the peer closed the connection");
         pair.drained();
-        let used = [&pair.host, &pair.target].map(|node| node.pool.usage().in_use);
+        let used = [&pair.host, &pair.target].map(|node| node.pool.usage().taken);
         assert_eq!(used, [0, 0], "no memory is left behind");
     }
 }

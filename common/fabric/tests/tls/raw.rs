@@ -80,9 +80,11 @@ impl RawHost {
     ) -> Result<Secured, (Self, Option<TlsError>)> {
         let mut random = ChaCha20Rng::from_seed([3; 32]);
         let mut handshake = Handshake::client(vec![psk.clone()], &mut random).expect("a key to offer");
-        for flight in 0.. {
+        let mut flight = 0;
+        loop {
             if let Some(mut bytes) = handshake.take_outgoing() {
                 let goes_on = tamper(flight, &mut bytes);
+                flight += 1;
                 self.send(pair, &bytes);
                 if !goes_on {
                     return Err((self, None));

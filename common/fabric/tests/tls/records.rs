@@ -194,6 +194,24 @@ fn data_may_come_in_records_of_any_size_and_empty_ones_between() {
 }
 
 #[test]
+fn data_may_follow_the_handshake_in_the_same_segment() {
+    let mut pair = Pair::over_loopback(required());
+    let mut finished = Vec::new();
+    let host = RawHost::connect(pair.listening).secure(&mut pair, &known(), |flight, bytes| {
+        if flight == 1 {
+            finished = std::mem::take(bytes);
+        }
+        true
+    });
+    let mut host = host.map_err(|(_, error)| error).expect("a handshake");
+    let records = [ic_req(), command(1)].map(|bytes| host.seal(ContentType::ApplicationData, &bytes));
+    host.host.send(&mut pair, &[finished, records.concat()].concat());
+    host.receive_data(&mut pair, IcResp::SIZE + RESPONSE_BYTES);
+    host.host.end();
+    pair.drained();
+}
+
+#[test]
 fn new_keys_are_followed_and_given_to_who_asks_for_them() {
     let mut pair = Pair::over_loopback(required());
     let mut host = Secured::adopted(&mut pair, &known());

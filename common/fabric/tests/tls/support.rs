@@ -104,6 +104,7 @@ impl Node {
         while let Some(completion) = self.reactor.next_completion() {
             self.tcp.on_completion(&mut self.reactor, completion);
         }
+        self.tcp.flush(&mut self.reactor);
         self.events.extend(std::iter::from_fn(|| self.tcp.next_event()));
     }
 
@@ -196,7 +197,12 @@ impl Pair {
     }
 
     pub(crate) fn over_loopback_with(config: TcpConfig, tls: ListenerTls) -> Self {
-        let (host, target) = (Node::over_ring(config), Node::over_ring(config));
+        Self::between((config, config), tls)
+    }
+
+    /// With what the host's and the target's core are made with.
+    pub(crate) fn between(configs: (TcpConfig, TcpConfig), tls: ListenerTls) -> Self {
+        let (host, target) = (Node::over_ring(configs.0), Node::over_ring(configs.1));
         Self::new(host, target, "127.0.0.1:0".parse().expect("an address"), Time::Real, tls)
     }
 

@@ -113,8 +113,8 @@ impl Controller {
         Self { engine: Arc::clone(&self.engine), disk: Some(Arc::new(disk)) }
     }
 
-    /// Authenticates again, as [`Host::reauthenticate`](crate::Host::reauthenticate) does, and waits until the queues of
-    /// the first engine thread have: for [`Timeouts::admin`](crate::Timeouts::admin) and each message at most.
+    /// Authenticates again, as [`Host::reauthenticate`](crate::Host::reauthenticate) does, and waits until the queues
+    /// of the first engine thread have: for [`Timeouts::admin`](crate::Timeouts::admin) and each message at most.
     ///
     /// # Errors
     /// Why not. Where one end has refused the other, the connection is lost, and reconnecting begins.

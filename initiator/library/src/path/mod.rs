@@ -370,12 +370,8 @@ impl Path {
             }
             // The leader has the controller shut down.
             Disconnection::Loss if self.phase == Phase::Shutdown && !self.role.leads() => {}
-            Disconnection::Loss => {
-                // Who refuses, or is refused, closes the connection.
-                let refusal = self.sequence.take_refusal();
-                let (step, cause) = refusal.unwrap_or_else(|| (self.step(), Cause::Disconnected(reason)));
-                self.lose(resources, step, cause);
-            }
+            Disconnection::Refused(cause) => self.lose(resources, Step::Authenticate, cause),
+            Disconnection::Loss => self.lose(resources, self.step(), Cause::Disconnected(reason)),
         }
     }
 
@@ -531,7 +527,7 @@ impl Path {
         Ok(())
     }
 
-    /// Authenticates again, on all engines.
+    /// Authenticates again, first on this engine and then on the others.
     pub(crate) fn reauthenticate(
         &mut self,
         resources: &mut Resources,
@@ -546,9 +542,7 @@ impl Path {
             Phase::Draining | Phase::Shutdown | Phase::Gone => return Err(SubmitError::Gone),
             _ => return Err(SubmitError::NotReady),
         }
-        let keys = keys.map(Arc::new);
-        self.role.tell_followers(&ToFollower::Reauthenticate(keys.clone()));
-        self.run(resources, Sequence::reauthenticate(keys));
+        self.run(resources, Sequence::reauthenticate(keys.map(Arc::new)));
         self.timers.repeat_authentication(resources.now(), &self.options);
         Ok(())
     }

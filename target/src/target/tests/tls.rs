@@ -79,7 +79,7 @@ impl Guarded {
 }
 
 fn at_listener(
-    connect: Connect,
+    connect: &Connect,
     target: &Arc<Target>,
     listener: &str,
     tls: Option<&Arc<TlsChannel>>,
@@ -146,30 +146,30 @@ fn the_names_of_a_connect_are_those_of_the_key() {
     let target = &guarded.target;
     let tls = guarded.channel(FRIEND, DISK);
     let refused = |host, subsystem| {
-        at_listener(Connect::admin(subsystem, host), target, ALLOWED, Some(&tls)).map(drop).unwrap_err()
+        at_listener(&Connect::admin(subsystem, host), target, ALLOWED, Some(&tls)).map(drop).unwrap_err()
     };
     let told = format!("the TLS key of the connection is that of {FRIEND} for {DISK}");
     assert_eq!([refused(STRANGER, DISK), refused(FRIEND, PRIVATE), refused(FRIEND, OWN)], [&*told; 3]);
-    let admin = at_listener(Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&tls)).unwrap();
+    let admin = at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&tls)).unwrap();
     assert_eq!(admin.controller.host().tls.as_ref(), Some(&tls));
     enable(&admin.controller);
     // All queues of the controller are over TLS, or none.
     let queue = |tls| {
         let connect = Connect::queue(1, admin.controller.id(), DISK, FRIEND);
-        at_listener(connect, target, ALLOWED, tls).map(drop)
+        at_listener(&connect, target, ALLOWED, tls).map(drop)
     };
     let told = "the connection is in clear text, and the other queues of the controller are over TLS";
     assert_eq!(queue(None).unwrap_err(), told);
     queue(Some(&tls)).unwrap();
-    let admin = at_listener(Connect::admin(DISK, FRIEND), target, ALLOWED, None).unwrap();
+    let admin = at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, None).unwrap();
     enable(&admin.controller);
     let connect = Connect::queue(1, admin.controller.id(), DISK, FRIEND);
     let told = "the connection is over TLS, and the other queues of the controller are in clear text";
-    assert_eq!(at_listener(connect, target, ALLOWED, Some(&tls)).map(drop).unwrap_err(), told);
+    assert_eq!(at_listener(&connect, target, ALLOWED, Some(&tls)).map(drop).unwrap_err(), told);
     // A key for discovery has the name by which the host asks for it.
     for name in [DISCOVERY_NQN, OWN] {
         let tls = guarded.channel(FRIEND, name);
-        assert!(at_listener(Connect::admin(name, FRIEND), target, REQUIRED, Some(&tls)).is_ok());
+        assert!(at_listener(&Connect::admin(name, FRIEND), target, REQUIRED, Some(&tls)).is_ok());
     }
 }
 
@@ -178,12 +178,12 @@ fn clear_text_is_refused_where_tls_is_required() {
     let guarded = guarded(CipherSuite::Aes256GcmSha384, "specified");
     let target = &guarded.target;
     let refused = |listener| {
-        at_listener(Connect::admin(PRIVATE, FRIEND), target, listener, None).map(drop).unwrap_err()
+        at_listener(&Connect::admin(PRIVATE, FRIEND), target, listener, None).map(drop).unwrap_err()
     };
     assert_eq!(refused(REQUIRED), "the listener requires TLS, and the connection is in clear text");
-    assert!(at_listener(Connect::admin(PRIVATE, FRIEND), target, CLEAR, None).is_ok());
+    assert!(at_listener(&Connect::admin(PRIVATE, FRIEND), target, CLEAR, None).is_ok());
     let tls = guarded.channel(FRIEND, PRIVATE);
-    assert!(at_listener(Connect::admin(PRIVATE, FRIEND), target, ALLOWED, Some(&tls)).is_ok());
+    assert!(at_listener(&Connect::admin(PRIVATE, FRIEND), target, ALLOWED, Some(&tls)).is_ok());
     let demands = Demands { tls: true, ..Demands::default() };
     let ended = guarded.change(|draft| draft.set_demands(PRIVATE, demands).unwrap());
     assert_eq!(ended, ["its connections are in clear text, and the subsystem requires TLS"]);
@@ -198,13 +198,13 @@ fn whoever_used_a_key_that_is_gone_is_ended_and_does_not_come_back() {
     let target = &guarded.target;
     let channels = [DISK, DISCOVERY_NQN].map(|name| guarded.channel(FRIEND, name));
     for tls in &channels {
-        at_listener(Connect::admin(tls.subsystem(), FRIEND), target, ALLOWED, Some(tls)).unwrap();
+        at_listener(&Connect::admin(tls.subsystem(), FRIEND), target, ALLOWED, Some(tls)).unwrap();
     }
-    at_listener(Connect::admin(DISK, FRIEND), target, CLEAR, None).unwrap();
+    at_listener(&Connect::admin(DISK, FRIEND), target, CLEAR, None).unwrap();
     let host = target.served().limited_host(FRIEND).unwrap().config().clone();
     let ended = guarded.change(|draft| draft.set_host(&crate::config::HostConfig { tls: None, ..host }));
     assert_eq!(ended, ["its host has another key for TLS"; 2], "not the one in clear text");
-    let refused = at_listener(Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&channels[0]));
+    let refused = at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&channels[0]));
     assert_eq!(refused.map(drop).unwrap_err(), format!("the host {FRIEND} has no tls_key"));
 }
 
@@ -221,7 +221,7 @@ fn a_connection_with_the_key_of_yesterday_is_refused_whatever_its_identity_says(
         ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
     guarded.change(|draft| draft.set_host(&host));
     let refused = before.iter().map(|tls| {
-        at_listener(Connect::admin(DISK, FRIEND), target, ALLOWED, Some(tls)).map(drop).unwrap_err()
+        at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(tls)).map(drop).unwrap_err()
     });
     let refused: Vec<String> = refused.collect();
     assert!(refused[0].contains("has another tls_key now"), "{refused:?}");
@@ -233,8 +233,8 @@ fn a_listener_that_requires_tls_now_ends_who_is_in_clear_text() {
     let guarded = guarded(CipherSuite::Aes128GcmSha256, "specified");
     let target = &guarded.target;
     let tls = guarded.channel(FRIEND, DISK);
-    at_listener(Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&tls)).unwrap();
-    at_listener(Connect::admin(DISK, FRIEND), target, ALLOWED, None).unwrap();
+    at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&tls)).unwrap();
+    at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, None).unwrap();
     let ended = guarded.change(|draft| {
         let old = target.served().listeners()[1].config().clone();
         let new = crate::config::ListenerConfig { tls: ListenerTls::Required, ..old };

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use ringfab_auth::{Authenticated, Computation, HostStep, HostTransaction, Parties, system_random};
 use ringfab_spec::auth::SecureChannel;
 
+use super::{Action, SequenceStep, WORK_LIMIT};
 use crate::authentication::{AuthenticationFailure, Keys};
-use crate::error::Cause;
+use crate::error::{Cause, Step};
 use crate::messages::Done;
 use crate::options::ConnectOptions;
 use crate::work::Task;
@@ -80,8 +81,10 @@ pub(super) struct Authentication {
     options: Arc<ConnectOptions>,
     /// Other keys than those of the options.
     newer: Option<Arc<Keys>>,
+    /// Keys that are to be tried next.
+    next: Option<Arc<Keys>>,
     /// Keys that are tried: they are those of reconnects once no end refuses the other with them.
-    candidate: Option<Arc<Keys>>,
+    tried: Option<Arc<Keys>>,
     /// Both ends, with the keys as they were read last for this connection.
     parties: Option<Arc<Parties>>,
     /// Of the queue that authenticates.
@@ -103,7 +106,8 @@ impl Authentication {
         Self {
             options,
             newer: None,
-            candidate: None,
+            next: None,
+            tried: None,
             parties: None,
             transaction: None,
             want: Want::Nothing,
@@ -115,30 +119,38 @@ impl Authentication {
         }
     }
 
-    /// Tries these keys next.
-    pub(super) fn set_keys(&mut self, keys: Arc<Keys>) {
-        self.candidate = Some(keys);
+    /// Tries these keys next; or uses them from now on, where another engine has.
+    pub(super) fn set_keys(&mut self, keys: Arc<Keys>, are_tried: bool) {
+        if are_tried { self.newer = Some(keys) } else { self.next = Some(keys) }
     }
 
-    /// The connections begin, or end. What workers still do is of no use. Keys that nobody has refused are kept.
+    /// The connections begin, or end. What workers still do is of no use, and neither are keys that were not accepted.
     pub(super) fn reset(&mut self) {
-        self.accept_keys();
+        (self.next, self.tried) = (None, None);
         self.queues.clear();
         self.begin();
     }
 
-    /// The keys that were tried are those from now on.
-    pub(super) fn accept_keys(&mut self) {
-        self.newer = self.candidate.take().or(self.newer.take());
+    /// The keys that were tried are those from now on. Returns them.
+    pub(super) fn accept_keys(&mut self) -> Option<Arc<Keys>> {
+        let accepted = self.tried.take()?;
+        self.newer = Some(Arc::clone(&accepted));
+        Some(accepted)
+    }
+
+    /// Whether there are keys that are still to be tried.
+    pub(super) fn has_other_keys(&self) -> bool {
+        self.next.is_some()
     }
 
     /// The keys that were tried are of no use.
     pub(super) fn refuse_keys(&mut self) {
-        self.candidate = None;
+        self.tried = None;
     }
 
     /// Queues authenticate, with the keys as they are now.
     pub(super) fn begin(&mut self) {
+        self.tried = self.next.take();
         (self.parties, self.transaction, self.computation) = (None, None, None);
         self.task = self.task.wrapping_add(1);
     }
@@ -169,13 +181,26 @@ impl Authentication {
         if self.parties.is_some() { Stage::Send } else { Stage::Keys }
     }
 
+    /// The same as a step.
+    pub(super) fn first_step(&self, number: u16) -> SequenceStep {
+        SequenceStep::Authenticate(number, self.first())
+    }
+
     /// The first queue that has authenticated, or the one after `number`.
     pub(super) fn queue_after(&self, number: Option<u16>) -> Option<u16> {
         self.queues.iter().copied().find(|one| number.is_none_or(|number| *one > number))
     }
 
+    /// Has a worker read keys, or compute.
+    pub(super) fn work(&mut self) -> Action {
+        match self.take_task() {
+            Some((number, task)) => Action::Work { number, task, limit: WORK_LIMIT },
+            None => Action::Fail(Step::Authenticate, Cause::Authentication(AuthenticationFailure::NoKey)),
+        }
+    }
+
     /// The task for a worker at a stage, and its number.
-    pub(super) fn take_task(&mut self) -> Option<(u32, Task)> {
+    fn take_task(&mut self) -> Option<(u32, Task)> {
         self.task = self.task.wrapping_add(1);
         let task = match self.computation.take() {
             Some(computation) => Task::Compute(computation),
@@ -183,7 +208,7 @@ impl Authentication {
                 let ours = self.options.authentication.as_ref()?;
                 Task::ReadKeys {
                     keys: self
-                        .candidate
+                        .tried
                         .clone()
                         .or(self.newer.clone())
                         .unwrap_or_else(|| Arc::new(ours.keys.clone())),

@@ -16,8 +16,10 @@ use std::time::Duration;
 
 use ringfab_reactor::Time;
 
+use super::facts::Facts;
 use super::{Context, Purpose, Sequence, SequenceStep};
 use crate::error::Cause;
+use crate::options::ConnectOptions;
 use crate::path::PathEvent;
 
 /// Between two looks at CSTS.
@@ -42,8 +44,10 @@ impl Sequence {
     /// What comes after a step that was answered: a queue that is asked to authenticates first.
     pub(super) fn next(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
         match ended {
-            SequenceStep::Connect if self.asked => Ok(Next::Step(self.authenticate(0))),
-            SequenceStep::ConnectQueue(number) if self.asked => Ok(Next::Step(self.authenticate(number))),
+            SequenceStep::Connect if self.asked => Ok(Next::Step(self.authentication.first_step(0))),
+            SequenceStep::ConnectQueue(number) if self.asked => {
+                Ok(Next::Step(self.authentication.first_step(number)))
+            }
             SequenceStep::Authenticate(number, stage) => match self.authentication.after(number, stage)? {
                 Some(stage) => Ok(Next::Step(SequenceStep::Authenticate(number, stage))),
                 None => self.after_authentication(context, number),
@@ -64,8 +68,10 @@ impl Sequence {
             SequenceStep::Capabilities => SequenceStep::Version,
             SequenceStep::Version => SequenceStep::Enable,
             SequenceStep::Enable => SequenceStep::ReadyStatus,
-            SequenceStep::ReadyStatus => return self.after_ready_status(context),
-            SequenceStep::Identify if discovery && self.wants_log_events() => SequenceStep::EventConfig,
+            SequenceStep::ReadyStatus => return after_ready_status(&self.facts, &self.options, context),
+            SequenceStep::Identify if discovery && self.facts.wants_log_events(&self.options) => {
+                SequenceStep::EventConfig
+            }
             SequenceStep::Identify | SequenceStep::EventConfig if discovery => {
                 return Ok(self.all_scanned(context));
             }
@@ -95,23 +101,17 @@ impl Sequence {
                 SequenceStep::Descriptors(index)
             }
             SequenceStep::Namespace(index) | SequenceStep::Descriptors(index) => {
-                match self.namespaces.after_namespace(index, only) {
-                    Some(next) => next,
-                    None => return Ok(self.all_scanned(context)),
-                }
+                let next = self.namespaces.after_namespace(index, only);
+                let Some(next) = next else { return Ok(self.all_scanned(context)) };
+                next
             }
             SequenceStep::Listed(_) => return Ok(self.all_scanned(context)),
 
             SequenceStep::Flush(nsid) => self.after_flush(context, nsid),
             SequenceStep::Disconnect(number) => self.after_queue(context, number),
             SequenceStep::ShutdownSet => SequenceStep::ShutdownStatus,
-            SequenceStep::ShutdownStatus => return self.after_shutdown_status(context),
+            SequenceStep::ShutdownStatus => return after_shutdown_status(&self.facts, context.now),
         }))
-    }
-
-    /// The first stage of a queue's authentication.
-    fn authenticate(&self, number: u16) -> SequenceStep {
-        SequenceStep::Authenticate(number, self.authentication.first())
     }
 
     /// A queue has authenticated: the commands that have waited for that go out on it, or it is the next one's turn.
@@ -119,39 +119,16 @@ impl Sequence {
         self.asked = false;
         match (self.purpose, number) {
             (Purpose::Reauthenticate, _) => Ok(match self.authentication.queue_after(Some(number)) {
-                Some(next) => Next::Step(self.authenticate(next)),
+                Some(next) => Next::Step(self.authentication.first_step(next)),
                 None => {
-                    self.authentication.accept_keys();
-                    context.reports.push(PathEvent::Reauthenticated(Ok(())));
+                    let keys = self.authentication.accept_keys();
+                    context.reports.push(PathEvent::Reauthenticated(Ok(keys)));
                     Next::End
                 }
             }),
             (_, 0) => self.after(context, SequenceStep::Connect),
             _ => self.after(context, SequenceStep::ConnectQueue(number)),
         }
-    }
-
-    /// Whether to ask a discovery controller to tell when its log page changes.
-    fn wants_log_events(&self) -> bool {
-        self.options.persistent_discovery && self.facts.controller.discovery_log_notices
-    }
-
-    /// CSTS while the controller is being enabled.
-    fn after_ready_status(&mut self, context: &mut Context<'_>) -> Result<Next, Cause> {
-        let status = self.facts.last_status;
-        if status.fatal {
-            return Err(Cause::ControllerFatal);
-        }
-        if status.ready {
-            // The controller's timer runs from its enabling, and before that it takes no Keep Alive.
-            context.keep_alive.start(self.options.keep_alive_wanted(), context.now);
-            return Ok(Next::Step(SequenceStep::Identify));
-        }
-        if context.now >= self.facts.ready_until {
-            let limit = self.facts.capabilities.timeout;
-            return Err(Cause::TimedOut { what: "enabling the controller (CSTS.RDY)", limit });
-        }
-        Ok(Next::Again(context.now + POLL))
     }
 
     /// The namespaces that have changed. If others have meanwhile, the list is not all.
@@ -194,14 +171,36 @@ impl Sequence {
         let next = context.io.alive_after(number).filter(|_| self.facts.controller.disconnect);
         next.map_or(SequenceStep::ShutdownSet, SequenceStep::Disconnect)
     }
+}
 
-    /// CSTS while the controller shuts down. One that has failed will not complete that.
-    fn after_shutdown_status(&self, context: &Context<'_>) -> Result<Next, Cause> {
-        match self.facts.last_status {
-            status if status.shutdown_complete => Ok(Next::Leave),
-            status if status.fatal => Err(Cause::ControllerFatal),
-            _ => Ok(Next::Again(context.now + POLL)),
-        }
+/// CSTS while the controller is being enabled.
+fn after_ready_status(
+    facts: &Facts,
+    options: &ConnectOptions,
+    context: &mut Context<'_>,
+) -> Result<Next, Cause> {
+    let status = facts.last_status;
+    if status.fatal {
+        return Err(Cause::ControllerFatal);
+    }
+    if status.ready {
+        // The controller's timer runs from its enabling, and before that it takes no Keep Alive.
+        context.keep_alive.start(options.keep_alive_wanted(), context.now);
+        return Ok(Next::Step(SequenceStep::Identify));
+    }
+    if context.now >= facts.ready_until {
+        let limit = facts.capabilities.timeout;
+        return Err(Cause::TimedOut { what: "enabling the controller (CSTS.RDY)", limit });
+    }
+    Ok(Next::Again(context.now + POLL))
+}
+
+/// CSTS while the controller shuts down. One that has failed will not complete that.
+fn after_shutdown_status(facts: &Facts, now: Time) -> Result<Next, Cause> {
+    match facts.last_status {
+        status if status.shutdown_complete => Ok(Next::Leave),
+        status if status.fatal => Err(Cause::ControllerFatal),
+        _ => Ok(Next::Again(now + POLL)),
     }
 }
 
@@ -211,7 +210,6 @@ mod tests {
 
     use super::*;
     use crate::identity::HostIdentity;
-    use crate::options::ConnectOptions;
     use crate::path::connector::QueueShare;
     use crate::path::io_queues::IoQueues;
     use crate::path::keep_alive::KeepAlive;

@@ -77,6 +77,11 @@ impl Facts {
         Ok(())
     }
 
+    /// Whether to ask a discovery controller to tell when its log page changes.
+    pub(super) fn wants_log_events(&self, options: &ConnectOptions) -> bool {
+        options.persistent_discovery && self.controller.discovery_log_notices
+    }
+
     /// How many I/O queues there are, and how many entries each has: as both ends can.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use super::io_queues::IoQueues;
 use super::keep_alive::KeepAlive;
 use super::queues::ADMIN_QUEUE_SIZE;
 use super::reports::{PathEvent, Reports};
-use crate::authentication::{AuthenticationFailure, Keys};
+use crate::authentication::Keys;
 use crate::command::{Command, Direction, Owner};
 use crate::error::{Cause, ConnectError, Step};
 use crate::messages::{Done, OpenQueues};
@@ -53,6 +53,10 @@ enum Purpose {
     Shutdown,
 }
 
+/// Memory of the data of one of the commands, while none has it.
+#[derive(Debug)]
+struct Scratch(Option<SharedBuffer>);
+
 /// What the path does next for the sequence.
 #[derive(Debug)]
 pub(super) enum Action {
@@ -75,7 +79,7 @@ pub(super) enum Action {
 }
 
 /// What the end of a connection means to the sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Disconnection {
     /// The connection is lost.
     Loss,
@@ -83,6 +87,8 @@ pub(super) enum Disconnection {
     Expected,
     /// It is what the step has asked for, though the answer is missing.
     Answer,
+    /// One end has refused the other before.
+    Refused(Cause),
 }
 
 /// What the sequence acts on beside its own state.
@@ -114,7 +120,7 @@ pub(super) struct Sequence {
     /// What the controller adds to the time that attaching may take.
     extra_time: Duration,
     /// Memory of the sequence's commands, so that they never wait for the pool.
-    scratch: Option<SharedBuffer>,
+    scratch: Scratch,
     /// Namespaces that a shutdown flushes, ascending.
     flushes: Vec<u32>,
 }
@@ -134,7 +140,7 @@ impl Sequence {
             facts: Facts::default(),
             namespaces: NamespaceScan::default(),
             extra_time: Duration::ZERO,
-            scratch: None,
+            scratch: Scratch(None),
             flushes: Vec::new(),
         }
     }
@@ -195,19 +201,21 @@ impl Sequence {
     }
 
     /// Authenticates each queue again that has authenticated, with these keys if there are any. I/O goes on meanwhile.
-    /// If something else runs, it comes after that. Keys are kept where no queue has.
+    /// If something else runs, it comes after that. A follower gets keys that the leader has tried, and keeps them.
     pub(super) fn reauthenticate(
         keys: Option<Arc<Keys>>,
     ) -> impl FnOnce(&mut Sequence, &mut Context<'_>) -> Action {
         move |this, context| {
-            keys.into_iter().for_each(|keys| this.authentication.set_keys(keys));
+            keys.into_iter().for_each(|keys| this.authentication.set_keys(keys, !this.share.leads()));
             this.authenticate_again(context)
         }
     }
 
     fn authenticate_again(&mut self, context: &mut Context<'_>) -> Action {
         if self.step.is_some() {
-            self.reauthenticates = true;
+            // One that runs is as good, unless there are other keys.
+            let runs = self.purpose == Purpose::Reauthenticate && !self.authentication.has_other_keys();
+            self.reauthenticates |= !runs;
             return Action::Nothing;
         }
         let Some(first) = self.authentication.queue_after(None) else { return Action::Nothing };
@@ -244,11 +252,12 @@ impl Sequence {
 
     /// Nothing runs: what was put off begins.
     fn go_idle(&mut self, context: &mut Context<'_>) -> Action {
-        if std::mem::take(&mut self.reauthenticates) {
-            return self.authenticate_again(context);
-        }
+        // I/O waits for a scan, and for no authentication.
         if self.purpose == Purpose::Reauthenticate && std::mem::take(&mut self.namespaces.again) {
             return self.rescan(context);
+        }
+        if std::mem::take(&mut self.reauthenticates) {
+            return self.authenticate_again(context);
         }
         Action::Nothing
     }
@@ -285,7 +294,7 @@ impl Sequence {
     }
 
     /// A connection has ended.
-    pub(super) fn on_disconnected(&self, number: u16) -> Disconnection {
+    pub(super) fn on_disconnected(&mut self, number: u16) -> Disconnection {
         match self.step {
             // A controller that shuts down may let go of its I/O queues. The admin queue says how it went.
             Some(SequenceStep::ShutdownSet | SequenceStep::ShutdownStatus) if number != 0 => {
@@ -293,14 +302,12 @@ impl Sequence {
             }
             Some(SequenceStep::Disconnect(asked)) if asked == number => Disconnection::Answer,
             Some(SequenceStep::Disconnect(asked)) if (1..asked).contains(&number) => Disconnection::Expected,
+            // Who refuses, or is refused, closes the connection.
+            Some(SequenceStep::Authenticate(..)) => {
+                self.authentication.take_refusal().map_or(Disconnection::Loss, Disconnection::Refused)
+            }
             _ => Disconnection::Loss,
         }
-    }
-
-    /// Why a connection has ended while it was needed, if more is known than that.
-    pub(super) fn take_refusal(&mut self) -> Option<(Step, Cause)> {
-        let step = self.step.filter(|step| matches!(step, SequenceStep::Authenticate(..)))?;
-        Some((step.step(), self.authentication.take_refusal()?))
     }
 
     /// An I/O queue was disconnected, without an answer.
@@ -317,7 +324,7 @@ impl Sequence {
 
     /// Takes the memory of a command of the sequence back that was not answered.
     pub(super) fn take_back(&mut self, command: Command) {
-        self.scratch = command.memory.or(self.scratch.take());
+        self.scratch.0 = command.memory.or(self.scratch.0.take());
     }
 
     /// Ends a step that is not a command, if it is the one that runs.
@@ -361,7 +368,7 @@ impl Sequence {
                 (number, wire::authentication_receive(SCRATCH_BYTES as u32))
             }
             SequenceStep::Authenticate(number, Stage::Send) => return self.send_message(context, number),
-            SequenceStep::Authenticate(..) => return self.work(step),
+            SequenceStep::Authenticate(..) => return self.authentication.work(),
             SequenceStep::HostBehavior => {
                 let (entry, data) = wire::set_host_behavior();
                 return self.send_data(context, 0, entry, data.as_bytes());
@@ -371,7 +378,7 @@ impl Sequence {
             SequenceStep::Enable => (0, wire::set_enabled(&facts.capabilities)),
             SequenceStep::ReadyStatus | SequenceStep::ShutdownStatus => (0, wire::get_status()),
             SequenceStep::ShutdownSet => (0, wire::set_shutdown(&facts.capabilities)),
-            SequenceStep::QueueCount => (0, wire::set_queue_count(self.queues_wanted())),
+            SequenceStep::QueueCount => (0, wire::set_queue_count(queues_wanted(&self.options, self.share))),
             SequenceStep::EventConfig => (0, wire::set_event_config(&facts.controller)),
             SequenceStep::Identify => (0, wire::identify_controller()),
             SequenceStep::Limits => (0, wire::identify_nvm_limits()),
@@ -387,20 +394,12 @@ impl Sequence {
         if !step.reads_data() {
             return Action::Send { number, command };
         }
-        match self.take_scratch(context.pool) {
+        match self.scratch.take(context.pool) {
             Ok(buffer) => {
                 let command = command.with_data(Direction::ToHost, buffer, 0, SCRATCH_BYTES as u32);
                 Action::Send { number, command }
             }
             Err(cause) => Action::Fail(step.step(), cause),
-        }
-    }
-
-    /// Has a worker read keys, or compute.
-    fn work(&mut self, step: SequenceStep) -> Action {
-        match self.authentication.take_task() {
-            Some((number, task)) => Action::Work { number, task, limit: WORK_LIMIT },
-            None => Action::Fail(step.step(), Cause::Authentication(AuthenticationFailure::NoKey)),
         }
     }
 
@@ -441,7 +440,7 @@ impl Sequence {
         entry: SubmissionEntry,
         data: &[u8],
     ) -> Action {
-        match self.take_scratch(context.pool) {
+        match self.scratch.take(context.pool) {
             Ok(buffer) => {
                 buffer.write_at(0, data);
                 let command = Command::new(entry, Owner::Sequence);
@@ -450,15 +449,6 @@ impl Sequence {
             }
             Err(cause) => Action::Fail(self.step.map_or(Step::Identify, SequenceStep::step), cause),
         }
-    }
-
-    /// The sequence's own memory; it is taken from the pool once.
-    fn take_scratch(&mut self, pool: &Pool) -> Result<SharedBuffer, Cause> {
-        let scratch = self.scratch.take().filter(SharedBuffer::is_unique);
-        scratch.or_else(|| pool.take(SCRATCH_BYTES).map(Buffer::share)).ok_or_else(|| {
-            let text = "no buffer of 4 KiB is left in the pool for the commands of attaching";
-            Cause::Local(text.to_owned())
-        })
     }
 
     /// Takes the answer to the command that runs, and starts the next.
@@ -472,7 +462,7 @@ impl Sequence {
         self.take_back(command);
         let Some(step) = self.step.take() else { return Action::Nothing };
         let status = entry.status();
-        if !status.is_success() && !step.is_optional() && !self.tolerates(step, status) {
+        if !status.is_success() && !step.is_optional() && !tolerates(&self.options, step, status) {
             return self.on_refusal(context, step, &sent, entry);
         }
         if let Err(cause) = self.learn(context, step, entry) {
@@ -480,17 +470,6 @@ impl Sequence {
         }
         self.tries = Tries::default();
         self.go_on(context, step)
-    }
-
-    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's
-    /// is said in a sentence of its own, but for a flush of what was written there.
-    fn tolerates(&self, step: SequenceStep, status: Status) -> bool {
-        let removed = match step {
-            SequenceStep::Namespace(_) => true,
-            SequenceStep::Flush(_) => self.options.url.namespace.is_none(),
-            _ => false,
-        };
-        removed && status.code() == Status::INVALID_NAMESPACE
     }
 
     /// The controller refuses a step: it gets another try, or that is the end of the sequence.
@@ -511,7 +490,7 @@ impl Sequence {
             tracing::debug!(%status, ?delay, command = step.command(), "tried again");
             return self.repeat_at(context.now + delay, step);
         }
-        let cause = match self.refused_field(step, sent, answer) {
+        let cause = match self.scratch.refused_field(step, sent, answer) {
             Some(field) => Cause::Field { field, status },
             // Whoever was told that it is refused may answer as it likes.
             None => self
@@ -529,21 +508,6 @@ impl Sequence {
         Action::Fail(step.step(), cause)
     }
 
-    /// Which field of a Connect the controller refuses. The scratch memory still has its data.
-    fn refused_field(
-        &self,
-        step: SequenceStep,
-        sent: &SubmissionEntry,
-        answer: &CompletionEntry,
-    ) -> Option<RefusedField> {
-        let refused = answer.status().code() == Status::CONNECT_INVALID_PARAMETERS;
-        if !refused || !matches!(step, SequenceStep::Connect | SequenceStep::ConnectQueue(_)) {
-            return None;
-        }
-        let data = self.scratch.as_ref()?;
-        data.with_bytes(0..SCRATCH_BYTES, |data| RefusedField::new(answer.connect_parameter(), sent, data))
-    }
-
     /// Remembers what an answer says.
     fn learn(
         &mut self,
@@ -551,7 +515,7 @@ impl Sequence {
         step: SequenceStep,
         entry: &CompletionEntry,
     ) -> Result<(), Cause> {
-        let queues_wanted = self.queues_wanted();
+        let queues_wanted = queues_wanted(&self.options, self.share);
         let (facts, namespaces, authentication) =
             (&mut self.facts, &mut self.namespaces, &mut self.authentication);
         let mut learn = |data: &[u8]| {
@@ -561,7 +525,7 @@ impl Sequence {
             facts.learn(step, entry, data, queues_wanted)?;
             namespaces.learn(step, entry, data, facts)
         };
-        match &self.scratch {
+        match &self.scratch.0 {
             Some(buffer) => buffer.with_bytes(0..SCRATCH_BYTES, learn)?,
             None => learn(&[0; SCRATCH_BYTES])?,
         }
@@ -590,9 +554,46 @@ impl Sequence {
         }
         Ok(())
     }
+}
 
-    /// I/O queues to ask for: one for each engine at least.
-    fn queues_wanted(&self) -> u16 {
-        self.options.queues_wanted().max(self.share.engines)
+impl Scratch {
+    /// The memory; it is taken from the pool once.
+    fn take(&mut self, pool: &Pool) -> Result<SharedBuffer, Cause> {
+        let scratch = self.0.take().filter(SharedBuffer::is_unique);
+        scratch.or_else(|| pool.take(SCRATCH_BYTES).map(Buffer::share)).ok_or_else(|| {
+            let text = "no buffer of 4 KiB is left in the pool for the commands of attaching";
+            Cause::Local(text.to_owned())
+        })
     }
+
+    /// Which field of a Connect the controller refuses. The memory still has its data.
+    fn refused_field(
+        &self,
+        step: SequenceStep,
+        sent: &SubmissionEntry,
+        answer: &CompletionEntry,
+    ) -> Option<RefusedField> {
+        let refused = answer.status().code() == Status::CONNECT_INVALID_PARAMETERS;
+        if !refused || !matches!(step, SequenceStep::Connect | SequenceStep::ConnectQueue(_)) {
+            return None;
+        }
+        let data = self.0.as_ref()?;
+        data.with_bytes(0..SCRATCH_BYTES, |data| RefusedField::new(answer.connect_parameter(), sent, data))
+    }
+}
+
+/// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is
+/// said in a sentence of its own, but for a flush of what was written there.
+fn tolerates(options: &ConnectOptions, step: SequenceStep, status: Status) -> bool {
+    let removed = match step {
+        SequenceStep::Namespace(_) => true,
+        SequenceStep::Flush(_) => options.url.namespace.is_none(),
+        _ => false,
+    };
+    removed && status.code() == Status::INVALID_NAMESPACE
+}
+
+/// I/O queues to ask for: one for each engine at least.
+fn queues_wanted(options: &ConnectOptions, share: QueueShare) -> u16 {
+    options.queues_wanted().max(share.engines)
 }
