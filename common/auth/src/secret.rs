@@ -25,7 +25,8 @@ impl Secret {
         Self(Zeroizing::new(vec![0; length]))
     }
 
-    pub(crate) fn random(length: usize, random: &mut dyn CryptoRng) -> Self {
+    /// So many random bytes.
+    pub fn random(length: usize, random: &mut dyn CryptoRng) -> Self {
         let mut secret = Self::zeroed(length);
         random.fill_bytes(secret.bytes_mut());
         secret
