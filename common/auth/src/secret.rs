@@ -25,6 +25,18 @@ impl Secret {
         Self(Zeroizing::new(vec![0; length]))
     }
 
+    /// These, one after the other.
+    pub(crate) fn concat(secrets: &[Self]) -> Self {
+        let mut whole = Self::zeroed(secrets.iter().map(|secret| secret.0.len()).sum());
+        let mut rest = whole.bytes_mut();
+        for secret in secrets {
+            let (part, behind) = rest.split_at_mut(secret.0.len());
+            part.copy_from_slice(&secret.0);
+            rest = behind;
+        }
+        whole
+    }
+
     pub(crate) fn random(length: usize, random: &mut dyn CryptoRng) -> Self {
         let mut secret = Self::zeroed(length);
         random.fill_bytes(secret.bytes_mut());
