@@ -6,7 +6,7 @@ use rand_core::CryptoRng;
 
 use crate::group::{Offer, Private};
 use crate::hash::Hash;
-use crate::secret::Secret;
+use crate::secret::{Secret, on_clean_stack};
 
 /// An exponentiation, or two. A transaction returns it, waits, and takes the [`Computed`].
 #[must_use = "the transaction waits for it"]
@@ -51,6 +51,10 @@ impl Computation {
 
     /// Computes it, which takes up to 25 milliseconds with ffdhe8192.
     pub fn run(self) -> Computed {
+        on_clean_stack(|| self.compute())
+    }
+
+    fn compute(self) -> Computed {
         let outcome = match self.task {
             Task::Offer(private) => Outcome::Offered(private.offer()),
             Task::Answer { private, peer, hash } => match private.answer(&peer) {

@@ -82,8 +82,9 @@ fn check_disconnect(command: &SubmissionEntry, queue_id: u16) -> Result<(), Fail
 pub(super) enum Executed {
     /// It is done; these are dwords 0 and 1 of its completion.
     Done(u64),
-    /// The same of a Connect: the queue may have as many commands as it has entries.
-    Connected(u64),
+    /// The same of what lets the host in: the queue may have as many commands as it has entries. That is a Connect, or
+    /// the proof who the host is.
+    LetIn(u64),
     /// The same of a reset: Asynchronous Event Requests end without completions.
     Reset,
     /// It waits.
@@ -163,9 +164,12 @@ impl Connection {
             .inspect_err(|failure| log::refused(&request, &Refusal::new(&request, *failure)))?;
         let asks = match attached.authentication {
             Authentication::Needed { parties, policy } => {
-                let now = resources.reactor.now();
-                self.authentication =
-                    Some(Box::new(authentication::Authentication::new(parties, policy, now)));
+                let mut own = authentication::Authentication::new(parties, policy, resources.reactor.now());
+                if self.id != 0 && attached.controller.state().authenticated.is_some() {
+                    own = own.knows_controller();
+                    resources.hosts.opened(self.address);
+                }
+                self.authentication = Some(Box::new(own));
                 AUTHREQ_ATR
             }
             Authentication::NotNeeded | Authentication::Impossible => {
@@ -185,12 +189,16 @@ impl Connection {
             attached.controller.set_wake(Some(Box::new(wake)));
         }
         self.attached = Some(Attachment::new(attached.controller, attached.queue, resources));
-        Ok(Executed::Connected(u64::from(id) | asks))
+        let result = u64::from(id) | asks;
+        Ok(if asks == 0 { Executed::LetIn(result) } else { Executed::Done(result) })
     }
 
     /// It is a host's now, and no longer an address's.
     pub(super) fn become_named(&mut self, resources: &mut Resources, host_nqn: &str) {
-        self.host = resources.hosts.connected(self.address, host_nqn);
+        if self.is_opening() {
+            resources.hosts.opened(self.address);
+        }
+        self.host = resources.hosts.named_host(host_nqn);
         resources.turns.set_shares(self.host, resources.served.shares(host_nqn));
         let kind = if self.id == 0 { PoolKind::Admin } else { PoolKind::Io };
         let pool = resources.hosts.pool(self.host, kind);

@@ -4,7 +4,6 @@
 //! Receive, and no other command. The messages are those of `common/auth`. What takes long is computed by a worker,
 //! and an Authentication Receive that comes before its end waits for it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,13 +26,10 @@ use crate::nvm::{Action, DataBytes, Transfer};
 use crate::resources::messages::QueueMessage;
 use crate::resources::states::State;
 use crate::resources::{RequestId, Resources};
-use crate::worker::{Task, WorkError};
+use crate::worker::{Interest, WorkError};
 
 /// How long a host may take from its Connect until it is authenticated.
 pub(super) const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a worker may take for a computation of 25 milliseconds, with all others that wait.
-const COMPUTATION_LIMIT: Duration = Duration::from_secs(30);
 
 /// Bytes of a message that a host may announce: Linux always announces so many.
 const MESSAGE_BYTES_MAX: u32 = 4096;
@@ -50,16 +46,38 @@ pub(super) struct Authentication {
     transaction: ControllerTransaction,
     /// An Authentication Receive that waits for a computation.
     waiting: Option<RequestId>,
+    /// What a worker computes for it.
+    computing: Option<Interest>,
     /// When the queue was connected.
     since: Time,
-    /// Whether the host has proved who it is. It may do so again.
-    is_done: bool,
+    /// Since when it is the host's turn.
+    asked: Time,
+    /// How much the host has proved. It may do so again.
+    proof: Proof,
+}
+
+/// How much the host of a queue has proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// Nothing.
+    None,
+    /// It knows a controller whose host has proved who it is. The queue counts as one of that controller's.
+    KnowsController,
+    /// Who it is.
+    Given,
 }
 
 impl Authentication {
     pub(super) fn new(parties: Arc<Parties>, policy: Arc<Policy>, since: Time) -> Self {
         let transaction = transaction(&parties, &policy);
-        Self { parties, policy, transaction, waiting: None, since, is_done: false }
+        let (waiting, computing, proof) = (None, None, Proof::None);
+        Self { parties, policy, transaction, waiting, computing, since, asked: since, proof }
+    }
+
+    /// Of an I/O queue: the controller's host has proved who it is, on the admin queue.
+    pub(super) fn knows_controller(mut self) -> Self {
+        self.proof = Proof::KnowsController;
+        self
     }
 
     /// What a command asks for while the host has to authenticate, or if it is about that.
@@ -78,7 +96,7 @@ impl Authentication {
     }
 
     fn other(&self) -> Option<Result<(Action, Transfer), Failure>> {
-        (!self.is_done).then(|| Err(Failure::new(Status::AUTHENTICATION_REQUIRED)))
+        (self.proof != Proof::Given).then(|| Err(Failure::new(Status::AUTHENTICATION_REQUIRED)))
     }
 }
 
@@ -100,15 +118,25 @@ fn length_of(command: &SubmissionEntry) -> Result<u32, Failure> {
 }
 
 impl Connection {
-    /// Whether the host has nothing to prove any more.
-    #[inline]
-    pub(super) fn is_authenticated(&self) -> bool {
-        self.authentication.as_ref().is_none_or(|authentication| authentication.is_done)
+    /// Whether it counts among those without a Connect: it has none, or its host could be anybody.
+    pub(super) fn is_opening(&self) -> bool {
+        let anybody = |authentication: &Authentication| authentication.proof == Proof::None;
+        self.attached.is_none() || self.authentication.as_deref().is_some_and(anybody)
+    }
+
+    /// Since when it is the host's turn, if that is later than its connection; none while we compute.
+    pub(super) fn host_is_asked_since(&self, opened: Time) -> Option<Time> {
+        match &self.authentication {
+            Some(authentication) if authentication.computing.is_some() => None,
+            Some(authentication) => Some(authentication.asked),
+            None => Some(opened),
+        }
     }
 
     /// Whether the host has taken too long.
     pub(super) fn authentication_is_overdue(&self, now: Time) -> bool {
-        let late = |one: &Authentication| !one.is_done && now >= one.since + AUTHENTICATION_TIMEOUT;
+        let late =
+            |one: &Authentication| one.proof != Proof::Given && now >= one.since + AUTHENTICATION_TIMEOUT;
         self.authentication.as_deref().is_some_and(late)
     }
 
@@ -123,6 +151,7 @@ impl Connection {
         if authentication.waiting.is_some() {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
+        authentication.asked = resources.reactor.now();
         if Message::is_negotiate(data) && authentication.transaction.outcome().is_some() {
             authentication.transaction = transaction(&authentication.parties, &authentication.policy);
         }
@@ -131,8 +160,7 @@ impl Connection {
         if let Some(computation) = computation {
             self.compute(resources, request.id().queue, computation)?;
         }
-        self.settle_authentication(resources);
-        Ok(Executed::Done(0))
+        Ok(self.settle_authentication(resources))
     }
 
     /// The host asks for a message.
@@ -154,39 +182,51 @@ impl Connection {
             Received::BufferTooSmall => Err(Failure::at(Status::INVALID_FIELD, LENGTH)),
             Received::Message(message) => {
                 request.pieces.fill(&message);
-                self.settle_authentication(resources);
-                Ok(Executed::Done(0))
+                authentication.asked = resources.reactor.now();
+                Ok(self.settle_authentication(resources))
             }
         }
     }
 
     /// Has a worker compute. The answer comes as [`QueueMessage::Computed`].
-    fn compute(&self, resources: &Resources, queue: u16, computation: Computation) -> Result<(), Failure> {
+    fn compute(
+        &mut self,
+        resources: &Resources,
+        queue: u16,
+        computation: Computation,
+    ) -> Result<(), Failure> {
         let controller = Arc::clone(self.own_controller()?);
         let core = resources.cores[resources.core].clone();
         let answer = move |outcome: Result<Computed, WorkError>| {
             core.send(QueueMessage::Computed { queue, controller, outcome });
         };
-        // One host's computations are no other's.
-        let on = PathBuf::from(format!("{} queue {}", self.peer, self.id));
-        let task = Task::new("authenticating", on, COMPUTATION_LIMIT);
-        resources.workers.submit(task, move || computation.run(), answer).map_err(|error| {
-            tracing::warn!(%error, peer = %self.peer, "a host cannot be authenticated");
+        let interest = Interest::default();
+        let computed = move || computation.run();
+        let asked = resources.workers.compute((self.peer.ip(), &interest), computed, answer);
+        if let Some(authentication) = &mut self.authentication {
+            authentication.computing = Some(interest);
+        }
+        asked.map_err(|error| {
+            self.cannot_authenticate(&error);
             Failure::transient(Status::INTERNAL_ERROR)
         })
     }
 
-    /// Sees whether a transaction has come to its end.
-    fn settle_authentication(&mut self, resources: &mut Resources) {
-        let Some(authentication) = &mut self.authentication else { return };
-        let Some(attached) = &self.attached else { return };
+    fn cannot_authenticate(&self, error: &WorkError) {
+        tracing::warn!(%error, peer = %self.peer, queue = self.id, "a host cannot be authenticated");
+    }
+
+    /// Sees whether a transaction has come to its end. The first that succeeds lets the host in.
+    fn settle_authentication(&mut self, resources: &mut Resources) -> Executed {
+        let (Some(authentication), Some(attached)) = (&mut self.authentication, &self.attached) else {
+            return Executed::Done(0);
+        };
         match authentication.transaction.outcome() {
             None => {}
-            Some(Ok(_)) if authentication.is_done => {
+            Some(Ok(_)) if authentication.proof == Proof::Given => {
                 log::authenticated_again(&attached.controller, self.id);
             }
             Some(Ok(authenticated)) => {
-                authentication.is_done = true;
                 log::authenticated(&attached.controller, (self.peer, self.id), authenticated);
                 if self.id == 0 {
                     attached.controller.state().authenticated = Some(authenticated.clone());
@@ -194,6 +234,10 @@ impl Connection {
                 let controller = Arc::clone(&attached.controller);
                 self.become_named(resources, &controller.host().nqn);
                 self.log_connected(&controller, u32::from(self.entries));
+                if let Some(authentication) = &mut self.authentication {
+                    authentication.proof = Proof::Given;
+                }
+                return Executed::LetIn(0);
             }
             Some(Err(refusal)) => {
                 log::not_authenticated(&attached.controller, (self.peer, self.id), &refusal);
@@ -201,6 +245,7 @@ impl Connection {
                 self.phase = Phase::Ending;
             }
         }
+        Executed::Done(0)
     }
 }
 
@@ -217,10 +262,11 @@ pub(super) fn computed(
 ) {
     let Some(authentication) = &mut connection.authentication else { return };
     let waiting = authentication.waiting.take();
+    (authentication.computing, authentication.asked) = (None, resources.reactor.now());
     match outcome {
         Ok(computed) => authentication.transaction.on_computed(computed),
         Err(error) => {
-            tracing::warn!(%error, peer = %connection.peer, "a host cannot be authenticated");
+            connection.cannot_authenticate(&error);
             connection.phase = Phase::Ending;
         }
     }
@@ -228,6 +274,7 @@ pub(super) fn computed(
     let Some(slot) = slot.filter(|slot| commands.table[*slot].state() == State::AtWorker) else { return };
     match connection.authentication_receive(resources, &mut commands.table[slot]) {
         Ok(Executed::Waits(_)) => return,
+        Ok(Executed::LetIn(_)) => commands.grow(connection, resources),
         Ok(_) => {}
         Err(failure) => commands.table[slot].fail(failure),
     }

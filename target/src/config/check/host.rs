@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use ringfab_auth::{Group, Hash, Policy};
+use ringfab_process::limits;
 
 use super::rate_limits::{host_nqn, limits_of};
 use super::{Errors, Reader, Unique};
@@ -66,6 +67,8 @@ fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAu
 /// A key, which is read at once.
 fn key(reader: &Reader<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<ConfiguredKey> {
     let At { value, span } = reader.string(key, errors)?;
+    // Before there is anything to write into one.
+    limits::forbid_core_files();
     let read = |source: KeySource| source.read().map(|key| ConfiguredKey { source, key });
     KeySource::parse(&value).and_then(read).map_err(|why| errors.add(&span, reader.key(key), why)).ok()
 }
