@@ -364,7 +364,8 @@ fn a_queue_gets_its_slots_when_its_host_has_proved_who_it_is() {
     let mut member = guarded.wire();
     member.authenticate(&guarded.credentials(Hash::Sha256, Group::Ffdhe2048)).expect("it has the key");
     hungry(&mut member, 20);
-    std::thread::sleep(Duration::from_millis(50));
     let queues = || guarded.target.usage().iter().map(|core| core.queues).sum::<usize>();
-    assert_eq!(queues(), 1, "it is still there");
+    wait_until("the stranger is gone", || queues() == 1);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(queues(), 1, "the member is still there");
 }

@@ -46,8 +46,8 @@ fn configuration(folder: &Path, port: u16, metrics: u16, with_keys: bool) -> Str
         String::new()
     };
     format!(
-        "[target]\nstate_dir = {:?}\ncores = 1\nlog = \"trace\"\n[control]\npath = {:?}\n\
-         [metrics]\naddress = \"127.0.0.1\"\nport = {metrics}\n\
+        "[target]\nstate_dir = {:?}\ncores = 1\nlog = \"trace\"\n[control]\nsocket = {:?}\n\
+         [metrics]\naddress = \"127.0.0.1:{metrics}\"\n\
          [[listener]]\naddress = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\"\n\
          [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
          [[subsystem.namespace]]\nmemory = \"1MiB\"\n{keys}",
@@ -163,11 +163,10 @@ fn no_key_is_in_what_the_target_says() {
     let _there = guarded.attach(&guarded.key, Group::Ffdhe2048).expect("its key");
     assert!(guarded.attach(&wrong, Group::Ffdhe2048).is_err());
     assert!(guarded.attach(&guarded.key, Group::Null).is_err());
-    let mut said =
-        vec![guarded.ask(&["status"]), guarded.ask(&["status", "--json"]), guarded.ask(&["doctor"])];
+    let mut said = vec![guarded.ask(&["status"]), guarded.ask(&["status", "--json"])];
     assert!(said[1].contains(HOST), "{}", said[1]);
     let file = guarded.service.path("target.toml").display().to_string();
-    for arguments in [vec!["check", "--config", &file], vec!["doctor", "--config", &file]] {
+    for arguments in [vec!["check", &file], vec!["doctor", &file], vec!["doctor", "--json", &file]] {
         let output = Command::new(program("ringfab-target")).args(arguments).output().expect("it runs");
         said.extend([output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
     }

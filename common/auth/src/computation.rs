@@ -1,6 +1,7 @@
 //! What takes long, as a value that a worker computes.
 
 use std::fmt;
+use std::time::Duration;
 
 use rand_core::CryptoRng;
 
@@ -47,6 +48,15 @@ pub(crate) enum Outcome {
 impl Computation {
     pub(crate) fn new(ticket: Ticket, task: Task) -> Self {
         Self { ticket, task }
+    }
+
+    /// About how long it takes, so that those that take little need not wait for those that take much.
+    pub fn cost(&self) -> Duration {
+        match &self.task {
+            Task::Offer(private) => private.cost(),
+            Task::Answer { private, .. } => 2 * private.cost(),
+            Task::Conclude { offer, .. } => offer.cost(),
+        }
     }
 
     /// Computes it, which takes up to 25 milliseconds with ffdhe8192.

@@ -201,8 +201,9 @@ impl Connection {
             core.send(QueueMessage::Computed { queue, controller, outcome });
         };
         let interest = Interest::default();
+        let asker = (self.peer.ip(), computation.cost());
         let computed = move || computation.run();
-        let asked = resources.workers.compute((self.peer.ip(), &interest), computed, answer);
+        let asked = resources.workers.compute(asker, &interest, computed, answer);
         if let Some(authentication) = &mut self.authentication {
             authentication.computing = Some(interest);
         }

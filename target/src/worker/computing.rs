@@ -6,7 +6,7 @@
 //! | what | rule |
 //! | --- | --- |
 //! | threads | one for each four processors, of low priority |
-//! | whose turn it is | of the address that has used the least time lately (with IPv6: of the /64 network) |
+//! | whose turn it is | of the address that will have used the least time lately, with what it asks for (with IPv6: of the /64 network). So what takes little goes before what takes much |
 //! | of one address | what it asked for last: what has waited long belongs to hosts that may have given up |
 //! | how many wait | [`WAITING_MAX`]; the oldest of the address that has most gives way |
 
@@ -29,7 +29,7 @@ const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = 1024;
 
 /// After this time, what an address has used counts half.
-const HALF_LIFE: Duration = Duration::from_secs(5);
+const HALF_LIFE: Duration = Duration::from_secs(30);
 
 /// How little the threads take of a processor that others want: a ninth of what a core may have.
 const NICE: i32 = 10;
@@ -69,6 +69,8 @@ struct Line {
 
 struct Job {
     wanted: Weak<()>,
+    /// About how long it takes.
+    cost: Duration,
     run: Box<dyn FnOnce(Turn) + Send>,
 }
 
@@ -84,7 +86,7 @@ impl Computing {
     /// interested any more.
     pub(super) fn submit<T: Send + 'static>(
         self: &Arc<Self>,
-        from: IpAddr,
+        (from, cost): (IpAddr, Duration),
         interest: &Interest,
         work: impl FnOnce() -> T + Send + 'static,
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
@@ -97,7 +99,7 @@ impl Computing {
                 Turn::GiveWay => Err(WorkError::GaveWay { waiting: WAITING_MAX }),
             });
         };
-        let job = Job { wanted: Arc::downgrade(interest), run: Box::new(run) };
+        let job = Job { wanted: Arc::downgrade(interest), cost, run: Box::new(run) };
         self.find_thread()?;
         let given_way = self.state().enqueue(network_of(from), job, Instant::now());
         self.waiting.notify_one();
@@ -182,8 +184,12 @@ impl State {
     /// The job whose turn it is.
     fn take_next(&mut self, now: Instant) -> Option<(IpAddr, Job)> {
         loop {
-            let lines = self.lines.iter_mut().filter(|(_, line)| !line.jobs.is_empty());
-            let (network, line) = lines.min_by_key(|(_, line)| (line.used_lately(now), line.last))?;
+            let lines = self.lines.iter_mut();
+            let waiting = lines.filter_map(|(network, line)| {
+                let after = line.used_lately(now) + line.jobs.back()?.cost;
+                Some(((after, line.last), network, line))
+            });
+            let (_, network, line) = waiting.min_by_key(|(order, ..)| *order)?;
             let job = line.jobs.pop_back()?;
             self.waiting -= 1;
             if job.wanted.strong_count() > 0 {
@@ -251,10 +257,10 @@ mod tests {
             Self { state: State::default(), now: Instant::now(), interest: Interest::default(), sender, seen }
         }
 
-        fn ask(&mut self, from: u8, number: u32, interest: &Interest) {
+        fn ask(&mut self, from: u8, number: u32, cost: Duration, interest: &Interest) {
             let sender = self.sender.clone();
             let run = Box::new(move |turn| sender.send((number, turn)).expect("the test listens"));
-            let job = Job { wanted: Arc::downgrade(interest), run };
+            let job = Job { wanted: Arc::downgrade(interest), cost, run };
             if let Some(job) = self.state.enqueue(address(from), job, self.now) {
                 (job.run)(Turn::GiveWay);
             }
@@ -262,7 +268,7 @@ mod tests {
 
         fn ask_for(&mut self, from: u8, numbers: std::ops::Range<u32>) {
             let interest = Arc::clone(&self.interest);
-            numbers.for_each(|number| self.ask(from, number, &interest));
+            numbers.for_each(|number| self.ask(from, number, SHORT, &interest));
         }
 
         /// Computes the next one, which takes so long.
@@ -288,12 +294,30 @@ mod tests {
         test.ask_for(2, 0..30);
         let served: Vec<u32> = (0..25).map(|_| test.compute(SHORT).expect("one")).collect();
         assert!(served.iter().all(|number| *number < 30), "until it has used as much: {served:?}");
-        assert!((0..3).map(|_| test.compute(LONG).expect("one")).any(|number| number >= 100));
+        let served: Vec<u32> = (0..3).map(|_| test.compute(LONG).expect("one")).collect();
+        assert!(served.iter().any(|number| *number >= 100), "then they have turns: {served:?}");
         // What is long ago counts no more.
         test.now += 40 * HALF_LIFE;
         test.ask_for(3, 300..301);
         assert!(test.state.lines[&address(1)].used_lately(test.now) < SHORT);
         assert_eq!(test.state.waiting, 100 + 30 + 1 - 1 - 25 - 3);
+    }
+
+    #[test]
+    fn what_takes_little_goes_before_what_takes_much() {
+        let mut test = Test::new();
+        let interest = Arc::clone(&test.interest);
+        (1..=250).for_each(|from| test.ask(from, 1000 + u32::from(from), LONG, &interest));
+        test.ask(255, 1, SHORT, &interest);
+        assert_eq!(test.compute(SHORT), Some(1));
+        test.ask(255, 2, SHORT, &interest);
+        assert_eq!(test.compute(SHORT), Some(2));
+        // But not for ever.
+        for number in 3..50 {
+            test.ask(255, number, SHORT, &interest);
+        }
+        let served: Vec<u32> = (0..40).map(|_| test.compute(SHORT).expect("one")).collect();
+        assert!(served.iter().any(|number| *number > 1000), "{served:?}");
     }
 
     #[test]
@@ -323,7 +347,7 @@ mod tests {
     fn nothing_is_computed_for_who_is_gone_and_nobody_gives_way_to_it() {
         let mut test = Test::new();
         let gone = Interest::default();
-        (0..WAITING_MAX as u32).for_each(|number| test.ask(1, number, &gone));
+        (0..WAITING_MAX as u32).for_each(|number| test.ask(1, number, SHORT, &gone));
         drop(gone);
         test.ask_for(2, 5000..5001);
         assert_eq!((test.state.waiting, test.compute(SHORT), test.compute(SHORT)), (1, Some(5000), None));
@@ -337,7 +361,7 @@ mod tests {
         for number in 0..KNOWN_MAX as u32 + 10 {
             let [_, _, high, low] = number.to_be_bytes();
             let run = Box::new(|_| ());
-            let job = Job { wanted: Arc::downgrade(&interest), run };
+            let job = Job { wanted: Arc::downgrade(&interest), cost: SHORT, run };
             test.state.enqueue([10, 1, high, low].into(), job, test.now);
             let (network, _) = test.state.take_next(test.now).expect("one");
             test.state.lines.get_mut(&network).expect("a line").used = SHORT * number;
@@ -356,7 +380,7 @@ mod tests {
             let sender = sender.clone();
             let work = move || if number == 1 { panic!("on purpose") } else { number };
             let answer = move |outcome| sender.send(outcome).expect("the test listens");
-            computing.submit(address(number), &interest, work, answer).expect("taken");
+            computing.submit((address(number), SHORT), &interest, work, answer).expect("taken");
         }
         let mut all: Vec<Result<u8, WorkError>> = answers.iter().take(3).collect();
         all.sort_by_key(|one| one.clone().unwrap_or(9));

@@ -79,19 +79,20 @@ impl Workers {
         }
     }
 
-    /// Has `work` computed for a host at an address, in turns with other addresses, and returns at once. `answer` is
-    /// called once, on another thread, unless nobody is interested any more. It must not block.
+    /// Has `work`, which takes about so long, computed for a host at an address, in turns with other addresses, and
+    /// returns at once. `answer` is called once, on another thread, unless nobody is interested any more. It must not block.
     ///
     /// # Errors
     /// When there is no thread; `answer` is not called then.
     pub fn compute<T: Send + 'static>(
         &self,
-        (from, interest): (IpAddr, &Interest),
+        asker: (IpAddr, Duration),
+        interest: &Interest,
         work: impl FnOnce() -> T + Send + 'static,
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
     ) -> Result<(), WorkError> {
         match &self.0 {
-            Kind::Threads(_) => COMPUTING.submit(from, interest, work, answer),
+            Kind::Threads(_) => COMPUTING.submit(asker, interest, work, answer),
             Kind::Stepped(steps) => {
                 steps.waiting().push_back(Box::new(move || answer(Ok(work()))));
                 Ok(())

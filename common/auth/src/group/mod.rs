@@ -30,6 +30,7 @@ mod primes;
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use rand_core::CryptoRng;
 use ringfab_spec::auth::GroupId;
@@ -230,6 +231,17 @@ impl Primitive {
         }
     }
 
+    /// About how long a step takes.
+    fn cost(self) -> Duration {
+        match self {
+            Self::Field(field) => field.cost(),
+            Self::Curve(Curve::Secp256r1) => Duration::from_micros(210),
+            Self::Curve(Curve::Secp384r1) => Duration::from_micros(700),
+            Self::Kem(MlKem::MlKem768) => Duration::from_micros(170),
+            Self::Kem(MlKem::MlKem1024) => Duration::from_micros(240),
+        }
+    }
+
     fn draw(self, random: &mut dyn CryptoRng) -> Secret {
         match self {
             Self::Field(field) => field.exponent(random),
@@ -267,6 +279,11 @@ impl Primitive {
 pub(crate) struct Private(Vec<(Primitive, Secret)>);
 
 impl Private {
+    /// About how long a step takes.
+    pub(crate) fn cost(&self) -> Duration {
+        self.0.iter().map(|(primitive, _)| primitive.cost()).sum()
+    }
+
     /// The controller's step, the first.
     pub(crate) fn offer(self) -> Offer {
         let values: Vec<Vec<u8>> = self.0.iter().map(|(primitive, secret)| primitive.offer(secret)).collect();
@@ -303,6 +320,11 @@ impl Private {
 }
 
 impl Offer {
+    /// About how long its conclusion takes.
+    pub(crate) fn cost(&self) -> Duration {
+        self.private.cost()
+    }
+
     /// The controller's second step, the last. A value that is the controller's own was sent back, and is refused.
     pub(crate) fn conclude(self, peer: &[u8]) -> Result<Secret, InvalidValue> {
         let Self { private, value } = self;

@@ -331,3 +331,12 @@ fn a_private_exponent_is_never_short() {
         assert!(exponent[0] >= 0x80 && exponent.len() >= 32);
     }
 }
+
+#[test]
+fn the_largest_field_costs_most_and_a_curve_little() {
+    let cost = |group: Group| controller(group).cost();
+    assert!(Group::ALL[1..6].is_sorted_by_key(|group| cost(*group)));
+    let (largest, curve) = (cost(Group::Ffdhe8192), cost(Group::Secp256r1));
+    assert!(largest > Duration::from_millis(10) && largest < Duration::from_millis(20), "{largest:?}");
+    assert!(curve < cost(Group::Ffdhe2048) && cost(Group::Secp256r1MlKem768) > curve);
+}
