@@ -72,7 +72,6 @@ pub(crate) fn attacks() -> Vec<Case> {
         ("TCP, no authentication, 250 addresses", attack(Tcp, Unproved, many, 2000), PROOFS),
         ("TCP, half a Negotiate", attack(Tcp, HalfMessage, one, 2000), PROOFS),
         ("TCP, Negotiate only", attack(Tcp, Negotiate, one, 2000), PROOFS),
-        ("TCP, Negotiate only, 250 addresses", attack(Tcp, Negotiate, many, 2000), PROOFS),
         ("TCP, no reply to the challenge", attack(Tcp, Challenge, one, 2000), PROOFS),
         ("TCP, wrong replies", attack(Tcp, Reply, one, 2000), PROOFS),
         ("RDMA, silent", attack(Rdma, Silent, one, 2000), HANDSHAKES),
