@@ -6,7 +6,7 @@
 #
 #   build   a C linker, the Rust toolchain's parts
 #   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, Prometheus, a
-#           browser (112 MB: half a minute), another implementation of mDNS, cargo-deny
+#           browser (112 MB: half a minute), another implementation of mDNS, two of TLS, cargo-deny
 #   demo    what the demonstration starts; `end_to_end`: with what else end-to-end tests start
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
@@ -80,6 +80,8 @@ want_test() {
     want unshare util-linux
     /usr/bin/python3 -c 'import zeroconf' 2>/dev/null || WANTED+=(python3-zeroconf)
     want curl curl
+    want openssl openssl
+    want gnutls-cli gnutls-bin
 }
 
 want_bench() {

@@ -10,6 +10,7 @@ pub mod devices;
 pub mod fake_disk;
 pub mod fake_target;
 pub mod member;
+pub mod openssl;
 pub mod player;
 mod port;
 mod program;

@@ -61,12 +61,12 @@ impl Hash {
     }
 
     /// The hash of these bytes.
-    pub(crate) fn of(self, bytes: &[u8]) -> Secret {
+    pub fn of(self, bytes: &[u8]) -> Secret {
         on_clean_stack(|| with_type!(self, digest(bytes)))
     }
 
     /// HMAC of these parts, one after the other.
-    pub(crate) fn hmac(self, key: &Secret, parts: &[&[u8]]) -> Secret {
+    pub fn hmac(self, key: &Secret, parts: &[&[u8]]) -> Secret {
         let mut output = Secret::zeroed(self.length());
         on_clean_stack(|| match self {
             Self::Sha256 => mac::<Hmac<Sha256>>(key, parts, &mut output),

@@ -37,7 +37,8 @@ impl Secret {
         whole
     }
 
-    pub(crate) fn random(length: usize, random: &mut dyn CryptoRng) -> Self {
+    /// So many random bytes.
+    pub fn random(length: usize, random: &mut dyn CryptoRng) -> Self {
         let mut secret = Self::zeroed(length);
         random.fill_bytes(secret.bytes_mut());
         secret

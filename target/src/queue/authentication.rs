@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_auth::{
-    Computation, Computed, Concatenation, ControllerTransaction, Message, Parties, Policy, Received,
-    system_random,
+    Authenticated, Computation, Computed, ControllerTransaction, Message, Received, system_random,
 };
 use ringfab_reactor::Time;
 use ringfab_spec::sqe::AuthenticationCommand;
@@ -21,7 +20,9 @@ use super::commands::Commands;
 use super::connection::{Connection, Phase};
 use super::log;
 use super::request::Request;
+use crate::controller::Controller;
 use crate::failure::Failure;
+use crate::model::AuthenticationTerms;
 use crate::nvm::{Action, DataBytes, Transfer};
 use crate::resources::messages::QueueMessage;
 use crate::resources::states::State;
@@ -41,8 +42,7 @@ const LENGTH: u16 = 44;
 /// The authentication of a queue.
 #[derive(Debug)]
 pub(super) struct Authentication {
-    parties: Arc<Parties>,
-    policy: Arc<Policy>,
+    terms: AuthenticationTerms,
     transaction: ControllerTransaction,
     /// An Authentication Receive that waits for a computation.
     waiting: Option<RequestId>,
@@ -58,7 +58,7 @@ pub(super) struct Authentication {
 
 /// How much the host of a queue has proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Proof {
+pub(super) enum Proof {
     /// Nothing.
     None,
     /// It knows a controller whose host has proved who it is. The queue counts as one of that controller's.
@@ -68,16 +68,10 @@ enum Proof {
 }
 
 impl Authentication {
-    pub(super) fn new(parties: Arc<Parties>, policy: Arc<Policy>, since: Time) -> Self {
-        let transaction = transaction(&parties, &policy);
-        let (waiting, computing, proof) = (None, None, Proof::None);
-        Self { parties, policy, transaction, waiting, computing, since, asked: since, proof }
-    }
-
-    /// Of an I/O queue: the controller's host has proved who it is, on the admin queue.
-    pub(super) fn knows_controller(mut self) -> Self {
-        self.proof = Proof::KnowsController;
-        self
+    /// `proof`: what the host has proved before.
+    pub(super) fn new(terms: AuthenticationTerms, since: Time, proof: Proof) -> Self {
+        let transaction = transaction(&terms);
+        Self { terms, transaction, waiting: None, computing: None, since, asked: since, proof }
     }
 
     /// What a command asks for while the host has to authenticate, or if it is about that.
@@ -96,13 +90,22 @@ impl Authentication {
     }
 
     fn other(&self) -> Option<Result<(Action, Transfer), Failure>> {
-        (self.proof != Proof::Given).then(|| Err(Failure::new(Status::AUTHENTICATION_REQUIRED)))
+        (!self.is_over()).then(|| Err(Failure::new(Status::AUTHENTICATION_REQUIRED)))
+    }
+
+    /// Whether the host may use the queue. One that is only there to make a key for TLS, it leaves.
+    fn is_over(&self) -> bool {
+        self.proof == Proof::Given && !self.terms.only_makes_key()
     }
 }
 
-/// Nothing has been said yet. No queue makes a key for TLS.
-fn transaction(parties: &Arc<Parties>, policy: &Arc<Policy>) -> ControllerTransaction {
-    ControllerTransaction::new(Some(Arc::clone(parties)), Arc::clone(policy), Concatenation::Refused)
+/// Nothing has been said yet.
+fn transaction(terms: &AuthenticationTerms) -> ControllerTransaction {
+    ControllerTransaction::new(
+        Some(Arc::clone(&terms.parties)),
+        Arc::clone(&terms.policy),
+        terms.concatenation,
+    )
 }
 
 /// The length that a command announces.
@@ -118,10 +121,37 @@ fn length_of(command: &SubmissionEntry) -> Result<u32, Failure> {
 }
 
 impl Connection {
-    /// Whether it counts among those without a Connect: it has none, or its host could be anybody.
+    /// The host authenticates, or may do so again.
+    pub(super) fn authenticate(&mut self, resources: &Resources, terms: AuthenticationTerms, proof: Proof) {
+        let since = resources.reactor.now();
+        self.authentication = Some(Box::new(Authentication::new(terms, since, proof)));
+    }
+
+    /// The host has to authenticate. An I/O queue of a controller whose host has done so counts as one of that host.
+    pub(super) fn ask_to_authenticate(
+        &mut self,
+        resources: &mut Resources,
+        terms: AuthenticationTerms,
+        controller: &Controller,
+    ) {
+        let knows_controller =
+            self.id != 0 && !terms.only_makes_key() && controller.state().authenticated.is_some();
+        if knows_controller {
+            resources.hosts.opened(self.address);
+        }
+        let proof = if knows_controller { Proof::KnowsController } else { Proof::None };
+        self.authenticate(resources, terms, proof);
+    }
+
+    /// Whether it counts among those without a Connect: it has none, or its host could be anybody, or is only here to
+    /// make a key for TLS.
     pub(super) fn is_opening(&self) -> bool {
-        let anybody = |authentication: &Authentication| authentication.proof == Proof::None;
-        self.attached.is_none() || self.authentication.as_deref().is_some_and(anybody)
+        let opening = |one: &Authentication| match one.proof {
+            Proof::None => true,
+            Proof::KnowsController => false,
+            Proof::Given => one.terms.only_makes_key(),
+        };
+        self.attached.is_none() || self.authentication.as_deref().is_some_and(opening)
     }
 
     /// Since when it is the host's turn, if that is later than its connection; none while we compute.
@@ -135,8 +165,7 @@ impl Connection {
 
     /// Whether the host has taken too long.
     pub(super) fn authentication_is_overdue(&self, now: Time) -> bool {
-        let late =
-            |one: &Authentication| one.proof != Proof::Given && now >= one.since + AUTHENTICATION_TIMEOUT;
+        let late = |one: &Authentication| !one.is_over() && now >= one.since + AUTHENTICATION_TIMEOUT;
         self.authentication.as_deref().is_some_and(late)
     }
 
@@ -153,7 +182,7 @@ impl Connection {
         }
         authentication.asked = resources.reactor.now();
         if Message::is_negotiate(data) && authentication.transaction.outcome().is_some() {
-            authentication.transaction = transaction(&authentication.parties, &authentication.policy);
+            authentication.transaction = transaction(&authentication.terms);
         }
         let numbers = &resources.target.sequence_numbers;
         let computation = authentication.transaction.on_send(data, numbers, &mut system_random());
@@ -224,21 +253,35 @@ impl Connection {
         };
         match authentication.transaction.outcome() {
             None => {}
-            Some(Ok(_)) if authentication.proof == Proof::Given => {
-                log::authenticated_again(&attached.controller, self.id);
-            }
             Some(Ok(authenticated)) => {
-                log::authenticated(&attached.controller, (self.peer, self.id), authenticated);
+                let names = authentication.terms.parties.names();
+                let now = resources.reactor.now();
+                let psk = resources.target.keep_psk(names, authenticated, now);
+                let again = authentication.proof == Proof::Given;
+                let lets_in = !again && !authentication.terms.only_makes_key();
+                if again {
+                    log::authenticated_again(&attached.controller, self.id);
+                } else {
+                    log::authenticated(
+                        &attached.controller,
+                        (self.peer, self.id),
+                        authenticated,
+                        psk.as_ref(),
+                    );
+                }
                 if self.id == 0 {
-                    attached.controller.state().authenticated = Some(authenticated.clone());
+                    let shown = Authenticated { generated_psk: None, ..authenticated.clone() };
+                    attached.controller.state().authenticated = Some(shown);
                 }
                 let controller = Arc::clone(&attached.controller);
-                self.become_named(resources, &controller.host().nqn);
-                self.log_connected(&controller, u32::from(self.entries));
+                if lets_in {
+                    self.become_named(resources, &controller.host().nqn);
+                    self.log_connected(&controller, u32::from(self.entries));
+                }
                 if let Some(authentication) = &mut self.authentication {
                     authentication.proof = Proof::Given;
                 }
-                return Executed::LetIn(0);
+                return if lets_in { Executed::LetIn(0) } else { Executed::Done(0) };
             }
             Some(Err(refusal)) => {
                 log::not_authenticated(&attached.controller, (self.peer, self.id), &refusal);

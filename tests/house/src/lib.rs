@@ -12,20 +12,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in the order of the arrows: each may depend on these of ours, and on no others.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("common/base", &[]),
     ("common/spec", &[]),
     ("common/crc", &[]),
     ("common/proto", &["spec", "crc"]),
     ("common/memory", &[]),
     ("common/reactor", &["base", "memory"]),
-    ("common/fabric", &["base", "spec", "proto", "memory", "reactor"]),
+    ("common/auth", &["spec"]),
+    ("common/tls", &["auth"]),
+    ("common/fabric", &["base", "spec", "auth", "tls", "proto", "memory", "reactor"]),
     ("common/block", &["base", "memory", "reactor"]),
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
-    ("common/auth", &["spec"]),
     ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
-    ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
+    ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
         &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
@@ -37,7 +38,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
     // status, and starts it with more threads than there are processors.
-    ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),
+    ("tests/bench", &["tls", "memory", "reactor", "fabric", "target", "initiator"]),
 ];
 
 /// Where `unsafe` may stand, and why.

@@ -1,0 +1,30 @@
+//! Keys, and who has them.
+
+use std::fmt;
+
+use ringfab_auth::{CipherSuite, Secret, TlsPsk};
+
+/// An external pre-shared key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Psk {
+    /// What the client sends and the server looks up.
+    pub identity: Vec<u8>,
+    /// The key.
+    pub secret: Secret,
+    /// The one suite that it is for.
+    pub suite: CipherSuite,
+}
+
+impl From<&TlsPsk> for Psk {
+    fn from(psk: &TlsPsk) -> Self {
+        Self { identity: psk.identity().into(), secret: psk.secret().clone(), suite: psk.suite() }
+    }
+}
+
+/// Where a server finds a client's key. A client hears whether its identity is known, and so can find out which ones
+/// are: identities consist of names, which are no secrets.
+pub trait PskStore: Send + Sync + fmt::Debug {
+    /// The key with this identity, and the suite that it is for. A peer chooses the identity, which may be any bytes,
+    /// and the handshake waits for the answer.
+    fn find(&self, identity: &[u8]) -> Option<(Secret, CipherSuite)>;
+}

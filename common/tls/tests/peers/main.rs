@@ -1,0 +1,5 @@
+//! Our ends against OpenSSL and GnuTLS, over the loopback interface.
+
+mod gnutls;
+mod openssl;
+mod support;
