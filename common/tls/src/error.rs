@@ -19,7 +19,7 @@ pub enum TlsError {
     #[error("{0}")]
     NotTls(Heard),
     /// A record is longer than any may be: bytes behind its header.
-    #[error("a record of {0} bytes is too long: the limit is {max}", max = PLAINTEXT_BYTES_MAX + 256)]
+    #[error("a record of {0} bytes is too long")]
     RecordOverflow(usize),
     /// What was given is not exactly one record.
     #[error("the bytes are not exactly one record")]

@@ -1,6 +1,7 @@
 //! OpenSSL: `s_server` and `s_client`.
 
 use std::process::Command;
+use std::slice::from_ref;
 
 use ringfab_auth::CipherSuite;
 use ringfab_tls::{Alert, Psk, Role, TlsError};
@@ -127,7 +128,7 @@ fn s_client_talks_to_our_controller() {
     }
     for suite in SUITES {
         let psk = psk(7, suite);
-        let (mut program, end) = serve(&psk, &[], &[psk.clone()]);
+        let (mut program, end) = serve(&psk, &[], from_ref(&psk));
         let mut end = end.unwrap();
         check(&end, suite);
         talk(&mut end, &mut program);
@@ -146,17 +147,25 @@ fn every_group_is_agreed_on_with_a_second_hello_where_needed() {
         for group in ["X25519", "P-256", "P-384"] {
             // The server has no other group than this one, and our first share is x25519.
             let (mut program, port) = server(&psk, &["-groups", group]);
-            let mut end = connect(port, &[psk.clone()]).unwrap();
+            let mut end = connect(port, from_ref(&psk)).unwrap();
             end.send(b"hello\n");
             program.expect("hello\n");
-            // The first group is that of the share.
-            let (mut program, end) = serve(&psk, &["-groups", group], &[psk.clone()]);
-            end.unwrap().send(b"hello\n");
+            // The client's first group is that of its share.
+            let (mut program, end) = serve(&psk, &["-groups", group], from_ref(&psk));
+            let mut end = end.unwrap();
+            end.send(b"hello\n");
             program.expect("hello\n");
             // A share that is of no use here, so that our end asks for another one.
-            let (mut program, end) = serve(&psk, &["-groups", &format!("P-521:{group}")], &[psk.clone()]);
-            end.unwrap().send(b"hello\n");
-            program.expect("hello\n");
+            let (mut program, end) = serve(&psk, &["-groups", &format!("P-521:{group}")], from_ref(&psk));
+            match (suite, end) {
+                (_, Ok(mut end)) => {
+                    end.send(b"hello\n");
+                    program.expect("hello\n");
+                }
+                // OpenSSL 3.0 does not offer the key of a session again, to no server.
+                (CipherSuite::Aes256GcmSha384, Err(error)) => assert_eq!(error, TlsError::NoKeyOffered),
+                (_, Err(error)) => panic!("{group}: {error}"),
+            }
         }
     }
     let (_program, end) = serve(&psk(7, SUITES[0]), &["-groups", "P-521"], &[psk(7, SUITES[0])]);
@@ -194,19 +203,19 @@ fn a_wrong_key_and_an_unknown_identity_are_told_apart() {
     for suite in SUITES {
         let (right, wrong) = (psk(7, suite), psk(8, suite));
         let (mut program, port) = server(&right, &[]);
-        let error = connect(port, std::slice::from_ref(&wrong)).err().unwrap();
+        let error = connect(port, from_ref(&wrong)).err().unwrap();
         assert_alert(&error, Role::Server, &[Alert::DECRYPT_ERROR, Alert::ILLEGAL_PARAMETER]);
         assert!(error.to_string().contains(IDENTITY), "{error}");
         program.expect("rror");
 
-        let (mut program, end) = serve(&wrong, &[], std::slice::from_ref(&right));
+        let (mut program, end) = serve(&wrong, &[], from_ref(&right));
         let error = end.err().unwrap();
         assert!(error.to_string().starts_with("the key of the host and the key here differ"), "{error}");
         program.expect("alert decrypt error");
 
         let unknown = named("NVMe0R01 unknown", 7, suite);
         let (_program, port) = server(&right, &[]);
-        let error = connect(port, std::slice::from_ref(&unknown)).err().unwrap();
+        let error = connect(port, from_ref(&unknown)).err().unwrap();
         assert_alert(&error, Role::Server, &[Alert::HANDSHAKE_FAILURE, Alert::MISSING_EXTENSION]);
         let (mut program, end) = serve(&unknown, &[], &[right]);
         let error = end.err().unwrap().to_string();
@@ -223,14 +232,15 @@ fn a_key_update_of_either_kind_is_followed_and_answered() {
     for suite in SUITES {
         let psk = psk(7, suite);
         let (mut server_program, port) = server(&psk, &[]);
-        let host = connect(port, &[psk.clone()]).unwrap();
-        let (mut client_program, controller) = serve(&psk, &[], &[psk.clone()]);
+        let host = connect(port, from_ref(&psk)).unwrap();
+        let (mut client_program, controller) = serve(&psk, &[], from_ref(&psk));
         for (mut end, program) in [(host, &mut server_program), (controller.unwrap(), &mut client_program)] {
             for (number, command) in ["k\n", "K\n", "K\n"].into_iter().enumerate() {
+                // A command is the whole of what it reads at once.
                 program.write(command.as_bytes());
+                end.expect_updates(number + 1);
                 program.write(format!("after update {number}\n").as_bytes());
                 end.expect(format!("after update {number}\n").as_bytes());
-                assert_eq!(usize::try_from(end.updates).unwrap(), number + 1);
                 let text = format!("this end has updated {number}\n");
                 end.send(text.as_bytes());
                 program.expect(&text);
@@ -253,7 +263,7 @@ fn who_speaks_an_older_version_or_has_no_key_is_told_so() {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-connect", &format!("127.0.0.1:{port}")]).args(arguments);
         let _program = Program::start(&mut command);
-        assert_eq!(accept(&listener, std::slice::from_ref(&known)).err().unwrap().to_string(), said);
+        assert_eq!(accept(&listener, from_ref(&known)).err().unwrap().to_string(), said);
     }
     let (_program, port) = old_server();
     let error = connect(port, &[known]).err().unwrap();
@@ -278,7 +288,7 @@ fn a_record_that_is_changed_on_its_way_ends_the_connection() {
         return;
     }
     let psk = psk(7, SUITES[0]);
-    let (mut program, end) = serve(&psk, &[], &[psk.clone()]);
+    let (mut program, end) = serve(&psk, &[], from_ref(&psk));
     let mut end = end.unwrap();
     end.send(b"hello\n");
     program.expect("hello\n");

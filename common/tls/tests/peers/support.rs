@@ -76,7 +76,7 @@ pub(crate) struct End {
     opener: Opener,
     /// Data that came.
     pub(crate) received: Vec<u8>,
-    pub(crate) updates: u32,
+    pub(crate) updates: usize,
     pub(crate) closed: bool,
 }
 
@@ -197,6 +197,13 @@ impl End {
                 return;
             }
             assert!(!self.closed, "the peer has closed the connection");
+            self.receive().unwrap();
+        }
+    }
+
+    /// Until the peer has updated its keys so often.
+    pub(crate) fn expect_updates(&mut self, count: usize) {
+        while self.updates < count {
             self.receive().unwrap();
         }
     }
