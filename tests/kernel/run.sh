@@ -6,9 +6,9 @@
 #
 # A lane is DRIVER/PROVIDER: a driver of the kernel under test (siw, rxe) and a provider of ours (iwarp, verbs), or
 # `kernel` for both ends of the kernel's own; or tcp/tcp. With `@stable` behind it, the machine has the older kernel of
-# this Debian release, and runs what could differ there. A scenario is a file in guest/ without its ending. All of them
-# run when none is named, and in every lane but `kernel` when none is; in two lanes only those that could differ from
-# other lanes.
+# this Debian release; with `@forky`, a newer one, with the programs that the kernel needs for TLS. A scenario is a file
+# in guest/ without its ending. All of them run when none is named, and in every lane but `kernel` when none is; in some
+# lanes only those that could differ from other lanes.
 #
 # The kernel's drivers have races of their own. What fails runs again after a fresh boot, twice at most, and the end
 # says so: a scenario that needs this again and again is broken.
@@ -23,12 +23,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/scripts/lib.sh
 . "$here/../scripts/lib.sh"
 
-LANES=(tcp/tcp siw/iwarp siw/verbs rxe/verbs tcp/tcp@stable)
+LANES=(tcp/tcp siw/iwarp siw/verbs rxe/verbs tcp/tcp@stable tcp/tcp@forky)
 # What could differ with an older kernel: how its host and its target are spoken with, not what ours do on their own.
 STABLE=(10-discover 11-connect 13-data 14-fio 16-restart 18-reset 20-two-hosts 24-digests 28-follow
     31-transfer 35-two-hosts 38-follow)
 # What could differ where a driver and a provider meet that both face another in other lanes.
 SIW_VERBS=(00-alone 10-discover 11-connect 14-fio 18-reset 21-cross 30-look 31-transfer 36-removal)
+# TLS, which other machines have no programs for, and authentication, which it goes together with.
+FORKY=(29-authentication 40-tls-alone)
 # One machine leaves a part of two processors idle, two leave nothing.
 AT_ONCE=2
 
@@ -40,7 +42,9 @@ main() {
     done
     [ $# -eq 0 ] || shift
     [ "${#lanes[@]}" -gt 0 ] || lanes=("${LANES[@]}")
-    for lane in "${lanes[@]}"; do prepare "$(kernel_of "$lane")"; done
+    prepare_all "${lanes[@]}"
+    lanes=("${PREPARED[@]}")
+    [ "${#lanes[@]}" -gt 0 ] || exit 77
     find_programs debug
     begin
     lay_out
@@ -85,6 +89,7 @@ run_lane() {
     if [ $# -eq 1 ]; then
         case $lane in
         *@stable) set -- "$lane" "${STABLE[@]}" ;;
+        *@forky) set -- "$lane" "${FORKY[@]}" ;;
         siw/verbs) set -- "$lane" "${SIW_VERBS[@]}" ;;
         esac
     fi
@@ -129,18 +134,25 @@ boot() {
     return "$status"
 }
 
-# The machine with a kernel, or the word that there is none.
-prepare() {
-    local status=0
-    RINGFAB_VM_KERNEL=$1 "$here/vm.sh" prepare || status=$?
-    case $status in
-    0) ;;
-    77)
-        not_run "the tests against a Linux kernel: there is no virtual machine to be had here"
-        exit 77
-        ;;
-    *) fail "the virtual machine could not be prepared" ;;
-    esac
+# The machines of some lanes. PREPARED are the lanes whose machine is there; of the others it says so.
+prepare_all() {
+    local lane kernel status
+    declare -A statuses
+    PREPARED=()
+    for lane in "$@"; do
+        kernel=$(kernel_of "$lane")
+        if [ -z "${statuses[$kernel]:-}" ]; then
+            status=0
+            RINGFAB_VM_KERNEL=$kernel "$here/vm.sh" prepare || status=$?
+            statuses[$kernel]=$status
+            [ "$status" -ne 77 ] || not_run "the tests against a Linux kernel ($kernel): its machine cannot be had here"
+        fi
+        case ${statuses[$kernel]} in
+        0) PREPARED+=("$lane") ;;
+        77) ;;
+        *) fail "the virtual machine could not be prepared" ;;
+        esac
+    done
 }
 
 # What the guest sees: its scripts, our programs, the table to compare with.

@@ -2,21 +2,27 @@
 # A virtual machine with a stock Debian kernel that has software RDMA and NVMe over Fabrics, over this machine's files.
 #
 #   vm.sh prepare              fetch the kernel, build the software iWARP driver, make the boot image; once, a minute or
-#   two vm.sh run FOLDER COMMAND   boot, run COMMAND as root in FOLDER, show its output, exit with its status
+#                              two
+#   vm.sh run FOLDER COMMAND   boot, run COMMAND as root in FOLDER, show its output, exit with its status
 #
 # FOLDER is the only place of this machine that the guest can write; what it writes elsewhere is gone afterwards. The
 # guest's kernel log is left in FOLDER/dmesg. `prepare` exits with 77 where this machine cannot do it;
 # with RINGFAB_REQUIRE_TOOLS, what could be installed and is not is a failure instead.
 #
-# Environment: RINGFAB_VM_KERNEL (backports; or stable, the older kernel of this release), RINGFAB_VM_CACHE
-# (~/.cache/ringfab-vm), RINGFAB_VM_CPUS (2), RINGFAB_VM_MIB (3072), RINGFAB_VM_SECONDS (1500, then the machine is
-# ended), RINGFAB_VM_ACCEL (tcg,thread=multi; kvm where it works).
+# Environment: RINGFAB_VM_KERNEL (backports; stable, the older kernel of this release; or forky, that of another, which
+# comes without the software iWARP driver but with the programs for TLS), RINGFAB_VM_CACHE (~/.cache/ringfab-vm),
+# RINGFAB_VM_CPUS (2), RINGFAB_VM_MIB (3072), RINGFAB_VM_SECONDS (1500, then the machine is ended), RINGFAB_VM_ACCEL
+# (tcg,thread=multi; kvm where it works).
 set -euo pipefail
 
 kernel=${RINGFAB_VM_KERNEL:-backports}
 cache=${RINGFAB_VM_CACHE:-${HOME:-/root}/.cache/ringfab-vm}/$kernel
 # What the boot image loads before it can see this machine's files; everything else comes from modprobe afterwards.
 early_modules=(virtio_pci 9pnet_virtio 9p overlay)
+# For TLS, the kernel asks a program of user space for the handshake, and older releases have none that does all that it
+# asks for. What scenarios start of the kernel's own release, instead of what this machine has.
+release_packages=(ktls-utils keyutils nvme-cli)
+release_programs=(tlshd keyctl nvme)
 here=$(cd "$(dirname "$0")" && pwd)
 
 # This machine cannot do it, whoever asks.
@@ -46,8 +52,8 @@ prepare() {
     use_suite
     local release
     release=$(newest_kernel) || lacking "no kernel in $suite"
-    unpack_kernel "$release"
-    build_siw "$release"
+    fetch "$release"
+    if [[ $kernel == forky ]]; then unpack_programs; else build_siw "$release"; fi
     depmod -b "$cache/root/usr" "$release"
     boot_image "$release"
     echo "$recipe" >"$cache/recipe"
@@ -61,6 +67,7 @@ use_suite() {
     case $kernel in
     backports) suite=$codename-backports ;;
     stable) suite=$codename ;;
+    forky) suite=forky ;;
     *) echo "vm.sh: no kernel '$kernel'" >&2 && exit 2 ;;
     esac
     mirror=$(mirror_of "$codename")
@@ -88,24 +95,62 @@ newest_kernel() {
         sed -n 's/^Depends:.* linux-image-\([0-9][^ ,]*\).*/\1/p' | sort -V | tail -n 1 | grep .
 }
 
-unpack_kernel() {
-    local release=$1 series deb
+# The kernel's packages: in newer releases it is in three of them.
+fetch() {
+    local release=$1 series packages=("linux-image-$1")
     series=$(cut -d. -f1,2 <<<"$release")
     local version=${release%-amd64} kbuild
-    # Named after the series in one release, after the version in another.
-    kbuild=$(apt-cache "${apt_options[@]}" show "linux-headers-$release" | grep -o 'linux-kbuild-[^ ,]*' | sort -u |
-        tail -n 1)
-    rm -rf "$cache/debs" "$cache/root"
-    mkdir -p "$cache/debs" "$cache/root"
-    (cd "$cache/debs" && apt-get "${apt_options[@]}" download "linux-image-$release" "linux-headers-$release" \
-        "linux-headers-$version-common" "$kbuild" "linux-source-$series") || lacking "could not fetch the kernel"
-    for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$cache/root"; done
+    if [[ $kernel == forky ]]; then
+        packages=(linux-{base,binary,modules}-"$release")
+    else
+        # Named after the series in one release, after the version in another.
+        kbuild=$(apt-cache "${apt_options[@]}" show "linux-headers-$release" | grep -o 'linux-kbuild-[^ ,]*' |
+            sort -u | tail -n 1)
+        packages+=("linux-headers-$release" "linux-headers-$version-common" "$kbuild" "linux-source-$series")
+    fi
+    rm -rf "$cache/root"
+    unpack "$cache/root" "${packages[@]}"
     # Where /lib is its own folder in a package, one place for all makes depmod and modprobe see the same modules.
     if [[ -d $cache/root/lib/modules ]]; then
         mkdir -p "$cache/root/usr/lib"
         mv "$cache/root/lib/modules" "$cache/root/usr/lib/"
     fi
+}
+
+# unpack FOLDER PACKAGE...
+unpack() {
+    local folder=$1 deb
+    mkdir -p "$cache/debs" "$folder"
+    (cd "$cache/debs" && apt-get "${apt_options[@]}" download "${@:2}") || lacking "could not fetch ${*:2}"
+    for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$folder"; done
     rm -rf "$cache/debs"
+}
+
+# The programs, with all that they need, since this machine's libraries are older. Scripts with their names start them
+# with the loader of their own release.
+unpack_programs() {
+    local tree=$cache/tree name packages
+    : >"$cache/apt/none"
+    # Nothing is installed, as apt is to see it.
+    mapfile -t packages < <(apt-get "${apt_options[@]}" -o "Dir::State::Status=$cache/apt/none" --print-uris \
+        --no-install-recommends install "${release_packages[@]}" | cut -d' ' -f2 | cut -d_ -f1)
+    rm -rf "$tree" "$cache/programs"
+    unpack "$tree" "${packages[@]}"
+    mkdir "$cache/programs"
+    for name in "${release_programs[@]}"; do
+        cat >"$cache/programs/$name" <<WRAPPER
+#!/bin/sh
+exec $tree/usr/lib64/ld-linux-x86-64.so.2 --library-path $tree/usr/lib/x86_64-linux-gnu $(program_of "$name") "\$@"
+WRAPPER
+        chmod +x "$cache/programs/$name"
+    done
+}
+
+program_of() {
+    local folder
+    for folder in "$cache"/tree/usr/{s,}bin; do
+        [[ ! -x $folder/$1 ]] || echo "$folder/$1"
+    done
 }
 
 # Debian's kernel comes without siw, the software iWARP driver; its source is there, and one module is quickly built.
@@ -142,7 +187,8 @@ boot_image() {
     rm -rf "$image"
     mkdir -p "$image"/{bin,modules,proc,sys,dev,mnt}
     cp "$(command -v busybox)" "$image/bin/busybox"
-    cp "$cache/root/boot/vmlinuz-$release" "$cache/vmlinuz"
+    cp "$cache/root/boot/vmlinuz-$release" "$cache/vmlinuz" 2>/dev/null ||
+        cp "$cache/root/usr/lib/modules/$release/vmlinuz" "$cache/vmlinuz"
     for module in "${early_modules[@]}"; do
         modprobe -d "$cache/root/usr" -S "$release" --show-depends "$module" | sed -n 's/^insmod \([^ ]*\).*/\1/p'
     done | awk '!seen[$0]++' | while read -r path; do
@@ -239,11 +285,13 @@ list_often() {
 # What the guest runs after its init: the command, whose status and kernel log it leaves for us.
 write_start() {
     cat <<START
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
+export PATH=$cache/programs:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 export RINGFAB_LOAD_SECONDS=${RINGFAB_LOAD_SECONDS:-}
 hostname ringfab-guest
 ip link set lo up
 modprobe configfs && mount -t configfs configfs /sys/kernel/config
+# Until somebody waits for it, the newer kernel has no random number for those who do not.
+dd if=/dev/random of=/dev/null bs=1 count=1 status=none
 cd /run/out
 ( $1 ) >/run/out/log 2>&1 </dev/null
 echo \$? >/run/out/status

@@ -128,6 +128,7 @@ want_kernel() {
     want jq jq
     want mkfs.ext4 e2fsprogs
     want python3 python3-minimal
+    /usr/bin/python3 -c 'import ctypes' 2>/dev/null || WANTED+=(libpython3-stdlib)
     [ -e /usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so ] || WANTED+=(ibverbs-providers)
 }
 

@@ -38,6 +38,9 @@ try() {
     nvme disconnect -n "$nqn"
 }
 
+# What a newer kernel does differently is not in the groups, and the large ones take long.
+groups=(null ffdhe2048 ffdhe3072 ffdhe4096 ffdhe6144 ffdhe8192)
+[[ -z $(type -P tlshd) ]] || groups=(null ffdhe2048 ffdhe3072)
 start_target
 cp /tmp/target.toml /tmp/unguarded.toml
 key host 0
@@ -47,22 +50,22 @@ controller_secret=$REPLY
 # Every other one asks the target for the same.
 asks=()
 for hash in sha256 sha384 sha512; do
-    for group in null ffdhe2048 ffdhe3072 ffdhe4096 ffdhe6144 ffdhe8192; do
+    for group in "${groups[@]}"; do
         echo "--- $hash $group ${asks[*]:+both ways}"
         guard "\"$hash\"" "\"$group\""
         try --dhchap-secret="$secret" "${asks[@]}" -i 2
         if ((${#asks[@]})); then asks=(); else asks=(--dhchap-ctrl-secret="$controller_secret"); fi
     done
     # So that each group has both.
-    if ((${#asks[@]})); then asks=(); else asks=(--dhchap-ctrl-secret="$controller_secret"); fi
+    ((${#groups[@]} % 2)) || if ((${#asks[@]})); then asks=(); else asks=(--dhchap-ctrl-secret="$controller_secret"); fi
 done
 for hash in SHA-256 SHA-384 SHA-512; do
-    for group in NULL ffdhe2048 ffdhe3072 ffdhe4096 ffdhe6144 ffdhe8192; do
+    for group in "${groups[@]/null/NULL}"; do
         target_said "I/O queue authenticated.* hash=$hash group=$group" || fail "no queue with $hash and $group"
     done
 done
 count=$(kernel_said | grep -c 'qid 0: controller authenticated')
-expect "how often the host has authenticated the controller" "$count" 9
+expect "how often the host has authenticated the controller" "$count" $((3 * ${#groups[@]} / 2))
 
 echo "--- keys that are transformed"
 for hmac in 1 2 3; do

@@ -68,6 +68,7 @@ run_scenario() {
     local title="$driver/$provider $name"
     : >"$target_log"
     : >"$expected"
+    : >"$tlshd_log"
     echo "ringfab-scenario $title" >/dev/kmsg
     timeout -k 5 300 bash "./$name.sh" >"$log" 2>&1 </dev/null || status=$?
     if [[ -e $logs/last ]]; then
@@ -78,6 +79,7 @@ run_scenario() {
         echo "could not clean up, the kernel is in no state for other scenarios" >>"$log"
     fi
     cp "$target_log" "logs/$driver-$provider/$name.target.log"
+    [[ ! -s $tlshd_log ]] || cp "$tlshd_log" "logs/$driver-$provider/$name.tlshd.log"
     kernel_said >"$logs/$name.dmesg"
     what_was_said "$name" >>"$log" || status=1
     cp "$logs/$name.dmesg" "logs/$driver-$provider/"

@@ -18,6 +18,9 @@ out=/run/out
 bin=/tmp/bin
 logs=/tmp/logs/$driver-$provider
 target_log=$logs/target.log
+# What the kernel's helper for TLS says during one scenario, see tls.sh.
+# shellcheck disable=SC2034
+tlshd_log=$logs/tlshd.log
 # Rows of the table of commands, in the order in which they were tried; main.sh and table.sh use it.
 # shellcheck disable=SC2034
 commands=$logs/commands

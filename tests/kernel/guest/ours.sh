@@ -54,10 +54,12 @@ transport_of_listener() {
     esac
 }
 
-# Starts the target with the configuration that is there.
+# Starts the target with the configuration that is there, with another program if `under` names one.
+under=()
 serve() {
     rm -f $ready
-    "${far[@]}" "$bin/ringfab-target" serve --config /tmp/target.toml --ready-file $ready >>"$target_log" 2>&1 &
+    "${far[@]}" "${under[@]}" "$bin/ringfab-target" serve --config /tmp/target.toml --ready-file $ready \
+        >>"$target_log" 2>&1 &
     echo $! >$pid_file
     wait_for 20 test -s $ready
 }

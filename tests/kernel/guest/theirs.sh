@@ -84,7 +84,8 @@ verified() {
 
 nvmet=/sys/kernel/config/nvmet
 
-# start_kernel_target NQN [IN-CAPSULE BYTES]: any host, namespace 1 a RAM disk of 256 MiB.
+# start_kernel_target NQN [IN-CAPSULE BYTES]: any host, namespace 1 a RAM disk of 256 MiB. TLS may be
+# `required` or `not required`, as `with_tls` says.
 start_kernel_target() {
     make_disk
     local port=$nvmet/ports/1
@@ -94,6 +95,10 @@ start_kernel_target() {
     echo "$theirs" >"$port/addr_traddr"
     echo 4420 >"$port/addr_trsvcid"
     [[ -z ${2:-} ]] || echo "$2" >"$port/param_inline_data_size"
+    if [[ -n ${with_tls:-} ]]; then
+        echo tls1.3 >"$port/addr_tsas"
+        echo "$with_tls" >"$port/addr_treq"
+    fi
     start_subsystem "$1"
 }
 
