@@ -173,11 +173,11 @@ impl End {
     /// Reads one record.
     pub(crate) fn receive(&mut self) -> Result<(), TlsError> {
         let mut record = read_record(&mut self.stream, Opener::wanted).expect("the peer sends");
-        let before = self.opener.keys().records();
+        let before = self.opener.keys().key().to_vec();
         match self.opener.open(&mut record)? {
             Opened::Data(range) => self.received.extend_from_slice(&record[range]),
             Opened::Closed => self.closed = true,
-            Opened::Nothing if before > 0 && self.opener.keys().records() == 0 => self.updates += 1,
+            Opened::Nothing if self.opener.keys().key() != before => self.updates += 1,
             Opened::Nothing => {}
             Opened::UpdateRequested => {
                 self.updates += 1;
