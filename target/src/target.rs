@@ -1,9 +1,12 @@
 //! What is served, and which hosts are connected.
 
 mod connect;
+mod generated;
 mod make;
 mod pools;
+mod psk;
 mod refusal;
+mod rights;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -14,14 +17,16 @@ use ringfab_auth::{SequenceNumbers, system_random};
 
 pub use connect::{Attached, ConnectRequest};
 pub use make::TargetError;
+pub use psk::NoPsk;
 pub(crate) use refusal::Refusal;
 
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::identity::Identity;
 use crate::model::namespace::Indexes;
-use crate::model::{Difference, Listener, Namespace, Served, ServedError, Subsystem};
+use crate::model::{Difference, Namespace, Served, ServedError, Subsystem};
 use crate::placement::Placement;
+use generated::GeneratedPsks;
 use pools::Controllers;
 
 /// Everything that is served, and who is connected to it.
@@ -30,11 +35,13 @@ pub struct Target {
     /// What is served now. Each core has its own share of it: see [`Target::publish`].
     served: Mutex<Arc<Served>>,
     discovery: Arc<Subsystem>,
+    discovery_requires_authentication: bool,
     namespace_indexes: Indexes,
     subsystem_indexes: Indexes,
     controllers: Mutex<Controllers>,
     admin_core: AtomicUsize,
     placement: Arc<Placement>,
+    generated: GeneratedPsks,
     /// Of all challenges.
     pub(crate) sequence_numbers: SequenceNumbers,
 }
@@ -49,11 +56,13 @@ impl Target {
         let this = Self {
             served: Mutex::default(),
             discovery: Arc::new(Subsystem::discovery(config.discovery.nqn.clone())),
+            discovery_requires_authentication: config.discovery.requires_authentication,
             namespace_indexes: Indexes::default(),
             subsystem_indexes: Indexes::default(),
             controllers: Mutex::default(),
             admin_core: AtomicUsize::new(0),
             placement: Arc::default(),
+            generated: GeneratedPsks::default(),
             sequence_numbers: SequenceNumbers::new(&mut system_random()),
         };
         let mut draft = this.served().draft();
@@ -98,6 +107,7 @@ impl Target {
         let mut served = self.lock_served();
         let (next, difference) = served.followed_by(next)?;
         *served = Arc::new(next);
+        difference.rekeyed.iter().for_each(|host| self.generated.forget(host));
         for (subsystem, namespace) in &difference.closed {
             subsystem.keep_media_errors(namespace.media_errors());
         }
@@ -120,42 +130,6 @@ impl Target {
         if difference.discovery {
             controllers.iter().filter(|one| one.is_discovery()).for_each(|one| one.discovery_changed());
         }
-    }
-
-    /// The controllers that may not go on with what is served now, and why: their subsystem is not served any more,
-    /// their host may not use it any more, or the listener is gone on which it came.
-    pub fn controllers_without_right(
-        &self,
-        served: &Served,
-        difference: &Difference,
-    ) -> Vec<(Arc<Controller>, &'static str)> {
-        let covered = |listeners: &[Arc<Listener>], local| listeners.iter().any(|one| one.covers(local));
-        let without = |controller: &Arc<Controller>| {
-            let local = controller.queues().first().map(|admin| admin.listener());
-            let subsystem = served.of(controller.subsystem());
-            match (subsystem, local) {
-                (None, _) if !controller.is_discovery() => Some("its subsystem is not served any more"),
-                (Some(_), _) if difference.rekeyed.contains(&controller.host().nqn) => {
-                    Some("its host has another key")
-                }
-                (Some(subsystem), _)
-                    if subsystem.requires_authentication() && controller.state().authenticated.is_none() =>
-                {
-                    Some("its host has not proved who it is, which the subsystem requires")
-                }
-                (Some(subsystem), _) if !subsystem.allows(&controller.host().nqn) => {
-                    Some("its host may not use the subsystem any more")
-                }
-                (_, Some(local))
-                    if covered(&difference.unbound, local) && !covered(served.listeners(), local) =>
-                {
-                    Some("the listener on which it came is gone")
-                }
-                _ => None,
-            }
-        };
-        let all = self.controllers().into_iter();
-        all.filter_map(|controller| without(&controller).map(|why| (controller, why))).collect()
     }
 
     /// A namespace has another size or state: the hosts of its subsystem are told. Calls the wakes of controllers.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC and
-# over NVMe/TCP.
+# The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC, over
+# NVMe/TCP, and over NVMe/TCP with TLS by a host that authenticates.
 #
 # It makes an ext4 image, serves it, attaches it as a file by FUSE, mounts that, copies a real file tree in, detaches,
 # checks the file system, attaches it again over NBD, compares every byte, and measures. All that it makes lies in one
@@ -9,7 +9,7 @@
 #   RINGFAB_BIN_DIR   a folder with ringfab-target and ringfab, instead of building them
 #   RINGFAB_PROFILE   release (the default) or debug
 #   DEMO_MIB          how much of the file tree to copy, in MiB: 300, or 8 with fuse2fs
-#   DEMO_SECONDS      how long each of the ten measurements lasts: 5
+#   DEMO_SECONDS      how long each of the fifteen measurements lasts: 5
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -25,10 +25,12 @@ main() {
     check_machine
     choose_tree
     make_images
-    say "Starting a target on the images"
+    say "Starting a target on the images, with keys for one host"
+    TLS_HOST=nqn.2024-01.org.example:demo
     start_target "$TMP/disk.img" "$TMP/scratch.img"
     note "$URL"
     note "$URL_TCP"
+    note "$URL_TLS (TLS, authentication)"
     copy_in
     check_file_system
     compare_over_nbd
@@ -160,9 +162,9 @@ measure() {
         not_run "this fio has no NBD engine, nothing was measured"
         return
     fi
-    say "Measuring with fio over NBD, by each transport (about $((${DEMO_SECONDS:-5} * 10)) seconds)"
-    local job rdma tcp
-    for TRANSPORT in rdma tcp; do
+    say "Measuring with fio over NBD, by each transport (about $((${DEMO_SECONDS:-5} * 15)) seconds)"
+    local job rdma tcp tls
+    for TRANSPORT in rdma tcp tls; do
         start_nbd 2
         # In the background, because ctrl-C would reach it too, and what fio does in its signal handler can lock it up
         # for ever.
@@ -172,10 +174,11 @@ measure() {
         read_fio "$TMP/fio.log" >"$TMP/fio.$TRANSPORT"
     done
     # A line for each transport, those of a job beside each other.
-    while IFS='|' read -r job rdma tcp; do
+    while IFS='|' read -r job rdma tcp tls; do
         remember "$job" "rdma $rdma"
         remember "" "tcp  $tcp"
-    done < <(paste -d "|" "$TMP/fio.rdma" <(cut -d "|" -f 2 "$TMP/fio.tcp"))
+        remember "" "tls  $tls"
+    done < <(paste -d "|" "$TMP/fio.rdma" <(cut -d "|" -f 2 "$TMP/fio.tcp") <(cut -d "|" -f 2 "$TMP/fio.tls"))
 }
 
 # fio's terse lines as `job|figures`. A job reads or writes: the one that moved bytes is shown.
@@ -204,7 +207,7 @@ rate() { awk -v mib="$1" -v ms="$2" 'BEGIN { printf "%.0f MiB/s", mib * 1000 / (
 
 show_summary() {
     printf '\n'
-    say "Done. A remote disk over the software RNIC and over NVMe/TCP, both ends on this machine ($(nproc) cores):"
+    say "Done. A remote disk over the software RNIC, NVMe/TCP and TLS, both ends on this machine ($(nproc) cores):"
     printf '    %s\n' "${SUMMARY[@]}"
 }
 

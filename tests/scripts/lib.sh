@@ -179,13 +179,20 @@ find_programs() {
 
 NQN=nqn.2024-01.org.example:scripts
 
-# How the commands below attach: rdma or tcp.
+# How the commands below attach: rdma, tcp, or tls, which is for a target that was started with TLS_HOST.
 TRANSPORT=rdma
 
+# The host that authenticates and connects over TLS. Without a name there is none.
+TLS_HOST=''
+
 # Starts a target on loopback ports of the kernel's choice, one for each transport, for the namespaces given as image
-# files, in that order, `null` for one without a disk. Their URLs without a namespace are in URL and URL_TCP.
+# files, in that order, `null` for one without a disk. Their URLs without a namespace are in URL, URL_TCP and URL_TLS.
 start_target() {
     local ready="$TMP/target.ready"
+    if [ -n "$TLS_HOST" ]; then
+        ringfab keys pair --tls --directory "$TMP/keys" --host "$TLS_HOST" --subsystem "$NQN" >"$TMP/keys.log" ||
+            fail "no keys were made"
+    fi
     write_config "$@" >"$TMP/target.toml"
     ringfab-target check "$TMP/target.toml" >"$TMP/check.log" 2>&1 || fail "the target refuses its configuration"
     start target ringfab-target serve --config "$TMP/target.toml" --ready-file "$ready"
@@ -193,6 +200,7 @@ start_target() {
     wait_for "the target" "$TARGET" 15 test -s "$ready"
     URL="nvme+rdma://$(sed -n 1p "$ready")/$NQN"
     URL_TCP="nvme+tcp://$(sed -n 2p "$ready")/$NQN"
+    [ -z "$TLS_HOST" ] || URL_TLS="nvme+tcp://$(sed -n 3p "$ready")/$NQN"
 }
 
 # The configuration of such a target; configs/full.toml explains every key.
@@ -210,6 +218,22 @@ port = 0
 address = "127.0.0.1"
 port = 0
 transport = "tcp"
+CONFIG
+    [ -z "$TLS_HOST" ] || cat <<CONFIG
+
+[[listener]]
+address = "127.0.0.1"
+port = 0
+transport = "tcp"
+tls = "required"
+
+[[host]]
+nqn = "$TLS_HOST"
+tls_key = "file:$TMP/keys/tls"
+dhchap_key = "file:$TMP/keys/host"
+dhchap_controller_key = "file:$TMP/keys/controller"
+CONFIG
+    cat <<CONFIG
 
 [[subsystem]]
 nqn = "$NQN"
@@ -226,14 +250,19 @@ namespace_url() {
     case "$TRANSPORT" in
     rdma) printf '%s?ns=%s&provider=iwarp' "$URL" "$1" ;;
     tcp) printf '%s?ns=%s' "$URL_TCP" "$1" ;;
+    tls) printf '%s?ns=%s' "$URL_TLS" "$1" ;;
     esac
 }
 
 # Serves a namespace on a Unix socket; its pid is in NBD and its URI in NBD_URI.
 start_nbd() {
-    local socket="$TMP/nbd$1.sock"
+    local socket="$TMP/nbd$1.sock" keys=()
     rm -f "$socket"
-    start "nbd$1" ringfab nbd "$(namespace_url "$1")" --socket "$socket"
+    if [ "$TRANSPORT" = tls ]; then
+        keys=(--hostnqn "$TLS_HOST" --tls-key "file:$TMP/keys/tls" --dhchap-key "file:$TMP/keys/host"
+            --dhchap-controller-key "file:$TMP/keys/controller")
+    fi
+    start "nbd$1" ringfab nbd "$(namespace_url "$1")" --socket "$socket" "${keys[@]}"
     NBD=$STARTED
     NBD_URI="nbd+unix:///?socket=$socket"
     wait_for "the NBD server" "$NBD" 15 nbd_answers "$NBD_URI"

@@ -6,6 +6,7 @@
 use std::env;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ringfab_auth::Group;
 use ringfab_initiator::ReconnectPolicy;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 use ringfab_target::core::{CoreUsage, State, StateUsage};
@@ -104,6 +105,7 @@ fn the_core_knows_in_which_states_commands_are_and_where_the_time_of_sampled_one
     let disk = DiskFaults { delay_min: slow, delay_max: slow, ..DiskFaults::default() };
     for tcp in [false, true] {
         let scenario = Scenario { commands: 0, clients: 2, tcp, disk: disk.clone(), ..Scenario::new(seed) };
+        let scenario = Scenario { authentication: None, ..scenario };
         let scenario = Scenario { link: LinkFaults::default(), ..scenario };
         let [during, after] = run_exact(scenario);
         let at_disk = |usage: &CoreUsage| usage.states.iter().find(|one| one.state == State::AtDisk).copied();
@@ -116,6 +118,37 @@ fn the_core_knows_in_which_states_commands_are_and_where_the_time_of_sampled_one
         assert!(after.latency.commands > sampled, "those that wait for nothing are sampled, too");
         let waiting: u32 = after.states.iter().map(|one| one.commands).sum();
         assert_eq!(waiting as usize, after.commands);
+    }
+}
+
+#[test]
+fn hosts_that_authenticate_come_through_cuts_within_each_message() {
+    for seed in number("SEED").map_or(0..24, |seed| seed..seed + 1) {
+        // A message is several pieces, and between any two the connection may end.
+        let link = LinkFaults {
+            chunk_max: 60,
+            cut_probability: 0.0007,
+            buffer_bytes: 4096,
+            delay_min: Duration::from_micros(5),
+            delay_max: Duration::from_micros(200),
+            refuse_probability: 0.0,
+        };
+        let plain = Scenario::new(seed);
+        let group = if seed % 3 == 0 { Group::Ffdhe2048 } else { Group::Null };
+        let scenario = Scenario {
+            authentication: Some(group),
+            tcp: seed % 2 == 0,
+            sectors: 8,
+            in_flight: 1,
+            commands: 40,
+            block_bytes: 512,
+            incidents: Incidents::Cuts,
+            link,
+            disk: DiskFaults::default(),
+            reconnect: ReconnectPolicy { fast_io_fail_timeout: None, ..plain.reconnect },
+            ..plain
+        };
+        run(scenario, number("SEED").is_some());
     }
 }
 

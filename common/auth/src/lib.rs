@@ -1,8 +1,10 @@
-//! Who a host is: in-band authentication and the keys for TLS, without I/O, clocks and threads.
+//! Who a host is: in-band authentication and the keys for TLS, without clocks and threads, and but for reading the file
+//! of a key, without I/O.
 //!
 //! | module | specification |
 //! | --- | --- |
 //! | `dhchap_key`, `interchange` | keys as text, `DHHC-1:` and `NVMeTLSkey-1:` (TCP Transport 1.1, section 3.6.1.5) |
+//! | `key_source` | where keys are; none of the specifications say |
 //! | `psk` | pre-shared keys for TLS and their identities (TCP Transport 1.1, section 3.6.1) |
 //! | `message`, `controller`, `host` | DH-HMAC-CHAP (Base 2.2, section 8.3.4) |
 //!
@@ -13,7 +15,7 @@
 //! that does not depend on the exponent. What the libraries for big numbers and hashes leave on the stack and in freed
 //! memory while they compute is not all zeroed.
 //!
-//! Not implemented here: the commands that carry messages, time limits, where keys are stored, TLS itself, the groups
+//! Not implemented here: the commands that carry messages, time limits, TLS itself, the groups
 //! of NVM Express 2.4, and authentication with a verification entity of its own.
 
 #![forbid(unsafe_code)]
@@ -25,6 +27,7 @@ mod group;
 mod hash;
 mod host;
 mod interchange;
+mod key_source;
 mod message;
 mod outcome;
 mod policy;
@@ -39,13 +42,15 @@ pub use group::{Group, UnknownGroup};
 pub use hash::{Hash, UnknownHash};
 pub use host::{HostState, HostStep, HostTransaction};
 pub use interchange::KeyError;
+pub use key_source::{KeySource, read_key_file};
 pub use message::{
     Challenge, Failure, MESSAGE_BYTES_MAX, Message, MessageError, Negotiate, Proposal, Reply, Success1,
 };
 pub use outcome::{Authenticated, Refusal, RefusedBy, SequenceNumbers};
 pub use policy::{Channel, Concatenation, Policy, PolicyError};
 pub use psk::{
-    CipherSuite, ConfiguredPsk, Derivation, IdentityTooLong, IdentityVersion, InputPsk, Names, Origin, TlsPsk,
+    CipherSuite, ConfiguredPsk, Derivation, IdentityTooLong, IdentityVersion, InputPsk, Names, Origin,
+    ParsedIdentity, TlsPsk, UnknownIdentity,
 };
 pub use response::Parties;
 pub use secret::{Secret, SecretText, system_random};

@@ -3,6 +3,8 @@
 //! A configured PSK is what people exchange. It becomes the retained PSK of a host. Instead of it, secure channel
 //! concatenation makes a generated PSK. From either one, and from an identity, comes the TLS PSK.
 
+mod identity;
+
 use std::fmt;
 
 use base64ct::{Base64, Encoding};
@@ -12,7 +14,9 @@ use thiserror::Error;
 
 use crate::hash::{Hash, TLS13};
 use crate::interchange::{KeyError, TLS};
-use crate::secret::{Secret, SecretText};
+use crate::secret::{Secret, SecretText, is_equal};
+
+pub use identity::{ParsedIdentity, UnknownIdentity};
 
 /// What is hashed last in the digest of an identity.
 const DIGEST_SUFFIX: &[u8] = b" NVMe-over-Fabrics";
@@ -278,6 +282,11 @@ impl TlsPsk {
     /// What the client sends and the server looks up.
     pub fn identity(&self) -> &str {
         &self.identity
+    }
+
+    /// Whether it is known by this identity. The time depends on the lengths alone.
+    pub fn is_known_by(&self, identity: &[u8]) -> bool {
+        is_equal(self.identity.as_bytes(), identity)
     }
 
     /// The one suite that it is for.

@@ -2,11 +2,10 @@
 //!
 //! The NVMe/RDMA code of both ends uses [`rdma`]. It has two providers: the software RNIC ([`rdma::iwarp`]), which
 //! implements MPA, DDP and RDMAP over a TCP socket of the core's reactor, and RDMA devices (`rdma::verbs`). [`tcp`] has
-//! the connections of NVMe/TCP, which carry capsules and data themselves. `stream` has the life of a TCP connection,
-//! for NVMe/TCP and the software RNIC.
+//! the connections of NVMe/TCP, which carry capsules and data themselves, over TLS or in clear text. `stream` has the
+//! life of a TCP connection, for NVMe/TCP and the software RNIC.
 //!
-//! Not implemented here: Fibre Channel, TLS (NVMe/TCP connections are in the clear), unreliable queue pairs, and RDMA
-//! atomics.
+//! Not implemented here: Fibre Channel, unreliable queue pairs, and RDMA atomics.
 
 mod copied;
 mod events;

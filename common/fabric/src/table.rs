@@ -69,7 +69,6 @@ impl<T> Table<T> {
     }
 
     /// All things, to be changed.
-    #[cfg(feature = "verbs")]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.values_mut()
     }

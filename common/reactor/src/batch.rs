@@ -1,10 +1,12 @@
 //! Many small and large pieces for one send.
 
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice;
 
 use ringfab_memory::SharedBuffer;
+
+use crate::record::RecordControl;
 
 /// Pieces to send on a socket in one call: headers copied into the batch, payloads referenced where they lie.
 /// It is boxed, moves into the reactor while it is in flight and comes back when every byte was taken by the
@@ -24,6 +26,9 @@ pub struct SendBatch {
     borrowed: Vec<Borrowed>,
     payload_bytes: usize,
     sent: usize,
+    /// What its bytes are, if they are no ordinary data, on a socket whose records the kernel seals.
+    record: Option<u8>,
+    control: RecordControl,
     message: libc::msghdr,
 }
 
@@ -55,6 +60,8 @@ impl SendBatch {
             borrowed: Vec::with_capacity(pieces_max),
             payload_bytes: 0,
             sent: 0,
+            record: None,
+            control: RecordControl::default(),
             message,
         })
     }
@@ -153,7 +160,33 @@ impl SendBatch {
         self.vectors.clear();
         self.let_go();
         (self.head_used, self.head_open, self.payload_bytes) = (0, 0, 0);
-        (self.unsent_first, self.sent) = (0, 0);
+        (self.unsent_first, self.sent, self.record) = (0, 0, None);
+    }
+
+    /// Has the kernel, which seals the records of the socket ([`crate::TlsKeys`]), send the bytes as a record of this
+    /// type.
+    pub fn set_record(&mut self, content_type: u8) {
+        self.record = Some(content_type);
+    }
+
+    /// Takes the next bytes that were not sent, to be sent in another way: copies so many of them to `target`. With the
+    /// last of them it lets go of its shared buffers.
+    pub fn take(&mut self, target: &mut [u8]) {
+        self.seal();
+        self.follow();
+        let mut filled = 0;
+        for vector in self.unsent() {
+            let wanted = vector.iov_len.min(target.len() - filled);
+            let place = &mut target[filled..filled + wanted];
+            // SAFETY: the vector is a piece of the head, or of memory that its shared buffer keeps and that is not
+            // `target`, which is borrowed here alone.
+            unsafe { ptr::copy_nonoverlapping(vector.iov_base.cast(), place.as_mut_ptr(), wanted) };
+            filled += wanted;
+            if filled == target.len() {
+                break;
+            }
+        }
+        self.advance(filled);
     }
 
     /// Whether it holds bytes that were lent.
@@ -180,7 +213,7 @@ impl SendBatch {
     }
 
     /// Bytes that were not sent.
-    pub(crate) fn unsent_bytes(&self) -> usize {
+    pub fn unsent_bytes(&self) -> usize {
         self.bytes() - self.sent
     }
 
@@ -229,7 +262,19 @@ impl SendBatch {
         let unsent = &mut self.vectors[self.unsent_first..];
         self.message.msg_iov = unsent.as_mut_ptr();
         self.message.msg_iovlen = unsent.len();
+        (self.message.msg_control, self.message.msg_controllen) = match self.record {
+            Some(content_type) => self.control.sent(content_type),
+            None => (ptr::null_mut(), 0),
+        };
         &raw mut self.message
+    }
+
+    /// The range that is all there is to send, once it is [prepared](Self::prepare).
+    pub(crate) fn only_piece(&self) -> Option<libc::iovec> {
+        match self.unsent() {
+            [piece] if self.record.is_none() => Some(*piece),
+            _ => None,
+        }
     }
 }
 

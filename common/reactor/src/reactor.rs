@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use ringfab_memory::{Buffer, Pool, SharedBuffer};
 
+use crate::record;
 use crate::ring::Ring;
 use crate::sim;
 use crate::{
     Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor,
-    ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token,
-    Wait, Waker,
+    ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, TlsKeys,
+    TlsRefusal, Token, Wait, Waker,
 };
 
 /// A core's ring, or its simulation.
@@ -37,8 +38,27 @@ pub struct DetachedSocket(Detached);
 
 #[derive(Debug)]
 enum Detached {
-    Kernel(OwnedFd),
+    /// With whether the kernel protects its records.
+    Kernel(OwnedFd, bool),
     Simulated(sim::SocketHandle),
+}
+
+impl DetachedSocket {
+    /// Has the kernel protect what is sent and received from now on, as records of TLS 1.3. The first byte that was not
+    /// received is that of a record. Receives say what is no data then ([`ReceiveOp::control_record`]).
+    ///
+    /// # Errors
+    /// [`TlsRefusal::Unavailable`] leaves the socket as it was.
+    pub fn protect(&mut self, send: &TlsKeys<'_>, receive: &TlsKeys<'_>) -> Result<(), TlsRefusal> {
+        match &mut self.0 {
+            Detached::Kernel(fd, protected) => {
+                record::protect(fd, send, receive)?;
+                *protected = true;
+                Ok(())
+            }
+            Detached::Simulated(_) => Err(TlsRefusal::Unavailable(io::ErrorKind::Unsupported.into())),
+        }
+    }
 }
 
 /// Calls the same method of whichever backend there is.
@@ -239,7 +259,10 @@ impl Reactor {
     /// Takes a socket with nothing in flight out of this reactor.
     pub fn detach_socket(&mut self, socket: SocketId) -> DetachedSocket {
         DetachedSocket(match &mut self.backend {
-            Backend::Ring(ring) => Detached::Kernel(ring.detach_socket(socket)),
+            Backend::Ring(ring) => {
+                let (fd, protected) = ring.detach_socket(socket);
+                Detached::Kernel(fd, protected)
+            }
             Backend::Simulated(port) => Detached::Simulated(port.detach_socket(socket)),
         })
     }
@@ -250,7 +273,7 @@ impl Reactor {
     /// When the descriptor table is full.
     pub fn attach_socket(&mut self, socket: DetachedSocket) -> io::Result<SocketId> {
         match (&mut self.backend, socket.0) {
-            (Backend::Ring(ring), Detached::Kernel(fd)) => ring.attach_socket(fd),
+            (Backend::Ring(ring), Detached::Kernel(fd, protected)) => ring.attach_socket(fd, protected),
             (Backend::Simulated(port), Detached::Simulated(handle)) => port.attach_socket(handle),
             _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "a socket of another kind of reactor")),
         }

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::ptr;
 
 use ringfab_memory::{SharedBuffer, Staging};
+
+use crate::record::{APPLICATION_DATA, RecordControl};
 
 /// How many strides one receive takes at most.
 pub const STRIDES_MAX: usize = 3;
@@ -48,6 +51,8 @@ pub struct ReceiveOp {
     received: usize,
     /// Looks that have found it unused since it was last aimed.
     idle_checks: u8,
+    /// Room for the type of a record, on a socket whose records the kernel opens.
+    pub(crate) control: Option<RecordControl>,
     pub(crate) vectors: [libc::iovec; 2 * PARTS_MAX],
     pub(crate) message: libc::msghdr,
 }
@@ -84,6 +89,7 @@ impl ReceiveOp {
             window_end: 0,
             received: 0,
             idle_checks: 0,
+            control: None,
             vectors,
             message,
         }))
@@ -125,6 +131,7 @@ impl ReceiveOp {
         self.direct = None;
         (self.window_start, self.window_end, self.received) = (0, 0, 0);
         self.idle_checks = 0;
+        self.control = None;
     }
 
     /// Has a receive that is aimed at a direct range go on by strides behind it, as many as fit the window with their
@@ -163,6 +170,24 @@ impl ReceiveOp {
         self.received - self.direct_received()
     }
 
+    /// Whether it is aimed at a direct range first.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// Copies what the last receive took to `target`, which has room for exactly that.
+    pub fn copy_received(&self, mut target: &mut [u8]) {
+        for Part { placed, staged } in self.parts() {
+            let (direct, rest) = target.split_at_mut(placed.len());
+            if let Some(place) = self.direct.as_ref().filter(|_| !direct.is_empty()) {
+                place.shared_buffer.read_at(placed.start, direct);
+            }
+            let (behind, rest) = rest.split_at_mut(staged.len());
+            behind.copy_from_slice(&self.staging[staged]);
+            target = rest;
+        }
+    }
+
     /// Takes the shared buffer of the direct range back.
     pub fn take_direct(&mut self) -> Option<SharedBuffer> {
         self.direct.take().map(|direct| direct.shared_buffer)
@@ -172,24 +197,43 @@ impl ReceiveOp {
         self.received = bytes;
     }
 
+    /// What the records were that the last receive took, where the kernel opened them ([`crate::TlsKeys`]): always of
+    /// one type. `None` is for ordinary data.
+    pub fn control_record(&self) -> Option<u8> {
+        let control = self.control.as_ref()?;
+        control.received(&self.message).filter(|kind| *kind != APPLICATION_DATA)
+    }
+
     /// Bytes that one receive can take at most.
-    pub(crate) fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         let placed: usize = self.divide(usize::MAX).iter().map(|part| part.placed.len()).sum();
         placed + self.window_end - self.window_start
     }
 
-    /// Copies `bytes` to where they belong, for the simulated backend.
-    pub(crate) fn fill(&mut self, mut bytes: &[u8]) {
-        self.received = bytes.len();
-        for Part { placed, staged } in self.parts() {
+    /// Bytes that the last receive took.
+    pub fn received(&self) -> usize {
+        self.received
+    }
+
+    /// Receives `bytes` that its owner has, as far as there is room behind what it has received since it was aimed:
+    /// copies them to where they belong. Returns how many it took.
+    pub fn append(&mut self, bytes: &[u8]) -> usize {
+        let before = self.received;
+        let taken = bytes.len().min(self.capacity() - before);
+        self.received += taken;
+        let (mut skipped, mut bytes) = (before, &bytes[..taken]);
+        for Part { mut placed, mut staged } in self.parts() {
+            skip(&mut placed, &mut skipped);
             let (direct, rest) = bytes.split_at(placed.len());
-            if let Some(place) = &self.direct {
+            if let Some(place) = self.direct.as_ref().filter(|_| !direct.is_empty()) {
                 place.shared_buffer.write_at(placed.start, direct);
             }
+            skip(&mut staged, &mut skipped);
             let (behind, rest) = rest.split_at(staged.len());
             self.staging[staged].copy_from_slice(behind);
             bytes = rest;
         }
+        taken
     }
 
     /// Points the message header at all parts and returns it. The caller keeps `self` in place, on the
@@ -211,7 +255,16 @@ impl ReceiveOp {
         }
         self.message.msg_iov = self.vectors.as_mut_ptr();
         self.message.msg_iovlen = count;
+        (self.message.msg_control, self.message.msg_controllen) = match &mut self.control {
+            Some(control) => control.room(),
+            None => (ptr::null_mut(), 0),
+        };
         &raw mut self.message
+    }
+
+    /// Whether its message is no more than one range, once it is [prepared](Self::prepare).
+    pub(crate) fn is_plain(&self) -> bool {
+        self.message.msg_iovlen == 1 && self.control.is_none()
     }
 
     /// Where so many bytes go.
@@ -239,6 +292,13 @@ impl ReceiveOp {
         }
         parts
     }
+}
+
+/// Cuts off the front of a range what is to be skipped.
+fn skip(range: &mut Range<usize>, bytes: &mut usize) {
+    let skipped = range.len().min(*bytes);
+    range.start += skipped;
+    *bytes -= skipped;
 }
 
 impl fmt::Debug for ReceiveOp {

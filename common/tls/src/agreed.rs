@@ -38,6 +38,7 @@ impl Transcript {
 pub(crate) struct Agreed {
     pub(crate) suite: CipherSuite,
     pub(crate) identity: Vec<u8>,
+    pub(crate) psk: Secret,
     /// The Handshake Secret.
     schedule: Schedule,
     client: Secret,
@@ -56,7 +57,7 @@ impl Agreed {
         let schedule = Schedule::early(suite.hash(), key).handshake(shared);
         let client = schedule.derive("c hs traffic", transcript.bytes());
         let server = schedule.derive("s hs traffic", transcript.bytes());
-        Self { suite, identity, schedule, client, server }
+        Self { suite, identity, psk: key.clone(), schedule, client, server }
     }
 
     fn secret_of(&self, sender: Role) -> &Secret {

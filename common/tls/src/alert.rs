@@ -60,7 +60,7 @@ alerts! {
 
 impl Alert {
     /// The alert, and its level: 2 says that it is fatal, which all but two are.
-    pub(crate) const fn to_bytes(self) -> [u8; 2] {
+    pub const fn to_bytes(self) -> [u8; 2] {
         match self {
             Self::CLOSE_NOTIFY | Self::USER_CANCELED => [1, self.0],
             _ => [2, self.0],

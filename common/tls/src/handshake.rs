@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rand_core::CryptoRng;
-use ringfab_auth::CipherSuite;
+use ringfab_auth::{CipherSuite, Secret};
 
 use crate::channel::{Channel, Incoming};
 use crate::client::{self, Client};
@@ -23,6 +23,8 @@ pub struct Session {
     pub suite: CipherSuite,
     /// The identity of the key.
     pub identity: Vec<u8>,
+    /// The key, to see later whether it is still the one with this identity.
+    pub psk: Secret,
     /// The keys of what this end sends.
     pub send: TrafficKeys,
     /// The keys of what this end receives.
@@ -164,7 +166,7 @@ impl Handshake {
             Role::Client => (keys.client, keys.server),
             Role::Server => (keys.server, keys.client),
         };
-        Ok(Session { suite: agreed.suite, identity: agreed.identity, send, receive })
+        Ok(Session { suite: agreed.suite, identity: agreed.identity, psk: agreed.psk, send, receive })
     }
 }
 

@@ -111,24 +111,36 @@ impl Sealer {
         pieces: &[&[u8]],
         output: &mut [u8],
     ) -> Result<usize, TlsError> {
-        if self.0.keys.records() >= RECORDS_MAX && content != ContentType::Alert {
-            return Err(TlsError::KeysWorn);
-        }
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         let record = output.get_mut(..length + SEALED_OVERHEAD).filter(|_| length <= PLAINTEXT_BYTES_MAX);
         let record = record.ok_or(TlsError::Sealing(length))?;
-        let header =
-            Header { content: ContentType::ApplicationData, length: record.len() - HEADER_BYTES }.to_bytes();
-        let (place, mut rest) = record.split_at_mut(HEADER_BYTES);
-        place.copy_from_slice(&header);
+        let mut rest = &mut record[HEADER_BYTES..];
         for piece in pieces {
             let (place, behind) = rest.split_at_mut(piece.len());
             place.copy_from_slice(piece);
             rest = behind;
         }
-        rest[0] = content.number();
-        self.0.seal(record);
+        self.seal_in_place(content, record)?;
         Ok(record.len())
+    }
+
+    /// Makes a record of all of `record`, in which the plaintext lies behind the room for the header already.
+    ///
+    /// # Errors
+    /// As for [`Self::seal`].
+    pub fn seal_in_place(&mut self, content: ContentType, record: &mut [u8]) -> Result<(), TlsError> {
+        if self.0.keys.records() >= RECORDS_MAX && content != ContentType::Alert {
+            return Err(TlsError::KeysWorn);
+        }
+        let bytes = record.len();
+        if !(SEALED_OVERHEAD..=SEALED_OVERHEAD + PLAINTEXT_BYTES_MAX).contains(&bytes) {
+            return Err(TlsError::Sealing(bytes));
+        }
+        let header = Header { content: ContentType::ApplicationData, length: bytes - HEADER_BYTES };
+        record[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        record[bytes - TAG_BYTES - 1] = content.number();
+        self.0.seal(record);
+        Ok(())
     }
 
     /// Seals a KeyUpdate that asks for none, and goes on with the next keys. Linux takes none from a peer of NVMe/TCP:

@@ -117,9 +117,24 @@ fn answer(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.render();
-    log::say(&if std::io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() });
+    let text = if std::io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() };
+    log::say(&without_keys(&text));
     log::flush();
     ExitCode::from(EXIT_USAGE)
+}
+
+/// A text that repeats arguments, without the keys that were put where none belong.
+fn without_keys(text: &str) -> String {
+    let is_of_key = |one: char| one.is_ascii_alphanumeric() || "+/=:%".contains(one);
+    let hide = |text: String, start: &str| {
+        let mut parts = text.split(start);
+        let mut shown = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            shown = shown + start + "(hidden)" + part.trim_start_matches(is_of_key);
+        }
+        shown
+    };
+    ["DHHC-1:", "NVMeTLSkey-1:"].into_iter().fold(text.to_owned(), hide)
 }
 
 /// What is logged without `RUST_LOG`, by the number of `-v`.
@@ -283,6 +298,17 @@ mod tests {
         let identity = ["keys", "identity", "--host", "a", "--subsystem", "b", "--identity-version"];
         assert!(parse(&[&identity[..], &["0"]].concat()).is_ok());
         assert!(parse(&[&identity[..], &["2"]].concat()).is_err());
+    }
+
+    #[test]
+    fn a_key_in_a_wrong_place_is_not_repeated() {
+        let said =
+            "error: invalid value 'nvme+tcp://a/b?dhchap_key=DHHC-1:00:ycn/J+%3d:' for '<URL>': DHHC-1:a: no";
+        assert_eq!(
+            without_keys(said),
+            "error: invalid value 'nvme+tcp://a/b?dhchap_key=DHHC-1:(hidden)' for '<URL>': DHHC-1:(hidden) no"
+        );
+        assert_eq!(without_keys("plain"), "plain");
     }
 
     #[test]

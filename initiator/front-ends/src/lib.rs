@@ -8,6 +8,7 @@
 //! | [`mdns`] | discovery controllers that say where they are |
 //! | [`ready`] | how a service reports that it is ready |
 //! | [`context`] | what every command gets |
+//! | [`authentication`] | the options with which a host proves who it is |
 //! | [`options`] | the options of a connection |
 //! | [`namespaces`] | which namespace a command is for |
 //! | [`engine`] | the controller of a command, and its engine threads |
@@ -22,6 +23,7 @@
 //! Not implemented here: ublk and vhost-user, NBD over TLS, NBD's block status and extended headers, and file systems
 //! (`fuse` offers each namespace as one file).
 
+pub mod authentication;
 pub mod bench;
 pub mod connect_all;
 pub mod context;
@@ -35,3 +37,4 @@ pub mod options;
 pub mod output;
 pub mod quantity;
 mod ready;
+mod tls;

@@ -9,14 +9,17 @@ use ringfab_initiator::blocking::{CancelToken, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Transport, Url};
 use uuid::Uuid;
 
+use crate::authentication::AuthenticationArgs;
 use crate::quantity::{Limit, Span};
+use crate::tls::TlsArgs;
 
 /// Where the controller is, and how to attach it.
 #[derive(Args, Clone, Debug)]
 pub struct ConnectArgs {
     /// nvme+rdma://HOST[:PORT]/[NQN][?OPTIONS&provider=NAME&crc=on|off], or
-    /// nvme+tcp://HOST[:PORT]/[NQN][?OPTIONS&hdgst=on|off&ddgst=on|off], where OPTIONS are
-    /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S
+    /// nvme+tcp://HOST[:PORT]/[NQN][?OPTIONS&hdgst=on|off&ddgst=on|off&tls=on|off&tls_key=file:PATH], where OPTIONS are
+    /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S&
+    /// dhchap_key=file:PATH&dhchap_controller_key=file:PATH
     pub url: Url,
     #[command(flatten)]
     /// How to attach it.
@@ -81,6 +84,10 @@ pub struct Tuning {
     /// Write a capture of the software RNIC's traffic to this file
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+    #[command(flatten)]
+    authentication: AuthenticationArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 impl ConnectArgs {
@@ -100,7 +107,18 @@ impl ConnectArgs {
             url.provider = tuning.provider.unwrap_or(url.provider);
             url.crc = Some(self.crc());
         }
+        if tuning.tls.is_asked_for() {
+            ensure!(
+                url.transport == Transport::Tcp,
+                "--tls is for NVMe/TCP (nvme+tcp://); NVMe/RDMA has no TLS"
+            );
+            url.tls = Some(url.tls.unwrap_or(true));
+        }
+        let authentication = tuning.authentication.authentication(&url)?;
+        let tls = tuning.tls.tls(&url)?;
         let mut options = ConnectOptions::new(url, host);
+        options.authentication = authentication;
+        options.tls = tls;
         options.queues = tuning.queues;
         options.depth = tuning.depth;
         options.keep_alive = tuning.keep_alive.0;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use ringfab_reactor::{Time, TimerId};
 use ringfab_spec::CompletionEntry;
 
-use crate::error::IoError;
+use crate::authentication::Keys;
+use crate::error::{IoError, SubmitError};
 use crate::messages::{Message, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
@@ -113,6 +114,17 @@ impl Attachment {
         Ok(())
     }
 
+    /// Authenticates again.
+    pub(crate) fn reauthenticate(
+        &mut self,
+        resources: &mut Resources,
+        keys: Option<Keys>,
+    ) -> Result<(), SubmitError> {
+        self.paths[0].reauthenticate(resources, keys)?;
+        self.settle(resources);
+        Ok(())
+    }
+
     /// Takes a response capsule, or something in its place.
     #[inline]
     pub(crate) fn on_response(
@@ -148,7 +160,7 @@ impl Attachment {
     pub(crate) fn on_message(&mut self, resources: &mut Resources, message: Message) {
         let path = &mut self.paths[0];
         match message {
-            Message::Resolved(resolved) => path.on_resolved(resources, resolved),
+            message @ (Message::Resolved(_) | Message::Worked(_)) => path.on_thread(resources, message),
             Message::ToLeader { engine, what, .. } => path.on_follower(resources, engine, what),
             Message::ToFollower { what, .. } => path.on_leader(resources, what),
         }
@@ -242,6 +254,13 @@ impl Attachment {
             }
             PathEvent::DiscoveryLogChanged => {
                 resources.events.push_with(|| HostEvent::DiscoveryLogChanged { controller: id });
+            }
+            PathEvent::Reauthenticated(result) => {
+                if let Ok(keys) = &result {
+                    path.role().tell_followers(&ToFollower::Reauthenticate(keys.clone()));
+                }
+                let result = result.map(drop);
+                resources.events.push_with(|| HostEvent::Reauthenticated { controller: id, result });
             }
             PathEvent::FailFast => self.volumes.fail_fast(resources),
             PathEvent::Drain => self.volumes.leave(),

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use ringfab_fabric::{ZonedIp, is_link_local};
 use ringfab_spec::FromBytes;
 use ringfab_spec::log::{
-    DiscoveryLogEntry, DiscoveryLogHeader, LogId, SecureChannel, SubsystemType, TransportType,
+    DiscoveryLogEntry, DiscoveryLogHeader, LogId, SecureChannel, SubsystemType, TcpSecurityType,
+    TransportType,
 };
 
 use crate::blocking::{Controller, EngineOptions};
@@ -231,7 +232,20 @@ fn url_of(
         SubsystemType::REFERRAL | SubsystemType::CURRENT_DISCOVERY => None,
         _ => Some(crate::url::check_nqn(subsystem.to_owned()).ok()?),
     };
-    Some(Url { host: address.into(), port, subsystem, namespace: None, ..template.with_transport(transport) })
+    let template = template.with_transport(transport);
+    let tls = if transport == Transport::Tcp { tls_of(entry, template.tls) } else { None };
+    Some(Url { host: address.into(), port, subsystem, namespace: None, tls, ..template })
+}
+
+/// Whether an entry is attached over TLS: where it is required, as it says. Where it may be, a key decides, whatever
+/// was said for discovery.
+fn tls_of(entry: &DiscoveryLogEntry, of_discovery: Option<bool>) -> Option<bool> {
+    let has_tls = entry.tcp().is_some_and(|tcp| tcp.sectype == TcpSecurityType::TLS_1_3);
+    match entry.treq.secure_channel() {
+        SecureChannel::REQUIRED => Some(true),
+        SecureChannel::NOT_REQUIRED if has_tls => of_discovery.filter(|tls| *tls),
+        _ => of_discovery,
+    }
 }
 
 /// The address of an entry as we reach it. The log cannot say which of our interfaces leads to a link-local one: the

@@ -5,8 +5,10 @@ use std::time::Duration;
 use ringfab_fabric::rdma::DisconnectReason;
 use ringfab_spec::Status;
 
+use crate::authentication::AuthenticationFailure;
 use crate::refusal::RefusedField;
 use crate::retry::{Tries, Verdict};
+use crate::tls::TlsFailure;
 
 /// A step of attaching a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,10 +19,14 @@ pub enum Step {
     Connect,
     /// Exchange of MPA frames with the private data of NVMe/RDMA.
     Mpa,
+    /// The TLS handshake, or the key for it.
+    Tls,
     /// Exchange of ICReq and ICResp of NVMe/TCP.
     Initialize,
     /// The Fabrics Connect command.
     FabricsConnect,
+    /// The ends prove to each other who they are.
+    Authenticate,
     /// Enabling the controller until it says that it is ready.
     Ready,
     /// Identify and Set Features.
@@ -39,8 +45,10 @@ impl std::fmt::Display for Step {
             Step::Resolve => "resolve",
             Step::Connect => "connect",
             Step::Mpa => "MPA",
+            Step::Tls => "TLS",
             Step::Initialize => "ICReq",
             Step::FabricsConnect => "Fabrics Connect",
+            Step::Authenticate => "authentication",
             Step::Ready => "ready",
             Step::Identify => "identify",
             Step::IoQueues => "I/O queues",
@@ -97,6 +105,12 @@ pub enum Cause {
         /// What the controller answered.
         status: Status,
     },
+    /// The ends have not proved to each other who they are.
+    #[error("{0}")]
+    Authentication(AuthenticationFailure),
+    /// The connection is not over TLS.
+    #[error("{0}")]
+    Tls(TlsFailure),
     /// No answer in time.
     #[error("{what}: no answer within {} s", .limit.as_secs_f32())]
     TimedOut {
@@ -162,8 +176,27 @@ impl Cause {
     pub fn is_transient(&self) -> bool {
         match self {
             Cause::Status { status, .. } | Cause::Field { status, .. } => !status.dnr(),
-            Cause::Unsupported(_) | Cause::Changed { .. } | Cause::GaveUp { .. } | Cause::Cancelled => false,
+            Cause::Tls(failure) => *failure != TlsFailure::NoKey,
+            Cause::Authentication(_)
+            | Cause::Unsupported(_)
+            | Cause::Changed { .. }
+            | Cause::GaveUp { .. }
+            | Cause::Cancelled => false,
             _ => true,
+        }
+    }
+
+    /// At which step it is found, of those before there is a connection.
+    pub(crate) fn first_step(&self) -> Step {
+        if matches!(self, Cause::Tls(_)) { Step::Tls } else { Step::Resolve }
+    }
+
+    /// Whether one end does not know the other by its key, which changes while keys are being changed.
+    pub(crate) fn is_about_keys(&self) -> bool {
+        match self {
+            Cause::Authentication(_) => true,
+            Cause::Status { status, .. } => status.code() == Status::AUTHENTICATION_REQUIRED,
+            _ => false,
         }
     }
 }
@@ -286,6 +319,9 @@ fn hint_text(step: &Step, cause: &Cause) -> String {
 fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
     match (step, cause) {
         (_, Cause::Field { field, .. }) => Some(field.hint()),
+        (_, Cause::Authentication(failure)) => Some(failure.hint()),
+        (_, Cause::Tls(failure)) => Some(failure.hint()),
+        (Step::Tls, _) => Some("check that the target's listener has TLS"),
         (_, Cause::NotReady { .. }) => {
             Some("see the target's status and log; it is served as soon as its disk is")
         }
@@ -298,8 +334,12 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
         (Step::Mpa, _) => {
             Some("check that the port is for NVMe/RDMA over iWARP, not RoCE; for NVMe/TCP write nvme+tcp://")
         }
-        (Step::Initialize, Cause::TimedOut { .. } | Cause::Disconnected(_) | Cause::Fabric(_)) => {
-            Some("check that the port is for NVMe/TCP; for NVMe/RDMA write nvme+rdma://")
+        (Step::Initialize, Cause::TimedOut { .. } | Cause::Disconnected(_) | Cause::Fabric(_)) => Some(
+            "check that the port is for NVMe/TCP (for NVMe/RDMA write nvme+rdma://), and does not require TLS (for \
+                 that, give --tls-key)",
+        ),
+        (Step::Authenticate, Cause::Disconnected(_) | Cause::Status { .. } | Cause::TimedOut { .. }) => {
+            Some("see the target's log, which names the reason")
         }
         (Step::Ready, Cause::TimedOut { .. }) => Some("see the target's log; its namespaces may be busy"),
         (_, Cause::Changed { .. }) => Some("detach, check the target's configuration, and attach again"),
@@ -309,15 +349,18 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
 
 fn connect_hint(status: Status) -> Option<&'static str> {
     match status.code() {
-        Status::CONNECT_INVALID_HOST => {
-            Some("allow this host NQN in the target's configuration of the subsystem")
-        }
+        Status::CONNECT_INVALID_HOST => Some(
+            "allow this host NQN in the target's configuration of the subsystem, or use TLS (--tls-key) if that \
+                 requires it; the target's log has the reason",
+        ),
         Status::CONNECT_INVALID_PARAMETERS => Some("see the target's log, which has the reason"),
         Status::CONNECT_CONTROLLER_BUSY => {
             Some("the target has no controller left; detach another host or try later")
         }
         Status::CONNECT_INCOMPATIBLE_FORMAT => Some("the target speaks another version of Fabrics"),
-        Status::AUTHENTICATION_REQUIRED => Some("the target asks for authentication, which is not supported"),
+        Status::AUTHENTICATION_REQUIRED => Some(
+            "the target requires a key of this host and has none: give it one there, and give that here, too",
+        ),
         _ => None,
     }
 }

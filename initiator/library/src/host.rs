@@ -12,6 +12,7 @@ use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
 use ringfab_spec::CompletionEntry;
 
 use crate::attachment::Attachment;
+use crate::authentication::Keys;
 use crate::command::CommandPool;
 use crate::error::SubmitError;
 use crate::messages::{Mailbox, Message};
@@ -91,11 +92,12 @@ impl Host {
         // Not registered with the ring: that is for files, and takes longer than everything else until a volume is
         // attached.
         let pool = Pool::new(&config.pool).map_err(io::Error::other)?;
+        let tcp = TcpStack::new(TcpConfig::new(OWNER_TCP, config.rnic.seed));
         let rnic = Rnic::new(RnicConfig { owner: OWNER_RNIC, spin: reactor.spin(), ..config.rnic })?;
         let (sender, messages) = mailbox(reactor.waker());
         let resources = Resources {
             reactor,
-            transports: Transports { rnic, tcp: TcpStack::new(TcpConfig::new(OWNER_TCP)) },
+            transports: Transports { rnic, tcp },
             pool,
             events: Events::with_capacity(EVENTS_MIN),
             io_outstanding: 0,
@@ -103,6 +105,7 @@ impl Host {
             commands: CommandPool::default(),
             random: SplitMix64::new(config.seed),
             mailbox: Mailbox(sender),
+            threads: true,
         };
         Ok(Self {
             resources,
@@ -110,6 +113,12 @@ impl Host {
             controllers: Slots::new(),
             messages,
         })
+    }
+
+    /// From now on, what authentication has to compute is computed as part of a turn, without threads: for a simulated
+    /// reactor, whose time stands still meanwhile.
+    pub fn set_single_threaded(&mut self) {
+        self.resources.threads = false;
     }
 
     /// Buffers for I/O.
@@ -225,6 +234,24 @@ impl Host {
         match self.controllers.get_mut(controller.0) {
             Some(controller) => controller.submit_admin(&mut self.resources, request),
             None => Err(Refused { reason: SubmitError::Gone, request }),
+        }
+    }
+
+    /// Authenticates again on each queue of a controller that has asked for it, with these keys if there are any. I/O
+    /// goes on meanwhile. [`HostEvent::Reauthenticated`] follows for the queues of this engine, the one that leads.
+    /// After its success the other engines do the same, and the keys are those of reconnects, too. If one end refuses
+    /// the other, the connection is lost.
+    ///
+    /// # Errors
+    /// The controller is not ready, or has not asked for authentication.
+    pub fn reauthenticate(
+        &mut self,
+        controller: ControllerId,
+        keys: Option<Keys>,
+    ) -> Result<(), SubmitError> {
+        match self.controllers.get_mut(controller.0) {
+            Some(controller) => controller.reauthenticate(&mut self.resources, keys),
+            None => Err(SubmitError::Gone),
         }
     }
 

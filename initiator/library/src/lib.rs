@@ -33,13 +33,14 @@
 //!
 //! # What it does not do
 //!
-//! Several paths to one disk, the ANA log page, reservations, authentication (DH-HMAC-CHAP), TLS, metadata, and zoned
+//! Several paths to one disk, the ANA log page, reservations, TLS, metadata, and zoned
 //! namespaces. It sends no fused commands, and no Copy.
 
 #![deny(missing_docs)]
 
 mod allowed;
 mod attachment;
+mod authentication;
 pub mod blocking;
 mod chooser;
 mod command;
@@ -61,11 +62,14 @@ mod resolve;
 mod resources;
 mod retry;
 mod slots;
+mod tls;
 mod transport;
 mod url;
 mod volume;
 mod wire;
+mod work;
 
+pub use authentication::{Authentication, AuthenticationFailure, Key, Keys};
 pub use error::{Cause, ConnectError, IoError, Step, SubmitError};
 pub use host::{Host, HostConfig};
 pub use identity::{HostIdentity, IdentityError};
@@ -77,10 +81,12 @@ pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,
     IoRequest, Refused,
 };
+pub use ringfab_auth::{self as auth, ConfiguredPsk, Derivation, DhchapKey, KeySource, Policy, Refusal};
 pub use ringfab_fabric::rdma::{DisconnectReason, RnicConfig, RnicCounters};
 pub use ringfab_fabric::{CopiedBytes, Events, ZoneError, ZonedIp};
 pub use ringfab_memory::{self as memory, Buffer, ClassLayout, Pool, SharedBuffer};
 pub use ringfab_reactor::{self as reactor, Completion, Reactor, ReactorConfig, Token, Wait};
 pub use ringfab_spec::{self as spec, CompletionEntry, NqnError, Status, SubmissionEntry};
+pub use tls::{Tls, TlsFailure, TlsKey};
 pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};
 pub use uuid::Uuid;

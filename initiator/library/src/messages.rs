@@ -4,9 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ringfab_auth::{Computed, Parties};
+use ringfab_fabric::tcp::Psk;
 use ringfab_reactor::MailboxSender;
 
-use crate::error::ConnectError;
+use crate::authentication::{AuthenticationFailure, Keys};
+use crate::error::{Cause, ConnectError};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::request::ControllerId;
 use crate::retry::RetryDelays;
@@ -16,6 +19,8 @@ use crate::retry::RetryDelays;
 pub(crate) enum Message {
     /// The answer of a resolver thread.
     Resolved(Resolved),
+    /// What a worker has done.
+    Worked(Worked),
     /// A follower tells the engine that leads.
     ToLeader {
         /// The leader's controller.
@@ -37,6 +42,7 @@ impl Message {
     pub(crate) fn controller(&self) -> ControllerId {
         match self {
             Self::Resolved(resolved) => resolved.controller,
+            Self::Worked(worked) => worked.controller,
             Self::ToLeader { controller, .. } | Self::ToFollower { controller, .. } => *controller,
         }
     }
@@ -48,7 +54,34 @@ pub(crate) struct Resolved {
     pub(crate) controller: ControllerId,
     /// Which of the controller's questions it answers.
     pub(crate) question: u32,
-    pub(crate) result: Result<Vec<SocketAddr>, String>,
+    pub(crate) result: Result<Found, Cause>,
+}
+
+/// What there is to know before a connection is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Where the controller may be.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// The keys for TLS; none when connections are in clear text.
+    pub(crate) psks: Option<Arc<[Psk]>>,
+}
+
+/// What a worker has done for the authentication of a queue.
+#[derive(Debug)]
+pub(crate) struct Worked {
+    pub(crate) controller: ControllerId,
+    /// Which of the controller's tasks it was.
+    pub(crate) task: u32,
+    pub(crate) done: Done,
+}
+
+/// What came of a task.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// The keys were read.
+    Keys(Result<Arc<Parties>, AuthenticationFailure>),
+    /// An exponentiation.
+    Computed(Computed),
 }
 
 /// The sending end of a host's mailbox. The host looks into it in each turn, so what it receives is small.
@@ -122,6 +155,8 @@ pub(crate) enum ToFollower {
     Changed,
     /// They were scanned again, and these are in use now. `None`: nothing that was known has changed.
     Rescanned(Option<Arc<[Namespace]>>),
+    /// Authenticate again on your queues, with these keys if they are new.
+    Reauthenticate(Option<Arc<Keys>>),
     /// Take no more I/O, and say when all has ended.
     Drain,
     /// The controller was given up.
@@ -136,6 +171,8 @@ pub(crate) struct OpenQueues {
     /// Counts the leader's attempts to connect.
     pub(crate) attempt: u32,
     pub(crate) address: SocketAddr,
+    /// The keys for TLS, if connections are over TLS.
+    pub(crate) psks: Option<Arc<[Psk]>>,
     pub(crate) cntlid: u16,
     /// I/O queues of all engines.
     pub(crate) queues: u16,

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::authentication::Authentication;
 use crate::identity::HostIdentity;
-use crate::url::Url;
+use crate::tls::Tls;
+use crate::url::{Transport, Url};
 
 /// Everything about one attached controller that its user decides.
 ///
@@ -29,6 +31,10 @@ pub struct ConnectOptions {
     pub url: Url,
     /// Who we are.
     pub host: HostIdentity,
+    /// How this host proves who it is, if it can; see docs/authentication.md.
+    pub authentication: Option<Authentication>,
+    /// The key for TLS, if there is one; see docs/tls.md.
+    pub tls: Option<Tls>,
     /// I/O queues to ask for when the address does not say.
     pub queues: u16,
     /// Commands outstanding per I/O queue when the address does not say, 1 to 1024.
@@ -52,6 +58,8 @@ impl ConnectOptions {
         Self {
             url,
             host,
+            authentication: None,
+            tls: None,
             queues: 1,
             depth: 128,
             keep_alive: Duration::from_secs(10),
@@ -60,6 +68,12 @@ impl ConnectOptions {
             timeouts: Timeouts::default(),
             reconnect: ReconnectPolicy::default(),
         }
+    }
+
+    /// Whether connections are over TLS: when the address says so, or there is a key and the address does not say
+    /// otherwise. Then none is made without.
+    pub fn uses_tls(&self) -> bool {
+        self.url.transport == Transport::Tcp && self.url.tls.unwrap_or(self.tls.is_some())
     }
 
     /// I/O queues to ask for, 1 to 128.

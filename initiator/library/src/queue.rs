@@ -17,6 +17,8 @@ pub(crate) struct Queue {
     transport: Transport,
     /// Commands that the controller can receive before it has answered one.
     credits: usize,
+    /// The same, while the queue is held.
+    held_credits: Option<usize>,
     /// Whether the transport has not yet reported the end of the connection.
     alive: bool,
     /// Commands answered since the queue was connected.
@@ -42,6 +44,7 @@ impl Queue {
             ring: SubmissionRing::new(to.size),
             transport: Transport::connect(transports, reactor, to)?,
             credits: usize::MAX,
+            held_credits: None,
             alive: true,
             answered: 0,
         })
@@ -65,6 +68,18 @@ impl Queue {
     /// Limits the commands outstanding to those that the controller said it can receive (CRQSIZE).
     pub(crate) fn set_credits(&mut self, credits: u16) {
         self.credits = usize::from(credits);
+    }
+
+    /// Takes no command until it is released.
+    pub(crate) fn hold(&mut self) {
+        if self.held_credits.is_none() {
+            self.held_credits = Some(std::mem::take(&mut self.credits));
+        }
+    }
+
+    /// Takes commands again.
+    pub(crate) fn release(&mut self) {
+        self.credits = self.held_credits.take().unwrap_or(self.credits);
     }
 
     /// Commands outstanding.

@@ -187,6 +187,14 @@ pub enum HostEvent {
         /// When it starts, from now.
         delay: std::time::Duration,
     },
+    /// The queues of this engine have authenticated again, as [`Host::reauthenticate`](crate::Host::reauthenticate) or
+    /// [`Authentication::repeat`](crate::Authentication::repeat) wanted.
+    Reauthenticated {
+        /// Of which controller.
+        controller: ControllerId,
+        /// Why not, where the connection goes on all the same. Where one end has refused the other, it is lost.
+        result: Result<(), ConnectError>,
+    },
     /// A namespace changed its size, appeared or went away: see [`Host::namespaces`](crate::Host::namespaces).
     NamespacesChanged {
         /// Of which controller.

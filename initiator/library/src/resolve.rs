@@ -1,33 +1,59 @@
-//! Host names to addresses, without blocking the engine.
+//! What there is to know before a connection is made, without blocking the engine: the addresses of a name, and the key
+//! for TLS, which may be in a file.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
+use std::sync::Arc;
 
-use crate::messages::{Mailbox, Message, Resolved};
+use crate::error::Cause;
+use crate::messages::{Found, Mailbox, Message, Resolved};
+use crate::options::ConnectOptions;
 use crate::request::ControllerId;
-use crate::url::{HostName, Url};
+use crate::tls::{Tls, TlsFailure};
+use crate::url::HostName;
 
-/// The address of a URL that has one; for a name, asks in a thread that sends the answer to `mailbox`. The system's
-/// resolver cannot be interrupted, so the thread may outlive the question; it holds nothing but the mailbox.
+/// What is known at once, if nobody has to be waited for. Otherwise a thread asks, and sends the answer to `mailbox`.
+/// The system's resolver cannot be interrupted, so the thread may outlive the question; it holds nothing but the
+/// mailbox and the options.
 pub(crate) fn resolve(
-    url: &Url,
+    options: &Arc<ConnectOptions>,
     controller: ControllerId,
     question: u32,
     mailbox: &Mailbox,
-) -> io::Result<Option<SocketAddr>> {
-    let port = url.port;
-    let name = match &url.host {
-        HostName::Address(address) => return address.socket_address(port).map(Some),
-        HostName::Name(name) => name.clone(),
-    };
-    let mailbox = mailbox.clone();
-    std::thread::Builder::new().name("resolve".to_owned()).spawn(move || {
-        let result = (name.as_str(), port).to_socket_addrs();
-        let result = result.map(Iterator::collect).map_err(|error| error.to_string());
-        let answer = Message::Resolved(Resolved { controller, question, result });
+) -> Result<Option<Found>, Cause> {
+    let elsewhere = options.uses_tls() && options.tls.as_ref().is_some_and(Tls::is_elsewhere);
+    if matches!(options.url.host, HostName::Address(_)) && !elsewhere {
+        return find(options).map(Some);
+    }
+    let (mailbox, options) = (mailbox.clone(), Arc::clone(options));
+    let started = std::thread::Builder::new().name("resolve".to_owned()).spawn(move || {
+        let answer = Message::Resolved(Resolved { controller, question, result: find(&options) });
         if !mailbox.send(answer) {
-            tracing::debug!(name, "the host ended before its question was answered");
+            tracing::debug!(host = %options.url.host, "the host ended before its question was answered");
         }
-    })?;
-    Ok(None)
+    });
+    started.map(|_| None).map_err(|error| local(&error))
+}
+
+fn find(options: &ConnectOptions) -> Result<Found, Cause> {
+    let port = options.url.port;
+    let addresses = match &options.url.host {
+        HostName::Address(address) => vec![address.socket_address(port).map_err(|error| local(&error))?],
+        HostName::Name(name) => {
+            let found = (name.as_str(), port).to_socket_addrs();
+            found.map_err(|error| Cause::Name(error.to_string()))?.collect()
+        }
+    };
+    if addresses.is_empty() {
+        return Err(Cause::Name("no address".to_owned()));
+    }
+    let psks = options.uses_tls().then(|| {
+        let tls = options.tls.as_ref().ok_or(TlsFailure::NoKey)?;
+        tls.psks(&options.host.nqn, options.url.subsystem_nqn())
+    });
+    Ok(Found { addresses, psks: psks.transpose().map_err(Cause::Tls)? })
+}
+
+fn local(error: &io::Error) -> Cause {
+    Cause::Local(error.to_string())
 }

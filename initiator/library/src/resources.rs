@@ -25,6 +25,8 @@ pub(crate) struct Resources {
     pub(crate) random: SplitMix64,
     /// For other threads that have something to tell this host.
     pub(crate) mailbox: Mailbox,
+    /// Whether slow work has threads of its own.
+    pub(crate) threads: bool,
 }
 
 /// Owner number of the controllers' timers.

@@ -6,10 +6,13 @@
 //! | `ns` | the namespace to use, instead of all |
 //! | `provider` | `iwarp`, the software RNIC; `verbs`, an RDMA device; `auto`, the device that reaches the host, if there is one, else `iwarp` |
 //! | `hostnqn`, `hostid` | who we are, for this connection |
+//! | `dhchap_key`, `dhchap_controller_key` | where the keys for authentication are: `file:/path` or `credential:NAME` |
 //! | `queues`, `depth` | I/O queues, and commands outstanding in each |
 //! | `keepalive` | keep-alive timeout in seconds, 0 for off |
 //! | `crc` | `on` or `off`: whether we ask for MPA CRCs |
 //! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
+//! | `tls` | `on` or `off`: whether connections are over TLS, over TCP; without it they are if there is a key |
+//! | `tls_key` | where the key for TLS is: `file:/path` or `credential:NAME` |
 //! | `congestion` | the congestion control of the kernel's TCP |
 //! | `dscp` | the class of service of what is sent, 0 to 63 |
 //! | `usertimeout` | how long what was sent may stay unacknowledged before the connection is given up, in seconds |
@@ -27,6 +30,7 @@ mod host;
 use std::fmt;
 use std::str::FromStr;
 
+use ringfab_auth::KeySource;
 use ringfab_fabric::ZoneError;
 use ringfab_spec::Nqn;
 use ringfab_spec::nqn::NqnError;
@@ -67,6 +71,10 @@ pub struct Url {
     pub host_nqn: Option<String>,
     /// Host identifier for this connection.
     pub host_id: Option<Uuid>,
+    /// Where the key of the host is.
+    pub dhchap_key: Option<KeySource>,
+    /// Where the key of the controller is.
+    pub dhchap_controller_key: Option<KeySource>,
     /// I/O queues to ask for, 1 to 128.
     pub queues: Option<u16>,
     /// Commands outstanding per I/O queue, 1 to 1024.
@@ -75,6 +83,10 @@ pub struct Url {
     pub keep_alive_s: Option<u32>,
     /// Whether we ask for MPA CRCs.
     pub crc: Option<bool>,
+    /// Whether connections are over TLS; if it is not said, they are when there is a key. Only NVMe/TCP has TLS.
+    pub tls: Option<bool>,
+    /// Where the key for TLS is.
+    pub tls_key: Option<KeySource>,
     /// What only NVMe/TCP has.
     pub digests: DigestOptions,
     /// What the kernel's TCP is asked for.
@@ -149,13 +161,22 @@ pub enum UrlError {
     Encoding(String),
     /// An option that does not exist.
     #[error(
-        "there is no option `{0}`; there are ns, hostnqn, hostid, queues, depth, keepalive, congestion, dscp, \
-         usertimeout and tcpkeepalive; for RDMA provider and crc; for TCP hdgst and ddgst"
+        "there is no option `{0}`; there are ns, hostnqn, hostid, dhchap_key, dhchap_controller_key, queues, depth, \
+         keepalive, congestion, dscp, usertimeout and tcpkeepalive; for RDMA provider and crc; for TCP hdgst, ddgst, \
+         tls and tls_key"
     )]
     Option(String),
     /// An option given twice.
     #[error("option `{0}` is given twice")]
     Twice(String),
+    /// An option names no place of a key. What it says may be a key, and is not shown.
+    #[error("option {name} {why}")]
+    Key {
+        /// The option.
+        name: &'static str,
+        /// Why not.
+        why: String,
+    },
     /// An option's value is not valid.
     #[error("option {name}: `{value}` is not {expected}")]
     Value {
@@ -187,10 +208,14 @@ impl Url {
             provider: Provider::Auto,
             host_nqn: None,
             host_id: None,
+            dhchap_key: None,
+            dhchap_controller_key: None,
             queues: None,
             depth: None,
             keep_alive_s: None,
             crc: None,
+            tls: None,
+            tls_key: None,
             digests: DigestOptions::default(),
             tcp: TcpOptions::default(),
         }
@@ -205,6 +230,8 @@ impl Url {
             transport,
             provider: if same { self.provider } else { other.provider },
             crc: self.crc.filter(|_| same),
+            tls: self.tls.filter(|_| same),
+            tls_key: self.tls_key.clone().filter(|_| same),
             digests: if same { self.digests } else { other.digests },
             ..self.clone()
         }
@@ -230,7 +257,7 @@ impl Url {
     fn takes(&self, name: &str) -> bool {
         let wanted = match name {
             "provider" | "crc" => Transport::Rdma,
-            "hdgst" | "ddgst" => Transport::Tcp,
+            "hdgst" | "ddgst" | "tls" | "tls_key" => Transport::Tcp,
             _ => self.transport,
         };
         wanted == self.transport
@@ -255,6 +282,11 @@ impl Url {
                 let uuid = Uuid::parse_str(&value);
                 set(&mut self.host_id, "hostid", uuid.map_err(|_| wrong("hostid", value, "a UUID"))?)
             }
+            "dhchap_key" => set(&mut self.dhchap_key, "dhchap_key", key("dhchap_key", &value)?),
+            "dhchap_controller_key" => {
+                let name = "dhchap_controller_key";
+                set(&mut self.dhchap_controller_key, name, key(name, &value)?)
+            }
             "queues" => {
                 let expected = "a number from 1 to 128";
                 set(&mut self.queues, "queues", number("queues", value, 1, 128, expected)? as u16)
@@ -271,6 +303,11 @@ impl Url {
                 let crc = choose("crc", value, ON_OR_OFF, &SWITCH)?;
                 set(&mut self.crc, "crc", crc)
             }
+            "tls" => {
+                let tls = choose("tls", value, ON_OR_OFF, &SWITCH)?;
+                set(&mut self.tls, "tls", tls)
+            }
+            "tls_key" => set(&mut self.tls_key, "tls_key", key("tls_key", &value)?),
             "hdgst" => {
                 self.digests.header = choose("hdgst", value, ON_OR_OFF, &SWITCH)?;
                 Ok(())
@@ -300,10 +337,14 @@ impl Url {
         push("provider", provider.map(|provider| provider.to_string()));
         push("hostnqn", self.host_nqn.clone());
         push("hostid", self.host_id.map(|id| id.to_string()));
+        push("dhchap_key", self.dhchap_key.as_ref().map(ToString::to_string));
+        push("dhchap_controller_key", self.dhchap_controller_key.as_ref().map(ToString::to_string));
         push("queues", self.queues.map(|queues| queues.to_string()));
         push("depth", self.depth.map(|depth| depth.to_string()));
         push("keepalive", self.keep_alive_s.map(|seconds| seconds.to_string()));
         push("crc", self.crc.map(|crc| if crc { "on" } else { "off" }.to_owned()));
+        push("tls", self.tls.map(|tls| if tls { "on" } else { "off" }.to_owned()));
+        push("tls_key", self.tls_key.as_ref().map(ToString::to_string));
         push("hdgst", self.digests.header.then(|| "on".to_owned()));
         push("ddgst", self.digests.data.then(|| "on".to_owned()));
         push("congestion", self.tcp.congestion.clone());
@@ -372,6 +413,11 @@ pub(crate) fn check_nqn(text: String) -> Result<String, UrlError> {
         Ok(_) => Ok(text),
         Err(why) => Err(UrlError::Nqn { text, why }),
     }
+}
+
+/// Where a key is.
+fn key(name: &'static str, value: &str) -> Result<KeySource, UrlError> {
+    KeySource::parse(value).map_err(|why| UrlError::Key { name, why })
 }
 
 fn parse_namespace(value: String) -> Result<u32, UrlError> {

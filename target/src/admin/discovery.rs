@@ -8,14 +8,14 @@ use ringfab_fabric::rdma::LinkProtocol;
 use ringfab_fabric::zone_index;
 use ringfab_spec::log::{
     AddressFamily, DiscoveryCntlid, DiscoveryLogEntry, DiscoveryLogHeader, EntryFlags, RdmaProviderType,
-    RdmaTsas, SecureChannel, SubsystemType, TcpTsas, TransportRequirements,
+    RdmaTsas, SecureChannel, SubsystemType, TcpSecurityType, TcpTsas, TransportRequirements,
 };
 use ringfab_spec::nqn::DISCOVERY_NQN;
 use ringfab_spec::{Nqn, NqnField};
 
 use super::ascii;
 use super::page::Page;
-use crate::config::{Referral, Transport};
+use crate::config::{ListenerTls, Referral, Transport};
 use crate::controller::Controller;
 use crate::model::{Listener, Served};
 
@@ -79,8 +79,13 @@ impl Discovery {
         let listeners: Vec<(&Listener, SocketAddr)> = listeners.collect();
         let mut entries: Vec<_> = listeners.iter().map(|(one, address)| self.own(one, *address)).collect();
         for subsystem in self.served.subsystems().iter().filter(|one| one.allows(&self.host_nqn)) {
-            let serves = listeners.iter().filter(|(listener, _)| !listener.limits().discovery_only);
-            entries.extend(serves.map(|(listener, address)| at(listener, *address, subsystem.nqn())));
+            let tls = subsystem.demands().tls;
+            let serves = |listener: &Listener| {
+                !listener.limits().discovery_only && (!tls || listener.config().tls != ListenerTls::Off)
+            };
+            let serving = listeners.iter().filter(|(listener, _)| serves(listener));
+            entries
+                .extend(serving.map(|(listener, address)| self.at(listener, *address, subsystem.nqn(), tls)));
         }
         entries.extend(self.served.referrals().iter().map(referral));
         entries
@@ -93,20 +98,41 @@ impl Discovery {
             |one: &Arc<Listener>| !one.address().ip().is_unspecified() && zone_index(one.address()) == 0;
         let same_everywhere = self.served.listeners().iter().all(fixed);
         let flags = EntryFlags::default().with_epcsd(true).with_dupretinfo(same_everywhere);
-        let mut entry = at(listener, address, &self.nqn);
+        let mut entry = self.at(listener, address, &self.nqn, false);
         (entry.subtype, entry.eflags) = (SubsystemType::CURRENT_DISCOVERY, flags);
         entry
     }
-}
 
-/// A subsystem for I/O, at a listener.
-fn at(listener: &Listener, address: SocketAddr, nqn: &str) -> DiscoveryLogEntry {
-    let mut entry = entry(listener.transport(), provider_type(listener.link_protocol()), address, nqn);
-    entry.subtype = SubsystemType::NVM;
-    entry.portid.set(listener.port_id());
-    let admin_entries = listener.limits().queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
-    entry.asqsz.set(u16::try_from(admin_entries).expect("bounded above"));
-    entry
+    /// A subsystem for I/O, at a listener; `requires_tls` says whether it is only reached over TLS.
+    fn at(
+        &self,
+        listener: &Listener,
+        address: SocketAddr,
+        nqn: &str,
+        requires_tls: bool,
+    ) -> DiscoveryLogEntry {
+        let mut entry = entry(listener.transport(), provider_type(listener.link_protocol()), address, nqn);
+        entry.subtype = SubsystemType::NVM;
+        entry.portid.set(listener.port_id());
+        let admin_entries = listener.limits().queue_entries_max.min(ADMIN_QUEUE_ENTRIES_MAX);
+        entry.asqsz.set(u16::try_from(admin_entries).expect("bounded above"));
+        if let Some(channel) = self.secure_channel(listener.config().tls, requires_tls) {
+            entry.treq = entry.treq.with_secure_channel(channel);
+            entry.set_tcp(TcpTsas::new(TcpSecurityType::TLS_1_3));
+        }
+        entry
+    }
+
+    /// Whether the host needs a secure channel at a listener for NVMe/TCP, if it can have one. Without a key it cannot
+    /// where it need not, and is told of none: Linux's tools ask for TLS wherever it is said to be there.
+    fn secure_channel(&self, listener: ListenerTls, requires_tls: bool) -> Option<SecureChannel> {
+        match listener {
+            ListenerTls::Off => None,
+            ListenerTls::Required => Some(SecureChannel::REQUIRED),
+            ListenerTls::Allowed if requires_tls => Some(SecureChannel::REQUIRED),
+            ListenerTls::Allowed => self.served.tls_of(&self.host_nqn).map(|_| SecureChannel::NOT_REQUIRED),
+        }
+    }
 }
 
 /// Another discovery subsystem, whose ports are not ours. Nothing is known of its transport's requirements.
@@ -150,7 +176,6 @@ fn entry(
             entry.treq = requirements.with_secure_channel(SecureChannel::NOT_REQUIRED);
             entry.set_rdma(RdmaTsas::new(provider));
         }
-        // Where a secure channel is said to be not required, there is one: Linux's tools ask for TLS then.
         Transport::Tcp => {
             entry.treq = requirements.with_sq_flow_control_disable(true);
             entry.set_tcp(TcpTsas::zeroed());

@@ -1,170 +1,86 @@
-//! How a host proves who it is, and where the keys for that are.
+//! How a host proves who it is, what a subsystem demands of it, and where the keys for that are.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::time::Duration;
-use std::{env, fmt};
 
-use nix::libc::O_NONBLOCK;
-use ringfab_auth::{DhchapKey, Group, Hash, SecretText};
+use ringfab_auth::{
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource, read_key_file,
+};
 
 use crate::worker;
-
-/// Bytes of a file with a key: a key of 64 bytes is a line of 101 characters.
-const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 /// How long reading a key may take.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 
-/// The folder with a service's credentials, as systemd names it.
-const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
-
-/// Where a key is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeySource {
-    /// A file with the text of the key, and nothing else.
-    File(PathBuf),
-    /// A credential of the service with that text (`LoadCredential=` of systemd).
-    Credential(String),
-}
-
 /// A key, and where it was read. Its text is never printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfiguredKey {
+pub struct ConfiguredKey<K> {
     /// Where it is.
     pub source: KeySource,
     /// The key, as it was when the configuration was read.
-    pub key: DhchapKey,
+    pub key: K,
 }
 
 /// How a host proves who it is (DH-HMAC-CHAP).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostAuthentication {
     /// The key of the host.
-    pub key: ConfiguredKey,
+    pub key: ConfiguredKey<DhchapKey>,
     /// The key with which the controller proves who it is, if the host asks for that.
-    pub controller_key: Option<ConfiguredKey>,
+    pub controller_key: Option<ConfiguredKey<DhchapKey>>,
     /// Hash functions, the preferred one first; at least one.
     pub hashes: Vec<Hash>,
     /// Groups, the preferred one first; at least one.
     pub groups: Vec<Group>,
 }
 
-impl KeySource {
-    /// Where a text says that a key is.
-    ///
-    /// # Errors
-    /// What it has to be, instead.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("file", path)) if Path::new(path).is_absolute() => Ok(Self::File(path.into())),
-            Some(("file", path)) => Err(format!("names \"{path}\", which is no absolute path")),
-            Some(("credential", name)) if !name.is_empty() && !name.contains('/') => {
-                Ok(Self::Credential(name.to_owned()))
-            }
-            Some(("DHHC-1", _)) => {
-                Err("is a key; put it into a file, and write \"file:/path\" or \"credential:NAME\""
-                    .to_owned())
-            }
-            _ => Err("must be \"file:/path\" or \"credential:NAME\"".to_owned()),
-        }
-    }
+/// The key by which a host and the target know each other in TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTls {
+    /// The key.
+    pub key: ConfiguredKey<ConfiguredPsk>,
+    /// How the keys of its connections are derived.
+    pub derivation: Derivation,
+}
 
-    /// Reads the key.
-    ///
-    /// # Errors
-    /// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
-    pub(super) fn read(&self) -> Result<DhchapKey, String> {
-        let path = match self {
-            Self::File(path) => path.clone(),
-            Self::Credential(name) => {
-                let folder = env::var_os(CREDENTIALS_DIRECTORY).ok_or_else(|| {
-                    format!("is a credential, and the service has none ({CREDENTIALS_DIRECTORY} is not set)")
-                })?;
-                Path::new(&folder).join(name)
-            }
-        };
-        let at = path.clone();
-        let text = worker::within("reading", &path, READ_LIMIT, move || read_secret(&at));
-        let text = text.map_err(io::Error::from).flatten();
-        let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        DhchapKey::parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
+/// What a subsystem demands of its hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demands {
+    /// They prove who they are (DH-HMAC-CHAP): those without a key for that are refused.
+    pub authentication: bool,
+    /// They come over TLS.
+    pub tls: bool,
+    /// Whether authentication in clear text may make the key for TLS (secure channel concatenation).
+    pub concatenation: bool,
+}
+
+impl Default for Demands {
+    /// Nothing, and concatenation for those that ask for it.
+    fn default() -> Self {
+        Self { authentication: false, tls: false, concatenation: true }
     }
 }
 
-impl fmt::Display for KeySource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(f, "file:{}", path.display()),
-            Self::Credential(name) => write!(f, "credential:{name}"),
-        }
+impl HostAuthentication {
+    /// Whether it can make keys for TLS: not every hash has a suite, and the null group makes none.
+    pub fn can_make_keys(&self) -> bool {
+        let hash = self.hashes.iter().any(|hash| CipherSuite::of_hash(*hash).is_some());
+        hash && self.groups.iter().any(|group| *group != Group::Null)
     }
 }
 
-/// The text of a file that not everybody may read.
-fn read_secret(path: &Path) -> io::Result<SecretText> {
-    let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
-    if !fs::metadata(path)?.is_file() {
-        return refused("it is no regular file".to_owned());
-    }
-    // What has become a FIFO meanwhile is no reason to wait.
-    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
-    let mode = file.metadata()?.mode() & 0o777;
-    if mode & 0o007 != 0 {
-        return refused(format!("everybody may read or change it (mode {mode:04o}): chmod o= it"));
-    }
-    // What is read at the end of a file asks for more room than there are bytes.
-    let mut text = SecretText::with_capacity(2 * KEY_FILE_BYTES_MAX as usize);
-    file.take(KEY_FILE_BYTES_MAX + 1).read_to_string(text.expose_mut())?;
-    if text.expose().len() as u64 > KEY_FILE_BYTES_MAX {
-        return refused(format!("it is longer than {KEY_FILE_BYTES_MAX} bytes, and no key"));
-    }
-    Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::*;
-
-    const KEY: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
-
-    #[test]
-    fn a_key_is_in_a_file_or_is_a_credential() {
-        assert_eq!(KeySource::parse("file:/etc/k").unwrap(), KeySource::File("/etc/k".into()));
-        assert_eq!(KeySource::parse("credential:k").unwrap().to_string(), "credential:k");
-        for (text, why) in [
-            ("file:etc/k", "names \"etc/k\", which is no absolute path"),
-            ("credential:", "must be \"file:/path\" or \"credential:NAME\""),
-            ("credential:../k", "must be \"file:/path\" or \"credential:NAME\""),
-            ("/etc/k", "must be \"file:/path\" or \"credential:NAME\""),
-        ] {
-            assert_eq!(KeySource::parse(text).unwrap_err(), why, "{text}");
-        }
-        let refused = KeySource::parse(KEY).unwrap_err();
-        assert!(refused.starts_with("is a key; put it into a file") && !refused.contains("ycnJ"));
-    }
-
-    #[test]
-    fn a_file_with_a_key_is_for_few_eyes() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        let source = KeySource::File(path.clone());
-        assert!(source.read().unwrap_err().starts_with("cannot read "));
-        fs::write(&path, format!("{KEY}\n")).unwrap();
-        for (mode, allowed) in [(0o600, true), (0o640, true), (0o644, false), (0o602, false)] {
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(source.read().is_ok(), allowed, "{mode:o}");
-        }
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        fs::write(&path, KEY.replace('y', "z")).unwrap();
-        let refused = source.read().unwrap_err();
-        assert!(!refused.contains("cnJ"), "{refused}");
-        fs::write(&path, "x".repeat(5000)).unwrap();
-        assert!(source.read().unwrap_err().ends_with("and no key"));
-        assert!(KeySource::File(folder.path().to_owned()).read().unwrap_err().ends_with("no regular file"));
-    }
+/// Reads a key.
+///
+/// # Errors
+/// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
+pub(super) fn read_key<K>(
+    source: &KeySource,
+    parse: impl FnOnce(&str) -> Result<K, KeyError>,
+) -> Result<K, String> {
+    let path = source.path()?;
+    let at = path.clone();
+    let text = worker::within("reading", &path, READ_LIMIT, move || read_key_file(&at));
+    let text = text.map_err(io::Error::from).flatten();
+    let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -15,10 +15,10 @@ use toml::de::DeTable;
 
 use super::error::{ConfigError, Errors};
 use super::reader::{At, Reader};
-use super::{Config, HostConfig, ListenerConfig, NamespaceConfig, RateLimits, SubsystemConfig};
+use super::{Config, HostConfig, ListenerConfig, ListenerTls, NamespaceConfig, RateLimits, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
 
-pub(super) use host::words_of;
+pub(super) use host::{DERIVATIONS, words_of};
 
 /// Finds out which disk a path leads to, where one may look.
 pub(super) type IdentifyDisk<'a> = &'a dyn Fn(&Path) -> Option<DiskIdentity>;
@@ -43,12 +43,28 @@ pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Confi
     let subsystems = subsystem::subsystems(&root, identify_disk, &mut errors);
     let hosts = host::hosts(&root, &mut errors);
     let discovery = discovery::discovery(root.table("discovery", &mut errors), &subsystems, &mut errors);
+    tls_can_be_had(&root, &listeners, &subsystems, &mut errors);
     root.finish(&mut errors);
     let errors = errors.into_sorted();
     if errors.is_empty() {
         Ok(Config { target, memory, control, metrics, listeners, subsystems, hosts, discovery })
     } else {
         Err(errors)
+    }
+}
+
+/// A subsystem that requires TLS has hosts only where a listener has it.
+fn tls_can_be_had(
+    root: &Reader<'_>,
+    listeners: &[ListenerConfig],
+    subsystems: &[SubsystemConfig],
+    errors: &mut Errors<'_>,
+) {
+    let serves = |one: &ListenerConfig| one.tls != ListenerTls::Off && !one.discovery_only;
+    let requires = subsystems.iter().find(|one| one.demands.tls);
+    if let Some(one) = requires.filter(|_| !listeners.iter().any(serves)) {
+        let message = format!("none has tls = \"allowed\" or \"required\", and {} requires TLS", one.nqn);
+        errors.add(root.span(), "listener".to_owned(), message);
     }
 }
 
@@ -118,6 +134,9 @@ fn parse<'a>(text: &'a str, errors: &mut Errors<'_>) -> Spanned<DeTable<'a>> {
     }
     document
 }
+
+/// The words for whether something is demanded.
+const REQUIRED: [(&str, bool); 2] = [("required", true), ("optional", false)];
 
 /// Finds values that may appear only once in a file.
 struct Unique<T>(Vec<(T, Range<usize>)>);

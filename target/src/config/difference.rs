@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{
-    Access, Config, HostConfig, ListenerConfig, NamespaceConfig, NamespaceLimits, Referral, Source,
+    Access, Config, Demands, HostConfig, ListenerConfig, NamespaceConfig, NamespaceLimits, Referral, Source,
     SubsystemConfig, resolved,
 };
 
@@ -60,12 +60,14 @@ pub enum Change {
         /// Who can.
         new: Access,
     },
-    /// Whether hosts without a key may use a subsystem.
-    AuthenticationChanged {
+    /// A subsystem demands something else of its hosts.
+    DemandsChanged {
         /// NQN of the subsystem.
         nqn: String,
-        /// Whether they may not.
-        required: bool,
+        /// What it demanded.
+        old: Demands,
+        /// What it demands.
+        new: Demands,
     },
     /// One more namespace.
     NamespaceAdded {
@@ -106,9 +108,9 @@ pub enum Change {
     /// A host has other shares or other limits.
     HostChanged {
         /// What was said of it before.
-        old: HostConfig,
+        old: Box<HostConfig>,
         /// What is said of it after.
-        new: HostConfig,
+        new: Box<HostConfig>,
     },
     /// Hosts are told of one more discovery subsystem.
     ReferralAdded(Referral),
@@ -173,10 +175,8 @@ impl Change {
                 changed(subsystem(nqn), &format!("{key} {old}"), new)
             }
             Self::AccessChanged { nqn, old, new } => ("changed", subsystem(nqn), hosts(old, new)),
-            Self::AuthenticationChanged { nqn, required } => {
-                let word = |required: bool| if required { "required" } else { "optional" };
-                let old = format!("authentication {}", word(!required));
-                changed(subsystem(nqn), &old, word(*required))
+            Self::DemandsChanged { nqn, old, new } => {
+                ("changed", subsystem(nqn), keys(&resolved::demand_keys(*old), &resolved::demand_keys(*new)))
             }
             Self::NamespaceAdded { nqn, namespace } => {
                 ("added", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
@@ -275,7 +275,7 @@ fn subsystems(old: &Config, new: &Config, changes: &mut Vec<Change>) {
 /// Of a host of which nothing is said, the defaults are.
 fn hosts_of(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     let named: BTreeSet<&String> = old.hosts.iter().chain(&new.hosts).map(|one| &one.nqn).collect();
-    let pairs = named.into_iter().map(|nqn| (old.host(nqn), new.host(nqn)));
+    let pairs = named.into_iter().map(|nqn| (Box::new(old.host(nqn)), Box::new(new.host(nqn))));
     changes.extend(pairs.filter(|(old, new)| old != new).map(|(old, new)| Change::HostChanged { old, new }));
 }
 
@@ -287,9 +287,9 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
             changes.push(Change::SubsystemIdentity { nqn, key, old, new });
         }
     }
-    if old.requires_authentication != new.requires_authentication {
-        let required = new.requires_authentication;
-        changes.push(Change::AuthenticationChanged { nqn: nqn.clone(), required });
+    if old.demands != new.demands {
+        let (old, new) = (old.demands, new.demands);
+        changes.push(Change::DemandsChanged { nqn: nqn.clone(), old, new });
     }
     if old.access != new.access {
         let (old, new) = (old.access.clone(), new.access.clone());

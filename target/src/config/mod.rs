@@ -26,10 +26,11 @@ use ringfab_memory::ClassLayout;
 use ringfab_process::log::Format;
 use uuid::Uuid;
 
-pub use authentication::{ConfiguredKey, HostAuthentication, KeySource};
+pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls};
 pub use difference::{Change, ChangeLine, difference};
 pub use error::{ConfigError, ConfigErrors};
 pub use rate_limits::{DEFAULT_SHARES, HostConfig, NamespaceLimits, RateLimits};
+pub use ringfab_auth::KeySource;
 
 /// Everything that a target is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,6 +151,32 @@ impl Transport {
     }
 }
 
+/// Whether the connections of a listener are over TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListenerTls {
+    /// None is.
+    #[default]
+    Off,
+    /// Those whose host begins with TLS; others are in clear text.
+    Allowed,
+    /// All are.
+    Required,
+}
+
+impl ListenerTls {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Allowed, Self::Required];
+
+    /// The word for it in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Allowed => "allowed",
+            Self::Required => "required",
+        }
+    }
+}
+
 /// Where hosts connect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerConfig {
@@ -181,6 +208,8 @@ pub struct ListenerConfig {
     pub io_queues_max: u16,
     /// Whether hosts find here what there is, and connect for it elsewhere.
     pub discovery_only: bool,
+    /// Whether its connections are over TLS; only NVMe/TCP has that.
+    pub tls: ListenerTls,
 }
 
 impl ListenerConfig {
@@ -195,6 +224,8 @@ impl ListenerConfig {
 pub struct DiscoveryConfig {
     /// A name of its own, beside the one that all discovery subsystems have.
     pub nqn: Option<String>,
+    /// Whether hosts without a key for authentication are refused.
+    pub requires_authentication: bool,
     /// Other discovery subsystems that hosts are told of.
     pub referrals: Vec<Referral>,
     /// Whether the network is told by mDNS where it is.
@@ -232,8 +263,8 @@ pub struct SubsystemConfig {
     pub model: String,
     /// Which hosts may connect.
     pub access: Access,
-    /// Whether hosts without a key are refused.
-    pub requires_authentication: bool,
+    /// What hosts have to do.
+    pub demands: Demands,
     /// By ascending identifier.
     pub namespaces: Vec<NamespaceConfig>,
 }

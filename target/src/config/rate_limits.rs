@@ -1,9 +1,9 @@
-//! How much hosts may do in a second, and what shares they have of what is there.
+//! Hosts: how much they may do in a second, what shares they have of what is there, and which keys.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::authentication::HostAuthentication;
+use super::authentication::{HostAuthentication, HostTls};
 
 /// The share of a host of which nothing is said.
 pub const DEFAULT_SHARES: u32 = 100;
@@ -82,16 +82,20 @@ pub struct HostConfig {
     pub limits: RateLimits,
     /// How it proves who it is; with a key it has to.
     pub authentication: Option<HostAuthentication>,
+    /// Its key for TLS.
+    pub tls: Option<HostTls>,
 }
 
 impl HostConfig {
     /// A host of which nothing is said.
     pub fn new(nqn: String) -> Self {
-        Self { nqn, shares: DEFAULT_SHARES, limits: RateLimits::default(), authentication: None }
+        let limits = RateLimits::default();
+        Self { nqn, shares: DEFAULT_SHARES, limits, authentication: None, tls: None }
     }
 
     /// Whether nothing is said of it.
     pub fn is_default(&self) -> bool {
-        self.shares == DEFAULT_SHARES && self.limits.is_unlimited() && self.authentication.is_none()
+        let has_key = self.authentication.is_some() || self.tls.is_some();
+        self.shares == DEFAULT_SHARES && self.limits.is_unlimited() && !has_key
     }
 }

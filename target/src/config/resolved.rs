@@ -6,9 +6,9 @@ use ringfab_base::format_size;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::check::words_of;
+use super::check::{DERIVATIONS, words_of};
 use super::{
-    Access, Config, ConfiguredKey, DiscoveryConfig, HostConfig, ListenerConfig, NamespaceConfig,
+    Access, Config, Demands, DiscoveryConfig, HostConfig, ListenerConfig, ListenerTls, NamespaceConfig,
     NamespaceLimits, RateLimits, Referral, Source, SubsystemConfig, Transport,
 };
 
@@ -62,6 +62,18 @@ pub(super) fn host_keys(config: &HostConfig) -> toml::Table {
     let mut keys = table(&host(config));
     keys.remove("nqn");
     keys
+}
+
+/// What a subsystem demands of its hosts, as it is written, also where it is the default.
+pub(super) fn demand_keys(demands: Demands) -> toml::Table {
+    let word = |required: bool| toml::Value::from(if required { "required" } else { "optional" });
+    let concatenation = toml::Value::from(if demands.concatenation { "allowed" } else { "refused" });
+    let keys = [
+        ("authentication", word(demands.authentication)),
+        ("tls", word(demands.tls)),
+        ("concatenation", concatenation),
+    ];
+    keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// The limits of a namespace, as they are written.
@@ -121,6 +133,7 @@ fn discovery(config: &Config) -> Option<Discovery<'_>> {
     let discovery = &config.discovery;
     (*discovery != DiscoveryConfig::default()).then(|| Discovery {
         nqn: discovery.nqn.as_deref(),
+        authentication: discovery.requires_authentication.then_some("required"),
         mdns: discovery.mdns,
         referral: discovery.referrals.iter().map(referral).collect(),
     })
@@ -155,6 +168,8 @@ struct Document<'a> {
 struct Discovery<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     nqn: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authentication: Option<&'static str>,
     mdns: bool,
     referral: Vec<ReferralTable<'a>>,
 }
@@ -229,6 +244,8 @@ struct Listener<'a> {
     io_queues_max: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     discovery_only: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -242,6 +259,10 @@ struct Subsystem<'a> {
     allowed_hosts: Option<Vec<&'a str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     authentication: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concatenation: Option<&'static str>,
     namespace: Vec<Namespace<'a>>,
 }
 
@@ -308,6 +329,10 @@ struct Host<'a> {
     limits: Option<Limits>,
     #[serde(flatten)]
     authentication: Option<Authentication>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_derivation: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -345,13 +370,21 @@ impl<'a> NamespaceLimitsTable<'a> {
 }
 
 fn host(config: &HostConfig) -> Host<'_> {
-    let source = |key: &ConfiguredKey| key.source.to_string();
     let authentication = config.authentication.as_ref().map(|one| {
         let (dhchap_hashes, dhchap_groups) = words_of(one);
-        let dhchap_controller_key = one.controller_key.as_ref().map(source);
-        Authentication { dhchap_key: source(&one.key), dhchap_controller_key, dhchap_hashes, dhchap_groups }
+        let dhchap_controller_key = one.controller_key.as_ref().map(|key| key.source.to_string());
+        let dhchap_key = one.key.source.to_string();
+        Authentication { dhchap_key, dhchap_controller_key, dhchap_hashes, dhchap_groups }
     });
-    Host { nqn: &config.nqn, shares: config.shares, limits: Limits::any_of(&config.limits), authentication }
+    let derivation = |wanted| DERIVATIONS.iter().find(|(_, one)| *one == wanted).map(|(word, _)| *word);
+    Host {
+        nqn: &config.nqn,
+        shares: config.shares,
+        limits: Limits::any_of(&config.limits),
+        authentication,
+        tls_key: config.tls.as_ref().map(|tls| tls.key.source.to_string()),
+        tls_derivation: config.tls.as_ref().and_then(|tls| derivation(tls.derivation)),
+    }
 }
 
 fn listener(config: &ListenerConfig) -> Listener<'_> {
@@ -371,6 +404,7 @@ fn listener(config: &ListenerConfig) -> Listener<'_> {
         queue_depth_max: config.queue_depth_max,
         io_queues_max: config.io_queues_max,
         discovery_only: config.discovery_only.then_some(true),
+        tls: (config.tls != ListenerTls::Off).then(|| config.tls.name()),
     }
 }
 
@@ -383,7 +417,9 @@ fn subsystem(config: &SubsystemConfig) -> Subsystem<'_> {
         model: &config.model,
         allow_any_host,
         allowed_hosts,
-        authentication: config.requires_authentication.then_some("required"),
+        authentication: config.demands.authentication.then_some("required"),
+        tls: config.demands.tls.then_some("required"),
+        concatenation: (!config.demands.concatenation).then_some("refused"),
         namespace: config.namespaces.iter().map(namespace).collect(),
     }
 }

@@ -1,6 +1,7 @@
 //! Configurations, right and wrong.
 
 use proptest::prelude::*;
+use ringfab_auth::Derivation;
 
 use super::*;
 
@@ -101,6 +102,69 @@ fn a_listener_for_tcp_has_no_keys_of_rdma() {
         let found = mistakes(&listener(line));
         assert!(found.len() == 1 && found[0].ends_with(&format!("listener[1].{key}")), "{found:?}");
     }
+}
+
+#[test]
+fn tls_is_for_tcp_and_a_subsystem_that_requires_it_needs_a_listener_that_has_it() {
+    let listener = |lines: &str| format!("{MINIMAL}\n[[listener]]\naddress = \"::1\"\n{lines}\n");
+    for tls in ListenerTls::ALL {
+        let text = listener(&format!("transport = \"tcp\"\ntls = \"{}\"", tls.name()));
+        let config = Config::parse(&text, "tls").unwrap();
+        assert_eq!((config.listeners[0].tls, config.listeners[1].tls), (ListenerTls::Off, tls));
+        assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    }
+    let error = mistake(&listener("tls = \"allowed\""));
+    assert_eq!(
+        (error.key.as_str(), error.message.as_str()),
+        ("listener[1].tls", "is for transport = \"tcp\" only")
+    );
+    let error = mistake(&listener("transport = \"tcp\"\ntls = true"));
+    assert_eq!(error.key, "listener[1].tls");
+    let required = |listeners: &str| {
+        let subsystem = "[[subsystem]]\nnqn = \"nqn.2024-01.org.example:s\"\nallow_any_host = true\n\
+                         tls = \"required\"\n\
+                         [[subsystem.namespace]]\nnull = \"1GiB\"\n";
+        format!("{}\n{subsystem}", listener(listeners))
+    };
+    let config = Config::parse(&required("transport = \"tcp\"\ntls = \"allowed\""), "required").unwrap();
+    assert!(config.subsystems[1].demands.tls && !config.subsystems[0].demands.tls);
+    assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
+    for lines in ["transport = \"tcp\"", "transport = \"tcp\"\ntls = \"allowed\"\ndiscovery_only = true"] {
+        let error = mistake(&required(lines));
+        assert_eq!(error.key, "listener");
+        assert!(error.message.ends_with("and nqn.2024-01.org.example:s requires TLS"), "{}", error.message);
+    }
+}
+
+#[test]
+fn a_host_has_a_key_for_tls_in_a_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    const KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(file.path(), KEY).unwrap();
+    let source = format!("tls_key = \"file:{}\"", file.path().display());
+    let host = |lines: &str| format!("{MINIMAL}\n[[host]]\nnqn = \"nqn.2024-01.org.example:h\"\n{lines}\n");
+    for (lines, derivation) in [
+        ("", Derivation::Specified),
+        ("tls_derivation = \"specified\"", Derivation::Specified),
+        ("tls_derivation = \"libnvme-before-2025-07\"", Derivation::LibnvmeBefore202507),
+    ] {
+        let config = Config::parse(&host(&format!("{source}\n{lines}")), "key").unwrap();
+        let tls = config.hosts[0].tls.as_ref().unwrap();
+        assert_eq!((tls.key.key.to_text().expose(), tls.derivation), (KEY, derivation));
+        let text = config.to_toml();
+        assert!(!text.contains("NVMeTLSkey"));
+        assert_eq!(Config::parse(&text, "again").unwrap(), config);
+    }
+    assert_eq!(mistake(&host("tls_derivation = \"specified\"")).message, "has no meaning without tls_key");
+    assert_eq!(mistake(&host("tls_key = \"file:/nonexistent/key\"")).key, "host[0].tls_key");
+    std::fs::write(file.path(), "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:").unwrap();
+    let other = mistake(&host(&source)).message;
+    assert!(
+        other.contains("this is a key for authentication (DHHC-1)") && !other.contains("ycnJ"),
+        "{other}"
+    );
 }
 
 #[test]
@@ -485,14 +549,17 @@ fn discovery_has_a_name_of_its_own_and_referrals() {
                 [[discovery.referral]]\naddress = \"192.0.2.7\"\n[[discovery.referral]]\naddress = \"[2001:db8::7]\"\n\
                 port = 4420\ntransport = \"rdma\"\nnqn = \"nqn.2024-01.org.example:other\"";
     let config = Config::parse(&with(text), "discovery").unwrap();
-    let DiscoveryConfig { nqn, referrals, mdns } = &config.discovery;
-    assert!(!mdns);
+    let DiscoveryConfig { nqn, requires_authentication, referrals, mdns } = &config.discovery;
+    assert!(!mdns && !requires_authentication);
     assert_eq!(nqn.as_deref(), Some("nqn.2024-01.org.example:discovery"));
     let places: Vec<_> = referrals.iter().map(Referral::place).collect();
     assert_eq!(places, ["tcp 192.0.2.7:8009", "rdma [2001:db8::7]:4420"]);
     assert_eq!(Config::parse(&config.to_toml(), "again").unwrap(), config);
     let told = Config::parse(&with("[discovery]\nmdns = true"), "mdns").unwrap();
     assert!(told.discovery.mdns && Config::parse(&told.to_toml(), "again").unwrap() == told);
+    let closed = Config::parse(&with("[discovery]\nauthentication = \"required\""), "closed").unwrap();
+    assert!(closed.discovery.requires_authentication);
+    assert_eq!(Config::parse(&closed.to_toml(), "again").unwrap(), closed);
     let wrong = |lines: &str| mistake(&with(lines)).key;
     assert_eq!(wrong("[discovery]\nmdns = 1"), "discovery.mdns");
     assert_eq!(wrong("[discovery]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\""), "discovery.nqn");

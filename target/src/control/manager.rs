@@ -146,7 +146,9 @@ impl Manager {
     /// When the change cannot be made.
     pub fn set_host(&mut self, mut host: HostConfig) -> Result<Vec<Change>, String> {
         self.edit(|next| {
-            host.authentication = host.authentication.or_else(|| next.host(&host.nqn).authentication);
+            let before = next.host(&host.nqn);
+            host.authentication = host.authentication.or(before.authentication);
+            host.tls = host.tls.or(before.tls);
             next.hosts.retain(|one| one.nqn != host.nqn);
             if !host.is_default() {
                 next.hosts.push(host);

@@ -18,7 +18,7 @@ use crate::config::{Access, Change, ChangeLine};
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::namespace::{Health, Namespace};
-use crate::model::{Listener, ServedSubsystem, Subsystem};
+use crate::model::{Listener, ServedSubsystem, Subsystem, TlsChannel};
 use crate::target::Target;
 use crate::worker::{self, Hanging};
 
@@ -105,6 +105,8 @@ pub struct ListenerState {
     pub transport: &'static str,
     /// Who does RDMA: `auto`, `iwarp` or `verbs`.
     pub provider: &'static str,
+    /// Whether its connections are over TLS: `off`, `allowed` or `required`.
+    pub tls: &'static str,
     /// Controllers whose hosts came there.
     pub controllers: usize,
 }
@@ -122,6 +124,10 @@ pub struct SubsystemState {
     pub allow_any_host: bool,
     /// The hosts that may, if not every host.
     pub allowed_hosts: Vec<String>,
+    /// Whether hosts without a key for authentication are refused.
+    pub authentication_required: bool,
+    /// Whether connections in clear text are refused.
+    pub tls_required: bool,
     /// Its namespaces.
     pub namespaces: usize,
     /// Its controllers.
@@ -139,6 +145,8 @@ pub struct QueueState {
     pub entries: u32,
     /// The host's address.
     pub peer: String,
+    /// Who protects it, if it is over TLS: the `kernel`, or the `process`.
+    pub tls: Option<String>,
     /// What it has done.
     pub total: Work,
 }
@@ -187,6 +195,8 @@ pub struct ControllerState {
     pub latency: LatencyState,
     /// How it has proved who it is; none when it did not have to.
     pub authentication: Option<AuthenticationState>,
+    /// The TLS of its connections; none when they are in clear text.
+    pub tls: Option<TlsState>,
     /// Its queues.
     pub queues: Vec<QueueState>,
 }
@@ -200,6 +210,27 @@ pub struct AuthenticationState {
     pub group: String,
     /// Whether the host has authenticated the controller as well.
     pub both_ways: bool,
+}
+
+/// The TLS of a controller's connections.
+#[derive(Clone, Debug, Serialize)]
+pub struct TlsState {
+    /// The cipher suite.
+    pub suite: String,
+    /// Version of the identity by which both ends know the key: 0 or 1.
+    pub identity_version: u8,
+    /// `configured`, or `generated` by secure channel concatenation.
+    pub key: &'static str,
+}
+
+impl From<&TlsChannel> for TlsState {
+    fn from(channel: &TlsChannel) -> Self {
+        Self {
+            suite: channel.suite().to_string(),
+            identity_version: channel.version(),
+            key: if channel.is_generated() { "generated" } else { "configured" },
+        }
+    }
 }
 
 /// Where the configuration comes from, and what of it is in no file.
@@ -342,6 +373,7 @@ fn listener(listener: &Listener, controllers: &[Arc<Controller>]) -> ListenerSta
         address: listener.address(),
         transport: listener.transport().name(),
         provider: listener.config().provider.name(),
+        tls: listener.config().tls.name(),
         controllers: controllers.iter().filter(came_here).count(),
     }
 }
@@ -358,6 +390,8 @@ fn subsystem(served: &ServedSubsystem, controllers: &[Arc<Controller>]) -> Subsy
         model: subsystem.model().to_owned(),
         allow_any_host: allowed_hosts.is_none(),
         allowed_hosts: allowed_hosts.unwrap_or_default(),
+        authentication_required: served.demands().authentication,
+        tls_required: served.demands().tls,
         namespaces: served.namespaces().len(),
         controllers: users_of(subsystem.nqn(), controllers),
     }
@@ -405,6 +439,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         core: queue.core(),
         entries: queue.entries(),
         peer: queue.peer().to_string(),
+        tls: queue.protected_by().map(|by| by.to_string()),
         total: queue.io().counters().into(),
     });
     let done = activity::of_controller(controller);
@@ -438,6 +473,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         last_error,
         latency: LatencyState::of(done.latency.as_deref()),
         authentication,
+        tls: controller.host().tls.as_ref().map(|channel| TlsState::from(&**channel)),
         queues: queues.collect(),
     }
 }

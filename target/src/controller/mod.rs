@@ -39,7 +39,7 @@ use io_access::IoGate;
 
 use crate::command::connect_field;
 use crate::failure::Failure;
-use crate::model::{ControllerLimits, QueueRecord, Subsystem};
+use crate::model::{ControllerLimits, QueueRecord, Subsystem, TlsChannel};
 
 /// Who connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct Host {
     pub nqn: String,
     /// Host Identifier.
     pub id: [u8; 16],
+    /// The TLS of its admin queue, unless its connections are in clear text: all of them are over TLS, or none.
+    pub tls: Option<Arc<TlsChannel>>,
 }
 
 /// One controller.

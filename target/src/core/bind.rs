@@ -12,6 +12,7 @@ use ringfab_fabric::tcp;
 use ringfab_reactor::SocketOptions;
 
 use super::listen::BoundListener;
+use super::psk_store::listener_tls;
 use crate::config::{ListenerConfig, Transport};
 use crate::model::Listener;
 use crate::resources::Resources;
@@ -121,7 +122,7 @@ impl Listeners {
     ) -> io::Result<(ListenerId, SocketAddr)> {
         let address = config.address.socket_address(config.port)?;
         let half_open_max = self.half_open;
-        let Resources { transports, reactor, .. } = resources;
+        let Resources { transports, reactor, target, .. } = resources;
         let socket = SocketOptions {
             congestion: config.congestion.clone(),
             dscp: config.dscp,
@@ -144,7 +145,8 @@ impl Listeners {
             }
             Transport::Tcp => {
                 let new = tcp::ListenParameters::new(address);
-                let parameters = tcp::ListenParameters { half_open_max, socket, ..new };
+                let tls = listener_tls(config.tls, target);
+                let parameters = tcp::ListenParameters { half_open_max, socket, tls, ..new };
                 let (id, address) = transports.tcp.listen(reactor, &parameters)?;
                 Ok((ListenerId::Tcp(id), address))
             }

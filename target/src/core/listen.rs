@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ringfab_auth::UnknownIdentity;
 use ringfab_fabric::rdma::{ConnectRequest, QueuePairAttributes};
 use ringfab_fabric::tcp::{AcceptParameters, Incoming};
 use ringfab_spec::sqe::ConnectCommand;
@@ -11,12 +12,12 @@ use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{FabricsType, IntoBytes, SubmissionEntry, rdma_cm};
 
 use super::{Core, CoreMessage};
-use crate::model::{ControllerLimits, Listener};
+use crate::model::{ControllerLimits, Listener, TlsChannel};
 use crate::placement::Place;
 use crate::queue::{Queue, QueueParameters};
 use crate::resources::HostId;
 use crate::resources::hosts::PoolKind;
-use crate::transport::{Endpoint, IncomingConnection, Link, ListenerId};
+use crate::transport::{Endpoint, IncomingConnection, Link, ListenerId, Transports};
 
 /// The most RDMA READs of one queue that are outstanding.
 const INITIATOR_DEPTH: u16 = 64;
@@ -104,7 +105,7 @@ impl Core {
         let address = self.resources.hosts.enter(peer.ip());
         let accepted = match connection {
             IncomingConnection::Rdma(request) => self.accept_rdma(request, queue_request, address),
-            IncomingConnection::Tcp(incoming) => self.accept_tcp(incoming, queue_request, address),
+            IncomingConnection::Tcp(incoming) => self.accept_tcp(*incoming, queue_request, address),
         };
         let endpoint = match accepted {
             Ok(endpoint) => endpoint,
@@ -113,8 +114,14 @@ impl Core {
                 return tracing::warn!(%peer, reason = %error, "connection refused");
             }
         };
+        let Ok(tls) = tls_channel(&self.resources.transports, endpoint) else {
+            self.resources.hosts.leave(address, address);
+            self.resources.transports.abort(&mut self.resources.reactor, endpoint);
+            return tracing::error!(%peer, "connection refused: its TLS has a key that nobody has");
+        };
         let QueueRequest { id, entries, .. } = queue_request;
-        let parameters = QueueParameters { number, endpoint, id, entries, peer, listener, address, place };
+        let parameters =
+            QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place };
         let queue = Queue::new(parameters, self.resources.reactor.now());
         self.insert(number, queue);
     }
@@ -243,4 +250,14 @@ fn parse_connect(incoming: &Incoming, listener: &BoundListener) -> QueueRequest 
     let entries = u16::try_from(connect.sqsize()).unwrap_or(u16::MAX).clamp(2, listener.entries_max());
     let in_capsule_bytes = listener.limits().in_capsule_bytes;
     QueueRequest { id, entries, in_capsule_bytes, controller_id: incoming.controller_id }
+}
+
+/// The TLS of a connection, unless it is in clear text.
+fn tls_channel(
+    transports: &Transports,
+    endpoint: Endpoint,
+) -> Result<Option<Arc<TlsChannel>>, UnknownIdentity> {
+    let Endpoint::Tcp(connection) = endpoint else { return Ok(None) };
+    let security = transports.tcp.security(connection);
+    security.map(|security| TlsChannel::new(security).map(Arc::new)).transpose()
 }

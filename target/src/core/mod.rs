@@ -9,6 +9,7 @@ mod drain;
 mod limits;
 mod listen;
 mod message;
+mod psk_store;
 mod reap;
 mod report;
 mod serve;
@@ -401,6 +402,7 @@ impl Core {
 
     fn housekeep(&mut self) {
         self.housekeeping = false;
+        self.resources.target.expire_psks(self.resources.reactor.now());
         self.look();
         self.trim();
         self.arm_housekeeping();
@@ -408,7 +410,8 @@ impl Core {
 
     /// Runs the housekeeping timer while there is anything to look after.
     fn arm_housekeeping(&mut self) {
-        let needed = self.draining.is_some() || self.rests > 0 || self.queues.iter().any(Option::is_some);
+        let rests = self.rests > 0 || self.resources.target.keeps_psks();
+        let needed = self.draining.is_some() || rests || self.queues.iter().any(Option::is_some);
         if needed && !self.housekeeping {
             self.housekeeping = true;
             let at = self.resources.reactor.now() + HOUSEKEEPING;

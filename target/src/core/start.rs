@@ -274,7 +274,8 @@ fn assemble(
     let buffers = Registration::of(&pool, reactor.register_pool(&pool));
     let config = RnicConfig::new(owner::RNIC, seed);
     let rnic = Rnic::new(RnicConfig { spin: reactor.spin(), queue_pairs_max: CONNECTIONS_MAX, ..config })?;
-    let tcp = TcpStack::new(TcpConfig { connections_max: CONNECTIONS_MAX, ..TcpConfig::new(owner::TCP) });
+    let tcp =
+        TcpStack::new(TcpConfig { connections_max: CONNECTIONS_MAX, ..TcpConfig::new(owner::TCP, seed) });
     let transports = Transports { rnic, tcp };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = target.served();

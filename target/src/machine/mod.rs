@@ -1,8 +1,10 @@
-//! What this machine has of what a configuration asks for: addresses, ports, RDMA devices, disks.
+//! What this machine has of what a configuration asks for: addresses, ports, RDMA devices, disks; and where hosts with
+//! a key for TLS may do without.
 //!
 //! Nothing is changed and no disk is opened. A path that hangs is waited for within a limit. What cannot be found out
 //! is not reported: these are warnings for people, and the start has the last word.
 
+mod clear_text;
 mod disks;
 mod listeners;
 mod port;
@@ -38,7 +40,7 @@ pub(crate) fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
         let namespaces = subsystem.namespaces.iter();
         namespaces.flat_map(move |namespace| disks::findings(&subsystem.nqn, namespace, serving))
     });
-    listeners.chain(disks).collect()
+    listeners.chain(clear_text::findings(config)).chain(disks).collect()
 }
 
 /// The process that serves a configuration now, if this user may ask.

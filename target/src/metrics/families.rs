@@ -157,7 +157,12 @@ fn process(writer: &mut Writer<'_>, snapshot: &Snapshot) -> fmt::Result {
     let hanging = one(snapshot.hanging as u64);
     writer.gauge("hanging_calls", "Calls to files that have not returned for a while", None, hanging)?;
     let controllers = snapshot.subsystems.iter().map(|one| (subsystem(&one.nqn), one.controllers as u64));
-    writer.gauge("controllers", "Controllers that are connected", None, controllers)
+    writer.gauge("controllers", "Controllers that are connected", None, controllers)?;
+    let seen = &snapshot.subsystems;
+    let over_tls = seen.iter().map(|one| (subsystem(&one.nqn), one.controllers_over_tls as u64));
+    writer.gauge("controllers_over_tls", "Controllers whose connections are over TLS", None, over_tls)?;
+    let proved = seen.iter().map(|one| (subsystem(&one.nqn), one.controllers_authenticated as u64));
+    writer.gauge("controllers_authenticated", "Controllers whose hosts have authenticated", None, proved)
 }
 
 fn cores(writer: &mut Writer<'_>, cores: &[Option<CoreUsage>]) -> fmt::Result {

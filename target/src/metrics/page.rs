@@ -133,6 +133,7 @@ fn queues(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
                 td.t {
                     "controller " (one.controller) ", queue " (one.id)
                     div.s { (one.host) " at " (one.peer) }
+                    @if !one.security.is_empty() { div.s { (one.security) } }
                 }
                 td { (one.core) }
                 (io(&one.io, rate(now, before, &one.io, earlier.map(|one| &one.io)).as_ref()))
@@ -334,11 +335,14 @@ mod tests {
             id: 1,
             core: 0,
             peer: "127.0.0.1:9".to_owned(),
+            security: "TLS_AES_128_GCM_SHA256".to_owned(),
             io: done(reads),
         };
         let subsystem = SubsystemSeen {
             nqn: "nqn.2026-11.org.ringfab:a".to_owned(),
             controllers: 1,
+            controllers_over_tls: 1,
+            controllers_authenticated: 0,
             namespaces: Vec::new(),
             hosts: vec![HostUsage { nqn: Some(host.to_owned()), queues: 2, io: done(reads) }],
             queues: vec![queue],

@@ -49,6 +49,10 @@ pub struct SubsystemSeen {
     pub nqn: String,
     /// Controllers that are connected.
     pub controllers: usize,
+    /// Those of them whose connections are over TLS.
+    pub controllers_over_tls: usize,
+    /// Those of them whose host has proved who it is.
+    pub controllers_authenticated: usize,
     /// Its namespaces.
     pub namespaces: Vec<NamespaceSeen>,
     /// Its hosts, those among them that were connected.
@@ -89,6 +93,8 @@ pub struct QueueSeen {
     pub core: usize,
     /// The host's address.
     pub peer: String,
+    /// How it is protected, and what its host has proved; empty when nothing is.
+    pub security: String,
     /// What it has done.
     pub io: IoSum,
 }
@@ -109,6 +115,7 @@ impl NamespaceSeen {
 
 impl QueueSeen {
     fn all_of(controller: &Controller) -> Vec<Self> {
+        let security = security(controller);
         let seen = |queue: Arc<crate::model::QueueRecord>| {
             let mut io = IoSum::default();
             io.add(queue.io());
@@ -118,11 +125,20 @@ impl QueueSeen {
                 id: queue.id(),
                 core: queue.core(),
                 peer: queue.peer().to_string(),
+                security: security.clone(),
                 io,
             }
         };
         controller.queues().into_iter().filter(|queue| queue.id() != 0).map(seen).collect()
     }
+}
+
+fn security(controller: &Controller) -> String {
+    let tls = controller.host().tls.as_ref().map(|tls| tls.suite().to_string());
+    let authenticated = controller.state().authenticated.as_ref().map(|one| one.controller_too);
+    let authenticated = authenticated.map(|both| if both { "both ends" } else { "host" });
+    let authenticated = authenticated.map(|who| format!("{who} authenticated"));
+    tls.into_iter().chain(authenticated).collect::<Vec<_>>().join(", ")
 }
 
 impl Snapshot {
@@ -135,6 +151,11 @@ impl Snapshot {
             SubsystemSeen {
                 nqn: subsystem.nqn().to_owned(),
                 controllers: own.clone().count(),
+                controllers_over_tls: own.clone().filter(|one| one.host().tls.is_some()).count(),
+                controllers_authenticated: own
+                    .clone()
+                    .filter(|one| one.state().authenticated.is_some())
+                    .count(),
                 namespaces: one.namespaces().map(|namespace| NamespaceSeen::of(namespace)).collect(),
                 hosts: subsystem.hosts(),
                 queues: own.flat_map(|controller| QueueSeen::all_of(controller)).collect(),

@@ -12,8 +12,9 @@ pub mod rate;
 mod readiness;
 mod served;
 pub mod subsystem;
+mod tls_channel;
 
-pub use authentication::Authentication;
+pub use authentication::{Authentication, AuthenticationTerms};
 pub use io_record::{IoCounters, IoRecord, IoSum};
 pub use listener::{ControllerLimits, Listener};
 pub use namespace::Namespace;
@@ -21,3 +22,4 @@ pub use queue_record::QueueRecord;
 pub use rate::{Direction, LimitedHost, LimitedNamespace, Rate, Unit};
 pub use served::{Difference, Draft, Served, ServedError, ServedSubsystem, ShownNamespace};
 pub use subsystem::Subsystem;
+pub use tls_channel::TlsChannel;

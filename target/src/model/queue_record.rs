@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use ringfab_fabric::tcp::ProtectedBy;
+
 use super::io_record::IoRecord;
 
 /// A connected queue. The data path counts in it without a lock; the control plane reads.
@@ -17,6 +19,7 @@ pub struct QueueRecord {
     listener: SocketAddr,
     peer: SocketAddr,
     host_id: [u8; 16],
+    protected_by: Option<ProtectedBy>,
     traffic: AtomicBool,
     unfinished: AtomicBool,
     /// Positions of the disks that still work for it after its connection has ended.
@@ -41,12 +44,15 @@ pub struct QueueParameters {
     pub peer: SocketAddr,
     /// The host's identifier.
     pub host_id: [u8; 16],
+    /// Who protects it, if it is over TLS.
+    pub protected_by: Option<ProtectedBy>,
 }
 
 impl QueueRecord {
     /// A record with all counters at zero.
     pub fn new(parameters: QueueParameters) -> Self {
-        let QueueParameters { id, entries, flow_control, core, listener, peer, host_id } = parameters;
+        let QueueParameters { id, entries, flow_control, core, listener, peer, host_id, protected_by } =
+            parameters;
         Self {
             id,
             entries,
@@ -55,6 +61,7 @@ impl QueueRecord {
             listener,
             peer,
             host_id,
+            protected_by,
             traffic: AtomicBool::new(false),
             unfinished: AtomicBool::new(false),
             left_on: Mutex::default(),
@@ -90,6 +97,11 @@ impl QueueRecord {
     /// The host's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Who protects it, if it is over TLS.
+    pub fn protected_by(&self) -> Option<ProtectedBy> {
+        self.protected_by
     }
 
     /// What it has done.

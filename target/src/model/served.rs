@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::listener::Listener;
 use super::rate::{Direction, LimitedHost, LimitedNamespace, Rate};
 use super::{Namespace, Subsystem};
-use crate::config::{Access, DEFAULT_SHARES, HostConfig, ListenerConfig, NamespaceLimits, Referral};
+use crate::config::{Access, DEFAULT_SHARES, Demands, HostConfig, ListenerConfig, NamespaceLimits, Referral};
 use crate::limits::{NSID_MAX, SUBSYSTEMS_MAX};
 
 /// Everything that is served, at one moment.
@@ -32,7 +32,7 @@ pub struct Served {
 pub struct ServedSubsystem {
     subsystem: Arc<Subsystem>,
     access: Access,
-    requires_authentication: bool,
+    demands: Demands,
     /// By identifier.
     namespaces: BTreeMap<u32, Arc<Namespace>>,
     /// The hosts of those namespaces that only some hosts see, by identifier.
@@ -234,9 +234,9 @@ impl ServedSubsystem {
         &self.access
     }
 
-    /// Whether hosts without a key are refused.
-    pub fn requires_authentication(&self) -> bool {
-        self.requires_authentication
+    /// What its hosts have to do.
+    pub fn demands(&self) -> Demands {
+        self.demands
     }
 
     /// Whether a host may connect to it and see it by discovery.
@@ -301,7 +301,7 @@ impl Draft {
         self.subsystems.push(Arc::new(ServedSubsystem {
             subsystem,
             access,
-            requires_authentication: false,
+            demands: Demands::default(),
             namespaces: BTreeMap::new(),
             shown: BTreeMap::new(),
             limited: BTreeMap::new(),
@@ -327,12 +327,12 @@ impl Draft {
         Ok(())
     }
 
-    /// Whether hosts without a key may use a subsystem.
+    /// A subsystem demands this of its hosts from now on.
     ///
     /// # Errors
     /// When there is none with this name.
-    pub fn require_authentication(&mut self, nqn: &str, required: bool) -> Result<(), ServedError> {
-        self.subsystem(nqn)?.requires_authentication = required;
+    pub fn set_demands(&mut self, nqn: &str, demands: Demands) -> Result<(), ServedError> {
+        self.subsystem(nqn)?.demands = demands;
         Ok(())
     }
 
@@ -507,8 +507,12 @@ pub struct Difference {
     pub discovery: bool,
     /// Namespaces that stay, and that other hosts see.
     pub shown: Vec<ShownNamespace>,
-    /// Hosts that have another key, or none any more.
+    /// Hosts that have another key for authentication, or none any more.
     pub rekeyed: BTreeSet<String>,
+    /// Hosts that have another key for TLS, or none any more.
+    pub rekeyed_tls: BTreeSet<String>,
+    /// Whether subsystems demand something else of their hosts.
+    pub demands: bool,
     /// Whether namespaces or hosts have other limits, or hosts other shares.
     pub limits: bool,
     /// Of those that come or go, those that only some hosts of their subsystem see, with these.
@@ -537,7 +541,8 @@ impl Difference {
     /// Whether both serve the same to the same hosts.
     pub fn is_empty(&self) -> bool {
         let none = self.opened.is_empty() && self.closed.is_empty();
-        let same = self.shown.is_empty() && !self.discovery && !self.limits && self.rekeyed.is_empty();
+        let keys = self.rekeyed.is_empty() && self.rekeyed_tls.is_empty() && !self.demands;
+        let same = self.shown.is_empty() && !self.discovery && !self.limits && keys;
         none && same && self.bound.is_empty() && self.unbound.is_empty()
     }
 
@@ -566,12 +571,18 @@ impl Difference {
             one.listeners.iter().filter(missing).cloned().collect()
         };
         let (bound, unbound) = (listeners(next, old), listeners(old, next));
-        let seen = |served: &Served| -> Vec<(*const Subsystem, Access)> {
-            let subsystems = served.subsystems.iter();
-            subsystems.map(|one| (Arc::as_ptr(&one.subsystem), one.access.clone())).collect()
+        let seen = |served: &Served| -> Vec<(*const Subsystem, Access, bool)> {
+            let of = |one: &Arc<ServedSubsystem>| {
+                (Arc::as_ptr(&one.subsystem), one.access.clone(), one.demands.tls)
+            };
+            served.subsystems.iter().map(of).collect()
         };
         let listeners = !bound.is_empty() || !unbound.is_empty();
-        let discovery = listeners || old.referrals != next.referrals || seen(old) != seen(next);
+        let rekeyed_tls = rekeyed(old, next, |host| host.tls.clone());
+        let discovery = listeners
+            || old.referrals != next.referrals
+            || seen(old) != seen(next)
+            || !rekeyed_tls.is_empty();
         let (opened, closed, shown) = (only_in(next, old), only_in(old, next), shown(old, next));
         let mut of_some = Vec::new();
         for (served, all) in [(next, &opened), (old, &closed)] {
@@ -580,16 +591,35 @@ impl Difference {
                 of_some.extend(hosts.map(|hosts| (Arc::clone(namespace), Arc::clone(hosts))));
             }
         }
-        let (limits, rekeyed) = (limits_differ(old, next), rekeyed(old, next));
-        Self { opened, closed, bound, unbound, discovery, shown, rekeyed, limits, of_some }
+        Self {
+            opened,
+            closed,
+            bound,
+            unbound,
+            discovery,
+            shown,
+            rekeyed: rekeyed(old, next, |host| host.authentication.clone()),
+            rekeyed_tls,
+            demands: demands(old) != demands(next),
+            limits: limits_differ(old, next),
+            of_some,
+        }
     }
 }
 
-/// Hosts that have to prove who they are in another way, or by another key.
-fn rekeyed(old: &Served, next: &Served) -> BTreeSet<String> {
-    let configured = |served: &Served, nqn: &str| {
-        served.limited_host(nqn).and_then(|host| host.config().authentication.clone())
-    };
+/// What all subsystems demand.
+fn demands(served: &Served) -> Vec<Demands> {
+    served.subsystems.iter().map(|one| one.demands).collect()
+}
+
+/// Hosts that have to prove who they are in another way, or by another key; `how` says what is configured for that.
+fn rekeyed<T: PartialEq>(
+    old: &Served,
+    next: &Served,
+    how: impl Fn(&HostConfig) -> Option<T>,
+) -> BTreeSet<String> {
+    let configured =
+        |served: &Served, nqn: &str| served.limited_host(nqn).and_then(|host| how(host.config()));
     let all = old.hosts.keys().chain(next.hosts.keys());
     all.filter(|nqn| configured(old, nqn) != configured(next, nqn)).cloned().collect()
 }

@@ -6,8 +6,8 @@ use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
 use super::connection::{Connection, Phase};
+use super::log;
 use super::request::Request;
-use super::{authentication, log};
 use crate::admin::{AdminContext, AdminOutcome, AdminWork, Transfer as AdminTransfer};
 use crate::controller::{Controller, PropertyEffect};
 use crate::failure::Failure;
@@ -25,6 +25,9 @@ const CONNECT_DATA_BYTES: u32 = 1024;
 
 /// AUTHREQ.ATR in dword 0 of a Connect's completion: the host has to authenticate (Base 2.1, section 6.3).
 const AUTHREQ_ATR: u64 = 1 << 17;
+
+/// AUTHREQ.ASCR: that has to make a key for TLS, over which the host comes back.
+const AUTHREQ_ASCR: u64 = 1 << 18;
 
 /// What a queue that is not connected may do: connect.
 pub(super) fn before_connect(command: &SubmissionEntry) -> Result<(Action, Transfer), Failure> {
@@ -156,17 +159,23 @@ impl Connection {
             core: resources.core,
             listener: self.listener,
             peer: self.peer,
+            tls: self.tls.as_ref(),
         };
-        let attached = resources
-            .target
-            .connect(&request, resources.reactor.now())
-            .inspect_err(|failure| log::refused(&request, &Refusal::new(&request, *failure)))?;
+        let attached =
+            resources.target.connect(&request, resources.reactor.now()).inspect_err(|failure| {
+                log::refused(&request, &Refusal::new(&resources.target, &request, *failure));
+            })?;
         let asks = match attached.authentication {
-            Authentication::Needed { parties, policy } => {
-                let now = resources.reactor.now();
-                self.authentication =
-                    Some(Box::new(authentication::Authentication::new(parties, policy, now)));
-                AUTHREQ_ATR
+            Authentication::Needed(terms) => {
+                let asks = if terms.only_makes_key() { AUTHREQ_ATR | AUTHREQ_ASCR } else { AUTHREQ_ATR };
+                self.authenticate(resources, terms, false);
+                asks
+            }
+            Authentication::Possible(terms) => {
+                self.authenticate(resources, terms, true);
+                self.log_connected(&attached.controller, attached.queue.entries());
+                self.become_named(resources, &attached.controller.host().nqn);
+                0
             }
             Authentication::NotNeeded | Authentication::Impossible => {
                 self.log_connected(&attached.controller, attached.queue.entries());

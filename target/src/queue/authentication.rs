@@ -4,13 +4,13 @@
 //! Receive, and no other command. The messages are those of `common/auth`. What takes long is computed by a worker,
 //! and an Authentication Receive that comes before its end waits for it.
 
+use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_auth::{
-    Computation, Computed, Concatenation, ControllerTransaction, Message, Parties, Policy, Received,
-    system_random,
+    Authenticated, Computation, Computed, ControllerTransaction, Message, Received, system_random,
 };
 use ringfab_reactor::Time;
 use ringfab_spec::sqe::AuthenticationCommand;
@@ -23,6 +23,7 @@ use super::connection::{Connection, Phase};
 use super::log;
 use super::request::Request;
 use crate::failure::Failure;
+use crate::model::AuthenticationTerms;
 use crate::nvm::{Action, DataBytes, Transfer};
 use crate::resources::messages::QueueMessage;
 use crate::resources::states::State;
@@ -45,8 +46,7 @@ const LENGTH: u16 = 44;
 /// The authentication of a queue.
 #[derive(Debug)]
 pub(super) struct Authentication {
-    parties: Arc<Parties>,
-    policy: Arc<Policy>,
+    terms: AuthenticationTerms,
     transaction: ControllerTransaction,
     /// An Authentication Receive that waits for a computation.
     waiting: Option<RequestId>,
@@ -57,9 +57,10 @@ pub(super) struct Authentication {
 }
 
 impl Authentication {
-    pub(super) fn new(parties: Arc<Parties>, policy: Arc<Policy>, since: Time) -> Self {
-        let transaction = transaction(&parties, &policy);
-        Self { parties, policy, transaction, waiting: None, since, is_done: false }
+    /// `is_done`: the host has proved who it is before.
+    pub(super) fn new(terms: AuthenticationTerms, since: Time, is_done: bool) -> Self {
+        let transaction = transaction(&terms);
+        Self { terms, transaction, waiting: None, since, is_done }
     }
 
     /// What a command asks for while the host has to authenticate, or if it is about that.
@@ -78,13 +79,22 @@ impl Authentication {
     }
 
     fn other(&self) -> Option<Result<(Action, Transfer), Failure>> {
-        (!self.is_done).then(|| Err(Failure::new(Status::AUTHENTICATION_REQUIRED)))
+        (!self.is_over()).then(|| Err(Failure::new(Status::AUTHENTICATION_REQUIRED)))
+    }
+
+    /// Whether the host may use the queue. One that is only there to make a key for TLS, it leaves.
+    fn is_over(&self) -> bool {
+        self.is_done && !self.terms.only_makes_key()
     }
 }
 
-/// Nothing has been said yet. No queue makes a key for TLS.
-fn transaction(parties: &Arc<Parties>, policy: &Arc<Policy>) -> ControllerTransaction {
-    ControllerTransaction::new(Some(Arc::clone(parties)), Arc::clone(policy), Concatenation::Refused)
+/// Nothing has been said yet.
+fn transaction(terms: &AuthenticationTerms) -> ControllerTransaction {
+    ControllerTransaction::new(
+        Some(Arc::clone(&terms.parties)),
+        Arc::clone(&terms.policy),
+        terms.concatenation,
+    )
 }
 
 /// The length that a command announces.
@@ -100,15 +110,21 @@ fn length_of(command: &SubmissionEntry) -> Result<u32, Failure> {
 }
 
 impl Connection {
+    /// The host authenticates, or may do so again when it is done.
+    pub(super) fn authenticate(&mut self, resources: &Resources, terms: AuthenticationTerms, is_done: bool) {
+        let since = resources.reactor.now();
+        self.authentication = Some(Box::new(Authentication::new(terms, since, is_done)));
+    }
+
     /// Whether the host has nothing to prove any more.
     #[inline]
     pub(super) fn is_authenticated(&self) -> bool {
-        self.authentication.as_ref().is_none_or(|authentication| authentication.is_done)
+        self.authentication.as_ref().is_none_or(|authentication| authentication.is_over())
     }
 
     /// Whether the host has taken too long.
     pub(super) fn authentication_is_overdue(&self, now: Time) -> bool {
-        let late = |one: &Authentication| !one.is_done && now >= one.since + AUTHENTICATION_TIMEOUT;
+        let late = |one: &Authentication| !one.is_over() && now >= one.since + AUTHENTICATION_TIMEOUT;
         self.authentication.as_deref().is_some_and(late)
     }
 
@@ -124,7 +140,7 @@ impl Connection {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         if Message::is_negotiate(data) && authentication.transaction.outcome().is_some() {
-            authentication.transaction = transaction(&authentication.parties, &authentication.policy);
+            authentication.transaction = transaction(&authentication.terms);
         }
         let numbers = &resources.target.sequence_numbers;
         let computation = authentication.transaction.on_send(data, numbers, &mut system_random());
@@ -182,18 +198,30 @@ impl Connection {
         let Some(attached) = &self.attached else { return };
         match authentication.transaction.outcome() {
             None => {}
-            Some(Ok(_)) if authentication.is_done => {
-                log::authenticated_again(&attached.controller, self.id);
-            }
             Some(Ok(authenticated)) => {
-                authentication.is_done = true;
-                log::authenticated(&attached.controller, (self.peer, self.id), authenticated);
-                if self.id == 0 {
-                    attached.controller.state().authenticated = Some(authenticated.clone());
+                let names = authentication.terms.parties.names();
+                let now = resources.reactor.now();
+                let psk = resources.target.keep_psk(names, authenticated, now);
+                let again = mem::replace(&mut authentication.is_done, true);
+                if again {
+                    log::authenticated_again(&attached.controller, self.id);
+                } else {
+                    log::authenticated(
+                        &attached.controller,
+                        (self.peer, self.id),
+                        authenticated,
+                        psk.as_ref(),
+                    );
                 }
-                let controller = Arc::clone(&attached.controller);
-                self.become_named(resources, &controller.host().nqn);
-                self.log_connected(&controller, u32::from(self.entries));
+                if self.id == 0 {
+                    let shown = Authenticated { generated_psk: None, ..authenticated.clone() };
+                    attached.controller.state().authenticated = Some(shown);
+                }
+                if !again && authentication.is_over() {
+                    let controller = Arc::clone(&attached.controller);
+                    self.become_named(resources, &controller.host().nqn);
+                    self.log_connected(&controller, u32::from(self.entries));
+                }
             }
             Some(Err(refusal)) => {
                 log::not_authenticated(&attached.controller, (self.peer, self.id), &refusal);

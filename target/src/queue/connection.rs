@@ -9,6 +9,7 @@ use super::accounting::Attachment;
 use super::authentication::Authentication;
 use crate::controller::{Controller, IoAccess};
 use crate::failure::Failure;
+use crate::model::TlsChannel;
 use crate::nvm::{Action, DataBytes, HostMemory, Transfer};
 use crate::resources::{HostId, Resources};
 use crate::transport::{CommandData, Link};
@@ -37,6 +38,8 @@ pub(super) struct Connection {
     pub(super) peer: SocketAddr,
     /// Our address.
     pub(super) listener: SocketAddr,
+    /// Its TLS, unless it is in clear text.
+    pub(super) tls: Option<Arc<TlsChannel>>,
     /// The address that it came from, among the hosts of the core.
     pub(super) address: HostId,
     /// Whose it is: of a host that is known by its NQN once it has a Connect, and by its address before.

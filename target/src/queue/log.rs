@@ -3,7 +3,7 @@
 use std::mem;
 use std::net::SocketAddr;
 
-use ringfab_auth::Authenticated;
+use ringfab_auth::{Authenticated, TlsPsk};
 use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
@@ -16,9 +16,11 @@ impl Connection {
     /// A host has a controller, or one more queue of it.
     pub(super) fn log_connected(&self, controller: &Controller, entries: u32) {
         let (host, subsystem) = names(controller);
-        let (peer, controller) = (self.peer, controller.id());
+        let (peer, tls) = (self.peer, controller.host().tls.as_ref());
+        let controller = controller.id();
         if self.id == 0 {
-            tracing::info!(%peer, host, subsystem, controller, entries, "connected");
+            let tls = tls.map(|tls| tls.to_string());
+            tracing::info!(%peer, host, subsystem, controller, entries, tls, "connected");
         } else {
             tracing::debug!(%peer, host, subsystem, controller, queue = self.id, entries, "I/O queue connected");
         }
@@ -142,11 +144,18 @@ pub(super) fn authenticated(
     controller: &Controller,
     (peer, queue): (SocketAddr, u16),
     authenticated: &Authenticated,
+    psk: Option<&TlsPsk>,
 ) {
     let (host, subsystem) = names(controller);
     let Authenticated { hash, group, controller_too, .. } = authenticated;
     let controller = controller.id();
-    if queue == 0 {
+    if let Some(psk) = psk {
+        let both_ways = controller_too;
+        tracing::info!(
+            %peer, host, subsystem, controller, %hash, %group, both_ways, suite = %psk.suite(),
+            "authenticated, and made a key for TLS"
+        );
+    } else if queue == 0 {
         tracing::info!(%peer, host, subsystem, controller, %hash, %group, both_ways = controller_too, "authenticated");
     } else {
         tracing::debug!(%peer, host, subsystem, controller, queue, %hash, %group, "I/O queue authenticated");

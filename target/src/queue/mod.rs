@@ -46,6 +46,7 @@ use ringfab_spec::{Status, SubmissionEntry};
 
 use crate::controller::{Controller, LEFT_BEHIND_PATIENCE};
 use crate::failure::Failure;
+use crate::model::TlsChannel;
 use crate::nvm::Extent;
 use crate::placement::Place;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
@@ -105,6 +106,8 @@ pub(crate) struct QueueParameters {
     pub(crate) entries: u16,
     pub(crate) peer: SocketAddr,
     pub(crate) listener: SocketAddr,
+    /// The TLS of the connection, unless it is in clear text.
+    pub(crate) tls: Option<Arc<TlsChannel>>,
     /// The address that it comes from, among the hosts of the core.
     pub(crate) address: HostId,
     /// Its place on the core, if it is an I/O queue.
@@ -113,12 +116,14 @@ pub(crate) struct QueueParameters {
 
 impl Queue {
     pub(crate) fn new(parameters: QueueParameters, now: Time) -> Self {
-        let QueueParameters { number, endpoint, id, entries, peer, listener, address, place } = parameters;
+        let QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place } =
+            parameters;
         let connection = Connection {
             id,
             entries,
             peer,
             listener,
+            tls,
             address,
             host: address,
             link: Link::new(endpoint, entries),

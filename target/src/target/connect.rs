@@ -4,17 +4,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::str;
 use std::sync::Arc;
 
+use ringfab_auth::{Channel, Concatenation, Names};
 use ringfab_reactor::Time;
-use ringfab_spec::nqn::{DISCOVERY_NQN, NQN_BYTES_MAX};
-use ringfab_spec::{Status, SubmissionEntry};
+use ringfab_spec::nqn::NQN_BYTES_MAX;
+use ringfab_spec::{Nqn, Status, SubmissionEntry};
 
 use super::Target;
 use super::pools::NewController;
 use crate::command::{Command, connect_field as field};
+use crate::config::{Demands, HostAuthentication, ListenerTls};
 use crate::controller::{Controller, ControllerParameters, Host};
 use crate::failure::Failure;
 use crate::model::queue_record::{QueueParameters, QueueRecord};
-use crate::model::{Authentication, ControllerLimits, Served, Subsystem};
+use crate::model::{Authentication, AuthenticationTerms, ControllerLimits, Served, Subsystem, TlsChannel};
 
 /// A Connect command that arrived on a new queue.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,8 @@ pub struct ConnectRequest<'a> {
     pub listener: SocketAddr,
     /// The host's address.
     pub peer: SocketAddr,
+    /// The TLS of the connection, unless it is in clear text.
+    pub tls: Option<&'a Arc<TlsChannel>>,
 }
 
 /// What a queue has joined.
@@ -89,7 +93,11 @@ impl Target {
         let limits = listener.ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?.limits();
         let connect = Connect::parse(request, limits)?;
         let subsystem = self.find_subsystem(request.served, &connect)?;
-        let authentication = request.served.authentication(&subsystem, &connect.host.nqn);
+        self.expire_psks(now);
+        if self.channel_trouble(request, &connect.host.nqn, &connect.subsystem_nqn).is_some() {
+            return Err(Failure::new(Status::CONNECT_INVALID_HOST));
+        }
+        let authentication = self.authentication(request, &connect, &subsystem);
         if matches!(authentication, Authentication::Impossible) {
             return Err(Failure::new(Status::AUTHENTICATION_REQUIRED));
         }
@@ -108,17 +116,84 @@ impl Target {
             listener: request.listener,
             peer: request.peer,
             host_id: connect.host.id,
+            protected_by: request.tls.map(|tls| tls.protected_by()),
         }));
         let (controller, evicted) = match connect.queue_id {
             0 => self.create_controller(connect, subsystem, limits, (request.peer.ip(), now))?,
             _ => (self.find_controller(&connect, &subsystem)?, None),
         };
+        if let Some(tls) = request.tls.filter(|tls| tls.is_generated()) {
+            controller.state().authenticated = self.authenticated_before(tls);
+        }
         controller.attach(&queue)?;
         Ok(Attached { controller, queue, evicted, authentication })
     }
 
+    /// Why a host may not use a subsystem over a connection with this TLS, or without TLS.
+    pub(super) fn channel_trouble(
+        &self,
+        request: &ConnectRequest<'_>,
+        host_nqn: &str,
+        subsystem_nqn: &str,
+    ) -> Option<String> {
+        let served = request.served;
+        let Some(tls) = request.tls else {
+            let listener = served.listener_at(request.listener).map(|one| one.config().tls);
+            if listener == Some(ListenerTls::Required) {
+                return Some("the listener requires TLS, and the connection is in clear text".to_owned());
+            }
+            let demands = served.find(subsystem_nqn).map(|one| one.demands());
+            let refused = demands.is_some_and(|demands| demands.tls)
+                && concatenation(request, host_nqn, subsystem_nqn) == Concatenation::Refused;
+            return refused
+                .then(|| "the subsystem requires TLS, and the connection is in clear text".to_owned());
+        };
+        if (tls.host(), tls.subsystem()) != (host_nqn, subsystem_nqn) {
+            let (host, subsystem) = (tls.host(), tls.subsystem());
+            return Some(format!("the TLS key of the connection is that of {host} for {subsystem}"));
+        }
+        // It may have become another one since the handshake began.
+        match self.psk(served, tls.identity().as_bytes()) {
+            Ok(psk) if tls.has_key(&psk) => None,
+            Ok(_) => Some(format!("the host {host_nqn} has another tls_key now")),
+            Err(why) => Some(why.to_string()),
+        }
+    }
+
+    /// What a host has to do before it may go on.
+    fn authentication(
+        &self,
+        request: &ConnectRequest<'_>,
+        connect: &Connect,
+        subsystem: &Arc<Subsystem>,
+    ) -> Authentication {
+        let served = request.served.of(subsystem);
+        let required =
+            served.map_or(self.discovery_requires_authentication, |one| one.demands().authentication);
+        // Before its key was made, the host has proved who it is. It may do so again, for another key.
+        let done = request.tls.is_some_and(|tls| tls.is_generated());
+        if done && connect.queue_id != 0 || subsystem.is_discovery() && !required {
+            return Authentication::NotNeeded;
+        }
+        let (host_nqn, subsystem_nqn) = (&connect.host.nqn, &connect.subsystem_nqn);
+        let concatenation = concatenation(request, host_nqn, subsystem_nqn);
+        let names = (Nqn::new(host_nqn), Nqn::new(subsystem_nqn));
+        let terms = match (request.served.authentication_of(host_nqn), names) {
+            (Some(configured), (Ok(host), Ok(subsystem))) => {
+                AuthenticationTerms::new(configured, Names { host, subsystem }, concatenation)
+            }
+            _ => None,
+        };
+        match terms {
+            Some(terms) if done => Authentication::Possible(terms),
+            Some(terms) => Authentication::Needed(terms),
+            None if required => Authentication::Impossible,
+            None => Authentication::NotNeeded,
+        }
+    }
+
     fn find_subsystem(&self, served: &Served, connect: &Connect) -> Result<Arc<Subsystem>, Failure> {
-        if connect.subsystem_nqn == DISCOVERY_NQN || connect.subsystem_nqn == self.discovery.nqn() {
+        if self.is_discovery(&connect.subsystem_nqn) {
             return Ok(Arc::clone(&self.discovery));
         }
         let subsystem =
@@ -174,7 +249,30 @@ impl Target {
         if controller.host().id != connect.host.id {
             return Err(Failure::invalid_connect_data(data::HOSTID));
         }
+        // All queues of a controller are over TLS, or none: the names in their keys are those of the controller.
+        if controller.host().tls.is_some() != connect.host.tls.is_some() {
+            return Err(Failure::new(Status::CONNECT_INVALID_HOST));
+        }
         Ok(controller)
+    }
+}
+
+/// Whether an admin queue may make a key for TLS: over NVMe/TCP, where the host can come back over TLS and has a key
+/// for authentication that can make one.
+fn concatenation(request: &ConnectRequest<'_>, host_nqn: &str, subsystem_nqn: &str) -> Concatenation {
+    let served = request.served;
+    let demands = served.find(subsystem_nqn).map_or_else(Demands::default, |one| one.demands());
+    let listener = served.listener_at(request.listener).map(|one| one.config().tls);
+    let makes_keys = served.authentication_of(host_nqn).is_some_and(HostAuthentication::can_make_keys);
+    let admin = Command::new(request.command).u16(field::QID) == 0;
+    let has_tls = listener.is_some_and(|tls| tls != ListenerTls::Off);
+    if !(admin && makes_keys && has_tls && demands.concatenation) {
+        return Concatenation::Refused;
+    }
+    match request.tls {
+        Some(_) => Concatenation::Allowed(Channel::Tls),
+        None if demands.tls => Concatenation::Required(Channel::Clear),
+        None => Concatenation::Allowed(Channel::Clear),
     }
 }
 
@@ -201,7 +299,11 @@ impl Connect {
             flow_control: cattr & DISABLE_SQ_FLOW_CONTROL == 0,
             keep_alive_ms: command.u32(field::KATO),
             controller_id: u16::from_le_bytes(bytes(request.data, data::CNTLID)),
-            host: Host { nqn: host_nqn(request.data)?, id: bytes(request.data, data::HOSTID) },
+            host: Host {
+                nqn: host_nqn(request.data)?,
+                id: bytes(request.data, data::HOSTID),
+                tls: request.tls.cloned(),
+            },
             subsystem_nqn: nqn(request.data, data::SUBNQN)?,
         })
     }

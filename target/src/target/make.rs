@@ -42,11 +42,11 @@ impl Target {
         config: &SubsystemConfig,
         identity: &Identity,
     ) -> Result<(), TargetError> {
-        let SubsystemConfig { nqn, serial, model, access, requires_authentication, namespaces } = config;
+        let SubsystemConfig { nqn, serial, model, access, demands, namespaces } = config;
         let index = self.subsystem_indexes.take();
         let subsystem = Subsystem::new(index, nqn.clone(), serial.clone(), model.clone());
         draft.add_subsystem(Arc::new(subsystem), access.clone());
-        draft.require_authentication(nqn, *requires_authentication)?;
+        draft.set_demands(nqn, *demands)?;
         for namespace in namespaces {
             self.add_namespace(draft, nqn, namespace, identity)?;
         }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use ringfab_spec::Status;
 
+use super::Target;
 use super::connect::{self, ConnectRequest};
 use crate::command::{Command, connect_field};
 use crate::failure::Failure;
@@ -14,13 +15,14 @@ const NAME_BYTES: usize = 256;
 /// A Connect that was refused.
 #[derive(Debug)]
 pub(crate) struct Refusal<'a> {
+    target: &'a Target,
     request: &'a ConnectRequest<'a>,
     failure: Failure,
 }
 
 impl<'a> Refusal<'a> {
-    pub(crate) fn new(request: &'a ConnectRequest<'a>, failure: Failure) -> Self {
-        Self { request, failure }
+    pub(crate) fn new(target: &'a Target, request: &'a ConnectRequest<'a>, failure: Failure) -> Self {
+        Self { target, request, failure }
     }
 
     /// The name that the host gives itself, whatever it is.
@@ -79,6 +81,22 @@ impl<'a> Refusal<'a> {
         })
     }
 
+    /// Why it is not for this host.
+    fn of_host(&self) -> String {
+        let (host, subsystem) = (self.host(), self.subsystem());
+        if self.request.served.find(&subsystem).is_some_and(|one| !one.allows(&host)) {
+            return "the host is not among the allowed_hosts".to_owned();
+        }
+        let trouble = self.target.channel_trouble(self.request, &host, &subsystem);
+        trouble.unwrap_or_else(|| {
+            let [this, others] = match self.request.tls.is_some() {
+                true => ["over TLS", "in clear text"],
+                false => ["in clear text", "over TLS"],
+            };
+            format!("the connection is {this}, and the other queues of the controller are {others}")
+        })
+    }
+
     fn is_name(&self, offset: u16) -> bool {
         connect::nqn(self.request.data, offset).is_ok()
     }
@@ -92,9 +110,9 @@ impl fmt::Display for Refusal<'_> {
         let reason = match status {
             Status::CONNECT_INVALID_PARAMETERS if of_data => self.of_data(offset).map(str::to_owned),
             Status::CONNECT_INVALID_PARAMETERS => self.of_command(offset),
-            Status::CONNECT_INVALID_HOST => Some("the host is not among the allowed_hosts".to_owned()),
+            Status::CONNECT_INVALID_HOST => Some(self.of_host()),
             Status::AUTHENTICATION_REQUIRED => {
-                Some("the subsystem requires authentication, and the host has no key".to_owned())
+                Some("the subsystem requires authentication, and the host has no dhchap_key".to_owned())
             }
             Status::CONNECT_CONTROLLER_BUSY => Some("there is no free controller".to_owned()),
             Status::COMMAND_SEQUENCE_ERROR => {

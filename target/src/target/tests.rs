@@ -1,6 +1,7 @@
 //! Connect, from a host's side: what is refused, with which place, and what is not.
 
 mod pools;
+mod tls;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -105,6 +106,7 @@ impl Connect {
         let command: SubmissionEntry = zerocopy::transmute!(self.command);
         let served = target.served();
         let request = ConnectRequest {
+            tls: None,
             served: &served,
             command: &command,
             data: self.data.as_bytes(),

@@ -26,7 +26,7 @@ pub(crate) enum ListenerId {
 #[derive(Debug)]
 pub(crate) enum IncomingConnection {
     Rdma(ringfab_fabric::rdma::ConnectRequest),
-    Tcp(ringfab_fabric::tcp::Incoming),
+    Tcp(Box<ringfab_fabric::tcp::Incoming>),
 }
 
 /// Who is told what has happened on connections. A transport tells what an event of its own says by reference where it

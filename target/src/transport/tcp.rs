@@ -27,7 +27,7 @@ fn report_rest(event: TcpEvent, handler: &mut impl TransportHandler) {
         TcpEvent::Data { connection, id, sink, intact } => {
             handler.on_fetched(Endpoint::Tcp(connection), FetchId::from_bits(id), sink, intact);
         }
-        TcpEvent::Incoming(incoming) => handler.on_incoming(IncomingConnection::Tcp(*incoming)),
+        TcpEvent::Incoming(incoming) => handler.on_incoming(IncomingConnection::Tcp(incoming)),
         TcpEvent::ConnectFailed { connection, error } => {
             handler.on_disconnected(
                 Endpoint::Tcp(connection),

@@ -4,7 +4,7 @@ use crate::case::{
     Case, Congestion, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Server, Shape, Shim, Tool,
     Transport,
 };
-use crate::plan::{READ_4K, READ_512, STREAM_BYTES, WRITE_4K};
+use crate::plan::{READ_4K, READ_512, STREAM_BYTES, TLS_READS, TLS_SHAPES, WRITE_4K};
 use crate::run::Run;
 use crate::sample::Metric;
 
@@ -67,7 +67,8 @@ pub(crate) fn bars() -> Vec<Bar> {
         absolute("start to first served read, file", Footprint::Start, Metric::Millis, 100.0),
     ];
     let without_work = each.into_iter().flat_map(without_work);
-    each.into_iter().flat_map(of_transport).chain(shims()).chain(without_work).chain(start).collect()
+    let data = each.into_iter().flat_map(of_transport).chain(of_tls());
+    data.chain(shims()).chain(without_work).chain(start).collect()
 }
 
 fn shims() -> impl Iterator<Item = Bar> {
@@ -168,12 +169,37 @@ fn of_transport(transport: Transport) -> Vec<Bar> {
     ]
 }
 
+/// Against the same messages on a socket whose bytes are protected in the same way.
+fn of_tls() -> [Bar; 3] {
+    let bar = |what: &str, fabric: Fabric, metric, shape| Bar {
+        what: format!("TLS: {what}"),
+        figure: (Case::Fabric(fabric), metric),
+        reference: Some((Case::Raw(Raw { congestion: Congestion::Cubic, tls: true, shape }), metric)),
+        limit: Limit::AtLeast(0.65),
+    };
+    let [small, bulk] = TLS_READS.map(|(rw, io_bytes, depth)| Fabric {
+        transport: Transport::Tls,
+        digests: false,
+        namespace: Namespace::Null,
+        rw,
+        io_bytes,
+        depth,
+        queues: 1,
+    });
+    let connect = Footprint::Connect { transport: Transport::Tls, queues: 4 };
+    [
+        bar("4 KiB read, depth 128, null", small, Metric::Iops, TLS_SHAPES[0]),
+        bar("128 KiB read, depth 16, null", bulk, Metric::Megabytes, TLS_SHAPES[1]),
+        absolute("TLS: connect with 4 queues", connect, Metric::Millis, 40.0),
+    ]
+}
+
 fn fio_on_file() -> Case {
     Case::Disk(Disk { tool: Tool::Fio, medium: Medium::File, rw: Rw::RandRead, depth: 32 })
 }
 
 fn raw(shape: Shape) -> Case {
-    Case::Raw(Raw { congestion: Congestion::Cubic, shape })
+    Case::Raw(Raw { congestion: Congestion::Cubic, tls: false, shape })
 }
 
 #[cfg(test)]

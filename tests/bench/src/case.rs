@@ -18,6 +18,8 @@ pub(crate) enum Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Raw {
     pub(crate) congestion: Congestion,
+    /// Over TLS.
+    pub(crate) tls: bool,
     pub(crate) shape: Shape,
 }
 
@@ -163,6 +165,8 @@ pub(crate) enum Transport {
     Rdma,
     /// NVMe/TCP.
     Tcp,
+    /// NVMe/TCP over TLS, with TLS_AES_128_GCM_SHA256.
+    Tls,
 }
 
 /// What stands behind a namespace. Its number is its identifier in the target that the benchmark starts.
@@ -201,6 +205,7 @@ impl Transport {
         match self {
             Self::Rdma => "rdma",
             Self::Tcp => "tcp",
+            Self::Tls => "tls",
         }
     }
 }
@@ -245,7 +250,8 @@ impl fmt::Display for Raw {
             Shape::Pipeline { sizes, depth } => write!(f, "raw pipeline {sizes} depth {depth}")?,
             Shape::Stream { write_bytes } => write!(f, "raw stream {}", Bytes(write_bytes as u64))?,
         }
-        write!(f, " {}", self.congestion.name().unwrap_or("default"))
+        write!(f, " {}", self.congestion.name().unwrap_or("default"))?;
+        if self.tls { write!(f, " tls") } else { Ok(()) }
     }
 }
 

@@ -86,7 +86,7 @@ fn bars(
     fabric: impl Fn(Transport) -> Fabric,
     metric: Metric,
 ) -> Vec<Option<Spread>> {
-    let raw = shape.map(|shape| Case::Raw(Raw { congestion: Congestion::Cubic, shape }));
+    let raw = shape.map(|shape| Case::Raw(Raw { congestion: Congestion::Cubic, tls: false, shape }));
     let ours = |transport| spread(run, Case::Fabric(fabric(transport)), metric);
     vec![raw.and_then(|raw| spread(run, raw, metric)), ours(Transport::Rdma), ours(Transport::Tcp)]
 }

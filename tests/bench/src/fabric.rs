@@ -10,7 +10,7 @@ use crate::case::{Fabric, Namespace, Rw, Transport};
 use crate::place::{INITIATOR_CORE, on_core};
 use crate::sample::{Metric, Sample};
 use crate::service::CpuTime;
-use crate::target::{NAMESPACE_BYTES, Setup, Target};
+use crate::target::{HOST, NAMESPACE_BYTES, Setup, Target};
 
 /// Runs one case.
 pub(crate) fn measure(setup: &Setup, target: &Target, case: &Fabric) -> Result<Sample> {
@@ -50,6 +50,9 @@ pub(crate) fn bench(setup: &Setup, target: &Target, case: &Fabric, nsid: u32) ->
     let url = target.url(setup, case.transport, case.digests, nsid);
     let mut command = setup.program("ringfab");
     command.args(["--json", "bench", &url, "--seed", "1", "--rw", case.rw.name()]);
+    if case.transport == Transport::Tls {
+        command.args(["--hostnqn", HOST]);
+    }
     let millis = |time: Duration| format!("{}ms", time.as_millis());
     for (option, value) in [
         ("--bs", case.io_bytes.to_string()),

@@ -1,13 +1,16 @@
 //! `ringfab-target` as a process, with what is to be served.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use ringfab_initiator::auth::{CipherSuite, ConfiguredPsk, system_random};
 use ringfab_target::control::Request;
 use ringfab_target::control::client::ask;
 use serde_json::Value;
@@ -19,6 +22,10 @@ use crate::service::Service;
 
 /// Name of the one subsystem.
 const NQN: &str = "nqn.2026-11.org.example:bench";
+/// The host that has keys: the first one of those that are held.
+pub(crate) const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000000";
+/// Names of files with its keys, in the target's folder.
+const TLS_KEY: &str = "tls-key";
 /// Size of the memory namespace and of the file; large enough to lie outside the caches.
 pub(crate) const NAMESPACE_BYTES: u64 = 512 << 20;
 /// A target that has its listeners has its control socket within this time.
@@ -87,8 +94,8 @@ fn on_file(path: &Path) -> String {
 /// A target with one subsystem and a listener of each transport.
 pub(crate) struct Target {
     service: Service,
-    /// `HOST:PORT` of RDMA and of TCP.
-    addresses: [String; 2],
+    /// `HOST:PORT` of RDMA, of TCP, and of TCP with TLS.
+    addresses: [String; 3],
     folder: TempDir,
 }
 
@@ -102,6 +109,9 @@ impl Target {
     pub(crate) fn serve(setup: &Setup, layout: &Layout) -> Result<Self> {
         let folder = tempfile::tempdir().context("a folder for the target")?;
         let path = |name: &str| folder.path().join(name);
+        let key = ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path(TLS_KEY))?;
+        file.write_all(key.to_text().expose().as_bytes()).context("write a key")?;
         fs::write(path("target.toml"), configuration(setup, layout, folder.path()))?;
         let (mut command, core) = match layout.threads {
             None => (setup.program("ringfab-target"), Some(TARGET_CORE)),
@@ -115,10 +125,10 @@ impl Target {
         let addresses = || {
             let text = fs::read_to_string(path("ready")).ok()?;
             let mut lines = text.lines().map(str::to_owned);
-            Some([lines.next()?, lines.next()?])
+            Some([lines.next()?, lines.next()?, lines.next()?])
         };
         let service = Service::start(command, core, &path("log"), || addresses().is_some())?;
-        let addresses = addresses().context("two addresses in the ready file")?;
+        let addresses = addresses().context("three addresses in the ready file")?;
         Ok(Self { service, addresses, folder })
     }
 
@@ -147,6 +157,11 @@ impl Target {
             Transport::Tcp => {
                 let address = &self.addresses[1];
                 format!("nvme+tcp://{address}/{NQN}?hdgst={state}&ddgst={state}{rest}")
+            }
+            Transport::Tls => {
+                let (address, key) = (&self.addresses[2], self.folder.path().join(TLS_KEY));
+                let key = key.display();
+                format!("nvme+tcp://{address}/{NQN}?hdgst={state}&ddgst={state}{rest}&tls_key=file:{key}")
             }
         }
     }
@@ -181,10 +196,13 @@ fn configuration(setup: &Setup, layout: &Layout, folder: &Path) -> String {
     // With more threads than that, whoever starts them says where they run.
     let cores = if layout.threads.is_some() { String::new() } else { format!("cores = [{TARGET_CORE}]\n") };
     let (state, control) = (folder.join("state"), folder.join("control"));
+    let key = format!("file:{}", folder.join(TLS_KEY).display());
     format!(
         "[target]\nstate_dir = {state:?}\n{cores}[control]\nsocket = {control:?}\n\
          [[listener]]\naddress = \"127.0.0.1\"\nport = 0\nprovider = \"iwarp\"\ncrc = false\n{congestion}\
          [[listener]]\naddress = \"127.0.0.1\"\nport = 0\ntransport = \"tcp\"\n{congestion}\
+         [[listener]]\naddress = \"127.0.0.1\"\nport = 0\ntransport = \"tcp\"\ntls = \"required\"\n{congestion}\
+         [[host]]\nnqn = {HOST:?}\ntls_key = {key:?}\n\
          [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n{}",
         layout.namespaces,
     )

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use ringfab_auth::{
     Concatenation, ControllerTransaction, DhchapKey, Group, Hash, HostStep, HostTransaction, Message,
-    Parties, Policy, Received, Secret, SequenceNumbers,
+    ParsedIdentity, Parties, Policy, Received, Secret, SequenceNumbers,
 };
 use ringfab_spec::Nqn;
 use ringfab_spec::auth::SecureChannel;
@@ -17,6 +17,11 @@ use ringfab_spec::auth::SecureChannel;
 fuzz_target!(|input: &[u8]| {
     let [flags, step, noise @ ..] = input else { return };
     parse(noise);
+    // The identity of a key for TLS is what a stranger says first.
+    if let Ok(identity) = ParsedIdentity::parse(noise) {
+        let (host, subsystem) = (identity.names.host.as_str(), identity.names.subsystem.as_str());
+        assert!(host.len() + subsystem.len() < noise.len());
+    }
     let mut session = Session::new(*flags);
     let mut message = session.first.clone();
     for number in 0..4 {

@@ -21,12 +21,12 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("common/reactor", &["base", "memory"]),
     ("common/auth", &["spec"]),
     ("common/tls", &["auth"]),
-    ("common/fabric", &["base", "spec", "proto", "memory", "reactor"]),
+    ("common/fabric", &["base", "spec", "auth", "tls", "proto", "memory", "reactor"]),
     ("common/block", &["base", "memory", "reactor"]),
     ("common/fuse", &["memory"]),
     ("common/process", &[]),
     ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
-    ("initiator/library", &["base", "spec", "memory", "reactor", "fabric"]),
+    ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
         &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
@@ -38,7 +38,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
     // status, and starts it with more threads than there are processors.
-    ("tests/bench", &["memory", "reactor", "fabric", "target", "initiator"]),
+    ("tests/bench", &["tls", "memory", "reactor", "fabric", "target", "initiator"]),
 ];
 
 /// Where `unsafe` may stand, and why.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use ringfab_auth::{Hash, Policy};
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
-    ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone, IoError, IoOperation,
-    IoRequest, SubmitError,
+    Authentication, Cause, ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone,
+    IoError, IoOperation, IoRequest, Key, Keys, SubmitError,
 };
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
@@ -17,11 +18,14 @@ use ringfab_spec::Status;
 use super::checker::{Checker, Outcome};
 use super::content::{Random, SECTOR_BYTES};
 use super::scenario::Scenario;
-use super::server::{NQN, Server};
+use super::server::{NQN, Server, host_nqn, key};
 use super::trace::Trace;
 
 /// Before another attempt to attach, when the first has failed.
 const ATTACH_PAUSE: Duration = Duration::from_millis(50);
+
+/// Between two authentications of a connection.
+const REPEAT: Duration = Duration::from_millis(300);
 
 /// The one namespace.
 const NSID: u32 = 1;
@@ -81,12 +85,14 @@ impl Client {
         world.set_link(host, server.host, scenario.link.clone());
         let seed = scenario.seed ^ (number + 1) << 32;
         let config = HostConfig { pool: pool(), rnic: RnicConfig::new(0, [number as u8 + 100; 32]), seed };
-        let engine = Host::new(Reactor::simulated(world, host), config).expect("an engine");
+        let mut engine = Host::new(Reactor::simulated(world, host), config).expect("an engine");
+        engine.set_single_threaded();
         let first = number * scenario.sectors;
+        let options = options(server, scenario, number);
         Self {
             host,
             engine,
-            options: options(server, scenario, number),
+            options,
             phase: Phase::Away { again_at: Time::ZERO },
             world: world.clone(),
             name,
@@ -249,6 +255,14 @@ impl Client {
                 let namespace = &self.engine.namespaces(controller)[0];
                 self.transfer_sectors_max = u64::from(namespace.transfer_bytes_max()) / SECTOR_BYTES as u64;
             }
+            (HostEvent::Failed { error, .. } | HostEvent::Lost { error, .. }, _)
+                if matches!(error.cause, Cause::Authentication(_)) =>
+            {
+                panic!("{} and the target have the same keys, and yet: {error}", self.name)
+            }
+            (HostEvent::Reauthenticated { result, .. }, Phase::Ready(_) | Phase::Detaching(_)) => {
+                result.expect("a key that is known");
+            }
             (HostEvent::Failed { .. }, Phase::Attaching(_)) => {
                 self.phase = Phase::Away { again_at: self.world.now() + ATTACH_PAUSE };
             }
@@ -315,11 +329,15 @@ fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions 
         format!("nvme+rdma://{address}/{NQN}?provider=iwarp&ns={NSID}")
     };
     let id = format!("00000000-0000-4000-8000-{number:012}");
-    let host = HostIdentity {
-        nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{id}"),
-        id: id.parse().expect("a UUID"),
-    };
+    let host = HostIdentity { nqn: host_nqn(number), id: id.parse().expect("a UUID") };
     let mut options = ConnectOptions::new(url.parse().expect("a URL"), host);
+    options.authentication = scenario.authentication.map(|group| {
+        let keys = Keys { host: Key::Known(key(1)), controller: Some(Key::Known(key(2))) };
+        let mut authentication = Authentication::new(keys);
+        authentication.policy = Policy::new(&[Hash::Sha256], &[group]).expect("a policy");
+        authentication.repeat = Some(REPEAT);
+        authentication
+    });
     (options.queues, options.depth) = (scenario.queues, scenario.depth);
     options.keep_alive = Duration::from_secs(2);
     options.timeouts.connect = Duration::from_secs(1);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ringfab_auth::Group;
 use ringfab_initiator::ReconnectPolicy;
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
@@ -43,6 +44,8 @@ pub struct Scenario {
     pub tcp: bool,
     /// Header and data digests, over TCP.
     pub digests: [bool; 2],
+    /// The group with which hosts and the target authenticate each other, if they do.
+    pub authentication: Option<Group>,
 }
 
 /// What goes wrong in a world.
@@ -78,6 +81,7 @@ impl Scenario {
             calm: Duration::from_millis(random.pick(&[100, 500, 3000])).max(calm_min),
             tcp: random.one_in(2),
             digests: [random.one_in(2), random.one_in(2)],
+            authentication: random.pick(&[None, None, Some(Group::Null), Some(Group::Ffdhe2048)]),
             disk,
             link,
         }

@@ -5,10 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_auth::{DhchapKey, Group, Hash, KeySource, Secret};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Reactor, Time, Wait};
-use ringfab_target::config::{Access, NamespaceLimits, RateLimits};
+use ringfab_target::config::{
+    Access, ConfiguredKey, HostAuthentication, HostConfig, NamespaceLimits, RateLimits,
+};
 use ringfab_target::control::change_alone;
 use ringfab_target::core::{Core, CoreParts, CoreUsage, build};
 use ringfab_target::model::Draft;
@@ -60,7 +63,10 @@ impl Server {
              transport = \"{transport}\"\n[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
              [[subsystem.namespace]]\npath = {DISK:?}\nblock_bytes = {block_bytes}\n"
         );
-        let config = Config::parse(&text, "world").expect("a valid configuration");
+        let mut config = Config::parse(&text, "world").expect("a valid configuration");
+        if let Some(group) = scenario.authentication {
+            config.hosts = (0..scenario.clients).map(|number| guarded(number, group)).collect();
+        }
         let (running, boots, boot_at) = (None, 0, Time::ZERO);
         let classes = scenario.target_pool.clone();
         Self { world: world.clone(), host, config, classes, running, boots, boot_at }
@@ -272,6 +278,31 @@ impl Server {
         let visible = self.world.read_disk(self.host, path, offset, length);
         (visible, self.world.read_stable(self.host, path, offset, length))
     }
+}
+
+/// The NQN of a host of the world.
+pub fn host_nqn(number: u64) -> String {
+    format!("nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-{number:012}")
+}
+
+/// A key of both ends.
+///
+/// # Panics
+/// Never: the length is one that keys have.
+pub fn key(number: u8) -> DhchapKey {
+    DhchapKey::new(Secret::copy_of(&[number; 32]), None).expect("a length of keys")
+}
+
+/// A host that has to authenticate.
+fn guarded(number: u64, group: Group) -> HostConfig {
+    let known = |number| ConfiguredKey { source: KeySource::File("/key".into()), key: key(number) };
+    let authentication = HostAuthentication {
+        key: known(1),
+        controller_key: Some(known(2)),
+        hashes: vec![Hash::Sha256],
+        groups: vec![group],
+    };
+    HostConfig { authentication: Some(authentication), ..HostConfig::new(host_nqn(number)) }
 }
 
 /// Limits that the hosts of the world reach, or none.

@@ -69,6 +69,7 @@ fn controller_of(event: &HostEvent) -> Option<ControllerId> {
         | HostEvent::Reconnecting { controller, .. }
         | HostEvent::NamespacesChanged { controller }
         | HostEvent::DiscoveryLogChanged { controller }
+        | HostEvent::Reauthenticated { controller, .. }
         | HostEvent::Failed { controller, .. }
         | HostEvent::Detached { controller, .. } => Some(*controller),
         HostEvent::Foreign(_) => None,

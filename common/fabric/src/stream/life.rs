@@ -6,28 +6,31 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_reactor::{
-    DetachedSocket, ListenerId, Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId,
+    DetachedSocket, ListenerId, Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token,
 };
 
 use super::listener::Origin;
-use super::{DisconnectReason, End, Offered, Protocol, Shared, kind};
+use super::wire::Wire;
+use super::{DisconnectReason, End, Offered, Protocol, Shared, Step, kind};
 use crate::table::Key;
 
-/// What a stream is doing. The arrows: `Connecting -> Opening -> Established -> Draining -> Lingering -> Closing`,
-/// `Opening or Established -> Terminating -> Lingering -> Closing`, and from everywhere to `Closing`, which another
-/// attempt leaves for `Connecting`. A listener's stream leaves `Opening` by being handed out; who adopts it goes on
-/// from there.
+/// What a stream is doing. The arrows: `Connecting -> Securing -> Opening -> Established -> Draining -> Lingering ->
+/// Closing`, `Securing, Opening or Established -> Terminating -> Lingering -> Closing`, and from everywhere to
+/// `Closing`, which another attempt leaves for `Connecting`. A listener's stream leaves `Opening` by being handed out;
+/// who adopts it goes on from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     /// The TCP connection is being made.
     Connecting,
+    /// The TLS handshake, or the first byte of a peer that may begin one. In clear text it takes no time.
+    Securing,
     /// The two sides agree, as the protocol provides.
     Opening,
     /// Work flows both ways.
     Established,
     /// We disconnected; what was given before is still sent.
     Draining,
-    /// The peer broke the protocol; what is to be said about it is on its way.
+    /// The peer broke the protocol, or TLS failed; what is to be said about it is on its way.
     Terminating,
     /// Our stream has ended; what still comes is thrown away until the peer's ends too. Closing at once could make the
     /// peer's kernel throw away what we sent last.
@@ -38,6 +41,69 @@ pub(super) enum Phase {
     Ended,
 }
 
+impl Phase {
+    /// Whether the protocol's stream is intact both ways.
+    pub(super) fn is_streaming(self) -> bool {
+        matches!(self, Self::Established | Self::Draining)
+    }
+
+    /// What an end is for this reason.
+    pub(super) fn end(self, reason: DisconnectReason) -> End {
+        match self {
+            Self::Securing => End::Unsecured(reason.into_detail()),
+            Self::Opening => End::Unopened(reason),
+            _ => End::Disconnected(reason),
+        }
+    }
+
+    /// What a listener's connection has not brought in time.
+    fn missing(self) -> &'static str {
+        if self == Self::Securing { "TLS handshake" } else { "message" }
+    }
+
+    /// What was not done in time.
+    fn step(self) -> Step {
+        match self {
+            Self::Connecting => Step::Connect,
+            Self::Securing => Step::Secure,
+            _ => Step::Open,
+        }
+    }
+}
+
+/// The bound on what a stream does.
+#[derive(Debug, Default)]
+pub(super) struct Alarm {
+    timer: Option<(TimerId, Time)>,
+    /// The bound on becoming established.
+    opening_limit: Duration,
+}
+
+impl Alarm {
+    /// Replaces the timer.
+    pub(super) fn set(&mut self, reactor: &mut Reactor, token: Token, after: Duration) {
+        self.cancel(reactor);
+        let at = reactor.now() + after;
+        self.timer = Some((reactor.set_timer(at, token), at));
+    }
+
+    pub(super) fn cancel(&mut self, reactor: &mut Reactor) {
+        if let Some((timer, _)) = self.timer.take() {
+            reactor.cancel_timer(timer);
+        }
+    }
+
+    /// A timer has fired. Returns whether it is the one that was set last, and not one that had fired already when it
+    /// was replaced.
+    fn fires(&mut self, now: Time) -> bool {
+        let fires = self.timer.is_some_and(|(_, at)| now >= at);
+        if fires {
+            self.timer = None;
+        }
+        fires
+    }
+}
+
 /// A connection over TCP.
 #[derive(Debug)]
 pub(crate) struct Stream<P> {
@@ -46,8 +112,7 @@ pub(crate) struct Stream<P> {
     pub(crate) addresses: (SocketAddr, SocketAddr),
     pub(super) key: Key,
     pub(super) phase: Phase,
-    /// None before it is made and once it is closed.
-    pub(super) socket: Option<SocketId>,
+    pub(crate) wire: Wire,
     /// Of a connection that we make.
     pub(super) options: SocketOptions,
     /// Ours except while it is in flight.
@@ -69,9 +134,7 @@ pub(crate) struct Stream<P> {
     pub(super) paused: bool,
     /// What to say if the receiving side gives no better reason: sending has failed.
     pub(super) send_failed: Option<DisconnectReason>,
-    pub(super) timer: Option<(TimerId, Time)>,
-    /// The bound on becoming established.
-    pub(super) opening_limit: Duration,
+    pub(super) alarm: Alarm,
     /// How it ended, which is noted once.
     pub(super) end: Option<End>,
     /// Of a listener's stream, of which nobody has heard yet.
@@ -85,7 +148,7 @@ impl<P: Protocol> Stream<P> {
             addresses,
             key,
             phase,
-            socket: None,
+            wire: Wire::default(),
             options: SocketOptions::default(),
             receive: None,
             unread: 0..0,
@@ -98,22 +161,16 @@ impl<P: Protocol> Stream<P> {
             dirty: false,
             paused: false,
             send_failed: None,
-            timer: None,
-            opening_limit: Duration::ZERO,
+            alarm: Alarm::default(),
             end: None,
             origin: None,
         }
     }
 
-    /// Whether the protocol's stream is intact both ways.
-    pub(super) fn is_streaming(&self) -> bool {
-        matches!(self.phase, Phase::Established | Phase::Draining)
-    }
-
     /// Starts the TCP connection.
     pub(super) fn start_connect(&mut self, shared: &Shared<P>, reactor: &mut Reactor) -> io::Result<()> {
         let token = shared.token(kind::CONNECT, self.key);
-        self.socket = Some(reactor.connect(self.addresses.1, &self.options, token)?);
+        self.wire.socket = Some(reactor.connect(self.addresses.1, &self.options, token)?);
         self.connecting = true;
         self.phase = Phase::Connecting;
         Ok(())
@@ -130,20 +187,26 @@ impl<P: Protocol> Stream<P> {
         if self.phase == Phase::Closing {
             return self.try_finish(shared, reactor);
         }
-        let addresses = result.and_then(|_| match self.socket {
+        let addresses = result.and_then(|_| match self.wire.socket {
             Some(socket) => reactor.socket_addresses(socket),
             None => Err(io::ErrorKind::NotConnected.into()),
         });
         match addresses {
             Ok(addresses) => {
                 self.addresses = addresses;
-                self.phase = Phase::Opening;
                 self.protocol.connected(shared, reactor, addresses);
-                self.transmit(shared, reactor);
-                self.pump(shared, reactor);
+                self.phase = Phase::Securing;
+                self.secure(shared, reactor);
             }
             Err(error) => self.close(shared, reactor, End::Refused(error)),
         }
+    }
+
+    /// The protocol may begin.
+    pub(super) fn open(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
+        self.phase = Phase::Opening;
+        self.transmit(shared, reactor);
+        self.pump(shared, reactor);
     }
 
     /// Goes on with a socket that came from a listener, behind `unread` bytes that came with it.
@@ -154,7 +217,7 @@ impl<P: Protocol> Stream<P> {
         socket: SocketId,
         unread: &[u8],
     ) {
-        self.socket = Some(socket);
+        self.wire.socket = Some(socket);
         if !self.ensure_receive(shared, reactor) {
             return;
         }
@@ -172,7 +235,7 @@ impl<P: Protocol> Stream<P> {
 
     /// Bounds the time until it is established.
     pub(super) fn set_opening_timeout(&mut self, shared: &Shared<P>, reactor: &mut Reactor, limit: Duration) {
-        self.opening_limit = limit;
+        self.alarm.opening_limit = limit;
         self.set_timer(shared, reactor, limit);
     }
 
@@ -182,7 +245,7 @@ impl<P: Protocol> Stream<P> {
         let established = self.phase == Phase::Opening && self.protocol.is_established();
         if established {
             self.phase = Phase::Established;
-            self.cancel_timer(reactor);
+            self.alarm.cancel(reactor);
             self.set_answer_timer(shared, reactor);
         }
         established
@@ -207,14 +270,15 @@ impl<P: Protocol> Stream<P> {
     }
 
     /// What has come and is not taken in.
-    fn unread(&self) -> &[u8] {
+    pub(super) fn unread(&self) -> &[u8] {
         self.receive.as_ref().map_or(&[], |receive| &receive.staging()[self.unread.clone()])
     }
 
     /// Hands a listener's stream out, to be adopted. It ends here.
     pub(super) fn offer(mut self, shared: &mut Shared<P>, reactor: &mut Reactor, listener: ListenerId) {
-        self.cancel_timer(reactor);
-        let (Some(socket), Some(receive)) = (self.socket, self.receive) else { return };
+        self.alarm.cancel(reactor);
+        let (Some(socket), Some(receive)) = (self.wire.socket, self.receive) else { return };
+        let tls = self.wire.carry(shared);
         let Ok(addresses) = reactor.socket_addresses(socket) else {
             // The peer has left already.
             shared.give_receive(receive);
@@ -222,7 +286,7 @@ impl<P: Protocol> Stream<P> {
         };
         let socket: DetachedSocket = reactor.detach_socket(socket);
         let unread = &receive.staging()[self.unread];
-        let event = self.protocol.offer(Offered { listener, socket, addresses, unread });
+        let event = self.protocol.offer(Offered { listener, socket, addresses, unread, tls });
         if let Some(event) = event {
             shared.events.push_with(|| event);
         }
@@ -231,37 +295,25 @@ impl<P: Protocol> Stream<P> {
 
     /// Replaces the timer.
     pub(super) fn set_timer(&mut self, shared: &Shared<P>, reactor: &mut Reactor, after: Duration) {
-        self.cancel_timer(reactor);
-        let at = reactor.now() + after;
-        self.timer = Some((reactor.set_timer(at, shared.token(kind::TIMER, self.key)), at));
-    }
-
-    pub(super) fn cancel_timer(&mut self, reactor: &mut Reactor) {
-        if let Some((timer, _)) = self.timer.take() {
-            reactor.cancel_timer(timer);
-        }
+        self.alarm.set(reactor, shared.token(kind::TIMER, self.key), after);
     }
 
     /// A phase took too long.
     pub(super) fn on_timer(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
-        if self.timer.is_none_or(|(_, at)| reactor.now() < at) {
-            // A timer that was replaced when it had fired already.
+        if !self.alarm.fires(reactor.now()) {
             return;
         }
-        self.timer = None;
+        let timed_out = End::TimedOut { step: self.phase.step(), limit: self.alarm.opening_limit };
         match self.phase {
-            Phase::Connecting | Phase::Opening => {
+            Phase::Connecting | Phase::Securing | Phase::Opening => {
                 if self.origin.is_some() {
-                    tracing::warn!(peer = %self.addresses.1, "no complete message came in time: closed");
+                    let what = self.phase.missing();
+                    tracing::warn!(peer = %self.addresses.1, "no complete {what} came in time: closed");
                 }
-                let end = self.timed_out();
-                self.close(shared, reactor, end);
+                self.close(shared, reactor, timed_out);
             }
             // Only what is closed to connect again has a timer then.
-            Phase::Closing => {
-                let end = self.timed_out();
-                self.note_end(end);
-            }
+            Phase::Closing => self.note_end(timed_out),
             Phase::Established if self.send_failed.is_none() => {
                 if self.protocol.post_empty_write() {
                     tracing::debug!(peer = %self.addresses.1, "no answer to our first message yet: nudged");
@@ -271,9 +323,5 @@ impl<P: Protocol> Stream<P> {
             }
             _ => self.close_ended(shared, reactor),
         }
-    }
-
-    fn timed_out(&self) -> End {
-        End::TimedOut { connected: self.phase != Phase::Connecting, limit: self.opening_limit }
     }
 }

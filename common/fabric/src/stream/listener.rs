@@ -9,6 +9,7 @@ use ringfab_reactor::{
     Completion, ListenAddr, ListenerId, Payload, PeerAddr, Reactor, SocketId, SocketOptions, Time, Token,
 };
 
+use super::ListenerTls;
 use crate::peers::{PeerCounts, network_of};
 use crate::table::{Key, Table};
 
@@ -30,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(4);
 const HASTE: Duration = Duration::from_millis(100);
 
 /// A socket to listen on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Listen<'a, T> {
     /// Port zero picks a free one.
     pub(crate) address: SocketAddr,
@@ -38,6 +39,8 @@ pub(crate) struct Listen<'a, T> {
     pub(crate) options: &'a SocketOptions,
     /// The most connections in handshake at once; more wait, without any memory of ours.
     pub(crate) half_open_max: u32,
+    /// Whether they are protected.
+    pub(crate) tls: ListenerTls,
     /// What the protocol brings to them.
     pub(crate) terms: T,
 }
@@ -50,11 +53,11 @@ pub(super) struct Origin {
 }
 
 /// A connection that was accepted just now.
-#[derive(Clone, Copy)]
 pub(super) struct Accepted<T> {
     pub(super) socket: SocketId,
     pub(super) peer: SocketAddr,
     pub(super) origin: Origin,
+    pub(super) tls: ListenerTls,
     pub(super) terms: T,
 }
 
@@ -79,6 +82,7 @@ struct Listener<T> {
     waiting_shares: PeerCounts,
     /// Whether a timer runs for those that wait.
     eviction_armed: bool,
+    tls: ListenerTls,
     terms: T,
 }
 
@@ -95,13 +99,13 @@ impl<T: Copy> Listeners<T> {
     pub(super) fn listen(
         &mut self,
         reactor: &mut Reactor,
-        listen: &Listen<'_, T>,
+        listen: Listen<'_, T>,
         token: impl FnOnce(Key) -> Token,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let Listen { half_open_max, terms, .. } = *listen;
-        let made = self.0.insert_with(|_| Listener::new(half_open_max as usize, terms));
+        let Listen { address, options, half_open_max, tls, terms } = listen;
+        let made = self.0.insert_with(|_| Listener::new(half_open_max as usize, tls, terms));
         let Some(key) = made else { return Err(io::ErrorKind::QuotaExceeded.into()) };
-        match reactor.listen(&ListenAddr::Tcp(listen.address), listen.options, token(key)) {
+        match reactor.listen(&ListenAddr::Tcp(address), options, token(key)) {
             Ok(bind) => {
                 if let Some(listener) = self.0.get_mut(key) {
                     listener.id = Some(bind.listener);
@@ -168,9 +172,7 @@ impl<T: Copy> Listeners<T> {
         let listener = self.0.get_mut(key)?;
         let has_room = listener.opening.len() < listener.half_open_max;
         let id = listener.id.filter(|_| has_room)?;
-        let (socket, peer) = listener.waiting.pop_back()?;
-        listener.waiting_shares.leave(peer.ip());
-        Some(Accepted { socket, peer, origin: Origin { key, id }, terms: listener.terms })
+        listener.accept(Origin { key, id })
     }
 
     /// The connection of a newcomer, which has just been put behind those that wait, and the stream that gives way to
@@ -185,14 +187,12 @@ impl<T: Copy> Listeners<T> {
         let listener = self.0.get_mut(key)?;
         let id = listener.id?;
         // Who waits is taken off last, so that there is one for whoever gives way.
-        let (_, peer) = listener.waiting.back().copied()?;
+        listener.waiting.back()?;
         let gone = match listener.opening_shares.eviction_candidate(newcomer) {
             Some(network) => listener.leave_oldest(|opening| network_of(opening.address) == network),
             None => listener.leave_overdue(now, HASTE),
         }?;
-        let (socket, _) = listener.waiting.pop_back()?;
-        listener.waiting_shares.leave(peer.ip());
-        Some((gone, Accepted { socket, peer, origin: Origin { key, id }, terms: listener.terms }))
+        Some((gone, listener.accept(Origin { key, id })?))
     }
 
     /// The stream that gives way to who waits because it has taken its time: of the peer that has most, or else of all,
@@ -237,8 +237,15 @@ impl<T: Copy> Listeners<T> {
     }
 }
 
-impl<T> Listener<T> {
-    fn new(half_open_max: usize, terms: T) -> Self {
+impl<T: Copy> Listener<T> {
+    /// Takes the connection that came last off the list of those that wait.
+    fn accept(&mut self, origin: Origin) -> Option<Accepted<T>> {
+        let (socket, peer) = self.waiting.pop_back()?;
+        self.waiting_shares.leave(peer.ip());
+        Some(Accepted { socket, peer, origin, tls: self.tls.clone(), terms: self.terms })
+    }
+
+    fn new(half_open_max: usize, tls: ListenerTls, terms: T) -> Self {
         Self {
             id: None,
             half_open_max: half_open_max.max(1),
@@ -247,6 +254,7 @@ impl<T> Listener<T> {
             waiting: VecDeque::new(),
             waiting_shares: PeerCounts::default(),
             eviction_armed: false,
+            tls,
             terms,
         }
     }

@@ -8,8 +8,11 @@
 //! | module | what it has |
 //! | --- | --- |
 //! | `copies` | what is copied from staging memory to its place |
+//! | `security` | what a connection over TLS is made with, and what it has then |
+//! | `wire`, `protection` | the socket, and TLS on it: by the kernel, or by this process |
 //! | `table` | the streams of a core, by keys with generations |
 //! | `life` | a stream and its phases until it is established |
+//! | `secure` | the TLS handshake |
 //! | `receive`, `transmit` | its two loops, which do everything with bytes and the socket |
 //! | `teardown` | its end |
 //! | `listener` | listening sockets |
@@ -19,11 +22,15 @@ mod copies;
 mod end;
 mod life;
 mod listener;
+mod protection;
 mod receive;
+mod secure;
+mod security;
 mod shared;
 mod table;
 mod teardown;
 mod transmit;
+mod wire;
 
 use std::fmt;
 use std::io;
@@ -38,12 +45,14 @@ use crate::table::Key;
 
 pub(crate) use copies::Copies;
 pub use end::DisconnectReason;
-pub(crate) use end::{End, Fault};
+pub(crate) use end::{End, Fault, Step};
 pub(crate) use listener::Listen;
 pub(crate) use receive::{Place, ReceiveTarget, TURN_EVENTS};
-pub(crate) use shared::{Counters, FRONTS_BYTES, Shared, StreamConfig};
-pub(crate) use table::{Adopted, Streams};
+pub use security::{ListenerTls, ProtectedBy, Security};
+pub(crate) use shared::{Counters, FRONTS_BYTES, Shared, StreamConfig, TlsConfig};
+pub(crate) use table::{Adopted, Connect, Streams};
 pub(crate) use transmit::Gather;
+pub(crate) use wire::Carried;
 
 /// What is spoken on a stream: one connection's protocol engine with the memory behind its handles.
 ///
@@ -162,6 +171,8 @@ pub(crate) struct Offered<'a> {
     pub(crate) addresses: (SocketAddr, SocketAddr),
     /// What came and was not taken in.
     pub(crate) unread: &'a [u8],
+    /// What goes on protecting it, if something does.
+    pub(crate) tls: Option<Carried>,
 }
 
 /// How many kinds of operations a protocol's streams have.

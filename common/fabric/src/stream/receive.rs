@@ -64,17 +64,18 @@ impl<P: Protocol> Stream<P> {
         let result = result.map(|bytes| bytes > 0);
         // The shared buffer goes here, whatever came: if its place is full now, the memory becomes unique again below.
         let (parts, shared_buffer) = (receive.parts(), receive.take_direct());
-        let shared_buffer = shared_buffer.filter(|_| self.is_streaming() && matches!(result, Ok(true)));
+        let shared_buffer = shared_buffer.filter(|_| self.phase.is_streaming() && matches!(result, Ok(true)));
         self.receive = Some(receive);
         match (self.phase, result) {
             (Phase::Opening | Phase::Established | Phase::Draining, Ok(true)) => {
                 self.on_parts(shared, reactor, shared_buffer, &parts);
             }
-            (Phase::Opening | Phase::Established | Phase::Draining, Ok(false)) => {
-                self.on_stream_end(shared, reactor);
+            (Phase::Securing, Ok(true)) => {
+                self.unread.end = parts[0].staged.end;
+                self.secure(shared, reactor);
             }
-            (Phase::Opening | Phase::Established | Phase::Draining, Err(error)) => {
-                self.on_receive_failed(shared, reactor, &error);
+            (Phase::Securing | Phase::Opening | Phase::Established | Phase::Draining, result) => {
+                self.on_stream_end(shared, reactor, result.err().as_ref());
             }
             (Phase::Terminating | Phase::Lingering, Ok(true)) => self.discard(shared, reactor),
             (Phase::Terminating | Phase::Lingering, _) => self.close_ended(shared, reactor),
@@ -233,7 +234,7 @@ impl<P: Protocol> Stream<P> {
         }
     }
 
-    fn arm_direct(&mut self, shared: &Shared<P>, reactor: &mut Reactor, place: Place) {
+    fn arm_direct(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, place: Place) {
         let Some(receive) = &mut self.receive else { return };
         let Place { shared_buffer, offset, length, is_last, strides } = place;
         let behind = if is_last { BEHIND_DIRECT_BYTES } else { 0 };
@@ -247,7 +248,7 @@ impl<P: Protocol> Stream<P> {
     }
 
     /// Throws away what came, and waits for more of it or the end.
-    pub(super) fn discard(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
+    pub(super) fn discard(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
         if let Some(receive) = &mut self.receive {
             (self.front, self.unread) = (0, 0..0);
             receive.set_target(None, 0, receive.staging().len());
@@ -256,28 +257,29 @@ impl<P: Protocol> Stream<P> {
     }
 
     /// Puts a receive in flight, as it has been aimed.
-    fn arm(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
-        let (Some(socket), Some(receive)) = (self.socket, self.receive.take()) else { return };
+    pub(super) fn arm(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
+        let (Some(_), Some(receive)) = (self.wire.socket, self.receive.take()) else { return };
         self.receiving = true;
-        reactor.receive(socket, receive, shared.token(super::kind::RECEIVE, self.key));
+        let token = shared.token(super::kind::RECEIVE, self.key);
+        self.wire.receive(shared, reactor, receive, token);
     }
 
-    /// The peer's stream has ended.
-    fn on_stream_end(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
-        let fault = self
-            .protocol
-            .stream_ended(self.unread.len())
-            .unwrap_or_else(|| Fault::Ended(self.send_failed.take().unwrap_or(DisconnectReason::PeerClosed)));
-        self.on_fault(shared, reactor, fault);
-    }
-
-    fn on_receive_failed(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, error: &io::Error) {
-        // Some peers refuse in this way.
-        if self.phase == Phase::Opening
-            && let Some(fault) = self.protocol.stream_ended(self.unread.len())
-        {
-            return self.on_fault(shared, reactor, fault);
+    /// The peer's stream has ended, or receiving has failed.
+    fn on_stream_end(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, error: Option<&io::Error>) {
+        let reason = error.map_or(DisconnectReason::PeerClosed, DisconnectReason::of);
+        if self.phase == Phase::Securing || matches!(reason, DisconnectReason::Insecure(_)) {
+            return self.fail_tls(shared, reactor, reason);
         }
-        self.on_broken(shared, reactor, error);
+        // Some peers refuse by a failure.
+        let refuses = error.is_none() || self.phase == Phase::Opening;
+        let fault = refuses.then(|| self.protocol.stream_ended(self.unread.len())).flatten();
+        match (fault, error) {
+            (Some(fault), _) => self.on_fault(shared, reactor, fault),
+            (None, Some(error)) => self.on_broken(shared, reactor, error),
+            (None, None) => {
+                let fault = Fault::Ended(self.send_failed.take().unwrap_or(reason));
+                self.on_fault(shared, reactor, fault);
+            }
+        }
     }
 }

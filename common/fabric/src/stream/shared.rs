@@ -1,10 +1,14 @@
 //! What all streams of a core have in common.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng;
 use ringfab_reactor::{ReceiveOp, SendBatch, Token};
+use ringfab_tls::{PLAINTEXT_BYTES_MAX, SEALED_OVERHEAD};
 
 use super::Protocol;
 use super::copies::Copies;
@@ -36,6 +40,17 @@ pub(crate) struct StreamConfig {
     pub(crate) handshake_timeout: Duration,
     /// How long a disconnect may take: for what was given to be sent, and for the peer to close.
     pub(crate) close_timeout: Duration,
+    /// For protocols that are spoken over TLS.
+    pub(crate) tls: Option<TlsConfig>,
+}
+
+/// How streams over TLS are run.
+#[derive(Clone, Copy)]
+pub(crate) struct TlsConfig {
+    /// Seed of the generator of secrets.
+    pub(crate) seed: [u8; 32],
+    /// Whether the kernel protects what it can.
+    pub(crate) kernel: bool,
 }
 
 /// What streams have done.
@@ -86,6 +101,12 @@ pub(crate) struct Shared<P: Protocol> {
     receives: Vec<Box<ReceiveOp>>,
     /// Batches that nobody has needed since the last housekeeping.
     spare_batches: usize,
+    /// For connections over TLS.
+    pub(super) sealed: SealedBatches,
+    /// Makes the secrets of handshakes.
+    random: Option<ChaCha20Rng>,
+    /// Streams whose records this process protects.
+    pub(super) protected: usize,
 }
 
 impl<P: Protocol> Shared<P> {
@@ -103,7 +124,24 @@ impl<P: Protocol> Shared<P> {
             batches: Vec::new(),
             receives: Vec::new(),
             spare_batches: 0,
+            sealed: SealedBatches::default(),
+            random: config.tls.map(|tls| ChaCha20Rng::from_seed(tls.seed)),
+            protected: 0,
         }
+    }
+
+    /// Whether the kernel protects connections over TLS, if it can.
+    pub(super) fn uses_kernel_tls(&self) -> bool {
+        self.config.tls.is_some_and(|tls| tls.kernel)
+    }
+
+    /// A generator for the secrets of one handshake. What it gives is lost with it: nobody can compute it from what is
+    /// left here.
+    pub(super) fn handshake_random(&mut self) -> ChaCha20Rng {
+        let own = self.random.as_mut().expect("the protocol is spoken over TLS");
+        let (handshake, next) = (ChaCha20Rng::from_rng(own), ChaCha20Rng::from_rng(own));
+        *own = next;
+        handshake
     }
 
     #[inline]
@@ -161,5 +199,52 @@ impl<P: Protocol> Shared<P> {
         }
         self.batches.drain(..self.spare_batches);
         self.spare_batches = self.batches.len();
+        self.sealed.trim();
+    }
+}
+
+/// Batches of ciphertext: each as large as a large message with the records around it.
+#[derive(Default)]
+pub(super) struct SealedBatches {
+    #[expect(clippy::vec_box, reason = "as for the batches")]
+    idle: Vec<Box<SendBatch>>,
+    /// Those that nobody has needed since the last housekeeping.
+    spare: usize,
+}
+
+/// Records of a batch of ciphertext: 128 KiB, and the headers around them.
+const SEALED_RECORDS: usize = 9;
+
+impl SealedBatches {
+    /// An empty batch.
+    pub(super) fn take(&mut self) -> Box<SendBatch> {
+        let bytes = SEALED_RECORDS * (PLAINTEXT_BYTES_MAX + SEALED_OVERHEAD);
+        let batch = self.idle.pop().unwrap_or_else(|| SendBatch::new(bytes, 1));
+        self.spare = self.spare.min(self.idle.len());
+        batch
+    }
+
+    pub(super) fn give(&mut self, mut batch: Box<SendBatch>) {
+        batch.clear();
+        if self.idle.len() < IDLE_MAX {
+            self.idle.push(batch);
+        }
+    }
+
+    fn trim(&mut self) {
+        self.idle.drain(..self.spare);
+        self.spare = self.idle.len();
+    }
+}
+
+impl fmt::Debug for SealedBatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedBatches").field("idle", &self.idle.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsConfig").field("kernel", &self.kernel).finish_non_exhaustive()
     }
 }

@@ -2,15 +2,18 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_memory::has_headroom;
 use ringfab_reactor::{Completion, DetachedSocket, ListenerId, Payload, Reactor, SocketOptions};
+use ringfab_tls::Psk;
 
 use super::life::{Phase, Stream};
 use super::listener::{Accepted, Listen, Listeners};
 use super::shared::Counters;
-use super::{Gather, Protocol, Shared, StreamConfig, kind};
+use super::wire::Tls;
+use super::{Carried, Gather, Protocol, Shared, StreamConfig, kind};
 use crate::events::Events;
 use crate::table::{Key, Table};
 
@@ -29,6 +32,20 @@ pub(crate) struct Adopted<'a> {
     pub(crate) addresses: (SocketAddr, SocketAddr),
     /// What came with it and is not taken in.
     pub(crate) unread: &'a [u8],
+    /// What has protected it so far, if something did.
+    pub(crate) tls: Option<Carried>,
+}
+
+/// A connection to make.
+#[derive(Debug)]
+pub(crate) struct Connect<'a> {
+    /// To whom.
+    pub(crate) address: SocketAddr,
+    pub(crate) options: &'a SocketOptions,
+    /// The longest until it is established.
+    pub(crate) limit: Duration,
+    /// The keys that are offered for TLS, if it shall be protected.
+    pub(crate) tls: Option<Arc<[Psk]>>,
 }
 
 /// One core's streams of a protocol, and its listeners.
@@ -51,7 +68,7 @@ impl<P: Protocol> Streams<P> {
     pub(crate) fn listen(
         &mut self,
         reactor: &mut Reactor,
-        listen: &Listen<'_, P::Terms>,
+        listen: Listen<'_, P::Terms>,
     ) -> io::Result<(ListenerId, SocketAddr)> {
         self.listeners.listen(reactor, listen, |key| self.shared.token(kind::ACCEPTED, key))
     }
@@ -60,17 +77,18 @@ impl<P: Protocol> Streams<P> {
         self.listeners.close(reactor, listener);
     }
 
-    /// Starts a connection, which is to be established within `limit`.
+    /// Starts a connection.
     pub(crate) fn connect(
         &mut self,
         reactor: &mut Reactor,
-        (address, options): (SocketAddr, &SocketOptions),
-        limit: Duration,
+        connect: Connect<'_>,
         make: impl FnOnce(Key) -> P,
     ) -> io::Result<Key> {
+        let Connect { address, options, limit, tls } = connect;
         let key = self.insert(Phase::Connecting, (unspecified(address), address), make)?;
         let Some(stream) = self.streams.get_mut(key) else { return Err(full()) };
         stream.options = options.clone();
+        stream.wire.tls = tls.and_then(Tls::client);
         if let Err(error) = stream.start_connect(&self.shared, reactor) {
             self.streams.remove(key);
             return Err(error);
@@ -86,7 +104,7 @@ impl<P: Protocol> Streams<P> {
         adopted: Adopted<'_>,
         make: impl FnOnce(Key) -> P,
     ) -> io::Result<Key> {
-        let Adopted { socket, addresses, unread } = adopted;
+        let Adopted { socket, addresses, unread, tls } = adopted;
         let key = self.insert(Phase::Opening, addresses, make)?;
         let socket = match reactor.attach_socket(socket) {
             Ok(socket) => socket,
@@ -95,7 +113,10 @@ impl<P: Protocol> Streams<P> {
                 return Err(error);
             }
         };
-        self.with(reactor, key, |stream, shared, reactor| stream.adopt(shared, reactor, socket, unread));
+        self.with(reactor, key, |stream, shared, reactor| {
+            stream.wire.tls = tls.and_then(|carried| Tls::adopted(carried, shared));
+            stream.adopt(shared, reactor, socket, unread);
+        });
         Ok(key)
     }
 
@@ -152,9 +173,15 @@ impl<P: Protocol> Streams<P> {
         let Some(key) = self.streams.key_of(token.index, token.generation) else { return };
         self.with(reactor, key, |stream, shared, reactor| match (kind, payload) {
             (kind::RECEIVE, Payload::Receive(receive)) => {
-                stream.on_received(shared, reactor, receive, result);
+                if let Some((receive, result)) = stream.wire.on_received(reactor, receive, result, token) {
+                    stream.on_received(shared, reactor, receive, result);
+                }
             }
-            (kind::SEND, Payload::Send(batch)) => stream.on_sent(shared, reactor, batch, result),
+            (kind::SEND, Payload::Send(batch)) => {
+                if let Some((batch, result)) = stream.wire.on_sent(shared, reactor, (batch, result), token) {
+                    stream.on_sent(shared, reactor, batch, result);
+                }
+            }
             (kind::CONNECT, _) => stream.on_connected(shared, reactor, result),
             (kind::TIMER, _) => stream.on_timer(shared, reactor),
             _ => {}
@@ -206,21 +233,22 @@ impl<P: Protocol> Streams<P> {
 
     /// Begins a connection that was accepted.
     fn open(&mut self, reactor: &mut Reactor, accepted: Accepted<P::Terms>) {
-        let Accepted { socket, peer, origin, terms } = accepted;
+        let Accepted { socket, peer, origin, tls, terms } = accepted;
         if !has_headroom(ROOM_BYTES) {
             tracing::warn!(%peer, reason = "the process may have no more memory", "connection refused");
             return reactor.close_socket(socket);
         }
-        let inserted = self.insert(Phase::Opening, (peer, peer), |key| P::accepted(key, terms));
+        let inserted = self.insert(Phase::Securing, (peer, peer), |key| P::accepted(key, terms));
         let Ok(key) = inserted else {
             tracing::warn!(%peer, reason = "the table of connections is full", "connection refused");
             return reactor.close_socket(socket);
         };
         self.listeners.opened(origin, key, peer.ip(), reactor.now());
         self.with(reactor, key, |stream, shared, reactor| {
-            (stream.socket, stream.origin) = (Some(socket), Some(origin));
+            (stream.wire.socket, stream.origin) = (Some(socket), Some(origin));
+            stream.wire.tls = Tls::accepted(tls);
             stream.set_opening_timeout(shared, reactor, shared.config.handshake_timeout);
-            stream.pump(shared, reactor);
+            stream.secure(shared, reactor);
         });
     }
 
@@ -243,6 +271,9 @@ impl<P: Protocol> Streams<P> {
     /// Once in a while: gives back what has not been used for some time.
     pub(crate) fn trim(&mut self) {
         self.shared.trim();
+        if self.shared.protected > 0 {
+            self.streams.iter_mut().for_each(|stream| stream.wire.trim());
+        }
     }
 
     /// Whether something goes on without a completion: the next turn must not wait for one.
@@ -293,6 +324,11 @@ impl<P: Protocol> Streams<P> {
     ) -> Option<R> {
         let stream = self.streams.get_mut(key)?;
         let result = act(stream, &mut self.shared, reactor);
+        while stream.wire.tls.is_some()
+            && let Some((receive, received)) = stream.wire.take_ready()
+        {
+            stream.on_received(&mut self.shared, reactor, receive, received);
+        }
         if stream.phase == Phase::Ended || stream.is_adoptable() {
             self.remove(reactor, key);
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringfab_reactor::Reactor;
 
 use super::life::{Phase, Stream};
+use super::wire::{HANDSHAKE_RECORD, Tls};
 use super::{DisconnectReason, End, Fault, Protocol, Shared};
 
 /// How long the protocol's last word may take to be sent, and the peer to close after it; and how long to wait for the
@@ -24,7 +25,7 @@ impl<P: Protocol> Stream<P> {
                 self.set_timer(shared, reactor, shared.config.close_timeout);
                 self.check_drained(shared, reactor);
             }
-            Phase::Connecting | Phase::Opening => self.close(shared, reactor, end),
+            Phase::Connecting | Phase::Securing | Phase::Opening => self.close(shared, reactor, end),
             Phase::Closing => self.note_end(end),
             Phase::Draining | Phase::Terminating | Phase::Lingering | Phase::Ended => {}
         }
@@ -36,7 +37,7 @@ impl<P: Protocol> Stream<P> {
         if matches!(self.phase, Phase::Closing | Phase::Ended) {
             return self.note_end(end);
         }
-        if let Some(socket) = self.socket.take() {
+        if let Some(socket) = self.wire.socket.take() {
             reactor.abort_socket(socket);
         }
         self.close(shared, reactor, end);
@@ -47,18 +48,20 @@ impl<P: Protocol> Stream<P> {
     pub(super) fn on_fault(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, fault: Fault) {
         let peer = self.addresses.1;
         match fault {
+            Fault::Violation(_) if begins_with_tls(self) => {
+                self.wire.tls = Tls::refused();
+                let what = "it begins with TLS, which is off here".to_owned();
+                self.fail_tls(shared, reactor, DisconnectReason::Insecure(what));
+            }
             Fault::Violation(what) => {
                 // Of a connection that has an owner the owner tells, who knows more of the peer.
                 if !self.protocol.has_owner() {
                     tracing::warn!(%peer, %what, "the peer broke the protocol: connection ended");
                 }
                 shared.counters.violations += 1;
-                let end = self.ended_by(DisconnectReason::Violation(what));
+                let end = self.phase.end(DisconnectReason::Violation(what));
                 self.note_end(end);
-                self.phase = Phase::Terminating;
-                self.set_timer(shared, reactor, TERMINATE_TIMEOUT);
-                self.mark_dirty(shared);
-                self.check_drained(shared, reactor);
+                self.terminate(shared, reactor);
             }
             Fault::Ended(reason) => {
                 if !self.protocol.has_owner()
@@ -67,7 +70,7 @@ impl<P: Protocol> Stream<P> {
                 {
                     tracing::warn!(%peer, %what, "connection ended");
                 }
-                let end = self.ended_by(reason);
+                let end = self.phase.end(reason);
                 self.close(shared, reactor, end);
             }
             Fault::Retry => {
@@ -77,21 +80,29 @@ impl<P: Protocol> Stream<P> {
         }
     }
 
-    fn ended_by(&self, reason: DisconnectReason) -> End {
-        if self.phase == Phase::Opening { End::Unopened(reason) } else { End::Disconnected(reason) }
+    /// Ends our stream behind the last word, after the end was noted.
+    pub(super) fn terminate(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
+        self.phase = Phase::Terminating;
+        self.set_timer(shared, reactor, TERMINATE_TIMEOUT);
+        self.mark_dirty(shared);
+        self.check_drained(shared, reactor);
     }
 
     /// Ends our stream when everything that should still be sent was sent.
-    pub(super) fn check_drained(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
+    pub(super) fn check_drained(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
         let idle = match self.phase {
             Phase::Draining => self.protocol.is_idle(),
             Phase::Terminating => true,
             _ => return,
         };
-        if !idle || self.protocol.wants_transmit() || self.sending {
+        let wants_transmit = self.protocol.wants_transmit() && self.wire.carries_protocol();
+        if !idle || wants_transmit || self.sending {
             return;
         }
-        if let Some(socket) = self.socket {
+        if let Some(batch) = self.wire.take_last_word(shared) {
+            return self.send(shared, reactor, batch);
+        }
+        if let Some(socket) = self.wire.socket {
             reactor.shutdown_write(socket);
         }
         self.phase = Phase::Lingering;
@@ -108,8 +119,8 @@ impl<P: Protocol> Stream<P> {
         reactor: &mut Reactor,
         error: &io::Error,
     ) {
-        if self.is_streaming() && self.receiving {
-            self.send_failed = Some(DisconnectReason::Broken(error.to_string()));
+        if self.phase.is_streaming() && self.receiving {
+            self.send_failed = Some(DisconnectReason::of(error));
             return self.set_timer(shared, reactor, TERMINATE_TIMEOUT);
         }
         self.on_broken(shared, reactor, error);
@@ -117,7 +128,7 @@ impl<P: Protocol> Stream<P> {
 
     /// The socket has failed.
     pub(super) fn on_broken(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, error: &io::Error) {
-        let end = self.ended_by(DisconnectReason::Broken(error.to_string()));
+        let end = self.phase.end(DisconnectReason::of(error));
         self.close(shared, reactor, end);
     }
 
@@ -132,13 +143,13 @@ impl<P: Protocol> Stream<P> {
         if let Some(reason) = self.send_failed.take() {
             self.note_end(End::Disconnected(reason));
         }
-        self.cancel_timer(reactor);
+        self.alarm.cancel(reactor);
         self.close_socket(reactor);
         self.try_finish(shared, reactor);
     }
 
     fn close_socket(&mut self, reactor: &mut Reactor) {
-        if let Some(socket) = self.socket.take() {
+        if let Some(socket) = self.wire.socket.take() {
             reactor.close_socket(socket);
         }
         self.paused = false;
@@ -158,7 +169,7 @@ impl<P: Protocol> Stream<P> {
             },
         };
         tracing::debug!(peer = %self.addresses.1, ?end, "connection ended");
-        self.cancel_timer(reactor);
+        self.alarm.cancel(reactor);
         self.phase = Phase::Ended;
         if let Some(receive) = self.receive.take() {
             shared.give_receive(receive);
@@ -166,6 +177,7 @@ impl<P: Protocol> Stream<P> {
         if let Some(batch) = self.batch.take() {
             shared.give_batch(batch);
         }
+        self.wire.release(shared);
         self.protocol.finish(shared, reactor, end);
     }
 
@@ -178,4 +190,9 @@ impl<P: Protocol> Stream<P> {
     pub(super) fn note_end(&mut self, end: End) {
         self.end.get_or_insert(end);
     }
+}
+
+/// Whether a listener's peer speaks TLS to a protocol that is in clear text.
+fn begins_with_tls<P: Protocol>(stream: &Stream<P>) -> bool {
+    stream.origin.is_some() && stream.wire.tls.is_none() && stream.unread().first() == Some(&HANDSHAKE_RECORD)
 }

@@ -7,7 +7,7 @@ use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Reactor, SendBatch};
 
 use super::life::{Phase, Stream};
-use super::{Protocol, Shared, kind};
+use super::{DisconnectReason, Protocol, Shared, kind};
 
 /// A batch ends with the message that reaches this many bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -70,7 +70,7 @@ impl<P: Protocol> Stream<P> {
     /// Puts the stream on the list that the next flush visits, if a flush could do something for it.
     #[inline]
     pub(super) fn mark_dirty(&mut self, shared: &mut Shared<P>) {
-        if self.protocol.wants_transmit() && self.socket.is_some() {
+        if self.protocol.wants_transmit() && self.wire.carries_protocol() && self.wire.socket.is_some() {
             self.enlist(shared);
         }
     }
@@ -88,11 +88,10 @@ impl<P: Protocol> Stream<P> {
     #[inline]
     pub(super) fn transmit(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
         self.dirty = false;
-        let Some(socket) = self.socket else { return };
-        if self.sending || self.send_failed.is_some() {
+        if self.wire.socket.is_none() || self.sending || self.send_failed.is_some() {
             return;
         }
-        if !self.protocol.wants_transmit() {
+        if !(self.protocol.wants_transmit() && self.wire.carries_protocol()) {
             // It took nothing of what it was given: no idle stream keeps a batch.
             if let Some(batch) = self.batch.take() {
                 shared.give_batch(batch);
@@ -104,16 +103,23 @@ impl<P: Protocol> Stream<P> {
         if batch.is_empty() {
             shared.give_batch(batch);
         } else {
-            self.sending = true;
             shared.counters.sent_bytes += batch.bytes() as u64;
             shared.counters.sent_copied_bytes += batch.copied_bytes() as u64;
-            reactor.send(socket, batch, shared.token(kind::SEND, self.key));
+            self.send(shared, reactor, batch);
         }
-        if self.is_streaming()
+        if self.phase.is_streaming()
             && let Some(fault) = self.protocol.fault()
         {
             self.on_fault(shared, reactor, fault);
         }
+    }
+
+    /// Puts a batch in flight.
+    #[inline]
+    pub(super) fn send(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor, batch: Box<SendBatch>) {
+        self.sending = true;
+        let token = shared.token(kind::SEND, self.key);
+        self.wire.send(shared, reactor, batch, token);
     }
 
     /// A batch was sent, or could not be.
@@ -128,6 +134,10 @@ impl<P: Protocol> Stream<P> {
         shared.give_batch(batch);
         match (self.phase, result) {
             (Phase::Closing, _) => self.try_finish(shared, reactor),
+            (Phase::Securing, Ok(_)) => self.secure(shared, reactor),
+            (Phase::Securing, Err(error)) => {
+                self.fail_tls(shared, reactor, DisconnectReason::of(&error));
+            }
             (_, Err(error)) => self.on_send_failed(shared, reactor, &error),
             (_, Ok(_)) => {
                 self.protocol.transmitted(shared, self.transmitted);

@@ -1,12 +1,15 @@
 //! What a core's NVMe/TCP, its listeners and its connections are made with.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_memory::Pool;
 use ringfab_reactor::SocketOptions;
+use ringfab_tls::Psk;
 
 use super::Digests;
+use crate::stream::ListenerTls;
 
 /// How a core's NVMe/TCP is built.
 #[derive(Clone, Copy, Debug)]
@@ -20,13 +23,18 @@ pub struct TcpConfig {
     pub close_timeout: Duration,
     /// The most connections at once, those in handshake included.
     pub connections_max: u32,
+    /// Seed of the generator that makes the secrets of TLS handshakes; from the operating system, or from a
+    /// simulation's seed.
+    pub seed: [u8; 32],
+    /// Whether the kernel protects connections over TLS, where it can. Otherwise this process does it.
+    pub kernel_tls: bool,
 }
 
 impl TcpConfig {
-    /// The defaults: 5 s for a handshake, 2 s for a close.
-    pub fn new(owner: u8) -> Self {
+    /// The defaults: 5 s for a handshake, 2 s for a close, and TLS by the kernel where it can.
+    pub fn new(owner: u8, seed: [u8; 32]) -> Self {
         let (handshake_timeout, close_timeout) = (Duration::from_secs(5), Duration::from_secs(2));
-        Self { owner, handshake_timeout, close_timeout, connections_max: 8192 }
+        Self { owner, handshake_timeout, close_timeout, connections_max: 8192, seed, kernel_tls: true }
     }
 }
 
@@ -39,15 +47,18 @@ pub struct ListenParameters {
     pub half_open_max: u32,
     /// Digests that a host gets when it asks for them.
     pub digests: Digests,
+    /// Whether connections are protected by TLS.
+    pub tls: ListenerTls,
     /// Socket options of every accepted connection.
     pub socket: SocketOptions,
 }
 
 impl ListenParameters {
-    /// The defaults at an address: 1,024 connections in handshake, both digests for who wants them.
+    /// The defaults at an address: 1,024 connections in handshake, both digests for who wants them, no TLS.
     pub fn new(address: SocketAddr) -> Self {
         let digests = Digests::default().with_header(true).with_data(true);
-        Self { address, half_open_max: 1024, digests, socket: SocketOptions::default() }
+        let socket = SocketOptions::default();
+        Self { address, half_open_max: 1024, digests, tls: ListenerTls::Off, socket }
     }
 }
 
@@ -69,10 +80,12 @@ pub struct ConnectParameters {
     pub address: SocketAddr,
     /// Digests that shall be used.
     pub digests: Digests,
+    /// The keys to offer for TLS, the best one first. `None`: the connection is in clear text.
+    pub tls: Option<Arc<[Psk]>>,
     /// Slots for commands. A command's slot is the low bits of its identifier, as many as the slots need.
     pub commands_max: u16,
     /// Socket options.
     pub socket: SocketOptions,
-    /// Bound on the whole, TCP connection and ICResp.
+    /// Bound on the whole: TCP connection, TLS handshake and ICResp.
     pub timeout: Duration,
 }

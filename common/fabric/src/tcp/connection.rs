@@ -10,7 +10,7 @@ use ringfab_spec::{FabricsType, FromBytes};
 
 use super::inbound::{Capsule, Transfers};
 use super::{AcceptParameters, ConnectError, ConnectionId, DisconnectReason, Incoming, TcpEvent};
-use crate::stream::{End, Fault, Gather, Offered, Protocol, ReceiveTarget, Shared};
+use crate::stream::{End, Fault, Gather, Offered, Protocol, ReceiveTarget, Shared, Step};
 use crate::table::Key;
 
 /// The most data of an H2CData PDU: as much as a large buffer of a pool has most often.
@@ -93,12 +93,24 @@ impl Protocol for Connection {
     }
 
     fn offer(self, offered: Offered<'_>) -> Option<TcpEvent> {
-        let Offered { listener, socket, addresses: (local, peer), unread } = offered;
+        let Offered { listener, socket, addresses: (local, peer), unread, tls } = offered;
         let (negotiated, bytes) = (self.engine.negotiated()?, unread.to_vec());
         let (header, _) = CapsuleCmd::read_from_prefix(&bytes).ok()?;
         let controller_id = first_controller_id(&bytes);
         let first = header.sqe;
-        let incoming = Incoming { listener, local, peer, first, controller_id, socket, negotiated, bytes };
+        let security = tls.as_ref().map(|tls| tls.security.clone());
+        let incoming = Incoming {
+            listener,
+            local,
+            peer,
+            first,
+            controller_id,
+            security,
+            socket,
+            negotiated,
+            bytes,
+            tls,
+        };
         // Rare, and larger than everything that is not.
         Some(TcpEvent::Incoming(Box::new(incoming)))
     }
@@ -164,10 +176,15 @@ fn last_event(connection: ConnectionId, end: End) -> TcpEvent {
     let error = match end {
         End::Disconnected(reason) => return TcpEvent::Disconnected { connection, reason },
         End::Refused(error) => ConnectError::Connect(error),
-        End::TimedOut { connected, limit } => {
-            let step = if connected { "ICReq" } else { "connect" };
+        End::TimedOut { step, limit } => {
+            let step = match step {
+                Step::Connect => "connect",
+                Step::Secure => "TLS handshake",
+                Step::Open => "ICReq",
+            };
             ConnectError::TimedOut { step, seconds: limit.as_secs() }
         }
+        End::Unsecured(what) => ConnectError::Tls(what),
         End::Unopened(reason) => ConnectError::Initialize(reason.into_detail()),
     };
     TcpEvent::ConnectFailed { connection, error }

@@ -8,6 +8,7 @@ use ringfab_reactor::{DetachedSocket, ListenerId};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 pub use crate::stream::DisconnectReason;
+use crate::stream::{Carried, Security};
 use crate::table::Key;
 
 /// A connection of this core. Handles of ended ones are recognised and ignored.
@@ -94,10 +95,13 @@ pub enum ConnectError {
     /// with one that cannot be agreed with.
     #[error("ICReq: {0}")]
     Initialize(String),
+    /// The connection could not be protected.
+    #[error("TLS handshake: {0}")]
+    Tls(String),
     /// Nothing came in time.
     #[error("{step}: no answer within {seconds} s")]
     TimedOut {
-        /// `connect` or `ICReq`.
+        /// `connect`, `TLS handshake` or `ICReq`.
         step: &'static str,
         /// The limit.
         seconds: u64,
@@ -117,10 +121,14 @@ pub struct Incoming {
     pub first: SubmissionEntry,
     /// The controller that the data of a Connect name, where they came with it; unchecked, too.
     pub controller_id: Option<u16>,
+    /// How it is protected by TLS, if it is.
+    pub security: Option<Security>,
     pub(super) socket: DetachedSocket,
     pub(super) negotiated: Negotiated,
     /// What was received of the first capsule.
     pub(super) bytes: Vec<u8>,
+    /// What goes on protecting it.
+    pub(super) tls: Option<Carried>,
 }
 
 impl From<Key> for ConnectionId {

@@ -25,7 +25,11 @@ mod transmit;
 
 pub use config::{AcceptParameters, ConnectParameters, ListenParameters, TcpConfig};
 pub use event::{ConnectError, ConnectionId, DisconnectReason, Incoming, TcpEvent};
+pub use ringfab_auth::{CipherSuite, Secret};
 pub use ringfab_proto::tcp::Digests;
 pub use ringfab_reactor::ListenerId;
+pub use ringfab_tls::{Psk, PskStore};
 pub use stack::{Counters, TcpStack};
 pub use transmit::{Ended, SubmitData};
+
+pub use crate::stream::{ListenerTls, ProtectedBy, Security};

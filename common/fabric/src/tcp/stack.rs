@@ -15,7 +15,7 @@ use super::{
     TcpConfig, TcpEvent,
 };
 use crate::rdma::Slice;
-use crate::stream::{Adopted, Gather, Listen, StreamConfig, Streams};
+use crate::stream::{Adopted, Connect, Gather, Listen, Security, StreamConfig, Streams, TlsConfig};
 use crate::{CopiedBytes, Events};
 
 /// R2Ts that a controller may have outstanding for a command.
@@ -45,8 +45,10 @@ pub struct TcpStack {
 impl TcpStack {
     /// No connection yet.
     pub fn new(config: TcpConfig) -> Self {
-        let TcpConfig { owner, handshake_timeout, close_timeout, connections_max } = config;
-        let config = StreamConfig { owner, streams_max: connections_max, handshake_timeout, close_timeout };
+        let TcpConfig { owner, handshake_timeout, close_timeout, connections_max, seed, kernel_tls } = config;
+        let streams_max = connections_max;
+        let tls = Some(TlsConfig { seed, kernel: kernel_tls });
+        let config = StreamConfig { owner, streams_max, handshake_timeout, close_timeout, tls };
         Self { streams: Streams::new(config, ()) }
     }
 
@@ -59,8 +61,9 @@ impl TcpStack {
         reactor: &mut Reactor,
         parameters: &ListenParameters,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let ListenParameters { address, half_open_max, digests, ref socket } = *parameters;
-        self.streams.listen(reactor, &Listen { address, options: socket, half_open_max, terms: digests })
+        let ListenParameters { address, half_open_max, digests, ref tls, ref socket } = *parameters;
+        let tls = tls.clone();
+        self.streams.listen(reactor, Listen { address, options: socket, half_open_max, tls, terms: digests })
     }
 
     /// Stops listening.
@@ -84,8 +87,13 @@ impl TcpStack {
             commands_max: parameters.commands_max,
             direct_bytes_min: DIRECT_BYTES_MIN,
         });
-        let to = (parameters.address, &parameters.socket);
-        let made = self.streams.connect(reactor, to, parameters.timeout, |key| Connection::new(key, engine));
+        let to = Connect {
+            address: parameters.address,
+            options: &parameters.socket,
+            limit: parameters.timeout,
+            tls: parameters.tls.clone(),
+        };
+        let made = self.streams.connect(reactor, to, |key| Connection::new(key, engine));
         made.map(ConnectionId::from)
     }
 
@@ -103,8 +111,8 @@ impl TcpStack {
             let what = "the largest capsule does not fit a buffer of the pool";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let Incoming { local, peer, socket, negotiated, bytes, .. } = incoming;
-        let adopted = Adopted { socket, addresses: (local, peer), unread: &bytes };
+        let Incoming { local, peer, socket, negotiated, bytes, tls, .. } = incoming;
+        let adopted = Adopted { socket, addresses: (local, peer), unread: &bytes, tls };
         let made =
             self.streams.adopt(reactor, adopted, |key| Connection::adopted(key, negotiated, parameters));
         made.map(ConnectionId::from)
@@ -120,6 +128,12 @@ impl TcpStack {
     /// [`TcpEvent::Disconnected`] follows.
     pub fn abort(&mut self, reactor: &mut Reactor, connection: ConnectionId) {
         self.streams.abort(reactor, connection.into());
+    }
+
+    /// How a connection is protected by TLS, from [`TcpEvent::Established`] or [`TcpStack::accept`] on. `None`: it is
+    /// in clear text, or has ended.
+    pub fn security(&self, connection: ConnectionId) -> Option<&Security> {
+        self.streams.get(connection.into())?.wire.security()
     }
 
     /// Sends a command; [`TcpEvent::Response`] follows. It starts with the next [`TcpStack::flush`], as everything

@@ -77,6 +77,8 @@ pub(super) enum Role {
         shutdown: bool,
         /// The last receive left no data behind.
         drained: bool,
+        /// The kernel protects its records: see [`TlsKeys`](crate::TlsKeys).
+        protected: bool,
     },
     /// A listening socket.
     Listener {
@@ -112,8 +114,8 @@ pub(super) enum Kind {
 }
 
 impl Role {
-    pub(super) fn socket() -> Self {
-        Role::Socket { sends: 0, shutdown: false, drained: false }
+    pub(super) fn socket(protected: bool) -> Self {
+        Role::Socket { sends: 0, shutdown: false, drained: false, protected }
     }
 
     fn kind(&self) -> Kind {
@@ -236,6 +238,12 @@ impl Descriptors {
     #[inline]
     pub(super) fn is_drained(&mut self, index: u32) -> bool {
         matches!(self.role_mut(index), Some(Role::Socket { drained: true, .. }))
+    }
+
+    /// Whether the kernel protects the records of a socket.
+    #[inline]
+    pub(super) fn is_protected(&mut self, index: u32) -> bool {
+        matches!(self.role_mut(index), Some(Role::Socket { protected: true, .. }))
     }
 
     /// The handle that lives there now.

@@ -58,7 +58,7 @@ impl Ring {
 
     fn batch(&mut self, name: u64) -> Option<&mut SendBatch> {
         match &mut self.operations.get_mut(name)?.held {
-            OperationKind::Send(batch) => Some(batch),
+            OperationKind::Send { batch, .. } => Some(batch),
             _ => None,
         }
     }
@@ -87,10 +87,10 @@ impl Ring {
     fn try_send(&mut self, name: u64) -> Option<Outcome> {
         const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let operation = self.operations.get_mut(name)?;
-        let OperationKind::Send(batch) = &mut operation.held else { return None };
+        let OperationKind::Send { batch, .. } = &mut operation.held else { return None };
         let socket = self.descriptors.fd(operation.descriptor)?;
         let (fd, message) = (socket.as_raw_fd(), batch.prepare());
-        let sent = if let [range] = batch.unsent() {
+        let sent = if let Some(range) = batch.only_piece() {
             // SAFETY: the range is memory that the batch owns or has a shared buffer of, which lives beyond this call.
             unsafe { libc::send(fd, range.iov_base, range.iov_len, FLAGS) }
         } else {
@@ -131,7 +131,7 @@ impl Ring {
         let OperationKind::Receive { operation: receive, .. } = &mut operation.held else { return None };
         let socket = self.descriptors.fd(operation.descriptor)?;
         let (fd, message) = (socket.as_raw_fd(), receive.prepare());
-        let received = if receive.message.msg_iovlen == 1 {
+        let received = if receive.is_plain() {
             let range = receive.vectors[0];
             // SAFETY: the range is memory that the operation owns, which lives beyond this call; a shared buffer
             // promises nothing about who else writes there.

@@ -83,7 +83,7 @@ impl Ring {
         // A peer that is gone already has no address and is nobody's loss.
         let Ok(peer) = SockRef::from(&socket).peer_addr() else { return };
         let peer = peer.as_socket().map_or(PeerAddr::Unix, PeerAddr::Tcp);
-        match self.insert_socket(socket) {
+        match self.attach_socket(socket, false) {
             Ok(id) => {
                 let payload = Payload::Accepted(id, peer);
                 self.ready.push_back(Completion { token, result: Ok(0), payload });

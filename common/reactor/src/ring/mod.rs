@@ -284,7 +284,7 @@ impl Ring {
         let (token, descriptor) = (operation.token, operation.descriptor);
         match &operation.held {
             OperationKind::Wake(..) if !self.draining => self.arm_wake(),
-            OperationKind::Send(_) => self.sent(descriptor),
+            OperationKind::Send { .. } => self.sent(descriptor),
             OperationKind::Receive { .. } => self.descriptors.set_drained(descriptor, !outcome.left_data),
             _ => {}
         }
@@ -337,7 +337,7 @@ impl Operation {
                 operation.set_received(result.map_or(0, |bytes| bytes as usize));
                 Progress::Done(result)
             }
-            OperationKind::Send(batch) => sockets::send_progress(batch, result, ending),
+            OperationKind::Send { batch, .. } => sockets::send_progress(batch, result, ending),
             OperationKind::Read(transfer) => {
                 files::read_progress(transfer, result, ending, || descriptors.offset_align(descriptor))
             }

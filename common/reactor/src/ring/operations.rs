@@ -39,7 +39,8 @@ pub(super) enum OperationKind {
     /// receive left nothing behind.
     Receive { operation: Box<ReceiveOp>, poll_first: bool },
     /// A send, which goes on until the batch is empty.
-    Send(Box<SendBatch>),
+    /// A socket whose records the kernel seals takes no `MSG_WAITALL`.
+    Send { batch: Box<SendBatch>, sealed: bool },
     /// A read of a file.
     Read(Transfer<Buffer>),
     /// A write to a file, which reaches stable storage when `durable`.
@@ -125,7 +126,7 @@ impl Operation {
             }
             OperationKind::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
             OperationKind::Receive { operation, poll_first } => receive_entry(fd, operation, *poll_first),
-            OperationKind::Send(batch) => send_entry(fd, batch),
+            OperationKind::Send { batch, sealed } => send_entry(fd, batch, *sealed),
             OperationKind::Read(transfer) if transfer.polling => poll_entry(fd, libc::POLLIN),
             OperationKind::Write { transfer, .. } if transfer.polling => poll_entry(fd, libc::POLLOUT),
             OperationKind::Read(transfer) => read_entry(fd, transfer),
@@ -155,7 +156,7 @@ impl Operation {
     pub(super) fn into_payload(self) -> Payload {
         match self.held {
             OperationKind::Receive { operation, .. } => Payload::Receive(operation),
-            OperationKind::Send(batch) => Payload::Send(batch),
+            OperationKind::Send { batch, .. } => Payload::Send(batch),
             OperationKind::Read(transfer) => Payload::Buffer(transfer.memory),
             OperationKind::Write { transfer, .. } => Payload::SharedBuffer(transfer.memory),
             OperationKind::Size(_, status) => Payload::FileBytes(status.stx_size),
@@ -179,7 +180,7 @@ fn receive_entry(fd: types::Fd, receive: &mut ReceiveOp, poll_first: bool) -> sq
     let ioprio = if poll_first { POLL_FIRST } else { 0 };
     let message = receive.prepare();
     // One range needs no message header, which the kernel would have to copy and parse.
-    if receive.message.msg_iovlen == 1 {
+    if receive.is_plain() {
         let range = receive.vectors[0];
         let length = u32::try_from(range.iov_len).unwrap_or(i32::MAX as u32);
         return opcode::Recv::new(fd, range.iov_base.cast(), length).ioprio(ioprio).build();
@@ -187,10 +188,10 @@ fn receive_entry(fd: types::Fd, receive: &mut ReceiveOp, poll_first: bool) -> sq
     opcode::RecvMsg::new(fd, message).ioprio(ioprio).build()
 }
 
-fn send_entry(fd: types::Fd, batch: &mut SendBatch) -> squeue::Entry {
+fn send_entry(fd: types::Fd, batch: &mut SendBatch, sealed: bool) -> squeue::Entry {
     let message = batch.prepare();
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-    if let [piece] = batch.unsent() {
+    let flags = libc::MSG_NOSIGNAL | if sealed { 0 } else { libc::MSG_WAITALL };
+    if let Some(piece) = batch.only_piece() {
         let length = u32::try_from(piece.iov_len).unwrap_or(i32::MAX as u32);
         return opcode::Send::new(fd, piece.iov_base.cast(), length).flags(flags).build();
     }

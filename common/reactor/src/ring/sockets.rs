@@ -10,6 +10,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use super::descriptors::{Kind, Owner, Role, tcp_address};
 use super::operations::{Operation, OperationKind};
 use super::{Progress, Ring};
+use crate::record::RecordControl;
 use crate::{Payload, ReceiveOp, SendBatch, SocketId, SocketOptions, Token};
 
 impl Ring {
@@ -20,7 +21,7 @@ impl Ring {
         token: Token,
     ) -> io::Result<SocketId> {
         let socket = tcp_socket(address, options)?;
-        let id = self.insert_socket(socket.into())?;
+        let id = self.attach_socket(socket.into(), false)?;
         self.start(token, id.0.index, OperationKind::Connect(Box::new(SockAddr::from(address))));
         Ok(id)
     }
@@ -40,8 +41,11 @@ impl Ring {
         }
     }
 
-    fn start_receive(&mut self, token: Token, descriptor: u32, operation: Box<ReceiveOp>) {
-        let poll_first = self.descriptors.is_drained(descriptor);
+    fn start_receive(&mut self, token: Token, descriptor: u32, mut operation: Box<ReceiveOp>) {
+        let protected = self.descriptors.is_protected(descriptor);
+        operation.control = protected.then(RecordControl::default);
+        // What such a socket has left behind it does not say.
+        let poll_first = self.descriptors.is_drained(descriptor) && !protected;
         self.descriptors.begin(descriptor);
         let held = OperationKind::Receive { operation, poll_first };
         let name = self.operations.insert(Operation { token, descriptor, held });
@@ -69,8 +73,8 @@ impl Ring {
             *sends += 1;
         }
         self.descriptors.begin(index);
-        let name =
-            self.operations.insert(Operation { token, descriptor: index, held: OperationKind::Send(batch) });
+        let held = OperationKind::Send { batch, sealed: self.descriptors.is_protected(index) };
+        let name = self.operations.insert(Operation { token, descriptor: index, held });
         self.sends.push(name);
     }
 
@@ -120,20 +124,18 @@ impl Ring {
         self.close(index);
     }
 
-    pub(crate) fn detach_socket(&mut self, socket: SocketId) -> OwnedFd {
+    /// The socket, and whether the kernel protects its records.
+    pub(crate) fn detach_socket(&mut self, socket: SocketId) -> (OwnedFd, bool) {
         let index = self.find_socket(socket).expect("only a live socket can be detached");
+        let protected = self.descriptors.is_protected(index);
         assert_eq!(self.descriptors.in_flight(index), 0, "a socket is detached with nothing in flight");
         let fd = self.descriptors.release(self.queues.submitter(), index);
         let Some(Owner::Own(fd)) = fd else { unreachable!("a live socket has a descriptor of its own") };
-        fd
+        (fd, protected)
     }
 
-    pub(crate) fn attach_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
-        self.insert_socket(fd)
-    }
-
-    pub(super) fn insert_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
-        let id = self.descriptors.insert(self.queues.submitter(), fd, Role::socket())?;
+    pub(crate) fn attach_socket(&mut self, fd: OwnedFd, protected: bool) -> io::Result<SocketId> {
+        let id = self.descriptors.insert(self.queues.submitter(), fd, Role::socket(protected))?;
         Ok(SocketId(id))
     }
 

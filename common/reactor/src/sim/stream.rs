@@ -98,7 +98,7 @@ impl State {
             let Owner::Socket(port, _) = end.owner else { return };
             let Some((mut operation, token)) = end.receives.pop_front() else { return };
             let length = *result.as_ref().unwrap_or(&0) as usize;
-            operation.fill(&end.arrived.make_contiguous()[..length]);
+            operation.append(&end.arrived.make_contiguous()[..length]);
             end.arrived.drain(..length);
             self.complete(port, token, result.map_err(errno), Payload::Receive(operation));
         }

@@ -216,6 +216,13 @@ wire! {
     }
 }
 
+impl TcpTsas {
+    /// Connections with this security.
+    pub fn new(sectype: TcpSecurityType) -> Self {
+        Self { sectype, ..Self::zeroed() }
+    }
+}
+
 /// The header and the whole entries at the start of a read of the log page from offset 0.
 ///
 /// None when the bytes end before the header does. There may be fewer entries than the header announces, when

@@ -143,7 +143,7 @@ enum Event {
     /// Discovery controllers have reported, or a signal came.
     Woken,
     /// Discovery controllers come or go by themselves.
-    Mdns(Heard),
+    Mdns(Box<Heard>),
 }
 
 /// Prints the entries, and then what is different whenever they have changed.
@@ -163,7 +163,7 @@ fn watch(args: &DiscoverArgs, context: &Context) -> Result<()> {
     named.iter().try_for_each(|url| watch.add(url))?;
     let browser = args.mdns.then(|| {
         Browser::start(move |heard| {
-            let _over = hear.send(Event::Mdns(heard));
+            let _over = hear.send(Event::Mdns(Box::new(heard)));
         })
     });
     let _browser = browser.transpose()?;
@@ -173,7 +173,7 @@ fn watch(args: &DiscoverArgs, context: &Context) -> Result<()> {
     loop {
         let left = heard_until.saturating_duration_since(Instant::now());
         match events.recv_timeout(if left.is_zero() { Duration::MAX } else { left }) {
-            Ok(Event::Mdns(heard)) => hear_of(args, &mut watch, heard)?,
+            Ok(Event::Mdns(heard)) => hear_of(args, &mut watch, *heard)?,
             Ok(Event::Woken) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => bail!("nobody is left to say what happens"),
         }

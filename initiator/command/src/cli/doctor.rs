@@ -175,6 +175,7 @@ fn port(address: SocketAddr) -> Result<((), String), Failure> {
 fn listener(options: &ConnectOptions, engine: &EngineOptions) -> Result<(DiscoveryLog, String), Failure> {
     let words = match options.url.transport {
         Transport::Rdma => "NVMe/RDMA (MPA, or a device's connection manager)",
+        Transport::Tcp if options.uses_tls() => "NVMe/TCP over TLS (TLS, ICReq)",
         Transport::Tcp => "NVMe/TCP (ICReq)",
     };
     let error = match discover_over(options, engine, options.url.transport) {
@@ -230,9 +231,11 @@ fn connect(options: &ConnectOptions, engine: &EngineOptions) -> Result<(Controll
     // Whether the namespace is there is a step of its own.
     let mut options = options.clone();
     options.url.namespace = None;
+    let tls = if options.uses_tls() { ", over TLS" } else { "" };
     let controller = Controller::connect(options, engine.clone()).map_err(Failure::from)?;
     let info = controller.info();
-    let text = format!("controller {} of {}, {} {}", info.cntlid, info.subsystem, info.model, info.firmware);
+    let (id, subsystem, model) = (info.cntlid, &info.subsystem, &info.model);
+    let text = format!("controller {id} of {subsystem}, {model} {}{tls}", info.firmware);
     Ok((controller, text))
 }
 

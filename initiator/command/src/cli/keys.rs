@@ -1,5 +1,7 @@
 //! `ringfab keys`: keys for authentication and for TLS, in the texts that nvme-cli and Linux use.
 
+mod pair;
+
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -7,13 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use ringfab_auth::{
-    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Hash, IdentityVersion, Names, SecretText,
-    system_random,
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Hash, IdentityVersion, Names, system_random,
 };
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::output;
 use ringfab_spec::Nqn;
 use serde_json::json;
+
+use pair::PairArgs;
 
 /// No key is longer, and no other file is read to its end.
 const FILE_BYTES_MAX: u64 = 4096;
@@ -78,12 +81,6 @@ pub(crate) struct IdentityArgs {
 }
 
 #[derive(Args)]
-pub(crate) struct PairArgs {
-    #[command(flatten)]
-    names: NameArgs,
-}
-
-#[derive(Args)]
 struct NameArgs {
     /// The host's NQN
     #[arg(long, value_name = "NQN")]
@@ -98,7 +95,7 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> Result<()> {
         KeysCommand::Generate(args) => generate(args, context),
         KeysCommand::Check(file) => check(file, context),
         KeysCommand::Identity(args) => identity(args, context),
-        KeysCommand::Pair(args) => pair(args, context),
+        KeysCommand::Pair(args) => pair::pair(args, context),
     }
 }
 
@@ -193,59 +190,5 @@ fn identity(args: &IdentityArgs, context: &Context) -> Result<()> {
         context.json,
         || json!({ "identity": identity, "suite": key.suite().to_string() }),
         || format!("{identity}\n"),
-    )
-}
-
-/// Keys of both kinds, and a line for each end of a Linux machine.
-fn pair(args: &PairArgs, context: &Context) -> Result<()> {
-    let names = args.names.names()?;
-    let [host, controller] = [new_key(None).to_text(), new_key(None).to_text()];
-    let psk = new_psk(None)?;
-    let retained = psk.retained(names.host, Derivation::Specified);
-    let identity = retained.identity(IdentityVersion::One, psk.suite(), names);
-    let tls = psk.to_text();
-    output::either(
-        context.json,
-        || {
-            json!({
-                "host_key": host.expose(),
-                "controller_key": controller.expose(),
-                "tls_key": tls.expose(),
-                "tls_identity": identity,
-            })
-        },
-        || {
-            let keys = output::pairs(&[
-                ("host key", host.expose().to_owned()),
-                ("controller key", controller.expose().to_owned()),
-                ("TLS key", tls.expose().to_owned()),
-                ("TLS identity", identity.clone()),
-            ]);
-            format!(
-                "{keys}\n{}\n{}",
-                linux_host(names, &host, &controller),
-                linux_target(names, &host, &controller)
-            )
-        },
-    )
-}
-
-fn linux_host(names: Names<'_>, host_key: &SecretText, controller_key: &SecretText) -> String {
-    let Names { host, subsystem } = names;
-    format!(
-        "On a Linux host, with the address of the target:\n\
-         nvme connect --hostnqn={host} --nqn={subsystem} \\\n  \
-         --dhchap-secret={} \\\n  --dhchap-ctrl-secret={}\n",
-        host_key.expose(),
-        controller_key.expose(),
-    )
-}
-
-fn linux_target(names: Names<'_>, host_key: &SecretText, controller_key: &SecretText) -> String {
-    let folder = format!("/sys/kernel/config/nvmet/hosts/{}", names.host);
-    format!(
-        "On a Linux target:\necho {} > {folder}/dhchap_key\necho {} > {folder}/dhchap_ctrl_key\n",
-        host_key.expose(),
-        controller_key.expose(),
     )
 }

@@ -78,7 +78,7 @@ enum Event {
     /// A front end, by the number of its subsystem.
     Service(u64, Told),
     /// Discovery controllers come or go by themselves.
-    Mdns(Heard),
+    Mdns(Box<Heard>),
     /// A signal came.
     Signal(Signal),
 }
@@ -154,7 +154,7 @@ fn prepared(args: &ConnectAllArgs, url: Url) -> Result<ConnectOptions> {
 fn browse(sender: &Sender<Event>) -> Result<Browser> {
     let sender = sender.clone();
     Browser::start(move |heard| {
-        let _over = sender.send(Event::Mdns(heard));
+        let _over = sender.send(Event::Mdns(Box::new(heard)));
     })
 }
 
@@ -183,7 +183,7 @@ impl All<'_> {
             match events.recv_timeout(self.wait()) {
                 Ok(Event::Signal(signal)) => return Ok(Some(signal)),
                 Ok(Event::Discovery) => self.discovered(),
-                Ok(Event::Mdns(heard)) => self.heard(heard)?,
+                Ok(Event::Mdns(heard)) => self.heard(*heard)?,
                 Ok(Event::Service(number, told)) => self.told(number, told),
                 Err(RecvTimeoutError::Timeout) => self.discovered(),
                 Err(RecvTimeoutError::Disconnected) => bail!("nobody is left to say what happens"),

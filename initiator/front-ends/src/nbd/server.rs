@@ -262,6 +262,7 @@ impl EngineClient for Server {
             | HostEvent::Reconnecting { .. }
             | HostEvent::Detached { .. }
             | HostEvent::DiscoveryLogChanged { .. }
+            | HostEvent::Reauthenticated { .. }
             | HostEvent::AdminDone(_) => {}
         }
     }

@@ -16,6 +16,7 @@ use super::client::{EngineClient, TAG_END, Turn};
 use super::message::{Answer, CANCEL_POLL, Job, Message, Operation, Permits, Reply};
 use super::requests::{Request, request_of};
 use super::{CancelToken, EngineOptions};
+use crate::authentication::Keys;
 use crate::error::{Cause, ConnectError, IoError, Step, SubmitError};
 use crate::host::{Host, HostConfig};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
@@ -155,6 +156,28 @@ impl Engine {
         }
     }
 
+    /// Authenticates again, and waits for it.
+    pub(super) fn reauthenticate(&self, keys: Option<Keys>) -> Result<(), ConnectError> {
+        let (reply, replies) = sync_channel(1);
+        let gone = |cause| ConnectError {
+            peer: self.snapshot().info.subsystem.clone(),
+            step: Step::Authenticate,
+            cause,
+        };
+        let ended = || gone(Cause::Local("the engine has ended".to_owned()));
+        self.send(0, Message::Reauthenticate { keys, reply }).map_err(|_| ended())?;
+        loop {
+            match replies.recv_timeout(CANCEL_POLL) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+                Err(RecvTimeoutError::Timeout) if self.cancel.is_cancelled() => {
+                    return Err(gone(Cause::Cancelled));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
     /// Threads.
     pub(super) fn threads(&self) -> usize {
         self.senders.len()
@@ -291,6 +314,7 @@ fn lead(
     engine: &EngineOptions,
     told: &Sender<Started>,
 ) -> io::Result<Result<(), ConnectError>> {
+    let peer = options.url.peer();
     let mut host = new_host(&options, engine, 0)?;
     let receiver = open_mailbox(&mut host, 0, told);
     let (controller, shared) = host.attach_shared(options, engine.threads.max(1) - 1);
@@ -300,7 +324,7 @@ fn lead(
         let thread = std::thread::Builder::new().name(format!("ringfab-{number}"));
         threads.push(thread.spawn(move || follow(shared, number, &engine, &told))?);
     }
-    let result = run(host, controller, receiver, told.clone(), true);
+    let result = run(host, controller, receiver, told.clone(), (peer, true));
     for thread in threads {
         match thread.join() {
             Ok(Ok(())) => {}
@@ -323,9 +347,10 @@ fn follow(
         let _result = told.send(Started::Broken(error.to_string()));
     })?;
     let receiver = open_mailbox(&mut host, number, told);
+    let peer = shared.options().url.peer();
     let controller = host.join(shared);
     // How it ended is said by the one that leads.
-    run(host, controller, receiver, told.clone(), false).map(drop)
+    run(host, controller, receiver, told.clone(), (peer, false)).map(drop)
 }
 
 /// Says where a thread takes messages.
@@ -342,7 +367,7 @@ fn run(
     controller: ControllerId,
     receiver: MailboxReceiver<Message>,
     told: Sender<Started>,
-    leads: bool,
+    (peer, leads): (String, bool),
 ) -> io::Result<Result<(), ConnectError>> {
     let mut dispatcher = Dispatcher {
         client: None,
@@ -350,6 +375,8 @@ fn run(
         receiver,
         jobs: (0..JOBS_MAX).map(|_| None).collect(),
         backlog: VecDeque::new(),
+        authenticating: Vec::new(),
+        peer,
         snapshot: None,
         told: Some(told),
         leads,
@@ -398,6 +425,10 @@ struct Dispatcher {
     jobs: Vec<Option<Job>>,
     /// Jobs that wait for a buffer or a place.
     backlog: VecDeque<Job>,
+    /// Who waits for an authentication.
+    authenticating: Vec<SyncSender<Result<(), ConnectError>>>,
+    /// The controller's name for people.
+    peer: String,
     /// What the callers look at, on the thread that leads.
     snapshot: Option<Arc<RwLock<Snapshot>>>,
     /// Who waits until this thread is ready, until it is.
@@ -444,12 +475,16 @@ impl Dispatcher {
             | HostEvent::AdminDone(_)
             | HostEvent::DiscoveryLogChanged { .. }
             | HostEvent::Foreign(_) => {}
+            HostEvent::Reauthenticated { result, .. } => self.reauthenticated(result),
             HostEvent::Ready { reconnected, .. } => {
                 tracing::info!(reconnected, "controller ready");
                 self.ready(host, controller);
             }
             HostEvent::NamespacesChanged { .. } => self.update_view(host, controller),
-            HostEvent::Lost { error, .. } => tracing::debug!(%error, "I/O waits"),
+            HostEvent::Lost { error, .. } => {
+                tracing::debug!(%error, "I/O waits");
+                self.reauthenticated(&Err(error.clone()));
+            }
             HostEvent::Reconnecting { attempt, delay, .. } => {
                 tracing::info!(attempt, ?delay, "reconnecting");
             }
@@ -470,6 +505,15 @@ impl Dispatcher {
                         false => host.cancel(controller),
                     }
                 }
+                Message::Reauthenticate { keys, reply } => match host.reauthenticate(controller, keys) {
+                    Ok(()) => self.authenticating.push(reply),
+                    Err(reason) => {
+                        let cause = Cause::Local(reason.to_string());
+                        let error = ConnectError { peer: self.peer.clone(), step: Step::Authenticate, cause };
+                        // Who does not wait any more leaves.
+                        let _result = reply.try_send(Err(error));
+                    }
+                },
                 Message::AddClient(make) => {
                     // Another one might be told of what the one before has started.
                     if !std::mem::replace(&mut self.had_client, true) {
@@ -482,6 +526,14 @@ impl Dispatcher {
             if let Some(job) = self.submit(job, host, controller) {
                 return self.backlog.push_front(job);
             }
+        }
+    }
+
+    /// Answers those who wait for an authentication.
+    fn reauthenticated(&mut self, result: &Result<(), ConnectError>) {
+        for reply in self.authenticating.drain(..) {
+            // Who does not wait any more leaves.
+            let _result = reply.try_send(result.clone());
         }
     }
 

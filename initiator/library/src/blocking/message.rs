@@ -9,7 +9,8 @@ use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::CancelToken;
 use super::client::MakeClient;
-use crate::error::IoError;
+use crate::authentication::Keys;
+use crate::error::{ConnectError, IoError};
 use crate::namespace::{BlockRange, NamespaceIdentity};
 
 /// To the engine.
@@ -21,6 +22,8 @@ pub(super) enum Message {
         /// Whether there is time for the orderly way.
         orderly: bool,
     },
+    /// Authenticate again, with these keys if there are any.
+    Reauthenticate { keys: Option<Keys>, reply: SyncSender<Result<(), ConnectError>> },
     /// Make a client.
     AddClient(MakeClient),
 }

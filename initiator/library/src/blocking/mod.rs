@@ -29,6 +29,7 @@ pub use cancel::CancelToken;
 pub use client::{EngineClient, TAG_END, Turn};
 use ringfab_memory::ClassLayout;
 
+use crate::authentication::Keys;
 use crate::error::ConnectError;
 use crate::namespace::{self, ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
@@ -110,6 +111,15 @@ impl Controller {
     /// [`Host::submit_to`](crate::Host::submit_to) says.
     pub fn only(&self, disk: NamespaceIdentity) -> Self {
         Self { engine: Arc::clone(&self.engine), disk: Some(Arc::new(disk)) }
+    }
+
+    /// Authenticates again, as [`Host::reauthenticate`](crate::Host::reauthenticate) does, and waits until the queues
+    /// of the first engine thread have: for [`Timeouts::admin`](crate::Timeouts::admin) and each message at most.
+    ///
+    /// # Errors
+    /// Why not. Where one end has refused the other, the connection is lost, and reconnecting begins.
+    pub fn reauthenticate(&self, keys: Option<Keys>) -> Result<(), ConnectError> {
+        self.engine.reauthenticate(keys)
     }
 
     /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most;

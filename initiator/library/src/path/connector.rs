@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ringfab_fabric::rdma::ProtectionDomain;
+use ringfab_fabric::tcp::Psk;
 
 use crate::error::Cause;
-use crate::messages::Resolved;
+use crate::messages::{Found, OpenQueues, Resolved};
 use crate::options::ConnectOptions;
 use crate::queue::Queue;
 use crate::request::ControllerId;
@@ -52,6 +53,8 @@ pub(super) struct Connector {
     domain: ProtectionDomain,
     /// Where the controller may be.
     addresses: Vec<SocketAddr>,
+    /// The keys for TLS, if connections are over TLS.
+    psks: Option<Arc<[Psk]>>,
     /// The one that is tried.
     current: usize,
     /// Counts the questions to the resolver, so that a late answer is recognised.
@@ -68,7 +71,8 @@ impl Connector {
         resources: &mut Resources,
     ) -> Self {
         let domain = resources.transports.rnic.allocate_domain();
-        Self { controller, path, options, share, domain, addresses: Vec::new(), current: 0, question: 0 }
+        let addresses = Vec::new();
+        Self { controller, path, options, share, domain, addresses, psks: None, current: 0, question: 0 }
     }
 
     /// The queues of this engine.
@@ -76,16 +80,17 @@ impl Connector {
         self.share
     }
 
-    /// Looks for the address. Says whether it is known already; otherwise the resolver answers.
+    /// Looks for the address, and the key for TLS. Says whether they are known already; otherwise a thread answers.
     ///
     /// # Errors
-    /// When there is no thread for that.
-    pub(super) fn resolve(&mut self, resources: &Resources) -> io::Result<bool> {
+    /// What cannot be had.
+    pub(super) fn resolve(&mut self, resources: &Resources) -> Result<bool, Cause> {
         self.question += 1;
         let known =
-            crate::resolve::resolve(&self.options.url, self.controller, self.question, &resources.mailbox)?;
-        known.into_iter().for_each(|address| self.set_address(address));
-        Ok(known.is_some())
+            crate::resolve::resolve(&self.options, self.controller, self.question, &resources.mailbox)?;
+        let is_known = known.is_some();
+        known.into_iter().for_each(|found| self.set(found));
+        Ok(is_known)
     }
 
     /// Takes the resolver's answer; `None` when it is late.
@@ -93,19 +98,21 @@ impl Connector {
         if resolved.question != self.question {
             return None;
         }
-        Some(match resolved.result {
-            Ok(addresses) if addresses.is_empty() => Err(Cause::Name("no address".to_owned())),
-            Ok(addresses) => {
-                (self.addresses, self.current) = (addresses, 0);
-                Ok(())
-            }
-            Err(error) => Err(Cause::Name(error)),
-        })
+        Some(resolved.result.map(|found| self.set(found)))
     }
 
-    /// This is the address.
-    pub(super) fn set_address(&mut self, address: SocketAddr) {
-        (self.addresses, self.current) = (vec![address], 0);
+    fn set(&mut self, found: Found) {
+        (self.addresses, self.psks, self.current) = (found.addresses, found.psks, 0);
+    }
+
+    /// These are the address and the keys, as the leader has found them.
+    pub(super) fn follow(&mut self, plan: &OpenQueues) {
+        self.set(Found { addresses: vec![plan.address], psks: plan.psks.clone() });
+    }
+
+    /// The keys for TLS, if connections are over TLS.
+    pub(super) fn psks(&self) -> Option<Arc<[Psk]>> {
+        self.psks.clone()
     }
 
     /// Goes on to the next address, if there is another one.
@@ -129,6 +136,7 @@ impl Connector {
         let to = Connect {
             address: self.address(),
             url: &self.options.url,
+            tls: self.psks.as_ref(),
             domain: self.domain,
             qid: self.share.qid(number),
             size,

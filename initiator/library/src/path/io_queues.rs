@@ -26,6 +26,8 @@ pub(crate) struct IoQueues {
     /// When to look for overdue answers. That takes a pass over all slots, so it is done when the oldest could be
     /// overdue, not for each command.
     scan_at: Time,
+    /// Commands of the sequence that were answered: those that connect a queue, and authenticate it.
+    sequence_answered: u64,
 }
 
 /// What a scan has found.
@@ -41,7 +43,7 @@ pub(super) struct Scan {
 impl IoQueues {
     /// None yet.
     pub(super) fn new(timeout: Duration) -> Self {
-        Self { queues: Vec::new(), next: 0, timeout, scan_at: Time::MAX }
+        Self { queues: Vec::new(), next: 0, timeout, scan_at: Time::MAX, sequence_answered: 0 }
     }
 
     /// One more.
@@ -73,6 +75,7 @@ impl IoQueues {
 
     /// Forgets them.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Queue> + '_ {
+        self.sequence_answered = 0;
         self.queues.drain(..)
     }
 
@@ -81,9 +84,14 @@ impl IoQueues {
         self.queues.iter().map(Queue::outstanding).sum()
     }
 
-    /// Commands answered since they were connected, without each one's Connect.
+    /// A command of the sequence was answered on one of them.
+    pub(super) fn note_sequence_answer(&mut self) {
+        self.sequence_answered += 1;
+    }
+
+    /// Commands answered since they were connected, without those of the sequence.
     pub(super) fn answered(&self) -> u64 {
-        self.queues.iter().map(|queue| queue.answered().saturating_sub(1)).sum()
+        self.queues.iter().map(Queue::answered).sum::<u64>().saturating_sub(self.sequence_answered)
     }
 
     /// Sends a command on a queue; the next one has the next turn.

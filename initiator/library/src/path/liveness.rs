@@ -13,6 +13,9 @@ use crate::reconnect::Loss;
 /// An idle connection that stays for this long has come back.
 const STEADY: Duration = Duration::from_secs(10);
 
+/// After a loss, while keys are being changed on both ends, one that does not fit is no reason to give up at once.
+const KEY_CHANGE: Duration = Duration::from_secs(60);
+
 /// What the queues of a path have done since they were connected.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Activity {
@@ -29,6 +32,8 @@ pub(crate) struct Liveness {
     loss: Option<Loss>,
     /// Why the last attempt to reconnect failed.
     last_error: Option<ConnectError>,
+    /// Since when the controller and this host do not know each other by their keys.
+    unknown_since: Option<Time>,
     /// Whether I/O was told not to wait for it.
     failing_fast: bool,
     /// When it was ready last.
@@ -45,7 +50,15 @@ impl Liveness {
     /// It is ready.
     pub(super) fn begin(&mut self, now: Time) {
         (self.live_since, self.put_off, self.delayed, self.admin_worked) = (now, 0, 0, false);
-        self.failing_fast = false;
+        (self.failing_fast, self.unknown_since) = (false, None);
+    }
+
+    /// Whether an attempt that has failed with this is followed by another one: after a loss, if that may end
+    /// otherwise. Keys that do not fit may be about to, and are tried for a while.
+    pub(super) fn tries_again(&mut self, now: Time, cause: &Cause) -> bool {
+        let unknown_since = cause.is_about_keys().then(|| *self.unknown_since.get_or_insert(now));
+        let changes = unknown_since.is_some_and(|since| now < since + KEY_CHANGE);
+        self.loss.is_some() && (cause.is_transient() || changes)
     }
 
     /// An I/O command was answered with "try again"; so many wait for that.
@@ -203,6 +216,27 @@ mod tests {
         liveness.begin(at(15));
         liveness.admin_has_worked();
         assert!(!liveness.lose(at(15), NOTHING, policy()));
+    }
+
+    #[test]
+    fn keys_that_do_not_fit_are_tried_for_a_while_after_a_loss_and_not_before() {
+        let keys = Cause::Authentication(crate::AuthenticationFailure::NoKey);
+        let required = |status: ringfab_spec::Status| Cause::Status { command: "Connect", status };
+        let required = required(ringfab_spec::Status::AUTHENTICATION_REQUIRED.with_dnr());
+        let refused = Cause::Status {
+            command: "Connect",
+            status: ringfab_spec::Status::CONNECT_INVALID_HOST.with_dnr(),
+        };
+        let away = Cause::Fabric("refused".to_owned());
+        let mut liveness = Liveness::default();
+        assert!(![&keys, &required, &away].into_iter().any(|cause| liveness.tries_again(at(0), cause)));
+        liveness.begin(at(0));
+        liveness.lose(at(1), NOTHING, policy());
+        assert!(!liveness.tries_again(at(1), &refused) && liveness.tries_again(at(1), &away));
+        assert!(liveness.tries_again(at(2), &keys) && liveness.tries_again(at(61), &required));
+        assert!(!liveness.tries_again(at(62), &keys), "60 seconds after the first");
+        liveness.begin(at(63));
+        assert!(liveness.tries_again(at(64), &keys), "it was there in between");
     }
 
     #[test]

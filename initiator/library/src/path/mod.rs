@@ -31,16 +31,18 @@ use ringfab_fabric::rdma::DisconnectReason;
 use ringfab_reactor::Time;
 use ringfab_spec::CompletionEntry;
 
+use crate::authentication::Keys;
 use crate::command::{Command, Owner};
 use crate::error::{Cause, ConnectError, Step, SubmitError};
-use crate::messages::{Resolved, ToFollower, ToLeader};
+use crate::messages::{Message, ToFollower, ToLeader, Worked};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use crate::request::{AdminRequest, ControllerId, Refused};
 use crate::resources::Resources;
 use crate::retry::RetryDelays;
-use crate::transport::ConnectionEvent;
+use crate::transport::{ConnectionEvent, NotSent};
 use crate::wire::{self, answers};
+use crate::work;
 pub(crate) use admin::ADMIN_WAITING_MAX;
 use connector::Connector;
 pub(crate) use connector::QueueShare;
@@ -200,6 +202,7 @@ impl Path {
             Phase::Live => {
                 self.notices.ready(resources.now(), &self.liveness);
                 self.timers.end_attempt();
+                self.timers.repeat_authentication(resources.now(), &self.options);
                 self.liveness.begin(resources.now());
             }
             Phase::Draining => {
@@ -231,20 +234,26 @@ impl Path {
         match self.queues.connector.resolve(resources) {
             Ok(true) => drop(self.advance(resources, Trigger::Address)),
             Ok(false) => {}
-            Err(error) => self.lose(resources, Step::Resolve, Cause::Local(error.to_string())),
+            Err(cause) => self.lose(resources, cause.first_step(), cause),
         }
     }
 
-    /// Takes the resolver's answer.
-    pub(crate) fn on_resolved(&mut self, resources: &mut Resources, resolved: Resolved) {
-        if self.phase != Phase::Resolving {
-            return;
+    /// Takes the answer of a thread, of the resolver or of a worker.
+    pub(crate) fn on_thread(&mut self, resources: &mut Resources, answer: Message) {
+        match answer {
+            Message::Resolved(resolved) if self.phase == Phase::Resolving => {
+                match self.queues.connector.on_resolved(resolved) {
+                    Some(Ok(())) => drop(self.advance(resources, Trigger::Address)),
+                    Some(Err(cause)) => self.lose(resources, cause.first_step(), cause),
+                    None => {}
+                }
+            }
+            Message::Worked(Worked { task, done, .. }) if self.phase.is_connected() => {
+                self.run(resources, |sequence, context| sequence.on_work(context, task, done));
+            }
+            _ => {}
         }
-        match self.queues.connector.on_resolved(resolved) {
-            Some(Ok(())) => drop(self.advance(resources, Trigger::Address)),
-            Some(Err(cause)) => self.lose(resources, Step::Resolve, cause),
-            None => {}
-        }
+        self.check_closed(resources);
     }
 
     /// Has the sequence decide, and does what it says.
@@ -269,8 +278,22 @@ impl Path {
                 self.timers.phase = Time::MAX;
                 let Err((command, reason)) = self.queues.send(resources, number, command) else { return };
                 self.sequence.take_back(*command);
+                if self.phase.takes_io() && reason == NotSent::Busy {
+                    return self.timers.phase = self.queues.hold(resources.now(), number);
+                }
                 tracing::debug!(peer = self.peer(), ?reason, "a command of the sequence could not be sent");
                 self.lose(resources, self.step(), Cause::Protocol("the queue takes no command"));
+            }
+            Action::Work { number, task, limit } => {
+                self.timers.phase = resources.now() + limit;
+                let begun = work::start(task, self.id, number, &resources.mailbox, resources.threads);
+                if let Err(error) = begun {
+                    self.lose(
+                        resources,
+                        self.step(),
+                        Cause::Local(format!("no thread to authenticate: {error}")),
+                    );
+                }
             }
             Action::ConnectQueue { number, size, in_capsule_bytes_max } => {
                 let connected = self.queues.connect_io(resources, number, size, in_capsule_bytes_max);
@@ -279,7 +302,8 @@ impl Path {
                 }
             }
             Action::ConnectFollowers => {
-                let plan = self.sequence.facts().plan(self.queues.connector.address());
+                let connector = &self.queues.connector;
+                let plan = self.sequence.facts().plan(connector.address(), connector.psks());
                 if self.role.connect_followers(plan) {
                     self.run(resources, Sequence::on_followers_connected);
                 }
@@ -306,7 +330,7 @@ impl Path {
             {
                 self.advance(resources, Trigger::Address);
             }
-            ConnectionEvent::ConnectFailed { step, text } => self.lose(resources, step, Cause::Fabric(text)),
+            ConnectionEvent::ConnectFailed { step, cause } => self.lose(resources, step, cause),
             ConnectionEvent::Disconnected(reason) => self.on_disconnected(resources, number, reason),
         }
         self.check_closed(resources);
@@ -346,6 +370,7 @@ impl Path {
             }
             // The leader has the controller shut down.
             Disconnection::Loss if self.phase == Phase::Shutdown && !self.role.leads() => {}
+            Disconnection::Refused(cause) => self.lose(resources, Step::Authenticate, cause),
             Disconnection::Loss => self.lose(resources, self.step(), Cause::Disconnected(reason)),
         }
     }
@@ -374,6 +399,9 @@ impl Path {
                 }
                 if let Owner::Io(_) = command.owner {
                     return Some(command);
+                }
+                if number != 0 {
+                    self.queues.io.note_sequence_answer();
                 }
                 self.on_admin_answer(resources, command, entry);
             }
@@ -499,6 +527,26 @@ impl Path {
         Ok(())
     }
 
+    /// Authenticates again, first on this engine and then on the others.
+    pub(crate) fn reauthenticate(
+        &mut self,
+        resources: &mut Resources,
+        keys: Option<Keys>,
+    ) -> Result<(), SubmitError> {
+        match self.phase {
+            _ if !self.role.leads() => return Err(SubmitError::NoCommand("an admin queue on this engine")),
+            Phase::Live if !self.sequence.has_authenticated() => {
+                return Err(SubmitError::NoCommand("authentication: it has not asked for it"));
+            }
+            Phase::Live => {}
+            Phase::Draining | Phase::Shutdown | Phase::Gone => return Err(SubmitError::Gone),
+            _ => return Err(SubmitError::NotReady),
+        }
+        self.run(resources, Sequence::reauthenticate(keys.map(Arc::new)));
+        self.timers.repeat_authentication(resources.now(), &self.options);
+        Ok(())
+    }
+
     /// A follower tells something.
     pub(crate) fn on_follower(&mut self, resources: &mut Resources, engine: u16, what: ToLeader) {
         let Role::Leader(followers) = &mut self.role else { return };
@@ -525,7 +573,7 @@ impl Path {
         match what {
             ToFollower::Connect(plan) => {
                 leader.begin_attempt(plan.attempt);
-                self.queues.connector.set_address(plan.address);
+                self.queues.connector.follow(&plan);
                 self.sequence.set_plan(&plan);
                 self.advance(resources, Trigger::Connected);
             }
@@ -547,6 +595,7 @@ impl Path {
                     self.advance(resources, Trigger::Follow);
                 }
             }
+            ToFollower::Reauthenticate(keys) => self.run(resources, Sequence::reauthenticate(keys)),
             ToFollower::Drain => drop(self.phase == Phase::Live && self.advance(resources, Trigger::Detach)),
             ToFollower::Failed(error) => {
                 if leader.end() {
@@ -600,7 +649,7 @@ impl Path {
             self.reports.push(PathEvent::Lost(error.clone()));
             self.role.tell_followers(&ToFollower::Lost(error.clone()));
         }
-        let again = self.liveness.loss().is_some() && error.cause.is_transient();
+        let again = self.liveness.tries_again(resources.now(), &error.cause);
         self.trouble = Some(error);
         self.advance(resources, Trigger::Lost { again });
     }
@@ -733,6 +782,12 @@ impl Path {
                     self.run(resources, Sequence::repeat);
                     continue;
                 }
+                (Timer::Reauthenticate, _) => {
+                    // A controller that has not asked for it is not asked for more.
+                    let begun = self.reauthenticate(resources, None);
+                    tracing::debug!(peer = self.peer(), ?begun, "it is time to authenticate again");
+                    continue;
+                }
                 (Timer::Shutdown, _) => ("orderly shutdown", timeouts.shutdown),
                 (Timer::Attach, _) => ("all of attaching", self.sequence.attach_limit()),
             };
@@ -749,7 +804,10 @@ impl Path {
         }
         self.queues.admin.retry_due(resources, now);
         if now >= self.notices.due() {
-            self.log_wait(now);
+            let (phase, step) = (self.phase, self.step());
+            let (options, sequence) = (&self.options, &self.sequence);
+            let wait = Wait::of(phase, step, options, sequence, &self.timers, &self.liveness);
+            self.notices.log_wait(now, wait);
         }
         self.check_closed(resources);
     }
@@ -761,6 +819,9 @@ impl Path {
             let limit = self.options.timeouts.admin;
             let (what, limit) = match owner {
                 Owner::KeepAlive => ("Keep Alive", self.keep_alive.answer_limit(limit)),
+                Owner::Sequence => {
+                    (self.sequence.step().map_or("an admin command", SequenceStep::command), limit)
+                }
                 _ => ("an admin command", limit),
             };
             return self.lose(resources, self.step(), Cause::TimedOut { what, limit });
@@ -779,30 +840,5 @@ impl Path {
             }
             Err(cause) => self.lose(resources, self.step(), cause),
         }
-    }
-
-    /// Logs what is waited for.
-    fn log_wait(&mut self, now: Time) {
-        let running = self.sequence.step().map(SequenceStep::command);
-        let limit = match self.phase {
-            Phase::Resolving => self.options.timeouts.resolve,
-            Phase::Connecting => self.options.timeouts.connect,
-            _ => self.sequence.step_limit(),
-        };
-        let wait = match self.phase {
-            phase if phase.is_down() && self.liveness.loss().is_some() => Some(Wait::Back(&self.liveness)),
-            phase if phase.is_attaching() => Some(Wait::Attach {
-                step: self.step(),
-                what: running.unwrap_or("the connection"),
-                since: self.timers.attempt_since(),
-                limit: limit.min(self.sequence.attach_limit()),
-            }),
-            Phase::Draining | Phase::Shutdown => Some(Wait::Shutdown {
-                what: running.unwrap_or("outstanding commands"),
-                until: self.timers.shutdown,
-            }),
-            _ => None,
-        };
-        self.notices.log_wait(now, wait);
     }
 }

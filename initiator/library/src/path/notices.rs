@@ -8,8 +8,12 @@ use ringfab_spec::{AdminOpcode, CompletionEntry, IoOpcode};
 
 use super::io_queues::Scan;
 use super::liveness::Liveness;
+use super::phase::Phase;
+use super::sequence::{Sequence, SequenceStep};
+use super::timers::Timers;
 use crate::command::Command;
 use crate::error::{ConnectError, Step};
+use crate::options::ConnectOptions;
 
 /// Whoever waits is told after this time.
 pub(crate) const FIRST: Duration = Duration::from_secs(2);
@@ -34,6 +38,39 @@ pub(super) enum Wait<'a> {
         what: &'static str,
         until: Time,
     },
+}
+
+impl<'a> Wait<'a> {
+    /// What a path waits for in a phase, at a step, if that should not take long.
+    pub(super) fn of(
+        phase: Phase,
+        step: Step,
+        options: &ConnectOptions,
+        sequence: &Sequence,
+        timers: &Timers,
+        liveness: &'a Liveness,
+    ) -> Option<Self> {
+        let running = sequence.step().map(SequenceStep::command);
+        let limit = match phase {
+            Phase::Resolving => options.timeouts.resolve,
+            Phase::Connecting => options.timeouts.connect,
+            _ => sequence.step_limit(),
+        };
+        match phase {
+            phase if phase.is_down() && liveness.loss().is_some() => Some(Self::Back(liveness)),
+            phase if phase.is_attaching() => Some(Self::Attach {
+                step,
+                what: running.unwrap_or("the connection"),
+                since: timers.attempt_since(),
+                limit: limit.min(sequence.attach_limit()),
+            }),
+            Phase::Draining | Phase::Shutdown => Some(Self::Shutdown {
+                what: running.unwrap_or("outstanding commands"),
+                until: timers.shutdown,
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// When a path logs what.

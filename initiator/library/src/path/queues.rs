@@ -18,6 +18,9 @@ use crate::transport::NotSent;
 /// Entries of the admin queue, as other hosts have it.
 pub(super) const ADMIN_QUEUE_SIZE: u16 = 32;
 
+/// When to look again whether a queue has room for a command of the sequence.
+const HELD_AGAIN: Duration = Duration::from_millis(1);
+
 /// The queues, and how they are connected. Number zero is the admin queue; I/O queues count from one.
 #[derive(Debug)]
 pub(super) struct Queues {
@@ -26,13 +29,15 @@ pub(super) struct Queues {
     pub(super) io: IoQueues,
     /// How long a command of the sequence may take, on any of them.
     sequence_timeout: Duration,
+    /// The queue that takes no I/O until a command of the sequence has found room there.
+    held: Option<u16>,
 }
 
 impl Queues {
     /// None yet.
     pub(super) fn new(connector: Connector, timeouts: &Timeouts) -> Self {
         let (admin, io) = (AdminQueue::new(timeouts.admin), IoQueues::new(timeouts.io));
-        Self { connector, admin, io, sequence_timeout: timeouts.admin }
+        Self { connector, admin, io, sequence_timeout: timeouts.admin, held: None }
     }
 
     /// The queue with a number.
@@ -98,6 +103,9 @@ impl Queues {
         number: u16,
         mut command: Box<Command>,
     ) -> Result<(), (Box<Command>, NotSent)> {
+        if let Some(held) = self.held.take().and_then(|held| self.get_mut(held)) {
+            held.release();
+        }
         command.deadline = resources.now() + self.sequence_timeout;
         if number == 0 {
             self.admin.scan_by(command.deadline);
@@ -106,6 +114,16 @@ impl Queues {
         }
         let Some(queue) = self.get_mut(number) else { return Err((command, NotSent::Ended)) };
         queue.send(&mut resources.transports, command).map(drop)
+    }
+
+    /// A command of the sequence has found no room on a queue: nothing else is sent there until it has. A command that
+    /// is outstanding there has an answer or is aborted some time. Returns when to try again.
+    pub(super) fn hold(&mut self, now: Time, number: u16) -> Time {
+        if let Some(queue) = self.get_mut(number) {
+            queue.hold();
+            self.held = Some(number);
+        }
+        now + HELD_AGAIN
     }
 
     /// Commands answered on all of them.
@@ -150,5 +168,6 @@ impl Queues {
         for queue in self.admin.take_queue().into_iter().chain(self.io.drain()) {
             resources.routes.remove(queue.endpoint());
         }
+        self.held = None;
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::authentication::Keys;
 use crate::command::BoxedCommand;
 use crate::error::ConnectError;
 use crate::namespace::Namespace;
@@ -85,6 +86,9 @@ pub(crate) enum PathEvent {
     },
     /// They could not be looked at, or nothing has changed.
     NamespacesKept,
+    /// The queues of this engine have authenticated again, with these keys if they are new; or why they could not while
+    /// the connection goes on.
+    Reauthenticated(Result<Option<Arc<Keys>>, ConnectError>),
     /// What was submitted is to end, and nothing new to begin: the controller is being detached.
     Drain,
     /// It was given up.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ringfab_reactor::Time;
 
+use crate::options::ConnectOptions;
+
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
@@ -13,6 +15,8 @@ pub(super) enum Timer {
     Phase,
     /// Attaching takes too long.
     Attach,
+    /// It is time to authenticate again.
+    Reauthenticate,
 }
 
 /// The deadlines; [`Time::MAX`] for none.
@@ -24,13 +28,21 @@ pub(super) struct Timers {
     pub(super) shutdown: Time,
     /// End of the attempt to attach.
     attach: Time,
+    /// When to authenticate again.
+    reauthenticate: Time,
     /// When the attempt began.
     attempt_since: Time,
 }
 
 impl Default for Timers {
     fn default() -> Self {
-        Self { phase: Time::MAX, shutdown: Time::MAX, attach: Time::MAX, attempt_since: Time::ZERO }
+        Self {
+            phase: Time::MAX,
+            shutdown: Time::MAX,
+            attach: Time::MAX,
+            reauthenticate: Time::MAX,
+            attempt_since: Time::ZERO,
+        }
     }
 }
 
@@ -57,14 +69,21 @@ impl Timers {
         self.attempt_since
     }
 
+    /// When to authenticate again, if that is wanted.
+    pub(super) fn repeat_authentication(&mut self, now: Time, options: &ConnectOptions) {
+        let interval = options.authentication.as_ref().and_then(|ours| ours.repeat);
+        self.reauthenticate = interval.map_or(Time::MAX, |interval| now + interval);
+    }
+
     /// None is left.
     pub(super) fn stop(&mut self) {
         (self.phase, self.shutdown, self.attach) = (Time::MAX, Time::MAX, Time::MAX);
+        self.reauthenticate = Time::MAX;
     }
 
     /// When the first one is due.
     pub(super) fn due(&self) -> Time {
-        self.phase.min(self.shutdown).min(self.attach)
+        self.phase.min(self.shutdown).min(self.attach).min(self.reauthenticate)
     }
 
     /// The next one that is due. It is taken.
@@ -73,6 +92,7 @@ impl Timers {
             (Timer::Shutdown, &mut self.shutdown),
             (Timer::Phase, &mut self.phase),
             (Timer::Attach, &mut self.attach),
+            (Timer::Reauthenticate, &mut self.reauthenticate),
         ];
         let (timer, at) = timers.into_iter().find(|(_, at)| now >= **at)?;
         *at = Time::MAX;

@@ -6,16 +6,18 @@ pub(crate) mod tcp;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_fabric::rdma::{DisconnectReason, ProtectionDomain};
+use ringfab_fabric::tcp::Psk;
 pub(crate) use ringfab_fabric::{Endpoint, Transports};
 use ringfab_memory::Pool;
 use ringfab_reactor::{Reactor, SocketOptions};
 use ringfab_spec::CompletionEntry;
 
 use crate::command::Command;
-use crate::error::Step;
+use crate::error::{Cause, Step};
 use crate::url::{self, Url};
 use rdma::RdmaQueue;
 use tcp::TcpQueue;
@@ -46,7 +48,7 @@ pub(crate) enum ConnectionEvent {
         /// Where.
         step: Step,
         /// Why.
-        text: String,
+        cause: Cause,
     },
     /// It has ended, and nothing of it is in flight.
     Disconnected(DisconnectReason),
@@ -58,6 +60,8 @@ pub(crate) struct Connect<'a> {
     pub(crate) address: SocketAddr,
     /// For the options of the transport.
     pub(crate) url: &'a Url,
+    /// The keys for TLS, if the connection shall be over TLS.
+    pub(crate) tls: Option<&'a Arc<[Psk]>>,
     pub(crate) domain: ProtectionDomain,
     /// Queue identifier, zero for the admin queue.
     pub(crate) qid: u16,

@@ -15,7 +15,7 @@ use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes};
 
 use super::{Connect, ConnectionEvent, Endpoint, NotSent, TransportHandler};
 use crate::command::{Command, Direction};
-use crate::error::Step;
+use crate::error::{Cause, Step};
 use crate::wire::{self, answers};
 
 /// The RDMA queue pair of an NVMe queue.
@@ -75,7 +75,7 @@ fn failed(error: &ConnectError) -> ConnectionEvent {
     // The step is shown anyway, so its name in front of the text is cut.
     let text = error.to_string();
     let text = text.strip_prefix("connect: ").or_else(|| text.strip_prefix("MPA: ")).unwrap_or(&text);
-    ConnectionEvent::ConnectFailed { step, text: text.to_owned() }
+    ConnectionEvent::ConnectFailed { step, cause: Cause::Fabric(text.to_owned()) }
 }
 
 impl RdmaQueue {

@@ -13,7 +13,8 @@ use ringfab_spec::{CompletionEntry, Status};
 
 use super::{Connect, ConnectionEvent, Endpoint, NotSent, TransportHandler};
 use crate::command::{Command, Direction};
-use crate::error::Step;
+use crate::error::{Cause, Step};
+use crate::tls::TlsFailure;
 use crate::wire;
 
 /// The connection of an NVMe queue.
@@ -69,13 +70,18 @@ fn damaged(cqe: &CompletionEntry) -> CompletionEntry {
 
 fn failed(error: &ConnectError) -> ConnectionEvent {
     let step = match error {
+        ConnectError::Tls(why) => {
+            let cause = Cause::Tls(TlsFailure::Handshake(why.clone()));
+            return ConnectionEvent::ConnectFailed { step: Step::Tls, cause };
+        }
         ConnectError::Connect(_) | ConnectError::TimedOut { step: "connect", .. } => Step::Connect,
+        ConnectError::TimedOut { step: "TLS handshake", .. } => Step::Tls,
         _ => Step::Initialize,
     };
     // The step is shown anyway, so its name in front of the text is cut.
     let text = error.to_string();
-    let text = text.strip_prefix("connect: ").or_else(|| text.strip_prefix("ICReq: ")).unwrap_or(&text);
-    ConnectionEvent::ConnectFailed { step, text: text.to_owned() }
+    let cut = ["connect: ", "ICReq: ", "TLS handshake: "].iter().find_map(|name| text.strip_prefix(name));
+    ConnectionEvent::ConnectFailed { step, cause: Cause::Fabric(cut.unwrap_or(&text).to_owned()) }
 }
 
 impl TcpQueue {
@@ -88,6 +94,7 @@ impl TcpQueue {
         let parameters = ConnectParameters {
             address: to.address,
             digests: Digests::default().with_header(digests.header).with_data(digests.data),
+            tls: to.tls.cloned(),
             commands_max: to.size - 1,
             socket: to.socket_options(),
             timeout: to.timeout,

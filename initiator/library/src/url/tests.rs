@@ -23,10 +23,12 @@ fn every_part_of_an_address_is_read() {
 
 #[test]
 fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take_over() {
-    let text = "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&hdgst=on&ddgst=on&congestion=cubic&dscp=26\
+    let text = "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&tls=on&tls_key=file%3A/k\
+                &hdgst=on&ddgst=on&congestion=cubic&dscp=26\
                 &usertimeout=30&tcpkeepalive=15";
     let url = parse(text).expect("a valid address");
     assert_eq!(url.transport, Transport::Tcp);
+    assert_eq!((url.tls, url.tls_key.clone()), (Some(true), Some(KeySource::File("/k".into()))));
     let congestion = Some("cubic".to_owned());
     assert_eq!(url.digests, DigestOptions { header: true, data: true });
     let expected =
@@ -38,6 +40,21 @@ fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take
     // Below the software RNIC there is TCP, too.
     let tcp = "congestion=cubic&dscp=26&usertimeout=30&tcpkeepalive=15";
     assert_eq!(other, format!("nvme+rdma://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&{tcp}"));
+}
+
+#[test]
+fn an_address_says_where_keys_are_and_never_has_one() {
+    let address = "nvme+tcp://10.0.0.1:4420/nqn.2026-01.org.example:a";
+    let text =
+        format!("{address}?dhchap_key=file:/etc/keys/host&dhchap_controller_key=credential:controller");
+    let url = parse(&text).expect("a valid address");
+    assert_eq!(url.dhchap_key, Some(KeySource::File("/etc/keys/host".into())));
+    assert_eq!(url.dhchap_controller_key, Some(KeySource::Credential("controller".to_owned())));
+    assert_eq!(parse(&url.to_string()), Ok(url));
+    let refused =
+        parse(&format!("{address}?dhchap_key=DHHC-1:00:ycnJycnJ:")).expect_err("refused").to_string();
+    assert!(refused.starts_with("option dhchap_key is a key; put it into a file"), "{refused}");
+    assert!(!refused.contains("ycnJ"), "{refused}");
 }
 
 #[test]
@@ -100,6 +117,9 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+rdma://a/?provider=rxe", "option provider: `rxe` is not `auto`, `iwarp` or `verbs`"),
         ("nvme+tcp://a/?crc=on", "there is no option `crc`"),
         ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst`"),
+        ("nvme+rdma://a/?tls=on", "there is no option `tls`"),
+        ("nvme+tcp://a/?tls=yes", "option tls: `yes` is not `on` or `off`"),
+        ("nvme+tcp://a/?tls_key=k", "option tls_key must be \"file:/path\" or \"credential:NAME\""),
         ("nvme+tcp://a/?hdgst=1", "option hdgst: `1` is not `on` or `off`"),
         ("nvme+rdma://a/?tcpkeepalive=0", "option tcpkeepalive: `0` is not a number of seconds"),
         ("nvme+tcp://a/?usertimeout=0", "option usertimeout: `0` is not a number of seconds from 1 to 3600"),

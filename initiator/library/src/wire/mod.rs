@@ -12,7 +12,7 @@ use ringfab_spec::log::LogId;
 use ringfab_spec::nqn::NqnError;
 use ringfab_spec::property::{Configuration, ShutdownNotification, offset};
 use ringfab_spec::rdma_cm;
-use ringfab_spec::sqe::{ConnectData, PropertySize};
+use ringfab_spec::sqe::{AuthenticationCommand, ConnectData, PropertySize};
 use ringfab_spec::{CompletionEntry, Nqn, SglDescriptor, SubmissionEntry};
 
 use crate::identity::HostIdentity;
@@ -85,6 +85,16 @@ pub(crate) fn connect_data(
 ) -> Result<ConnectData, NqnError> {
     let (subsystem, host_nqn) = (Nqn::new(subsystem)?, Nqn::new(&host.nqn)?);
     Ok(ConnectData::new(host.id.into_bytes(), cntlid, subsystem, host_nqn))
+}
+
+/// Authentication Send of a message of so many bytes.
+pub(crate) fn authentication_send(length: u32) -> SubmissionEntry {
+    AuthenticationCommand::send(NO_CID, length)
+}
+
+/// Authentication Receive of a message of at most so many bytes.
+pub(crate) fn authentication_receive(length: u32) -> SubmissionEntry {
+    AuthenticationCommand::receive(NO_CID, length)
 }
 
 pub(crate) fn get_capabilities() -> SubmissionEntry {

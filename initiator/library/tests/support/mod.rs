@@ -72,6 +72,10 @@ pub(crate) struct Peer {
     pub(crate) aborts_withheld: Vec<(QueuePairId, SubmissionEntry)>,
     /// Whether it aborts what it is asked to.
     pub(crate) aborts: bool,
+    /// Messages of authentication that it was sent.
+    pub(crate) messages: Vec<Vec<u8>>,
+    /// What it answers to Authentication Receive; none leaves it without an answer.
+    pub(crate) message: Option<Vec<u8>>,
     queues: HashMap<QueuePairId, PeerQueue>,
     reads: HashMap<u64, (QueuePairId, SubmissionEntry, bool)>,
     next_id: u64,
@@ -115,6 +119,8 @@ impl Peer {
             abort_asked: None,
             aborts_withheld: Vec::new(),
             aborts: false,
+            messages: Vec::new(),
+            message: None,
             queues: HashMap::new(),
             reads: HashMap::new(),
             next_id: 0,
@@ -191,7 +197,8 @@ impl Peer {
         let from_host = if is_io {
             matches!(entry.opcode, 1 | 5 | 9)
         } else {
-            entry.is_fabrics() && entry.fabrics_type().0 == 1
+            let types = [FabricsType::CONNECT, FabricsType::AUTHENTICATION_SEND];
+            entry.is_fabrics() && types.contains(&entry.fabrics_type())
         };
         match entry.sgl.parse() {
             Ok(Sgl::DataBlockOffset { .. }) if from_host => {
@@ -211,6 +218,10 @@ impl Peer {
     }
 
     fn with_data(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry, data: &[u8], is_io: bool) {
+        if entry.is_fabrics() && entry.fabrics_type() == FabricsType::AUTHENTICATION_SEND {
+            self.messages.push(data.to_vec());
+            return self.respond(queue_pair, entry, Status::SUCCESS, 0);
+        }
         if !is_io {
             let qid = self.queues[&queue_pair].qid;
             let answer = self.faults.connect.filter(|(refused, ..)| *refused == qid);
@@ -275,6 +286,10 @@ impl Peer {
             }
             0x7f if entry.fabrics_type() == FabricsType::DISCONNECT => {
                 return self.disconnect(queue_pair, entry);
+            }
+            0x7f if entry.fabrics_type() == FabricsType::AUTHENTICATION_RECEIVE => {
+                let Some(message) = self.message.clone() else { return };
+                self.write_data(queue_pair, entry, &message);
             }
             0x7f => result = self.property(entry.property_offset()),
             0x06 => {

@@ -224,3 +224,48 @@ fn a_discovery_controller_has_only_what_discovery_needs() {
     assert_eq!(refusal(&controller, &queues), (Status::INVALID_FIELD, Some(40)));
     assert_eq!(refusal(&enabled(&target, DISK), &log(0x70, 1024)).0, Status::INVALID_LOG_PAGE);
 }
+
+#[test]
+fn entries_say_where_tls_is_required_and_where_a_host_with_a_key_may_have_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(file.path(), "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:").unwrap();
+    let listeners: String = [("off", 1), ("allowed", 2), ("required", 3)]
+        .map(|(tls, port)| {
+            format!(
+                "[[listener]]\naddress = \"192.0.2.1\"\nport = {port}\ntransport = \"tcp\"\ntls = {tls:?}\n"
+            )
+        })
+        .concat();
+    let text = |demand: &str| {
+        format!(
+            "{listeners}[[subsystem]]\nnqn = {DISK:?}\nallow_any_host = true\n{demand}\n\
+             [[subsystem.namespace]]\nnull = \"1GiB\"\n[[host]]\nnqn = {FRIEND:?}\ntls_key = \"file:{}\"\n",
+            file.path().display()
+        )
+    };
+    // Kind of subsystem, requirements, security type, and port of each entry.
+    let entries = |demand: &str, host: &str| {
+        let target =
+            Target::new(&Config::parse(&text(demand), "tls").unwrap(), &Identity::from_seed([7; 32]));
+        let target = target.unwrap();
+        let connect = tests::Connect::admin(DISCOVERY_NQN, host);
+        let controller = connect.send_to("192.0.2.1:1".parse().unwrap(), &target).unwrap().controller;
+        tests::enable(&controller);
+        let page = bytes(&Admin { served: target.served(), target, controller }, &log(0x70, 8192));
+        let all = (1..=u64_at(&page, 8) as usize).map(|number| page[number * 1024..][..1024].to_vec());
+        all.map(|entry| (entry[2], entry[3], entry[768], entry[32])).collect::<Vec<_>>()
+    };
+    let own = [(3, 4, 0, b'1'), (3, 6, 2, b'2'), (3, 5, 2, b'3')];
+    let disk = [(2, 4, 0, b'1'), (2, 6, 2, b'2'), (2, 5, 2, b'3')];
+    assert_eq!(entries("", FRIEND), [own, disk].concat());
+    // Without a key, a host has no TLS where it need not have it.
+    let own_of_stranger = [own[0], (3, 4, 0, b'2'), own[2]];
+    assert_eq!(entries("", tests::STRANGER), [own_of_stranger, [disk[0], (2, 4, 0, b'2'), disk[2]]].concat());
+    // Without TLS, nobody reaches a subsystem that requires it.
+    for (host, own) in [(FRIEND, own), (tests::STRANGER, own_of_stranger)] {
+        let required = [(2, 5, 2, b'2'), (2, 5, 2, b'3')];
+        assert_eq!(entries("tls = \"required\"", host), [&own[..], &required].concat());
+    }
+}

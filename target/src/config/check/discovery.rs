@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
-use super::{Errors, Reader, Unique, or, word};
+use super::{Errors, REQUIRED, Reader, Unique, or, word};
 use crate::config::{DiscoveryConfig, Referral, SubsystemConfig, Transport};
 use crate::nqn::check_nqn;
 
@@ -24,6 +24,7 @@ pub(super) fn discovery(
     if let Some(nqn) = nqn.as_ref().filter(|nqn| subsystems.iter().any(|one| one.nqn == **nqn)) {
         errors.add(reader.span(), reader.key("nqn"), format!("is {nqn}, which a subsystem has already"));
     }
+    let requires_authentication = word(&reader, "authentication", &REQUIRED, errors).unwrap_or(false);
     let mdns = or(reader.boolean("mdns", errors), false);
     let mut places = Unique::new();
     let tables = reader.tables("referral", errors);
@@ -32,7 +33,7 @@ pub(super) fn discovery(
     }
     let referrals = tables.into_iter().filter_map(|table| referral(table, &mut places, errors)).collect();
     reader.finish(errors);
-    DiscoveryConfig { nqn, referrals, mdns }
+    DiscoveryConfig { nqn, requires_authentication, referrals, mdns }
 }
 
 /// A name of its own: the one that all have is no such name.

@@ -2,11 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use ringfab_auth::{Group, Hash, Policy};
+use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource, Policy};
 
 use super::rate_limits::{host_nqn, limits_of};
-use super::{Errors, Reader, Unique};
-use crate::config::authentication::{ConfiguredKey, HostAuthentication, KeySource};
+use super::{Errors, Reader, Unique, word};
+use crate::config::authentication::{ConfiguredKey, HostAuthentication, HostTls, read_key};
 use crate::config::rate_limits::{DEFAULT_SHARES, HostConfig};
 use crate::config::reader::At;
 
@@ -42,13 +42,27 @@ fn host(reader: Reader<'_>, names: &mut Unique<String>, errors: &mut Errors<'_>)
     let shares = shares.map_or(DEFAULT_SHARES, |shares| shares.value as u32);
     let limits = limits_of(&reader, errors);
     let authentication = authentication(&reader, errors);
+    let tls = tls(&reader, errors);
     reader.finish(errors);
-    HostConfig { nqn, shares, limits, authentication }
+    HostConfig { nqn, shares, limits, authentication, tls }
+}
+
+/// The words for how keys for TLS are derived.
+pub(in crate::config) const DERIVATIONS: [(&str, Derivation); 2] =
+    [("specified", Derivation::Specified), ("libnvme-before-2025-07", Derivation::LibnvmeBefore202507)];
+
+fn tls(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostTls> {
+    let key = key(reader, "tls_key", ConfiguredPsk::parse, errors);
+    let derivation = word(reader, "tls_derivation", &DERIVATIONS, errors);
+    if let Some(value) = reader.any("tls_derivation").filter(|_| reader.any("tls_key").is_none()) {
+        errors.add(&value.span(), reader.key("tls_derivation"), "has no meaning without tls_key");
+    }
+    Some(HostTls { key: key?, derivation: derivation.unwrap_or_default() })
 }
 
 fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAuthentication> {
-    let key = key(reader, "dhchap_key", errors);
-    let controller_key = self::key(reader, "dhchap_controller_key", errors);
+    let key = key(reader, "dhchap_key", DhchapKey::parse, errors);
+    let controller_key = self::key(reader, "dhchap_controller_key", DhchapKey::parse, errors);
     let hashes = words(reader, "dhchap_hashes", &HASHES, errors);
     let groups = words(reader, "dhchap_groups", &GROUPS, errors);
     if reader.any("dhchap_key").is_none() {
@@ -68,9 +82,14 @@ fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAu
 }
 
 /// A key, which is read at once.
-fn key(reader: &Reader<'_>, key: &'static str, errors: &mut Errors<'_>) -> Option<ConfiguredKey> {
+fn key<K>(
+    reader: &Reader<'_>,
+    key: &'static str,
+    parse: impl FnOnce(&str) -> Result<K, KeyError>,
+    errors: &mut Errors<'_>,
+) -> Option<ConfiguredKey<K>> {
     let At { value, span } = reader.string(key, errors)?;
-    let read = |source: KeySource| source.read().map(|key| ConfiguredKey { source, key });
+    let read = |source: KeySource| read_key(&source, parse).map(|key| ConfiguredKey { source, key });
     KeySource::parse(&value).and_then(read).map_err(|why| errors.add(&span, reader.key(key), why)).ok()
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfab_fabric::{ZoneError, ZonedIp};
 
 use super::{Errors, Reader, Unique, or, word};
-use crate::config::{ListenerConfig, Provider, Transport};
+use crate::config::{ListenerConfig, ListenerTls, Provider, Transport};
 use crate::limits::IN_CAPSULE_BYTES_MAX;
 
 /// The port that IANA gave to NVMe over RDMA and over TCP.
@@ -51,6 +51,7 @@ fn listener(
     let queue_depth_max = small(or(reader.integer("queue_depth_max", 32..=1024, errors), 1024));
     let io_queues_max = small(or(reader.integer("io_queues_max", 1..=128, errors), 128));
     let discovery_only = or(reader.boolean("discovery_only", errors), false);
+    let tls = tls(&reader, transport, errors);
     reader.finish(errors);
     let (address, port) = address?;
     Some(ListenerConfig {
@@ -68,7 +69,19 @@ fn listener(
         queue_depth_max,
         io_queues_max,
         discovery_only,
+        tls,
     })
+}
+
+/// TLS is a part of NVMe/TCP; no other transport has it.
+fn tls(reader: &Reader<'_>, transport: Transport, errors: &mut Errors<'_>) -> ListenerTls {
+    let words = ListenerTls::ALL.map(|one| (one.name(), one));
+    let tls = word(reader, "tls", &words, errors).unwrap_or_default();
+    if let Some(value) = reader.any("tls").filter(|_| tls != ListenerTls::Off && transport != Transport::Tcp)
+    {
+        errors.add(&value.span(), reader.key("tls"), "is for transport = \"tcp\" only");
+    }
+    tls
 }
 
 /// Provider, CRCs and the revision of MPA.

@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::process::absolute_path;
-use super::{Errors, IdentifyDisk, Reader, Unique, or, rate_limits, word};
+use super::{Errors, IdentifyDisk, REQUIRED, Reader, Unique, or, rate_limits, word};
 use crate::config::reader::At;
-use crate::config::{Access, NamespaceConfig, Source, SubsystemConfig};
+use crate::config::{Access, Demands, NamespaceConfig, Source, SubsystemConfig};
 use crate::disk_identity::{DiskIdentity, Sharing};
 use crate::limits::NSID_MAX;
 use crate::nqn::{check_host_nqn, check_nqn};
@@ -91,8 +91,7 @@ fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -
     let serial = serial(&reader, &nqn, once, errors);
     let model = text(&reader, "model", 40, errors).map_or_else(|| "Ringfab".to_owned(), |at| at.value);
     let access = access(&reader, errors);
-    let authentication = word(&reader, "authentication", &[("required", true), ("optional", false)], errors);
-    let requires_authentication = authentication.unwrap_or(false);
+    let demands = demands(&reader, errors);
     let mut nsids = Unique::new();
     let mut namespaces = Vec::new();
     for table in reader.tables("namespace", errors) {
@@ -103,7 +102,15 @@ fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -
     }
     reader.finish(errors);
     namespaces.sort_by_key(|namespace: &NamespaceConfig| namespace.nsid);
-    SubsystemConfig { nqn, serial, model, access, requires_authentication, namespaces }
+    SubsystemConfig { nqn, serial, model, access, demands, namespaces }
+}
+
+fn demands(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Demands {
+    let mut required = |key| word(reader, key, &REQUIRED, errors).unwrap_or(false);
+    let (authentication, tls) = (required("authentication"), required("tls"));
+    let words = [("allowed", true), ("refused", false)];
+    let concatenation = word(reader, "concatenation", &words, errors).unwrap_or(true);
+    Demands { authentication, tls, concatenation }
 }
 
 fn nqn(reader: &Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -> String {

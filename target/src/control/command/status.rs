@@ -132,7 +132,6 @@ mod tests {
     }
 
     fn status() -> Value {
-        let queue = json!({ "id": 1, "core": 1, "entries": 128, "peer": "10.0.0.1:4711" });
         let buffers = json!({ "taken": 1, "taken_max": 6, "total": 9 });
         let usage = json!({
             "queues": 2, "commands": 3, "queue_pairs": 1, "tcp_connections": 1, "regions": 4, "disks": 5,
@@ -152,8 +151,31 @@ mod tests {
                 { "kind": "removed", "what": "namespace 2 of nqn.x", "detail": "/srv/b", "needs_restart": false },
             ],
         });
+        json!({
+            "version": "0.1.0", "uptime_seconds": 3700, "configuration": configuration, "open_files": 21,
+            "cores": [usage],
+            "listeners": [{
+                "address": "10.0.0.5:4420", "transport": "tcp", "provider": "auto", "tls": "allowed", "controllers": 1,
+            }],
+            "subsystems": [{
+                "nqn": "nqn.x", "serial": "S", "model": "M", "allow_any_host": false, "allowed_hosts": ["nqn.h"],
+                "namespaces": 1, "controllers": 1,
+            }],
+            "hosts": [{ "nqn": "nqn.h", "shares": 200, "limits": null }],
+            "controllers": [controller()],
+            "namespaces": [{
+                "subsystem": "nqn.x", "nsid": 2, "state": "not ready", "reason": "it is missing", "bytes": 1_048_576,
+                "source": "/srv/a", "read_only": true, "media_errors": 0, "controllers": 1,
+            }],
+            "hanging": [{ "what": "opening", "path": "/mnt/x", "seconds": 9 }],
+        })
+    }
+
+    fn controller() -> Value {
+        let queue = json!({ "id": 1, "core": 1, "entries": 128, "peer": "10.0.0.1:4711" });
         let error = json!({ "status": "Write Fault", "queue": 1, "nsid": 2, "lba": 77, "seconds_ago": 130 });
-        let controller = Value::from_iter([
+        let authentication = json!({ "hash": "SHA-256", "group": "3072-bit", "both_ways": true });
+        Value::from_iter([
             ("total".to_owned(), work(1)),
             ("host".to_owned(), json!("nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef")),
             ("subsystem".to_owned(), json!("nqn.x")),
@@ -164,24 +186,10 @@ mod tests {
             ("errors".to_owned(), json!(1)),
             ("latency".to_owned(), json!({ "sampled": 9, "p50_us": 6, "p99_us": 1000 })),
             ("last_error".to_owned(), error),
+            ("authentication".to_owned(), authentication),
+            ("tls".to_owned(), json!({ "suite": "TLS_AES_128_GCM_SHA256", "identity_version": 1 })),
             ("queues".to_owned(), json!([queue])),
-        ]);
-        json!({
-            "version": "0.1.0", "uptime_seconds": 3700, "configuration": configuration, "open_files": 21,
-            "cores": [usage],
-            "listeners": [{ "address": "10.0.0.5:4420", "transport": "tcp", "provider": "auto", "controllers": 1 }],
-            "subsystems": [{
-                "nqn": "nqn.x", "serial": "S", "model": "M", "allow_any_host": false, "allowed_hosts": ["nqn.h"],
-                "namespaces": 1, "controllers": 1,
-            }],
-            "hosts": [{ "nqn": "nqn.h", "shares": 200, "limits": null }],
-            "controllers": [controller],
-            "namespaces": [{
-                "subsystem": "nqn.x", "nsid": 2, "state": "not ready", "reason": "it is missing", "bytes": 1_048_576,
-                "source": "/srv/a", "read_only": true, "media_errors": 0, "controllers": 1,
-            }],
-            "hanging": [{ "what": "opening", "path": "/mnt/x", "seconds": 9 }],
-        })
+        ])
     }
 
     #[test]
@@ -193,19 +201,21 @@ mod tests {
             "  not in the file: - namespace 2 of nqn.x: /srv/b",
             "opening /mnt/x has not returned for 9 s",
             "",
-            "LISTENER       TRANSPORT  PROVIDER  CONTROLLERS",
-            "10.0.0.5:4420  tcp        -                   1",
+            "LISTENER       TRANSPORT  PROVIDER  TLS      CONTROLLERS",
+            "10.0.0.5:4420  tcp        -         allowed            1",
             "",
             "SUBSYSTEM  SERIAL  MODEL  ALLOWED HOSTS  NAMESPACES  CONTROLLERS",
             "nqn.x      S       M      1                       1            1",
             "",
             concat!(
-                "HOST                                              SUBSYSTEM  ADDRESS   VIA   SINCE  QUEUES  READS/S",
-                "  WRITES/S  READ/S  WRITTEN/S   READ  WRITTEN   P50   P99  ERRORS",
+                "HOST                                              SUBSYSTEM  ADDRESS   VIA        SECURITY",
+                "   SINCE  QUEUES",
+                "  READS/S  WRITES/S  READ/S  WRITTEN/S   READ  WRITTEN   P50   P99  ERRORS",
             ),
             concat!(
-                "nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef  nqn.x      10.0.0.1  tcp  1m 10s       1    12.3k",
-                "         2   4 KiB        5 B  4 KiB      5 B  6 µs  1 ms       1",
+                "nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef  nqn.x      10.0.0.1  tcp  TLS, both ends",
+                "  1m 10s       1",
+                "    12.3k         2   4 KiB        5 B  4 KiB      5 B  6 µs  1 ms       1",
             ),
             "  last error of nqn.2014-08.org.nvmexpress:uuid:0123456789abcdef, 2m 10s ago: Write Fault (queue 1, \
              namespace 2, block 77)",

@@ -8,15 +8,22 @@ use super::{amount, list, text};
 /// Where hosts connect.
 pub(super) fn listeners(status: &Value) -> Table {
     use Column::{Number, Text};
-    let mut table =
-        Table::new(&[Text("LISTENER"), Text("TRANSPORT"), Text("PROVIDER"), Number("CONTROLLERS")]);
+    let mut table = Table::new(&[
+        Text("LISTENER"),
+        Text("TRANSPORT"),
+        Text("PROVIDER"),
+        Text("TLS"),
+        Number("CONTROLLERS"),
+    ]);
     for one in list(status, "listeners") {
-        let [address, transport, provider] = ["address", "transport", "provider"].map(|key| text(one, key));
+        let [address, transport, provider, tls] =
+            ["address", "transport", "provider", "tls"].map(|key| text(one, key));
         let provider = if transport == "tcp" { "-".to_owned() } else { provider };
         table.rows.push(vec![
             Cell::text(address),
             Cell::text(transport),
             Cell::text(provider),
+            Cell::text(tls),
             number(&one["controllers"]),
         ]);
     }
@@ -51,12 +58,13 @@ pub(super) fn subsystems(status: &Value) -> Table {
 pub(super) fn hosts(status: &Value) -> Table {
     use Column::{Extra, Name, Number};
     let names = [Name("HOST"), Name("SUBSYSTEM"), Name("ADDRESS")];
-    let more = [Extra("VIA"), Extra("SINCE"), Extra("QUEUES")];
+    let more = [Extra("VIA"), Extra("SECURITY"), Extra("SINCE"), Extra("QUEUES")];
     let ends = [Extra("P50"), Extra("P99"), Number("ERRORS")];
     let mut table = Table::new(&[&names[..], &more, &WORK_COLUMNS, &ends].concat());
     for one in list(status, "controllers") {
         let mut row: Vec<Cell> =
             ["host", "subsystem", "address", "transport"].map(|key| Cell::text(text(one, key))).into();
+        row.push(Cell::text(security(one)));
         row.push(Cell::number(one["connected_seconds"].as_u64().unwrap_or(0), amount::age));
         row.push(Cell::number(list(one, "queues").len() as u64, amount::count));
         row.extend(work(one));
@@ -65,6 +73,19 @@ pub(super) fn hosts(status: &Value) -> Table {
         table.rows.push(row);
     }
     table
+}
+
+/// What a host has shown of itself, and whether others can read what it sends.
+fn security(controller: &Value) -> String {
+    let authentication = &controller["authentication"];
+    let authenticated = match (authentication.is_object(), authentication["both_ways"] == true) {
+        (false, _) => None,
+        (true, false) => Some("host"),
+        (true, true) => Some("both ends"),
+    };
+    let tls = controller["tls"].is_object().then_some("TLS");
+    let parts: Vec<&str> = tls.into_iter().chain(authenticated).collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
 /// What is served: a row for each namespace.

@@ -1,10 +1,12 @@
-//! The raw bound: what loopback TCP gives to two threads that exchange messages of our sizes and do nothing else.
+//! The raw bound: what loopback TCP, or TLS over it, gives to two threads that exchange messages of our sizes
+//! and do nothing else.
 //!
 //! Both ends are non-blocking and spin. The far end runs on [`TARGET_CORE`], the near one, which measures, on
 //! [`INITIATOR_CORE`], as the programs do.
 
 mod connection;
 mod exchange;
+mod protection;
 mod stream;
 
 use std::thread;
@@ -19,7 +21,7 @@ use connection::Connection;
 
 /// Measures one shape for `time`, after `warmup`.
 pub(crate) fn measure(case: &Raw, warmup: Duration, time: Duration) -> Result<Sample> {
-    let (near, far) = Connection::pair(case.congestion.name())?;
+    let (near, far) = Connection::pair(case.congestion.name(), case.tls)?;
     let shape = case.shape;
     let serving = thread::spawn(move || -> Result<()> {
         pin(TARGET_CORE)?;
@@ -47,20 +49,22 @@ mod tests {
     use crate::case::{Congestion, Sizes};
     use crate::sample::Metric;
 
-    fn measured(shape: Shape) -> Sample {
-        let case = Raw { congestion: Congestion::Default, shape };
+    fn measured(shape: Shape, tls: bool) -> Sample {
+        let case = Raw { congestion: Congestion::Default, tls, shape };
         measure(&case, Duration::from_millis(5), Duration::from_millis(30)).expect("loopback works")
     }
 
     #[test]
     fn every_shape_moves_messages() {
         let sizes = Sizes { request_bytes: 72, response_bytes: 4136 };
-        let ping = measured(Shape::PingPong { sizes });
-        // No system call is as short as a microsecond, twice.
-        assert!(ping.get(Metric::P50) > Some(1.0) && ping.get(Metric::P50) <= ping.get(Metric::P999));
-        let pipeline = measured(Shape::Pipeline { sizes, depth: 32 });
-        assert!(pipeline.get(Metric::Iops) > Some(0.0));
-        let stream = measured(Shape::Stream { write_bytes: 128 << 10 });
-        assert!(stream.get(Metric::Megabytes) > Some(0.0));
+        for tls in [false, true] {
+            let ping = measured(Shape::PingPong { sizes }, tls);
+            // No system call is as short as a microsecond, twice.
+            assert!(ping.get(Metric::P50) > Some(1.0) && ping.get(Metric::P50) <= ping.get(Metric::P999));
+            let pipeline = measured(Shape::Pipeline { sizes, depth: 32 }, tls);
+            assert!(pipeline.get(Metric::Iops) > Some(0.0));
+            let stream = measured(Shape::Stream { write_bytes: 128 << 10 }, tls);
+            assert!(stream.get(Metric::Megabytes) > Some(0.0));
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::rdma::{
     Access, Capsule, ConnectParameters, ListenParameters, PostError, ProtectionDomain, QueuePairAttributes,
     QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, RnicEvent, Scope, SendRequest,
 };
-use crate::stream::{self, Adopted, Listen, StreamConfig, Streams};
+use crate::stream::{self, Adopted, Connect, Listen, ListenerTls, StreamConfig, Streams};
 use crate::table::Key;
 
 /// The tables of a core's software RNIC.
@@ -35,6 +35,7 @@ impl Device {
             streams_max: config.queue_pairs_max,
             handshake_timeout: config.handshake_timeout,
             close_timeout: config.close_timeout,
+            tls: None,
         };
         let queue_pairs = Streams::new(streams, Core::new(config)?);
         Ok(Self { queue_pairs, half_open: Streams::new(streams, ()) })
@@ -76,7 +77,8 @@ impl Device {
         let ListenParameters { address, half_open_max, crc, mpa_revision, ref socket, .. } = *parameters;
         // Nobody knows the limits of the queue pair that will answer.
         let terms = MpaConfig { revision: revision(mpa_revision), crc, ..MpaConfig::default() };
-        self.half_open.listen(reactor, &Listen { address, options: socket, half_open_max, terms })
+        let tls = ListenerTls::Off;
+        self.half_open.listen(reactor, Listen { address, options: socket, half_open_max, tls, terms })
     }
 
     pub(crate) fn close_listener(&mut self, reactor: &mut Reactor, listener: ListenerId) {
@@ -93,7 +95,8 @@ impl Device {
         let config = &self.queue_pairs.shared.core.config;
         let opening = Opening::connect(config, attributes, private_data)?;
         let make = |key| QueuePair::new(key, *address, attributes.clone(), opening);
-        let made = self.queue_pairs.connect(reactor, (*address, socket), *timeout, make);
+        let to = Connect { address: *address, options: socket, limit: *timeout, tls: None };
+        let made = self.queue_pairs.connect(reactor, to, make);
         made.map(queue_pair_id)
     }
 
@@ -111,14 +114,14 @@ impl Device {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let (negotiated, reply) = responder.accept(private_data).map_err(invalid)?;
         let opening = Opening::accept(Accept { negotiated, said, request }, reply);
-        let adopted = Adopted { socket, addresses, unread: &[] };
+        let adopted = Adopted { socket, addresses, unread: &[], tls: None };
         let make = |key| QueuePair::new(key, addresses.1, attributes.clone(), opening);
         self.queue_pairs.adopt(reactor, adopted, make).map(queue_pair_id)
     }
 
     pub(crate) fn reject(&mut self, reactor: &mut Reactor, pending: PendingAccept, private_data: &[u8]) {
         let PendingAccept { socket, addresses, responder, .. } = pending;
-        let adopted = Adopted { socket, addresses, unread: &[] };
+        let adopted = Adopted { socket, addresses, unread: &[], tls: None };
         let frame = responder.reject(private_data).map_err(io::Error::other);
         let made = frame
             .and_then(|frame| self.half_open.adopt(reactor, adopted, |_| HalfOpen::Rejection(Some(frame))));

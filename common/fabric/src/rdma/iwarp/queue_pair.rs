@@ -17,7 +17,7 @@ use super::opening::Opening;
 use super::regions::{Handle, Regions};
 use super::work::WorkTable;
 use crate::rdma::{ConnectError, DisconnectReason, QueuePairAttributes, QueuePairId, RnicConfig, RnicEvent};
-use crate::stream::{End, FRONTS_BYTES, Fault, Gather, Protocol, ReceiveTarget, Shared};
+use crate::stream::{End, FRONTS_BYTES, Fault, Gather, Protocol, ReceiveTarget, Shared, Step};
 use crate::table::Key;
 
 /// FPDUs whose payload misses at least this many bytes are received straight into their final place.
@@ -177,11 +177,13 @@ impl QueuePair {
             (End::Disconnected(reason), _) => return RnicEvent::Disconnected { queue_pair, reason },
             (_, Some(private_data)) => return RnicEvent::Rejected { queue_pair, private_data },
             (End::Refused(error), _) => ConnectError::Connect(error),
-            (End::TimedOut { connected, limit }, _) => {
-                let step = if connected { "MPA" } else { "connect" };
+            (End::TimedOut { step, limit }, _) => {
+                let step = if step == Step::Connect { "connect" } else { "MPA" };
                 ConnectError::TimedOut { step, seconds: limit.as_secs() }
             }
-            (End::Unopened(DisconnectReason::Violation(what)), _) => ConnectError::Mpa(what),
+            (End::Unsecured(what) | End::Unopened(DisconnectReason::Violation(what)), _) => {
+                ConnectError::Mpa(what)
+            }
             (End::Unopened(reason), _) => ConnectError::MpaEnded(reason.into_detail()),
         };
         RnicEvent::ConnectFailed { queue_pair, error }

@@ -1,21 +1,25 @@
 //! Which step follows which.
 //!
 //! ```text
-//! attach    Connect, Capabilities, Version, Enable, ReadyStatus*, Identify, Limits, [HostBehavior], QueueCount,
-//!           EventConfig, (EstablishQueue, ConnectQueue)*, Followers, namespaces
-//! discovery Connect, Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
-//! follower  (EstablishQueue, ConnectQueue)*
+//! attach    Connect, [authenticate], Capabilities, Version, Enable, ReadyStatus*, Identify, Limits, [HostBehavior],
+//!           QueueCount, EventConfig, (EstablishQueue, ConnectQueue, [authenticate])*, Followers, namespaces
+//! discovery Connect, [authenticate], Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
+//! follower  (EstablishQueue, ConnectQueue, [authenticate])*
 //! rescan    ChangedLog, namespaces, once more if namespaces have changed meanwhile
+//! again     authenticate, for each queue that has
 //! shutdown  Flush*, Disconnect*, ShutdownSet, ShutdownStatus*
 //! namespaces: List*, (Namespace, [Descriptors])*, [Listed]
+//! authenticate: Authenticate of its stages, as `authentication` says
 //! ```
 
 use std::time::Duration;
 
 use ringfab_reactor::Time;
 
+use super::facts::Facts;
 use super::{Context, Purpose, Sequence, SequenceStep};
 use crate::error::Cause;
+use crate::options::ConnectOptions;
 use crate::path::PathEvent;
 
 /// Between two looks at CSTS.
@@ -37,19 +41,37 @@ pub(super) enum Next {
 }
 
 impl Sequence {
-    /// What comes after a step that was answered.
+    /// What comes after a step that was answered: a queue that is asked to authenticates first.
     pub(super) fn next(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
+        match ended {
+            SequenceStep::Connect if self.asked => Ok(Next::Step(self.authentication.first_step(0))),
+            SequenceStep::ConnectQueue(number) if self.asked => {
+                Ok(Next::Step(self.authentication.first_step(number)))
+            }
+            SequenceStep::Authenticate(number, stage) => match self.authentication.after(number, stage)? {
+                Some(stage) => Ok(Next::Step(SequenceStep::Authenticate(number, stage))),
+                None => self.after_authentication(context, number),
+            },
+            _ => self.after(context, ended),
+        }
+    }
+
+    /// What comes after a step on a queue that has authenticated, or need not.
+    fn after(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
         let discovery = self.options.url.is_discovery() || self.facts.controller.discovery;
         let has_retry_delays = !self.facts.controller.retry_delays.crdt[0].is_zero();
         let queues = self.share.count(self.facts.queues);
         let only = self.options.url.namespace;
         Ok(Next::Step(match ended {
-            SequenceStep::Connect => SequenceStep::Capabilities,
+            // What follows that is decided by the queue that it was for.
+            SequenceStep::Connect | SequenceStep::Authenticate(..) => SequenceStep::Capabilities,
             SequenceStep::Capabilities => SequenceStep::Version,
             SequenceStep::Version => SequenceStep::Enable,
             SequenceStep::Enable => SequenceStep::ReadyStatus,
-            SequenceStep::ReadyStatus => return self.after_ready_status(context),
-            SequenceStep::Identify if discovery && self.wants_log_events() => SequenceStep::EventConfig,
+            SequenceStep::ReadyStatus => return after_ready_status(&self.facts, &self.options, context),
+            SequenceStep::Identify if discovery && self.facts.wants_log_events(&self.options) => {
+                SequenceStep::EventConfig
+            }
             SequenceStep::Identify | SequenceStep::EventConfig if discovery => {
                 return Ok(self.all_scanned(context));
             }
@@ -79,41 +101,34 @@ impl Sequence {
                 SequenceStep::Descriptors(index)
             }
             SequenceStep::Namespace(index) | SequenceStep::Descriptors(index) => {
-                match self.namespaces.after_namespace(index, only) {
-                    Some(next) => next,
-                    None => return Ok(self.all_scanned(context)),
-                }
+                let next = self.namespaces.after_namespace(index, only);
+                let Some(next) = next else { return Ok(self.all_scanned(context)) };
+                next
             }
             SequenceStep::Listed(_) => return Ok(self.all_scanned(context)),
 
             SequenceStep::Flush(nsid) => self.after_flush(context, nsid),
             SequenceStep::Disconnect(number) => self.after_queue(context, number),
             SequenceStep::ShutdownSet => SequenceStep::ShutdownStatus,
-            SequenceStep::ShutdownStatus => return self.after_shutdown_status(context),
+            SequenceStep::ShutdownStatus => return after_shutdown_status(&self.facts, context.now),
         }))
     }
 
-    /// Whether to ask a discovery controller to tell when its log page changes.
-    fn wants_log_events(&self) -> bool {
-        self.options.persistent_discovery && self.facts.controller.discovery_log_notices
-    }
-
-    /// CSTS while the controller is being enabled.
-    fn after_ready_status(&mut self, context: &mut Context<'_>) -> Result<Next, Cause> {
-        let status = self.facts.last_status;
-        if status.fatal {
-            return Err(Cause::ControllerFatal);
+    /// A queue has authenticated: the commands that have waited for that go out on it, or it is the next one's turn.
+    fn after_authentication(&mut self, context: &mut Context<'_>, number: u16) -> Result<Next, Cause> {
+        self.asked = false;
+        match (self.purpose, number) {
+            (Purpose::Reauthenticate, _) => Ok(match self.authentication.queue_after(Some(number)) {
+                Some(next) => Next::Step(self.authentication.first_step(next)),
+                None => {
+                    let keys = self.authentication.accept_keys();
+                    context.reports.push(PathEvent::Reauthenticated(Ok(keys)));
+                    Next::End
+                }
+            }),
+            (_, 0) => self.after(context, SequenceStep::Connect),
+            _ => self.after(context, SequenceStep::ConnectQueue(number)),
         }
-        if status.ready {
-            // The controller's timer runs from its enabling, and before that it takes no Keep Alive.
-            context.keep_alive.start(self.options.keep_alive_wanted(), context.now);
-            return Ok(Next::Step(SequenceStep::Identify));
-        }
-        if context.now >= self.facts.ready_until {
-            let limit = self.facts.capabilities.timeout;
-            return Err(Cause::TimedOut { what: "enabling the controller (CSTS.RDY)", limit });
-        }
-        Ok(Next::Again(context.now + POLL))
     }
 
     /// The namespaces that have changed. If others have meanwhile, the list is not all.
@@ -156,14 +171,36 @@ impl Sequence {
         let next = context.io.alive_after(number).filter(|_| self.facts.controller.disconnect);
         next.map_or(SequenceStep::ShutdownSet, SequenceStep::Disconnect)
     }
+}
 
-    /// CSTS while the controller shuts down. One that has failed will not complete that.
-    fn after_shutdown_status(&self, context: &Context<'_>) -> Result<Next, Cause> {
-        match self.facts.last_status {
-            status if status.shutdown_complete => Ok(Next::Leave),
-            status if status.fatal => Err(Cause::ControllerFatal),
-            _ => Ok(Next::Again(context.now + POLL)),
-        }
+/// CSTS while the controller is being enabled.
+fn after_ready_status(
+    facts: &Facts,
+    options: &ConnectOptions,
+    context: &mut Context<'_>,
+) -> Result<Next, Cause> {
+    let status = facts.last_status;
+    if status.fatal {
+        return Err(Cause::ControllerFatal);
+    }
+    if status.ready {
+        // The controller's timer runs from its enabling, and before that it takes no Keep Alive.
+        context.keep_alive.start(options.keep_alive_wanted(), context.now);
+        return Ok(Next::Step(SequenceStep::Identify));
+    }
+    if context.now >= facts.ready_until {
+        let limit = facts.capabilities.timeout;
+        return Err(Cause::TimedOut { what: "enabling the controller (CSTS.RDY)", limit });
+    }
+    Ok(Next::Again(context.now + POLL))
+}
+
+/// CSTS while the controller shuts down. One that has failed will not complete that.
+fn after_shutdown_status(facts: &Facts, now: Time) -> Result<Next, Cause> {
+    match facts.last_status {
+        status if status.shutdown_complete => Ok(Next::Leave),
+        status if status.fatal => Err(Cause::ControllerFatal),
+        _ => Ok(Next::Again(now + POLL)),
     }
 }
 
@@ -173,11 +210,11 @@ mod tests {
 
     use super::*;
     use crate::identity::HostIdentity;
-    use crate::options::ConnectOptions;
     use crate::path::connector::QueueShare;
     use crate::path::io_queues::IoQueues;
     use crate::path::keep_alive::KeepAlive;
     use crate::path::reports::Reports;
+    use crate::path::sequence::authentication::Stage;
     use crate::retry::RetryDelays;
     use crate::wire::answers::ControllerStatus;
 
@@ -274,5 +311,31 @@ mod tests {
         let (steps, told) = walk(&mut sequence(0, URL, written), SequenceStep::Flush(2));
         assert_eq!(steps.join(" "), "Flush(2) Flush(5) ShutdownSet ShutdownStatus");
         assert!(told.is_empty());
+    }
+
+    #[test]
+    fn a_queue_that_is_asked_to_authenticates_first() {
+        let asked = |sequence: &mut Sequence| sequence.asked = true;
+        for (step, number) in [(SequenceStep::Connect, 0), (SequenceStep::ConnectQueue(2), 2)] {
+            let mut sequence = sequence(0, URL, asked);
+            let (mut keep_alive, mut reports) = (KeepAlive::default(), Reports::default());
+            let io = IoQueues::new(Duration::from_secs(1));
+            let layout = ringfab_memory::ClassLayout { buffer_bytes: 4096, count: 1 };
+            let pool = ringfab_memory::Pool::new(&[layout]).expect("a pool");
+            let mut context = Context {
+                now: Time::ZERO,
+                pool: &pool,
+                io: &io,
+                keep_alive: &mut keep_alive,
+                reports: &mut reports,
+            };
+            let next = sequence.next(&mut context, step).expect("it goes on");
+            assert_eq!(next, Next::Step(SequenceStep::Authenticate(number, Stage::Keys)));
+            let next = sequence.next(&mut context, SequenceStep::Authenticate(number, Stage::Keys));
+            assert_eq!(next.expect("keys"), Next::Step(SequenceStep::Authenticate(number, Stage::Send)));
+            let after = sequence.after_authentication(&mut context, number).expect("it goes on");
+            let expected = if number == 0 { SequenceStep::Capabilities } else { SequenceStep::Followers };
+            assert_eq!(after, Next::Step(expected));
+        }
     }
 }

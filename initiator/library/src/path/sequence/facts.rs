@@ -1,8 +1,10 @@
 //! What the sequence learns about the controller.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_fabric::tcp::Psk;
 use ringfab_reactor::Time;
 use ringfab_spec::CompletionEntry;
 
@@ -52,13 +54,7 @@ impl Facts {
     ) -> Result<(), Cause> {
         let success = entry.status().is_success();
         match step {
-            SequenceStep::Connect => {
-                self.cntlid = entry.connect_cntlid();
-                if entry.connect_authreq() != 0 {
-                    let text = "the target asks for authentication, which is not supported";
-                    return Err(Cause::Unsupported(text.to_owned()));
-                }
-            }
+            SequenceStep::Connect => self.cntlid = entry.connect_cntlid(),
             SequenceStep::Capabilities => self.capabilities = answers::parse_capabilities(entry.result()),
             SequenceStep::Version => self.version = answers::parse_version(entry.result()),
             SequenceStep::ReadyStatus | SequenceStep::ShutdownStatus => {
@@ -79,6 +75,11 @@ impl Facts {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether to ask a discovery controller to tell when its log page changes.
+    pub(super) fn wants_log_events(&self, options: &ConnectOptions) -> bool {
+        options.persistent_discovery && self.controller.discovery_log_notices
     }
 
     /// How many I/O queues there are, and how many entries each has: as both ends can.
@@ -173,10 +174,11 @@ impl Facts {
     }
 
     /// By what followers connect their queues.
-    pub(in crate::path) fn plan(&self, address: SocketAddr) -> OpenQueues {
+    pub(in crate::path) fn plan(&self, address: SocketAddr, psks: Option<Arc<[Psk]>>) -> OpenQueues {
         OpenQueues {
             attempt: 0,
             address,
+            psks,
             cntlid: self.cntlid,
             queues: self.queues,
             queue_size: self.queue_size,

@@ -2,6 +2,7 @@
 //!
 //! [`automaton`] says which step follows. Here each step becomes a command, and its answer is taken.
 
+mod authentication;
 mod automaton;
 mod facts;
 mod namespaces;
@@ -19,20 +20,26 @@ use super::io_queues::IoQueues;
 use super::keep_alive::KeepAlive;
 use super::queues::ADMIN_QUEUE_SIZE;
 use super::reports::{PathEvent, Reports};
+use crate::authentication::Keys;
 use crate::command::{Command, Direction, Owner};
-use crate::error::{Cause, Step};
-use crate::messages::OpenQueues;
+use crate::error::{Cause, ConnectError, Step};
+use crate::messages::{Done, OpenQueues};
 use crate::options::ConnectOptions;
 use crate::refusal::RefusedField;
 use crate::retry::{RetryDelays, Tries, Verdict, judge};
 use crate::url::Transport;
 use crate::wire;
+use crate::work::Task;
+use authentication::{Authentication, Stage};
 use facts::Facts;
 use namespaces::NamespaceScan;
 pub(super) use steps::SequenceStep;
 
 /// Memory for the data of one of the commands.
 const SCRATCH_BYTES: usize = 4096;
+
+/// How long a worker may take for what takes milliseconds: the machine may be busy, and a file system slow.
+const WORK_LIMIT: Duration = Duration::from_secs(30);
 
 /// What the sequence is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +48,14 @@ enum Purpose {
     Attach,
     /// Looking at the namespaces again, while I/O runs.
     Rescan,
+    /// Authenticating again, while I/O runs.
+    Reauthenticate,
     Shutdown,
 }
+
+/// Memory of the data of one of the commands, while none has it.
+#[derive(Debug)]
+struct Scratch(Option<SharedBuffer>);
 
 /// What the path does next for the sequence.
 #[derive(Debug)]
@@ -51,6 +64,8 @@ pub(super) enum Action {
     Nothing,
     /// Send this on the queue with this number.
     Send { number: u16, command: Box<Command> },
+    /// Have a worker do this, within a limit; its number is to come back with what it has done.
+    Work { number: u32, task: Task, limit: Duration },
     /// Connect the I/O queue with this number.
     ConnectQueue { number: u16, size: u16, in_capsule_bytes_max: u32 },
     /// Have the followers connect their queues.
@@ -64,7 +79,7 @@ pub(super) enum Action {
 }
 
 /// What the end of a connection means to the sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Disconnection {
     /// The connection is lost.
     Loss,
@@ -72,6 +87,8 @@ pub(super) enum Disconnection {
     Expected,
     /// It is what the step has asked for, though the answer is missing.
     Answer,
+    /// One end has refused the other before.
+    Refused(Cause),
 }
 
 /// What the sequence acts on beside its own state.
@@ -95,10 +112,15 @@ pub(super) struct Sequence {
     tries: Tries,
     facts: Facts,
     namespaces: NamespaceScan,
+    authentication: Authentication,
+    /// Whether the queue that has connected has to authenticate.
+    asked: bool,
+    /// Whether to authenticate again once the step that runs is over.
+    reauthenticates: bool,
     /// What the controller adds to the time that attaching may take.
     extra_time: Duration,
     /// Memory of the sequence's commands, so that they never wait for the pool.
-    scratch: Option<SharedBuffer>,
+    scratch: Scratch,
     /// Namespaces that a shutdown flushes, ascending.
     flushes: Vec<u32>,
 }
@@ -107,6 +129,9 @@ impl Sequence {
     /// Of the engine that has this share of the queues.
     pub(super) fn new(options: Arc<ConnectOptions>, share: QueueShare) -> Self {
         Self {
+            authentication: Authentication::new(options.clone()),
+            asked: false,
+            reauthenticates: false,
             options,
             share,
             purpose: Purpose::default(),
@@ -115,7 +140,7 @@ impl Sequence {
             facts: Facts::default(),
             namespaces: NamespaceScan::default(),
             extra_time: Duration::ZERO,
-            scratch: None,
+            scratch: Scratch(None),
             flushes: Vec::new(),
         }
     }
@@ -140,6 +165,7 @@ impl Sequence {
         match self.step {
             Some(SequenceStep::EstablishQueue(_)) => self.options.timeouts.connect,
             Some(SequenceStep::ReadyStatus) => self.facts.capabilities.timeout,
+            Some(SequenceStep::Authenticate(_, stage)) if stage.is_work() => WORK_LIMIT,
             _ => self.options.timeouts.admin,
         }
     }
@@ -159,6 +185,7 @@ impl Sequence {
     /// Starts to attach, with the admin queue connected. A follower connects its I/O queues.
     pub(super) fn attach(&mut self, context: &mut Context<'_>) -> Action {
         self.purpose = Purpose::Attach;
+        self.authentication.reset();
         let first = if self.share.leads() { SequenceStep::Connect } else { SequenceStep::EstablishQueue(1) };
         self.start(context, first)
     }
@@ -173,6 +200,68 @@ impl Sequence {
         self.start(context, SequenceStep::ChangedLog)
     }
 
+    /// Authenticates each queue again that has authenticated, with these keys if there are any. I/O goes on meanwhile.
+    /// If something else runs, it comes after that. A follower gets keys that the leader has tried, and keeps them.
+    pub(super) fn reauthenticate(
+        keys: Option<Arc<Keys>>,
+    ) -> impl FnOnce(&mut Sequence, &mut Context<'_>) -> Action {
+        move |this, context| {
+            keys.into_iter().for_each(|keys| this.authentication.set_keys(keys, !this.share.leads()));
+            this.authenticate_again(context)
+        }
+    }
+
+    fn authenticate_again(&mut self, context: &mut Context<'_>) -> Action {
+        if self.step.is_some() {
+            // One that runs is as good, unless there are other keys.
+            let runs = self.purpose == Purpose::Reauthenticate && !self.authentication.has_other_keys();
+            self.reauthenticates |= !runs;
+            return Action::Nothing;
+        }
+        let Some(first) = self.authentication.queue_after(None) else { return Action::Nothing };
+        self.purpose = Purpose::Reauthenticate;
+        self.authentication.begin();
+        self.start(context, SequenceStep::Authenticate(first, self.authentication.first()))
+    }
+
+    /// Whether the controller has asked a queue of this engine to authenticate.
+    pub(super) fn has_authenticated(&self) -> bool {
+        self.authentication.queue_after(None).is_some()
+    }
+
+    /// A worker has done what it was given.
+    pub(super) fn on_work(&mut self, context: &mut Context<'_>, task: u32, done: Done) -> Action {
+        let Some(step @ SequenceStep::Authenticate(_, stage)) = self.step else {
+            return Action::Nothing;
+        };
+        match self.authentication.on_work(task, done) {
+            Ok(true) if stage.is_work() => self.end_step(context, step),
+            Ok(_) => Action::Nothing,
+            // Nothing is lost: the keys that were good are so until the next connection.
+            Err(cause) if self.purpose == Purpose::Reauthenticate => {
+                self.authentication.refuse_keys();
+                let error = ConnectError { peer: self.options.url.peer(), step: step.step(), cause };
+                tracing::warn!("not authenticated again, and the connection goes on: {error}");
+                context.reports.push(PathEvent::Reauthenticated(Err(error)));
+                self.step = None;
+                self.go_idle(context)
+            }
+            Err(cause) => Action::Fail(step.step(), cause),
+        }
+    }
+
+    /// Nothing runs: what was put off begins.
+    fn go_idle(&mut self, context: &mut Context<'_>) -> Action {
+        // I/O waits for a scan, and for no authentication.
+        if self.purpose == Purpose::Reauthenticate && std::mem::take(&mut self.namespaces.again) {
+            return self.rescan(context);
+        }
+        if std::mem::take(&mut self.reauthenticates) {
+            return self.authenticate_again(context);
+        }
+        Action::Nothing
+    }
+
     /// Starts to shut the controller down. These namespaces were written to.
     pub(super) fn shut_down(&mut self, context: &mut Context<'_>, mut written: Vec<u32>) -> Action {
         written.sort_unstable();
@@ -185,7 +274,13 @@ impl Sequence {
 
     /// It is time to repeat the step that runs.
     pub(super) fn repeat(&mut self, context: &mut Context<'_>) -> Action {
-        self.step.map_or(Action::Nothing, |step| self.start(context, step))
+        match self.step {
+            Some(step @ SequenceStep::Authenticate(_, stage)) if stage.is_work() => {
+                Action::Fail(step.step(), Cause::TimedOut { what: stage.name(), limit: WORK_LIMIT })
+            }
+            Some(step) => self.start(context, step),
+            None => Action::Nothing,
+        }
     }
 
     /// An I/O queue is connected.
@@ -199,7 +294,7 @@ impl Sequence {
     }
 
     /// A connection has ended.
-    pub(super) fn on_disconnected(&self, number: u16) -> Disconnection {
+    pub(super) fn on_disconnected(&mut self, number: u16) -> Disconnection {
         match self.step {
             // A controller that shuts down may let go of its I/O queues. The admin queue says how it went.
             Some(SequenceStep::ShutdownSet | SequenceStep::ShutdownStatus) if number != 0 => {
@@ -207,6 +302,10 @@ impl Sequence {
             }
             Some(SequenceStep::Disconnect(asked)) if asked == number => Disconnection::Answer,
             Some(SequenceStep::Disconnect(asked)) if (1..asked).contains(&number) => Disconnection::Expected,
+            // Who refuses, or is refused, closes the connection.
+            Some(SequenceStep::Authenticate(..)) => {
+                self.authentication.take_refusal().map_or(Disconnection::Loss, Disconnection::Refused)
+            }
             _ => Disconnection::Loss,
         }
     }
@@ -219,11 +318,13 @@ impl Sequence {
     /// The connections end.
     pub(super) fn stop(&mut self) {
         (self.step, self.namespaces.again, self.extra_time) = (None, false, Duration::ZERO);
+        (self.asked, self.reauthenticates) = (false, false);
+        self.authentication.reset();
     }
 
     /// Takes the memory of a command of the sequence back that was not answered.
     pub(super) fn take_back(&mut self, command: Command) {
-        self.scratch = command.memory.or(self.scratch.take());
+        self.scratch.0 = command.memory.or(self.scratch.0.take());
     }
 
     /// Ends a step that is not a command, if it is the one that runs.
@@ -240,7 +341,7 @@ impl Sequence {
         match self.next(context, ended) {
             Ok(automaton::Next::Step(next)) => self.start(context, next),
             Ok(automaton::Next::Again(at)) => self.repeat_at(at, ended),
-            Ok(automaton::Next::End) => Action::Nothing,
+            Ok(automaton::Next::End) => self.go_idle(context),
             Ok(automaton::Next::Leave) => Action::Leave,
             Err(cause) => Action::Fail(ended.step(), cause),
         }
@@ -263,6 +364,11 @@ impl Sequence {
             SequenceStep::Followers => return Action::ConnectFollowers,
             SequenceStep::Connect => return self.connect(context, 0),
             SequenceStep::ConnectQueue(number) => return self.connect(context, number),
+            SequenceStep::Authenticate(number, Stage::Receive) => {
+                (number, wire::authentication_receive(SCRATCH_BYTES as u32))
+            }
+            SequenceStep::Authenticate(number, Stage::Send) => return self.send_message(context, number),
+            SequenceStep::Authenticate(..) => return self.authentication.work(),
             SequenceStep::HostBehavior => {
                 let (entry, data) = wire::set_host_behavior();
                 return self.send_data(context, 0, entry, data.as_bytes());
@@ -272,7 +378,7 @@ impl Sequence {
             SequenceStep::Enable => (0, wire::set_enabled(&facts.capabilities)),
             SequenceStep::ReadyStatus | SequenceStep::ShutdownStatus => (0, wire::get_status()),
             SequenceStep::ShutdownSet => (0, wire::set_shutdown(&facts.capabilities)),
-            SequenceStep::QueueCount => (0, wire::set_queue_count(self.queues_wanted())),
+            SequenceStep::QueueCount => (0, wire::set_queue_count(queues_wanted(&self.options, self.share))),
             SequenceStep::EventConfig => (0, wire::set_event_config(&facts.controller)),
             SequenceStep::Identify => (0, wire::identify_controller()),
             SequenceStep::Limits => (0, wire::identify_nvm_limits()),
@@ -288,12 +394,23 @@ impl Sequence {
         if !step.reads_data() {
             return Action::Send { number, command };
         }
-        match self.take_scratch(context.pool) {
+        match self.scratch.take(context.pool) {
             Ok(buffer) => {
                 let command = command.with_data(Direction::ToHost, buffer, 0, SCRATCH_BYTES as u32);
                 Action::Send { number, command }
             }
             Err(cause) => Action::Fail(step.step(), cause),
+        }
+    }
+
+    /// Authentication Send of a queue.
+    fn send_message(&mut self, context: &Context<'_>, number: u16) -> Action {
+        match self.authentication.message(self.share.qid(number)).map(<[u8]>::to_vec) {
+            Ok(message) => {
+                let entry = wire::authentication_send(message.len() as u32);
+                self.send_data(context, number, entry, &message)
+            }
+            Err(cause) => Action::Fail(Step::Authenticate, cause),
         }
     }
 
@@ -323,7 +440,7 @@ impl Sequence {
         entry: SubmissionEntry,
         data: &[u8],
     ) -> Action {
-        match self.take_scratch(context.pool) {
+        match self.scratch.take(context.pool) {
             Ok(buffer) => {
                 buffer.write_at(0, data);
                 let command = Command::new(entry, Owner::Sequence);
@@ -332,15 +449,6 @@ impl Sequence {
             }
             Err(cause) => Action::Fail(self.step.map_or(Step::Identify, SequenceStep::step), cause),
         }
-    }
-
-    /// The sequence's own memory; it is taken from the pool once.
-    fn take_scratch(&mut self, pool: &Pool) -> Result<SharedBuffer, Cause> {
-        let scratch = self.scratch.take().filter(SharedBuffer::is_unique);
-        scratch.or_else(|| pool.take(SCRATCH_BYTES).map(Buffer::share)).ok_or_else(|| {
-            let text = "no buffer of 4 KiB is left in the pool for the commands of attaching";
-            Cause::Local(text.to_owned())
-        })
     }
 
     /// Takes the answer to the command that runs, and starts the next.
@@ -354,7 +462,7 @@ impl Sequence {
         self.take_back(command);
         let Some(step) = self.step.take() else { return Action::Nothing };
         let status = entry.status();
-        if !status.is_success() && !step.is_optional() && !self.tolerates(step, status) {
+        if !status.is_success() && !step.is_optional() && !tolerates(&self.options, step, status) {
             return self.on_refusal(context, step, &sent, entry);
         }
         if let Err(cause) = self.learn(context, step, entry) {
@@ -362,17 +470,6 @@ impl Sequence {
         }
         self.tries = Tries::default();
         self.go_on(context, step)
-    }
-
-    /// A namespace may have been removed since it was listed. That the one of the address is none of the controller's
-    /// is said in a sentence of its own, but for a flush of what was written there.
-    fn tolerates(&self, step: SequenceStep, status: Status) -> bool {
-        let removed = match step {
-            SequenceStep::Namespace(_) => true,
-            SequenceStep::Flush(_) => self.options.url.namespace.is_none(),
-            _ => false,
-        };
-        removed && status.code() == Status::INVALID_NAMESPACE
     }
 
     /// The controller refuses a step: it gets another try, or that is the end of the sequence.
@@ -393,33 +490,22 @@ impl Sequence {
             tracing::debug!(%status, ?delay, command = step.command(), "tried again");
             return self.repeat_at(context.now + delay, step);
         }
-        let cause = match self.refused_field(step, sent, answer) {
+        let cause = match self.scratch.refused_field(step, sent, answer) {
             Some(field) => Cause::Field { field, status },
-            None => Cause::Status { command: step.command(), status },
+            // Whoever was told that it is refused may answer as it likes.
+            None => self
+                .authentication
+                .take_refusal()
+                .unwrap_or(Cause::Status { command: step.command(), status }),
         };
         if self.purpose == Purpose::Rescan {
             let peer = self.options.url.peer();
             tracing::warn!(peer, %cause, "the namespaces could not be identified again");
             // Those that are known are still in use.
             context.reports.push(PathEvent::NamespacesKept);
-            return Action::Nothing;
+            return self.go_idle(context);
         }
         Action::Fail(step.step(), cause)
-    }
-
-    /// Which field of a Connect the controller refuses. The scratch memory still has its data.
-    fn refused_field(
-        &self,
-        step: SequenceStep,
-        sent: &SubmissionEntry,
-        answer: &CompletionEntry,
-    ) -> Option<RefusedField> {
-        let refused = answer.status().code() == Status::CONNECT_INVALID_PARAMETERS;
-        if !refused || !matches!(step, SequenceStep::Connect | SequenceStep::ConnectQueue(_)) {
-            return None;
-        }
-        let data = self.scratch.as_ref()?;
-        data.with_bytes(0..SCRATCH_BYTES, |data| RefusedField::new(answer.connect_parameter(), sent, data))
     }
 
     /// Remembers what an answer says.
@@ -429,17 +515,27 @@ impl Sequence {
         step: SequenceStep,
         entry: &CompletionEntry,
     ) -> Result<(), Cause> {
-        let queues_wanted = self.queues_wanted();
-        let (facts, namespaces) = (&mut self.facts, &mut self.namespaces);
+        let queues_wanted = queues_wanted(&self.options, self.share);
+        let (facts, namespaces, authentication) =
+            (&mut self.facts, &mut self.namespaces, &mut self.authentication);
         let mut learn = |data: &[u8]| {
+            if step.is_message() {
+                authentication.on_message(data);
+            }
             facts.learn(step, entry, data, queues_wanted)?;
             namespaces.learn(step, entry, data, facts)
         };
-        match &self.scratch {
+        match &self.scratch.0 {
             Some(buffer) => buffer.with_bytes(0..SCRATCH_BYTES, learn)?,
             None => learn(&[0; SCRATCH_BYTES])?,
         }
         match step {
+            SequenceStep::Connect => {
+                self.asked = self.authentication.on_connect(0, entry.connect_authreq())?;
+            }
+            SequenceStep::ConnectQueue(number) => {
+                self.asked = self.authentication.on_connect(number, entry.connect_authreq())?;
+            }
             SequenceStep::Enable => {
                 self.facts.ready_until = context.now + self.facts.capabilities.timeout;
                 self.extra_time += self.facts.capabilities.timeout;
@@ -458,9 +554,46 @@ impl Sequence {
         }
         Ok(())
     }
+}
 
-    /// I/O queues to ask for: one for each engine at least.
-    fn queues_wanted(&self) -> u16 {
-        self.options.queues_wanted().max(self.share.engines)
+impl Scratch {
+    /// The memory; it is taken from the pool once.
+    fn take(&mut self, pool: &Pool) -> Result<SharedBuffer, Cause> {
+        let scratch = self.0.take().filter(SharedBuffer::is_unique);
+        scratch.or_else(|| pool.take(SCRATCH_BYTES).map(Buffer::share)).ok_or_else(|| {
+            let text = "no buffer of 4 KiB is left in the pool for the commands of attaching";
+            Cause::Local(text.to_owned())
+        })
     }
+
+    /// Which field of a Connect the controller refuses. The memory still has its data.
+    fn refused_field(
+        &self,
+        step: SequenceStep,
+        sent: &SubmissionEntry,
+        answer: &CompletionEntry,
+    ) -> Option<RefusedField> {
+        let refused = answer.status().code() == Status::CONNECT_INVALID_PARAMETERS;
+        if !refused || !matches!(step, SequenceStep::Connect | SequenceStep::ConnectQueue(_)) {
+            return None;
+        }
+        let data = self.0.as_ref()?;
+        data.with_bytes(0..SCRATCH_BYTES, |data| RefusedField::new(answer.connect_parameter(), sent, data))
+    }
+}
+
+/// A namespace may have been removed since it was listed. That the one of the address is none of the controller's is
+/// said in a sentence of its own, but for a flush of what was written there.
+fn tolerates(options: &ConnectOptions, step: SequenceStep, status: Status) -> bool {
+    let removed = match step {
+        SequenceStep::Namespace(_) => true,
+        SequenceStep::Flush(_) => options.url.namespace.is_none(),
+        _ => false,
+    };
+    removed && status.code() == Status::INVALID_NAMESPACE
+}
+
+/// I/O queues to ask for: one for each engine at least.
+fn queues_wanted(options: &ConnectOptions, share: QueueShare) -> u16 {
+    options.queues_wanted().max(share.engines)
 }

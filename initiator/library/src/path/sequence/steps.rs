@@ -1,5 +1,6 @@
 //! The steps of the sequence that attaches, refreshes and shuts down a controller.
 
+use super::authentication::Stage;
 use crate::error::Step;
 
 /// A step: one command, or something else that is waited for. Where a number stands in it, it is the namespace that it
@@ -8,6 +9,8 @@ use crate::error::Step;
 pub(in crate::path) enum SequenceStep {
     /// Fabrics Connect of the admin queue.
     Connect,
+    /// A queue authenticates, the admin queue or one of I/O.
+    Authenticate(u16, Stage),
     /// Property Get of CAP.
     Capabilities,
     /// Property Get of VS.
@@ -57,6 +60,7 @@ impl SequenceStep {
     pub(in crate::path) fn step(self) -> Step {
         match self {
             SequenceStep::Connect => Step::FabricsConnect,
+            SequenceStep::Authenticate(..) => Step::Authenticate,
             SequenceStep::Capabilities
             | SequenceStep::Version
             | SequenceStep::Enable
@@ -76,6 +80,7 @@ impl SequenceStep {
     pub(in crate::path) fn command(self) -> &'static str {
         match self {
             SequenceStep::Connect | SequenceStep::ConnectQueue(_) => "Connect",
+            SequenceStep::Authenticate(_, stage) => stage.name(),
             SequenceStep::Capabilities
             | SequenceStep::Version
             | SequenceStep::ReadyStatus
@@ -108,16 +113,24 @@ impl SequenceStep {
         )
     }
 
-    /// Whether it may be tried again on the same connection. A Connect has a connection of its own.
+    /// Whether it may be tried again on the same connection. A Connect has a connection of its own, and a message of
+    /// authentication counts once.
     pub(in crate::path) fn may_repeat(self) -> bool {
         !matches!(
             self,
             SequenceStep::Connect
                 | SequenceStep::ConnectQueue(_)
                 | SequenceStep::EstablishQueue(_)
+                | SequenceStep::Authenticate(..)
                 | SequenceStep::Disconnect(_)
         )
     }
+
+    /// Whether a message of authentication comes with its answer.
+    pub(super) fn is_message(self) -> bool {
+        matches!(self, SequenceStep::Authenticate(_, Stage::Receive))
+    }
+
     /// Whether the controller writes data for it.
     pub(in crate::path) fn reads_data(self) -> bool {
         matches!(
@@ -129,6 +142,7 @@ impl SequenceStep {
                 | SequenceStep::Namespace(_)
                 | SequenceStep::Descriptors(_)
                 | SequenceStep::ChangedLog
+                | SequenceStep::Authenticate(_, Stage::Receive)
         )
     }
 }

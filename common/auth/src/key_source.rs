@@ -1,0 +1,155 @@
+//! Where keys are: in files, or credentials of a service. A key never stands in a configuration or an address.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::{env, fmt};
+
+use nix::libc::O_NONBLOCK;
+
+use crate::dhchap_key::DhchapKey;
+use crate::secret::SecretText;
+
+/// Bytes of a file with a key: a key of 64 bytes is a line of 101 characters.
+const KEY_FILE_BYTES_MAX: u64 = 4096;
+
+/// The folder with a service's credentials, as systemd names it.
+const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
+
+/// Where a key is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// A file with the text of the key, and nothing else.
+    File(PathBuf),
+    /// A credential of the service with that text (`LoadCredential=` of systemd).
+    Credential(String),
+}
+
+impl KeySource {
+    /// Where a text says that a key is.
+    ///
+    /// # Errors
+    /// What it has to be, instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("file", path)) if Path::new(path).is_absolute() => Ok(Self::File(path.into())),
+            Some(("file", path)) => Err(format!("names \"{path}\", which is no absolute path")),
+            Some(("credential", name)) if !name.is_empty() && !name.contains('/') => {
+                Ok(Self::Credential(name.to_owned()))
+            }
+            Some(("DHHC-1" | "NVMeTLSkey-1", _)) => {
+                Err("is a key; put it into a file, and write \"file:/path\" or \"credential:NAME\""
+                    .to_owned())
+            }
+            _ => Err("must be \"file:/path\" or \"credential:NAME\"".to_owned()),
+        }
+    }
+
+    /// The file that it is in.
+    ///
+    /// # Errors
+    /// It is a credential, and the process has none.
+    pub fn path(&self) -> Result<PathBuf, String> {
+        match self {
+            Self::File(path) => Ok(path.clone()),
+            Self::Credential(name) => {
+                let folder = env::var_os(CREDENTIALS_DIRECTORY).ok_or_else(|| {
+                    format!("is a credential, and the service has none ({CREDENTIALS_DIRECTORY} is not set)")
+                })?;
+                Ok(Path::new(&folder).join(name))
+            }
+        }
+    }
+
+    /// Reads a key for DH-HMAC-CHAP. It waits for the file system.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
+    pub fn read_dhchap(&self) -> Result<DhchapKey, String> {
+        let path = self.path()?;
+        let text =
+            read_key_file(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        DhchapKey::parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Credential(name) => write!(f, "credential:{name}"),
+        }
+    }
+}
+
+/// The text of a file that not everybody may read. It waits for the file system.
+///
+/// # Errors
+/// The system's, and why it is no file for a key.
+pub fn read_key_file(path: &Path) -> io::Result<SecretText> {
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    if !fs::metadata(path)?.is_file() {
+        return refused("it is no regular file".to_owned());
+    }
+    // What has become a FIFO meanwhile is no reason to wait.
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    let mode = file.metadata()?.mode() & 0o777;
+    if mode & 0o007 != 0 {
+        return refused(format!("everybody may read or change it (mode {mode:04o}): chmod o= it"));
+    }
+    // What is read at the end of a file asks for more room than there are bytes.
+    let mut text = SecretText::with_capacity(2 * KEY_FILE_BYTES_MAX as usize);
+    file.take(KEY_FILE_BYTES_MAX + 1).read_to_string(text.expose_mut())?;
+    if text.expose().len() as u64 > KEY_FILE_BYTES_MAX {
+        return refused(format!("it is longer than {KEY_FILE_BYTES_MAX} bytes, and no key"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const KEY: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
+
+    #[test]
+    fn a_key_is_in_a_file_or_is_a_credential() {
+        assert_eq!(KeySource::parse("file:/etc/k").unwrap(), KeySource::File("/etc/k".into()));
+        assert_eq!(KeySource::parse("credential:k").unwrap().to_string(), "credential:k");
+        for (text, why) in [
+            ("file:etc/k", "names \"etc/k\", which is no absolute path"),
+            ("credential:", "must be \"file:/path\" or \"credential:NAME\""),
+            ("credential:../k", "must be \"file:/path\" or \"credential:NAME\""),
+            ("/etc/k", "must be \"file:/path\" or \"credential:NAME\""),
+        ] {
+            assert_eq!(KeySource::parse(text).unwrap_err(), why, "{text}");
+        }
+        let refused = KeySource::parse(KEY).unwrap_err();
+        assert!(refused.starts_with("is a key; put it into a file") && !refused.contains("ycnJ"));
+    }
+
+    #[test]
+    fn a_file_with_a_key_is_for_few_eyes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let source = KeySource::File(path.clone());
+        assert!(source.read_dhchap().unwrap_err().starts_with("cannot read "));
+        fs::write(&path, format!("{KEY}\n")).unwrap();
+        for (mode, allowed) in [(0o600, true), (0o640, true), (0o644, false), (0o602, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(source.read_dhchap().is_ok(), allowed, "{mode:o}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, KEY.replace('y', "z")).unwrap();
+        let refused = source.read_dhchap().unwrap_err();
+        assert!(!refused.contains("cnJ"), "{refused}");
+        fs::write(&path, "x".repeat(5000)).unwrap();
+        assert!(source.read_dhchap().unwrap_err().ends_with("and no key"));
+        assert!(
+            KeySource::File(folder.path().to_owned()).read_dhchap().unwrap_err().ends_with("no regular file")
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! `ringfab keys pair`: new keys for a host and a subsystem, and the lines for each end.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, IdentityVersion, Names, SecretText};
+use ringfab_front_ends::context::Context;
+use ringfab_front_ends::output;
+use serde_json::{Value, json};
+
+use super::{NameArgs, new_key, new_psk};
+
+/// Where the lines say that keys are, when they are written nowhere.
+const FOLDER: &str = "/etc/ringfab/keys";
+
+#[derive(Args)]
+pub(crate) struct PairArgs {
+    #[command(flatten)]
+    names: NameArgs,
+    /// The lines for both ends use TLS, too
+    #[arg(long)]
+    tls: bool,
+    /// Write the keys to files in this directory, which is made if it is not there, and print where they are instead
+    /// of the keys. No file is overwritten
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+}
+
+/// The keys.
+struct Pair<'a> {
+    names: Names<'a>,
+    host: SecretText,
+    controller: SecretText,
+    tls: SecretText,
+    identity: String,
+}
+
+/// Where they are, as both ends are told.
+struct Places {
+    host: String,
+    controller: String,
+    tls: String,
+}
+
+/// Makes keys of both kinds.
+pub(super) fn pair(args: &PairArgs, context: &Context) -> Result<()> {
+    let names = args.names.names()?;
+    let pair = Pair::generate(names)?;
+    let folder = args.directory.as_deref();
+    let places = Places::in_folder(folder.unwrap_or(Path::new(FOLDER)))?;
+    if let Some(folder) = folder {
+        write_all(folder, &pair)?;
+    }
+    output::either(
+        context.json,
+        || pair.document(folder.map(|_| &places)),
+        || pair.text(&places, folder.is_some(), args.tls),
+    )
+}
+
+impl Places {
+    fn in_folder(folder: &Path) -> Result<Self> {
+        let folder = std::path::absolute(folder).with_context(|| format!("find {}", folder.display()))?;
+        let place = |name: &str| format!("file:{}", folder.join(name).display());
+        Ok(Self { host: place("host"), controller: place("controller"), tls: place("tls") })
+    }
+}
+
+/// Writes each key to a file that only its owner may read.
+fn write_all(folder: &Path, pair: &Pair<'_>) -> Result<()> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.with_context(|| format!("make {}", folder.display()))?;
+    for (name, key) in [("host", &pair.host), ("controller", &pair.controller), ("tls", &pair.tls)] {
+        let path = folder.join(name);
+        let write = || -> io::Result<()> {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            file.write_all(key.expose().as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()
+        };
+        write().with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+impl<'a> Pair<'a> {
+    fn generate(names: Names<'a>) -> Result<Self> {
+        let [host, controller]: [DhchapKey; 2] = [new_key(None), new_key(None)];
+        let psk: ConfiguredPsk = new_psk(None)?;
+        let retained = psk.retained(names.host, Derivation::Specified);
+        let identity = retained.identity(IdentityVersion::One, psk.suite(), names);
+        Ok(Self {
+            names,
+            host: host.to_text(),
+            controller: controller.to_text(),
+            tls: psk.to_text(),
+            identity,
+        })
+    }
+
+    /// For programs: the keys, or where they are.
+    fn document(&self, written: Option<&Places>) -> Value {
+        match written {
+            None => json!({
+                "host_key": self.host.expose(),
+                "controller_key": self.controller.expose(),
+                "tls_key": self.tls.expose(),
+                "tls_identity": self.identity,
+            }),
+            Some(places) => json!({
+                "host_key": places.host,
+                "controller_key": places.controller,
+                "tls_key": places.tls,
+                "tls_identity": self.identity,
+            }),
+        }
+    }
+
+    /// For people: the keys, or where they are, and the lines for each end.
+    fn text(&self, places: &Places, written: bool, tls: bool) -> String {
+        let of =
+            |key: &SecretText, place: &String| if written { place.clone() } else { key.expose().to_owned() };
+        let keys = output::pairs(&[
+            ("host key", of(&self.host, &places.host)),
+            ("controller key", of(&self.controller, &places.controller)),
+            ("TLS key", of(&self.tls, &places.tls)),
+            ("TLS identity", self.identity.clone()),
+        ]);
+        let mut text = format!("{keys}\n{}\n{}", self.target(places, tls), self.host(places, tls));
+        if !written {
+            text += &format!("\n{}\n{}", self.linux_host(), self.linux_target());
+        }
+        text
+    }
+
+    /// Lines for the configuration of our target.
+    fn target(&self, places: &Places, tls: bool) -> String {
+        let Names { host, subsystem } = self.names;
+        let Places { host: host_key, controller, tls: tls_key } = places;
+        let mut lines = format!(
+            "In the target's configuration, with the keys in these files:\n\
+             [[host]]\nnqn = \"{host}\"\ndhchap_key = \"{host_key}\"\ndhchap_controller_key = \"{controller}\"\n"
+        );
+        if tls {
+            lines += &format!(
+                "tls_key = \"{tls_key}\"\n\
+                 # and in [[listener]] with transport = \"tcp\":\n# tls = \"allowed\"\n\
+                 # and in [[subsystem]] with nqn = \"{subsystem}\":\n# tls = \"required\"\n"
+            );
+        }
+        lines
+    }
+
+    /// The command of our initiator.
+    fn host(&self, places: &Places, tls: bool) -> String {
+        let Names { host, subsystem } = self.names;
+        let mut line = format!(
+            "On a host with the same files, with the address of the target:\n\
+             ringfab list nvme+tcp://ADDRESS/{subsystem} --hostnqn={host} \\\n  \
+             --dhchap-key={} \\\n  --dhchap-controller-key={}",
+            places.host, places.controller
+        );
+        if tls {
+            line += &format!(" \\\n  --tls-key={}", places.tls);
+        }
+        line + "\n"
+    }
+
+    fn linux_host(&self) -> String {
+        let Names { host, subsystem } = self.names;
+        format!(
+            "On a Linux host, with the address of the target:\n\
+             nvme connect --hostnqn={host} --nqn={subsystem} \\\n  \
+             --dhchap-secret={} \\\n  --dhchap-ctrl-secret={}\n",
+            self.host.expose(),
+            self.controller.expose(),
+        )
+    }
+
+    fn linux_target(&self) -> String {
+        let folder = format!("/sys/kernel/config/nvmet/hosts/{}", self.names.host);
+        format!(
+            "On a Linux target:\necho {} > {folder}/dhchap_key\necho {} > {folder}/dhchap_ctrl_key\n",
+            self.host.expose(),
+            self.controller.expose(),
+        )
+    }
+}

@@ -1,0 +1,227 @@
+//! How this host proves who it is, how the controller has to, and why that fails (DH-HMAC-CHAP).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfab_auth::{
+    DhchapKey, KeySource, Parties, Policy, Refusal, RefusedBy, SequenceNumbers, system_random,
+};
+use ringfab_spec::Nqn;
+use ringfab_spec::auth::FailureExplanation;
+
+/// How this host proves who it is to controllers that ask for it, and how they have to.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringfab_initiator::auth::{Group, Hash, KeySource, Policy};
+/// use ringfab_initiator::{Authentication, Key, Keys};
+///
+/// # fn main() -> Result<(), String> {
+/// let host = Key::At(KeySource::parse("file:/etc/ringfab/keys/host")?);
+/// let mut authentication = Authentication::new(Keys { host, controller: None });
+/// authentication.policy = Policy::at_least(Hash::Sha384, Group::Ffdhe3072);
+/// authentication.repeat = Some(Duration::from_secs(3600));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Authentication {
+    /// The keys.
+    pub keys: Keys,
+    /// Hash functions and groups that are offered. The controller chooses.
+    pub policy: Policy,
+    /// How long after an authentication the host authenticates again, on each queue that the controller has asked it
+    /// on. Never when none.
+    pub repeat: Option<Duration>,
+    /// All connections of the host share them.
+    numbers: Arc<SequenceNumbers>,
+}
+
+/// The keys of both ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// With it this host proves who it is.
+    pub host: Key,
+    /// With it the controller proves who it is. When there is one, the controller has to: one that does not ask for
+    /// authentication, or has another key, is not used.
+    pub controller: Option<Key>,
+}
+
+/// A key, or where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// The key itself.
+    Known(DhchapKey),
+    /// It is read anew for each connection and each authentication, so that another one can be put there.
+    At(KeySource),
+}
+
+impl Authentication {
+    /// With these keys, each hash function, each group from ffdhe2048 on, and no repetition.
+    pub fn new(keys: Keys) -> Self {
+        let numbers = Arc::new(SequenceNumbers::new(&mut system_random()));
+        let policy = Policy::at_least(ringfab_auth::Hash::Sha256, ringfab_auth::Group::Ffdhe2048);
+        Self { keys, policy, repeat: None, numbers }
+    }
+
+    /// Sequence numbers of its challenges.
+    pub(crate) fn numbers(&self) -> &SequenceNumbers {
+        &self.numbers
+    }
+}
+
+impl Key {
+    /// The key. One that is somewhere is read, which waits for the file system.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
+    pub fn get(&self) -> Result<DhchapKey, String> {
+        match self {
+            Self::Known(key) => Ok(key.clone()),
+            Self::At(source) => source.read_dhchap(),
+        }
+    }
+}
+
+impl Keys {
+    /// Both ends with their keys. Waits where these are read.
+    pub(crate) fn parties(&self, host: &str, subsystem: &str) -> Result<Arc<Parties>, AuthenticationFailure> {
+        let name = |text| Nqn::new(text).map_err(|error| AuthenticationFailure::HostKey(error.to_string()));
+        let key = self.host.get().map_err(AuthenticationFailure::HostKey)?;
+        let controller_key = self.controller.as_ref().map(Key::get).transpose();
+        let controller_key = controller_key.map_err(AuthenticationFailure::ControllerKey)?;
+        Ok(Parties::new(name(host)?, name(subsystem)?, &key, controller_key.as_ref()))
+    }
+}
+
+/// Why this host and a controller have not authenticated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthenticationFailure {
+    /// The controller asks for it, and there is no key.
+    #[error("the target asks this host to authenticate, and no key is given for it")]
+    NoKey,
+    /// The controller does not ask for it, and should prove who it is.
+    #[error("the target does not ask for authentication, and so does not prove who it is")]
+    NotAsked,
+    /// The controller demands secure channel concatenation.
+    #[error("the target demands that authentication makes a key for TLS (secure channel concatenation)")]
+    SecureChannel,
+    /// The key of the host cannot be read.
+    #[error("the key of this host {0}")]
+    HostKey(String),
+    /// The key of the controller cannot be read.
+    #[error("the key of the controller {0}")]
+    ControllerKey(String),
+    /// One end has refused the other.
+    #[error("{}", refused(.0))]
+    Refused(Refusal),
+}
+
+fn refused(refusal: &Refusal) -> String {
+    match (refusal.by, refusal.explanation) {
+        (RefusedBy::Peer, FailureExplanation::AUTHENTICATION_FAILED) => {
+            "the target refuses the key of this host".to_owned()
+        }
+        (RefusedBy::Us, FailureExplanation::AUTHENTICATION_FAILED) => {
+            "the target has another controller key than this host, so it may not be the one that is meant"
+                .to_owned()
+        }
+        (RefusedBy::Peer, FailureExplanation::HASH_NOT_USABLE) => {
+            "the target accepts none of the hash functions that this host offers".to_owned()
+        }
+        (RefusedBy::Peer, FailureExplanation::GROUP_NOT_USABLE) => {
+            "the target accepts none of the DH groups that this host offers".to_owned()
+        }
+        (RefusedBy::Peer, explanation) => format!("the target refuses to go on: {explanation}"),
+        (RefusedBy::Us, explanation) => match refusal.detail {
+            Some(detail) => detail.to_owned(),
+            None => explanation.to_string(),
+        },
+    }
+}
+
+impl AuthenticationFailure {
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> &'static str {
+        let Self::Refused(refusal) = self else {
+            return match self {
+                Self::NoKey => "give the key that the target has for this host NQN (--dhchap-key)",
+                Self::NotAsked => {
+                    "give the target a key for this host NQN, or leave the controller key out if that is not wanted"
+                }
+                Self::SecureChannel => {
+                    "have the target not demand it, or configure a key for TLS on both ends"
+                }
+                _ => "correct the file, or name another one",
+            };
+        };
+        match (refusal.by, refusal.explanation) {
+            (RefusedBy::Peer, FailureExplanation::AUTHENTICATION_FAILED) => {
+                "compare the key with the one that the target has for this host NQN; if a controller key is given \
+                 here, the target needs one, too"
+            }
+            (RefusedBy::Us, FailureExplanation::AUTHENTICATION_FAILED) => {
+                "compare the controller key with the target's, and see who answers at this address"
+            }
+            (_, FailureExplanation::HASH_NOT_USABLE) => {
+                "allow one that the target allows (--dhchap-hashes here, dhchap_hashes there)"
+            }
+            (_, FailureExplanation::GROUP_NOT_USABLE) => {
+                "allow one that the target allows (--dhchap-groups here, dhchap_groups there)"
+            }
+            (RefusedBy::Us, _) => "see the target's log; it may have no controller key for this host NQN",
+            (RefusedBy::Peer, _) => "see the target's log, which names the reason",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfab_auth::Hash;
+    use ringfab_spec::auth::FailureReason;
+
+    use super::*;
+
+    fn refusal(by: RefusedBy, explanation: u8) -> AuthenticationFailure {
+        AuthenticationFailure::Refused(Refusal {
+            by,
+            reason: FailureReason::AUTHENTICATION_FAILURE,
+            explanation: FailureExplanation(explanation),
+            detail: (by == RefusedBy::Us).then_some("what we know"),
+        })
+    }
+
+    #[test]
+    fn each_refusal_is_a_sentence_of_its_own_with_what_to_do() {
+        let explanations = [1, 2, 3, 4, 5, 6, 7, 0x99];
+        let said = |by| explanations.map(|explanation| refusal(by, explanation).to_string());
+        let by_peer = said(RefusedBy::Peer);
+        let mut different = by_peer.to_vec();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(different.len(), explanations.len(), "{by_peer:?}");
+        assert!(by_peer.iter().all(|text| text.starts_with("the target ")), "{by_peer:?}");
+        let by_us = said(RefusedBy::Us);
+        assert!(by_us[0].starts_with("the target has another controller key"));
+        assert!(by_us[1..].iter().all(|text| text == "what we know"), "{by_us:?}");
+        assert!(refusal(RefusedBy::Peer, 4).hint().contains("--dhchap-hashes"));
+        assert!(refusal(RefusedBy::Us, 5).hint().contains("--dhchap-groups"));
+    }
+
+    #[test]
+    fn keys_are_never_printed_and_one_that_cannot_be_read_says_whose_it_is() {
+        let key = DhchapKey::generate(Hash::Sha256, None, &mut system_random());
+        let text = key.to_text();
+        let base64 = &text.expose()[10..30];
+        let keys =
+            Keys { host: Key::Known(key), controller: Some(Key::At(KeySource::File("/nowhere".into()))) };
+        let authentication = Authentication::new(keys.clone());
+        assert!(!format!("{authentication:?}").contains(base64));
+        let error =
+            keys.parties("nqn.2026-01.org.example:a", "nqn.2026-01.org.example:b").expect_err("no file");
+        assert!(error.to_string().starts_with("the key of the controller cannot read /nowhere"), "{error}");
+        let keys = Keys { controller: None, ..keys };
+        assert!(keys.parties("nqn.2026-01.org.example:a", "nqn.2026-01.org.example:b").is_ok());
+    }
+}

@@ -1,0 +1,106 @@
+//! The keys of TLS. A host has one; that of a connection follows from it and from the names of host and subsystem.
+
+use ringfab_auth::{Authenticated, IdentityTooLong, Names, Origin, ParsedIdentity, TlsPsk, UnknownIdentity};
+use ringfab_reactor::Time;
+use ringfab_spec::nqn::DISCOVERY_NQN;
+
+use super::Target;
+use crate::config::HostTls;
+use crate::controller::Controller;
+use crate::model::{Served, TlsChannel};
+
+/// Why there is no key with an identity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPsk {
+    /// It is no identity.
+    #[error(transparent)]
+    Unknown(#[from] UnknownIdentity),
+    /// The host has none.
+    #[error("the host {0} has no tls_key")]
+    Host(String),
+    /// No host has one for this subsystem.
+    #[error("there is no subsystem {0}")]
+    Subsystem(String),
+    /// The host may not use the subsystem.
+    #[error("the host {host} is not among the allowed_hosts of {subsystem}")]
+    NotAllowed {
+        /// The host.
+        host: String,
+        /// The subsystem.
+        subsystem: String,
+    },
+    /// The host has another one.
+    #[error(
+        "the tls_key of the host {0} has another identity: the host has another key, or derives it otherwise"
+    )]
+    Other(String),
+    /// Secure channel concatenation has made none, or a newer one.
+    #[error("no key was made for the host {0} with this identity, or it is not kept any more")]
+    NotGenerated(String),
+    /// No key can have it.
+    #[error(transparent)]
+    TooLong(#[from] IdentityTooLong),
+}
+
+impl Target {
+    /// The key that has an identity now.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn psk(&self, served: &Served, identity: &[u8]) -> Result<TlsPsk, NoPsk> {
+        let parsed = ParsedIdentity::parse(identity)?;
+        let (host, subsystem) = (parsed.names.host.as_str(), parsed.names.subsystem.as_str());
+        if !self.is_discovery(subsystem) {
+            let found = served.find(subsystem).ok_or_else(|| NoPsk::Subsystem(subsystem.to_owned()))?;
+            if !found.allows(host) {
+                let (host, subsystem) = (host.to_owned(), subsystem.to_owned());
+                return Err(NoPsk::NotAllowed { host, subsystem });
+            }
+        }
+        if parsed.origin == Origin::Generated {
+            let found = self.generated.find(parsed.names, identity).map(|(psk, _)| psk);
+            return found.ok_or_else(|| NoPsk::NotGenerated(host.to_owned()));
+        }
+        let HostTls { key, derivation } = served.tls_of(host).ok_or_else(|| NoPsk::Host(host.to_owned()))?;
+        let retained = key.key.retained(parsed.names.host, *derivation);
+        let psk = retained.tls(parsed.version, key.key.suite(), parsed.names, *derivation)?;
+        if psk.is_known_by(identity) { Ok(psk) } else { Err(NoPsk::Other(host.to_owned())) }
+    }
+
+    /// Keeps the key for TLS that an authentication has made, if it has made one.
+    pub(crate) fn keep_psk(
+        &self,
+        names: Names<'_>,
+        authenticated: &Authenticated,
+        now: Time,
+    ) -> Option<TlsPsk> {
+        self.generated.keep(names, authenticated, now)
+    }
+
+    /// Whether keys are kept that were made.
+    pub(crate) fn keeps_psks(&self) -> bool {
+        self.generated.is_any()
+    }
+
+    /// Forgets the keys that were made and have not been used for some time.
+    pub(crate) fn expire_psks(&self, now: Time) {
+        self.generated.expire(now, |host, subsystem| {
+            let uses = |one: &Controller| {
+                one.host().tls.as_ref().is_some_and(|tls| tls.is_generated_for(host, subsystem))
+            };
+            self.table().all().any(|one| uses(one))
+        });
+    }
+
+    /// How the host of a channel has authenticated, if that has made its key.
+    pub(super) fn authenticated_before(&self, tls: &TlsChannel) -> Option<Authenticated> {
+        let identity = tls.identity().as_bytes();
+        let parsed = ParsedIdentity::parse(identity).ok()?;
+        self.generated.find(parsed.names, identity).map(|(_, authenticated)| authenticated)
+    }
+
+    /// Whether this is a name of the discovery subsystem.
+    pub(super) fn is_discovery(&self, nqn: &str) -> bool {
+        nqn == DISCOVERY_NQN || nqn == self.discovery.nqn()
+    }
+}

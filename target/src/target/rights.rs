@@ -1,0 +1,70 @@
+//! Which controllers may not go on after a change of what is served.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::Target;
+use crate::config::ListenerTls;
+use crate::controller::Controller;
+use crate::model::{Difference, Listener, Served, ServedSubsystem};
+
+impl Target {
+    /// The controllers that may not go on with what is served now, and why: their subsystem is not served any more,
+    /// their host may not use it any more or not in this way, or the listener is gone on which it came.
+    pub fn controllers_without_right(
+        &self,
+        served: &Served,
+        difference: &Difference,
+    ) -> Vec<(Arc<Controller>, &'static str)> {
+        let without = |controller: &Arc<Controller>| {
+            let local = controller.queues().first().map(|admin| admin.listener());
+            self.key_trouble(controller, difference)
+                .or_else(|| subsystem_trouble(controller, served.of(controller.subsystem())))
+                .or_else(|| listener_trouble(controller, local?, served, difference))
+        };
+        let all = self.controllers().into_iter();
+        all.filter_map(|controller| without(&controller).map(|why| (controller, why))).collect()
+    }
+
+    /// Whether its host has other keys than those that it has shown.
+    fn key_trouble(&self, controller: &Controller, difference: &Difference) -> Option<&'static str> {
+        let host = &controller.host().nqn;
+        let authenticates = !controller.is_discovery() || self.discovery_requires_authentication;
+        let generated = controller.host().tls.as_ref().is_some_and(|tls| tls.is_generated());
+        if difference.rekeyed.contains(host) && (authenticates || generated) {
+            return Some("its host has another key");
+        }
+        let configured = controller.host().tls.as_ref().is_some_and(|tls| !tls.is_generated());
+        (configured && difference.rekeyed_tls.contains(host)).then_some("its host has another key for TLS")
+    }
+}
+
+fn subsystem_trouble(controller: &Controller, served: Option<&Arc<ServedSubsystem>>) -> Option<&'static str> {
+    let Some(served) = served else {
+        return (!controller.is_discovery()).then_some("its subsystem is not served any more");
+    };
+    let demands = served.demands();
+    if demands.authentication && controller.state().authenticated.is_none() {
+        return Some("its host has not proved who it is, which the subsystem requires");
+    }
+    if demands.tls && controller.host().tls.is_none() {
+        return Some("its connections are in clear text, and the subsystem requires TLS");
+    }
+    (!served.allows(&controller.host().nqn)).then_some("its host may not use the subsystem any more")
+}
+
+fn listener_trouble(
+    controller: &Controller,
+    local: SocketAddr,
+    served: &Served,
+    difference: &Difference,
+) -> Option<&'static str> {
+    let covering = |listeners: &[Arc<Listener>]| listeners.iter().find(|one| one.covers(local)).cloned();
+    let gone = covering(&difference.unbound)?;
+    let Some(now) = covering(served.listeners()) else {
+        return Some("the listener on which it came is gone");
+    };
+    let requires = |listener: &Listener| listener.config().tls == ListenerTls::Required;
+    (requires(&now) && !requires(&gone) && controller.host().tls.is_none())
+        .then_some("its connections are in clear text, and the listener on which it came requires TLS")
+}

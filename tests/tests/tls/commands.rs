@@ -1,0 +1,162 @@
+//! The commands, as docs/tls.md and README.md have them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use ringfab_tests::{NQN, Service, free_port, program};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const HOST: &str = "nqn.2026-11.org.ringfab:pair";
+
+fn ringfab(arguments: &[&str]) -> Output {
+    Command::new(program("ringfab")).args(arguments).output().expect("it runs")
+}
+
+fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// The lines behind one that begins so, up to an empty one.
+fn lines_after<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
+    text.lines()
+        .skip_while(|line| !line.starts_with(start))
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .collect()
+}
+
+/// A target with what `keys pair` says.
+fn target(folder: &Path, port: u16, pair: &str) -> Service {
+    let host = lines_after(pair, "In the target's configuration").join("\n");
+    let text = format!(
+        "[target]\nstate_dir = {:?}\ncores = [0, 1]\n[control]\nsocket = {:?}\n[[listener]]\naddress = \"127.0.0.1\"\n\
+         port = {port}\ntransport = \"tcp\"\ntls = \"allowed\"\n[[subsystem]]\nnqn = {NQN:?}\n\
+         allowed_hosts = [{HOST:?}]\nauthentication = \"required\"\ntls = \"required\"\n[[subsystem.namespace]]\n\
+         memory = \"8MiB\"\n{host}\n",
+        folder.join("state"),
+        folder.join("control"),
+    );
+    fs::write(folder.join("target.toml"), text).expect("a configuration");
+    let config = folder.join("target.toml").display().to_string();
+    Service::start("ringfab-target", |_| ["serve", "--config", &config].map(str::to_owned).to_vec())
+}
+
+#[test]
+fn two_commands_set_up_a_volume_that_is_authenticated_and_encrypted() {
+    let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
+    let keys = folder.path().join("keys");
+    let make = ["keys", "pair", "--tls", "--host", HOST, "--subsystem", NQN, "--directory"];
+    let make = [&make[..], &[keys.to_str().expect("a name")]].concat();
+    let pair = said(&ringfab(&make));
+    assert!(!pair.contains("DHHC-1:") && !pair.contains("NVMeTLSkey-1:"), "no key is shown: {pair}");
+    // No key is lost by another try.
+    let again = ringfab(&make);
+    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("File exists"));
+    let service = target(folder.path(), port, &pair);
+    // The second command, as it is printed.
+    let line = lines_after(&pair, "On a host with the same files").join("\n");
+    let line = line.replace("ADDRESS", &format!("127.0.0.1:{port}"));
+    let line = line.replacen("ringfab", &program("ringfab").display().to_string(), 1);
+    let listed = said(&Command::new("sh").args(["-c", &line]).output().expect("a shell"));
+    assert!(listed.contains("8 MiB"), "{listed}");
+    // Without one of the keys, nothing is served.
+    for key in ["--tls-key", "--dhchap-key"] {
+        let line: String =
+            line.split(" \\\n  ").filter(|part| !part.starts_with(key)).collect::<Vec<_>>().join(" ");
+        let line = if key == "--dhchap-key" {
+            line.replace("--dhchap-controller-key", "--dhchap-key")
+        } else {
+            line
+        };
+        let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
+        assert!(!output.status.success(), "without {key}");
+    }
+    let log = service.log();
+    assert!(log.contains("authenticated") && log.contains("TLS_AES_128_GCM_SHA256"), "{log}");
+}
+
+/// A target and a host with keys that `keys pair` has made.
+struct Pair {
+    folder: TempDir,
+    url: String,
+    /// The options that name the keys.
+    options: Vec<String>,
+    _service: Service,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
+        let keys = folder.path().join("keys");
+        let make = ["keys", "pair", "--tls", "--host", HOST, "--subsystem", NQN, "--directory"];
+        let pair = said(&ringfab(&[&make[..], &[keys.to_str().expect("a name")]].concat()));
+        let service = target(folder.path(), port, &pair);
+        let url = format!("nvme+tcp://127.0.0.1:{port}/{NQN}?hostnqn={HOST}&queues=2");
+        let named =
+            [("--tls-key", "tls"), ("--dhchap-key", "host"), ("--dhchap-controller-key", "controller")];
+        let file = |name: &str| format!("file:{}", keys.join(name).display());
+        let options = named.iter().flat_map(|(option, name)| [(*option).to_owned(), file(name)]).collect();
+        Self { folder, url, options, _service: service }
+    }
+
+    /// A command on the address, with the keys.
+    fn ringfab(&self, command: &str, more: &[&str]) -> Output {
+        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        ringfab(&[&[command, &self.url], more, &options].concat())
+    }
+
+    fn status(&self, more: &[&str]) -> String {
+        let mut command = Command::new(program("ringfab-target"));
+        command.arg("status").arg("--socket").arg(self.folder.path().join("control")).args(more);
+        said(&command.output().expect("it runs"))
+    }
+}
+
+#[test]
+fn what_is_written_over_tls_is_verified() {
+    let pair = Pair::new();
+    let load = "--depth 8 --cores 2 --rw randrw --verify --destroy-data 1 --bs 64k --time 2s --warmup 0s";
+    said(&pair.ringfab("bench", &load.split(' ').collect::<Vec<_>>()));
+}
+
+#[test]
+fn doctor_says_whether_tls_works_and_a_key_on_a_command_line_is_warned_of() {
+    let pair = Pair::new();
+    let doctor = said(&pair.ringfab("doctor", &[]));
+    assert!(doctor.contains("over TLS") && doctor.contains("All is well."), "{doctor}");
+    let refused = ringfab(&["doctor", &pair.url]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stdout).contains("What to do"));
+    // A key on a command line is a key that others see.
+    let text = fs::read_to_string(pair.folder.path().join("keys/tls")).expect("the key");
+    let options: Vec<&str> = pair.options[2..].iter().map(String::as_str).collect();
+    let warned = ringfab(&[&["list", &pair.url, "--tls-key", text.trim()][..], &options].concat());
+    let warning = String::from_utf8_lossy(&warned.stderr).into_owned();
+    assert!(warned.status.success(), "{warning}");
+    assert!(warning.contains("put it into a file") && !warning.contains(text.trim()), "{warning}");
+}
+
+#[test]
+fn status_says_how_connections_are_protected() {
+    let pair = Pair::new();
+    // Somebody is connected while it is asked.
+    let nbd = Service::start("ringfab", |place| {
+        let socket = place.join("nbd.sock").display().to_string();
+        let all = ["nbd", &pair.url, "--socket", &socket].map(str::to_owned);
+        all.into_iter().chain(pair.options.iter().cloned()).collect()
+    });
+    let page = pair.status(&[]);
+    assert!(page.contains("TLS, both ends"), "{page}");
+    let status: Value = serde_json::from_str(&pair.status(&["--json"])).expect("JSON");
+    let status = if status["listeners"].is_array() { &status } else { &status["ok"] };
+    assert_eq!(status["listeners"][0]["tls"], "allowed");
+    let (tls, queues) = (&status["controllers"][0]["tls"], &status["controllers"][0]["queues"]);
+    assert_eq!(tls["suite"], "TLS_AES_128_GCM_SHA256");
+    assert_eq!((&tls["identity_version"], &tls["key"]), (&1.into(), &"configured".into()));
+    for queue in queues.as_array().expect("queues") {
+        assert!(["kernel", "process"].contains(&queue["tls"].as_str().expect("who protects it")), "{queue}");
+    }
+    drop(nbd);
+}

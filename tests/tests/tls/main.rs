@@ -1,0 +1,6 @@
+//! NVMe/TCP over TLS 1.3: our target with a host whose TLS is another one, our both ends, and the commands.
+
+mod commands;
+mod ends;
+mod support;
+mod target;
