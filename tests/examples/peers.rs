@@ -3,6 +3,9 @@
 //! `peers BEFORE AFTER attacks|memory|floods [NAME]`: the folders of the programs as they were and as they are, and of
 //! the attacks those whose name contains NAME. All attacks take a quarter of an hour. Nothing fails for being slow.
 //!
+//! `peers FOLDER authentication`: what a quiet host notices of 100 others that authenticate over and over, with the group
+//! that takes longest.
+//!
 //! The hosts and attackers are those of `tests/tests/peers`, which has the tests. `ringfab bench`, which measures the
 //! good host, is always that of AFTER.
 
@@ -30,7 +33,7 @@ use serde_json::Value;
 use crate::attack::{Act, Attack, Going, Origin};
 use crate::attacks::{attaches, attacks};
 use crate::memory::Figures;
-use crate::target::{FRIEND, Over, Process};
+use crate::target::{FRIEND, Over, Process, QUIET};
 
 /// After so long a host that does not get in gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,9 +48,10 @@ fn main() -> ExitCode {
             measure_attacks(&[before.into(), after.into()], name.first().copied().unwrap_or_default());
         }
         [before, after, "memory"] => measure_memory(&[before.into(), after.into()]),
+        [folder, "authentication"] => measure_authentication(folder.as_ref()),
         [before, after, "floods"] => measure_floods(&[before.into(), after.into()]),
         _ => {
-            println!("peers BEFORE AFTER attacks|memory|floods [NAME]");
+            println!("peers BEFORE AFTER attacks|memory|floods [NAME], or peers FOLDER authentication");
             return ExitCode::from(2);
         }
     }
@@ -70,6 +74,33 @@ fn p99<R>(ringfab: &Path, process: &Process, over: Over, meanwhile: impl FnOnce(
     (p99.map_or_else(|| "failed".to_owned(), |p99| format!("{p99:.0} µs")), kept)
 }
 
+/// How often each is measured, in turn.
+const ROUNDS: usize = 5;
+
+/// The 4 KiB reads of a quiet host alone, and beside the others.
+fn measure_authentication(folder: &Path) {
+    println!("| p50, p99 alone | beside 100 that authenticate |\n| --- | --- |");
+    for _ in 0..ROUNDS {
+        let process = Process::start_guarded_in(folder);
+        let alone = reads(folder, &process);
+        let others = Attack { over: Over::Tcp, act: Act::Reply, from: Origin::Others(100), count: 100 };
+        let _others = Going::start(others, process.address(Over::Tcp));
+        let beside = reads(folder, &process);
+        println!("| {alone} | {beside} |");
+    }
+}
+
+/// The percentiles of a host that reads 4 KiB at a time, one after the other.
+fn reads(folder: &Path, process: &Process) -> String {
+    let mut command = Command::new(folder.join("ringfab"));
+    command.args(["bench", &process.url(Over::Tcp), "--hostnqn", QUIET, "--depth", "1", "--json"]);
+    command.args(["--warmup", "1s", "--time", "4s"]).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().expect("it runs");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("figures");
+    let percentile = |name: &str| document["read"]["latency_us"][name].as_f64().unwrap_or(f64::NAN);
+    format!("{:.0} µs, {:.0} µs", percentile("p50"), percentile("p99"))
+}
+
 fn shown(time: Option<Duration>) -> String {
     time.map_or_else(|| format!("> {PATIENCE:?}"), |time| format!("{:.1} ms", time.as_secs_f64() * 1e3))
 }
@@ -83,7 +114,9 @@ fn measure_attacks(builds: &Builds, only: &str) {
     println!(
         "| attack | attach before: median, most | after | p99 before | after |\n| --- | --- | --- | --- | --- |"
     );
-    for (name, attack, _) in attacks().into_iter().filter(|(name, ..)| name.contains(only)) {
+    let others = |act: Act| !act.is_about_authentication();
+    let attacks = attacks().into_iter().filter(|(_, attack, _)| others(attack.act));
+    for (name, attack, _) in attacks.filter(|(name, ..)| name.contains(only)) {
         let rows = builds.each_ref().map(|folder| {
             let process = Process::start_in(folder);
             let (p99, going) =

@@ -9,6 +9,7 @@ pub mod busy;
 pub mod devices;
 pub mod fake_disk;
 pub mod fake_target;
+pub mod member;
 pub mod openssl;
 pub mod player;
 mod port;

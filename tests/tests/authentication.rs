@@ -204,12 +204,21 @@ fn a_host_proves_who_it_is_on_each_queue_and_may_do_nothing_before() {
 
 #[test]
 fn every_hash_and_group_is_spoken() {
-    let guarded = Guarded::start("dhchap_groups = [\"ffdhe3072\", \"ffdhe2048\", \"ffdhe4096\", \"null\"]\n");
+    let guarded = Guarded::start(
+        "dhchap_groups = [\"ffdhe3072\", \"ffdhe2048\", \"ffdhe4096\", \"null\", \
+         \"secp256r1\", \"secp384r1\", \"mlkem768\", \"mlkem1024\", \"secp256r1mlkem768\", \"secp384r1mlkem1024\"]\n",
+    );
     for (hash, group) in [
         (Hash::Sha256, Group::Null),
         (Hash::Sha384, Group::Ffdhe2048),
         (Hash::Sha512, Group::Ffdhe3072),
         (Hash::Sha256, Group::Ffdhe4096),
+        (Hash::Sha256, Group::Secp256r1),
+        (Hash::Sha384, Group::Secp384r1),
+        (Hash::Sha256, Group::MlKem768),
+        (Hash::Sha512, Group::MlKem1024),
+        (Hash::Sha256, Group::Secp256r1MlKem768),
+        (Hash::Sha384, Group::Secp384r1MlKem1024),
     ] {
         let mut guest = Guest::connect(&guarded.target, HOST).expect("connected");
         assert_eq!(guest.authenticate(&guarded.both().with(hash, group)), Ok(true), "{hash} {group}");

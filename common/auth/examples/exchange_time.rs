@@ -54,13 +54,13 @@ fn main() {
     let key = DhchapKey::generate(Hash::Sha256, None, &mut system_random());
     let (host, subsystem) = (Nqn::new("host").expect("a name"), Nqn::new("subsystem").expect("a name"));
     let parties = Parties::new(host, subsystem, &key, None);
-    println!("group        controller's value, host's answer, controller's secret");
+    println!("group                       controller's value, host's answer, controller's secret");
     for group in &Group::ALL[1..] {
         let mut best = [Duration::MAX; 3];
         for _ in 0..ROUNDS {
             let times = authenticate(&parties, *group);
             best = std::array::from_fn(|i| best[i].min(times[i]));
         }
-        println!("{:<12} {:.2?} {:.2?} {:.2?}", group.to_string(), best[0], best[1], best[2]);
+        println!("{:<27} {:.2?} {:.2?} {:.2?}", group.to_string(), best[0], best[1], best[2]);
     }
 }

@@ -1,12 +1,13 @@
 //! What takes long, as a value that a worker computes.
 
 use std::fmt;
+use std::time::Duration;
 
 use rand_core::CryptoRng;
 
 use crate::group::{Offer, Private};
 use crate::hash::Hash;
-use crate::secret::Secret;
+use crate::secret::{Secret, on_clean_stack};
 
 /// An exponentiation, or two. A transaction returns it, waits, and takes the [`Computed`].
 #[must_use = "the transaction waits for it"]
@@ -49,8 +50,21 @@ impl Computation {
         Self { ticket, task }
     }
 
+    /// About how long it takes, so that those that take little need not wait for those that take much.
+    pub fn cost(&self) -> Duration {
+        match &self.task {
+            Task::Offer(private) => private.cost(),
+            Task::Answer { private, .. } => 2 * private.cost(),
+            Task::Conclude { offer, .. } => offer.cost(),
+        }
+    }
+
     /// Computes it, which takes up to 25 milliseconds with ffdhe8192.
     pub fn run(self) -> Computed {
+        on_clean_stack(|| self.compute())
+    }
+
+    fn compute(self) -> Computed {
         let outcome = match self.task {
             Task::Offer(private) => Outcome::Offered(private.offer()),
             Task::Answer { private, peer, hash } => match private.answer(&peer) {

@@ -9,7 +9,7 @@ use ringfab_spec::auth::HashId;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use thiserror::Error;
 
-use crate::secret::Secret;
+use crate::secret::{Secret, on_clean_stack};
 
 /// A hash function that DH-HMAC-CHAP knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,17 +62,17 @@ impl Hash {
 
     /// The hash of these bytes.
     pub fn of(self, bytes: &[u8]) -> Secret {
-        with_type!(self, digest(bytes))
+        on_clean_stack(|| with_type!(self, digest(bytes)))
     }
 
     /// HMAC of these parts, one after the other.
     pub fn hmac(self, key: &Secret, parts: &[&[u8]]) -> Secret {
         let mut output = Secret::zeroed(self.length());
-        match self {
+        on_clean_stack(|| match self {
             Self::Sha256 => mac::<Hmac<Sha256>>(key, parts, &mut output),
             Self::Sha384 => mac::<Hmac<Sha384>>(key, parts, &mut output),
             Self::Sha512 => mac::<Hmac<Sha512>>(key, parts, &mut output),
-        }
+        });
         output
     }
 
@@ -80,11 +80,11 @@ impl Hash {
     pub(crate) fn hkdf(self, key: &Secret, info: &[&[u8]], length: usize) -> Secret {
         let mut output = Secret::zeroed(length);
         let bytes = output.bytes_mut();
-        let expanded: Result<(), InvalidLength> = match self {
+        let expanded: Result<(), InvalidLength> = on_clean_stack(|| match self {
             Self::Sha256 => Hkdf::<Sha256>::new(None, key.expose()).expand_multi_info(info, bytes),
             Self::Sha384 => Hkdf::<Sha384>::new(None, key.expose()).expand_multi_info(info, bytes),
             Self::Sha512 => Hkdf::<Sha512>::new(None, key.expose()).expand_multi_info(info, bytes),
-        };
+        });
         expanded.expect("a key is shorter than 255 hashes");
         output
     }

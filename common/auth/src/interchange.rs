@@ -5,7 +5,7 @@ use crc_fast::CrcAlgorithm;
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::secret::{Secret, SecretText};
+use crate::secret::{Secret, SecretText, on_clean_stack};
 
 /// Bytes of the CRC-32 behind a key, least significant first.
 const CRC_BYTES: usize = 4;
@@ -96,7 +96,7 @@ impl Interchange {
         let (hash, body) = body.split_once(':').ok_or(KeyError::Parts)?;
         let base64 = body.strip_suffix(':').ok_or(KeyError::Parts)?;
         let hash = self.parse_hash(hash)?;
-        Ok((hash, self.decode(base64)?))
+        Ok((hash, on_clean_stack(|| self.decode(base64))?))
     }
 
     fn other_kind(&self, text: &str) -> KeyError {

@@ -11,12 +11,12 @@
 //! A transaction ([`ControllerTransaction`], [`HostTransaction`]) takes messages and gives messages. What takes long,
 //! it returns as a [`Computation`]: a value that any thread runs, and whose result it takes later.
 //!
-//! Secrets are zeroed when they are dropped, compared in constant time, and not printed. Exponentiations take a time
-//! that does not depend on the exponent. What the libraries for big numbers and hashes leave on the stack and in freed
-//! memory while they compute is not all zeroed.
+//! Secrets are zeroed when they are dropped, compared in constant time, and not printed. Exponentiations,
+//! multiplications of points and decapsulations take a time that does not depend on the secret. What the libraries
+//! leave on the stack while they compute is overwritten. What the one for big numbers leaves in freed memory is not.
 //!
-//! Not implemented here: the commands that carry messages, time limits, TLS itself, the groups
-//! of NVM Express 2.4, and authentication with a verification entity of its own.
+//! Not implemented here: the commands that carry messages, time limits, TLS itself, and authentication with a
+//! verification entity of its own.
 
 #![forbid(unsafe_code)]
 

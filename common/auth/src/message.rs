@@ -9,8 +9,9 @@ use thiserror::Error;
 
 use crate::hash::Hash;
 
-/// Bytes of the longest message that either end sends: a Reply with SHA-512 and ffdhe8192.
-pub const MESSAGE_BYTES_MAX: usize = 16 + 2 * 64 + 1024;
+/// Bytes of the longest message that either end sends: a Reply with SHA-512, a point of secp384r1 and a ciphertext of
+/// ML-KEM-1024.
+pub const MESSAGE_BYTES_MAX: usize = 16 + 2 * 64 + (97 + 1568 + 3);
 
 /// The length of DH values is a multiple of it.
 const VALUE_LENGTH_UNIT: usize = 4;

@@ -37,7 +37,8 @@ pub enum PolicyError {
     GroupTwice(Group),
 }
 
-/// A 3072-bit group is as strong as AES-128, and takes a millisecond; larger ones take up to ten.
+/// A 3072-bit group is as strong as AES-128, and takes a millisecond; larger ones take up to ten. The groups of NVM
+/// Express 2.4 are only for ends that name them: the layout of their values is not compared with anybody's.
 const GROUPS_PREFERRED: [Group; 6] =
     [Group::Ffdhe3072, Group::Ffdhe4096, Group::Ffdhe6144, Group::Ffdhe8192, Group::Ffdhe2048, Group::Null];
 
@@ -64,10 +65,13 @@ impl Policy {
         }
     }
 
-    /// Everything that is at least as strong as these.
+    /// Everything that is at least as strong as these. Of the groups of NVM Express 2.4, only this one.
     pub fn at_least(hash: Hash, group: Group) -> Self {
         let hashes: Vec<Hash> = Hash::ALL.into_iter().filter(|one| *one >= hash).collect();
-        let groups: Vec<Group> = GROUPS_PREFERRED.into_iter().filter(|one| *one >= group).collect();
+        let mut groups: Vec<Group> = GROUPS_PREFERRED.into_iter().filter(|one| *one >= group).collect();
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
         Self::new(&hashes, &groups).expect("it has these two")
     }
 
@@ -166,6 +170,8 @@ mod tests {
         assert_eq!(policy.groups(none).collect::<Vec<_>>(), groups);
         let all = Policy::default();
         assert_eq!((all.hashes(none).count(), all.groups(none).count()), (3, 6));
+        let named = Policy::at_least(Hash::Sha512, Group::MlKem768);
+        assert_eq!(named.groups(none).collect::<Vec<_>>(), [Group::MlKem768]);
     }
 
     #[test]

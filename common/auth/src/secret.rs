@@ -4,7 +4,7 @@ use std::fmt;
 
 use rand_core::CryptoRng;
 use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Secret bytes.
 #[derive(Clone)]
@@ -23,6 +23,18 @@ impl Secret {
 
     pub(crate) fn zeroed(length: usize) -> Self {
         Self(Zeroizing::new(vec![0; length]))
+    }
+
+    /// These, one after the other.
+    pub(crate) fn concat(secrets: &[Self]) -> Self {
+        let mut whole = Self::zeroed(secrets.iter().map(|secret| secret.0.len()).sum());
+        let mut rest = whole.bytes_mut();
+        for secret in secrets {
+            let (part, behind) = rest.split_at_mut(secret.0.len());
+            part.copy_from_slice(&secret.0);
+            rest = behind;
+        }
+        whole
     }
 
     /// So many random bytes.
@@ -55,6 +67,32 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
+}
+
+/// Words of the stack that are overwritten: more than what computes with secrets uses.
+const STACK_WORDS: usize = 4096;
+
+/// Does something with secrets, and overwrites the stack that it has used. Libraries move keys and what they make of them
+/// through their own frames, and zero only the last place.
+#[inline(never)]
+pub(crate) fn on_clean_stack<T>(work: impl FnOnce() -> T) -> T {
+    let result = apart(work);
+    overwrite_stack();
+    result
+}
+
+/// In frames of its own, below those of the caller.
+#[inline(never)]
+fn apart<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
+#[inline(never)]
+fn overwrite_stack() {
+    let mut words = [0_u64; STACK_WORDS];
+    // Written, although nobody reads it.
+    words.zeroize();
+    std::hint::black_box(&mut words);
 }
 
 /// Whether both are the same, in a time that depends on their lengths alone.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use nix::sys::prctl;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
 /// Raises the number of files and sockets that this process may open to the hard limit. The soft one is low for the
@@ -12,6 +13,14 @@ pub fn raise_descriptors() {
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     {
         tracing::debug!(%error, soft, hard, "the limit on open files stays");
+    }
+}
+
+/// This process has keys: if it dies, no file with its memory is written, whatever limits allow. Who is not privileged
+/// cannot look into it with a debugger, either.
+pub fn forbid_core_files() {
+    if let Err(error) = prctl::set_dumpable(false) {
+        tracing::warn!(%error, "a core file of this process would have keys in it");
     }
 }
 

@@ -117,6 +117,7 @@ impl AuthenticationArgs {
                 None => Ok(None),
             };
         };
+        ringfab_process::limits::forbid_core_files();
         let policy = Policy::new(&self.dhchap_hashes, &self.dhchap_groups);
         let mut authentication = Authentication::new(Keys { host, controller });
         authentication.policy = policy.map_err(|error| Usage(error.to_string()))?;

@@ -106,7 +106,7 @@ impl Core {
         self.eviction_armed = false;
         let before = std::mem::take(&mut self.rounds_without_connect);
         for (number, queue) in self.queues.iter().enumerate() {
-            if let Some(since) = queue.as_ref().and_then(|queue| queue.opening_since()) {
+            if let Some(since) = queue.as_ref().and_then(|queue| queue.opening()?.asked) {
                 let rounds = before.get(&(since, number)).map_or(1, |rounds| rounds.saturating_add(1));
                 self.rounds_without_connect.insert((since, number), rounds);
             }
@@ -115,9 +115,14 @@ impl Core {
         let overdue =
             self.rounds_without_connect.iter().filter(|(_, rounds)| **rounds > ROUNDS_MAX).take(many);
         for number in overdue.map(|((_, number), _)| *number).collect::<Vec<usize>>() {
+            let opening = self.queues[number].as_ref().and_then(|queue| queue.opening());
             self.evict(
                 number,
-                "it has not sent its Connect command for a while, and there are many of those",
+                if opening.is_some_and(|opening| opening.is_connected) {
+                    "its host has not gone on to authenticate for a while, and there are many of those"
+                } else {
+                    "it has not sent its Connect command for a while, and there are many of those"
+                },
             );
         }
         self.arm_eviction();
@@ -146,14 +151,15 @@ impl Core {
     fn oldest_opening(&self, host: Option<HostId>) -> Option<(usize, Time)> {
         let queues = self.queues.iter().enumerate();
         let queues = queues.filter_map(|(number, queue)| Some((number, queue.as_ref()?)));
-        let queues = queues.filter(|(_, queue)| host.is_none_or(|host| queue.address() == host));
-        let waiting = queues.filter_map(|(number, queue)| Some((number, queue.opening_since()?)));
+        let queues = queues.filter(|(_, queue)| host.is_none_or(|host| queue.owner().address == host));
+        let waiting = queues.filter_map(|(number, queue)| Some((number, queue.opening()?.since)));
         waiting.min_by_key(|(_, since)| *since)
     }
 
     /// Of a host's controllers with a queue here, one of discovery, or the one that came last.
     fn least_missed(&self, host: HostId) -> Option<Arc<Controller>> {
-        let queues = self.queues.iter().flatten().filter(|queue| queue.address() == host && queue.is_open());
+        let queues =
+            self.queues.iter().flatten().filter(|queue| queue.owner().address == host && queue.is_open());
         let controllers = queues.filter_map(|queue| queue.controller());
         controllers.max_by_key(|one| (one.is_discovery(), one.created())).cloned()
     }

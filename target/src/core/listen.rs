@@ -110,7 +110,7 @@ impl Core {
         let endpoint = match accepted {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                self.resources.hosts.leave(address, address);
+                self.resources.hosts.leave(address, address, true);
                 return tracing::warn!(%peer, reason = %error, "connection refused");
             }
         };

@@ -7,6 +7,7 @@ use ringfab_memory::trim_heap;
 
 use super::Core;
 use crate::controller::Controller;
+use crate::queue::Owner;
 use crate::resources::messages::QueueMessage;
 use crate::worker::Task;
 
@@ -62,15 +63,16 @@ impl Core {
         let (id, left) = (queue.id(), queue.leave(self.resources.reactor.now()));
         if left.is_some() && !queue.is_finished() {
             // What the disks hold for it may stay with them.
-            self.resources.hosts.exempt_held(queue.host());
+            self.resources.hosts.exempt_held(queue.owner().host);
         }
         if queue.is_finished()
             && let Some(queue) = entry.take()
         {
-            self.resources.hosts.leave(queue.address(), queue.host());
-            if !self.resources.hosts.is_here(queue.host()) {
-                self.resources.turns.leave(queue.host());
-                self.resources.limited.leave(queue.host());
+            let Owner { address, host, is_opening } = queue.owner();
+            self.resources.hosts.leave(address, host, is_opening);
+            if !self.resources.hosts.is_here(host) {
+                self.resources.turns.leave(host);
+                self.resources.limited.leave(host);
             }
             self.ended += 1;
             self.rests = TRIMS_AFTER;

@@ -158,6 +158,6 @@ impl Core {
     /// What a disk works on, and for whom.
     fn at_disk(&self, disk: usize) -> impl Iterator<Item = (HostId, AtDisk)> {
         let queues = self.queues.iter().flatten();
-        queues.flat_map(move |queue| queue.at_disk(disk).map(|one| (queue.host(), one)))
+        queues.flat_map(move |queue| queue.at_disk(disk).map(|one| (queue.owner().host, one)))
     }
 }

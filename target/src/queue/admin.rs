@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
+use super::authentication::Proof;
 use super::connection::{Connection, Phase};
 use super::log;
 use super::request::Request;
@@ -85,8 +86,9 @@ fn check_disconnect(command: &SubmissionEntry, queue_id: u16) -> Result<(), Fail
 pub(super) enum Executed {
     /// It is done; these are dwords 0 and 1 of its completion.
     Done(u64),
-    /// The same of a Connect: the queue may have as many commands as it has entries.
-    Connected(u64),
+    /// The same of what lets the host in: the queue may have as many commands as it has entries. That is a Connect, or
+    /// the proof who the host is.
+    LetIn(u64),
     /// The same of a reset: Asynchronous Event Requests end without completions.
     Reset,
     /// It waits.
@@ -168,11 +170,11 @@ impl Connection {
         let asks = match attached.authentication {
             Authentication::Needed(terms) => {
                 let asks = if terms.only_makes_key() { AUTHREQ_ATR | AUTHREQ_ASCR } else { AUTHREQ_ATR };
-                self.authenticate(resources, terms, false);
+                self.ask_to_authenticate(resources, terms, &attached.controller);
                 asks
             }
             Authentication::Possible(terms) => {
-                self.authenticate(resources, terms, true);
+                self.authenticate(resources, terms, Proof::Given);
                 self.log_connected(&attached.controller, attached.queue.entries());
                 self.become_named(resources, &attached.controller.host().nqn);
                 0
@@ -194,12 +196,16 @@ impl Connection {
             attached.controller.set_wake(Some(Box::new(wake)));
         }
         self.attached = Some(Attachment::new(attached.controller, attached.queue, resources));
-        Ok(Executed::Connected(u64::from(id) | asks))
+        let result = u64::from(id) | asks;
+        Ok(if asks == 0 { Executed::LetIn(result) } else { Executed::Done(result) })
     }
 
     /// It is a host's now, and no longer an address's.
     pub(super) fn become_named(&mut self, resources: &mut Resources, host_nqn: &str) {
-        self.host = resources.hosts.connected(self.address, host_nqn);
+        if self.is_opening() {
+            resources.hosts.opened(self.address);
+        }
+        self.host = resources.hosts.named_host(host_nqn);
         resources.turns.set_shares(self.host, resources.served.shares(host_nqn));
         let kind = if self.id == 0 { PoolKind::Admin } else { PoolKind::Io };
         let pool = resources.hosts.pool(self.host, kind);

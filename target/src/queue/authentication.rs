@@ -4,8 +4,6 @@
 //! Receive, and no other command. The messages are those of `common/auth`. What takes long is computed by a worker,
 //! and an Authentication Receive that comes before its end waits for it.
 
-use std::mem;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,19 +20,17 @@ use super::commands::Commands;
 use super::connection::{Connection, Phase};
 use super::log;
 use super::request::Request;
+use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::model::AuthenticationTerms;
 use crate::nvm::{Action, DataBytes, Transfer};
 use crate::resources::messages::QueueMessage;
 use crate::resources::states::State;
 use crate::resources::{RequestId, Resources};
-use crate::worker::{Task, WorkError};
+use crate::worker::{Interest, WorkError};
 
 /// How long a host may take from its Connect until it is authenticated.
 pub(super) const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a worker may take for a computation of 25 milliseconds, with all others that wait.
-const COMPUTATION_LIMIT: Duration = Duration::from_secs(30);
 
 /// Bytes of a message that a host may announce: Linux always announces so many.
 const MESSAGE_BYTES_MAX: u32 = 4096;
@@ -50,17 +46,32 @@ pub(super) struct Authentication {
     transaction: ControllerTransaction,
     /// An Authentication Receive that waits for a computation.
     waiting: Option<RequestId>,
+    /// What a worker computes for it.
+    computing: Option<Interest>,
     /// When the queue was connected.
     since: Time,
-    /// Whether the host has proved who it is. It may do so again.
-    is_done: bool,
+    /// Since when it is the host's turn.
+    asked: Time,
+    /// How much the host has proved. It may do so again.
+    proof: Proof,
+}
+
+/// How much the host of a queue has proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// Nothing.
+    None,
+    /// It knows a controller whose host has proved who it is. The queue counts as one of that controller's.
+    KnowsController,
+    /// Who it is.
+    Given,
 }
 
 impl Authentication {
-    /// `is_done`: the host has proved who it is before.
-    pub(super) fn new(terms: AuthenticationTerms, since: Time, is_done: bool) -> Self {
+    /// `proof`: what the host has proved before.
+    pub(super) fn new(terms: AuthenticationTerms, since: Time, proof: Proof) -> Self {
         let transaction = transaction(&terms);
-        Self { terms, transaction, waiting: None, since, is_done }
+        Self { terms, transaction, waiting: None, computing: None, since, asked: since, proof }
     }
 
     /// What a command asks for while the host has to authenticate, or if it is about that.
@@ -84,7 +95,7 @@ impl Authentication {
 
     /// Whether the host may use the queue. One that is only there to make a key for TLS, it leaves.
     fn is_over(&self) -> bool {
-        self.is_done && !self.terms.only_makes_key()
+        self.proof == Proof::Given && !self.terms.only_makes_key()
     }
 }
 
@@ -110,16 +121,46 @@ fn length_of(command: &SubmissionEntry) -> Result<u32, Failure> {
 }
 
 impl Connection {
-    /// The host authenticates, or may do so again when it is done.
-    pub(super) fn authenticate(&mut self, resources: &Resources, terms: AuthenticationTerms, is_done: bool) {
+    /// The host authenticates, or may do so again.
+    pub(super) fn authenticate(&mut self, resources: &Resources, terms: AuthenticationTerms, proof: Proof) {
         let since = resources.reactor.now();
-        self.authentication = Some(Box::new(Authentication::new(terms, since, is_done)));
+        self.authentication = Some(Box::new(Authentication::new(terms, since, proof)));
     }
 
-    /// Whether the host has nothing to prove any more.
-    #[inline]
-    pub(super) fn is_authenticated(&self) -> bool {
-        self.authentication.as_ref().is_none_or(|authentication| authentication.is_over())
+    /// The host has to authenticate. An I/O queue of a controller whose host has done so counts as one of that host.
+    pub(super) fn ask_to_authenticate(
+        &mut self,
+        resources: &mut Resources,
+        terms: AuthenticationTerms,
+        controller: &Controller,
+    ) {
+        let knows_controller =
+            self.id != 0 && !terms.only_makes_key() && controller.state().authenticated.is_some();
+        if knows_controller {
+            resources.hosts.opened(self.address);
+        }
+        let proof = if knows_controller { Proof::KnowsController } else { Proof::None };
+        self.authenticate(resources, terms, proof);
+    }
+
+    /// Whether it counts among those without a Connect: it has none, or its host could be anybody, or is only here to
+    /// make a key for TLS.
+    pub(super) fn is_opening(&self) -> bool {
+        let opening = |one: &Authentication| match one.proof {
+            Proof::None => true,
+            Proof::KnowsController => false,
+            Proof::Given => one.terms.only_makes_key(),
+        };
+        self.attached.is_none() || self.authentication.as_deref().is_some_and(opening)
+    }
+
+    /// Since when it is the host's turn, if that is later than its connection; none while we compute.
+    pub(super) fn host_is_asked_since(&self, opened: Time) -> Option<Time> {
+        match &self.authentication {
+            Some(authentication) if authentication.computing.is_some() => None,
+            Some(authentication) => Some(authentication.asked),
+            None => Some(opened),
+        }
     }
 
     /// Whether the host has taken too long.
@@ -139,6 +180,7 @@ impl Connection {
         if authentication.waiting.is_some() {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
+        authentication.asked = resources.reactor.now();
         if Message::is_negotiate(data) && authentication.transaction.outcome().is_some() {
             authentication.transaction = transaction(&authentication.terms);
         }
@@ -147,8 +189,7 @@ impl Connection {
         if let Some(computation) = computation {
             self.compute(resources, request.id().queue, computation)?;
         }
-        self.settle_authentication(resources);
-        Ok(Executed::Done(0))
+        Ok(self.settle_authentication(resources))
     }
 
     /// The host asks for a message.
@@ -170,39 +211,54 @@ impl Connection {
             Received::BufferTooSmall => Err(Failure::at(Status::INVALID_FIELD, LENGTH)),
             Received::Message(message) => {
                 request.pieces.fill(&message);
-                self.settle_authentication(resources);
-                Ok(Executed::Done(0))
+                authentication.asked = resources.reactor.now();
+                Ok(self.settle_authentication(resources))
             }
         }
     }
 
     /// Has a worker compute. The answer comes as [`QueueMessage::Computed`].
-    fn compute(&self, resources: &Resources, queue: u16, computation: Computation) -> Result<(), Failure> {
+    fn compute(
+        &mut self,
+        resources: &Resources,
+        queue: u16,
+        computation: Computation,
+    ) -> Result<(), Failure> {
         let controller = Arc::clone(self.own_controller()?);
         let core = resources.cores[resources.core].clone();
         let answer = move |outcome: Result<Computed, WorkError>| {
             core.send(QueueMessage::Computed { queue, controller, outcome });
         };
-        // One host's computations are no other's.
-        let on = PathBuf::from(format!("{} queue {}", self.peer, self.id));
-        let task = Task::new("authenticating", on, COMPUTATION_LIMIT);
-        resources.workers.submit(task, move || computation.run(), answer).map_err(|error| {
-            tracing::warn!(%error, peer = %self.peer, "a host cannot be authenticated");
+        let interest = Interest::default();
+        let asker = (self.peer.ip(), computation.cost());
+        let computed = move || computation.run();
+        let asked = resources.workers.compute(asker, &interest, computed, answer);
+        if let Some(authentication) = &mut self.authentication {
+            authentication.computing = Some(interest);
+        }
+        asked.map_err(|error| {
+            self.cannot_authenticate(&error);
             Failure::transient(Status::INTERNAL_ERROR)
         })
     }
 
-    /// Sees whether a transaction has come to its end.
-    fn settle_authentication(&mut self, resources: &mut Resources) {
-        let Some(authentication) = &mut self.authentication else { return };
-        let Some(attached) = &self.attached else { return };
+    fn cannot_authenticate(&self, error: &WorkError) {
+        tracing::warn!(%error, peer = %self.peer, queue = self.id, "a host cannot be authenticated");
+    }
+
+    /// Sees whether a transaction has come to its end. The first that succeeds lets the host in.
+    fn settle_authentication(&mut self, resources: &mut Resources) -> Executed {
+        let (Some(authentication), Some(attached)) = (&mut self.authentication, &self.attached) else {
+            return Executed::Done(0);
+        };
         match authentication.transaction.outcome() {
             None => {}
             Some(Ok(authenticated)) => {
                 let names = authentication.terms.parties.names();
                 let now = resources.reactor.now();
                 let psk = resources.target.keep_psk(names, authenticated, now);
-                let again = mem::replace(&mut authentication.is_done, true);
+                let again = authentication.proof == Proof::Given;
+                let lets_in = !again && !authentication.terms.only_makes_key();
                 if again {
                     log::authenticated_again(&attached.controller, self.id);
                 } else {
@@ -217,11 +273,15 @@ impl Connection {
                     let shown = Authenticated { generated_psk: None, ..authenticated.clone() };
                     attached.controller.state().authenticated = Some(shown);
                 }
-                if !again && authentication.is_over() {
-                    let controller = Arc::clone(&attached.controller);
+                let controller = Arc::clone(&attached.controller);
+                if lets_in {
                     self.become_named(resources, &controller.host().nqn);
                     self.log_connected(&controller, u32::from(self.entries));
                 }
+                if let Some(authentication) = &mut self.authentication {
+                    authentication.proof = Proof::Given;
+                }
+                return if lets_in { Executed::LetIn(0) } else { Executed::Done(0) };
             }
             Some(Err(refusal)) => {
                 log::not_authenticated(&attached.controller, (self.peer, self.id), &refusal);
@@ -229,6 +289,7 @@ impl Connection {
                 self.phase = Phase::Ending;
             }
         }
+        Executed::Done(0)
     }
 }
 
@@ -245,10 +306,11 @@ pub(super) fn computed(
 ) {
     let Some(authentication) = &mut connection.authentication else { return };
     let waiting = authentication.waiting.take();
+    (authentication.computing, authentication.asked) = (None, resources.reactor.now());
     match outcome {
         Ok(computed) => authentication.transaction.on_computed(computed),
         Err(error) => {
-            tracing::warn!(%error, peer = %connection.peer, "a host cannot be authenticated");
+            connection.cannot_authenticate(&error);
             connection.phase = Phase::Ending;
         }
     }
@@ -256,6 +318,7 @@ pub(super) fn computed(
     let Some(slot) = slot.filter(|slot| commands.table[*slot].state() == State::AtWorker) else { return };
     match connection.authentication_receive(resources, &mut commands.table[slot]) {
         Ok(Executed::Waits(_)) => return,
+        Ok(Executed::LetIn(_)) => commands.grow(connection, resources),
         Ok(_) => {}
         Err(failure) => commands.table[slot].fail(failure),
     }

@@ -390,7 +390,7 @@ impl Commands {
         match executed {
             Err(failure) => request.fail(failure),
             Ok(Executed::Done(result)) => request.result = result,
-            Ok(Executed::Connected(result)) => {
+            Ok(Executed::LetIn(result)) => {
                 request.result = result;
                 self.grow(connection, resources);
             }
@@ -404,8 +404,8 @@ impl Commands {
         Err(Stop::Answer)
     }
 
-    /// The queue is connected: it may have as many commands as it has entries, of any size.
-    fn grow(&mut self, connection: &Connection, resources: &Resources) {
+    /// Its host is let in: the queue may have as many commands as it has entries, of any size.
+    pub(super) fn grow(&mut self, connection: &Connection, resources: &Resources) {
         self.table.grow(connection.entries);
         self.wait_for_room.reserve(usize::from(connection.entries));
         if connection.id != 0 {

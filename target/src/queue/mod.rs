@@ -95,6 +95,28 @@ pub(crate) enum Gate {
     Turn,
 }
 
+/// Whose a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// The address that it came from.
+    pub(crate) address: HostId,
+    /// The host by its NQN, once it is let in; before, the address.
+    pub(crate) host: HostId,
+    /// Whether it counts among those without a Connect.
+    pub(crate) is_opening: bool,
+}
+
+/// A queue without a Connect, or whose host has yet to prove who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Opening {
+    /// Since when it is there.
+    pub(crate) since: Time,
+    /// Since when it is the host's turn. None while we compute.
+    pub(crate) asked: Option<Time>,
+    /// Whether it has a Connect.
+    pub(crate) is_connected: bool,
+}
+
 /// What a connection brings with it.
 #[derive(Debug)]
 pub(crate) struct QueueParameters {
@@ -148,14 +170,10 @@ impl Queue {
         self.connection.link.endpoint()
     }
 
-    /// The address that it came from.
-    pub(crate) fn address(&self) -> HostId {
-        self.connection.address
-    }
-
     /// Whose it is.
-    pub(crate) fn host(&self) -> HostId {
-        self.connection.host
+    pub(crate) fn owner(&self) -> Owner {
+        let Connection { address, host, .. } = self.connection;
+        Owner { address, host, is_opening: self.connection.is_opening() }
     }
 
     /// Queue identifier; zero is an admin queue.
@@ -399,10 +417,14 @@ impl Queue {
         self.connection.is_open()
     }
 
-    /// Since when it is there without a Connect, or its host without a proof who it is, unless it has one or is ending.
-    pub(crate) fn opening_since(&self) -> Option<Time> {
-        let is_connected = self.connection.attached.is_some() && self.connection.is_authenticated();
-        (!is_connected && self.is_open()).then_some(self.opened)
+    /// What it lacks, if its host has no Connect, or could be anybody, and may still change that.
+    pub(crate) fn opening(&self) -> Option<Opening> {
+        let connection = &self.connection;
+        (connection.is_opening() && self.is_open()).then(|| Opening {
+            since: self.opened,
+            asked: connection.host_is_asked_since(self.opened),
+            is_connected: connection.attached.is_some(),
+        })
     }
 
     /// The connection is gone and its transport has given everything back.

@@ -114,10 +114,14 @@ impl Hosts {
         id
     }
 
-    /// The Connect of a connection from an address was taken. Says whose it is from now on.
-    pub(crate) fn connected(&mut self, address: HostId, host_nqn: &str) -> HostId {
+    /// A connection from an address counts no longer among those without a Connect.
+    pub(crate) fn opened(&mut self, address: HostId) {
         self.host_mut(address).opening -= 1;
         self.opening -= 1;
+    }
+
+    /// The host with a name, which has a connection more.
+    pub(crate) fn named_host(&mut self, host_nqn: &str) -> HostId {
         self.join(Name::Nqn(host_nqn.into()))
     }
 
@@ -153,15 +157,14 @@ impl Hosts {
         (held(most) > own + 1).then_some(HostId(index))
     }
 
-    /// A connection from an address has gone, with everything that it held. `host` is whose it was; the same if it had
-    /// no Connect.
-    pub(crate) fn leave(&mut self, address: HostId, host: HostId) {
-        let opening = address == host;
+    /// A connection from an address has gone, with everything that it held. `host` is whose it was; the same if it was
+    /// let in by nobody. `opening` says whether it counted among those without a Connect.
+    pub(crate) fn leave(&mut self, address: HostId, host: HostId, opening: bool) {
         self.queues -= 1;
         self.opening -= usize::from(opening);
         self.host_mut(address).opening -= usize::from(opening);
         self.part(address);
-        if !opening {
+        if address != host {
             self.part(host);
         }
     }
@@ -297,6 +300,11 @@ mod tests {
         text.parse().expect("an address")
     }
 
+    fn connected(hosts: &mut Hosts, address: HostId, host_nqn: &str) -> HostId {
+        hosts.opened(address);
+        hosts.named_host(host_nqn)
+    }
+
     fn waiter(queue: u16) -> RequestId {
         RequestId { queue, slot: 0, generation: 0 }
     }
@@ -317,16 +325,16 @@ mod tests {
         let mut hosts = hosts();
         let (one, two) = (hosts.enter(address("10.0.0.1")), hosts.enter(address("10.0.0.2")));
         assert_eq!(hosts.enter(address("10.0.0.1")), one);
-        let named = hosts.connected(one, "nqn.2024-01.org.example:a");
+        let named = connected(&mut hosts, one, "nqn.2024-01.org.example:a");
         assert!(named != one && named != two);
-        assert_eq!(hosts.connected(two, "nqn.2024-01.org.example:a"), named);
-        assert_ne!(hosts.connected(one, "nqn.2024-01.org.example:b"), named);
+        assert_eq!(connected(&mut hosts, two, "nqn.2024-01.org.example:a"), named);
+        assert_ne!(connected(&mut hosts, one, "nqn.2024-01.org.example:b"), named);
         // Names have no connections of their own: it is the address that has most of them.
         let most = hosts.eviction_candidate(address("10.0.0.3"), |host| host.queues);
         assert_eq!((most, hosts.queues(), hosts.opening()), (Some(one), 3, 0));
-        hosts.leave(one, named);
+        hosts.leave(one, named, false);
         assert!(hosts.is_here(named));
-        hosts.leave(two, named);
+        hosts.leave(two, named, false);
         assert!(!hosts.is_here(named) && !hosts.is_here(two) && hosts.is_here(one));
     }
 
@@ -341,7 +349,7 @@ mod tests {
         assert_eq!((held.len(), take_all(&hosts, other).len()), (4, 2));
         // To leave and to come again does not help while it is held.
         hosts.enter(address("10.0.0.1"));
-        hosts.leave(greedy, greedy);
+        hosts.leave(greedy, greedy, true);
         assert_eq!(take_all(&hosts, greedy).len(), 0);
     }
 
@@ -356,9 +364,9 @@ mod tests {
         assert_eq!(most(&hosts, "10.0.0.2"), None);
         assert_eq!(most(&hosts, "10.0.0.1"), None);
         assert_eq!((hosts.queues(), hosts.opening()), (3, 3));
-        let named = hosts.connected(other, "nqn.2024-01.org.example:host");
-        hosts.leave(other, named);
-        hosts.leave(greedy, greedy);
+        let named = connected(&mut hosts, other, "nqn.2024-01.org.example:host");
+        hosts.leave(other, named, false);
+        hosts.leave(greedy, greedy, true);
         assert_eq!((hosts.queues(), hosts.opening()), (1, 1));
     }
 
@@ -385,7 +393,7 @@ mod tests {
         assert_eq!([serve_all(&mut hosts), serve_all(&mut hosts)], [[two, one], [one, two]]);
         hosts.drop_waiting(one, PoolKind::Io);
         assert_eq!(hosts.first_waiting(one, PoolKind::Io), Some(waiter(2)));
-        hosts.leave(one, one);
+        hosts.leave(one, one, true);
         assert_eq!(hosts.first_waiting(one, PoolKind::Io), None);
         assert_eq!(hosts.begin_round(), 1, "who has left is not in line");
         assert_eq!(hosts.take_next(), Some(two));

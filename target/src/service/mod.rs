@@ -207,6 +207,8 @@ pub fn serve<R: Running>(
     let manager = Manager::new(Arc::clone(&target), running.cores(), identity, &config, file);
     let view = manager.view();
     let control = control::start(config.control.as_ref(), manager)?;
+    // A key that is taken away later must not stay in it.
+    drop(config);
     // Whoever waits for the file may then ask over the socket, too.
     let ready = options.ready_file.as_ref().map(|path| ReadyFile::write(path, running.addresses()));
     let _ready = ready.transpose()?;

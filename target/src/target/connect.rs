@@ -119,7 +119,10 @@ impl Target {
             protected_by: request.tls.map(|tls| tls.protected_by()),
         }));
         let (controller, evicted) = match connect.queue_id {
-            0 => self.create_controller(connect, subsystem, limits, (request.peer.ip(), now))?,
+            0 => {
+                let unproved = matches!(authentication, Authentication::Needed(_));
+                self.create_controller(connect, subsystem, limits, (request.peer.ip(), now, unproved))?
+            }
             _ => (self.find_controller(&connect, &subsystem)?, None),
         };
         if let Some(tls) = request.tls.filter(|tls| tls.is_generated()) {
@@ -209,14 +212,15 @@ impl Target {
         connect: Connect,
         subsystem: Arc<Subsystem>,
         limits: ControllerLimits,
-        (address, now): (IpAddr, Time),
+        (address, now, unproved): (IpAddr, Time, bool),
     ) -> Result<(Arc<Controller>, Option<Arc<Controller>>), Failure> {
         if connect.controller_id != CNTLID_DYNAMIC {
             return Err(Failure::invalid_connect_data(data::CNTLID));
         }
         let io_queues_max = if subsystem.is_discovery() { 0 } else { limits.io_queues_max };
         let mut table = self.table();
-        let newcomer = NewController { address, nqn: &connect.host.nqn, discovery: subsystem.is_discovery() };
+        let newcomer =
+            NewController { address, nqn: &connect.host.nqn, discovery: subsystem.is_discovery(), unproved };
         let evicted = table.make_room(&newcomer, now)?;
         let id = table.next_id();
         let controller = Arc::new(Controller::new(ControllerParameters {

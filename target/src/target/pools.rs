@@ -7,7 +7,8 @@
 //! | has fewer controllers than another one | of the address that has most: who has no I/O queue, the oldest first; then who came last |
 //! | has most | of the same address: who has had no I/O queue for a while; then who came last of the host name that has more than the newcomer's |
 //!
-//! Any host can claim any name, so a name decides only among hosts at one address.
+//! Any host can claim any name, so a name decides only among hosts at one address. Who has proved who it is gives way
+//! after all others of its address, and never to a newcomer that has yet to do so.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -45,12 +46,19 @@ struct Pool {
     shares: PeerCounts,
 }
 
+/// Whether the host of a controller has proved who it is.
+fn is_proved(controller: &Controller) -> bool {
+    controller.state().authenticated.is_some()
+}
+
 /// A host that wants a controller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewController<'a> {
     pub(super) address: IpAddr,
     pub(super) nqn: &'a str,
     pub(super) discovery: bool,
+    /// Whether it has yet to prove who it is.
+    pub(super) unproved: bool,
 }
 
 impl Controllers {
@@ -108,45 +116,51 @@ impl Controllers {
             return Ok(None);
         }
         let least_missed = match pool.shares.eviction_candidate(newcomer.address) {
-            Some(network) => self.least_missed(newcomer.discovery, network),
+            Some(network) => self.least_missed(newcomer, network),
             None => self.idle(newcomer, now).or_else(|| self.of_greedier_name(newcomer)),
         };
         let evicted = least_missed.ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?;
         Ok(self.remove(&evicted))
     }
 
-    fn of_network(&self, discovery: bool, network: IpAddr) -> impl Iterator<Item = &Arc<Controller>> {
+    /// Those of a network that may give way to a newcomer.
+    fn of_network(
+        &self,
+        newcomer: &NewController<'_>,
+        network: IpAddr,
+    ) -> impl Iterator<Item = &Arc<Controller>> {
+        let (discovery, unproved) = (newcomer.discovery, newcomer.unproved);
         let here = move |one: &&Arc<Controller>| {
             one.is_discovery() == discovery && network_of(one.address()) == network
         };
-        self.by_id.values().filter(here)
+        self.by_id.values().filter(here).filter(move |one| !unproved || !is_proved(one))
     }
 
-    fn least_missed(&self, discovery: bool, network: IpAddr) -> Option<Arc<Controller>> {
-        let idle = self.of_network(discovery, network).filter(|one| one.io_queues() == 0);
-        let oldest = idle.min_by_key(|one| one.created());
-        let last = || self.of_network(discovery, network).max_by_key(|one| one.created());
+    fn least_missed(&self, newcomer: &NewController<'_>, network: IpAddr) -> Option<Arc<Controller>> {
+        let idle = self.of_network(newcomer, network).filter(|one| one.io_queues() == 0);
+        let oldest = idle.min_by_key(|one| (is_proved(one), one.created()));
+        let last = || self.of_network(newcomer, network).max_by_key(|one| (!is_proved(one), one.created()));
         oldest.or_else(last).cloned()
     }
 
     /// The oldest at the newcomer's address that has had no I/O queue for a while.
     fn idle(&self, newcomer: &NewController<'_>, now: Time) -> Option<Arc<Controller>> {
-        let own = self.of_network(newcomer.discovery, network_of(newcomer.address));
+        let own = self.of_network(newcomer, network_of(newcomer.address));
         let idle = own.filter(|one| one.io_queues() == 0 && now >= one.created() + GRACE);
-        idle.min_by_key(|one| one.created()).cloned()
+        idle.min_by_key(|one| (is_proved(one), one.created())).cloned()
     }
 
     /// The last at the newcomer's address of the name that has most, if the newcomer's has less.
     fn of_greedier_name(&self, newcomer: &NewController<'_>) -> Option<Arc<Controller>> {
         let mut names: BTreeMap<&str, u32> = BTreeMap::new();
-        for one in self.of_network(newcomer.discovery, network_of(newcomer.address)) {
+        for one in self.of_network(newcomer, network_of(newcomer.address)) {
             *names.entry(one.host().nqn.as_str()).or_default() += 1;
         }
         let (greediest, count) = names.iter().max_by_key(|(_, count)| **count)?;
         if *count <= names.get(newcomer.nqn).copied().unwrap_or(0) + 1 {
             return None;
         }
-        let own = self.of_network(newcomer.discovery, network_of(newcomer.address));
+        let own = self.of_network(newcomer, network_of(newcomer.address));
         own.filter(|one| one.host().nqn == *greediest).max_by_key(|one| one.created()).cloned()
     }
 }

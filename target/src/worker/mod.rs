@@ -11,22 +11,31 @@
 //! | threads | 32, those that hang among them; four stay when there is nothing to do |
 //! | tasks that wait for a thread | 256; one more is refused |
 //! | the time of a task | its limit, from the moment of asking |
+//!
+//! What hosts compute to authenticate has threads and turns of its own: `computing`.
 
+mod computing;
 mod pool;
 mod task;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use computing::Computing;
 use pool::Pool;
 
+pub use computing::Interest;
 pub use task::{Hanging, Task, WorkError};
 
 /// The pool of this process. Threads that hang belong to the process anyway.
 static PROCESS: LazyLock<Arc<Pool>> = LazyLock::new(Arc::default);
+
+/// What this process computes for hosts that authenticate.
+static COMPUTING: LazyLock<Arc<Computing>> = LazyLock::new(Arc::default);
 
 /// Who does slow work for a core.
 #[derive(Clone)]
@@ -63,6 +72,27 @@ impl Workers {
     ) -> Result<(), WorkError> {
         match &self.0 {
             Kind::Threads(pool) => pool.submit(task, work, answer),
+            Kind::Stepped(steps) => {
+                steps.waiting().push_back(Box::new(move || answer(Ok(work()))));
+                Ok(())
+            }
+        }
+    }
+
+    /// Has `work`, which takes about so long, computed for a host at an address, in turns with other addresses, and
+    /// returns at once. `answer` is called once, on another thread, unless nobody is interested any more. It must not block.
+    ///
+    /// # Errors
+    /// When there is no thread; `answer` is not called then.
+    pub fn compute<T: Send + 'static>(
+        &self,
+        asker: (IpAddr, Duration),
+        interest: &Interest,
+        work: impl FnOnce() -> T + Send + 'static,
+        answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
+    ) -> Result<(), WorkError> {
+        match &self.0 {
+            Kind::Threads(_) => COMPUTING.submit(asker, interest, work, answer),
             Kind::Stepped(steps) => {
                 steps.waiting().push_back(Box::new(move || answer(Ok(work()))));
                 Ok(())

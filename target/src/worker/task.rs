@@ -78,6 +78,15 @@ pub enum WorkError {
         /// The file of the oldest.
         path: PathBuf,
     },
+    /// So many computations wait already, and its address has most of them.
+    #[error("{waiting} computations wait already, and its address has most of them")]
+    GaveWay {
+        /// How many.
+        waiting: usize,
+    },
+    /// A computation ended by a panic.
+    #[error("the computation has panicked")]
+    ComputationPanicked,
     /// There is no thread for it.
     #[error("no thread for work on files: {reason}")]
     NoThread {
@@ -100,7 +109,7 @@ impl From<WorkError> for io::Error {
     fn from(error: WorkError) -> Self {
         let kind = match &error {
             WorkError::NoThread { kind, .. } => *kind,
-            WorkError::Panicked { .. } => io::ErrorKind::Other,
+            WorkError::Panicked { .. } | WorkError::ComputationPanicked => io::ErrorKind::Other,
             _ => io::ErrorKind::TimedOut,
         };
         io::Error::new(kind, error.to_string())

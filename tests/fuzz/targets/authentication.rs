@@ -76,7 +76,8 @@ struct Session {
 impl Session {
     fn new(flags: u8) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        let group = if flags & 2 == 0 { Group::Null } else { Group::Ffdhe2048 };
+        let groups = [Group::Null, Group::Ffdhe2048, Group::MlKem768, Group::Secp256r1MlKem768];
+        let group = groups[usize::from(flags >> 1 & 1 | flags >> 2 & 2)];
         let policy = Arc::new(Policy::new(&[Hash::Sha256], &[group]).expect("a policy"));
         let key = DhchapKey::new(Secret::copy_of(&[7; 32]), Some(Hash::Sha256)).expect("a key");
         let (host, subsystem) = (Nqn::new("host").expect("a name"), Nqn::new("subsystem").expect("a name"));

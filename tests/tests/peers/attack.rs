@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ringfab_auth::{Group, Hash, Message, Negotiate, Proposal, Reply};
 use ringfab_proto::iwarp::mpa::{Initiator, MpaConfig};
-use ringfab_spec::sqe::PropertySize;
-use ringfab_spec::tcp::{CapsuleResp, Digests, IcResp};
-use ringfab_spec::{FromBytes, IntoBytes, SubmissionEntry, rdma_cm};
+use ringfab_spec::auth::SecureChannel;
+use ringfab_spec::sqe::{AuthenticationCommand, PropertySize};
+use ringfab_spec::tcp::{CapsuleResp, DataHeader, Digests, IcResp};
+use ringfab_spec::{FromBytes, IntoBytes, SglDescriptor, SubmissionEntry, rdma_cm};
 use ringfab_tests::raw_tcp::{capsule, connect_as, ic_req, stream_from};
 use ringfab_tests::{NQN, raw_tcp};
 
@@ -61,6 +63,23 @@ pub(crate) enum Act {
     Impostor,
     /// A controller under that name with as many I/O queues as it can have.
     Queues,
+    /// The same as an impostor, where the host has a key.
+    Unproved,
+    /// It begins to authenticate, with the group that takes longest, and does not ask for the challenge.
+    Negotiate,
+    /// It asks for the challenge, too, and does not reply.
+    Challenge,
+    /// It replies, with a value that takes as long, and a wrong response.
+    Reply,
+    /// It begins to send a message, and does not end.
+    HalfMessage,
+}
+
+impl Act {
+    /// Whether it is one where the host that may connect has a key.
+    pub(crate) fn is_about_authentication(self) -> bool {
+        matches!(self, Self::Unproved | Self::Negotiate | Self::Challenge | Self::Reply | Self::HalfMessage)
+    }
 }
 
 /// Where an attack comes from.
@@ -147,6 +166,9 @@ fn go_on(attack: &Attack, address: SocketAddr, mut held: Vec<Vec<Held>>, stop: &
             held.iter_mut().flatten().for_each(|one| one.drip(attack.over));
             dripped = Instant::now();
         }
+        if attack.act == Act::Reply {
+            held.iter_mut().flatten().for_each(Held::reply);
+        }
         std::thread::sleep(PAUSE);
     }
 }
@@ -202,6 +224,15 @@ impl Held {
         answer.is_some_and(|answer| !answer.cqe.status().is_success())
     }
 
+    /// Replies, once the challenge is here.
+    fn reply(&mut self) {
+        self.listen();
+        let challenge = IcResp::SIZE + 2 * CapsuleResp::SIZE + challenge_bytes();
+        if self.answers.len() >= challenge && std::mem::take(&mut self.said) != 0 {
+            let _closed = self.stream.write_all(&[wrong_reply(), receive(4)].concat());
+        }
+    }
+
     fn drip(&mut self, over: Over) {
         let all = greeting(over);
         if let Some(byte) = all.get(self.said) {
@@ -251,8 +282,57 @@ fn said(attack: &Attack) -> Vec<u8> {
         (Act::HalfConnect, _) => greeted(connect(NQN, FRIEND)[..600].to_vec()),
         (Act::Refused, _) => greeted(connect(NQN, STRANGER)),
         (Act::Discovery, _) => greeted(connect(DISCOVERY, STRANGER)),
-        (Act::Impostor | Act::Queues, _) => greeted(connect(NQN, FRIEND)),
+        (Act::Impostor | Act::Queues | Act::Unproved, _) => greeted(connect(NQN, FRIEND)),
+        (Act::Negotiate, _) => [greeted(connect(NQN, FRIEND)), negotiate()].concat(),
+        (Act::Challenge | Act::Reply, _) => [greeted(connect(NQN, FRIEND)), negotiate(), receive(2)].concat(),
+        (Act::HalfMessage, _) => {
+            let message = negotiate();
+            [greeted(connect(NQN, FRIEND)), message[..message.len() - 1].to_vec()].concat()
+        }
     }
+}
+
+/// The hash function and the group of an attacker.
+const HASH: Hash = Hash::Sha512;
+const GROUP: Group = Group::Ffdhe8192;
+
+/// Bytes of the PDU with a challenge: its header, and the buffer of the Receive.
+fn challenge_bytes() -> usize {
+    DataHeader::SIZE + RECEIVED as usize
+}
+
+/// The buffer of a Receive.
+const RECEIVED: u32 = 2048;
+
+fn message(cid: u16, message: &Message<'_>) -> Vec<u8> {
+    let bytes = message.to_bytes();
+    let entry = AuthenticationCommand::send(cid, bytes.len() as u32);
+    capsule(Digests::default(), entry, &bytes)
+}
+
+fn negotiate() -> Vec<u8> {
+    let offer = Some(Proposal { hashes: vec![HASH.id()], groups: vec![GROUP.id()] });
+    message(1, &Message::Negotiate(Negotiate { t_id: 7, secure_channel: SecureChannel::NONE, offer }))
+}
+
+fn receive(cid: u16) -> Vec<u8> {
+    let entry = AuthenticationCommand::receive(cid, RECEIVED).with_sgl(SglDescriptor::transport(RECEIVED));
+    capsule(Digests::default(), entry, &[])
+}
+
+fn wrong_reply() -> Vec<u8> {
+    let (response, value) = (vec![7; HASH.length()], vec![7; GROUP.answer_length()]);
+    message(
+        3,
+        &Message::Reply(Reply {
+            t_id: 7,
+            seqnum: 0,
+            challenge_valid: false,
+            response: &response,
+            challenge: &vec![0; HASH.length()],
+            value: &value,
+        }),
+    )
 }
 
 fn mpa_request() -> Vec<u8> {

@@ -33,6 +33,11 @@ const QUEUES: &[&str] = &[
     "there is no room for another connection, and no address has more than this one",
 ];
 
+const PROOFS: &[&str] = &[
+    "it has not sent its Connect command, and its address has most of those",
+    "its host has not gone on to authenticate for a while, and there are many of those",
+];
+
 /// An attack, with its name in SECURITY.md, and what the target says, in one of these ways.
 pub(crate) type Case = (&'static str, Attack, &'static [&'static str]);
 
@@ -62,6 +67,13 @@ pub(crate) fn attacks() -> Vec<Case> {
             CONTROLLERS,
         ),
         ("I/O queues under the host's name", attack(Tcp, Queues, one, 60), QUEUES),
+        ("TCP, no authentication", attack(Tcp, Unproved, one, 2000), PROOFS),
+        ("TCP, no authentication, the host's own address", attack(Tcp, Unproved, same, 2000), PROOFS),
+        ("TCP, no authentication, 250 addresses", attack(Tcp, Unproved, many, 2000), PROOFS),
+        ("TCP, half a Negotiate", attack(Tcp, HalfMessage, one, 2000), PROOFS),
+        ("TCP, Negotiate only", attack(Tcp, Negotiate, one, 2000), PROOFS),
+        ("TCP, no reply to the challenge", attack(Tcp, Challenge, one, 2000), PROOFS),
+        ("TCP, wrong replies", attack(Tcp, Reply, one, 2000), PROOFS),
         ("RDMA, silent", attack(Rdma, Silent, one, 2000), HANDSHAKES),
         ("RDMA, half an MPA request", attack(Rdma, HalfGreeting, one, 2000), HANDSHAKES),
         ("RDMA, MPA request a byte at a time", attack(Rdma, Trickle, one, 2000), HANDSHAKES),
@@ -74,8 +86,8 @@ pub(crate) fn attacks() -> Vec<Case> {
 /// once, it tries no more.
 pub(crate) fn attaches(process: &Process, over: Over, limit: Duration) -> Vec<Option<Duration>> {
     let attach = |_| {
-        let (newcomer, took) = process.try_attach(over, limit)?;
-        newcomer.read_at(1, 0, &mut [0; 4096]).ok()?;
+        let (mut newcomer, took) = process.try_guest(over, limit)?;
+        newcomer.read().ok()?;
         Some(took)
     };
     let mut times: Vec<Option<Duration>> =
@@ -88,8 +100,8 @@ pub(crate) fn attaches(process: &Process, over: Over, limit: Duration) -> Vec<Op
 /// What is wrong under an attack, if anything is. Prints a row of the table.
 #[expect(clippy::print_stdout, reason = "the table is worth reading")]
 fn fault_under((name, attack, evidence): Case) -> Option<String> {
-    let process = Process::start();
-    let (there, _) = process.attach(attack.over);
+    let process = Process::start_for(attack.act);
+    let mut there = process.guest(attack.over);
     let going = Going::start(attack, process.address(attack.over));
     // On a slow machine it takes longer until the attack has filled what it is after.
     let is_full = || evidence.iter().any(|words| process.service.log().contains(words));
@@ -100,7 +112,7 @@ fn fault_under((name, attack, evidence): Case) -> Option<String> {
     let times = attaches(&process, attack.over, PATIENCE);
     let files = process.open_files();
     // Who was there has lost nothing, not even a connection.
-    let goes_on = there.read_at(1, 0, &mut [0; 4096]);
+    let goes_on = there.read();
     drop(going);
     let (median, most) = (times[ATTACHES / 2], times[ATTACHES - 1]);
     println!("| {name} | {files} | {median:.1?} | {most:.1?} |");

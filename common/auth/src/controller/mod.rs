@@ -308,7 +308,7 @@ impl ControllerTransaction {
         if reply.response.len() != own.hash.length() {
             return payload("the response is not as long as the hash");
         }
-        if reply.value.len() != own.group.value_length() {
+        if reply.value.len() != own.group.answer_length() {
             return payload("the host's DH value is not as long as the group's");
         }
         if concatenates && !reply.challenge_valid {

@@ -1,6 +1,7 @@
 //! Finite fields of RFC 7919.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Odd};
@@ -29,6 +30,12 @@ pub(super) static FFDHE8192: Ffdhe = Ffdhe::new(8192, 448, primes::FFDHE8192);
 impl Ffdhe {
     const fn new(bits: u32, exponent_bits: u32, prime: &'static str) -> Self {
         Self { bits, exponent_bits, prime, parameters: OnceLock::new() }
+    }
+
+    /// About how long one exponentiation takes: it grows with the square of the prime's length.
+    pub(super) fn cost(&self) -> Duration {
+        let bits = u64::from(self.bits);
+        Duration::from_nanos(bits * bits * u64::from(self.exponent_bits) / 2300)
     }
 
     pub(super) fn value_length(&self) -> usize {

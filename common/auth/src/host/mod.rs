@@ -227,7 +227,7 @@ impl HostTransaction {
             let detail = "the controller has chosen a group that was not offered";
             Refusal::ours(Explanation::GROUP_NOT_USABLE, detail)
         })?;
-        if challenge.value.len() != group.value_length() {
+        if challenge.value.len() != group.offer_length() {
             return payload("the controller's DH value is not as long as the group's");
         }
         Ok((hash, group))

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::group::Group;
 use crate::tests::hex;
 
 /// One of each, with different numbers everywhere.
@@ -151,7 +152,7 @@ fn no_message_of_ours_is_longer_than_the_longest() {
         challenge_valid: true,
         response: &[0; 64],
         challenge: &[0; 64],
-        value: &[0; 1024],
+        value: &vec![0; Group::Secp384r1MlKem1024.answer_length()],
     });
     assert_eq!(longest.to_bytes().len(), MESSAGE_BYTES_MAX);
 }

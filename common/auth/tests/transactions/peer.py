@@ -1,4 +1,4 @@
-"""The other end of DH-HMAC-CHAP and of its keys, with hashlib, hmac and pow alone.
+"""The other end of DH-HMAC-CHAP and of its keys, with hashlib, hmac and integers alone.
 
     peer.py host|controller HOST-NQN SUBSYSTEM-NQN HOST-KEY CONTROLLER-KEY|- HASH GROUP SC_C
 
@@ -14,6 +14,9 @@ import struct
 import sys
 import zlib
 
+sys.dont_write_bytecode = True
+from exchange import P256, P384, Curve, MlKem
+
 HASHES = {1: hashlib.sha256, 2: hashlib.sha384, 3: hashlib.sha512}
 # RFC 7919, appendix A: bits of the prime, and the number in its middle.
 GROUPS = {1: (2048, 560316), 2: (3072, 2625351), 3: (4096, 5736041), 4: (6144, 15705020), 5: (8192, 10965728)}
@@ -28,6 +31,45 @@ def prime(group):
         e, term, k = e + term, term // k, k + 1
     middle = (e >> (precision - (bits - 130))) + number
     return (1 << bits) - (1 << (bits - 64)) + (middle << 64) - 1
+
+
+class Field:
+    def __init__(self, group):
+        self.prime = prime(group)
+        self.offer_length = self.answer_length = GROUPS[group][0] // 8
+        self.private = int.from_bytes(os.urandom(40), "big")
+
+    def offer(self):
+        return pow(2, self.private, self.prime).to_bytes(self.offer_length, "big")
+
+    def answer(self, value):
+        return self.offer(), self.conclude(value)
+
+    def conclude(self, value):
+        shared = pow(int.from_bytes(value, "big"), self.private, self.prime)
+        return shared.to_bytes(self.offer_length, "big")
+
+
+def exchanges(group):
+    """What a group consists of."""
+    if group in GROUPS:
+        return [Field(group)]
+    curve, kem = (P384, (4, 11, 5)) if group & 1 else (P256, (3, 10, 4))
+    return ([Curve(curve)] if group & 0x10 else []) + ([MlKem(*kem)] if group & 0x20 else [])
+
+
+def padded(value):
+    return value + bytes(-len(value) % 4)
+
+
+def cut(value, lengths):
+    """The parts of a value, behind which only zeroes may be."""
+    parts = []
+    for length in lengths:
+        parts.append(value[:length])
+        value = value[length:]
+    assert len(value) < 4 and not any(value)
+    return parts
 
 
 def transformed(text, owner):
@@ -63,21 +105,24 @@ class Peer:
         self.function = HASHES[self.hash_id]
         self.length = self.function().digest_size
         self.session_key = None
-        if self.group:
-            self.prime = prime(self.group)
-            self.bytes = GROUPS[self.group][0] // 8
-            self.private = int.from_bytes(os.urandom(40), "big")
+        self.exchanges = exchanges(self.group)
 
-    def value(self):
-        return pow(2, self.private, self.prime).to_bytes(self.bytes, "big") if self.group else b""
+    def offer(self):
+        return padded(b"".join(exchange.offer() for exchange in self.exchanges))
 
-    def agree(self, value):
-        if self.group:
-            assert len(value) == self.bytes
-            shared = pow(int.from_bytes(value, "big"), self.private, self.prime)
-            self.session_key = self.function(shared.to_bytes(self.bytes, "big")).digest()
-        else:
-            assert value == b""
+    def answer(self, value):
+        parts = cut(value, [exchange.offer_length for exchange in self.exchanges])
+        answers = [exchange.answer(part) for exchange, part in zip(self.exchanges, parts)]
+        self.agree(secret for _, secret in answers)
+        return padded(b"".join(value for value, _ in answers))
+
+    def conclude(self, value):
+        parts = cut(value, [exchange.answer_length for exchange in self.exchanges])
+        self.agree(exchange.conclude(part) for exchange, part in zip(self.exchanges, parts))
+
+    def agree(self, secrets):
+        if self.exchanges:
+            self.session_key = self.function(b"".join(secrets)).digest()
 
     def respond(self, key, role, challenge, seqnum, name, peer):
         if self.session_key:
@@ -125,11 +170,10 @@ def host(peer):
     assert (hl, hash_id, group) == (peer.length, peer.hash_id, peer.group) and s1 != 0
     assert len(message) == 16 + hl + dhvlen
     c1 = message[16:16 + hl]
-    peer.agree(message[16 + hl:])
+    value = peer.answer(message[16 + hl:])
 
     c2 = os.urandom(hl) if peer.controller_key or peer.sc_c else bytes(hl)
     s2 = 7 if peer.controller_key else 0
-    value = peer.value()
     cvalid = int(c2 != bytes(hl))
     fixed = struct.pack("<BBHHBBBBHI", 1, 2, 0, peer.t_id, hl, 0, cvalid, 0, len(value), s2)
     send(fixed + peer.host_response(c1, s1) + c2 + value)
@@ -150,7 +194,7 @@ def controller(peer):
     authid, halen, dhlen = struct.unpack("<BxBB", message[8:12])
     assert authid == 1 and peer.hash_id in message[12:12 + halen] and peer.group in message[42:42 + dhlen]
 
-    c1, s1, value = os.urandom(peer.length), 0x80000001, peer.value()
+    c1, s1, value = os.urandom(peer.length), 0x80000001, peer.offer()
     fixed = struct.pack(
         "<BBHHBBBBHI", 1, 1, 0, peer.t_id, peer.length, 0, peer.hash_id, peer.group, len(value), s1)
     # The host's buffer is longer than the message.
@@ -160,7 +204,7 @@ def controller(peer):
     hl, cvalid, dhvlen, s2 = struct.unpack("<BxBxHI", message[6:16])
     assert hl == peer.length and len(message) == 16 + 2 * hl + dhvlen
     r1, c2 = message[16:16 + hl], message[16 + hl:16 + 2 * hl]
-    peer.agree(message[16 + 2 * hl:])
+    peer.conclude(message[16 + 2 * hl:])
     assert r1 == peer.host_response(c1, s1), "the host's response"
     assert (cvalid, s2 != 0) == (int(bool(peer.controller_key or sc_c)), bool(peer.controller_key))
 

@@ -1,4 +1,5 @@
-//! Our ends against an implementation in Python, which shares nothing with them: `peer.py` beside this file.
+//! Our ends against an implementation in Python, which shares nothing with them: `peer.py` and `exchange.py`
+//! beside this file.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -116,12 +117,14 @@ fn cases() -> Vec<Case> {
         }
     }
     let large = [Group::Ffdhe4096, Group::Ffdhe6144, Group::Ffdhe8192];
-    cases.extend(large.map(|group| Case {
-        hash: Hash::Sha512,
-        group,
-        both_ways: true,
-        secure_channel: none,
-    }));
+    let others = Group::ALL.into_iter().filter(|group| *group > Group::Ffdhe8192);
+    for group in large.into_iter().chain(others) {
+        cases.push(Case { hash: Hash::Sha512, group, both_ways: true, secure_channel: none });
+    }
+    for group in [Group::Secp256r1, Group::MlKem1024, Group::Secp384r1MlKem1024] {
+        let secure_channel = SecureChannel::NEW_TLS_PSK;
+        cases.push(Case { hash: Hash::Sha384, group, both_ways: false, secure_channel });
+    }
     cases
 }
 

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource, Policy};
+use ringfab_process::limits;
 
 use super::rate_limits::{host_nqn, limits_of};
 use super::{Errors, Reader, Unique, word};
@@ -16,14 +17,10 @@ const SHARES: RangeInclusive<u64> = 1..=10_000;
 const HASHES: [(&str, Hash); 3] =
     [("sha256", Hash::Sha256), ("sha384", Hash::Sha384), ("sha512", Hash::Sha512)];
 
-const GROUPS: [(&str, Group); 6] = [
-    ("null", Group::Null),
-    ("ffdhe2048", Group::Ffdhe2048),
-    ("ffdhe3072", Group::Ffdhe3072),
-    ("ffdhe4096", Group::Ffdhe4096),
-    ("ffdhe6144", Group::Ffdhe6144),
-    ("ffdhe8192", Group::Ffdhe8192),
-];
+/// All that there are. Those after ffdhe8192 are in no list unless it is configured.
+fn all_groups() -> [(&'static str, Group); Group::ALL.len()] {
+    Group::ALL.map(|group| (group.name(), group))
+}
 
 /// All hosts of which something is said.
 pub(super) fn hosts(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<HostConfig> {
@@ -64,7 +61,7 @@ fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAu
     let key = key(reader, "dhchap_key", DhchapKey::parse, errors);
     let controller_key = self::key(reader, "dhchap_controller_key", DhchapKey::parse, errors);
     let hashes = words(reader, "dhchap_hashes", &HASHES, errors);
-    let groups = words(reader, "dhchap_groups", &GROUPS, errors);
+    let groups = words(reader, "dhchap_groups", &all_groups(), errors);
     if reader.any("dhchap_key").is_none() {
         for key in ["dhchap_controller_key", "dhchap_hashes", "dhchap_groups"] {
             if let Some(value) = reader.any(key) {
@@ -89,6 +86,8 @@ fn key<K>(
     errors: &mut Errors<'_>,
 ) -> Option<ConfiguredKey<K>> {
     let At { value, span } = reader.string(key, errors)?;
+    // Before there is anything to write into one.
+    limits::forbid_core_files();
     let read = |source: KeySource| read_key(&source, parse).map(|key| ConfiguredKey { source, key });
     KeySource::parse(&value).and_then(read).map_err(|why| errors.add(&span, reader.key(key), why)).ok()
 }
@@ -128,10 +127,7 @@ fn words<T: Copy>(
 pub(in crate::config) fn words_of(
     authentication: &HostAuthentication,
 ) -> (Vec<&'static str>, Vec<&'static str>) {
-    fn word<T: PartialEq>(known: &[(&'static str, T)], one: &T) -> &'static str {
-        known.iter().find(|(_, meant)| meant == one).map_or("", |(word, _)| word)
-    }
-    let hashes = authentication.hashes.iter().map(|hash| word(&HASHES, hash));
-    let groups = authentication.groups.iter().map(|group| word(&GROUPS, group));
-    (hashes.collect(), groups.collect())
+    let word = |one: &Hash| HASHES.iter().find(|(_, hash)| hash == one).map_or("", |(word, _)| word);
+    let groups = authentication.groups.iter().map(|group| group.name());
+    (authentication.hashes.iter().map(word).collect(), groups.collect())
 }

@@ -73,3 +73,39 @@ fn discovery_and_io_have_pools_of_their_own() {
     let discovery = Connect::admin(DISCOVERY_NQN, FRIEND).send_from(OTHER, &target, at(0)).unwrap();
     assert!(discovery.evicted.expect("somebody made room").is_discovery());
 }
+
+#[test]
+fn who_has_proved_who_it_is_gives_way_last_and_never_to_one_that_has_yet_to() {
+    use crate::target::pools::{Controllers, NewController};
+    let target = target();
+    let mut pools = Controllers::default();
+    for _ in 0..CONTROLLERS_MAX {
+        pools.insert(Connect::admin(DISK, FRIEND).send_from(GREEDY, &target, at(0)).unwrap().controller);
+        assert_eq!(pools.all().count(), target.controllers().len());
+    }
+    let prove = |controller: &Controller| {
+        controller.state().authenticated = Some(ringfab_auth::Authenticated {
+            hash: ringfab_auth::Hash::Sha256,
+            group: ringfab_auth::Group::Null,
+            controller_too: false,
+            generated_psk: None,
+        });
+    };
+    let all: Vec<Arc<Controller>> = pools.all().cloned().collect();
+    all.iter().filter(|one| one.id() != all[500].id()).for_each(|one| prove(one));
+    let newcomer = |address: &str, unproved| NewController {
+        address: address.parse().unwrap(),
+        nqn: FRIEND,
+        discovery: false,
+        unproved,
+    };
+    let evicted = pools.make_room(&newcomer(OTHER, true), at(60)).unwrap().expect("somebody made room");
+    assert!(Arc::ptr_eq(&evicted, &all[500]));
+    pools.insert(evicted);
+    prove(&all[500]);
+    for address in [OTHER, GREEDY] {
+        let busy = pools.make_room(&newcomer(address, true), at(60)).unwrap_err();
+        assert_eq!(busy.status, Status::CONNECT_CONTROLLER_BUSY);
+    }
+    assert!(pools.make_room(&newcomer(OTHER, false), at(60)).unwrap().is_some());
+}
