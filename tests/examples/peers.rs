@@ -3,8 +3,8 @@
 //! `peers BEFORE AFTER attacks|memory|floods [NAME]`: the folders of the programs as they were and as they are, and of
 //! the attacks those whose name contains NAME. All attacks take a quarter of an hour. Nothing fails for being slow.
 //!
-//! `peers FOLDER authentication`: what a quiet host notices of 100 others that authenticate over and over, with the group
-//! that takes longest.
+//! `peers FOLDER authentication`: what a quiet host notices of 100 others that authenticate over and over, with the
+//! group that takes longest.
 //!
 //! The hosts and attackers are those of `tests/tests/peers`, which has the tests. `ringfab bench`, which measures the
 //! good host, is always that of AFTER.

@@ -72,8 +72,8 @@ impl fmt::Debug for Secret {
 /// Words of the stack that are overwritten: more than what computes with secrets uses.
 const STACK_WORDS: usize = 4096;
 
-/// Does something with secrets, and overwrites the stack that it has used. Libraries move keys and what they make of them
-/// through their own frames, and zero only the last place.
+/// Does something with secrets, and overwrites the stack that it has used. Libraries move keys and what they make of
+/// them through their own frames, and zero only the last place.
 #[inline(never)]
 pub(crate) fn on_clean_stack<T>(work: impl FnOnce() -> T) -> T {
     let result = apart(work);

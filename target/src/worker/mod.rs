@@ -80,7 +80,8 @@ impl Workers {
     }
 
     /// Has `work`, which takes about so long, computed for a host at an address, in turns with other addresses, and
-    /// returns at once. `answer` is called once, on another thread, unless nobody is interested any more. It must not block.
+    /// returns at once. `answer` is called once, on another thread, unless nobody is interested any more. It must not
+    /// block.
     ///
     /// # Errors
     /// When there is no thread; `answer` is not called then.

@@ -34,9 +34,10 @@ const KNOWN: [(Group, &str, &str); 5] = [
     ),
 ];
 
-/// The same of NVM Express 2.4's: the hash of a value, of the answer to it, and the secret of both. Points are OpenSSL's,
-/// and so are the secrets of curves. Keys and secrets of ML-KEM are those of OpenSSL, too. It cannot be given the
-/// randomness of a ciphertext: that is as in `tests/transactions/exchange.py`, and OpenSSL finds the secret in it.
+/// The same of NVM Express 2.4's: the hash of a value, of the answer to it, and the secret of both. Points are
+/// OpenSSL's, and so are the secrets of curves. Keys and secrets of ML-KEM are those of OpenSSL, too. It cannot be
+/// given the randomness of a ciphertext: that is as in `tests/transactions/exchange.py`, and OpenSSL finds the secret
+/// in it.
 const PARTS: [(Group, &str, &str, &str); 4] = [
     (
         Group::Secp256r1,
