@@ -1,4 +1,5 @@
-//! Where keys are: in files, credentials of a service, or the kernel's keyrings. A key never stands in a configuration or an address.
+//! Where keys are: in files, credentials of a service, or the kernel's keyrings. A key never stands in a configuration
+//! or an address.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
