@@ -109,7 +109,8 @@ arm64: ## Compiles everything for arm64, and runs tests and the service there, e
 .PHONY: kernel-test
 kernel-test: ## Both ends against a stock Linux kernel in a virtual machine (about 15 minutes)
 	@tests/scripts/install.sh build kernel
-	cargo build --locked --workspace --bins --tests --example rdma_reach --example rdma_exchange
+	cargo build --locked --workspace --bins --tests --example rdma_reach --example rdma_exchange \
+	    --example tls_exchange
 	@RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug tests/kernel/run.sh || [ $$? -eq 77 ]
 
 .PHONY: kernel-ratio
