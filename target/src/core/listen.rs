@@ -115,7 +115,7 @@ impl Core {
             }
         };
         let Ok(tls) = tls_channel(&self.resources.transports, endpoint) else {
-            self.resources.hosts.leave(address, address);
+            self.resources.hosts.leave(address, address, true);
             self.resources.transports.abort(&mut self.resources.reactor, endpoint);
             return tracing::error!(%peer, "connection refused: its TLS has a key that nobody has");
         };
