@@ -46,5 +46,16 @@ kernel_has() {
     expect "$1 of $controller" "$REPLY" "$2"
 }
 
-# Starts a program of ours, for which the kernel has no TLS.
-without_ktls="python3 $out/without_ktls.py"
+control() { "${far[@]}" "$bin/ringfab-target" "$@" --socket "$socket"; }
+
+# guard LISTENER SUBSYSTEM LINE...: what is required of whom at our target, and what the host's table has.
+guard() {
+    grep -q '^tls = ' /tmp/target.toml || cp /tmp/target.toml /tmp/open.toml
+    sed -e "/^\[\[listener\]\]/a tls = \"$1\"" -e "/^nqn = \"$nqn\"/a tls = \"$2\"" /tmp/open.toml >/tmp/target.toml
+    printf '%s\n' '[[host]]' "nqn = \"$host\"" "${@:3}" >>/tmp/target.toml
+    control reload
+}
+
+# Starts a program of ours, for which the kernel has no TLS; the same with our command.
+without_ktls=(python3 "$out/without_ktls.py")
+ringfab_without_ktls=(timeout --foreground -k 5 60 "${far[@]}" "${without_ktls[@]}" "$bin/ringfab")
