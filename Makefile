@@ -37,7 +37,8 @@ test: export RINGFAB_NOT_RUN := $(NOT_RUN)
 test: ## Installs what is missing and runs every test
 	@tests/scripts/install.sh build test fuzz kernel
 	@mkdir -p $(CARGO_TARGET_DIR) && : >$(NOT_RUN)
-	@RINGFAB_REQUIRE_TOOLS=1 $(MAKE) --no-print-directory lint deny advisories sbom scripts workspace-tests end-to-end kernel-test
+	@RINGFAB_REQUIRE_TOOLS=1 $(MAKE) --no-print-directory lint deny advisories sbom scripts workspace-tests \
+	    end-to-end kernel-test
 	@$(MAKE) --no-print-directory fuzz SECONDS=5
 	@if [ ! -s $(NOT_RUN) ]; then echo "==> All tests passed"; \
 	else echo "==> All tests that could run passed. NOT RUN:"; sed 's/^/    /' $(NOT_RUN); fi
@@ -108,7 +109,8 @@ arm64: ## Compiles everything for arm64, and runs tests and the service there, e
 .PHONY: kernel-test
 kernel-test: ## Both ends against a stock Linux kernel in a virtual machine (about 15 minutes)
 	@tests/scripts/install.sh build kernel
-	cargo build --locked --workspace --bins --tests --example rdma_reach --example rdma_exchange
+	cargo build --locked --workspace --bins --tests --example rdma_reach --example rdma_exchange \
+	    --example tls_exchange
 	@RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug tests/kernel/run.sh || [ $$? -eq 77 ]
 
 .PHONY: kernel-ratio

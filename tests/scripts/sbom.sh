@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The parts of each program as CycloneDX, made of Cargo.lock by cargo-cyclonedx; and whether they are all there, compared
-# with what Cargo itself says that it builds.
+# The parts of each program as CycloneDX, made of Cargo.lock by cargo-cyclonedx; and whether they are all there,
+# compared with what Cargo itself says that it builds.
 #
 #   sbom.sh FOLDER    writes FOLDER/ringfab-target.cdx.json and FOLDER/ringfab.cdx.json
 set -euo pipefail

@@ -112,10 +112,9 @@ mod tests {
             KeyPermissionsBuilder::builder().posessor(Permission::ALL).user(Permission::ALL).build();
         key.set_perms(permissions).expect("changed");
         assert_eq!(read_keyring(&name).expect("a key").expose(), TEXT);
-        let permissions =
-            KeyPermissionsBuilder::builder().posessor(Permission::VIEW | Permission::SEARCH).build();
+        let permissions = KeyPermissionsBuilder::builder().posessor(Permission::VIEW).build();
         key.set_perms(permissions).expect("changed");
-        assert!(why(&name).starts_with("the user keyring: its permissions"), "{}", why(&name));
+        assert!(why(&name).contains(" keyring: its permissions"), "{}", why(&name));
         key.invalidate()
             .or_else(|_| KeyRing::from_special_id(KeyRingIdentifier::User, false)?.unlink_key(key))
             .expect("gone");

@@ -75,6 +75,7 @@ no_io_errors
 leave
 
 echo "--- its key becomes another one, and it goes"
+may_warn 'Property Set error'
 secure -i 2 -l 0
 new_key host
 control reload
@@ -106,7 +107,8 @@ share_key 0 2
 secure -i 2
 kernel_has tls_mode tls
 protected_by process
-nvme connect -t tcp -a "$ours" -s 4420 -n "$nqn" -q "$host-clear" -i 1 -D
+nvme connect -t tcp -a "$ours" -s 4420 -n "$nqn" -q "$host-clear" -i 1 -D \
+    --hostid=5a5a5a5a-0000-4000-8000-000000000041
 verified "$ns1" --rw=randrw --bs=4k --iodepth=8 --size=512k
 verified "$ns2" --rw=write --bs=256k --iodepth=4 --size=4m
 leave

@@ -71,7 +71,7 @@ no_io_errors
 leave
 
 echo "--- refused: clear text all the way, and another key"
-may_warn 'qid 0: (controller )?authentication (setup )?failed' 'qid 0: no key' 'Connect command failed'
+may_warn 'qid 0: (controller )?authentication (setup )?failed' 'secure concatenation is not supported'
 refuses nvme connect -t tcp -a "$ours" -s 4420 -n "$nqn" -q "$host" --dhchap-secret="$secret"
 dhchap_key other
 refuses nvme connect -t tcp -a "$ours" -s 4420 -n "$nqn" -q "$host" --dhchap-secret="$REPLY" --concat

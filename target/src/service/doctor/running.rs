@@ -100,8 +100,8 @@ fn unsaved(status: &Value) -> Result<String, Trouble> {
     }
 }
 
-/// Which parts of its confinement hold, and why others do not. What its kernel lacks is no fault of the target, and what
-/// the configuration turns off was meant.
+/// Which parts of its confinement hold, and why others do not. What its kernel lacks is no fault of the target, and
+/// what the configuration turns off was meant.
 fn confined(status: &Value) -> String {
     let layers = status["confinement"].as_array().map_or(&[][..], Vec::as_slice);
     let incomplete = layers.iter().filter(|one| one["state"] != "holds").map(|one| {
