@@ -116,6 +116,11 @@ impl ConnectArgs {
         }
         let authentication = tuning.authentication.authentication(&url)?;
         let tls = tuning.tls.tls(&url)?;
+        if tls.is_some() && url.transport != Transport::Tcp {
+            tracing::warn!(
+                "{url}: NVMe/RDMA has no TLS, so the key for TLS is not used, and all is in clear text"
+            );
+        }
         let mut options = ConnectOptions::new(url, host);
         options.authentication = authentication;
         options.tls = tls;

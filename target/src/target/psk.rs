@@ -52,6 +52,9 @@ impl Target {
         let (host, subsystem) = (parsed.names.host.as_str(), parsed.names.subsystem.as_str());
         if !self.is_discovery(subsystem) {
             let found = served.find(subsystem).ok_or_else(|| NoPsk::Subsystem(subsystem.to_owned()))?;
+            if parsed.origin == Origin::Generated && !found.demands().concatenation {
+                return Err(NoPsk::NotGenerated(host.to_owned()));
+            }
             if !found.allows(host) {
                 let (host, subsystem) = (host.to_owned(), subsystem.to_owned());
                 return Err(NoPsk::NotAllowed { host, subsystem });
