@@ -43,9 +43,9 @@ for hash in sha256 sha384 sha512; do
     for group in null ffdhe2048 ffdhe3072 ffdhe4096 ffdhe6144 ffdhe8192; do
         echo "--- $hash $group, one way and both ways"
         guard $hash $group
-        offered=(--dhchap-hashes $hash --dhchap-groups $group)
+        offered=(--dhchap-hashes "$hash" --dhchap-groups "$group")
         # The kernel's target refuses whoever offers this one alone, and takes the configured one of several.
-        [[ $group != null ]] || offered=(--dhchap-hashes $hash --dhchap-groups null,ffdhe2048)
+        [[ $group != null ]] || offered=(--dhchap-hashes "$hash" --dhchap-groups "null,ffdhe2048")
         try "${offered[@]}"
         try "${offered[@]}" --dhchap-controller-key file:$keys/controller
     done
