@@ -37,7 +37,8 @@ test: export RINGFAB_NOT_RUN := $(NOT_RUN)
 test: ## Installs what is missing and runs every test
 	@tests/scripts/install.sh build test fuzz kernel
 	@mkdir -p $(CARGO_TARGET_DIR) && : >$(NOT_RUN)
-	@RINGFAB_REQUIRE_TOOLS=1 $(MAKE) --no-print-directory lint deny scripts workspace-tests end-to-end kernel-test
+	@RINGFAB_REQUIRE_TOOLS=1 $(MAKE) --no-print-directory lint deny advisories sbom scripts workspace-tests \
+	    end-to-end kernel-test
 	@$(MAKE) --no-print-directory fuzz SECONDS=5
 	@if [ ! -s $(NOT_RUN) ]; then echo "==> All tests passed"; \
 	else echo "==> All tests that could run passed. NOT RUN:"; sed 's/^/    /' $(NOT_RUN); fi
@@ -61,9 +62,19 @@ deny: ## Licences, bans and sources of the dependencies (needs cargo-deny)
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check licenses bans sources; \
 	else tests/scripts/not-run.sh "the check of licences and sources: cargo-deny is not installed"; fi
 
+# The database is on the network; without it nothing is known of what is new.
 .PHONY: advisories
-advisories: ## Known vulnerabilities of the dependencies (needs cargo-deny and a network)
-	cargo deny --locked check advisories
+advisories: ## Known vulnerabilities of the dependencies (needs cargo-deny and RustSec's database on GitHub)
+	@if ! cargo deny --version >/dev/null 2>&1; then \
+	tests/scripts/not-run.sh "the check for known vulnerabilities: cargo-deny is not installed"; \
+	elif timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then cargo deny --locked check advisories; \
+	else tests/scripts/not-run.sh "the check for known vulnerabilities: RustSec's database cannot be had"; fi
+
+.PHONY: sbom
+sbom: ## The parts of each program (CycloneDX) in .build/sbom, compared with what Cargo builds
+	@tests/scripts/install.sh sbom
+	@if cargo cyclonedx --version >/dev/null 2>&1; then tests/scripts/sbom.sh $(CARGO_TARGET_DIR)/sbom; \
+	else tests/scripts/not-run.sh "the list of parts: cargo-cyclonedx is not installed"; fi
 
 .PHONY: scripts
 scripts: ## The shell scripts (needs shellcheck)
@@ -98,7 +109,8 @@ arm64: ## Compiles everything for arm64, and runs tests and the service there, e
 .PHONY: kernel-test
 kernel-test: ## Both ends against a stock Linux kernel in a virtual machine (about 15 minutes)
 	@tests/scripts/install.sh build kernel
-	cargo build --locked --workspace --bins --tests --example rdma_reach --example rdma_exchange
+	cargo build --locked --workspace --bins --tests --example rdma_reach --example rdma_exchange \
+	    --example tls_exchange
 	@RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug tests/kernel/run.sh || [ $$? -eq 77 ]
 
 .PHONY: kernel-ratio

@@ -7,6 +7,7 @@
 //! | [`limits`], [`failure`], `command`, [`nqn`] | what commands may ask for, why they fail, how their fields are read |
 //! | `sync` | the atomics of what cores share without a lock |
 //! | [`worker`] | threads for what may take long or hang |
+//! | `confinement` | what this process has given up, and how whoever meets that is told |
 //! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
 //! | [`identity`] | the identifiers that stay the same over restarts |
@@ -38,6 +39,7 @@
 pub mod admin;
 mod command;
 pub mod config;
+mod confinement;
 pub mod control;
 pub mod controller;
 pub mod core;

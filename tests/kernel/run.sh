@@ -160,7 +160,7 @@ lay_out() {
     mkdir -p "$TMP/guest/bin"
     cp "$here"/guest/* "$here/COMMANDS.md" "$TMP/guest/"
     local program
-    for program in ringfab ringfab-target examples/rdma_{reach,exchange}; do
+    for program in ringfab ringfab-target examples/rdma_{reach,exchange} examples/tls_exchange; do
         strip -o "$TMP/guest/bin/${program##*/}" "$RINGFAB_BIN_DIR/$program"
     done
 }

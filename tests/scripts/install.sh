@@ -6,7 +6,9 @@
 #
 #   build   a C linker, the Rust toolchain's parts
 #   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, Prometheus, a
-#           browser (112 MB: half a minute), another implementation of mDNS, two of TLS, cargo-deny
+#           browser (112 MB: half a minute), another implementation of mDNS, two of TLS, cargo-deny,
+#           cargo-cyclonedx
+#   sbom    cargo-cyclonedx and jq
 #   demo    what the demonstration starts; `end_to_end`: with what else end-to-end tests start
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
@@ -83,6 +85,8 @@ want_test() {
     want openssl openssl
     want gnutls-cli gnutls-bin
 }
+
+want_sbom() { want jq jq; }
 
 want_bench() {
     want fio fio
@@ -213,17 +217,21 @@ install_arm64_library() {
     rustup target add "$triple"
 }
 
-# cargo-deny is in no Debian release, and what prebuilt copies there are do not understand this Cargo. It is built into
-# the build folder, quickly rather than fast, and only once. Without it `make deny` says that it did not run.
-install_deny() {
-    have cargo-deny && return
-    [ -x "$TOOLS/bin/cargo-deny" ] && return
-    say "Building cargo-deny (about a minute, once)"
+# These are in no Debian release, and what prebuilt copies there are do not understand this Cargo. They are built into
+# the build folder, quickly rather than fast, and only once. Without them their checks say that they did not run.
+install_tool() {
+    local name=$1 version=$2
+    have "$name" && return
+    [ -x "$TOOLS/bin/$name" ] && return
+    say "Building $name (about a minute, once)"
     CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 CARGO_TARGET_DIR="$TOOLS/build" \
-        cargo install --quiet --debug --locked --version '^0.20' --root "$TOOLS" cargo-deny ||
-        note "cargo-deny cannot be had here; the checks that need it will not run"
+        cargo install --quiet --debug --locked --version "$version" --root "$TOOLS" "$name" ||
+        note "$name cannot be had here; the checks that need it will not run"
     rm -rf "$TOOLS/build"
 }
+
+install_deny() { install_tool cargo-deny '^0.20'; }
+install_cyclonedx() { install_tool cargo-cyclonedx '^0.5'; }
 
 if [ "${1:-}" = --missing ]; then
     shift
@@ -231,10 +239,10 @@ if [ "${1:-}" = --missing ]; then
     [ "${#WANTED[@]}" -eq 0 ] || printf '%s\n' "${WANTED[@]}" | sort -u | paste -sd ' '
     exit
 fi
-[ $# -gt 0 ] || fail "which group? build, test, demo, bench, fuzz, count, pictures, arm64, kernel"
+[ $# -gt 0 ] || fail "which group? build, test, sbom, demo, bench, fuzz, count, pictures, arm64, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | demo | bench | fuzz | count | pictures | arm64 | kernel) "want_$group" ;;
+    build | test | sbom | demo | bench | fuzz | count | pictures | arm64 | kernel) "want_$group" ;;
     *) fail "unknown group: $group" ;;
     esac
 done
@@ -250,6 +258,11 @@ for group in "$@"; do
         check_rust
         check_rust_parts
         install_deny
+        install_cyclonedx
+        ;;
+    sbom)
+        check_rust
+        install_cyclonedx
         ;;
     esac
 done

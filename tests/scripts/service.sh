@@ -85,6 +85,8 @@ ringfab write "$url?ns=1" -i /tmp/data --destroy-data 1
 # The journal says what happened, and is not a copy of the configuration.
 in_journal 'serving'
 not in_journal '\[\[listener\]\]'
+# The unit lets it confine itself.
+in_journal 'confined'
 # A signal that nobody meant for it changes nothing.
 pid=$(state MainPID)
 systemctl kill -s HUP ringfab-target

@@ -22,7 +22,7 @@ pub fn program(name: &str) -> PathBuf {
     let package = match name {
         "ringfab-target" => "ringfab-target",
         "ringfab" => "ringfab",
-        "ringfab-stuck-fs" => "ringfab-tests",
+        "ringfab-stuck-fs" | "ringfab-confined" => "ringfab-tests",
         other => panic!("{other} is not a program of this project"),
     };
     let folder = profile_folder();

@@ -19,18 +19,21 @@ const FRIEND: &str = "nqn.2026-11.org.ringfab:friend";
 struct Configurable {
     service: Service,
     port: u16,
+    /// One that a listener may have later.
+    other_port: u16,
 }
 
 impl Configurable {
     fn start() -> Self {
         let port = ringfab_tests::free_port();
+        let other_port = ringfab_tests::free_port();
         let service = Service::start("ringfab-target", |folder| {
-            fs::write(folder.join("target.toml"), text(folder, port)).expect("a configuration");
+            fs::write(folder.join("target.toml"), text(folder, port, other_port)).expect("a configuration");
             fs::File::create(folder.join("disk")).and_then(|file| file.set_len(1 << 20)).expect("a disk");
             let config = folder.join("target.toml").display().to_string();
             ["serve", "--config", &config].map(str::to_owned).to_vec()
         });
-        Self { service, port }
+        Self { service, port, other_port }
     }
 
     fn file(&self) -> PathBuf {
@@ -39,7 +42,7 @@ impl Configurable {
 
     /// Writes the file that it was started with again, after these replacements.
     fn write(&self, edits: &[(&str, &str)]) {
-        let mut text = text(self.service.path("").as_path(), self.port);
+        let mut text = text(self.service.path("").as_path(), self.port, self.other_port);
         for (from, to) in edits {
             assert!(text.contains(from), "{from} in {text}");
             text = text.replacen(from, to, 1);
@@ -87,11 +90,11 @@ impl Configurable {
     }
 }
 
-fn text(folder: &Path, port: u16) -> String {
+fn text(folder: &Path, port: u16, other_port: u16) -> String {
     let [state, socket, disk] = ["state", "control.sock", "disk"].map(|name| folder.join(name));
     format!(
         "[target]\nstate_dir = {state:?}\ncores = [0]\nlog = \"info\"\n[control]\nsocket = {socket:?}\n\
-         [memory]\nlarge_buffers = 64\n\
+         [memory]\nlarge_buffers = 64\n[confinement]\nports = [44201, {other_port}]\n\
          [[listener]]\naddress = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\"\n\
          [[subsystem]]\nnqn = {A:?}\nallow_any_host = true\n[[subsystem.namespace]]\nmemory = \"4MiB\"\n\
          [[subsystem]]\nnqn = {B:?}\nallowed_hosts = [{FRIEND:?}]\n[[subsystem.namespace]]\npath = {disk:?}\n\
@@ -210,7 +213,7 @@ fn all_of_a_reload_is_applied_or_nothing() {
         assert!(target.attach(A).is_ok());
 
         // Somebody else has the address of a listener that comes after one was exchanged.
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let taken = std::net::TcpListener::bind(("127.0.0.1", target.other_port)).expect("a port");
         let second = format!(
             "transport = \"tcp\"\nio_queues_max = 2\n[[listener]]\naddress = \"127.0.0.1\"\nport = {}\n",
             taken.local_addr().expect("its address").port()
@@ -287,7 +290,7 @@ fn what_is_changed_by_command_is_shown_and_can_be_saved() {
         wait_until("it is ended", || !write(&again));
         assert!(target.refused(&["host", "kick", FRIEND, "--subsystem", new]).contains("not connected"));
 
-        let port = ringfab_tests::free_port().to_string();
+        let port = target.other_port.to_string();
         let added = target.ask(&["listener", "add", "127.0.0.1", "--port", &port, "--transport", "tcp"]);
         assert_eq!(added, format!("listener 127.0.0.1:{port} added\n"));
         assert!(target.attach_at(port.parse().expect("a port"), A).is_ok());

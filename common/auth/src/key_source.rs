@@ -1,4 +1,5 @@
-//! Where keys are: in files, or credentials of a service. A key never stands in a configuration or an address.
+//! Where keys are: in files, credentials of a service, or the kernel's keyrings. A key never stands in a configuration
+//! or an address.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
@@ -9,6 +10,8 @@ use std::{env, fmt};
 use nix::libc::O_NONBLOCK;
 
 use crate::dhchap_key::DhchapKey;
+use crate::interchange::KeyError;
+use crate::keyring::read_keyring;
 use crate::secret::SecretText;
 
 /// Bytes of a file with a key: a key of 64 bytes is a line of 101 characters.
@@ -24,7 +27,12 @@ pub enum KeySource {
     File(PathBuf),
     /// A credential of the service with that text (`LoadCredential=` of systemd).
     Credential(String),
+    /// A key of type `user` in a keyring of the kernel, with this description and that text.
+    Keyring(String),
 }
+
+/// What a place of a key must be.
+const FORMS: &str = "\"file:/path\", \"credential:NAME\" or \"keyring:DESCRIPTION\"";
 
 impl KeySource {
     /// Where a text says that a key is.
@@ -38,19 +46,19 @@ impl KeySource {
             Some(("credential", name)) if !name.is_empty() && !name.contains('/') => {
                 Ok(Self::Credential(name.to_owned()))
             }
+            Some(("keyring", name)) if !name.is_empty() => Ok(Self::Keyring(name.to_owned())),
             Some(("DHHC-1" | "NVMeTLSkey-1", _)) => {
-                Err("is a key; put it into a file, and write \"file:/path\" or \"credential:NAME\""
-                    .to_owned())
+                Err(format!("is a key; put it into a file or a keyring, and write {FORMS}"))
             }
-            _ => Err("must be \"file:/path\" or \"credential:NAME\"".to_owned()),
+            _ => Err(format!("must be {FORMS}")),
         }
     }
 
-    /// The file that it is in.
+    /// The file that it is in; for a key in a keyring, its name.
     ///
     /// # Errors
     /// It is a credential, and the process has none.
-    pub fn path(&self) -> Result<PathBuf, String> {
+    pub fn place(&self) -> Result<PathBuf, String> {
         match self {
             Self::File(path) => Ok(path.clone()),
             Self::Credential(name) => {
@@ -59,6 +67,18 @@ impl KeySource {
                 })?;
                 Ok(Path::new(&folder).join(name))
             }
+            Self::Keyring(_) => Ok(self.to_string().into()),
+        }
+    }
+
+    /// The text of the key, of a file that not everybody may read. It waits for the file system.
+    ///
+    /// # Errors
+    /// The system's, and why it is no file for a key.
+    pub fn read_text(&self) -> io::Result<SecretText> {
+        match self {
+            Self::Keyring(description) => read_keyring(description),
+            _ => read_key_file(&self.place().map_err(io::Error::other)?),
         }
     }
 
@@ -67,10 +87,17 @@ impl KeySource {
     /// # Errors
     /// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
     pub fn read_dhchap(&self) -> Result<DhchapKey, String> {
-        let path = self.path()?;
-        let text =
-            read_key_file(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        DhchapKey::parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
+        self.read(DhchapKey::parse)
+    }
+
+    /// Reads a key of any kind. It waits for the file system.
+    ///
+    /// # Errors
+    /// As [`KeySource::read_dhchap`].
+    pub fn read<K>(&self, parse: impl FnOnce(&str) -> Result<K, KeyError>) -> Result<K, String> {
+        let place = self.place()?;
+        let text = self.read_text().map_err(|error| format!("cannot read {}: {error}", place.display()))?;
+        parse(text.expose()).map_err(|error| format!("{}: {error}", place.display()))
     }
 }
 
@@ -79,6 +106,7 @@ impl fmt::Display for KeySource {
         match self {
             Self::File(path) => write!(f, "file:{}", path.display()),
             Self::Credential(name) => write!(f, "credential:{name}"),
+            Self::Keyring(description) => write!(f, "keyring:{description}"),
         }
     }
 }
@@ -87,7 +115,7 @@ impl fmt::Display for KeySource {
 ///
 /// # Errors
 /// The system's, and why it is no file for a key.
-pub fn read_key_file(path: &Path) -> io::Result<SecretText> {
+fn read_key_file(path: &Path) -> io::Result<SecretText> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
     if !fs::metadata(path)?.is_file() {
         return refused("it is no regular file".to_owned());
@@ -116,19 +144,37 @@ mod tests {
     const KEY: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
 
     #[test]
-    fn a_key_is_in_a_file_or_is_a_credential() {
+    fn a_key_is_in_a_file_or_a_keyring_or_is_a_credential() {
         assert_eq!(KeySource::parse("file:/etc/k").unwrap(), KeySource::File("/etc/k".into()));
         assert_eq!(KeySource::parse("credential:k").unwrap().to_string(), "credential:k");
-        for (text, why) in [
-            ("file:etc/k", "names \"etc/k\", which is no absolute path"),
-            ("credential:", "must be \"file:/path\" or \"credential:NAME\""),
-            ("credential:../k", "must be \"file:/path\" or \"credential:NAME\""),
-            ("/etc/k", "must be \"file:/path\" or \"credential:NAME\""),
-        ] {
-            assert_eq!(KeySource::parse(text).unwrap_err(), why, "{text}");
+        assert_eq!(KeySource::parse("keyring:nvme:k").unwrap(), KeySource::Keyring("nvme:k".to_owned()));
+        assert_eq!(KeySource::parse("keyring:nvme:k").unwrap().to_string(), "keyring:nvme:k");
+        let relative = KeySource::parse("file:etc/k").unwrap_err();
+        assert_eq!(relative, "names \"etc/k\", which is no absolute path");
+        for text in ["credential:", "credential:../k", "/etc/k", "keyring:"] {
+            assert_eq!(KeySource::parse(text).unwrap_err(), format!("must be {FORMS}"), "{text}");
         }
         let refused = KeySource::parse(KEY).unwrap_err();
         assert!(refused.starts_with("is a key; put it into a file") && !refused.contains("ycnJ"));
+    }
+
+    #[test]
+    fn a_key_of_a_keyring_is_read_and_one_that_is_not_there_is_named() {
+        use linux_keyutils::{KeyRing, KeyRingIdentifier};
+        let name = format!("ringfab-test-{}-source", std::process::id());
+        let source = KeySource::Keyring(name.clone());
+        let missing = source.read_dhchap().unwrap_err();
+        assert!(
+            missing.starts_with(&format!("cannot read keyring:{name}: no key of type user")),
+            "{missing}"
+        );
+        let ring = KeyRing::from_special_id(KeyRingIdentifier::Process, true).expect("a keyring");
+        let key = ring.add_key(&name, KEY).expect("a key");
+        assert_eq!(source.read_dhchap(), Ok(DhchapKey::parse(KEY).unwrap()));
+        key.update(&KEY.replace('y', "z")).expect("changed");
+        let refused = source.read_dhchap().unwrap_err();
+        assert!(refused.starts_with(&format!("keyring:{name}: ")) && !refused.contains("cnJ"), "{refused}");
+        key.invalidate().expect("gone");
     }
 
     #[test]

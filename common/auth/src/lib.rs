@@ -28,6 +28,7 @@ mod hash;
 mod host;
 mod interchange;
 mod key_source;
+mod keyring;
 mod message;
 mod outcome;
 mod policy;
@@ -42,7 +43,7 @@ pub use group::{Group, UnknownGroup};
 pub use hash::{Hash, UnknownHash};
 pub use host::{HostState, HostStep, HostTransaction};
 pub use interchange::KeyError;
-pub use key_source::{KeySource, read_key_file};
+pub use key_source::KeySource;
 pub use message::{
     Challenge, Failure, MESSAGE_BYTES_MAX, Message, MessageError, Negotiate, Proposal, Reply, Success1,
 };

@@ -1,10 +1,12 @@
-//! What a program needs of its system: the log, signals, resource limits, and the stack.
+//! What a program needs of its system: the log, signals, resource limits, the stack, and no more than that
+//! (`confine`).
 //!
 //! Nothing here may end a program or make it wait. A log line that cannot be written is dropped and counted, and a
 //! signal without a meaning for the program is ignored.
 //!
 //! Not implemented here: rotation of log files, and configuration.
 
+pub mod confine;
 pub mod limits;
 pub mod log;
 pub mod signals;

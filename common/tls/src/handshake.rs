@@ -37,7 +37,7 @@ pub struct Session {
 /// record to [`Self::receive`], until [`Self::is_complete`]. It limits the time of a handshake. The memory is bounded:
 /// two messages of 16 KiB from the peer, and a record.
 ///
-/// Key agreement takes about 0.1 ms with x25519, up to 2 ms with other groups, and a server does it only for a client
+/// Key agreement takes about 0.1 ms with x25519 and longer with other groups, and a server does it only for a client
 /// that has a key.
 pub struct Handshake {
     channel: Channel,

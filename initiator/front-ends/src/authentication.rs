@@ -22,7 +22,8 @@ const CONTROLLER_KEY_VARIABLE: &str = "RINGFAB_DHCHAP_CONTROLLER_KEY";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Authentication")]
 pub struct AuthenticationArgs {
-    /// The key of this host, for targets that ask for it (DH-HMAC-CHAP): file:/path, or credential:NAME of the service.
+    /// The key of this host, for targets that ask for it (DH-HMAC-CHAP): file:/path, credential:NAME of the service, or
+    /// keyring:DESCRIPTION of the kernel.
     /// The key itself, DHHC-1:..., is taken, too, but others see command lines. Without it,
     /// $RINGFAB_DHCHAP_KEY
     #[arg(long, alias = "dhchap-secret", value_name = "KEY")]
@@ -203,7 +204,7 @@ mod tests {
         for (text, said) in [
             (KEY.replace('y', "z"), "the checksum of the key is wrong"),
             ("NVMeTLSkey-1:01:ycnJ:".to_owned(), "is a key for TLS"),
-            ("/etc/key".to_owned(), "must be \"file:/path\" or \"credential:NAME\""),
+            ("/etc/key".to_owned(), "must be \"file:/path\", \"credential:NAME\" or \"keyring:DESCRIPTION\""),
             ("file:/nowhere".to_owned(), "cannot read /nowhere"),
             ("credential:key".to_owned(), "is a credential"),
             (format!("file:{}", path.display()), "everybody may read or change it"),

@@ -20,7 +20,8 @@ pub(crate) struct TlsArgs {
     /// Use TLS 1.3. A key says so, too; `tls=off` in the address does not use it
     #[arg(long)]
     tls: bool,
-    /// The key of this host for TLS over NVMe/TCP: file:/path, or credential:NAME of the service. The key itself,
+    /// The key of this host for TLS over NVMe/TCP: file:/path, credential:NAME of the service, or
+    /// keyring:DESCRIPTION of the kernel. The key itself,
     /// NVMeTLSkey-1:..., is taken, too, but others see command lines. Without it, $RINGFAB_TLS_KEY
     #[arg(long, value_name = "KEY")]
     tls_key: Option<KeyText>,
@@ -127,7 +128,7 @@ mod tests {
         for (text, said) in [
             (KEY.replace("VRL", "WRL"), "the checksum of the key is wrong"),
             ("DHHC-1:00:VRLbtn:".to_owned(), "this is a key for authentication (DHHC-1)"),
-            ("/etc/key".to_owned(), "must be \"file:/path\" or \"credential:NAME\""),
+            ("/etc/key".to_owned(), "must be \"file:/path\", \"credential:NAME\" or \"keyring:DESCRIPTION\""),
             ("file:/nowhere".to_owned(), "cannot read /nowhere"),
         ] {
             let error = format!("{:#}", parsed(&["--tls-key", &text], "").expect_err("refused"));

@@ -338,7 +338,11 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
             "check that the port is for NVMe/TCP (for NVMe/RDMA write nvme+rdma://), and does not require TLS (for \
                  that, give --tls-key)",
         ),
-        (Step::Authenticate, Cause::Disconnected(_) | Cause::Status { .. } | Cause::TimedOut { .. }) => {
+        // One that refuses may be gone before it has said so.
+        (Step::Authenticate, Cause::Disconnected(_)) => {
+            Some("the target may refuse the key of this host; its log names the reason")
+        }
+        (Step::Authenticate, Cause::Status { .. } | Cause::TimedOut { .. }) => {
             Some("see the target's log, which names the reason")
         }
         (Step::Ready, Cause::TimedOut { .. }) => Some("see the target's log; its namespaces may be busy"),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfab_auth::{ConfiguredPsk, Derivation, IdentityVersion, KeySource, Names, read_key_file};
+use ringfab_auth::{ConfiguredPsk, Derivation, IdentityVersion, KeySource, Names};
 use ringfab_fabric::tcp::Psk;
 use ringfab_spec::Nqn;
 
@@ -44,10 +44,7 @@ impl TlsKey {
             Self::Known(key) => return Ok(key.clone()),
             Self::At(source) => source,
         };
-        let path = source.path()?;
-        let text =
-            read_key_file(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        ConfiguredPsk::parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
+        source.read(ConfiguredPsk::parse)
     }
 }
 

@@ -6,13 +6,13 @@
 //! | `ns` | the namespace to use, instead of all |
 //! | `provider` | `iwarp`, the software RNIC; `verbs`, an RDMA device; `auto`, the device that reaches the host, if there is one, else `iwarp` |
 //! | `hostnqn`, `hostid` | who we are, for this connection |
-//! | `dhchap_key`, `dhchap_controller_key` | where the keys for authentication are: `file:/path` or `credential:NAME` |
+//! | `dhchap_key`, `dhchap_controller_key` | where the keys for authentication are: `file:/path`, `credential:NAME` or `keyring:DESCRIPTION` |
 //! | `queues`, `depth` | I/O queues, and commands outstanding in each |
 //! | `keepalive` | keep-alive timeout in seconds, 0 for off |
 //! | `crc` | `on` or `off`: whether we ask for MPA CRCs |
 //! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
 //! | `tls` | `on` or `off`: whether connections are over TLS, over TCP; without it they are if there is a key |
-//! | `tls_key` | where the key for TLS is: `file:/path` or `credential:NAME` |
+//! | `tls_key` | where the key for TLS is: `file:/path`, `credential:NAME` or `keyring:DESCRIPTION` |
 //! | `congestion` | the congestion control of the kernel's TCP |
 //! | `dscp` | the class of service of what is sent, 0 to 63 |
 //! | `usertimeout` | how long what was sent may stay unacknowledged before the connection is given up, in seconds |

@@ -3,10 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use ringfab_auth::{
-    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource, read_key_file,
-};
+use ringfab_auth::{CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource};
 
+use crate::confinement;
 use crate::worker;
 
 /// How long reading a key may take.
@@ -77,10 +76,14 @@ pub(super) fn read_key<K>(
     source: &KeySource,
     parse: impl FnOnce(&str) -> Result<K, KeyError>,
 ) -> Result<K, String> {
-    let path = source.path()?;
-    let at = path.clone();
-    let text = worker::within("reading", &path, READ_LIMIT, move || read_key_file(&at));
+    let (path, at) = (source.place()?, source.clone());
+    let text = worker::within("reading", &path, READ_LIMIT, move || at.read_text());
     let text = text.map_err(io::Error::from).flatten();
-    let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = text.map_err(|error| {
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
+        let confined = if denied { confinement::refused_file(&path) } else { None };
+        let why = confined.map(|why| format!(": {why}")).unwrap_or_default();
+        format!("cannot read {}: {error}{why}", path.display())
+    })?;
     parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -1,5 +1,6 @@
 //! From a TOML document to a configuration that can only be valid.
 
+mod confinement;
 mod discovery;
 mod host;
 mod listener;
@@ -39,6 +40,7 @@ pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Confi
     let memory = process::memory(root.table("memory", &mut errors), &mut errors);
     let control = root.table("control", &mut errors).map(|reader| process::control(reader, &mut errors));
     let metrics = root.table("metrics", &mut errors).map(|reader| process::metrics(reader, &mut errors));
+    let confinement = confinement::confinement(root.table("confinement", &mut errors), &mut errors);
     let listeners = listener::listeners(&root, &mut errors);
     let subsystems = subsystem::subsystems(&root, identify_disk, &mut errors);
     let hosts = host::hosts(&root, &mut errors);
@@ -47,7 +49,7 @@ pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Confi
     root.finish(&mut errors);
     let errors = errors.into_sorted();
     if errors.is_empty() {
-        Ok(Config { target, memory, control, metrics, listeners, subsystems, hosts, discovery })
+        Ok(Config { target, memory, control, metrics, confinement, listeners, subsystems, hosts, discovery })
     } else {
         Err(errors)
     }

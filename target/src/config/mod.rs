@@ -3,6 +3,7 @@
 
 mod authentication;
 mod check;
+mod confinement;
 mod difference;
 mod error;
 mod load;
@@ -27,6 +28,7 @@ use ringfab_process::log::Format;
 use uuid::Uuid;
 
 pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls};
+pub use confinement::{ConfinementConfig, USUAL_PORTS};
 pub use difference::{Change, ChangeLine, difference};
 pub use error::{ConfigError, ConfigErrors};
 pub use rate_limits::{DEFAULT_SHARES, HostConfig, NamespaceLimits, RateLimits};
@@ -43,6 +45,8 @@ pub struct Config {
     pub control: Option<ControlConfig>,
     /// Where its metrics are; none when the configuration says nothing of them.
     pub metrics: Option<MetricsConfig>,
+    /// What the process gives up once it has started.
+    pub confinement: ConfinementConfig,
     /// Where hosts connect; at least one.
     pub listeners: Vec<ListenerConfig>,
     /// What they find; at least one.

@@ -1,6 +1,6 @@
 //! A configuration written out as TOML, defaults included.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfab_base::format_size;
 use serde::Serialize;
@@ -8,19 +8,21 @@ use uuid::Uuid;
 
 use super::check::{DERIVATIONS, words_of};
 use super::{
-    Access, Config, Demands, DiscoveryConfig, HostConfig, ListenerConfig, ListenerTls, NamespaceConfig,
-    NamespaceLimits, RateLimits, Referral, Source, SubsystemConfig, Transport,
+    Access, Config, ConfinementConfig, Demands, DiscoveryConfig, HostConfig, ListenerConfig, ListenerTls,
+    NamespaceConfig, NamespaceLimits, RateLimits, Referral, Source, SubsystemConfig, Transport,
 };
 
 /// The text; it parses to the same configuration.
 pub(super) fn to_toml(config: &Config) -> String {
     let (target, memory, control) = (target(config), memory(config), control(config));
     let metrics = metrics(config);
+    let confinement = confinement(&config.confinement);
     let document = Document {
         target,
         memory,
         control,
         metrics,
+        confinement,
         listener: config.listeners.iter().map(listener).collect(),
         subsystem: config.subsystems.iter().map(subsystem).collect(),
         host: config.hosts.iter().map(host).collect(),
@@ -36,6 +38,7 @@ pub(super) fn process_keys(config: &Config) -> toml::Table {
         ("memory", table(&memory(config))),
         ("control", control(config).map(|control| table(&control)).unwrap_or_default()),
         ("metrics", metrics(config).map(|metrics| table(&metrics)).unwrap_or_default()),
+        ("confinement", table(&confinement(&config.confinement))),
         ("discovery", discovery_keys(config)),
     ];
     let keys = |(name, table): (&'static str, toml::Table)| {
@@ -128,6 +131,18 @@ fn metrics(config: &Config) -> Option<Metrics<'_>> {
     })
 }
 
+fn confinement(config: &ConfinementConfig) -> Confinement<'_> {
+    Confinement {
+        capabilities: config.capabilities,
+        files: config.files,
+        network: config.network,
+        processes: config.processes,
+        system_calls: config.system_calls,
+        paths: config.paths.as_deref().map(|paths| paths.iter().map(PathBuf::as_path).collect()),
+        ports: &config.ports,
+    }
+}
+
 /// Nothing where all is as by default.
 fn discovery(config: &Config) -> Option<Discovery<'_>> {
     let discovery = &config.discovery;
@@ -156,12 +171,26 @@ struct Document<'a> {
     control: Option<Control<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<Metrics<'a>>,
+    confinement: Confinement<'a>,
     listener: Vec<Listener<'a>>,
     subsystem: Vec<Subsystem<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     host: Vec<Host<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     discovery: Option<Discovery<'a>>,
+}
+
+#[derive(Serialize)]
+struct Confinement<'a> {
+    capabilities: bool,
+    files: bool,
+    network: bool,
+    processes: bool,
+    system_calls: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paths: Option<Vec<&'a Path>>,
+    #[serde(skip_serializing_if = "<[u16]>::is_empty")]
+    ports: &'a [u16],
 }
 
 #[derive(Serialize)]

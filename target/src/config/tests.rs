@@ -184,12 +184,33 @@ fn the_full_example_shows_the_defaults_it_claims() {
     assert_eq!(full.target.state_dir, minimal.target.state_dir);
     assert_eq!(full.target.spin, minimal.target.spin);
     assert_eq!(full.target.drain_timeout, minimal.target.drain_timeout);
+    let confinement = ConfinementConfig { paths: None, ports: Vec::new(), ..full.confinement };
+    assert_eq!(confinement, minimal.confinement);
     let mut listener = full.listeners[0].clone();
     listener.address = minimal.listeners[0].address.clone();
     listener.congestion = None;
     assert_eq!(listener, minimal.listeners[0]);
     assert_eq!(full.subsystems[0].namespaces[1].nsid, 2);
     assert_eq!(full.subsystems[1].namespaces[1].source, Source::Null(1 << 40));
+}
+
+#[test]
+fn the_confinement_is_whole_unless_a_part_is_turned_off() {
+    let of = |lines: &str| format!("[confinement]\n{lines}\n{MINIMAL}");
+    let parsed = |lines: &str| Config::parse(&of(lines), "test.toml").unwrap().confinement;
+    assert_eq!(parsed("").off().count(), 0);
+    let off = parsed("files = false\nsystem_calls = false\npaths = []\nports = [1, 65535]");
+    assert_eq!(off.off().collect::<Vec<_>>(), ["files", "system_calls"]);
+    assert_eq!((off.paths, off.ports), (Some(Vec::new()), vec![1, 65535]));
+    for (lines, key) in [
+        ("paths = [\"/a\", \"b\"]", "2 confinement.paths[1]"),
+        ("paths = [\"/\"]", "2 confinement.paths[0]"),
+        ("ports = [0]", "2 confinement.ports"),
+        ("ports = 4420", "2 confinement.ports"),
+        ("network = 1", "2 confinement.network"),
+    ] {
+        assert_eq!(mistakes(&of(lines)), [key], "{lines}");
+    }
 }
 
 #[test]

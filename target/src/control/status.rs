@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use ringfab_process::confine::Layer;
 use ringfab_process::limits;
 use ringfab_reactor::{Time, clock};
 use serde::Serialize;
@@ -15,6 +16,7 @@ use super::activity::{self, LatencyState, Rates, Samples, Work};
 use super::configured::{Configured, Current};
 use super::limits::{HostState, NamespaceLimitsState};
 use crate::config::{Access, Change, ChangeLine};
+use crate::confinement;
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::namespace::{Health, Namespace};
@@ -255,6 +257,8 @@ pub struct Status {
     pub uptime_seconds: u64,
     /// Where the configuration comes from.
     pub configuration: ConfigurationState,
+    /// What the process has given up, by parts.
+    pub confinement: Vec<Layer>,
     /// Files and sockets that the process has open, if the system tells.
     pub open_files: Option<usize>,
     /// What each core has in use.
@@ -353,6 +357,7 @@ impl View {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: rates.now().since(self.started).as_secs(),
             configuration: self.configuration(),
+            confinement: confinement::layers(),
             open_files: limits::open_descriptors(),
             cores,
             listeners: served.listeners().iter().map(|one| listener(one, &connected)).collect(),

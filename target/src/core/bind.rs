@@ -14,6 +14,7 @@ use ringfab_reactor::SocketOptions;
 use super::listen::BoundListener;
 use super::psk_store::listener_tls;
 use crate::config::{ListenerConfig, Transport};
+use crate::confinement;
 use crate::model::Listener;
 use crate::resources::Resources;
 use crate::transport::{self, IncomingConnection, ListenerId};
@@ -103,7 +104,11 @@ impl Listeners {
         let config = listener.config();
         let bound = self.bind_at(resources, config);
         let (id, address) = bound.map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.place()))
+            let confined = (error.kind() == io::ErrorKind::PermissionDenied)
+                .then(|| confinement::refused_port(config.port))
+                .flatten();
+            let why = confined.map(|why| format!(": {why}")).unwrap_or_default();
+            io::Error::new(error.kind(), format!("cannot listen on {}: {error}{why}", config.place()))
         })?;
         listener.set_bound(address);
         if let ListenerId::Rdma(id) = id

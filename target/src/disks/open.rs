@@ -13,6 +13,7 @@ use ringfab_reactor::{FileOptions, inspect_file};
 
 use super::disk_handle::{DiskHandle, DiskLock};
 use super::holder::Holder;
+use crate::confinement;
 use crate::disk_identity::DiskIdentity;
 use crate::disk_identity::{InUse, Sharing};
 use crate::model::Namespace;
@@ -222,6 +223,12 @@ impl OpenRequest {
     }
 
     fn failed(&self, source: io::Error) -> Refusal {
+        let source = match confinement::refused_disk(&self.path) {
+            Some(why) if source.kind() == io::ErrorKind::PermissionDenied => {
+                io::Error::new(source.kind(), format!("{source}: {why}"))
+            }
+            _ => source,
+        };
         Refusal::Open { path: self.path.clone(), source }
     }
 }

@@ -13,6 +13,8 @@ mod process;
 use std::fmt;
 use std::path::Path;
 
+use ringfab_process::confine::{self, State};
+
 use crate::config::Config;
 
 /// Something that will not work, or not as meant.
@@ -41,6 +43,25 @@ pub(crate) fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
         namespaces.flat_map(move |namespace| disks::findings(&subsystem.nqn, namespace, serving))
     });
     listeners.chain(clear_text::findings(config)).chain(disks).collect()
+}
+
+/// The parts of the confinement that are off, or that this kernel does not have.
+pub(crate) fn unconfined(config: &Config) -> Vec<Finding> {
+    let found = |layer: &str, message: String, advice| {
+        let what = format!("confinement.{layer}");
+        Finding { what, message, advice }
+    };
+    let off: Vec<&str> = config.confinement.off().collect();
+    let told = off.iter().map(|layer| {
+        let message = "is off: whoever takes the target over has as much more in reach".to_owned();
+        found(layer, message, "leave it on")
+    });
+    let missing = confine::available().into_iter().filter(|one| one.state != State::Holds);
+    let missing = missing.filter(|one| !off.contains(&one.layer)).map(|one| {
+        let message = format!("is {}: {}", one.state, one.reason.unwrap_or_default());
+        found(one.layer, message, "Linux 6.12 or later has all parts; the target runs without")
+    });
+    told.chain(missing).collect()
 }
 
 /// The process that serves a configuration now, if this user may ask.

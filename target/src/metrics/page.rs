@@ -64,6 +64,7 @@ fn summary(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
         p {
             "Up " (uptime(up)) ". Cores: " (now.cores.len()) ". Controllers: " (controllers) "."
             @if now.hanging > 0 { " " span.bad { "Calls to files that hang: " (now.hanging) "." } }
+            @if !now.unconfined.is_empty() { " " span.bad { "Not wholly confined: " (now.unconfined.join("; ")) "." } }
             @if silent > 0 { " " span.bad { "Cores that do not answer: " (silent) "." } }
         }
         p {
@@ -352,6 +353,7 @@ mod tests {
             started: SystemTime::UNIX_EPOCH,
             generation: 1,
             open_files: None,
+            unconfined: Vec::new(),
             hanging: 0,
             cores: vec![None],
             subsystems: vec![subsystem],

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ringfab_process::limits;
 
+use crate::confinement;
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::host_account::HostUsage;
@@ -34,6 +35,8 @@ pub struct Snapshot {
     pub generation: u64,
     /// Files and sockets that the process has open, if the system tells.
     pub open_files: Option<usize>,
+    /// The parts of the confinement that do not wholly hold, in words.
+    pub unconfined: Vec<String>,
     /// Calls to files that do not return.
     pub hanging: usize,
     /// What each core has in use; none of a core that does not answer.
@@ -167,6 +170,7 @@ impl Snapshot {
             started,
             generation: served.generation(),
             open_files: limits::open_descriptors(),
+            unconfined: confinement::incomplete(),
             hanging: worker::hanging().len(),
             cores: cores.usage_within(CORE_LIMIT),
             subsystems,

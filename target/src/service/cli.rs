@@ -216,7 +216,8 @@ fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result
         return Ok(());
     }
     output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)?;
-    for finding in machine::findings(&config, machine::server_of(&config)) {
+    let unconfined = machine::unconfined(&config);
+    for finding in machine::findings(&config, machine::server_of(&config)).into_iter().chain(unconfined) {
         log::say(&format!("warning: {finding}"));
     }
     log::flush();

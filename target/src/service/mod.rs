@@ -1,6 +1,7 @@
 //! The service: from a configuration file to a process that serves until it is told to stop.
 
 pub mod cli;
+mod confine;
 mod doctor;
 mod heartbeat;
 mod mdns;
@@ -21,6 +22,7 @@ use ringfab_process::{limits, log};
 use ringfab_reactor::Monitor;
 
 use crate::config::{Config, ConfigErrors};
+use crate::confinement;
 use crate::control::client::AskError;
 use crate::control::{self, ControlError, Manager};
 use crate::core::{self, Cores};
@@ -185,14 +187,17 @@ pub fn serve<R: Running>(
     start: impl FnOnce(&Arc<Target>, &Config) -> io::Result<R>,
 ) -> Result<(), ServeError> {
     let config = Config::load(&options.config)?;
+    confine::confine(options, &config);
     let log_format = options.log_format.unwrap_or(config.target.log_format);
     let _log = log::start(&config.target.log, log_format, log::Parts::Named).map_err(ServeError::Log)?;
     let _files = FinishedFiles;
+    confine::announce(&confinement::layers());
     limits::raise_descriptors();
     let signals = Signals::catch().map_err(ServeError::Signals)?;
     let identity = Identity::load_or_create(&config.target.state_dir)?;
     let target = Target::new(&config, &identity)?;
     let running = start(&target, &config).map_err(ServeError::Start)?;
+    confine::seal(&config);
     announce(&target, running.addresses());
     if let Some(metrics) = &config.metrics {
         metrics::start(metrics, Arc::clone(&target), running.cores())?;

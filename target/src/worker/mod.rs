@@ -135,6 +135,12 @@ pub fn hanging() -> Vec<Hanging> {
     PROCESS.hanging()
 }
 
+/// Lets threads go that have nothing to do, so that what is restricted from now on holds for all threads. Later work
+/// starts others.
+pub fn retire() {
+    PROCESS.retire();
+}
+
 /// Waits until what must finish has, and no longer than `limit`; for the end of the process. Returns what has not.
 pub fn finish(limit: Duration) -> Vec<Hanging> {
     PROCESS.finish(limit)

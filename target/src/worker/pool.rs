@@ -46,6 +46,8 @@ struct State {
     next: u64,
     threads: usize,
     idle: usize,
+    /// Threads of an earlier generation end as soon as they have nothing to do.
+    generation: u64,
     /// Whether a thread looks at the deadlines.
     timekeeper: bool,
 }
@@ -100,6 +102,16 @@ impl Pool {
         let state = self.state();
         let slow = state.tasks.values().filter(|one| one.since.elapsed() >= SHOWN_AFTER);
         slow.map(Running::shown).collect()
+    }
+
+    /// Lets all threads end: those that have nothing to do now, and others when they have done what they are at.
+    pub(super) fn retire(&self) {
+        let mut state = self.state();
+        state.generation += 1;
+        // They are not there for work that comes before they have ended.
+        state.idle = 0;
+        drop(state);
+        self.waiting.notify_all();
     }
 
     /// Waits until the tasks that must finish have ended, and no longer than `limit`. Returns those that have not.
@@ -180,7 +192,8 @@ impl Pool {
         if state.idle > state.waiting.len() || state.threads >= THREADS_MAX {
             return Ok(());
         }
-        self.start("files", Self::work).map(|()| state.threads += 1)
+        let generation = state.generation;
+        self.start("files", move |pool| pool.work(generation)).map(|()| state.threads += 1)
     }
 
     /// Sees to it that a thread looks at the deadlines.
@@ -213,15 +226,20 @@ impl Pool {
     }
 
     /// A thread that does one task after the other.
-    fn work(&self) {
-        while let Some(job) = self.next_job() {
+    fn work(&self, generation: u64) {
+        while let Some(job) = self.next_job(generation) {
             job(self);
         }
     }
 
-    fn next_job(&self) -> Option<Job> {
+    /// Work for a thread of a generation; none when it shall end.
+    fn next_job(&self, generation: u64) -> Option<Job> {
         let mut state = self.state();
         loop {
+            if state.generation != generation {
+                state.threads -= 1;
+                return None;
+            }
             if let Some((_, job)) = state.waiting.pop_front() {
                 return Some(job);
             }
@@ -231,7 +249,9 @@ impl Pool {
             }
             state.idle += 1;
             state = self.waiting.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.idle -= 1;
+            if state.generation == generation {
+                state.idle -= 1;
+            }
         }
     }
 
@@ -353,6 +373,20 @@ mod tests {
         go_on.send(()).expect("it waits for that");
         until("it never ends", || pool.state().tasks.is_empty());
         assert!(answers.try_recv().is_err(), "answered twice");
+    }
+
+    #[test]
+    fn threads_that_retire_end_when_they_have_done_what_they_are_at_and_others_take_over() {
+        let pool = pool();
+        let (go_on, waits) = mpsc::channel::<()>();
+        pool.submit(task("/hangs", LONG), move || waits.recv().is_ok(), |_| ()).expect("taken");
+        assert_eq!(pool.wait(task("/other", LONG), || 1), Ok(1));
+        until("it is at work", || pool.state().waiting.is_empty());
+        pool.retire();
+        assert_eq!(pool.wait(task("/other", LONG), || 2), Ok(2));
+        until("only the one at work is left beside the new one", || pool.state().threads == 2);
+        go_on.send(()).expect("it waits for that");
+        until("it ends, too", || pool.state().threads == 1 && pool.state().idle == 1);
     }
 
     #[test]

@@ -34,7 +34,19 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("initiator/command", &["spec", "fabric", "process", "auth", "initiator", "front-ends"]),
     (
         "tests",
-        &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "target", "initiator"],
+        &[
+            "base",
+            "spec",
+            "auth",
+            "proto",
+            "memory",
+            "reactor",
+            "fabric",
+            "block",
+            "process",
+            "target",
+            "initiator",
+        ],
     ),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
     // status, and starts it with more threads than there are processors.

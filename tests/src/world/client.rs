@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use ringfab_auth::{Hash, Policy};
+use ringfab_auth::{Group, Hash, Policy};
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
     Authentication, Cause, ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone,
@@ -24,8 +24,9 @@ use super::trace::Trace;
 /// Before another attempt to attach, when the first has failed.
 const ATTACH_PAUSE: Duration = Duration::from_millis(50);
 
-/// Between two authentications of a connection.
+/// Between two authentications of a connection, and where they take real time to compute.
 const REPEAT: Duration = Duration::from_millis(300);
+const REPEAT_SELDOM: Duration = Duration::from_secs(5);
 
 /// The one namespace.
 const NSID: u32 = 1;
@@ -335,7 +336,7 @@ fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions 
         let keys = Keys { host: Key::Known(key(1)), controller: Some(Key::Known(key(2))) };
         let mut authentication = Authentication::new(keys);
         authentication.policy = Policy::new(&[Hash::Sha256], &[group]).expect("a policy");
-        authentication.repeat = Some(REPEAT);
+        authentication.repeat = Some(if group == Group::Null { REPEAT } else { REPEAT_SELDOM });
         authentication
     });
     (options.queues, options.depth) = (scenario.queues, scenario.depth);

@@ -69,6 +69,8 @@ pub(crate) struct Node {
     pub(crate) tcp: TcpStack,
     pub(crate) pool: Pool,
     pub(crate) events: VecDeque<TcpEvent>,
+    /// How long a connection may take that it makes.
+    pub(crate) timeout: Duration,
 }
 
 pub(crate) fn config() -> TcpConfig {
@@ -88,7 +90,8 @@ impl Node {
             ClassLayout { buffer_bytes: DATA_BYTES_MAX, count: 8 },
         ];
         let pool = Pool::new(&layout).expect("a pool");
-        Self { reactor, tcp: TcpStack::new(config), pool, events: VecDeque::new() }
+        let (events, timeout) = (VecDeque::new(), Duration::from_secs(2));
+        Self { reactor, tcp: TcpStack::new(config), pool, events, timeout }
     }
 
     pub(crate) fn over_ring(config: TcpConfig) -> Self {
@@ -129,7 +132,7 @@ impl Node {
             tls: tls.map(Arc::from),
             commands_max: 32,
             socket: SocketOptions::default(),
-            timeout: Duration::from_secs(2),
+            timeout: self.timeout,
         };
         self.tcp.connect(&mut self.reactor, &parameters).expect("a connection on its way")
     }

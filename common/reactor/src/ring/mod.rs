@@ -8,6 +8,7 @@ mod listeners;
 mod open;
 mod operations;
 mod queues;
+mod restrictions;
 mod sockets;
 mod sync;
 mod timers;

@@ -6,7 +6,9 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, squeue};
+use io_uring::{Builder, CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, squeue};
+
+use super::restrictions;
 
 /// Flag of `io_uring_enter`: run deferred work and collect completions.
 const ENTER_GETEVENTS: u32 = 1;
@@ -187,7 +189,20 @@ impl Drop for Queues {
 
 fn build(entries: u32) -> io::Result<IoUring> {
     let entries = entries.clamp(8, 16384).next_power_of_two();
-    IoUring::builder()
+    let ring = made(entries, |builder| builder.setup_r_disabled())?;
+    match restrictions::restrict(&ring.submitter()) {
+        Ok(()) => Ok(ring),
+        Err(error) => {
+            tracing::warn!(%error, "the ring can be asked for every operation: the kernel does not restrict it");
+            drop(ring);
+            made(entries, |builder| builder)
+        }
+    }
+}
+
+fn made(entries: u32, more: impl FnOnce(&mut Builder) -> &mut Builder) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    more(&mut builder)
         .dontfork()
         .setup_cqsize(entries * 4)
         .setup_submit_all()
@@ -210,4 +225,29 @@ fn build(entries: u32) -> io::Result<IoUring> {
 
 fn is_ordinary(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY))
+}
+
+#[cfg(test)]
+mod tests {
+    use io_uring::{opcode, types};
+
+    use super::*;
+
+    #[test]
+    fn a_ring_opens_no_files_and_lets_nobody_register_what_it_does_not_use() {
+        let mut ring = build(8).expect("a ring");
+        let open = |ring: &mut IoUring| {
+            let open = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), c"/dev/null".as_ptr()).build();
+            // SAFETY: the path is static.
+            unsafe { ring.submission().push(&open) }.expect("room");
+            ring.submit_and_wait(1).expect("submitted");
+            ring.completion().next().expect("a completion").result()
+        };
+        assert_eq!(open(&mut ring), -libc::EACCES);
+        let error = ring.submitter().register_personality().expect_err("it is not allowed");
+        assert_eq!(error.raw_os_error(), Some(libc::EACCES));
+        // Of a ring without restrictions it is the descriptor of an open file.
+        let mut other = made(8, |builder| builder).expect("a ring");
+        assert!(open(&mut other) >= 0);
+    }
 }

@@ -232,15 +232,22 @@ fn a_key_update_of_either_kind_is_followed_and_answered() {
     for suite in SUITES {
         let psk = psk(7, suite);
         let (mut server_program, port) = server(&psk, &[]);
-        let host = connect(port, from_ref(&psk)).unwrap();
+        let mut host = connect(port, from_ref(&psk)).unwrap();
         let (mut client_program, controller) = serve(&psk, &[], from_ref(&psk));
-        for (mut end, program) in [(host, &mut server_program), (controller.unwrap(), &mut client_program)] {
-            for (number, command) in ["k\n", "K\n", "K\n"].into_iter().enumerate() {
-                // A command is the whole of what it reads at once.
-                program.write(command.as_bytes());
-                end.expect_updates(number + 1);
-                program.write(format!("after update {number}\n").as_bytes());
-                end.expect(format!("after update {number}\n").as_bytes());
+        let mut controller = controller.unwrap();
+        for (number, command) in ["k\n", "K\n", "K\n"].into_iter().enumerate() {
+            // A command is the whole of what they read at once. The server sends at once, the client before its next
+            // data.
+            server_program.write(command.as_bytes());
+            host.expect_updates(number + 1);
+            client_program.write(command.as_bytes());
+            client_program.expect_times("KEYUPDATE", number + 1);
+            let pairs = [(&mut host, &mut server_program), (&mut controller, &mut client_program)];
+            for (end, program) in pairs {
+                let text = format!("after update {number}\n");
+                program.write(text.as_bytes());
+                end.expect(text.as_bytes());
+                assert_eq!(end.updates, number + 1);
                 let text = format!("this end has updated {number}\n");
                 end.send(text.as_bytes());
                 program.expect(&text);

@@ -173,11 +173,11 @@ impl End {
     /// Reads one record.
     pub(crate) fn receive(&mut self) -> Result<(), TlsError> {
         let mut record = read_record(&mut self.stream, Opener::wanted).expect("the peer sends");
-        let before = self.opener.keys().records();
+        let before = self.opener.keys().key().to_vec();
         match self.opener.open(&mut record)? {
             Opened::Data(range) => self.received.extend_from_slice(&record[range]),
             Opened::Closed => self.closed = true,
-            Opened::Nothing if before > 0 && self.opener.keys().records() == 0 => self.updates += 1,
+            Opened::Nothing if self.opener.keys().key() != before => self.updates += 1,
             Opened::Nothing => {}
             Opened::UpdateRequested => {
                 self.updates += 1;
@@ -277,19 +277,31 @@ impl Program {
 
     /// Until it has said this. Returns what it said before and since.
     pub(crate) fn expect(&mut self, text: &str) -> String {
-        self.until(&format!("says {text:?}"), |said| String::from_utf8_lossy(said).contains(text))
+        self.until(&format!("say {text:?}"), |said| String::from_utf8_lossy(said).contains(text))
+    }
+
+    /// Until it has said this so often.
+    pub(crate) fn expect_times(&mut self, text: &str, count: usize) {
+        self.until(&format!("say {text:?} {count} times"), |said| {
+            String::from_utf8_lossy(said).matches(text).count() >= count
+        });
     }
 
     /// Until it has said so many bytes like this one.
     pub(crate) fn expect_count(&mut self, byte: u8, count: usize) {
-        self.until("says enough", |said| said.iter().filter(|&&one| one == byte).count() >= count);
+        self.until("say enough", |said| said.iter().filter(|&&one| one == byte).count() >= count);
     }
 
     fn until(&mut self, what: &str, done: impl Fn(&[u8]) -> bool) -> String {
         let end = Instant::now() + LIMIT;
+        // One part may be one byte.
+        self.said.extend(self.parts.try_iter().flatten());
         while !done(&self.said) {
             match self.parts.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(part) => self.said.extend(part),
+                Ok(part) => {
+                    self.said.extend(part);
+                    self.said.extend(self.parts.try_iter().flatten());
+                }
                 Err(error) => {
                     let ended = matches!(error, RecvTimeoutError::Disconnected);
                     let said = String::from_utf8_lossy(&self.said);

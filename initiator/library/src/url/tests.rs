@@ -119,7 +119,10 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst`"),
         ("nvme+rdma://a/?tls=on", "there is no option `tls`"),
         ("nvme+tcp://a/?tls=yes", "option tls: `yes` is not `on` or `off`"),
-        ("nvme+tcp://a/?tls_key=k", "option tls_key must be \"file:/path\" or \"credential:NAME\""),
+        (
+            "nvme+tcp://a/?tls_key=k",
+            "option tls_key must be \"file:/path\", \"credential:NAME\" or \"keyring:DESCRIPTION\"",
+        ),
         ("nvme+tcp://a/?hdgst=1", "option hdgst: `1` is not `on` or `off`"),
         ("nvme+rdma://a/?tcpkeepalive=0", "option tcpkeepalive: `0` is not a number of seconds"),
         ("nvme+tcp://a/?usertimeout=0", "option usertimeout: `0` is not a number of seconds from 1 to 3600"),

@@ -55,6 +55,10 @@ pub(super) fn head(answer: &Value, now: SystemTime) -> String {
     }
     lines.push('\n');
     lines.push_str(&configuration_lines(&answer["configuration"], now));
+    for one in list(answer, "confinement").iter().filter(|one| one["state"] != "holds") {
+        let [layer, state, reason] = ["layer", "state", "reason"].map(|key| text(one, key));
+        lines.push_str(&format!("confinement of {layer}: {state}: {reason}\n"));
+    }
     for one in list(answer, "hanging") {
         let [what, path, seconds] = ["what", "path", "seconds"].map(|key| text(one, key));
         lines.push_str(&format!("{what} {path} has not returned for {seconds} s\n"));
@@ -153,6 +157,10 @@ mod tests {
         });
         json!({
             "version": "0.1.0", "uptime_seconds": 3700, "configuration": configuration, "open_files": 21,
+            "confinement": [
+                { "layer": "files", "state": "holds", "reason": null },
+                { "layer": "network", "state": "missing", "reason": "it takes ABI 4" },
+            ],
             "cores": [usage],
             "listeners": [{
                 "address": "10.0.0.5:4420", "transport": "tcp", "provider": "auto", "tls": "allowed", "controllers": 1,
@@ -199,6 +207,7 @@ mod tests {
             "ringfab-target 0.1.0, running for 1h 1m, 21 open files",
             "configuration /etc/ringfab/target.toml, applied 5s ago, change 4",
             "  not in the file: - namespace 2 of nqn.x: /srv/b",
+            "confinement of network: missing: it takes ABI 4",
             "opening /mnt/x has not returned for 9 s",
             "",
             "LISTENER       TRANSPORT  PROVIDER  TLS      CONTROLLERS",

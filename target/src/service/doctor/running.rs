@@ -25,6 +25,7 @@ pub(super) fn looks(looks: &mut Looks, config: &Config) {
         looks.add("namespaces", || namespaces(&status));
         looks.add("disks", || disks(&status));
         looks.add("changes", || unsaved(&status));
+        looks.add("confinement", || Ok(confined(&status)));
     }
 }
 
@@ -99,6 +100,21 @@ fn unsaved(status: &Value) -> Result<String, Trouble> {
     }
 }
 
+/// Which parts of its confinement hold, and why others do not. What its kernel lacks is no fault of the target, and
+/// what the configuration turns off was meant.
+fn confined(status: &Value) -> String {
+    let layers = status["confinement"].as_array().map_or(&[][..], Vec::as_slice);
+    let incomplete = layers.iter().filter(|one| one["state"] != "holds").map(|one| {
+        let [layer, state, reason] = ["layer", "state", "reason"].map(|key| one[key].as_str().unwrap_or(""));
+        format!("{layer} {state}: {reason}")
+    });
+    let incomplete: Vec<String> = incomplete.collect();
+    if incomplete.is_empty() {
+        return format!("all {} parts hold", layers.len());
+    }
+    format!("{} of {} parts hold; {}", layers.len() - incomplete.len(), layers.len(), incomplete.join("; "))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -110,6 +126,7 @@ mod tests {
         let well = json!({
             "version": env!("CARGO_PKG_VERSION"), "controllers": [], "hanging": [], "configuration": { "unsaved": [] },
             "namespaces": [{ "nsid": 1, "subsystem": "nqn.x", "state": "ready" }], "cores": [{ "silent_disks": [] }],
+            "confinement": [{ "layer": "files", "state": "holds", "reason": null }],
         });
         let all = |status: &Value| [described, namespaces, disks, unsaved].map(|look| look(status));
         assert!(all(&well).iter().all(Result::is_ok));
@@ -117,11 +134,14 @@ mod tests {
             "version": "0.0.1", "hanging": [{ "path": "/mnt/a" }], "configuration": { "unsaved": [{}] },
             "namespaces": [{ "nsid": 1, "subsystem": "nqn.x", "state": "not ready", "reason": "it is missing" }],
             "cores": [{ "silent_disks": [{ "source": "/dev/sdx" }] }],
+            "confinement": [{ "layer": "files", "state": "off", "reason": "the configuration says so" }],
         });
         let said = all(&ill).map(|outcome| outcome.err().map(|trouble| trouble.0).unwrap_or_default());
         assert!(said[0].contains("version 0.0.1 runs"));
         assert_eq!(said[1], "namespace 1 of nqn.x is not ready: it is missing");
         assert_eq!(said[2], "these do not answer: /dev/sdx, /mnt/a");
         assert!(said[3].starts_with("1 changes"));
+        assert_eq!(confined(&well), "all 1 parts hold");
+        assert_eq!(confined(&ill), "0 of 1 parts hold; files off: the configuration says so");
     }
 }

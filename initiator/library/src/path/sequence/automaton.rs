@@ -86,10 +86,7 @@ impl Sequence {
             SequenceStep::EstablishQueue(number) => SequenceStep::ConnectQueue(number),
             SequenceStep::ConnectQueue(number) if number < queues => SequenceStep::EstablishQueue(number + 1),
             SequenceStep::ConnectQueue(_) if self.share.leads() => SequenceStep::Followers,
-            SequenceStep::ConnectQueue(_) => {
-                context.reports.push(PathEvent::QueuesConnected);
-                return Ok(Next::End);
-            }
+            SequenceStep::ConnectQueue(_) => return Ok(queues_connected(context)),
             SequenceStep::Followers => self.namespaces.begin(only),
 
             SequenceStep::ChangedLog => self.after_changed_log(context),
@@ -171,6 +168,12 @@ impl Sequence {
         let next = context.io.alive_after(number).filter(|_| self.facts.controller.disconnect);
         next.map_or(SequenceStep::ShutdownSet, SequenceStep::Disconnect)
     }
+}
+
+/// A follower has its queues, and waits for the leader.
+fn queues_connected(context: &mut Context<'_>) -> Next {
+    context.reports.push(PathEvent::QueuesConnected);
+    Next::End
 }
 
 /// CSTS while the controller is being enabled.
