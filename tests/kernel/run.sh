@@ -26,11 +26,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 LANES=(tcp/tcp siw/iwarp siw/verbs rxe/verbs tcp/tcp@stable tcp/tcp@forky)
 # What could differ with an older kernel: how its host and its target are spoken with, not what ours do on their own.
 STABLE=(10-discover 11-connect 13-data 14-fio 16-restart 18-reset 20-two-hosts 24-digests 28-follow
-    31-transfer 35-two-hosts 38-follow)
+    29-tls-ours 31-transfer 35-two-hosts 38-follow)
 # What could differ where a driver and a provider meet that both face another in other lanes.
 SIW_VERBS=(00-alone 10-discover 11-connect 14-fio 18-reset 21-cross 30-look 31-transfer 36-removal)
 # TLS, which other machines have no programs for, and authentication, which it goes together with.
-FORKY=(29-authentication 40-tls-alone)
+FORKY=(29-authentication 29-tls-alone 29-tls-host 29-tls-target 29-tls-concatenation)
 # One machine leaves a part of two processors idle, two leave nothing.
 AT_ONCE=2
 

@@ -40,15 +40,15 @@ key controller none
 echo "$REPLY" >"$guarded/dhchap_ctrl_key"
 
 # Every other one asks the target for the same, so that each group has both.
-both=(--dhchap-controller-key file:$keys/controller)
+both=(--dhchap-controller-key "file:$keys/controller")
 asks=()
 for hash in sha256 sha384 sha512; do
     for group in null ffdhe2048 ffdhe3072 ffdhe4096 ffdhe6144 ffdhe8192; do
         echo "--- $hash $group ${asks[*]:+both ways}"
         guard $hash $group
-        offered=(--dhchap-hashes $hash --dhchap-groups $group)
+        offered=(--dhchap-hashes "$hash" --dhchap-groups "$group")
         # The kernel's target refuses whoever offers this one alone, and takes the configured one of several.
-        [[ $group != null ]] || offered=(--dhchap-hashes $hash --dhchap-groups null,ffdhe2048)
+        [[ $group != null ]] || offered=(--dhchap-hashes "$hash" --dhchap-groups "null,ffdhe2048")
         try "${offered[@]}" "${asks[@]}"
         if ((${#asks[@]})); then asks=(); else asks=("${both[@]}"); fi
     done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Our initiator at the kernel's target over TLS: with both hash functions, loads on two cores, with the kernel's TLS
-# in our process and without, discovery, a target that goes and comes back; and what is refused.
+# Our initiator at the kernel's target over TLS: with both hash functions, loads on two cores, with the kernel's TLS in
+# our process and without, discovery, a target that goes and comes back; and what is refused.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "${0%/*}/lib.sh"
