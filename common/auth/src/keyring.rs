@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(read_keyring(&name("process")).expect("a key").expose(), "nearer");
         of_thread.invalidate().expect("gone");
         of_process.revoke().expect("revoked");
-        assert_eq!(why(&name("process")), "the process keyring: it was revoked");
+        assert!(why(&name("process")).ends_with(" keyring: it was revoked"), "{}", why(&name("process")));
 
         let long = add(KeyRingIdentifier::Process, &name("long"), &[b'x'; KEY_BYTES_MAX + 1]);
         let binary = add(KeyRingIdentifier::Process, &name("binary"), &[0xff; 32]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ringfab_fabric::rdma::ProtectionDomain;
 use ringfab_fabric::tcp::Psk;
 
-use crate::error::Cause;
+use crate::error::{Cause, Step};
 use crate::messages::{Found, OpenQueues, Resolved};
 use crate::options::ConnectOptions;
 use crate::queue::Queue;
@@ -51,14 +51,46 @@ pub(super) struct Connector {
     options: Arc<ConnectOptions>,
     share: QueueShare,
     domain: ProtectionDomain,
+    attempts: Attempts,
+    /// Counts the questions to the resolver, so that a late answer is recognised.
+    question: u32,
+}
+
+/// What is tried in turn: each address of the name, and there all keys for TLS, then the last one alone.
+///
+/// There are peers that look at the first identity only (tlshd with GnuTLS 3.8), and to which the key has the older one.
+#[derive(Debug)]
+struct Attempts {
     /// Where the controller may be.
     addresses: Vec<SocketAddr>,
     /// The keys for TLS, if connections are over TLS.
     psks: Option<Arc<[Psk]>>,
-    /// The one that is tried.
+    /// Those that are offered now.
+    offered: Option<Arc<[Psk]>>,
+    /// The address that is tried.
     current: usize,
-    /// Counts the questions to the resolver, so that a late answer is recognised.
-    question: u32,
+}
+
+impl Attempts {
+    fn new(addresses: Vec<SocketAddr>, psks: Option<Arc<[Psk]>>) -> Self {
+        Self { addresses, offered: psks.clone(), psks, current: 0 }
+    }
+
+    /// Goes on after `step` has failed. Says whether something is left to try.
+    fn next(&mut self, step: Step) -> bool {
+        if step == Step::Tls
+            && let Some([_, .., last]) = self.offered.as_deref()
+        {
+            self.offered = Some([last.clone()].into());
+            return true;
+        }
+        let another = self.current + 1 < self.addresses.len();
+        if another {
+            self.current += 1;
+            self.offered = self.psks.clone();
+        }
+        another
+    }
 }
 
 impl Connector {
@@ -71,8 +103,8 @@ impl Connector {
         resources: &mut Resources,
     ) -> Self {
         let domain = resources.transports.rnic.allocate_domain();
-        let addresses = Vec::new();
-        Self { controller, path, options, share, domain, addresses, psks: None, current: 0, question: 0 }
+        let attempts = Attempts::new(Vec::new(), None);
+        Self { controller, path, options, share, domain, attempts, question: 0 }
     }
 
     /// The queues of this engine.
@@ -102,7 +134,7 @@ impl Connector {
     }
 
     fn set(&mut self, found: Found) {
-        (self.addresses, self.psks, self.current) = (found.addresses, found.psks, 0);
+        self.attempts = Attempts::new(found.addresses, found.psks);
     }
 
     /// These are the address and the keys, as the leader has found them.
@@ -110,21 +142,19 @@ impl Connector {
         self.set(Found { addresses: vec![plan.address], psks: plan.psks.clone() });
     }
 
-    /// The keys for TLS, if connections are over TLS.
+    /// The keys for TLS that are tried, or that the controller knows, if connections are over TLS.
     pub(super) fn psks(&self) -> Option<Arc<[Psk]>> {
-        self.psks.clone()
+        self.attempts.offered.clone()
     }
 
-    /// Goes on to the next address, if there is another one.
-    pub(super) fn next_address(&mut self) -> bool {
-        let another = self.current + 1 < self.addresses.len();
-        self.current += usize::from(another);
-        another
+    /// Goes on to the older identity of the key, or to the next address, if there is one.
+    pub(super) fn next_attempt(&mut self, failed: Step) -> bool {
+        self.attempts.next(failed)
     }
 
     /// The address that is tried, or that the controller has.
     pub(super) fn address(&self) -> SocketAddr {
-        self.addresses[self.current]
+        self.attempts.addresses[self.attempts.current]
     }
 
     /// Starts to connect a queue with `size` entries: the admin queue for number zero. The transport bounds how long it
@@ -136,7 +166,7 @@ impl Connector {
         let to = Connect {
             address: self.address(),
             url: &self.options.url,
-            tls: self.psks.as_ref(),
+            tls: self.attempts.offered.as_ref(),
             domain: self.domain,
             qid: self.share.qid(number),
             size,
@@ -156,7 +186,32 @@ impl Connector {
 
 #[cfg(test)]
 mod tests {
-    use super::QueueShare;
+    use super::{Attempts, QueueShare, Step};
+    use crate::auth::ConfiguredPsk;
+    use crate::tls::{Tls, TlsKey};
+
+    const KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+
+    #[test]
+    fn the_older_identity_is_offered_alone_where_tls_fails_and_both_at_the_next_address() {
+        let tls = Tls::new(TlsKey::Known(ConfiguredPsk::parse(KEY).expect("a key")));
+        let psks = tls.psks("nqn.psk-test-host", "nqn.psk-test-subsys").expect("keys");
+        let addresses = ["[::1]:1", "[::1]:2"].map(|text| text.parse().expect("an address"));
+        let mut attempts = Attempts::new(addresses.to_vec(), Some(psks.clone()));
+        let offered = |attempts: &Attempts| {
+            (attempts.current, attempts.offered.iter().flat_map(|all| all.iter()).count())
+        };
+        assert_eq!(offered(&attempts), (0, 2));
+        assert!(attempts.next(Step::Tls));
+        assert_eq!(offered(&attempts), (0, 1));
+        assert!(attempts.offered.as_deref().is_some_and(|one| one[0].identity == psks[1].identity));
+        assert!(attempts.next(Step::Tls));
+        assert_eq!(offered(&attempts), (1, 2));
+        assert!(!attempts.next(Step::Connect), "nobody listens, with whatever key");
+        assert!(attempts.next(Step::Tls));
+        assert_eq!(offered(&attempts), (1, 1));
+        assert!(!attempts.next(Step::Tls));
+    }
 
     #[test]
     fn engines_share_all_queues_and_none_twice() {

@@ -324,9 +324,9 @@ impl Path {
         match event {
             ConnectionEvent::Established { credits } => self.on_established(resources, number, credits),
             ConnectionEvent::Rejected(why) => self.lose(resources, Step::Mpa, Cause::Rejected(why)),
-            // The admin queue tries the other addresses of the name first.
-            ConnectionEvent::ConnectFailed { .. }
-                if self.phase == Phase::Connecting && self.queues.connector.next_address() =>
+            // The admin queue first tries the older identity of the key, and the other addresses of the name.
+            ConnectionEvent::ConnectFailed { step, .. }
+                if self.phase == Phase::Connecting && self.queues.connector.next_attempt(step) =>
             {
                 self.advance(resources, Trigger::Address);
             }
