@@ -56,7 +56,7 @@ list_programs() {
         (.manifest_path | rtrimstr("/Cargo.toml")) as $folder |
         ($folder | split("/") | last) as $last |
         (.package_id | split("#") | last | if contains("@") then split("@")[0] else $last end) as $package |
-        ({lib: "", bin: ":program"}[.target.kind[0]] // ":\(.target.name)") as $which |
+        ({lib: "", bin: ":program \(.target.name)"}[.target.kind[0]] // ":\(.target.name)" | sub(" "; "-")) as $which |
         "\($package)\($which) \(.executable) \($folder)"' "$TMP/built" >"$TMP/programs"
     [ -s "$TMP/programs" ] || fail "cargo names no tests"
     [ -z "$(cut -d ' ' -f 1 "$TMP/programs" | sort | uniq -d)" ] || fail "two programs of tests have one name"
