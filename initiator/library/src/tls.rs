@@ -114,15 +114,15 @@ mod tests {
     #[test]
     fn the_newer_identity_is_offered_first_and_the_older_one_where_the_names_have_one() {
         let tls = Tls::new(TlsKey::Known(ConfiguredPsk::parse(KEY).expect("a key")));
-        let identities = |host: &str| -> Vec<String> {
-            let psks = tls.psks(host, SUBSYSTEM).expect("keys");
+        let identities = |host: &str, subsystem: &str| -> Vec<String> {
+            let psks = tls.psks(host, subsystem).expect("keys");
             psks.iter().map(|psk| String::from_utf8(psk.identity.clone()).expect("text")).collect()
         };
         let digest = "iSbjiStwJ/1TrTvDlt2fjFmzvsytOJelidNnA+X5lEU=";
         let expected =
             [format!("NVMe1R01 {HOST} {SUBSYSTEM} {digest}"), format!("NVMe0R01 {HOST} {SUBSYSTEM}")];
-        assert_eq!(identities(HOST), expected);
-        assert_eq!(identities(&"x".repeat(223)).len(), 1, "too long for the older one");
+        assert_eq!(identities(HOST, SUBSYSTEM), expected);
+        assert_eq!(identities(&"x".repeat(223), &"y".repeat(23)).len(), 1, "too long for the older one");
         assert!(tls.psks("", SUBSYSTEM).is_err());
     }
 

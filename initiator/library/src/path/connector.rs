@@ -58,7 +58,8 @@ pub(super) struct Connector {
 
 /// What is tried in turn: each address of the name, and there all keys for TLS, then the last one alone.
 ///
-/// There are peers that look at the first identity only (tlshd with GnuTLS 3.8), and to which the key has the older one.
+/// There are peers that look at the first identity only (tlshd with GnuTLS 3.8), and to which the key has the older
+/// one.
 #[derive(Debug)]
 struct Attempts {
     /// Where the controller may be.

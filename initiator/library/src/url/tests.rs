@@ -23,7 +23,7 @@ fn every_part_of_an_address_is_read() {
 
 #[test]
 fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take_over() {
-    let text = "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&tls=on&tls_key=file%3A/k\
+    let text = "nvme+tcp://10.0.0.1:8009/nqn.2026-01.org.example:a?ns=2&tls=on&tls_key=file:%2Fk\
                 &hdgst=on&ddgst=on&congestion=cubic&dscp=26\
                 &usertimeout=30&tcpkeepalive=15";
     let url = parse(text).expect("a valid address");
