@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::authentication::Authentication;
+use crate::authentication::{Authentication, Key, Keys};
 use crate::identity::HostIdentity;
-use crate::tls::Tls;
+use crate::tls::{Tls, TlsKey};
 use crate::url::{Transport, Url};
 
 /// Everything about one attached controller that its user decides.
@@ -53,13 +53,17 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The defaults for an address: one I/O queue of depth 128, keep-alive 10 s, 4096 waiting requests.
+    /// The defaults for an address: one I/O queue of depth 128, keep-alive 10 s, 4096 waiting requests, and the keys
+    /// that the address names. A `dhchap_controller_key` there is of use with a `dhchap_key` only.
     pub fn new(url: Url, host: HostIdentity) -> Self {
+        let controller = url.dhchap_controller_key.clone().map(Key::At);
+        let keys = url.dhchap_key.clone().map(|source| Keys { host: Key::At(source), controller });
+        let tls = url.tls_key.clone().map(|source| Tls::new(TlsKey::At(source)));
         Self {
             url,
             host,
-            authentication: None,
-            tls: None,
+            authentication: keys.map(Authentication::new),
+            tls,
             queues: 1,
             depth: 128,
             keep_alive: Duration::from_secs(10),
@@ -156,5 +160,30 @@ impl Default for ReconnectPolicy {
             fast_io_fail_timeout: None,
             retries: 5,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfab_auth::KeySource;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn options(text: &str) -> ConnectOptions {
+        let host = HostIdentity { nqn: "nqn.2026-01.org.example:me".to_owned(), id: Uuid::from_u128(1) };
+        ConnectOptions::new(format!("nvme+tcp://192.0.2.1/a{text}").parse().expect("an address"), host)
+    }
+
+    #[test]
+    fn keys_that_an_address_names_are_used() {
+        let at = |path: &str| KeySource::File(path.into());
+        let named = options("?dhchap_key=file:/h&dhchap_controller_key=file:/c&tls_key=file:/t");
+        assert_eq!(named.tls, Some(Tls::new(TlsKey::At(at("/t")))));
+        assert!(named.uses_tls() && !options("?tls=off&tls_key=file:/t").uses_tls());
+        let keys = named.authentication.expect("keys").keys;
+        assert_eq!((keys.host, keys.controller), (Key::At(at("/h")), Some(Key::At(at("/c")))));
+        let none = options("");
+        assert!(none.authentication.is_none() && none.tls.is_none() && !none.uses_tls());
     }
 }

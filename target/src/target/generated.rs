@@ -45,11 +45,12 @@ impl GeneratedPsks {
     pub(super) fn keep(&self, names: Names<'_>, authenticated: &Authenticated, now: Time) -> Option<TlsPsk> {
         let psk = authenticated.tls_psk(names)?;
         let mut kept = self.lock();
-        if kept.psks.len() >= KEPT_MAX {
+        let names = (names.host.as_str().to_owned(), names.subsystem.as_str().to_owned());
+        // Its own older one makes room for it, and nobody else's.
+        if kept.psks.len() >= KEPT_MAX && !kept.psks.contains_key(&names) {
             let oldest = kept.psks.iter().min_by_key(|(_, one)| one.used).map(|(names, _)| names.clone());
             oldest.map(|names| kept.psks.remove(&names));
         }
-        let names = (names.host.as_str().to_owned(), names.subsystem.as_str().to_owned());
         let authenticated = Authenticated { generated_psk: None, ..authenticated.clone() };
         kept.psks.insert(names, Generated { psk: psk.clone(), authenticated, used: now });
         self.count.store(kept.psks.len(), Ordering::Relaxed);

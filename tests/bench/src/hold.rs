@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use ringfab_fabric::rdma::RnicConfig;
-use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, HostIdentity, Tls, TlsKey, Url};
+use ringfab_initiator::{ConnectOptions, Host, HostConfig, HostEvent, HostIdentity, Url};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::{Reactor, ReactorConfig, SPIN_DEFAULT, Wait};
 
@@ -104,7 +104,6 @@ fn options(args: &HoldArgs, number: usize) -> Result<ConnectOptions> {
     let identity = HostIdentity::load(Some(nqn), None, Path::new("/nonexistent"))?;
     let mut options = ConnectOptions::new(args.url.clone(), identity);
     (options.queues, options.depth) = (args.queues, args.depth);
-    options.tls = args.url.tls_key.clone().map(|key| Tls::new(TlsKey::At(key)));
     Ok(options)
 }
 
