@@ -4,7 +4,7 @@ use crate::case::{
     Case, Congestion, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Server, Shape, Shim, Tool,
     Transport,
 };
-use crate::plan::{READ_4K, READ_512, STREAM_BYTES, TLS_READS, TLS_SHAPES, WRITE_4K};
+use crate::plan::{OVER_TLS, READ_4K, READ_512, STREAM_BYTES, WRITE_4K, raw_tls};
 use crate::run::Run;
 use crate::sample::Metric;
 
@@ -171,25 +171,17 @@ fn of_transport(transport: Transport) -> Vec<Bar> {
 
 /// Against the same messages on a socket whose bytes are protected in the same way.
 fn of_tls() -> [Bar; 3] {
-    let bar = |what: &str, fabric: Fabric, metric, shape| Bar {
+    let bar = |what: &str, (fabric, shape), metric| Bar {
         what: format!("TLS: {what}"),
         figure: (Case::Fabric(fabric), metric),
-        reference: Some((Case::Raw(Raw { congestion: Congestion::Cubic, tls: true, shape }), metric)),
+        reference: Some((raw_tls(shape), metric)),
         limit: Limit::AtLeast(0.65),
     };
-    let [small, bulk] = TLS_READS.map(|(rw, io_bytes, depth)| Fabric {
-        transport: Transport::Tls,
-        digests: false,
-        namespace: Namespace::Null,
-        rw,
-        io_bytes,
-        depth,
-        queues: 1,
-    });
+    let [small, large] = OVER_TLS;
     let connect = Footprint::Connect { transport: Transport::Tls, queues: 4 };
     [
-        bar("4 KiB read, depth 128, null", small, Metric::Iops, TLS_SHAPES[0]),
-        bar("128 KiB read, depth 16, null", bulk, Metric::Megabytes, TLS_SHAPES[1]),
+        bar("4 KiB read, depth 128, null", small, Metric::Iops),
+        bar("128 KiB read, depth 16, null", large, Metric::Megabytes),
         absolute("TLS: connect with 4 queues", connect, Metric::Millis, 40.0),
     ]
 }

@@ -83,10 +83,16 @@ const SHAPES: &[Shape] = &[
     Shape::Stream { write_bytes: STREAM_BYTES },
 ];
 
-/// The same over TLS, and what is read over TLS: kind, size and depth.
-pub(crate) const TLS_SHAPES: [Shape; 2] =
-    [Shape::Pipeline { sizes: READ_4K, depth: 128 }, Shape::Stream { write_bytes: STREAM_BYTES }];
-pub(crate) const TLS_READS: [(Rw, u32, u16); 2] = [(Rw::RandRead, 4 * K, 128), (Rw::Read, 128 * K, 16)];
+/// What is read over TLS, and what TLS over TCP alone is asked for beside it.
+pub(crate) const OVER_TLS: [(Fabric, Shape); 2] = [
+    (over_tls(Rw::RandRead, 4 * K, 128), Shape::Pipeline { sizes: READ_4K, depth: 128 }),
+    (over_tls(Rw::Read, 128 * K, 16), Shape::Stream { write_bytes: STREAM_BYTES }),
+];
+
+const fn over_tls(rw: Rw, io_bytes: u32, depth: u16) -> Fabric {
+    let (transport, namespace) = (Transport::Tls, Namespace::Null);
+    Fabric { transport, digests: false, namespace, rw, io_bytes, depth, queues: 1 }
+}
 
 /// Ours before what it is held against.
 const SERVERS: &[Server] =
@@ -130,27 +136,10 @@ pub(crate) fn cases(extent: Extent, round: usize) -> Vec<Case> {
     let raw = congestions.iter().flat_map(|congestion| SHAPES.iter().map(|shape| raw(*congestion, *shape)));
     let footprints = if round < footprint_rounds { footprints(extent) } else { Vec::new() };
     let crowds = if extent == Extent::Full && round < SCALE_ROUNDS { CROWDS } else { &[] };
-    let measured = raw.chain(rows.iter().flat_map(expand)).chain(over_tls()).chain(besides());
+    let tls = OVER_TLS.into_iter().flat_map(|(reads, shape)| [raw_tls(shape), Case::Fabric(reads)]);
+    let measured = raw.chain(rows.iter().flat_map(expand)).chain(tls).chain(besides());
     let measured = measured.chain(disks(extent)).chain(shims());
     measured.chain(footprints).chain(scales(crowds)).collect()
-}
-
-fn over_tls() -> impl Iterator<Item = Case> {
-    TLS_SHAPES.into_iter().zip(TLS_READS).flat_map(|(shape, (rw, io_bytes, depth))| {
-        let reads = |transport| Fabric {
-            transport,
-            digests: false,
-            namespace: Namespace::Null,
-            rw,
-            io_bytes,
-            depth,
-            queues: 1,
-        };
-        [
-            Case::Raw(Raw { congestion: Congestion::Cubic, tls: true, shape }),
-            Case::Fabric(reads(Transport::Tls)),
-        ]
-    })
 }
 
 fn scales(crowds: &'static [Crowd]) -> impl Iterator<Item = Case> {
@@ -200,6 +189,11 @@ fn footprints(extent: Extent) -> Vec<Case> {
     };
     let tls = Footprint::Connect { transport: Transport::Tls, queues: 4 };
     [Footprint::Start, tls].into_iter().chain(BOTH.iter().flat_map(of)).map(Case::Footprint).collect()
+}
+
+/// The raw bound of what is over TLS.
+pub(crate) fn raw_tls(shape: Shape) -> Case {
+    Case::Raw(Raw { congestion: Congestion::Cubic, tls: true, shape })
 }
 
 fn raw(congestion: Congestion, shape: Shape) -> Case {
