@@ -29,13 +29,18 @@ fn server(psk: &Psk, group: Option<&str>) -> (Program, u16, tempfile::TempDir) {
     let keys = folder.path().join("keys");
     // In the form with a number sign, names may have colons.
     std::fs::write(&keys, format!("#{}:{}\n", hex(&psk.identity), hex(psk.secret.expose()))).unwrap();
-    let port = listen().1;
-    let mut command = Command::new("gnutls-serv");
-    command.args(["--port", &port.to_string(), "--echo", "--priority", &priority(group), "--pskpasswd"]);
-    command.arg(keys);
-    let mut program = Program::start(&mut command);
-    program.expect("Echo Server listening");
-    (program, port, folder)
+    // It binds to every address, and may so be refused a port that a connection from another address has.
+    for _ in 0..20 {
+        let port = listen().1;
+        let mut command = Command::new("gnutls-serv");
+        command.args(["--port", &port.to_string(), "--echo", "--priority", &priority(group), "--pskpasswd"]);
+        let mut program = Program::start(command.arg(&keys));
+        let (done, refused) = (format!("0.0.0.0 port {port}...done"), "...bind() failed");
+        if program.expect_any(&[&done, refused]).contains(&done) {
+            return (program, port, folder);
+        }
+    }
+    panic!("gnutls-serv was refused every port that was free a moment before");
 }
 
 fn client(psk: &Psk, group: Option<&str>, port: u16, more: &[&str]) -> Program {

@@ -280,6 +280,14 @@ impl Program {
         self.until(&format!("say {text:?}"), |said| String::from_utf8_lossy(said).contains(text))
     }
 
+    /// Until it has said one of these. Returns what it said before and since.
+    pub(crate) fn expect_any(&mut self, texts: &[&str]) -> String {
+        self.until(&format!("say one of {texts:?}"), |said| {
+            let said = String::from_utf8_lossy(said);
+            texts.iter().any(|text| said.contains(text))
+        })
+    }
+
     /// Until it has said this so often.
     pub(crate) fn expect_times(&mut self, text: &str, count: usize) {
         self.until(&format!("say {text:?} {count} times"), |said| {
