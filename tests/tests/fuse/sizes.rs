@@ -118,7 +118,8 @@ fn how_much_is_in_use_is_what_the_controller_says(way: &Way) {
     let (directory, path) = (service.path("disks"), file(&service, "ns1"));
     let pages = (BLOCKS * BLOCK / 4096) as u64;
     let deadline = Instant::now() + Duration::from_secs(20);
-    for (used, free) in [(None, 0), (Some(BLOCKS as u64 / 4), pages / 4 * 3), (Some(0), pages), (Some(u64::MAX), 0)]
+    for (used, free) in
+        [(None, 0), (Some(BLOCKS as u64 / 4), pages / 4 * 3), (Some(0), pages), (Some(u64::MAX), 0)]
     {
         used_of(&target, used);
         loop {
