@@ -33,8 +33,8 @@ impl Handshake {
     /// Answers the kernel's offer. Where its limits are lower, its own hold.
     pub(super) fn agree(&self, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        // Opening with O_TRUNC is told apart from truncating, since only that is harmless. Shared mappings are possible
-        // in spite of direct I/O: reads and writes of mapped pages then go through the kernel, which keeps both in step.
+        // Opening with O_TRUNC is told apart from truncating, since only that is harmless. Shared mappings are
+        // possible in spite of direct I/O: the kernel then keeps mapped pages, reads and writes in step.
         let useful =
             InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_ATOMIC_O_TRUNC | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
         let mut wanted = useful & offered;
