@@ -145,8 +145,8 @@ pub fn clear_mask() -> io::Result<()> {
     SigSet::empty().thread_set_mask().map_err(io::Error::from)
 }
 
-/// Ends the process as SIGPIPE ends one by default: quietly, and whoever started it sees the signal. It is for a program
-/// whose reader has gone (`ringfab list | head -1`). What was logged is written first, within a bound.
+/// Ends the process as SIGPIPE ends one by default: quietly, and whoever started it sees the signal. It is for a
+/// program whose reader has gone (`ringfab list | head -1`). What was logged is written first, within a bound.
 pub fn end_without_reader() -> ! {
     log::flush();
     // It does not return, unless the system refuses to end the process.

@@ -15,7 +15,8 @@ fn documented(program: &str) -> Vec<(String, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/command-line.md");
     let text = fs::read_to_string(path).expect("the document");
     let table = text.split_once(&format!("\n`{program}`:\n")).expect("a table").1;
-    let rows = table.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let rows =
+        table.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
     let rows = rows.skip(2).map(|row| {
         let mut cells = row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
         (cells.next().expect("a code"), cells.next().expect("a meaning"))

@@ -1,7 +1,6 @@
 //! Both programs as tools of a shell: exit codes, pipes, terminals, and JSON whose shape is documented.
 
 mod codes;
-mod json;
 mod pipes;
 mod screen;
 mod terminal;

@@ -22,11 +22,6 @@ impl Screen {
         Self::open(columns, command, true)
     }
 
-    /// The output goes nowhere.
-    pub(super) fn of_errors(columns: u16, command: &mut Command) -> Self {
-        Self::open(columns, command, false)
-    }
-
     fn open(columns: u16, command: &mut Command, output: bool) -> Self {
         let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(Some(&size), None).expect("a terminal");
@@ -55,16 +50,6 @@ impl Screen {
             }
         });
         Self { child, shown, reader }
-    }
-
-    /// What it has shown so far.
-    pub(super) fn text(&self) -> String {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&shown).replace("\r\n", "\n")
-    }
-
-    pub(super) fn id(&self) -> i32 {
-        self.child.id() as i32
     }
 
     /// What it has shown when it has ended.

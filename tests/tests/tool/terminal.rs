@@ -71,8 +71,7 @@ fn colours_are_where_they_were_asked_for() {
     assert!(has_colour(&out(&output(&mut list(&["--color=always"])))));
     // An option goes before the environment.
     assert!(has_colour(&out(&output(list(&["--color=always"]).env("NO_COLOR", "1")))));
-    for (name, value, coloured) in
-        [("NO_COLOR", "1", false), ("NO_COLOR", "", true), ("TERM", "dumb", false)]
+    for (name, value, coloured) in [("NO_COLOR", "1", false), ("NO_COLOR", "", true), ("TERM", "dumb", false)]
     {
         let mut command = std::process::Command::new("env");
         let listing = list(&[]);

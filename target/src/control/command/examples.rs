@@ -15,10 +15,8 @@ macro_rules! note {
 }
 
 /// Of `serve`.
-pub const SERVE: &str = examples!(
-    "ringfab-target serve",
-    "ringfab-target serve --config target.toml --log-format json"
-);
+pub const SERVE: &str =
+    examples!("ringfab-target serve", "ringfab-target serve --config target.toml --log-format json");
 /// Of `check`.
 pub const CHECK: &str = examples!(
     "ringfab-target check /etc/ringfab/target.toml",

@@ -80,12 +80,7 @@ impl std::fmt::Display for Looks {
             };
             let sign = terminal::painted(Stream::Out, paint, sign);
             let (millis, text) = (look.time_us as f64 / 1e3, look.trouble.as_ref().or(look.found.as_ref()));
-            writeln!(
-                f,
-                "{sign}  {:<13}  {millis:>9.3} ms  {}",
-                look.step,
-                text.map_or("", String::as_str)
-            )?;
+            writeln!(f, "{sign}  {:<13}  {millis:>9.3} ms  {}", look.step, text.map_or("", String::as_str))?;
         }
         if self.is_well() {
             return f.write_str("All is well.\n");
