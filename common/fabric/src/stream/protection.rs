@@ -333,7 +333,8 @@ fn seal(
     }
     while batch.unsent_bytes() > 0 {
         let length = batch.unsent_bytes().min(PLAINTEXT_BYTES_MAX);
-        if !sealed.has_room(length + SEALED_OVERHEAD, 1) {
+        // Records lie one behind the other: together they are the one piece that there is.
+        if !sealed.has_room(length + SEALED_OVERHEAD, 0) {
             break;
         }
         let record = sealed.push_room(length + SEALED_OVERHEAD);
@@ -358,5 +359,59 @@ impl fmt::Debug for Protection {
             .field("opened", &self.opened)
             .field("unopened", &self.unopened)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ringfab_auth::{CipherSuite, Secret, system_random};
+    use ringfab_tls::{Handshake, Psk, PskStore};
+
+    use super::*;
+    use crate::stream::shared::SealedBatches;
+
+    #[derive(Debug)]
+    struct OneKey(Psk);
+
+    impl PskStore for OneKey {
+        fn find(&self, _identity: &[u8]) -> Option<(Secret, CipherSuite)> {
+            Some((self.0.secret.clone(), self.0.suite))
+        }
+    }
+
+    /// Hands what one end has to say to the other, record by record.
+    fn pass(from: &mut Handshake, to: &mut Handshake) {
+        let mut rest = from.take_outgoing().unwrap_or_default();
+        while !rest.is_empty() {
+            let length = record_bytes(&rest);
+            to.receive(&mut rest[..length]).expect("a record of the handshake");
+            rest.drain(..length);
+        }
+    }
+
+    fn sealer() -> Sealer {
+        let (suite, secret) = (CipherSuite::Aes128GcmSha256, Secret::copy_of(&[7; 32]));
+        let psk = Psk { identity: b"one".to_vec(), secret, suite };
+        let mut client = Handshake::client(vec![psk.clone()], &mut system_random()).expect("a key");
+        let mut server = Handshake::server(Arc::new(OneKey(psk)), &mut system_random());
+        while !(client.is_complete() && server.is_complete()) {
+            pass(&mut client, &mut server);
+            pass(&mut server, &mut client);
+        }
+        Sealer::new(server.finish().expect("it is complete").send)
+    }
+
+    /// A send with one record would be a system call for every 16 KiB.
+    #[test]
+    fn a_batch_of_ciphertext_is_filled_with_records() {
+        let mut batch = SendBatch::new(256 << 10, 1);
+        batch.push_bytes(&vec![0; 256 << 10]);
+        let (mut sealed, mut sealer) = (SealedBatches::default().take(), sealer());
+        seal(&mut sealer, &mut false, &mut batch, &mut sealed).expect("keys that are not worn");
+        assert_eq!(sealer.keys().records(), 9);
+        assert_eq!(sealed.bytes(), 9 * (PLAINTEXT_BYTES_MAX + SEALED_OVERHEAD));
+        assert_eq!(batch.unsent_bytes(), (256 << 10) - 9 * PLAINTEXT_BYTES_MAX);
     }
 }
