@@ -170,7 +170,7 @@ fn of_transport(transport: Transport) -> Vec<Bar> {
 }
 
 /// Against the same messages on a socket whose bytes are protected in the same way.
-fn of_tls() -> [Bar; 3] {
+fn of_tls() -> [Bar; 4] {
     let bar = |what: &str, (fabric, shape), metric| Bar {
         what: format!("TLS: {what}"),
         figure: (Case::Fabric(fabric), metric),
@@ -178,11 +178,13 @@ fn of_tls() -> [Bar; 3] {
         limit: Limit::AtLeast(0.65),
     };
     let [small, large] = OVER_TLS;
-    let connect = Footprint::Connect { transport: Transport::Tls, queues: 4 };
+    let connect = |transport| Footprint::Connect { transport, queues: 4 };
+    let (tls, authenticated) = (connect(Transport::Tls), connect(Transport::Authenticated));
     [
         bar("4 KiB read, depth 128, null", small, Metric::Iops),
         bar("128 KiB read, depth 16, null", large, Metric::Megabytes),
-        absolute("TLS: connect with 4 queues", connect, Metric::Millis, 40.0),
+        absolute("TLS: connect with 4 queues", tls, Metric::Millis, 40.0),
+        absolute("TCP: connect with 4 queues, ffdhe3072", authenticated, Metric::Millis, 200.0),
     ]
 }
 

@@ -167,6 +167,8 @@ pub(crate) enum Transport {
     Tcp,
     /// NVMe/TCP over TLS, with TLS_AES_128_GCM_SHA256.
     Tls,
+    /// NVMe/TCP, where each queue authenticates with SHA-256 and ffdhe3072.
+    Authenticated,
 }
 
 /// What stands behind a namespace. Its number is its identifier in the target that the benchmark starts.
@@ -206,6 +208,7 @@ impl Transport {
             Self::Rdma => "rdma",
             Self::Tcp => "tcp",
             Self::Tls => "tls",
+            Self::Authenticated => "tcp ffdhe3072",
         }
     }
 }

@@ -98,10 +98,13 @@ fn attach_all(host: &mut Host, args: &HoldArgs) -> Result<Took> {
     Ok(took)
 }
 
-/// Each controller is another host's.
+/// Each controller is another host's, unless the address names one.
 fn options(args: &HoldArgs, number: usize) -> Result<ConnectOptions> {
     let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{number:08x}-0000-4000-8000-000000000000");
-    let identity = HostIdentity::load(Some(nqn), None, Path::new("/nonexistent"))?;
+    let identity = match args.url.host_nqn {
+        Some(_) => HostIdentity::for_url(&args.url)?,
+        None => HostIdentity::load(Some(nqn), None, Path::new("/nonexistent"))?,
+    };
     let mut options = ConnectOptions::new(args.url.clone(), identity);
     (options.queues, options.depth) = (args.queues, args.depth);
     Ok(options)

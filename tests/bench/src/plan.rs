@@ -1,5 +1,7 @@
 //! Which cases a run has, as data.
 
+use std::iter;
+
 use crate::case::{
     Beside, Case, Congestion, Crowd, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Scale, Server,
     Shape, Shim, Sizes, Tool, Transport,
@@ -187,8 +189,9 @@ fn footprints(extent: Extent) -> Vec<Case> {
             .chain(idle)
             .collect()
     };
-    let tls = Footprint::Connect { transport: Transport::Tls, queues: 4 };
-    [Footprint::Start, tls].into_iter().chain(BOTH.iter().flat_map(of)).map(Case::Footprint).collect()
+    let connect = |transport| Footprint::Connect { transport, queues: 4 };
+    let secured = [Transport::Tls, Transport::Authenticated].map(connect);
+    iter::once(Footprint::Start).chain(secured).chain(BOTH.iter().flat_map(of)).map(Case::Footprint).collect()
 }
 
 /// The raw bound of what is over TLS.

@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ringfab_initiator::auth::{CipherSuite, ConfiguredPsk, system_random};
+use ringfab_initiator::auth::{CipherSuite, ConfiguredPsk, DhchapKey, Hash, system_random};
 use ringfab_target::control::Request;
 use ringfab_target::control::client::ask;
 use serde_json::Value;
@@ -22,10 +22,13 @@ use crate::service::Service;
 
 /// Name of the one subsystem.
 const NQN: &str = "nqn.2026-11.org.example:bench";
-/// The host that has keys: the first one of those that are held.
+/// The host that has a key for TLS: the first one of those that are held.
 pub(crate) const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000000";
-/// Names of files with its keys, in the target's folder.
+/// The host that has to authenticate.
+const AUTHENTICATED: &str = "nqn.2026-11.org.example:authenticated";
+/// Names of files with their keys, in the target's folder.
 const TLS_KEY: &str = "tls-key";
+const DHCHAP_KEY: &str = "dhchap-key";
 /// Size of the memory namespace and of the file; large enough to lie outside the caches.
 pub(crate) const NAMESPACE_BYTES: u64 = 512 << 20;
 /// A target that has its listeners has its control socket within this time.
@@ -109,9 +112,11 @@ impl Target {
     pub(crate) fn serve(setup: &Setup, layout: &Layout) -> Result<Self> {
         let folder = tempfile::tempdir().context("a folder for the target")?;
         let path = |name: &str| folder.path().join(name);
-        let key = ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path(TLS_KEY))?;
-        file.write_all(key.to_text().expose().as_bytes()).context("write a key")?;
+        let random = &mut system_random();
+        let psk = ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, random);
+        write_secret(&path(TLS_KEY), psk.to_text().expose())?;
+        let key = DhchapKey::generate(Hash::Sha256, None, random);
+        write_secret(&path(DHCHAP_KEY), key.to_text().expose())?;
         fs::write(path("target.toml"), configuration(setup, layout, folder.path()))?;
         let (mut command, core) = match layout.threads {
             None => (setup.program("ringfab-target"), Some(TARGET_CORE)),
@@ -163,6 +168,11 @@ impl Target {
                 let key = key.display();
                 format!("nvme+tcp://{address}/{NQN}?hdgst={state}&ddgst={state}{rest}&tls_key=file:{key}")
             }
+            Transport::Authenticated => {
+                let (address, key) = (&self.addresses[1], self.folder.path().join(DHCHAP_KEY));
+                let keys = format!("&hostnqn={AUTHENTICATED}&dhchap_key=file:{}", key.display());
+                format!("nvme+tcp://{address}/{NQN}?hdgst={state}&ddgst={state}{rest}{keys}")
+            }
         }
     }
 
@@ -186,6 +196,12 @@ impl Target {
     }
 }
 
+/// A new file that nobody else reads.
+fn write_secret(path: &Path, text: &str) -> Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes()).context("write a key")
+}
+
 fn copied_by_core(core: &Value) -> Option<u64> {
     ["received", "sent", "disks"].iter().map(|part| core["copied_bytes"][part].as_u64()).sum()
 }
@@ -196,13 +212,16 @@ fn configuration(setup: &Setup, layout: &Layout, folder: &Path) -> String {
     // With more threads than that, whoever starts them says where they run.
     let cores = if layout.threads.is_some() { String::new() } else { format!("cores = [{TARGET_CORE}]\n") };
     let (state, control) = (folder.join("state"), folder.join("control"));
-    let key = format!("file:{}", folder.join(TLS_KEY).display());
+    let key = |name| format!("file:{}", folder.join(name).display());
+    let (psk, dhchap) = (key(TLS_KEY), key(DHCHAP_KEY));
     format!(
         "[target]\nstate_dir = {state:?}\n{cores}[control]\nsocket = {control:?}\n\
          [[listener]]\naddress = \"127.0.0.1\"\nport = 0\nprovider = \"iwarp\"\ncrc = false\n{congestion}\
          [[listener]]\naddress = \"127.0.0.1\"\nport = 0\ntransport = \"tcp\"\n{congestion}\
          [[listener]]\naddress = \"127.0.0.1\"\nport = 0\ntransport = \"tcp\"\ntls = \"required\"\n{congestion}\
-         [[host]]\nnqn = {HOST:?}\ntls_key = {key:?}\n\
+         [[host]]\nnqn = {HOST:?}\ntls_key = {psk:?}\n\
+         [[host]]\nnqn = {AUTHENTICATED:?}\ndhchap_key = {dhchap:?}\n\
+         dhchap_hashes = [\"sha256\"]\ndhchap_groups = [\"ffdhe3072\"]\n\
          [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n{}",
         layout.namespaces,
     )
