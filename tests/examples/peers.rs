@@ -94,8 +94,9 @@ fn measure_authentication(folder: &Path) {
 fn reads(folder: &Path, process: &Process) -> String {
     let mut command = Command::new(folder.join("ringfab"));
     command.args(["bench", &process.url(Over::Tcp), "--hostnqn", QUIET, "--depth", "1", "--json"]);
-    command.args(["--warmup", "1s", "--time", "4s"]).stdin(Stdio::null()).stderr(Stdio::null());
+    command.args(["--warmup", "1s", "--time", "4s"]).stdin(Stdio::null());
     let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).expect("figures");
     let percentile = |name: &str| document["read"]["latency_us"][name].as_f64().unwrap_or(f64::NAN);
     format!("{:.0} µs, {:.0} µs", percentile("p50"), percentile("p99"))

@@ -184,7 +184,7 @@ fn of_tls() -> [Bar; 4] {
         bar("4 KiB read, depth 128, null", small, Metric::Iops),
         bar("128 KiB read, depth 16, null", large, Metric::Megabytes),
         absolute("TLS: connect with 4 queues", tls, Metric::Millis, 40.0),
-        absolute("TCP: connect with 4 queues, ffdhe3072", authenticated, Metric::Millis, 200.0),
+        absolute("TCP: connect with 4 queues, ffdhe3072", authenticated, Metric::Millis, 100.0),
     ]
 }
 
