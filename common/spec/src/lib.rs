@@ -45,6 +45,7 @@ pub mod tcp;
 pub mod text;
 
 pub use cqe::CompletionEntry;
+pub use macros::BitField;
 pub use nqn::{Nqn, NqnError, NqnField};
 pub use sgl::{Sgl, SglDescriptor, SglError};
 pub use sqe::{AdminOpcode, FabricsType, IoOpcode, SubmissionEntry};

@@ -7,15 +7,19 @@
 //! | 2 | the command line is wrong |
 //! | 130 | cancelled by SIGINT, SIGTERM or, where it serves nothing, SIGHUP |
 
+mod decode;
 #[cfg(feature = "verbs")]
 mod devices;
 mod discover;
 mod doctor;
+mod feature;
 mod identify;
 mod keys;
 mod list;
+mod logs;
 mod smart;
 mod transfer;
+mod trim;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -80,10 +84,22 @@ enum Command {
     Devices,
     /// Show the SMART / Health Information log page
     Smart(ConnectArgs),
+    /// Show the Error Information log page
+    ErrorLog(logs::ErrorLogArgs),
+    /// Show which commands the controller supports, and what they change (Commands Supported and Effects log page)
+    #[command(visible_alias = "effects")]
+    EffectsLog(logs::EffectsLogArgs),
+    /// Show the namespaces that have changed (Changed Namespace List log page)
+    #[command(visible_alias = "changed-ns")]
+    ChangedNsListLog(ConnectArgs),
+    /// Show features of the controller or of a namespace
+    GetFeature(feature::GetFeatureArgs),
     /// Copy bytes of a namespace to a file or the standard output
     Read(transfer::ReadArgs),
     /// Copy a file or the standard input to a namespace
     Write(transfer::WriteArgs),
+    /// Say that blocks are no longer needed, or zero them
+    Trim(trim::TrimArgs),
     /// Measure a namespace, or write and verify it
     Bench(bench::BenchArgs),
     /// Serve namespaces as a network block device
@@ -178,8 +194,13 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         #[cfg(feature = "verbs")]
         Command::Devices => devices::run(context),
         Command::Smart(args) => smart::run(&args, context),
+        Command::ErrorLog(args) => logs::errors(&args, context),
+        Command::EffectsLog(args) => logs::effects(&args, context),
+        Command::ChangedNsListLog(args) => logs::changed_namespaces(&args, context),
+        Command::GetFeature(args) => feature::run(&args, context),
         Command::Read(args) => transfer::read(&args, context),
         Command::Write(args) => transfer::write(&args, context),
+        Command::Trim(args) => trim::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),
         Command::Nbd(args) => nbd::run(&args, context),
         Command::Fuse(args) => fuse::run(&args, context),
