@@ -149,7 +149,7 @@ def main():
         if structured:
             allocation(handle, size)
         else:
-            refused(errno.ENOTSUP, handle.block_status, BLOCK, 0, lambda *arguments: 0)
+            refused(errno.EINVAL, handle.block_status, BLOCK, 0, lambda *arguments: 0)
         handle.shutdown()
     print("all passed")
 

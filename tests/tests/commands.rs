@@ -54,7 +54,7 @@ fn trim_takes_what_was_named_and_nothing_else_and_only_where_it_was_confirmed() 
         let (code, why) = refused(&target, "trim", &[wrong, &["--force"]].concat());
         assert!(code == Some(1) && why.contains(complaint), "{wrong:?}: {why}");
     }
-    assert_eq!(zeroes(), []);
+    assert!(zeroes().is_empty());
     let done = json(&target, "trim", &["--offset", "8KiB", "--length", "12KiB", "--destroy-data", "1"]);
     assert_eq!((&done["bytes"], &done["nsid"]), (&Value::from(12_288), &Value::from(1)));
     assert_eq!(zeroes(), [2, 3, 4]);

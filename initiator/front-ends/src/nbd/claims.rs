@@ -1,7 +1,7 @@
 //! Blocks that belong to one writer for a while.
 //!
-//! A write of a part of a block reads the block, changes it and writes it. Any other write of the block in between would
-//! be lost. So whoever changes a part claims the block first. Each engine holds back what would write it, and says when
+//! A write of a part of a block reads the block, changes it and writes it. Any other write of it in between would be
+//! lost. So whoever changes a part claims the block first. Each engine holds back what would write it, and says when
 //! its own commands for it have ended. Engines look at the claims only when there are some: writes of whole blocks lock
 //! nothing and wait for nothing as long as nobody changes a part.
 
