@@ -104,9 +104,14 @@ def anywhere(handle, size):
 
 def allocation(handle, size):
     assert handle.can_meta_context(nbd.CONTEXT_BASE_ALLOCATION)
-    for start, length, flags in [(0, size, 0), (1, size - 1, 0), (BLOCK + 1, 3, 0), (size - 1, 1, nbd.CMD_FLAG_REQ_ONE)]:
+    one = nbd.CMD_FLAG_REQ_ONE
+    for start, length, flags in [(0, size, 0), (1, size - 1, 0), (BLOCK + 1, 3, 0), (size - 1, 1, one)]:
         found = []
-        handle.block_status(length, start, lambda name, offset, entries, error: found.append((name, entries)) and 0, flags)
+
+        def take(name, offset, entries, error):
+            found.append((name, entries))
+
+        handle.block_status(length, start, take, flags)
         assert [name for name, _ in found] == ["base:allocation"]
         lengths = found[0][1][::2]
         assert lengths and all(lengths) and sum(lengths) <= length, found

@@ -304,7 +304,8 @@ impl Connection {
         Step::Again
     }
 
-    /// Writes a part that is there, and goes on to the next. Returns whether it could: somebody may have claimed blocks.
+    /// Writes a part that is there, and goes on to the next. Returns whether it could: somebody may have claimed its
+    /// blocks.
     fn write_part(&mut self, context: &mut ServerContext<'_>) -> bool {
         let Some(export) = self.export(context) else { return false };
         let Some(payload) = &mut self.inbound.payload else { return false };
