@@ -127,7 +127,7 @@ def wait(handle, cookies):
 
 def many_at_once(handle):
     places = [65536 * index for index in range(256)]
-    written = {place: os.urandom(BLOCK * random.randrange(1, 129)) for place in places}
+    written = {place: os.urandom(BLOCK * random.randrange(1, 65536 // BLOCK + 1)) for place in places}
     wait(handle, [
         handle.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(data)), place) for place, data in written.items()
     ])
