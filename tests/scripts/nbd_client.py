@@ -1,5 +1,5 @@
 # A libnbd client that tries every size of request and every mistake, with and without structured replies.
-# The one argument is the address.
+# The arguments are the address and the size of a block.
 import errno
 import os
 import random
@@ -8,12 +8,13 @@ import sys
 import nbd
 
 URI = sys.argv[1]
-BLOCK = 512
+BLOCK = int(sys.argv[2])
 
 
 def connect(structured):
     handle = nbd.NBD()
     handle.set_request_structured_replies(structured)
+    handle.add_meta_context(nbd.CONTEXT_BASE_ALLOCATION)
     handle.connect_uri(URI)
     # Mistakes are to reach the server.
     handle.set_strict_mode(0)
@@ -32,8 +33,8 @@ def refused(number, call, *arguments):
 
 def mistakes(handle, size):
     refused(errno.EINVAL, handle.pread, BLOCK, size)
-    refused(errno.EINVAL, handle.pread, BLOCK, 100)
-    refused(errno.EINVAL, handle.pwrite, b"x" * 100, 0)
+    refused(errno.EINVAL, handle.pread, 2, size - 1)
+    refused(errno.ENOSPC, handle.pwrite, b"xx", size - 1)
     refused(errno.ENOSPC, handle.pwrite, b"x" * 2 * BLOCK, size - BLOCK)
     refused(errno.ENOSPC, handle.zero, 2 * BLOCK, size - BLOCK)
     refused(errno.EINVAL, handle.trim, 2 * BLOCK, size - BLOCK)
@@ -65,6 +66,59 @@ def zeroes(handle, size):
     handle.zero(size, 0)
 
 
+def anywhere(handle, size):
+    """Requests that begin and end in the middle of blocks, beside a copy of what they should have made."""
+    length = 300 * BLOCK
+    expected = bytearray(os.urandom(length))
+    handle.pwrite(bytes(expected), 0)
+    for round in range(150):
+        start = random.randrange(length)
+        most = random.choice([3, BLOCK, 3 * BLOCK, length])
+        part = min(random.randrange(1, most + 1), length - start)
+        what = random.choice(["write", "write", "zero", "trim"])
+        fua = random.choice([0, nbd.CMD_FLAG_FUA])
+        if what == "write":
+            data = os.urandom(part)
+            handle.pwrite(data, start, fua)
+            expected[start:start + part] = data
+        elif what == "zero":
+            handle.zero(part, start, fua | random.choice([0, nbd.CMD_FLAG_NO_HOLE]))
+            expected[start:start + part] = bytes(part)
+        else:
+            handle.trim(part, start, fua)
+            first, end = -(-start // BLOCK) * BLOCK, (start + part) // BLOCK * BLOCK
+            if end > first:
+                now = handle.pread(end - first, first)
+                assert now == bytes(end - first) or now == expected[first:end], "what is trimmed is zeroes, or stays"
+                expected[first:end] = now
+        around = max(0, start - random.randrange(2 * BLOCK))
+        there = min(length, start + part + random.randrange(2 * BLOCK)) - around
+        flags = nbd.CMD_FLAG_DF if handle.get_structured_replies_negotiated() and round % 2 else 0
+        assert handle.pread(there, around, flags) == expected[around:around + there], (what, start, part)
+    assert handle.pread(length, 0) == expected
+    data = os.urandom((32 << 20) - 1)
+    handle.pwrite(data, 1)
+    assert handle.pread(len(data), 1) == data
+    handle.flush()
+
+
+def allocation(handle, size):
+    assert handle.can_meta_context(nbd.CONTEXT_BASE_ALLOCATION)
+    one = nbd.CMD_FLAG_REQ_ONE
+    for start, length, flags in [(0, size, 0), (1, size - 1, 0), (BLOCK + 1, 3, 0), (size - 1, 1, one)]:
+        found = []
+
+        def take(name, offset, entries, error):
+            found.append((name, entries))
+
+        handle.block_status(length, start, take, flags)
+        assert [name for name, _ in found] == ["base:allocation"]
+        lengths = found[0][1][::2]
+        assert lengths and all(lengths) and sum(lengths) <= length, found
+        assert len(lengths) == 1 or not flags
+    refused(errno.EINVAL, handle.block_status, 1, size, lambda *arguments: 0)
+
+
 def wait(handle, cookies):
     while cookies:
         assert handle.poll(20000) != 0, "nothing happens"
@@ -73,7 +127,7 @@ def wait(handle, cookies):
 
 def many_at_once(handle):
     places = [65536 * index for index in range(256)]
-    written = {place: os.urandom(BLOCK * random.randrange(1, 129)) for place in places}
+    written = {place: os.urandom(BLOCK * random.randrange(1, 65536 // BLOCK + 1)) for place in places}
     wait(handle, [
         handle.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(data)), place) for place, data in written.items()
     ])
@@ -91,11 +145,16 @@ def main():
         handle = connect(structured)
         size = handle.get_size()
         assert handle.can_multi_conn() and handle.can_fua() and handle.can_flush()
-        assert handle.get_block_size(nbd.SIZE_MINIMUM) == BLOCK
+        assert handle.get_block_size(nbd.SIZE_MINIMUM) == 1
         mistakes(handle, size)
         sizes(handle, size, structured)
         zeroes(handle, size)
         many_at_once(handle)
+        anywhere(handle, size)
+        if structured:
+            allocation(handle, size)
+        else:
+            refused(errno.EINVAL, handle.block_status, BLOCK, 0, lambda *arguments: 0)
         handle.shutdown()
     print("all passed")
 

@@ -166,11 +166,71 @@ fn libnbd_gets_every_size_of_request_and_every_error_as_specified() {
     let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_libnbd) else {
         return not_run("libnbd for Python (python3-libnbd) is missing");
     };
-    let target = TestTarget::start(MEMORY);
-    let service = serve(&target.url("").to_string(), &[]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/nbd_client.py");
-    let output = run_bounded(60, python, &[&script.display().to_string(), &service.ready()]);
-    assert_eq!(output.trim(), "all passed");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/nbd_client.py").display().to_string();
+    for block in ["512", "4096"] {
+        let target = TestTarget::start(&MEMORY.replace("512", block));
+        let service = serve(&target.url("").to_string(), &[]);
+        let output = run_bounded(120, python, &[&script, &service.ready(), block]);
+        assert_eq!(output.trim(), "all passed", "blocks of {block}");
+    }
+}
+
+/// Several clients of several engines write into the same blocks, each its own bytes.
+#[test]
+fn who_writes_a_part_of_a_block_loses_nobody_elses_bytes() {
+    const BLOCK: u64 = 4096;
+    const BLOCKS: u64 = 4;
+    const ROUNDS: u8 = 60;
+    const PARTS: u64 = 5;
+    let target = TestTarget::with("cores = 2\nspin_us = 20", "", &MEMORY.replace("512", "4096"));
+    let service = serve(&target.url("").to_string(), &["--cores", "2", "--queues", "4"]);
+    std::thread::scope(|scope| {
+        for part in 0..PARTS {
+            let mut client = Client::negotiated(&service);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    for block in 0..BLOCKS {
+                        let at = block * BLOCK + 50 + part * 800;
+                        client.request(1, at, 800);
+                        client.write(&[round + 1; 800]);
+                        assert_eq!(client.error(), 0);
+                        client.request(0, at, 800);
+                        assert_eq!(client.error(), 0);
+                        assert!(client.read::<800>() == [round + 1; 800], "its own bytes");
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// One client writes whole blocks while another changes parts of them: neither undoes what the other has written.
+#[test]
+fn a_whole_block_is_not_undone_by_who_changes_a_part_of_it() {
+    const BLOCK: usize = 4096;
+    let target = TestTarget::with("cores = 2\nspin_us = 20", "", &MEMORY.replace("512", "4096"));
+    let service = serve(&target.url("").to_string(), &["--cores", "2", "--queues", "4"]);
+    let (mut whole, mut part) = (Client::negotiated(&service), Client::negotiated(&service));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for round in 0..200_u8 {
+                whole.request(1, 0, BLOCK as u32);
+                whole.write(&[round; BLOCK]);
+                assert_eq!(whole.error(), 0);
+                whole.request(0, 0, BLOCK as u32);
+                assert_eq!(whole.error(), 0);
+                let read = whole.read::<BLOCK>();
+                assert!(read[200..] == [round; BLOCK - 200], "an older block came back");
+            }
+        });
+        scope.spawn(move || {
+            for round in 0..200_u8 {
+                part.request(1, 100, 100);
+                part.write(&[round; 100]);
+                assert_eq!(part.error(), 0);
+            }
+        });
+    });
 }
 
 #[test]

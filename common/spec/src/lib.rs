@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`sqe`], [`cqe`], [`status`] | NVM Express Base 2.0, sections 3.3.3, 5, 6; NVM Command Set 1.0, section 3 |
 //! | [`identify`], [`features`], [`log`] | Base 2.0, sections 5.16, 5.17, 5.27; NVM Command Set 1.0, section 4 |
+//! | [`lba_status`] | NVM Command Set 1.1, section 4.2.1 |
 //! | [`auth`] | NVM Express Base 2.2, section 8.3.4 |
 //! | [`sgl`] | NVM Express Base 2.0, section 4.1.2; RDMA Transport 1.0, section 3.2 |
 //! | [`property`] | NVM Express Base 2.0, section 3.1.3 |
@@ -34,6 +35,7 @@ pub mod cqe;
 pub mod features;
 pub mod identify;
 pub mod iwarp;
+pub mod lba_status;
 pub mod log;
 pub mod nqn;
 pub mod property;
@@ -45,6 +47,7 @@ pub mod tcp;
 pub mod text;
 
 pub use cqe::CompletionEntry;
+pub use macros::BitField;
 pub use nqn::{Nqn, NqnError, NqnField};
 pub use sgl::{Sgl, SglDescriptor, SglError};
 pub use sqe::{AdminOpcode, FabricsType, IoOpcode, SubmissionEntry};

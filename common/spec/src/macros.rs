@@ -171,6 +171,11 @@ macro_rules! bits {
                 <$native as $crate::macros::BitValue>::from_bits($crate::macros::BitStorage::load(self.0))
             }
 
+            /// Every specified field, in the order of their declaration.
+            pub const FIELDS: &'static [$crate::BitField] = &[
+                $($crate::BitField { name: stringify!($get), high: $high, low: $low },)+
+            ];
+
             $(
                 $(#[$fmeta])*
                 #[inline]
@@ -206,6 +211,24 @@ macro_rules! bits {
 }
 
 pub(crate) use {bits, open_enum, wire};
+
+/// A field of a register or of a packed field, for who shows all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitField {
+    /// What it is called here.
+    pub name: &'static str,
+    /// Its highest bit.
+    pub high: u8,
+    /// Its lowest bit.
+    pub low: u8,
+}
+
+impl BitField {
+    /// Its value among all bits.
+    pub fn of(self, bits: u64) -> u64 {
+        extract(bits, self.high.into(), self.low.into())
+    }
+}
 
 /// The integer that holds a bit field on the wire.
 pub(crate) trait BitStorage: Copy {
@@ -305,6 +328,13 @@ mod tests {
             /// Highest.
             high / with_high: u16 = 15:5;
         }
+    }
+
+    #[test]
+    fn every_field_is_listed_with_its_name_and_its_value_is_found() {
+        let bits = Sample::default().with_flag(true).with_high(5).bits();
+        let all = Sample::FIELDS.iter().map(|field| (field.name, field.of(bits.into())));
+        assert!(all.eq([("low", 0), ("flag", 1), ("high", 5)]));
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! The command line. `AFTER_HELP` has the exit codes, and docs/command-line.md.
 
+mod decode;
 #[cfg(feature = "verbs")]
 mod devices;
 mod discover;
 mod doctor;
 mod examples;
+mod feature;
 mod identify;
 mod keys;
 mod list;
+mod logs;
 mod smart;
 mod transfer;
+mod trim;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -103,12 +107,27 @@ enum Command {
     /// Show the SMART / Health Information log page
     #[command(after_help = examples::SMART)]
     Smart(ConnectArgs),
+    /// Show the Error Information log page
+    #[command(after_help = examples::ERROR_LOG)]
+    ErrorLog(logs::ErrorLogArgs),
+    /// Show which commands the controller supports, and what they change (Commands Supported and Effects log page)
+    #[command(visible_alias = "effects", after_help = examples::EFFECTS_LOG)]
+    EffectsLog(logs::EffectsLogArgs),
+    /// Show the namespaces that have changed (Changed Namespace List log page)
+    #[command(visible_alias = "changed-ns", after_help = examples::CHANGED_NS_LIST_LOG)]
+    ChangedNsListLog(ConnectArgs),
+    /// Show features of the controller or of a namespace
+    #[command(after_help = examples::GET_FEATURE)]
+    GetFeature(feature::GetFeatureArgs),
     /// Copy bytes of a namespace to a file or the standard output
     #[command(after_help = examples::READ)]
     Read(transfer::ReadArgs),
     /// Copy a file or the standard input to a namespace
     #[command(after_help = examples::WRITE)]
     Write(transfer::WriteArgs),
+    /// Say that blocks are no longer needed, or zero them
+    #[command(after_help = examples::TRIM)]
+    Trim(trim::TrimArgs),
     /// Measure a namespace, or write and verify it
     #[command(after_help = examples::BENCH)]
     Bench(bench::BenchArgs),
@@ -220,8 +239,13 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         #[cfg(feature = "verbs")]
         Command::Devices => devices::run(context),
         Command::Smart(args) => smart::run(&args, context),
+        Command::ErrorLog(args) => logs::errors(&args, context),
+        Command::EffectsLog(args) => logs::effects(&args, context),
+        Command::ChangedNsListLog(args) => logs::changed_namespaces(&args, context),
+        Command::GetFeature(args) => feature::run(&args, context),
         Command::Read(args) => transfer::read(&args, context),
         Command::Write(args) => transfer::write(&args, context),
+        Command::Trim(args) => trim::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),
         Command::Nbd(args) => nbd::run(&args, context),
         Command::Fuse(args) => fuse::run(&args, context),

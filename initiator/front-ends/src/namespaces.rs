@@ -59,6 +59,8 @@ pub(crate) mod tests {
             discard_blocks_max: 0,
             discard_ranges_max: 0,
             discard_total_blocks_max: u64::MAX,
+            reports_allocation: false,
+            deallocated_reads_zeroes: true,
             preferred_write_blocks: 1,
         }
     }

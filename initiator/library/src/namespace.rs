@@ -40,6 +40,10 @@ pub struct Namespace {
     pub discard_ranges_max: u32,
     /// The most blocks of all ranges of one Discard.
     pub discard_total_blocks_max: u64,
+    /// Whether the controller says which blocks are allocated (Get LBA Status).
+    pub reports_allocation: bool,
+    /// Whether a deallocated block reads as zeroes (DLFEAT).
+    pub deallocated_reads_zeroes: bool,
     /// Preferred granularity and alignment of writes, in blocks (NPWG), at least one.
     pub preferred_write_blocks: u32,
 }
@@ -155,6 +159,8 @@ mod tests {
             discard_blocks_max: 0,
             discard_ranges_max: 1,
             discard_total_blocks_max: 0,
+            reports_allocation: false,
+            deallocated_reads_zeroes: true,
             preferred_write_blocks: 1,
         };
         nsids.iter().map(plain).collect()

@@ -97,7 +97,7 @@ fn in_range(
     }
 }
 
-fn active(
+pub(super) fn active(
     controller: &Controller,
     context: &AdminContext<'_>,
     command: Command<'_>,

@@ -9,7 +9,7 @@ use ringfab_spec::log::{ActiveFirmware, ChangedNamespaceList, FirmwareSlot, LogI
 
 use super::discovery::Discovery;
 use super::page::Page;
-use super::{AdminContext, AdminOutcome, AdminWork, FIRMWARE, NSID, Transfer, ascii};
+use super::{AdminContext, AdminOutcome, AdminWork, FIRMWARE, NSID, Transfer, Work, ascii};
 use crate::command::{Command, dword_offset};
 use crate::controller::Controller;
 use crate::failure::Failure;
@@ -64,7 +64,7 @@ pub(super) fn get_log_page(
                 if !request.retain_event {
                     read(controller, request.page);
                 }
-                return Ok(AdminOutcome::Slow(AdminWork(slow)));
+                return Ok(AdminOutcome::Slow(AdminWork(Work::Page(slow))));
             }
             slow.discovery.page()
         }

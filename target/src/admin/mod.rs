@@ -4,6 +4,7 @@ mod abort;
 mod discovery;
 mod features;
 mod identify;
+mod lba_status;
 mod log;
 mod page;
 #[cfg(test)]
@@ -85,12 +86,23 @@ pub enum AdminOutcome {
 
 /// What takes too long for a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminWork(log::SlowPage);
+pub struct AdminWork(Work);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Work {
+    /// Make a log page.
+    Page(log::SlowPage),
+    /// Look where a file has data.
+    Scan(lba_status::Scan),
+}
 
 impl AdminWork {
     /// What it is, for the worker.
     pub(crate) fn task(&self) -> Task {
-        Task::new("listing", "the subsystems for discovery", WORK_LIMIT)
+        match &self.0 {
+            Work::Page(_) => Task::new("listing", "the subsystems for discovery", WORK_LIMIT),
+            Work::Scan(scan) => scan.task(),
+        }
     }
 
     /// Does it. Returns the bytes for the host, as many as [`Controller::admin_transfer`] said.
@@ -98,7 +110,10 @@ impl AdminWork {
     /// # Errors
     /// The status of the completion.
     pub(crate) fn run(self) -> Result<Vec<u8>, Failure> {
-        self.0.build()
+        match self.0 {
+            Work::Page(page) => page.build(),
+            Work::Scan(scan) => Ok(scan.run()),
+        }
     }
 }
 
@@ -113,6 +128,7 @@ fn opcodes(discovery: bool) -> &'static [AdminOpcode] {
         AdminOpcode::GET_FEATURES,
         AdminOpcode::ASYNC_EVENT_REQUEST,
         AdminOpcode::KEEP_ALIVE,
+        AdminOpcode::GET_LBA_STATUS,
     ];
     const DISCOVERY: &[AdminOpcode] = &[
         AdminOpcode::GET_LOG_PAGE,
@@ -146,6 +162,7 @@ impl Controller {
             AdminOpcode::GET_LOG_PAGE => log::transfer(command),
             AdminOpcode::SET_FEATURES => Ok(features::set_transfer(command)),
             AdminOpcode::GET_FEATURES => Ok(features::get_transfer(command)),
+            AdminOpcode::GET_LBA_STATUS => lba_status::transfer(command),
             _ => Ok(Transfer::None),
         }
     }
@@ -170,6 +187,7 @@ impl Controller {
             AdminOpcode::ASYNC_EVENT_REQUEST => self.park(command),
             AdminOpcode::KEEP_ALIVE => Ok(self.renew(context)),
             AdminOpcode::ABORT => Ok(abort::abort(self, command)),
+            AdminOpcode::GET_LBA_STATUS => lba_status::get(self, context, command),
             _ => Err(Failure::at(Status::INVALID_OPCODE, 0)),
         }
     }

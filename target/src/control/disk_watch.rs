@@ -51,6 +51,7 @@ impl DiskWatch<'_> {
         let Some(inspect) = inspect else { return Ok(()) };
         let seen = inspect().map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         note_name(subsystem, namespace, seen.detached.as_deref());
+        namespace.set_used_bytes(seen.used_bytes);
         self.note_size(subsystem, namespace, &seen)
     }
 
@@ -105,9 +106,11 @@ impl DiskWatch<'_> {
         match device::look(driver, POLL_LIMIT) {
             Ok(_) if !namespace.is_ready() => self.open(subsystem, namespace, Vec::new()),
             Ok(None) => Ok(()),
-            Ok(Some(bytes)) => {
-                self.note_size(subsystem, namespace, &DiskFacts { bytes, block_device: true, detached: None })
-            }
+            Ok(Some(bytes)) => self.note_size(
+                subsystem,
+                namespace,
+                &DiskFacts { bytes, used_bytes: None, block_device: true, detached: None },
+            ),
             Err(error) => {
                 if !namespace.is_ready() {
                     namespace.set_not_ready(error.as_str());

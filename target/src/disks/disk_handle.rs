@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,6 +42,8 @@ pub(crate) struct DiskHandle {
 pub(crate) struct DiskFacts {
     /// Its size in bytes.
     pub(crate) bytes: u64,
+    /// What a file takes of its file system.
+    pub(crate) used_bytes: Option<u64>,
     pub(crate) block_device: bool,
     /// What has become of its name, when it does not lead to it any more.
     pub(crate) detached: Option<String>,
@@ -67,6 +69,11 @@ impl DiskHandle {
     /// What each core gets.
     pub(crate) fn files(&self) -> Vec<OpenedFile> {
         self.files.clone()
+    }
+
+    /// One of these.
+    pub(crate) fn first_file(&self) -> Option<&OpenedFile> {
+        self.files.first()
     }
 
     /// Its size in bytes when it was opened.
@@ -150,12 +157,14 @@ fn close(files: Vec<OpenedFile>, disk_lock: Option<Arc<DiskLock>>) -> io::Result
 }
 
 fn inspect(path: &Path, disk_lock: &DiskLock) -> io::Result<DiskFacts> {
-    let block_device = disk_lock.file.metadata()?.file_type().is_block_device();
+    let metadata = disk_lock.file.metadata()?;
+    let block_device = metadata.file_type().is_block_device();
+    let used_bytes = (!block_device).then(|| metadata.blocks().saturating_mul(512));
     let bytes = (&disk_lock.file).seek(SeekFrom::End(0))?;
     let detached = match DiskIdentity::of_path(path) {
         Ok(found) if found == disk_lock.identity => None,
         Ok(_) => Some(format!("it is served, but {} is another file by now", path.display())),
         Err(error) => Some(format!("it is served, but its name leads nowhere: {}: {error}", path.display())),
     };
-    Ok(DiskFacts { bytes, block_device, detached })
+    Ok(DiskFacts { bytes, used_bytes, block_device, detached })
 }

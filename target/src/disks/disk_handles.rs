@@ -138,6 +138,9 @@ impl DiskHandles {
                 "the end of a disk is not used: it is not a whole block"
             );
         }
+        if let Some(opened) = disk_handle.first_file() {
+            namespace.set_file(&opened.file);
+        }
         let old = self.serving().insert(namespace.index(), disk_handle);
         if let Some(disk_handle) = old {
             self.close_later(subsystem, namespace, disk_handle);

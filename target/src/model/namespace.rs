@@ -1,7 +1,8 @@
 //! A namespace: what the data path and the admin commands both need of it.
 
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ringfab_block::Backing;
 use uuid::Uuid;
@@ -85,6 +86,10 @@ struct Condition {
     detached: Option<String>,
     /// Size in bytes of the file or device.
     bytes: u64,
+    /// Bytes that its file takes on its file system, if it is one.
+    used_bytes: Option<u64>,
+    /// What is open of it, as long as it is.
+    file: Weak<File>,
     failures: FailureLog,
     /// Cores for which it does not answer, and those among them whose commands wait.
     silent_cores: usize,
@@ -296,6 +301,27 @@ impl Namespace {
     /// Size in bytes of its file or device when it was last looked at, with what is behind the last whole block.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.condition().bytes
+    }
+
+    /// Its file, where it is one that is served.
+    pub(crate) fn file(&self) -> Option<Arc<File>> {
+        self.condition().file.upgrade()
+    }
+
+    /// It is served from this file from now on.
+    pub(crate) fn set_file(&self, file: &Arc<File>) {
+        self.condition().file = Arc::downgrade(file);
+    }
+
+    /// What its file takes on its file system, as it was last seen. What is no file takes all that it can hold.
+    pub(crate) fn set_used_bytes(&self, bytes: Option<u64>) {
+        self.condition().used_bytes = bytes;
+    }
+
+    /// Logical blocks in use, as far as is known.
+    pub fn used_blocks(&self) -> u64 {
+        let (blocks, used) = (self.blocks(), self.condition().used_bytes);
+        used.map_or(blocks, |bytes| blocks.min(bytes.div_ceil(u64::from(self.block_bytes))))
     }
 
     /// How it is doing.

@@ -67,6 +67,8 @@ fn named(name: &str) -> Export {
         discard_blocks_max: 65536,
         discard_ranges_max: 256,
         discard_total_blocks_max: u64::MAX,
+        reports_allocation: false,
+        deallocated_reads_zeroes: true,
         preferred_write_blocks: 8,
     };
     Export { name: name.to_owned(), description: String::new(), namespace, read_only: false, removed: false }

@@ -128,7 +128,7 @@ absent() {
     refused "Invalid Command Opcode" "there is none" nvme security-recv "$device" --size=512 --al=512
     refused "Invalid Command Opcode" "there is none" \
         nvme dir-receive "$device" --dir-type=0 --dir-oper=1 --req-resource=0 --namespace-id=1
-    refused "Invalid Command Opcode" "there is none" \
+    refused "Invalid Field in Command" "only allocated blocks are told" \
         nvme get-lba-status "$device" --namespace-id=1 --action=16 --max-dw=16
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::DisconnectReason;
+use ringfab_spec::lba_status::LbaStatusAction;
 use ringfab_spec::property::offset;
 use ringfab_spec::sqe::PropertySize;
 use ringfab_spec::{IntoBytes, SglDescriptor, Status, SubmissionEntry};
@@ -64,6 +65,32 @@ fn identify_of_an_unknown_structure_or_namespace_is_refused() {
     bench.admin_refused(attached, &unknown, (Status::INVALID_FIELD, Some((40, 0))));
     let nobody = SubmissionEntry::identify(bench.host.next_cid(), 0, 0xffff_fffe, 0, 0).with_sgl(sgl);
     bench.admin_refused(attached, &nobody, (Status::INVALID_NAMESPACE, Some((4, 0))));
+}
+
+#[test]
+fn get_lba_status_is_refused_where_it_makes_no_sense() {
+    let (mut bench, attached) = Bench::attached();
+    let sgl = SglDescriptor::keyed(1 << 32, 4096, 1, false);
+    let status = |cid, nsid, slba, length, action| {
+        SubmissionEntry::get_lba_status(cid, nsid, slba, length, 4096, action).with_sgl(sgl)
+    };
+    let allocated = LbaStatusAction::ALLOCATED;
+    for (nsid, slba, length, action, refused, byte) in [
+        (9, 0, 1, allocated, Status::INVALID_NAMESPACE, 4),
+        (u32::MAX, 0, 1, allocated, Status::INVALID_NAMESPACE, 4),
+        (1, 0, 1, LbaStatusAction::SCAN, Status::INVALID_FIELD, 55),
+        (1, 0, 1, LbaStatusAction::TRACKED, Status::INVALID_FIELD, 55),
+        (1, u64::MAX, 1, allocated, Status::LBA_OUT_OF_RANGE, 40),
+        (1, u64::MAX, 0, allocated, Status::LBA_OUT_OF_RANGE, 40),
+        (1, 1 << 40, 5, allocated, Status::LBA_OUT_OF_RANGE, 40),
+    ] {
+        let entry = status(bench.host.next_cid(), nsid, slba, length, action);
+        bench.admin_refused(attached, &entry, (refused, Some((byte, 0))));
+    }
+    // More data than an admin command may have.
+    let mut entry = status(bench.host.next_cid(), 1, 0, 1, allocated);
+    entry.cdw12.set(u32::MAX);
+    bench.admin_refused(attached, &entry, (Status::INVALID_FIELD, Some((48, 0))));
 }
 
 #[test]

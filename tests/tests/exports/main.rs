@@ -1,6 +1,7 @@
 //! Exports of `ringfab nbd`, as programs that are not ours use them: on controllers that cannot do everything, and when
 //! their namespaces become other disks.
 
+mod allocation;
 mod announced;
 mod replaced;
 

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
+use nix::unistd::{Whence, lseek};
 use ringfab_tests::fake_disk::{Abilities, Disk};
 use ringfab_tests::fake_target::{BLOCK, FakeTarget, Fault, Script};
-use ringfab_tests::{NQN, TestTarget, run_bounded};
+use ringfab_tests::{NQN, TestTarget, not_run, run_bounded};
 
 use crate::way::{Way, by_both_ways};
 use crate::{BYTES, MEMORY, file, mount, open};
@@ -19,6 +20,7 @@ by_both_ways! {
     a_size_that_a_program_sets_changes_nothing_but_what_the_program_skips_reads_as_zeroes
     cp_dd_and_a_shell_write_into_a_file_and_leave_the_rest
     how_much_is_in_use_is_what_the_controller_says
+    a_sparse_file_behind_the_target_has_its_holes_here_too
 }
 
 /// A target whose first disk is full of a byte, and its mounted file.
@@ -147,4 +149,33 @@ fn how_much_is_in_use_is_what_the_controller_says(way: &Way) {
         std::thread::sleep(Duration::from_millis(700));
     }
     assert!(start.elapsed() < Duration::from_secs(10), "after {:?}", start.elapsed());
+}
+
+fn a_sparse_file_behind_the_target_has_its_holes_here_too(way: &Way) {
+    const BLOCK: u64 = 4096;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("image");
+    let image = File::create_new(&path).expect("an image");
+    image.set_len(BYTES).expect("a size");
+    image.write_all_at(&[7; 8192], 100 * BLOCK).expect("written");
+    if lseek(&image, 0, Whence::SeekData) != Ok(100 * BLOCK as i64) {
+        return not_run("holes: the file system of temporary files does not say where they are");
+    }
+    let target = TestTarget::start(&format!(
+        "[[subsystem.namespace]]\npath = \"{}\"\nblock_bytes = 4096\n",
+        path.display()
+    ));
+    let service = mount(way, &target.url("").to_string(), &[]);
+    let disk = open(&file(&service, "ns1"));
+    let seek = |place: u64, whence| lseek(&disk, place as i64, whence).map(|found| found as u64);
+    assert_eq!(seek(0, Whence::SeekHole), Ok(0));
+    assert_eq!(seek(5, Whence::SeekData), Ok(100 * BLOCK));
+    assert_eq!(seek(100 * BLOCK + 5, Whence::SeekData), Ok(100 * BLOCK + 5));
+    assert_eq!(seek(100 * BLOCK + 5, Whence::SeekHole), Ok(102 * BLOCK));
+    assert_eq!(seek(102 * BLOCK, Whence::SeekData), Err(Errno::ENXIO));
+    disk.write_all_at(&[1; 10], 3000 * BLOCK + 7).expect("written");
+    assert_eq!(seek(102 * BLOCK, Whence::SeekData), Ok(3000 * BLOCK));
+    let (from, to) = (file(&service, "ns1").display().to_string(), folder.path().join("copy"));
+    run_bounded(20, "cp", &[&from, &to.display().to_string()]);
+    assert!(fs::read(&to).expect("read") == fs::read(&path).expect("read"), "another copy");
 }

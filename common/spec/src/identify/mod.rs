@@ -25,7 +25,10 @@ pub use namespace::{
     IndependentNamespace, LbaFormat, MetadataCapabilities, NamespaceAttributes, NamespaceFeatures,
     NamespaceSharing, NamespaceStatus, ProtectionCapabilities, ReservationCapabilities,
 };
-pub use nvm::{ExtendedLbaFormat, IdentifyNvmController, IdentifyNvmNamespace, ProtectionInformation};
+pub use nvm::{
+    ExtendedLbaFormat, IdentifyNvmController, IdentifyNvmNamespace, OptionalAdminActions,
+    ProtectionInformation,
+};
 
 use crate::macros::open_enum;
 

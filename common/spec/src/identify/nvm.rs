@@ -1,6 +1,6 @@
 //! Identify data structures which are specific to the NVM Command Set (NVM Command Set 1.0, section 4.1.5).
 
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::macros::{bits, wire};
 
@@ -40,6 +40,14 @@ wire! {
     }
 }
 
+bits! {
+    /// Admin Optional Command Support (AOCS).
+    pub struct OptionalAdminActions(U16 as u16) {
+        /// Reporting Allocated LBA Supported: Get LBA Status returns allocated blocks.
+        ralbas / with_ralbas: bool = 0:0;
+    }
+}
+
 wire! {
     /// I/O Command Set specific Identify Controller of the NVM Command Set, CNS 06h with CSI 00h.
     ///
@@ -57,7 +65,10 @@ wire! {
         4 => pub dmrsl: U32,
         /// Dataset Management Size Limit, in logical blocks of a command; 0 is no limit.
         8 => pub dmsl: U64,
-        16 => reserved16: [u8; 4080],
+        16 => reserved16: [u8; 2],
+        /// Admin Optional Command Support (NVM Command Set 1.1).
+        18 => pub aocs: OptionalAdminActions,
+        20 => reserved20: [u8; 4076],
     }
 }
 

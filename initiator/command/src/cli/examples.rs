@@ -53,6 +53,30 @@ pub(crate) const SMART: &str = examples!(
     "ringfab smart nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a"; TIME
 );
 
+pub(crate) const ERROR_LOG: &str = examples!(
+    "ringfab error-log nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a -e 16"; TIME
+);
+
+pub(crate) const EFFECTS_LOG: &str = examples!(
+    "ringfab effects-log nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a -H"; TIME
+);
+
+pub(crate) const CHANGED_NS_LIST_LOG: &str = examples!(
+    "ringfab changed-ns-list-log nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a"; TIME
+);
+
+pub(crate) const GET_FEATURE: &str = examples!(
+    "ringfab get-feature nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a",
+    "ringfab get-feature nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a -f 0x07 -H"; TIME
+);
+
+pub(crate) const TRIM: &str = examples!(
+    "ringfab trim nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a \\\n      \
+     --offset 1GiB --length 64MiB --destroy-data 1",
+    "ringfab trim nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a --all --force",
+    "ringfab trim nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a -s 0,100 -b 8,8 -f"; SIZE, TIME
+);
+
 #[cfg(feature = "verbs")]
 pub(crate) const DEVICES: &str = examples!("ringfab devices", "ringfab devices --json");
 

@@ -21,6 +21,8 @@ use super::usage::Usage;
 pub(super) const TTL: Duration = Duration::from_secs(1);
 /// Zeroes that are written at once where the controller has no Write Zeroes.
 const ZEROES_BYTES: usize = 1 << 20;
+/// Commands that look for the next hole or data at most. Each tells of 255 ranges.
+const SEEK_COMMANDS_MAX: usize = 4096;
 /// Preferred size of I/O, as `stat` tells it.
 pub(super) const PREFERRED_BYTES: u32 = 4096;
 
@@ -353,9 +355,31 @@ impl Files {
         Ok((handle, how))
     }
 
-    /// All of a namespace counts as data.
+    /// Finds data or a hole. What is deallocated is a hole, where the controller says what is, and where that reads as
+    /// zeroes. Else all of a namespace counts as data.
     pub(super) fn seek(&self, ino: INodeNo, offset: i64, whence: i32) -> Result<i64, Errno> {
-        seek(self.namespace(ino)?.bytes(), offset, whence)
+        let namespace = self.namespace(ino)?;
+        let plain = seek(namespace.bytes(), offset, whence)?;
+        if !namespace.reports_allocation || !namespace.deallocated_reads_zeroes {
+            return Ok(plain);
+        }
+        let (block, wants_data) = (u64::from(namespace.block_bytes), whence == SEEK_DATA);
+        let (disk, first) = (self.disk(&namespace), offset.unsigned_abs());
+        let mut lba = first / block;
+        // A controller may say little at once, but not for ever: what is left then is data.
+        for _ in 0..SEEK_COMMANDS_MAX {
+            for run in disk.allocation(namespace.nsid, lba, namespace.blocks - lba).map_err(errno)? {
+                if run.allocated == wants_data {
+                    return Ok((lba * block).max(first) as i64);
+                }
+                lba += run.blocks;
+            }
+            if lba >= namespace.blocks {
+                // The end is a hole, and behind it there is no data.
+                return if wants_data { Err(Errno::ENXIO) } else { Ok(plain) };
+            }
+        }
+        Ok(if wants_data { (lba * block).max(first) as i64 } else { plain })
     }
 
     /// The names of the directory from a place on, which is zero or that of an [`Entry`].

@@ -63,11 +63,11 @@ impl Export {
 
     /// Minimum, preferred and maximum sizes of requests.
     pub(crate) fn block_sizes(&self) -> [u32; 3] {
-        let minimum = self.namespace.block_bytes;
-        let granularity = self.namespace.preferred_write_blocks.saturating_mul(minimum);
-        // The preferred size is a power of two between the others.
-        let preferred = granularity.max(minimum).clamp(PREFERRED_BYTES_MIN, REQUEST_BYTES_MAX);
-        [minimum, preferred.next_power_of_two(), REQUEST_BYTES_MAX]
+        let block = self.namespace.block_bytes;
+        let granularity = self.namespace.preferred_write_blocks.saturating_mul(block);
+        // The preferred size is a power of two between the others. A request may begin and end anywhere.
+        let preferred = granularity.max(block).clamp(PREFERRED_BYTES_MIN, REQUEST_BYTES_MAX);
+        [1, preferred.next_power_of_two(), REQUEST_BYTES_MAX]
     }
 
     /// Whether a request can be carried out, as far as it says itself.
@@ -75,6 +75,7 @@ impl Export {
         let allowed = match request.command {
             Command::Read => flag::DF | flag::FUA,
             Command::WriteZeroes => flag::FUA | flag::NO_HOLE,
+            Command::BlockStatus => flag::REQ_ONE,
             Command::Write | Command::Trim | Command::Flush => flag::FUA,
             Command::Disconnect | Command::Other(_) => return Err((Errno::Inval, "unknown command")),
         };
@@ -87,7 +88,7 @@ impl Export {
         if request.command == Command::Flush {
             return Ok(());
         }
-        let writes = request.command != Command::Read;
+        let writes = !matches!(request.command, Command::Read | Command::BlockStatus);
         if writes && self.is_read_only() {
             return Err((Errno::Perm, "the export is read only"));
         }
@@ -103,10 +104,9 @@ impl Export {
     }
 
     fn check_range(&self, request: &Request) -> Result<(), Refusal> {
-        let block = u64::from(self.namespace.block_bytes);
         let length = u64::from(request.length);
-        if !request.offset.is_multiple_of(block) || !length.is_multiple_of(block) {
-            return Err((Errno::Inval, "offset or length is not a multiple of the minimum block size"));
+        if request.command == Command::BlockStatus && length == 0 {
+            return Err((Errno::Inval, "the status of no bytes"));
         }
         let end = request.offset.checked_add(length).filter(|end| *end <= self.bytes());
         if end.is_none() {
@@ -160,6 +160,8 @@ pub(crate) mod tests {
             discard_blocks_max: 65536,
             discard_ranges_max: 256,
             discard_total_blocks_max: u64::MAX,
+            reports_allocation: false,
+            deallocated_reads_zeroes: true,
             preferred_write_blocks: 1,
         };
         Export {
@@ -185,8 +187,10 @@ pub(crate) mod tests {
             (Command::Write, 0, end - 4096, 8192, Errno::NoSpc),
             (Command::WriteZeroes, 0, end, 4096, Errno::NoSpc),
             (Command::Trim, 0, end, 4096, Errno::Inval),
-            (Command::Read, 0, 512, 4096, Errno::Inval),
-            (Command::Write, 0, 0, 512, Errno::Inval),
+            (Command::BlockStatus, 0, end, 1, Errno::Inval),
+            (Command::BlockStatus, 0, 0, 0, Errno::Inval),
+            (Command::BlockStatus, flag::DF, 0, 1, Errno::Inval),
+            (Command::Read, flag::REQ_ONE, 0, 4096, Errno::Inval),
             (Command::WriteZeroes, 1 << 4, 0, 4096, Errno::Inval),
             (Command::Write, flag::NO_HOLE, 0, 4096, Errno::Inval),
             (Command::Other(7), 0, 0, 0, Errno::Inval),
@@ -199,6 +203,13 @@ pub(crate) mod tests {
             export.check(&request(Command::WriteZeroes, flag::NO_HOLE | flag::FUA, 0, end as u32)).is_ok()
         );
         assert!(export.check(&request(Command::Flush, flag::FUA, 1, 1)).is_ok());
+        assert!(export.check(&request(Command::BlockStatus, flag::REQ_ONE, 0, end as u32)).is_ok());
+        // Parts of blocks.
+        for command in
+            [Command::Read, Command::Write, Command::Trim, Command::WriteZeroes, Command::BlockStatus]
+        {
+            assert!(export.check(&request(command, 0, 511, 3)).is_ok(), "{command:?}");
+        }
     }
 
     #[test]
@@ -238,12 +249,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_transfer_is_as_large_as_advertised_and_not_a_block_larger() {
+    fn a_transfer_is_as_large_as_advertised_and_not_a_byte_larger() {
         let mut export = export();
         export.namespace.blocks = 1 << 20;
-        let [minimum, _, maximum] = export.block_sizes();
+        let [_, _, maximum] = export.block_sizes();
         assert!(export.check(&request(Command::Read, 0, 0, maximum)).is_ok());
-        let refused = export.check(&request(Command::Read, 0, 0, maximum + minimum)).expect_err("refused");
+        let refused = export.check(&request(Command::Read, 0, 0, maximum + 1)).expect_err("refused");
         assert_eq!(refused.0, Errno::Overflow);
     }
 
@@ -265,8 +276,8 @@ pub(crate) mod tests {
             flags: u16, offset: u64, length: u32,
         ) {
             let export = export();
-            if export.check(&request(command, flags & 7, offset & 0x7f_f000, length)).is_ok() {
-                prop_assert!((offset & 0x7f_f000) + u64::from(length) <= export.bytes());
+            if export.check(&request(command, flags & 7, offset & 0x7f_ffff, length)).is_ok() {
+                prop_assert!((offset & 0x7f_ffff) + u64::from(length) <= export.bytes());
             }
         }
     }

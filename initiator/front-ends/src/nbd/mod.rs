@@ -8,6 +8,8 @@
 //! | --- | --- |
 //! | [`wire`] | the bytes of the protocol |
 //! | [`export`] | a namespace as clients see it; which requests are valid |
+//! | [`chores`] | what takes several commands or an admin command, on threads of its own |
+//! | [`claims`] | blocks that belong to one writer for a while |
 //! | [`refresh`] | exports after the namespaces have changed |
 //! | [`negotiation`] | the handshake |
 //! | [`connection`] | one client: its requests, what it sends and what it is sent |
@@ -15,6 +17,8 @@
 //! | [`spread`] | how connections spread over engines |
 //! | [`server`] | the server on an engine's thread |
 
+mod chores;
+mod claims;
 mod connection;
 mod export;
 mod negotiation;
@@ -48,6 +52,7 @@ use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::cores;
 use crate::ready::Ready;
+use claims::Claims;
 use connection::{COMMANDS_MAX, LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
 use export::Export;
 use server::{Common, SHUTDOWN, Server};
@@ -166,7 +171,13 @@ fn serve<R>(
     };
     let exports = settings.exports(&controller.namespaces())?;
     let (result, results) = channel();
-    let common = Common { spread: spread.clone(), interrupt: interrupt.clone(), result };
+    let common = Common {
+        spread: spread.clone(),
+        controller: controller.clone(),
+        claims: Claims::new(controller.threads()),
+        interrupt: interrupt.clone(),
+        result,
+    };
     // The one that listens comes last, when the others can take connections.
     for engine in 1..controller.threads() {
         start_server(controller, engine, settings.clone(), common.clone(), None)?;

@@ -1,7 +1,10 @@
 //! The fixed newstyle handshake: bytes in, bytes out.
 
 use super::export::{Export, REMOVED};
-use super::wire::{IHAVEOPT, NBDMAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, handshake, info, option, reply};
+use super::wire::{
+    BASE_ALLOCATION, BASE_ALLOCATION_ID, IHAVEOPT, NBDMAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, handshake,
+    info, option, reply,
+};
 
 /// The longest option that is looked at: a name of 4096 bytes and a list of information. Longer ones are skipped.
 pub(crate) const OPTION_BYTES_MAX: usize = 8192;
@@ -20,6 +23,8 @@ pub(crate) struct Negotiation {
     state: State,
     no_zeroes: bool,
     structured: bool,
+    /// The export of which the client wants to know what is allocated.
+    allocation: Option<usize>,
     options: u32,
 }
 
@@ -39,7 +44,12 @@ pub(crate) enum Progress {
     /// More bytes are needed.
     More,
     /// The handshake is done: this export (by index) is used.
-    Use { export: usize, structured: bool },
+    Use {
+        export: usize,
+        structured: bool,
+        /// Whether the client may ask what is allocated.
+        allocation: bool,
+    },
     /// The connection ends after what was written.
     End,
 }
@@ -58,7 +68,7 @@ pub(crate) fn greeting() -> [u8; 18] {
 
 impl Negotiation {
     pub(crate) fn new() -> Self {
-        Self { state: State::Flags, no_zeroes: false, structured: false, options: 0 }
+        Self { state: State::Flags, no_zeroes: false, structured: false, allocation: None, options: 0 }
     }
 
     /// Takes bytes from the start of `input` and appends answers to `output`; says how many bytes it took. It has to be
@@ -172,6 +182,9 @@ impl Negotiation {
             option::LIST | option::STRUCTURED_REPLY => {
                 say(output, number, reply::ERR_INVALID, b"this option has no data");
             }
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
+                self.meta_context(number, data, exports, output);
+            }
             option::INFO | option::GO => return Ok(self.info(number, data, exports, output)),
             _ => say(output, number, reply::ERR_UNSUP, b"this option is not supported"),
         }
@@ -191,7 +204,42 @@ impl Negotiation {
         if !self.no_zeroes {
             output.extend_from_slice(&[0; 124]);
         }
-        Ok(Progress::Use { export, structured: self.structured })
+        Ok(self.used(export))
+    }
+
+    fn used(&self, export: usize) -> Progress {
+        Progress::Use { export, structured: self.structured, allocation: self.allocation == Some(export) }
+    }
+
+    /// Lists or chooses metadata contexts. There is one.
+    fn meta_context(&mut self, number: u32, data: &[u8], exports: &[Export], output: &mut Vec<u8>) {
+        let chooses = number == option::SET_META_CONTEXT;
+        if chooses {
+            // Each choice takes the place of the one before, also where it fails.
+            self.allocation = None;
+        }
+        if !self.structured {
+            return say(output, number, reply::ERR_INVALID, b"structured replies must be chosen before");
+        }
+        let Some((name, queries)) = parse_queries(data) else {
+            return say(
+                output,
+                number,
+                reply::ERR_INVALID,
+                b"the lengths in this option do not fit together",
+            );
+        };
+        let export = match find(exports, name) {
+            Ok(export) => export,
+            Err(why) => return say(output, number, reply::ERR_UNKNOWN, why.as_bytes()),
+        };
+        let is_meant = |query: &&[u8]| *query == BASE_ALLOCATION || !chooses && *query == b"base:";
+        if queries.iter().any(is_meant) || !chooses && queries.is_empty() {
+            let id = if chooses { BASE_ALLOCATION_ID } else { 0 };
+            say(output, number, reply::META_CONTEXT, &[&id.to_be_bytes()[..], BASE_ALLOCATION].concat());
+            self.allocation = self.allocation.or(chooses.then_some(export));
+        }
+        say(output, number, reply::ACK, b"");
     }
 
     fn info(&self, number: u32, data: &[u8], exports: &[Export], output: &mut Vec<u8>) -> Progress {
@@ -224,7 +272,7 @@ impl Negotiation {
         }
         say(output, number, reply::ACK, b"");
         match number {
-            option::GO => Progress::Use { export: index, structured: self.structured },
+            option::GO => self.used(index),
             _ => Progress::More,
         }
     }
@@ -244,6 +292,25 @@ fn parse_info(data: &[u8]) -> Option<(&[u8], impl Fn(u16) -> bool + '_)> {
         return None;
     }
     Some((name, move |kind: u16| kinds.chunks_exact(2).any(|bytes| be16(bytes, 0) == kind)))
+}
+
+/// The name and the queries in the data of an option for metadata contexts; `None` when lengths disagree.
+fn parse_queries(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
+    fn string(data: &[u8]) -> Option<(&[u8], &[u8])> {
+        let length = be32(data.get(..4)?, 0) as usize;
+        data[4..].split_at_checked(length).filter(|_| length <= NAME_BYTES_MAX)
+    }
+    let (name, rest) = string(data)?;
+    let count = be32(rest.get(..4)?, 0) as usize;
+    let mut rest = &rest[4..];
+    let mut queries = Vec::new();
+    // Each has a length, so that their number is bounded by that of the bytes.
+    for _ in 0..count {
+        let (query, behind) = string(rest)?;
+        queries.push(query);
+        rest = behind;
+    }
+    rest.is_empty().then_some((name, queries))
 }
 
 /// The export of a name, or why there is none. The empty name stands for the default: the only one, or the first.
@@ -326,7 +393,10 @@ mod tests {
         let input = [&FLAGS[..], &option_bytes(8, b""), &option_bytes(option::GO, &go_data(b"ns1", &[3, 2]))]
             .concat();
         let (result, output) = negotiate(&input);
-        assert_eq!(result, Ok((input.len(), Progress::Use { export: 0, structured: true })));
+        assert_eq!(
+            result,
+            Ok((input.len(), Progress::Use { export: 0, structured: true, allocation: false }))
+        );
         let replies = replies(&output);
         let kinds: Vec<(u32, u32)> = replies.iter().map(|(number, kind, _)| (*number, *kind)).collect();
         assert_eq!(kinds, [(8, 1), (7, 3), (7, 3), (7, 3), (7, 1)]);
@@ -334,8 +404,69 @@ mod tests {
             replies[1].2,
             [&[0, 0][..], &(4_u64 << 20).to_be_bytes(), &0x1ed_u16.to_be_bytes()].concat()
         );
-        assert_eq!(replies[2].2, [0, 3, 0, 0, 0x10, 0, 0, 0, 0x10, 0, 2, 0, 0, 0]);
+        assert_eq!(replies[2].2, [0, 3, 0, 0, 0, 1, 0, 0, 0x10, 0, 2, 0, 0, 0]);
         assert_eq!(replies[3].2, b"\0\x02a disk");
+    }
+
+    fn context_data(name: &[u8], queries: &[&[u8]]) -> Vec<u8> {
+        let mut data = (name.len() as u32).to_be_bytes().to_vec();
+        data.extend_from_slice(name);
+        data.extend_from_slice(&(queries.len() as u32).to_be_bytes());
+        for query in queries {
+            data.extend_from_slice(&(query.len() as u32).to_be_bytes());
+            data.extend_from_slice(query);
+        }
+        data
+    }
+
+    #[test]
+    fn what_is_allocated_is_told_to_who_asked_for_it_with_the_same_export() {
+        let (list, set) = (option::LIST_META_CONTEXT, option::SET_META_CONTEXT);
+        let options = |chosen: &[&[u8]]| {
+            [
+                option_bytes(8, b""),
+                option_bytes(list, &context_data(b"ns1", &[])),
+                option_bytes(list, &context_data(b"", &[b"other:", b"base:"])),
+                option_bytes(list, &context_data(b"ns1", &[b"other:"])),
+                option_bytes(set, &context_data(b"ns1", chosen)),
+                option_bytes(option::GO, &go_data(b"", &[])),
+            ]
+            .concat()
+        };
+        for (chosen, allocation) in
+            [(&[&b"other:x"[..], BASE_ALLOCATION][..], true), (&[b"base:"], false), (&[], false)]
+        {
+            let input = [&FLAGS[..], &options(chosen)].concat();
+            let (result, output) = negotiate(&input);
+            assert_eq!(result, Ok((input.len(), Progress::Use { export: 0, structured: true, allocation })));
+            let contexts = replies(&output).into_iter().filter(|(_, kind, _)| *kind == reply::META_CONTEXT);
+            let contexts: Vec<_> = contexts.map(|(number, _, data)| (number, data)).collect();
+            let named = |id: u8| [&[0, 0, 0, id], BASE_ALLOCATION].concat();
+            let expected = [(list, named(0)), (list, named(0)), (set, named(1))];
+            assert_eq!(contexts, expected[..if allocation { 3 } else { 2 }]);
+        }
+        // Another export than that of the contexts has none.
+        let exports = [export(), Export { name: "ns2".to_owned(), ..export() }];
+        let options = [
+            option_bytes(8, b""),
+            option_bytes(set, &context_data(b"ns1", &[BASE_ALLOCATION])),
+            option_bytes(option::GO, &go_data(b"ns2", &[])),
+        ];
+        let input = [&FLAGS[..], &options.concat()].concat();
+        let (_, progress) = Negotiation::new().advance(&input, &exports, &mut Vec::new()).expect("valid");
+        assert_eq!(progress, Progress::Use { export: 1, structured: true, allocation: false });
+    }
+
+    #[test]
+    fn queries_whose_lengths_do_not_fit_are_refused() {
+        let good = context_data(b"ns1", &[b"base:", b"x"]);
+        assert_eq!(parse_queries(&good), Some((&b"ns1"[..], vec![&b"base:"[..], b"x"])));
+        for end in 0..good.len() {
+            assert_eq!(parse_queries(&good[..end]), None, "cut at {end}");
+        }
+        assert_eq!(parse_queries(&[&good[..], b"x"].concat()), None);
+        let many = [&context_data(b"", &[])[..4], &u32::MAX.to_be_bytes()].concat();
+        assert_eq!(parse_queries(&many), None);
     }
 
     #[test]
@@ -343,7 +474,10 @@ mod tests {
         for (flags, length) in [(1_u8, 8 + 2 + 124), (3, 8 + 2)] {
             let input = [&[0, 0, 0, flags][..], &option_bytes(option::EXPORT_NAME, b"")].concat();
             let (result, output) = negotiate(&input);
-            assert_eq!(result, Ok((input.len(), Progress::Use { export: 0, structured: false })));
+            assert_eq!(
+                result,
+                Ok((input.len(), Progress::Use { export: 0, structured: false, allocation: false }))
+            );
             assert_eq!(output.len(), length);
         }
         let input = [&FLAGS[..], &option_bytes(option::EXPORT_NAME, b"other")].concat();
@@ -357,7 +491,8 @@ mod tests {
             (option::LIST, &b""[..]),
             (option::LIST, b"x"),
             (5, b""),
-            (9, b"abc"),
+            (11, b"abc"),
+            (option::SET_META_CONTEXT, b""),
             (option::GO, b"\0\0\0\x09short"),
             (option::INFO, &go_data(b"missing", &[])),
             (77, &[0; OPTION_BYTES_MAX]),
@@ -377,6 +512,7 @@ mod tests {
                 reply::ERR_UNSUP,
                 reply::ERR_UNSUP,
                 reply::ERR_INVALID,
+                reply::ERR_INVALID,
                 reply::ERR_UNKNOWN,
                 reply::ERR_TOO_BIG,
                 reply::ACK
@@ -394,7 +530,11 @@ mod tests {
         ];
         let (mut output, input) = (Vec::new(), [&FLAGS[..], &options.concat()].concat());
         let (_, progress) = Negotiation::new().advance(&input, &exports, &mut output).expect("valid");
-        assert_eq!(progress, Progress::Use { export: 1, structured: false }, "the first that is there");
+        assert_eq!(
+            progress,
+            Progress::Use { export: 1, structured: false, allocation: false },
+            "the first that is there"
+        );
         let replies = replies(&output);
         assert_eq!(replies[0].2, b"\0\0\0\x03ns2a disk");
         assert_eq!((replies[1].0, replies[1].1), (option::LIST, reply::ACK), "one is listed");

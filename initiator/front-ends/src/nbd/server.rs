@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ringfab_base::Slots;
-use ringfab_initiator::blocking::{EngineClient, Turn};
+use ringfab_initiator::blocking::{Controller, EngineClient, Turn};
 use ringfab_initiator::{ControllerId, Host, HostEvent, Namespace};
 use ringfab_reactor::{
     Completion, DetachedSocket, ListenAddr, ListenerId, MailboxReceiver, Payload, SocketId, SocketOptions,
+    mailbox,
 };
 
+use super::chores::{Chores, Done};
+use super::claims::Claims;
 use super::connection::{Connection, ConnectionId, ServerContext, kind, token};
 use super::export::Export;
 use super::refresh::refresh;
@@ -33,6 +36,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(crate) struct Common {
     pub(crate) spread: Arc<Spread>,
+    /// For what other threads do.
+    pub(crate) controller: Controller,
+    pub(crate) claims: Arc<Claims>,
     pub(crate) interrupt: Interrupt,
     /// How each server has ended.
     pub(crate) result: Sender<Result<()>>,
@@ -48,6 +54,8 @@ pub(crate) struct Server {
     /// Connections from the engine that listens.
     sockets: MailboxReceiver<DetachedSocket>,
     connections: Slots<Connection>,
+    chores: Chores,
+    chores_done: MailboxReceiver<Done>,
     /// Of the engine that listens, while it does.
     listener: Option<ListenerId>,
     error: Option<anyhow::Error>,
@@ -74,6 +82,8 @@ impl Server {
         common: Common,
     ) -> Self {
         common.interrupt.wake(host.reactor().waker());
+        common.claims.join(engine, host.reactor().waker());
+        let (done, chores_done) = mailbox(host.reactor().waker());
         let connections = Slots::with_capacity(common.spread.per_engine_max());
         Self {
             engine,
@@ -81,6 +91,8 @@ impl Server {
             exports,
             sockets: common.spread.open(engine, host.reactor()),
             connections,
+            chores: Chores::new(common.controller.clone(), common.claims.clone(), done),
+            chores_done,
             listener: None,
             error: None,
             shutdown: Shutdown::None,
@@ -147,6 +159,25 @@ impl Server {
         }
     }
 
+    /// Takes what other threads have done.
+    fn take_chores(&mut self) {
+        while let Some(Done { connection, slot, result }) = self.chores_done.try_receive() {
+            // Its connection waits for it.
+            if let Some((found, waiting)) = self.connections.of_slot(connection.index.into())
+                && found.generation_low() == connection.generation
+            {
+                waiting.on_chore_done(slot, result);
+            }
+        }
+    }
+
+    /// Says which claimed blocks are written by no command of this engine any more.
+    fn look_at_claims(&self) {
+        self.common.claims.look(self.engine, |nsid, range| {
+            self.connections.values().any(|connection| connection.writes(&self.exports, nsid, range))
+        });
+    }
+
     /// Serves a connection that is counted here.
     fn connect(&mut self, socket: SocketId, host: &mut Host, controller: ControllerId) {
         let is_full = self.connections.is_full(self.common.spread.per_engine_max() as u32);
@@ -154,13 +185,13 @@ impl Server {
             host.reactor().close_socket(socket);
             return self.common.spread.release(self.engine);
         }
-        let mut context = context(host, controller, &self.exports);
+        let mut context = context(host, controller, &self.exports, &mut self.chores);
         self.connections.insert_with(|id| Connection::new(socket, id.into(), &mut context));
     }
 
     /// Lets every connection go on: a buffer or a place for a command may have come free.
     fn pump(&mut self, host: &mut Host, controller: ControllerId) {
-        let mut context = context(host, controller, &self.exports);
+        let mut context = context(host, controller, &self.exports, &mut self.chores);
         for index in 0..self.connections.slot_count() {
             let Some((id, connection)) = self.connections.of_slot(index) else { continue };
             connection.pump(&mut context);
@@ -181,7 +212,7 @@ impl Server {
     ) {
         let Some((found, connection)) = self.connections.of_slot(id.index.into()) else { return };
         if found.generation_low() == id.generation {
-            act(connection, &mut context(host, controller, &self.exports));
+            act(connection, &mut context(host, controller, &self.exports, &mut self.chores));
         }
     }
 
@@ -198,7 +229,7 @@ impl Server {
         self.stop_listening(host);
         let at = host.reactor().clock() + SHUTDOWN;
         host.reactor().set_timer(at, token(kind::SHUTDOWN, 0, 0));
-        let mut context = context(host, controller, &self.exports);
+        let mut context = context(host, controller, &self.exports, &mut self.chores);
         for connection in self.connections.values_mut() {
             connection.drain(&mut context);
         }
@@ -225,6 +256,8 @@ impl Server {
 impl EngineClient for Server {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         self.take_sockets(host, controller);
+        self.take_chores();
+        self.look_at_claims();
         self.pump(host, controller);
         let must_end = self.common.interrupt.is_interrupted() || self.error.is_some();
         if must_end && self.shutdown == Shutdown::None {
@@ -268,6 +301,18 @@ impl EngineClient for Server {
     }
 }
 
-fn context<'a>(host: &'a mut Host, controller: ControllerId, exports: &'a [Export]) -> ServerContext<'a> {
-    ServerContext { host, controller, exports, patience: PATIENCE }
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nobody waits for its commands any more.
+        self.common.claims.leave(self.engine);
+    }
+}
+
+fn context<'a>(
+    host: &'a mut Host,
+    controller: ControllerId,
+    exports: &'a [Export],
+    chores: &'a mut Chores,
+) -> ServerContext<'a> {
+    ServerContext { host, controller, exports, chores, patience: PATIENCE }
 }

@@ -27,6 +27,8 @@ pub(crate) mod option {
     pub(crate) const INFO: u32 = 6;
     pub(crate) const GO: u32 = 7;
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
+    pub(crate) const LIST_META_CONTEXT: u32 = 9;
+    pub(crate) const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Replies to options.
@@ -34,6 +36,7 @@ pub(crate) mod reply {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const SERVER: u32 = 2;
     pub(crate) const INFO: u32 = 3;
+    pub(crate) const META_CONTEXT: u32 = 4;
     pub(crate) const ERR_UNSUP: u32 = 1 << 31 | 1;
     pub(crate) const ERR_INVALID: u32 = 1 << 31 | 3;
     pub(crate) const ERR_UNKNOWN: u32 = 1 << 31 | 6;
@@ -65,6 +68,7 @@ pub(crate) mod flag {
     pub(crate) const FUA: u16 = 1;
     pub(crate) const NO_HOLE: u16 = 1 << 1;
     pub(crate) const DF: u16 = 1 << 2;
+    pub(crate) const REQ_ONE: u16 = 1 << 3;
 }
 
 /// Bytes of a request without its payload.
@@ -78,6 +82,7 @@ pub(crate) const CHUNK_HEAD_BYTES: usize = 20;
 mod chunk {
     pub(super) const NONE: u16 = 0;
     pub(super) const OFFSET_DATA: u16 = 1;
+    pub(super) const BLOCK_STATUS: u16 = 5;
     pub(super) const ERROR: u16 = 1 << 15 | 1;
     pub(super) const FLAG_DONE: u16 = 1;
 }
@@ -103,6 +108,7 @@ pub(crate) enum Command {
     Flush,
     Trim,
     WriteZeroes,
+    BlockStatus,
     /// One that we do not know.
     Other(u16),
 }
@@ -130,6 +136,7 @@ impl Request {
             3 => Command::Flush,
             4 => Command::Trim,
             6 => Command::WriteZeroes,
+            7 => Command::BlockStatus,
             other => Command::Other(other),
         };
         Some(Self {
@@ -170,6 +177,43 @@ pub(crate) fn data_chunk(cookie: u64, offset: u64, length: u32, done: bool) -> [
 /// A last chunk without content: success.
 pub(crate) fn none_chunk(cookie: u64) -> [u8; CHUNK_HEAD_BYTES] {
     chunk_head(chunk::NONE, cookie, 0, true)
+}
+
+/// The metadata context that says what is allocated.
+pub(crate) const BASE_ALLOCATION: &[u8] = b"base:allocation";
+/// Our number of it.
+pub(crate) const BASE_ALLOCATION_ID: u32 = 1;
+/// Extents of one reply at most; a client asks again for the rest.
+pub(crate) const EXTENTS_MAX: usize = 32;
+
+/// Bytes of an export that are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) length: u32,
+    /// Nothing is allocated for them.
+    pub(crate) hole: bool,
+    /// They read as zeroes.
+    pub(crate) zero: bool,
+}
+
+impl Extent {
+    /// As it goes over the wire.
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
+        let flags = u32::from(self.hole) | u32::from(self.zero) << 1;
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.length.to_be_bytes());
+        bytes[4..].copy_from_slice(&flags.to_be_bytes());
+        bytes
+    }
+}
+
+/// The only chunk of the reply to a block status request, up to its extents.
+pub(crate) fn status_chunk(cookie: u64, extents: usize) -> [u8; CHUNK_HEAD_BYTES + 4] {
+    let mut bytes = [0; CHUNK_HEAD_BYTES + 4];
+    let length = 4 + 8 * extents as u32;
+    bytes[..CHUNK_HEAD_BYTES].copy_from_slice(&chunk_head(chunk::BLOCK_STATUS, cookie, length, true));
+    bytes[CHUNK_HEAD_BYTES..].copy_from_slice(&BASE_ALLOCATION_ID.to_be_bytes());
+    bytes
 }
 
 /// Bytes of an [`error_chunk`] without its text.
@@ -239,6 +283,10 @@ mod tests {
         let error = error_chunk(7, Errno::Inval, 3);
         assert_eq!(error[4..8], [0, 1, 0x80, 1]);
         assert_eq!(error[16..], [0, 0, 0, 9, 0, 0, 0, 22, 0, 3]);
+        assert_eq!(status_chunk(7, 2)[4..], [0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 20, 0, 0, 0, 1]);
+        let extent = Extent { length: 512, hole: true, zero: false };
+        assert_eq!(extent.to_bytes(), [0, 0, 2, 0, 0, 0, 0, 1]);
+        assert_eq!(Extent { hole: false, zero: true, ..extent }.to_bytes()[7], 2);
         assert_eq!(none_chunk(7)[4..], [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0]);
     }
 

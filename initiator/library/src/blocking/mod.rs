@@ -14,6 +14,7 @@
 //! [`Controller::namespace`], [`Controller::only`] and [`Controller::threads`] send nothing and do not wait.
 
 mod admin;
+mod allocation;
 mod cancel;
 mod client;
 mod engine;
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use allocation::Run;
 pub use cancel::CancelToken;
 pub use client::{EngineClient, TAG_END, Turn};
 use ringfab_memory::ClassLayout;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ringfab_spec::features::NumberOfQueues;
 use ringfab_spec::identify::{
-    ControllerType, IdentifyController, IdentifyNamespace, IdentifyNvmController, NamespaceDescriptor,
-    NamespaceDescriptors, NamespaceList,
+    ControllerType, DeallocateFeatures, IdentifyController, IdentifyNamespace, IdentifyNvmController,
+    NamespaceDescriptor, NamespaceDescriptors, NamespaceList,
 };
 use ringfab_spec::log::{AsyncEvent, NoticeInfo};
 use ringfab_spec::nqn::NqnField;
@@ -114,6 +114,8 @@ pub(crate) struct OptionalCommands {
     pub(crate) discard: bool,
     pub(crate) verify: bool,
     pub(crate) compare: bool,
+    /// Get LBA Status, an admin command (OACS).
+    pub(crate) lba_status: bool,
 }
 
 /// Identify Controller.
@@ -171,6 +173,7 @@ pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
             write_zeroes: page.oncs.write_zeroes(),
             verify: page.oncs.verify(),
             compare: page.oncs.compare(),
+            lba_status: page.oacs.get_lba_status(),
         },
         volatile_write_cache: page.vwc.present(),
         disconnect: page.ofcs.disconnect(),
@@ -196,6 +199,8 @@ pub(crate) struct NvmLimits {
     pub(crate) dmrsl: u32,
     /// Dataset Management Size Limit in blocks, of all ranges; zero for none.
     pub(crate) dmsl: u64,
+    /// Whether Get LBA Status returns allocated blocks.
+    pub(crate) allocation: bool,
 }
 
 /// Reads the data of an Identify command.
@@ -208,6 +213,7 @@ pub(crate) fn parse_nvm_limits(data: &[u8]) -> NvmLimits {
         dmrl: page.dmrl,
         dmrsl: page.dmrsl.get(),
         dmsl: page.dmsl.get(),
+        allocation: page.aocs.ralbas(),
     }
 }
 
@@ -226,6 +232,8 @@ pub(crate) struct NamespaceFacts {
     pub(crate) read_only: bool,
     /// Whether Write Zeroes may deallocate (DLFEAT).
     pub(crate) write_zeroes_deallocates: bool,
+    /// Whether a deallocated block reads as zeroes (DLFEAT).
+    pub(crate) deallocated_reads_zeroes: bool,
     pub(crate) preferred_write_blocks: u32,
     pub(crate) identity: NamespaceIdentity,
 }
@@ -242,6 +250,7 @@ pub(crate) fn parse_namespace(data: &[u8]) -> NamespaceFacts {
         metadata_bytes: format.ms(),
         read_only: page.nsattr.write_protected(),
         write_zeroes_deallocates: page.dlfeat.write_zeroes(),
+        deallocated_reads_zeroes: page.dlfeat.read_behavior() == DeallocateFeatures::READS_ZEROES,
         preferred_write_blocks: if page.nsfeat.optperf() { u32::from(page.npwg_z.get()) + 1 } else { 1 },
         identity: NamespaceIdentity { nguid: nonzero(page.nguid), eui64: nonzero(page.eui64), uuid: None },
     }

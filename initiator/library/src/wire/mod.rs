@@ -8,6 +8,7 @@ use std::time::Duration;
 use ringfab_fabric::rdma::RemoteBuffer;
 use ringfab_spec::features::{AsyncEventConfiguration, FeatureId, HostBehaviorSupport, NumberOfQueues};
 use ringfab_spec::identify::{Cns, NamespaceList};
+use ringfab_spec::lba_status::LbaStatusAction;
 use ringfab_spec::log::LogId;
 use ringfab_spec::nqn::NqnError;
 use ringfab_spec::property::{Configuration, ShutdownNotification, offset};
@@ -150,6 +151,13 @@ pub(crate) fn identify_namespace(nsid: u32) -> SubmissionEntry {
 
 pub(crate) fn identify_descriptors(nsid: u32) -> SubmissionEntry {
     SubmissionEntry::identify(NO_CID, Cns::NAMESPACE_DESCRIPTORS.0, nsid, 0, 0)
+}
+
+/// Get LBA Status of allocated blocks, for an answer of so many bytes. Where there are more blocks than the command can
+/// name, it is for all up to the end of the namespace.
+pub(crate) fn allocated(nsid: u32, lba: u64, blocks: u64, bytes: usize) -> SubmissionEntry {
+    let length = u16::try_from(blocks).unwrap_or(0);
+    SubmissionEntry::get_lba_status(NO_CID, nsid, lba, length, bytes as u32, LbaStatusAction::ALLOCATED)
 }
 
 pub(crate) fn changed_namespaces(length: u32) -> SubmissionEntry {

@@ -2,8 +2,9 @@
 
 use ringfab_spec::identify::{
     ControllerAttributes, ControllerList, ControllerType, EntrySizes, FabricsCommands, FirmwareUpdates,
-    FusedOperations, IdentifyController, IdentifyNvmController, LogPageAttributes, MultiPath, OptionalEvents,
-    OptionalNvmCommands, SglAlignment, SglSupport, VolatileCacheAttributes,
+    FusedOperations, IdentifyController, IdentifyNvmController, LogPageAttributes, MultiPath,
+    OptionalAdminActions, OptionalAdminCommands, OptionalEvents, OptionalNvmCommands, SglAlignment,
+    SglSupport, VolatileCacheAttributes,
 };
 use ringfab_spec::property::Version;
 use ringfab_spec::{Nqn, NqnField};
@@ -74,6 +75,7 @@ fn io(page: &mut IdentifyController) {
     page.cntrltype = ControllerType::IO;
     page.rtd3r.set(READY_US_MAX);
     page.rtd3e.set(SHUTDOWN_US_MAX);
+    page.oacs = OptionalAdminCommands::default().with_get_lba_status(true);
     page.acl_z = 3;
     page.frmw = FirmwareUpdates::default().with_slot1_read_only(true).with_slots(1);
     let pages = LogPageAttributes::default().with_command_effects(true).with_extended_data(true);
@@ -106,6 +108,8 @@ pub(super) fn nvm() -> IdentifyNvmController {
     page.dmrl = u8::try_from(DSM_RANGES_MAX).expect("it fits its field");
     page.dmrsl.set(DSM_RANGE_BLOCKS_MAX);
     page.dmsl.set(DSM_BLOCKS_MAX);
+    // The only action of Get LBA Status that there is.
+    page.aocs = OptionalAdminActions::default().with_ralbas(true);
     page
 }
 

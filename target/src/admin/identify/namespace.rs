@@ -18,7 +18,7 @@ pub(super) fn namespace(namespace: &Namespace) -> Page {
     let blocks = namespace.blocks();
     page.nsze.set(blocks);
     page.ncap.set(blocks);
-    page.nuse.set(blocks);
+    page.nuse.set(namespace.used_blocks().min(blocks));
     page.nsfeat = features();
     page.nmic = NamespaceSharing::default().with_shared(true);
     let reads = DeallocateFeatures::default().with_read_behavior(DeallocateFeatures::READS_ZEROES);

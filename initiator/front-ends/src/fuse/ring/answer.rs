@@ -20,14 +20,14 @@ use crate::fuse::files::{Entry, Files, PREFERRED_BYTES, TTL};
 const NAME_BYTES_MAX: usize = 255;
 
 /// Whether a request that is no read or write takes I/O, or an admin command, and so has to wait for it: who has a file
-/// open sets its size; `df` wants to know how much is in use.
+/// open sets its size; `df` wants to know how much is in use, and `cp` where the holes are.
 pub(super) fn takes_time(request: &Request) -> bool {
     match request.header.opcode {
         opcode::SETATTR => {
             let what: SetattrIn = request.argument();
             what.valid & setattr::SIZE != 0 && what.valid & setattr::FH != 0
         }
-        opcode::STATFS => true,
+        opcode::STATFS | opcode::LSEEK => true,
         _ => false,
     }
 }
@@ -39,6 +39,7 @@ pub(super) fn answer_slowly(files: &Files, request: &Request) -> Result<Vec<u8>,
     }
     match request.header.opcode {
         opcode::STATFS => Ok(statfs(files)),
+        opcode::LSEEK => lseek(files, request),
         _ => set_attributes(files, request),
     }
 }
@@ -69,11 +70,6 @@ pub(super) fn answer(files: &Files, request: &Request, payload: &SharedBuffer) -
             let room = (what.size as usize).min(payload.len());
             files.entries(ino, what.offset).map(|entries| directory(entries, room))
         }
-        opcode::LSEEK => {
-            let what: LseekIn = request.argument();
-            let found = files.seek(ino, what.offset as i64, what.whence as i32)?;
-            Ok(bytes(&LseekOut { offset: found as u64 }))
-        }
         opcode::RELEASE => {
             let what: ReleaseIn = request.argument();
             files.close_file(what.fh);
@@ -84,6 +80,12 @@ pub(super) fn answer(files: &Files, request: &Request, payload: &SharedBuffer) -
         opcode::SYMLINK | opcode::LINK => Err(Errno::EPERM),
         _ => Err(Errno::ENOSYS),
     }
+}
+
+fn lseek(files: &Files, request: &Request) -> Result<Vec<u8>, Errno> {
+    let what: LseekIn = request.argument();
+    let found = files.seek(INodeNo(request.header.nodeid), what.offset as i64, what.whence as i32)?;
+    Ok(bytes(&LseekOut { offset: found as u64 }))
 }
 
 fn statfs(files: &Files) -> Vec<u8> {

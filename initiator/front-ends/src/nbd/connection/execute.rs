@@ -1,11 +1,15 @@
 //! From requests to commands, and back.
 
+use std::ops::Range;
+
 use ringfab_initiator::{BlockRange, DiscardRanges, IoDone, IoError, IoOperation, IoRequest, Namespace};
 
 use super::super::export::Export;
-use super::super::wire::{Command, flag};
+use super::super::wire::{Command, Errno, Extent, Request, flag};
 use super::requests::WINDOW;
-use super::{COMMANDS_MAX, Connection, Phase, Reply, SMALL_BYTES, ServerContext, part_bytes_max};
+use super::{
+    COMMANDS_MAX, Chore, Connection, Phase, Reply, SMALL_BYTES, ServerContext, Work, part_bytes_max,
+};
 
 /// Whether a request could issue a command.
 enum Issue {
@@ -58,6 +62,43 @@ impl Connection {
             return;
         }
         self.finish_if_done(slot);
+    }
+
+    /// Has another thread do what takes several commands, or an admin command.
+    pub(super) fn start_chore(&mut self, slot: u16, work: Work, context: &mut ServerContext<'_>) {
+        let Some(namespace) = self.export(context).map(|export| export.namespace.clone()) else { return };
+        self.commands += 1;
+        let entry = self.requests.get(slot);
+        entry.in_flight += 1;
+        entry.chores += 1;
+        let chore = Chore { connection: self.id, slot, namespace, work };
+        if let Err(error) = context.chores.start(chore) {
+            tracing::warn!(%error, "no thread for a request");
+            self.end_chore(slot);
+            self.requests.get(slot).fail((Errno::Io, "the server has no thread for it").into());
+            self.finish_if_done(slot);
+        }
+    }
+
+    /// Takes what has come of that.
+    pub(crate) fn on_chore_done(&mut self, slot: u16, result: Result<Vec<Extent>, IoError>) {
+        self.end_chore(slot);
+        let entry = self.requests.get(slot);
+        match result {
+            Ok(extents) if entry.request.command == Command::BlockStatus => entry.extents = extents,
+            Ok(_) => {}
+            Err(error) => entry.fail(error.into()),
+        }
+        if !matches!(self.phase, Phase::Closed) {
+            self.finish_if_done(slot);
+        }
+    }
+
+    fn end_chore(&mut self, slot: u16) {
+        self.commands -= 1;
+        let entry = self.requests.get(slot);
+        entry.in_flight -= 1;
+        entry.chores -= 1;
     }
 
     /// Submits a command of a request. One that is refused ends at once.
@@ -137,6 +178,7 @@ impl Connection {
             Command::Read => self.issue_read(slot, export, context),
             Command::Flush => self.issue_flush(slot, context),
             Command::Trim => self.issue_trim(slot, export, context),
+            Command::BlockStatus => self.issue_status(slot, context),
             _ => self.issue_zeroes(slot, export, context),
         }
     }
@@ -149,16 +191,16 @@ impl Connection {
         if entry.busy & bit != 0 {
             return Issue::Wait;
         }
-        let bytes = entry.part_bytes(part, most);
-        let offset = request.offset + u64::from(entry.issued);
+        let block = export.namespace.block_bytes;
+        let bytes = entry.part_bytes(part, most, block);
+        let lba = request.offset / u64::from(block) + u64::from(entry.issued / block);
         let Some(buffer) = self.buffers.take(bytes, true, context.host.pool()) else { return Issue::Wait };
         let entry = self.requests.get(slot);
         entry.busy |= bit;
         entry.issued += bytes;
-        let last = entry.issued == request.length;
+        let last = entry.issued == entry.covered(block);
         entry.complete = last;
-        let block = export.namespace.block_bytes;
-        let operation = IoOperation::Read { lba: offset / u64::from(block), nlb: bytes / block, buffer };
+        let operation = IoOperation::Read { lba, nlb: bytes / block, buffer };
         self.submit(slot, part as u16, operation, context);
         if last { Issue::Last } else { Issue::More }
     }
@@ -169,13 +211,28 @@ impl Connection {
         Issue::Last
     }
 
-    fn issue_trim(&mut self, slot: u16, export: &Export, context: &mut ServerContext<'_>) -> Issue {
+    fn issue_status(&mut self, slot: u16, context: &mut ServerContext<'_>) -> Issue {
         let entry = self.requests.get(slot);
+        entry.complete = true;
+        let Request { flags, offset, length, .. } = entry.request;
+        let one = flags & flag::REQ_ONE != 0;
+        self.start_chore(slot, Work::Status { offset, length, one }, context);
+        Issue::Last
+    }
+
+    fn issue_trim(&mut self, slot: u16, export: &Export, context: &mut ServerContext<'_>) -> Issue {
+        let namespace = &export.namespace;
+        let entry = self.requests.get(slot);
+        // What is only a part of a block stays as it is.
+        entry.issued += entry.edge_bytes(namespace.block_bytes);
         if entry.issued == entry.request.length {
+            if !entry.flush_due {
+                entry.complete = true;
+                return Issue::Last;
+            }
             // The flush that makes it durable comes after all of it.
             return if entry.in_flight > 0 { Issue::Wait } else { self.issue_flush(slot, context) };
         }
-        let namespace = &export.namespace;
         let range = next_range(
             entry.request.offset,
             entry.issued,
@@ -183,11 +240,15 @@ impl Connection {
             namespace.discard_blocks_max,
             namespace.block_bytes,
         );
+        if context.chores.holds(namespace.nsid, &bytes_of(range, namespace.block_bytes)) {
+            return Issue::Wait;
+        }
         let pool = context.host.pool();
         let ranges = self.buffers.take_small(|| DiscardRanges::new(pool, &[range]));
         let Some(ranges) = ranges else { return Issue::Wait };
         let entry = self.requests.get(slot);
         entry.issued += range.nlb * namespace.block_bytes;
+        entry.issued += entry.edge_bytes(namespace.block_bytes);
         let last = entry.issued == entry.request.length;
         let flush_due = entry.flush_due;
         entry.complete = last && !flush_due;
@@ -198,6 +259,17 @@ impl Connection {
     fn issue_zeroes(&mut self, slot: u16, export: &Export, context: &mut ServerContext<'_>) -> Issue {
         let entry = self.requests.get(slot);
         let (request, namespace) = (entry.request, &export.namespace);
+        let fua = request.flags & flag::FUA != 0;
+        let edge = entry.edge_bytes(namespace.block_bytes);
+        if edge > 0 {
+            let offset = request.offset + u64::from(entry.issued);
+            entry.issued += edge;
+            let last = entry.issued == request.length;
+            entry.complete = last;
+            let bytes = vec![0; edge as usize];
+            self.start_chore(slot, Work::Write { offset, bytes, fua }, context);
+            return if last { Issue::Last } else { Issue::More };
+        }
         let range = next_range(
             request.offset,
             entry.issued,
@@ -205,6 +277,9 @@ impl Connection {
             namespace.write_zeroes_blocks_max,
             namespace.block_bytes,
         );
+        if context.chores.holds(namespace.nsid, &bytes_of(range, namespace.block_bytes)) {
+            return Issue::Wait;
+        }
         entry.issued += range.nlb * namespace.block_bytes;
         let last = entry.issued == request.length;
         entry.complete = last;
@@ -212,7 +287,7 @@ impl Connection {
             lba: range.lba,
             nlb: range.nlb,
             deallocate: request.flags & flag::NO_HOLE == 0,
-            fua: request.flags & flag::FUA != 0,
+            fua,
         };
         self.submit(slot, 0, operation, context);
         if last { Issue::Last } else { Issue::More }
@@ -251,9 +326,10 @@ impl Connection {
     /// Hands parts to the reply as far as they follow each other. A reply begins only when as much is there as can be
     /// at once, so that the error of a read that is not extremely long can be told.
     fn hand_over_in_order(&mut self, slot: u16, context: &ServerContext<'_>) {
-        let Some(most) = self.export(context).map(part_bytes_max) else { return };
+        let Some(export) = self.export(context) else { return };
+        let most = part_bytes_max(export);
         let entry = self.requests.get(slot);
-        let parts = entry.request.length.div_ceil(most);
+        let parts = entry.covered(export.namespace.block_bytes).div_ceil(most);
         if !entry.begun {
             let first = (parts as usize).min(WINDOW);
             entry.begun = entry.parts[..first].iter().all(Option::is_some);
@@ -267,6 +343,12 @@ impl Connection {
             entry.ordered_next += 1;
         }
     }
+}
+
+/// The bytes of blocks.
+fn bytes_of(range: BlockRange, block_bytes: u32) -> Range<u64> {
+    let block = u64::from(block_bytes);
+    range.lba * block..(range.lba + u64::from(range.nlb)) * block
 }
 
 /// The next blocks of a request that is carried out in ranges of limited length.

@@ -13,7 +13,10 @@ use ringfab_reactor::{Reactor, ReceiveOp, SocketId, Token};
 
 use super::super::negotiation::Progress;
 use super::super::wire::{Command, Errno, REQUEST_BYTES, Request, flag};
-use super::{Connection, Phase, Reply, SMALL_BYTES, STAGING_BYTES, ServerContext, kind, part_bytes_max};
+use super::requests::{edge_bytes, next_bytes};
+use super::{
+    Connection, Phase, Reply, SMALL_BYTES, STAGING_BYTES, ServerContext, Work, kind, part_bytes_max,
+};
 
 /// A part that misses so many bytes is received in place.
 const DIRECT_BYTES_MIN: u32 = 32 << 10;
@@ -182,8 +185,8 @@ impl Connection {
         self.inbound.staged.start += taken;
         match progress {
             Progress::More => Ok(Step::Receive),
-            Progress::Use { export, structured } => {
-                self.structured = structured;
+            Progress::Use { export, structured, allocation } => {
+                (self.structured, self.allocation) = (structured, allocation);
                 self.phase = Phase::Transmission;
                 self.export = Some(export);
                 self.deadline.clear(context.host.reactor());
@@ -222,14 +225,23 @@ impl Connection {
     fn accept(&mut self, slot: u16, request: Request, context: &ServerContext<'_>) {
         let payload_bytes = request.payload_bytes();
         let Some(export) = self.export(context) else { return };
+        let unknown = request.command == Command::BlockStatus && !self.allocation;
+        let refusal = match export.check(&request) {
+            Ok(()) if unknown => Some((Errno::Inval, "no metadata context was chosen")),
+            result => result.err(),
+        };
         let entry = self.requests.get(slot);
-        let refusal = export.check(&request).err();
         if let Some(refusal) = refusal {
             entry.fail(refusal.into());
         }
         let empty = request.length == 0 && request.command != Command::Flush;
         if payload_bytes > 0 {
-            let part_bytes = payload_bytes.min(part_bytes_max(export));
+            let block = export.namespace.block_bytes;
+            // What is thrown away may be anywhere, and is never looked at in parts.
+            let part_bytes = match refusal {
+                Some(_) => payload_bytes,
+                None => next_bytes(request.offset, payload_bytes, block, part_bytes_max(export)),
+            };
             self.inbound.payload = Some(IncomingPayload {
                 slot,
                 before: 0,
@@ -274,8 +286,7 @@ impl Connection {
         if payload.filled < payload.part_bytes {
             return Step::Receive;
         }
-        self.write_part(context);
-        Step::Again
+        if self.write_part(context) { Step::Again } else { Step::Wait }
     }
 
     fn discard_payload(&mut self) -> Step {
@@ -293,33 +304,42 @@ impl Connection {
         Step::Again
     }
 
-    /// Writes a part that is there, and goes on to the next.
-    fn write_part(&mut self, context: &mut ServerContext<'_>) {
-        let export = self.export(context);
-        let Some(payload) = &mut self.inbound.payload else { return };
-        let (Some(source), Some(export)) = (payload.buffer.take(), export) else { return };
+    /// Writes a part that is there, and goes on to the next. Returns whether it could: somebody may have claimed its
+    /// blocks.
+    fn write_part(&mut self, context: &mut ServerContext<'_>) -> bool {
+        let Some(export) = self.export(context) else { return false };
+        let Some(payload) = &mut self.inbound.payload else { return false };
         let (slot, bytes, before) = (payload.slot, payload.part_bytes, payload.before);
+        let request = self.requests.get(slot).request;
+        let (block, offset) = (export.namespace.block_bytes, request.offset + u64::from(before));
+        let is_edge = edge_bytes(offset, bytes, block) > 0;
+        let range = offset..offset + u64::from(bytes);
+        if !is_edge && context.chores.holds(export.namespace.nsid, &range) {
+            return false;
+        }
+        let Some(source) = payload.buffer.take() else { return false };
         payload.before += bytes;
         payload.rest -= bytes;
-        payload.part_bytes = bytes.min(payload.rest);
+        payload.part_bytes =
+            next_bytes(offset + u64::from(bytes), payload.rest, block, part_bytes_max(export));
         payload.filled = 0;
         let last = payload.rest == 0;
         if last {
             self.inbound.payload = None;
         }
-        let entry = self.requests.get(slot);
-        entry.complete = last;
-        let request = entry.request;
-        let block = u64::from(export.namespace.block_bytes);
-        let operation = IoOperation::Write {
-            lba: (request.offset + u64::from(before)) / block,
-            nlb: bytes / block as u32,
-            source,
-            offset: 0,
-            fua: request.flags & flag::FUA != 0,
-        };
-        let has_large_buffer = u16::from(bytes > SMALL_BYTES);
-        self.submit(slot, has_large_buffer, operation, context);
+        self.requests.get(slot).complete = last;
+        let fua = request.flags & flag::FUA != 0;
+        if is_edge {
+            let part = source.with_bytes(0..bytes as usize, <[u8]>::to_vec);
+            drop(source);
+            self.buffers.put_back(bytes);
+            self.start_chore(slot, Work::Write { offset, bytes: part, fua }, context);
+        } else {
+            let (lba, nlb) = (offset / u64::from(block), bytes / block);
+            let operation = IoOperation::Write { lba, nlb, source, offset: 0, fua };
+            self.submit(slot, u16::from(bytes > SMALL_BYTES), operation, context);
+        }
+        true
     }
 }
 

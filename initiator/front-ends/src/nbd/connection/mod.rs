@@ -11,12 +11,14 @@ mod outbound;
 mod requests;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_base::SlotId;
 use ringfab_initiator::{ControllerId, Host};
 use ringfab_reactor::{Completion, Payload, Reactor, SocketId, TimerId, Token};
 
+use super::chores::{Chore, Chores, Work};
 use super::export::Export;
 use super::negotiation::{Negotiation, OPTION_BYTES_MAX};
 use buffers::BufferQuota;
@@ -44,6 +46,7 @@ pub(crate) struct ServerContext<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) controller: ControllerId,
     pub(crate) exports: &'a [Export],
+    pub(crate) chores: &'a mut Chores,
     /// How long the handshake, and later the end, of a connection may take.
     pub(crate) patience: Duration,
 }
@@ -95,6 +98,8 @@ pub(crate) struct Connection {
     export: Option<usize>,
     /// Whether replies to reads are structured.
     structured: bool,
+    /// Whether the client may ask what is allocated.
+    allocation: bool,
     deadline: Deadline,
     inbound: Inbound,
     requests: Requests,
@@ -162,6 +167,7 @@ impl Connection {
             phase: Phase::Handshake(Negotiation::new()),
             export: None,
             structured: false,
+            allocation: false,
             deadline: Deadline { timer: None, token: id.token(kind::DEADLINE) },
             inbound: Inbound::new(),
             requests: Requests::new(),
@@ -229,6 +235,12 @@ impl Connection {
     /// Whether it uses an export.
     pub(crate) fn uses(&self, export: usize) -> bool {
         self.export == Some(export)
+    }
+
+    /// Whether commands that it has at the controller write bytes of a namespace.
+    pub(crate) fn writes(&self, exports: &[Export], nsid: u32, range: &Range<u64>) -> bool {
+        let export = self.export.and_then(|export| exports.get(export));
+        export.is_some_and(|export| export.namespace.nsid == nsid) && self.requests.are_writing(range)
     }
 
     /// Whether nothing of it is left anywhere.

@@ -2,13 +2,16 @@
 //! wrote it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::{io, mem};
 
 use ringfab_memory::SharedBuffer;
 use ringfab_reactor::SendBatch;
 
 use super::super::negotiation::greeting;
-use super::super::wire::{Command, data_chunk, error_chunk, none_chunk, simple_reply};
+use super::super::wire::{
+    CHUNK_HEAD_BYTES, Command, EXTENTS_MAX, data_chunk, error_chunk, none_chunk, simple_reply, status_chunk,
+};
 use super::buffers::BufferQuota;
 use super::requests::{Failure, Outstanding, REQUESTS_MAX, Reason, WINDOW};
 use super::{Connection, Phase, ServerContext, kind, part_bytes_max};
@@ -17,6 +20,7 @@ use super::{Connection, Phase, ServerContext, kind, part_bytes_max};
 const TEXT_BYTES_MAX: usize = 256;
 /// Room that any reply fits in, without its data.
 const REPLY_HEAD_BYTES_MAX: usize = 320;
+const _: () = assert!(CHUNK_HEAD_BYTES + 4 + EXTENTS_MAX * 8 <= REPLY_HEAD_BYTES_MAX, "all extents fit");
 /// Bytes of one send after which the next waits, so that buffers come back soon.
 const BATCH_BYTES: usize = 512 << 10;
 
@@ -68,9 +72,9 @@ impl Outbound {
         }
     }
 
-    fn push_data(&mut self, batch: &mut SendBatch, buffer: SharedBuffer, bytes: u32) {
-        batch.push_shared(buffer, 0, bytes as usize);
-        self.buffers.add(bytes);
+    fn push_data(&mut self, batch: &mut SendBatch, buffer: SharedBuffer, bytes: Range<usize>) {
+        self.buffers.add(buffer.len() as u32);
+        batch.push_shared(buffer, bytes.start, bytes.len());
     }
 }
 
@@ -117,34 +121,39 @@ impl Connection {
 
     fn push_part(&mut self, batch: &mut SendBatch, slot: u16, part: u32, context: &ServerContext<'_>) {
         let structured = self.structured;
-        let Some(most) = self.export(context).map(part_bytes_max) else { return };
+        let Some(export) = self.export(context) else { return };
+        let (most, block) = (part_bytes_max(export), export.namespace.block_bytes);
         let entry = self.requests.get(slot);
         let ordered = entry.is_ordered(structured);
         let index = part as usize % WINDOW;
         let Some(buffer) = entry.parts[index].take() else { return };
         entry.busy &= !(1 << index);
-        let bytes = buffer.len() as u32;
+        // The client gets no more of the first and the last block than it has asked for.
+        let (start, offset, bytes) = entry.asked(part, most, block);
         let first = entry.sent == 0;
         entry.sent += bytes;
         let request = entry.request;
         let last = entry.sent == request.length;
         if !ordered {
-            let offset = request.offset + u64::from(part) * u64::from(most);
             batch.push_bytes(&data_chunk(request.cookie, offset, bytes, last));
         } else if first && structured {
             batch.push_bytes(&data_chunk(request.cookie, request.offset, request.length, true));
         } else if first {
             batch.push_bytes(&simple_reply(None, request.cookie));
         }
-        self.outbound.push_data(batch, buffer, bytes);
+        self.outbound.push_data(batch, buffer, start as usize..(start + bytes) as usize);
         if last {
             self.requests.remove(slot);
         }
     }
 
     fn push_end(&mut self, batch: &mut SendBatch, slot: u16) {
-        let Outstanding { request, failure, .. } = self.requests.remove(slot);
+        let Outstanding { request, failure, extents, .. } = self.requests.remove(slot);
         match failure {
+            None if request.command == Command::BlockStatus => {
+                batch.push_bytes(&status_chunk(request.cookie, extents.len()));
+                extents.iter().for_each(|extent| batch.push_bytes(&extent.to_bytes()));
+            }
             Some(failure) if self.structured => push_error(batch, request.cookie, failure),
             None if self.structured && request.command == Command::Read => {
                 batch.push_bytes(&none_chunk(request.cookie));

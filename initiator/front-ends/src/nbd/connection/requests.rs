@@ -1,11 +1,13 @@
 //! The requests of a connection, each in a slot of a fixed table.
 
+use std::ops::Range;
+
 use ringfab_base::{SlotId, Slots};
 use ringfab_initiator::IoError;
 use ringfab_memory::SharedBuffer;
 
 use super::super::export::{Refusal, errno};
-use super::super::wire::{Errno, Request, flag};
+use super::super::wire::{Command, Errno, Extent, Request, flag};
 
 /// Requests of one connection at most; beyond that nothing more is received.
 pub(crate) const REQUESTS_MAX: usize = 128;
@@ -46,12 +48,16 @@ pub(crate) struct Outstanding {
     pub(crate) issued: u32,
     /// Commands outstanding.
     pub(crate) in_flight: u32,
+    /// Those of them that are chores of other threads.
+    pub(crate) chores: u32,
     /// Whether a flush must follow (FUA of a command that has none of its own).
     pub(crate) flush_due: bool,
     /// Whether nothing more will be issued.
     pub(crate) complete: bool,
     /// The first failure.
     pub(crate) failure: Option<Failure>,
+    /// What is allocated, for who asked for that.
+    pub(crate) extents: Vec<Extent>,
     /// Reads: which places of the window are in use.
     pub(crate) busy: u8,
     /// Reads: parts that have been read and not been sent.
@@ -72,9 +78,11 @@ impl Outstanding {
             request,
             issued: 0,
             in_flight: 0,
+            chores: 0,
             flush_due: false,
             complete: false,
             failure: None,
+            extents: Vec::new(),
             busy: 0,
             parts: [const { None }; WINDOW],
             sent: 0,
@@ -93,10 +101,53 @@ impl Outstanding {
         !structured || self.request.flags & flag::DF != 0
     }
 
-    /// Bytes of a read's part.
-    pub(crate) fn part_bytes(&self, part: u32, part_bytes_max: u32) -> u32 {
+    /// Bytes of what is not issued that are only a part of a block.
+    pub(crate) fn edge_bytes(&self, block: u32) -> u32 {
+        let Request { offset, length, .. } = self.request;
+        edge_bytes(offset + u64::from(self.issued), length - self.issued, block)
+    }
+
+    /// Bytes of the whole blocks that a request touches.
+    pub(crate) fn covered(&self, block: u32) -> u32 {
+        let Request { offset, length, .. } = self.request;
+        (behind(offset, block) + length).next_multiple_of(block)
+    }
+
+    /// Whole blocks of a read's part, in bytes.
+    pub(crate) fn part_bytes(&self, part: u32, part_bytes_max: u32, block: u32) -> u32 {
         let start = part * part_bytes_max;
-        (self.request.length - start).min(part_bytes_max)
+        (self.covered(block) - start).min(part_bytes_max)
+    }
+
+    /// What of a part the client has asked for: its first byte in the part, the offset of that, and how many.
+    pub(crate) fn asked(&self, part: u32, part_bytes_max: u32, block: u32) -> (u32, u64, u32) {
+        let Request { offset, length, .. } = self.request;
+        let start = offset - u64::from(behind(offset, block)) + u64::from(part) * u64::from(part_bytes_max);
+        let end = start + u64::from(self.part_bytes(part, part_bytes_max, block));
+        let (from, to) = (start.max(offset), end.min(offset + u64::from(length)));
+        ((from - start) as u32, from, (to - from) as u32)
+    }
+}
+
+/// Bytes of a block that lie before an offset.
+fn behind(offset: u64, block: u32) -> u32 {
+    (offset % u64::from(block)) as u32
+}
+
+/// Bytes of a range that are only a part of a block; zero where it begins with a whole one.
+pub(crate) fn edge_bytes(offset: u64, rest: u32, block: u32) -> u32 {
+    match behind(offset, block) {
+        0 if rest < block => rest,
+        0 => 0,
+        behind => (block - behind).min(rest),
+    }
+}
+
+/// Bytes of the next command of a write: a part of a block, or as many whole blocks as one command takes.
+pub(crate) fn next_bytes(offset: u64, rest: u32, block: u32, most: u32) -> u32 {
+    match edge_bytes(offset, rest, block) {
+        0 => rest.min(most) / block * block,
+        edge => edge,
     }
 }
 
@@ -130,6 +181,16 @@ impl Requests {
         self.0.of_slot(slot.into()).expect("a slot in use")
     }
 
+    /// Whether one has commands at the controller that may write bytes of a range.
+    pub(crate) fn are_writing(&self, range: &Range<u64>) -> bool {
+        self.0.values().any(|entry| {
+            let Request { command, offset, length, .. } = entry.request;
+            let writes = matches!(command, Command::Write | Command::WriteZeroes | Command::Trim);
+            let touches = offset < range.end && range.start < offset + u64::from(length);
+            writes && entry.in_flight > entry.chores && touches
+        })
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -141,7 +202,6 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::wire::Command;
     use super::*;
 
     fn request(length: u32) -> Request {
@@ -161,9 +221,33 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_is_as_long_as_the_rest() {
-        let entry = Outstanding::new(request(1000));
-        assert_eq!([0, 1, 2, 3].map(|part| entry.part_bytes(part, 300)), [300, 300, 300, 100]);
+    fn the_parts_of_a_read_are_whole_blocks_of_which_the_client_gets_what_it_asked_for() {
+        let entry = Outstanding::new(Request { offset: 700, ..request(3000) });
+        assert_eq!(entry.covered(512), 3584);
+        assert_eq!([0, 1, 2, 3].map(|part| entry.part_bytes(part, 1024, 512)), [1024, 1024, 1024, 512]);
+        let asked = [0, 1, 2, 3].map(|part| entry.asked(part, 1024, 512));
+        assert_eq!(asked, [(188, 700, 836), (0, 1536, 1024), (0, 2560, 1024), (0, 3584, 116)]);
+        let inside = Outstanding::new(Request { offset: 4097, ..request(3) });
+        assert_eq!((inside.covered(4096), inside.asked(0, 8192, 4096)), (4096, (1, 4097, 3)));
+    }
+
+    #[test]
+    fn a_write_is_cut_at_the_blocks_that_it_touches_in_part() {
+        let cut = |offset: u64, length: u32| {
+            let (mut parts, mut done) = (Vec::new(), 0);
+            while done < length {
+                let bytes = next_bytes(offset + u64::from(done), length - done, 512, 1024);
+                let edge = edge_bytes(offset + u64::from(done), length - done, 512) > 0;
+                parts.push((bytes, edge));
+                done += bytes;
+            }
+            parts
+        };
+        assert_eq!(cut(0, 2048), [(1024, false), (1024, false)]);
+        assert_eq!(cut(100, 3000), [(412, true), (1024, false), (1024, false), (512, false), (28, true)]);
+        assert_eq!(cut(100, 5), [(5, true)]);
+        assert_eq!(cut(512, 5), [(5, true)]);
+        assert_eq!(cut(511, 2), [(1, true), (1, true)]);
     }
 
     #[test]

@@ -169,6 +169,8 @@ impl Facts {
             },
             discard_total_blocks_max: discard_total,
             discard_ranges_max: if self.limits.dmrl == 0 { 256 } else { u32::from(self.limits.dmrl) },
+            reports_allocation: self.controller.commands.lba_status && self.limits.allocation,
+            deallocated_reads_zeroes: facts.deallocated_reads_zeroes,
             preferred_write_blocks: facts.preferred_write_blocks,
         }))
     }
