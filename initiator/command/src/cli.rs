@@ -14,6 +14,7 @@ mod doctor;
 mod identify;
 mod keys;
 mod list;
+mod mount;
 mod smart;
 mod transfer;
 
@@ -25,6 +26,7 @@ use clap::{Args, Parser, Subcommand};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
+use ringfab_front_ends::volumes::{self, MountArgs, StepArgs, UmountArgs, VolumeCommand};
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
 use ringfab_process::{limits, log};
@@ -66,8 +68,19 @@ enum Command {
     ConnectAll(connect_all::ConnectAllArgs),
     /// Walk from the name to a first read, with the time of each step, and say what to do where that ends
     Doctor(doctor::DoctorArgs),
-    /// Show a controller and its namespaces
-    List(ConnectArgs),
+    /// Show a controller and its namespaces; without an address, what this machine has attached
+    List(list::ListArgs),
+    /// Mount the file system of a namespace: in the background, with all that it needs
+    #[command(args_override_self = true)]
+    Mount(Box<MountArgs>),
+    /// Unmount it, and end all that it needed
+    Umount(UmountArgs),
+    /// Volumes: what /etc/ringfab/volumes.toml names
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// The part of mounting that has a process of its own
+    #[command(hide = true)]
+    MountStep(StepArgs),
     /// Show the Identify Controller data structure
     IdCtrl(identify::IdCtrlArgs),
     /// Show the Identify Namespace data structure
@@ -94,15 +107,22 @@ enum Command {
 
 /// Runs the command.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return answer(&error),
+    let helper = std::env::args_os().next().is_some_and(|program| volumes::arguments::is_helper(&program));
+    let result = mount::arguments().and_then(|arguments| match Cli::try_parse_from(&arguments) {
+        Ok(cli) => Ok(mount::resolved(cli, arguments)?),
+        Err(error) => Err(error.into()),
+    });
+    let result = match result {
+        Err(error) if error.is::<clap::Error>() => {
+            return answer(&error.downcast().expect("it is one"), helper);
+        }
+        result => result.and_then(run),
     };
-    let code = match run(cli) {
+    let code = match result {
         Ok(()) => 0,
         Err(error) => {
             complain(&error);
-            exit_code(&error)
+            if helper { mount::exit_code(&error) } else { exit_code(&error) }
         }
     };
     log::flush();
@@ -110,7 +130,7 @@ pub(crate) fn main() -> ExitCode {
 }
 
 /// What is said to a command line that is wrong, or asks for help.
-fn answer(error: &clap::Error) -> ExitCode {
+fn answer(error: &clap::Error, helper: bool) -> ExitCode {
     if !error.use_stderr() {
         // A reader that has gone has seen enough.
         let _unread = error.print();
@@ -120,7 +140,8 @@ fn answer(error: &clap::Error) -> ExitCode {
     let text = if std::io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() };
     log::say(&without_keys(&text));
     log::flush();
-    ExitCode::from(EXIT_USAGE)
+    // mount(8) has numbers of its own.
+    ExitCode::from(if helper { EXIT_FAILED } else { EXIT_USAGE })
 }
 
 /// A text that repeats arguments, without the keys that were put where none belong.
@@ -151,9 +172,14 @@ fn run(cli: Cli) -> Result<()> {
     let _log = log::start(log_filter(cli.global.verbose), cli.global.log_format, log::Parts::Unnamed)
         .context("start the log")?;
     limits::raise_descriptors();
-    let service = matches!(cli.command, Command::Nbd(_) | Command::Fuse(_) | Command::ConnectAll(_));
-    // What others have mounted or connected to does not end with the terminal that it was started from.
-    let hang_up = if service { HangUp::Survive } else { HangUp::End };
+    let service = matches!(
+        cli.command,
+        Command::Nbd(_) | Command::Fuse(_) | Command::ConnectAll(_) | Command::Mount(_)
+    );
+    let survives = service || matches!(cli.command, Command::Umount(_) | Command::MountStep(_));
+    // What others have mounted or connected to does not end with the terminal that it was started from, and what has
+    // begun to be mounted or unmounted does not stop midway.
+    let hang_up = if survives { HangUp::Survive } else { HangUp::End };
     let context = Context { json: cli.global.json, interrupt: Interrupt::install(hang_up)? };
     let result = execute(cli.command, &context);
     match result {
@@ -183,6 +209,10 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         Command::Bench(args) => bench::run(&args, context),
         Command::Nbd(args) => nbd::run(&args, context),
         Command::Fuse(args) => fuse::run(&args, context),
+        Command::Mount(args) => volumes::mount(&args, context),
+        Command::Umount(args) => volumes::umount(&args, context),
+        Command::Volume(command) => mount::volume(&command, context),
+        Command::MountStep(args) => volumes::step(&args),
     }
 }
 
@@ -282,7 +312,9 @@ mod tests {
             let arguments =
                 [url, "--no-crc", "--provider", "iwarp", "--hostnqn", "nqn.2026-01.org.example:host"];
             let cli = parse(&[&["list"], &arguments[..]].concat()).expect("valid");
-            let Command::List(connect) = cli.command else { panic!("another command") };
+            let Command::List(list::ListArgs { connect: Some(connect) }) = cli.command else {
+                panic!("another command")
+            };
             let shown = connect.connect_options().expect("complete").url.to_string();
             assert!(parse(&["list", &shown]).is_ok(), "{shown}");
         }

@@ -1,6 +1,7 @@
 //! `ringfab list`.
 
 use anyhow::Result;
+use clap::Args;
 use ringfab_initiator::{ControllerInfo, Namespace};
 use serde_json::{Value, json};
 
@@ -8,11 +9,20 @@ use ringfab_front_ends::context::Context;
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output;
 use ringfab_front_ends::quantity::Bytes;
+use ringfab_front_ends::volumes;
 
 use super::with_controller;
 
-/// Shows the controller and its namespaces.
-pub(crate) fn run(args: &ConnectArgs, context: &Context) -> Result<()> {
+/// The options of `ringfab list`.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) connect: Option<ConnectArgs>,
+}
+
+/// Shows the controller and its namespaces, or what this machine has attached.
+pub(crate) fn run(args: &ListArgs, context: &Context) -> Result<()> {
+    let Some(args) = &args.connect else { return volumes::list(context) };
     let (info, namespaces) =
         with_controller(args, context, |controller| Ok((controller.info(), controller.namespaces())))?;
     output::either(

@@ -23,7 +23,7 @@ mod requests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub use cancel::CancelToken;
 pub use client::{EngineClient, TAG_END, Turn};
@@ -52,6 +52,20 @@ pub struct EngineOptions {
     pub client_buffers: Vec<ClassLayout>,
     /// Sockets and files of an [`EngineClient`] on each thread.
     pub client_descriptors: u32,
+}
+
+/// How the connection to an attached controller is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// Commands go there.
+    Connected,
+    /// It was lost, and is tried again. I/O waits.
+    Lost {
+        /// When it was lost.
+        since: SystemTime,
+    },
+    /// It was given up. I/O fails.
+    GivenUp,
 }
 
 /// An attached controller. Clones are the same controller; it is detached in an orderly way when the last one
@@ -96,6 +110,11 @@ impl Controller {
     /// The namespaces in use, as of now.
     pub fn namespaces(&self) -> Vec<Namespace> {
         self.engine.snapshot().namespaces.clone()
+    }
+
+    /// How the connection is, as of now.
+    pub fn connection(&self) -> Connection {
+        self.engine.snapshot().connection
     }
 
     /// One of them.
