@@ -312,9 +312,8 @@ mod tests {
             let arguments =
                 [url, "--no-crc", "--provider", "iwarp", "--hostnqn", "nqn.2026-01.org.example:host"];
             let cli = parse(&[&["list"], &arguments[..]].concat()).expect("valid");
-            let Command::List(list::ListArgs { connect: Some(connect) }) = cli.command else {
-                panic!("another command")
-            };
+            let Command::List(list) = cli.command else { panic!("another command") };
+            let connect = ConnectArgs { url: list.url.expect("an address"), tuning: list.tuning };
             let shown = connect.connect_options().expect("complete").url.to_string();
             assert!(parse(&["list", &shown]).is_ok(), "{shown}");
         }

@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use clap::Args;
-use ringfab_initiator::{ControllerInfo, Namespace};
+use ringfab_initiator::{ControllerInfo, Namespace, Url};
 use serde_json::{Value, json};
 
 use ringfab_front_ends::context::Context;
-use ringfab_front_ends::options::ConnectArgs;
+use ringfab_front_ends::options::{ConnectArgs, Tuning};
 use ringfab_front_ends::output;
 use ringfab_front_ends::quantity::Bytes;
 use ringfab_front_ends::volumes;
@@ -16,13 +16,16 @@ use super::with_controller;
 /// The options of `ringfab list`.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
+    /// Where the controller is, as of other commands
+    pub(crate) url: Option<Url>,
     #[command(flatten)]
-    pub(crate) connect: Option<ConnectArgs>,
+    pub(crate) tuning: Tuning,
 }
 
 /// Shows the controller and its namespaces, or what this machine has attached.
 pub(crate) fn run(args: &ListArgs, context: &Context) -> Result<()> {
-    let Some(args) = &args.connect else { return volumes::list(context) };
+    let Some(url) = args.url.clone() else { return volumes::list(context) };
+    let args = &ConnectArgs { url, tuning: args.tuning.clone() };
     let (info, namespaces) =
         with_controller(args, context, |controller| Ok((controller.info(), controller.namespaces())))?;
     output::either(

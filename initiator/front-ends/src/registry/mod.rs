@@ -46,11 +46,12 @@ const ENTRY_BYTES_MAX: u64 = 1 << 20;
 /// How long to write a status to somebody who does not read it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// An entry of ours. Dropping it takes it away.
+/// An entry of ours. Dropping it takes it away, once it was written.
 pub(crate) struct Entry {
     path: PathBuf,
     file: Flock<File>,
     socket: Option<Socket>,
+    /// What somebody has left there, for whoever cleans up. It is overwritten by ours.
     stays: bool,
 }
 
@@ -81,7 +82,8 @@ impl Entry {
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(mut file) if is_at(&file, &path) => {
                     let before = read(&mut file).ok().flatten();
-                    return Ok(Claim::Ours(Self { path, file, socket: None, stays: false }, before));
+                    let stays = before.is_some();
+                    return Ok(Claim::Ours(Self { path, file, socket: None, stays }, before));
                 }
                 // Somebody has removed it meanwhile.
                 Ok(_) => {}
@@ -101,17 +103,13 @@ impl Entry {
     /// When they cannot be written.
     pub(crate) fn write(&mut self, facts: &Facts) -> Result<()> {
         let text = serde_json::to_vec_pretty(facts).context("make JSON")?;
+        self.stays = false;
         let write = |file: &mut File| {
             file.rewind()?;
             file.write_all(&text)?;
             file.set_len(text.len() as u64)
         };
         write(&mut self.file).with_context(|| format!("write {}", self.path.display()))
-    }
-
-    /// Gives it up. With `stays`, the file stays for whoever cleans up.
-    pub(crate) fn leave(mut self, stays: bool) {
-        self.stays = stays;
     }
 
     /// Says from now on how it is, to all who ask.

@@ -61,11 +61,7 @@ fn is_there(plan: &Plan) -> Result<bool> {
         Err(error) => {
             Ok(error.downcast_ref::<Taken>().and_then(|taken| taken.facts.as_ref()).is_some_and(same))
         }
-        Ok((entry, before)) => {
-            // It is dead, and has to be found by whoever cleans up.
-            entry.leave(before.is_some());
-            Ok(false)
-        }
+        Ok(_) => Ok(false),
     }
 }
 

@@ -74,7 +74,6 @@ struct Keeper<'a> {
 impl<'a> Keeper<'a> {
     fn start(args: &'a MountArgs, context: &Context, report: Report) -> Result<Self> {
         let plan = Plan::new(args)?;
-        plan.check_machine()?;
         let inner = Interrupt::idle();
         let watched = Arc::new(AtomicBool::new(false));
         let doorbell = Arc::new(Doorbell::new().context("a pipe")?);
@@ -95,12 +94,14 @@ impl<'a> Keeper<'a> {
         Ok(Self { args, plan, report, inner, watched, doorbell })
     }
 
-    fn keep(mut self) -> Result<()> {
+    fn keep(self) -> Result<()> {
         leftovers::sweep()?;
         let (mut entry, before) = self.plan.claim()?;
         if let Some(files) = before.and_then(|facts| facts.files) {
             leftovers::clean(&files, Busy::Detach)?;
         }
+        // Now that what was left is gone.
+        self.plan.check_machine()?;
         let files = registry::folder()?.join(&self.plan.name);
         let mut facts = Facts::new(Kind::Mount, &self.plan.connect.url, "", &[]);
         facts.nqn = self.plan.connect.url.subsystem_nqn().to_owned();
@@ -110,24 +111,28 @@ impl<'a> Keeper<'a> {
         facts.read_only = self.plan.read_only;
         entry.write(&facts)?;
         DirBuilder::new().mode(0o700).create(&files).with_context(|| format!("make {}", files.display()))?;
-        let served = self.serve(&files, entry, facts);
-        // In order, there is nothing left of it.
+        let mut noted = (entry, facts);
+        let served = self.serve(&files, &mut noted);
+        // In order, there is nothing left of it. The entry goes last: whoever waits for it finds nothing.
         let cleaned = leftovers::clean(&files, Busy::Detach);
-        served.and(cleaned)
+        let kept = served.and(cleaned);
+        if kept.is_ok() {
+            report::forget_log(&self.plan.name);
+        }
+        kept
     }
 
     /// Attaches, also after some attempts where that is wanted, and serves.
-    fn serve(&mut self, files: &Path, entry: Entry, facts: Facts) -> Result<()> {
+    fn serve(&self, files: &Path, noted: &mut (Entry, Facts)) -> Result<()> {
         let until = Instant::now() + self.args.retry.0;
         let mut fuse =
             FuseArgs::at(self.plan.connect.clone(), files.to_owned(), self.plan.read_only, THREADS);
         fuse.set_cores(self.args.cores);
-        let mut state = (entry, facts);
         loop {
             self.report.doing(&format!("attaching {}", self.plan.connect.url.peer()));
             let mut is_mounted = false;
             let served = fuse::serve_until(&fuse, &self.inner, |controller, _| {
-                let kept = self.mounted(controller, files, &mut state);
+                let kept = self.mounted(controller, files, noted);
                 is_mounted = kept.is_ok();
                 kept
             });
@@ -137,6 +142,7 @@ impl<'a> Keeper<'a> {
                 }
                 Err(error) if !is_mounted && error.is::<ConnectError>() && Instant::now() < until => {
                     tracing::warn!("{error:#}; trying again");
+                    ready::extend(EXTEND);
                     self.wait(RETRY);
                 }
                 served => return served,
@@ -326,12 +332,5 @@ fn protect() {
 
 /// The entry of a directory, for those who only want to know whether it is free.
 pub(super) fn is_taken(name: &str) -> Result<bool> {
-    match Entry::claim(name)? {
-        Claim::Taken(_) => Ok(true),
-        Claim::Ours(entry, before) => {
-            // What a killed keeper has left has to be found by whoever cleans up.
-            entry.leave(before.is_some());
-            Ok(false)
-        }
-    }
+    Ok(matches!(Entry::claim(name)?, Claim::Taken(_)))
 }

@@ -102,6 +102,7 @@ pub(super) fn forget(found: Found, busy: Busy) -> Result<()> {
 
 /// Folders for files whose entry is gone.
 fn orphans() -> Result<()> {
+    let known: Vec<String> = registry::entries()?.iter().map(Found::name).collect();
     let folder = registry::folder()?;
     let listed = fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))?;
     for entry in listed.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("mount-")) {
@@ -110,6 +111,9 @@ fn orphans() -> Result<()> {
             continue;
         }
         let name = entry.file_name().to_string_lossy().into_owned();
+        if known.contains(&name) {
+            continue;
+        }
         // Somebody may be making it at this moment: then it has an entry with a lock.
         if let Claim::Ours(_entry, None) = Entry::claim(&name)? {
             clean(&entry.path(), Busy::Refuse)?;

@@ -42,7 +42,9 @@ const DETACH: Duration = Duration::from_secs(5);
 /// From one attempt to the next.
 const RETRY: Duration = Duration::from_millis(500);
 /// How often to look while something is expected.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(20);
+/// How long something is expected after an unmount.
+const SOON: Duration = Duration::from_secs(3);
 /// The same where nobody knows when it happens.
 const LOOK_SELDOM: Duration = Duration::from_secs(1);
 /// How often to say what is waited for.
@@ -117,6 +119,7 @@ impl Watch {
 
     fn watch(&self, mounts: &File) {
         let mut asked: Option<Asked> = None;
+        let mut unmounted: Option<Instant> = None;
         while device::has_file(&self.device, &self.file) {
             for signal in self.doorbell.take() {
                 match &mut asked {
@@ -132,9 +135,16 @@ impl Watch {
                     }
                     Some(LOOK)
                 }
-                // Unmounted, but in use: nobody tells when that is over.
-                None if device::mounts(&self.device).is_empty() => Some(LOOK_SELDOM),
-                None => None,
+                // The kernel takes the file away a moment after the unmount, or when the last one that uses it ends:
+                // nobody tells when that is.
+                None if device::mounts(&self.device).is_empty() => {
+                    let since = unmounted.get_or_insert_with(Instant::now).elapsed();
+                    Some(if since < SOON { LOOK } else { LOOK_SELDOM })
+                }
+                None => {
+                    unmounted = None;
+                    None
+                }
             };
             self.wait(mounts, wait);
         }
@@ -149,10 +159,6 @@ impl Watch {
         let limit = limit.and_then(|limit| PollTimeout::try_from(limit).ok()).unwrap_or(PollTimeout::NONE);
         let woken = poll(&mut [change, signal], limit);
         tracing::trace!(?woken, "looks");
-        if limit == PollTimeout::NONE {
-            // The kernel takes the file away a moment after the unmount.
-            std::thread::sleep(LOOK);
-        }
     }
 
     /// Goes on with unmounting. Whether there is no time left for that.

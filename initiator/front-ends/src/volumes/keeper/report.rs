@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -131,13 +132,24 @@ fn open_log(name: &str) -> Result<OwnLog> {
             return Ok(OwnLog::Journal(journal));
         }
     }
-    let path = registry::folder()?.join(format!("{name}.log"));
+    let path = log_file(name)?;
     let mut options = OpenOptions::new();
     // A new file: whoever reads the old one keeps it.
     let _old = std::fs::remove_file(&path);
     options.append(true).create(true).mode(0o600);
     let file = options.open(&path).with_context(|| format!("write {}", path.display()))?;
     Ok(OwnLog::File(file))
+}
+
+/// Where the log of a mount is, where there is no journal.
+fn log_file(name: &str) -> Result<PathBuf> {
+    Ok(registry::folder()?.join(format!("{name}.log")))
+}
+
+/// Removes the log of a mount that has ended in order.
+pub(super) fn forget_log(name: &str) {
+    let removed = log_file(name).map(std::fs::remove_file);
+    tracing::debug!(?removed, "the log is not needed any more");
 }
 
 /// Nobody reads what the caller's terminal gets from a process in the background, and its end must not matter.
