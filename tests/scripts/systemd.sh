@@ -45,7 +45,8 @@ if [[ -n $complaints ]]; then
     echo "$complaints"
     exit 1
 fi
-systemd-analyze security --offline=true --threshold=$volume_exposure_max --no-pager "$folder/$volume" >"$folder/report" || {
+systemd-analyze security --offline=true --threshold=$volume_exposure_max --no-pager "$folder/$volume" \
+    >"$folder/report" || {
     cat "$folder/report"
     echo "the unit is more exposed than allowed"
     exit 1

@@ -18,30 +18,31 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
     let file = machine.text("file");
     fs::write(&file, "text").expect("a file");
     let no_directory = machine.text("none");
+    let (both, first, directory) = (both.as_str(), first.as_str(), directory.as_str());
     for (arguments, words) in [
-        (&[&nobody, &directory][..], "connect: "),
-        (&[&unknown, &directory], "the target refuses SUBNQN"),
-        (&[&both, &directory], "the namespaces 1, 2; choose one"),
-        (&[&both, &directory, "--nsid", "7"], "7"),
-        (&[&first, &directory, "--nsid", "2"], "names namespace 1, and --nsid 2"),
-        (&[&first, &directory], "has no file system that is known here; --mkfs ext4 makes one"),
-        (&[&first, &no_directory], "No such file or directory"),
-        (&[&first, &file], "is not a directory"),
-        (&[&first], "where to mount is missing"),
-        (&["nvme+tcp://127.0.0.1", &directory], "names no subsystem"),
-        (&["http://127.0.0.1/x", &directory], "an address begins with"),
-        (&["unknown", &directory], "is no address"),
-        (&[&first, &directory, "--mkfs", "../sh"], "is no kind of file system"),
-        (&[&first, &directory, "--mkfs", "no-such"], "mkfs.no-such"),
-        (&[&first, &directory, "--mkfs", "ext4", "-o", "no-such-option"], "mount: "),
-        (&[&first, &directory, "--dhchap-key", "DHHC-1:00:abc:"], "a key is on the command line"),
-        (&[&first, &directory, "--tls-key", "file:/no/such/key"], "--tls-key: cannot read"),
+        (&[nobody.as_str(), directory][..], "connect: "),
+        (&[&*unknown, directory], "the target refuses SUBNQN"),
+        (&[both, directory], "the namespaces 1, 2; choose one"),
+        (&[both, directory, "--nsid", "7"], "7"),
+        (&[first, directory, "--nsid", "2"], "names namespace 1, and --nsid 2"),
+        (&[first, directory], "has no file system that is known here; --mkfs ext4 makes one"),
+        (&[first, &*no_directory], "No such file or directory"),
+        (&[first, &*file], "is not a directory"),
+        (&[first], "where to mount is missing"),
+        (&["nvme+tcp://127.0.0.1", directory], "names no subsystem"),
+        (&["http://127.0.0.1/x", directory], "an address begins with"),
+        (&["unknown", directory], "is no address"),
+        (&[first, directory, "--mkfs", "../sh"], "is no kind of file system"),
+        (&[first, directory, "--mkfs", "no-such"], "mkfs.no-such"),
+        (&[first, directory, "--mkfs", "ext4", "-o", "no-such-option"], "mount: "),
+        (&[first, directory, "--dhchap-key", "DHHC-1:00:abc:"], "a key is on the command line"),
+        (&[first, directory, "--tls-key", "file:/no/such/key"], "--tls-key: cannot read"),
     ] {
         machine.fails(&[&["mount"], arguments].concat(), words);
         machine.assert_clean();
     }
     assert!(target.target.controllers().is_empty(), "all have left in order");
-    machine.fails(&["umount", &directory], "is not mounted");
+    machine.fails(&["umount", directory], "is not mounted");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Volumes by their names, and what mount(8) and fstab make of them.
 
 use std::fs;
-use std::process::Command;
 
 use ringfab_tests::{NQN, not_run, program, wait_until};
 
@@ -64,14 +63,14 @@ fn a_mistake_in_the_file_is_told_with_its_line() {
         |more: &str| fs::write(machine.path("volumes.toml"), format!("{good}{more}")).expect("written");
     write("colour = 1\n");
     for command in [&["volume", "check"][..], &["mount", "data"], &["umount", "data"]] {
-        machine.fails(command, "volumes.toml:5: unknown field `colour`");
+        machine.fails(command, "volumes.toml:5: colour: is not a known key");
     }
     for (wrong, words) in [
         ("queues = 200\n", "200"),
         ("provider = \"verbs2\"\n", "verbs2"),
         ("keep_alive = \"soon\"\n", "`soon` is not a time"),
         ("tls_key = \"file:/no/such/key\"\n", "cannot read /no/such/key"),
-        ("hostnqn = \"what\"\n", "what"),
+        ("hostid = \"what\"\n", "what"),
     ] {
         write(wrong);
         let said = machine.run(&["volume", "check"]);

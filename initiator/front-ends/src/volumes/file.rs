@@ -3,12 +3,12 @@
 use std::env;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use ringfab_initiator::Url;
-use serde::Deserialize;
-use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// Where it is.
 pub const PATH: &str = "/etc/ringfab/volumes.toml";
@@ -24,87 +24,76 @@ pub struct Volumes {
     volumes: Vec<Volume>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Whole {
-    #[serde(default)]
-    volume: Vec<Volume>,
-}
-
-/// A volume. Each key but the first three is an option of `ringfab mount`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A volume.
+#[derive(Clone, Debug)]
 pub struct Volume {
-    name: Spanned<String>,
-    url: Spanned<String>,
-    #[serde(rename = "where")]
-    directory: Spanned<PathBuf>,
-    fstype: Option<String>,
-    /// Mount options.
-    options: Option<List>,
-    #[serde(default)]
-    read_only: bool,
-    nsid: Option<u32>,
-    #[serde(default)]
-    fsck: bool,
-    retry: Option<Value>,
-    cores: Option<u16>,
-    hostnqn: Option<String>,
-    hostid: Option<String>,
-    dhchap_key: Option<String>,
-    dhchap_controller_key: Option<String>,
-    dhchap_hashes: Option<List>,
-    dhchap_groups: Option<List>,
-    reauthenticate: Option<Value>,
-    #[serde(default)]
-    tls: bool,
-    tls_key: Option<String>,
-    tls_derivation: Option<String>,
-    queues: Option<u16>,
-    depth: Option<u16>,
-    keep_alive: Option<Value>,
-    io_timeout: Option<Value>,
-    connect_timeout: Option<Value>,
-    reconnect_delay: Option<Value>,
-    ctrl_loss_timeout: Option<Value>,
-    fast_io_fail_timeout: Option<Value>,
-    retries: Option<u8>,
-    provider: Option<String>,
+    name: String,
+    url: String,
+    directory: PathBuf,
+    /// What the file says beside that, as options of `ringfab mount`.
+    options: Vec<String>,
 }
 
-/// Several values, or one text with commas.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum List {
-    Text(String),
-    Several(Vec<String>),
+/// What the value of a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A text.
+    Text,
+    /// Several texts, or one with commas.
+    List,
+    /// A whole number.
+    Number,
+    /// A text with a unit, or a number of seconds.
+    Time,
+    /// Whether it is so.
+    Flag,
 }
 
-/// A time: a text with a unit, or seconds.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum Value {
-    Text(String),
-    Number(u64),
-}
-
-impl List {
-    fn text(&self) -> String {
+impl Kind {
+    fn name(self) -> &'static str {
         match self {
-            List::Text(text) => text.clone(),
-            List::Several(several) => several.join(","),
+            Kind::Text => "a text",
+            Kind::List => "a list of texts",
+            Kind::Number => "a whole number",
+            Kind::Time => "a time",
+            Kind::Flag => "true or false",
         }
     }
 }
 
-impl Value {
-    fn text(&self) -> String {
-        match self {
-            Value::Text(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-        }
-    }
-}
+/// The keys that a volume must have.
+const NEEDED: [&str; 3] = ["name", "url", "where"];
+
+/// The others. Each is the option of `ringfab mount` with that name.
+const KEYS: [(&str, Kind); 27] = [
+    ("fstype", Kind::Text),
+    ("options", Kind::List),
+    ("read_only", Kind::Flag),
+    ("nsid", Kind::Number),
+    ("fsck", Kind::Flag),
+    ("retry", Kind::Time),
+    ("cores", Kind::Number),
+    ("hostnqn", Kind::Text),
+    ("hostid", Kind::Text),
+    ("dhchap_key", Kind::Text),
+    ("dhchap_controller_key", Kind::Text),
+    ("dhchap_hashes", Kind::List),
+    ("dhchap_groups", Kind::List),
+    ("reauthenticate", Kind::Time),
+    ("tls", Kind::Flag),
+    ("tls_key", Kind::Text),
+    ("tls_derivation", Kind::Text),
+    ("queues", Kind::Number),
+    ("depth", Kind::Number),
+    ("keep_alive", Kind::Time),
+    ("io_timeout", Kind::Time),
+    ("connect_timeout", Kind::Time),
+    ("reconnect_delay", Kind::Time),
+    ("ctrl_loss_timeout", Kind::Time),
+    ("fast_io_fail_timeout", Kind::Time),
+    ("retries", Kind::Number),
+    ("provider", Kind::Text),
+];
 
 /// The file that counts here.
 pub fn path() -> PathBuf {
@@ -160,103 +149,148 @@ impl Volumes {
 
 /// The volumes in a text, each of which makes sense by itself.
 fn parse(text: &str, file: &str) -> Result<Vec<Volume>> {
-    let at = |place: usize| format!("{file}:{}", 1 + text[..place.min(text.len())].matches('\n').count());
-    let whole: Whole = toml::from_str(text).map_err(|error| {
-        let place = error.span().map_or(0, |span| span.start);
-        anyhow!("{}: {}", at(place), error.message().trim())
-    })?;
+    let place = Place { text, file };
+    let table = DeTable::parse(text)
+        .map_err(|error| place.error(error.span().unwrap_or(0..0), error.message().trim()))?
+        .into_inner();
     let mut volumes: Vec<Volume> = Vec::new();
-    for volume in whole.volume {
-        check(&volume, &volumes, &at)?;
-        volumes.push(volume);
+    for (key, value) in &table {
+        let tables = value.get_ref().as_array().filter(|_| key.get_ref() == "volume");
+        let Some(tables) = tables else {
+            return Err(place.error(key.span(), &format!("`{}` is not known here; there is [[volume]]", key.get_ref())));
+        };
+        for volume in tables {
+            let Some(table) = volume.get_ref().as_table() else {
+                return Err(place.error(volume.span(), "a volume is a table: [[volume]]"));
+            };
+            let volume = place.volume(table, volume.span(), &volumes)?;
+            volumes.push(volume);
+        }
     }
     Ok(volumes)
 }
 
-fn check(volume: &Volume, before: &[Volume], at: &impl Fn(usize) -> String) -> Result<()> {
-    let (name, url, directory) = (&volume.name, &volume.url, &volume.directory);
-    let valid = |one: char| one.is_ascii_alphanumeric() || "_.-".contains(one);
-    let text = name.get_ref();
-    let is_name = !text.is_empty() && !text.starts_with(['-', '.']) && text.len() <= NAME_CHARACTERS_MAX;
-    if !is_name || !text.chars().all(valid) {
-        bail!(
-            "{}: name: `{text}` is no name: letters, digits, `_`, `.` and `-`, {NAME_CHARACTERS_MAX} at most, and \
-             first a letter, a digit or `_`",
-            at(name.span().start)
-        );
+/// A text, for errors with the line.
+struct Place<'a> {
+    text: &'a str,
+    file: &'a str,
+}
+
+impl Place<'_> {
+    fn error(&self, at: Range<usize>, what: &str) -> anyhow::Error {
+        let before = &self.text[..at.start.min(self.text.len())];
+        anyhow!("{}:{}: {what}", self.file, 1 + before.matches('\n').count())
     }
-    if before.iter().any(|other| other.name() == text) {
-        bail!("{}: name: there are two volumes `{text}`", at(name.span().start));
+
+    fn volume(&self, table: &DeTable<'_>, span: Range<usize>, before: &[Volume]) -> Result<Volume> {
+        let mut options = Vec::new();
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            if NEEDED.contains(&name) {
+                continue;
+            }
+            let Some((_, kind)) = KEYS.iter().find(|(known, _)| *known == name) else {
+                let known: Vec<&str> = NEEDED.into_iter().chain(KEYS.map(|(name, _)| name)).collect();
+                let what = format!("{name}: is not a known key; there are {}", known.join(", "));
+                return Err(self.error(key.span(), &what));
+            };
+            let wrong = || self.error(value.span(), &format!("{name}: must be {}", kind.name()));
+            options.extend(option(name, *kind, value.get_ref()).ok_or_else(wrong)?);
+        }
+        let needed = |name: &str| {
+            let (_, value) = table
+                .iter()
+                .find(|(key, _)| key.get_ref() == name)
+                .ok_or_else(|| self.error(span.clone(), &format!("{name}: a volume must have it")))?;
+            let text = value.get_ref().as_str();
+            let text = text.ok_or_else(|| self.error(value.span(), &format!("{name}: must be a text")))?;
+            Ok::<_, anyhow::Error>((text.to_owned(), value.span()))
+        };
+        let [name, url, directory] = [needed("name")?, needed("url")?, needed("where")?];
+        self.check_name(&name, before)?;
+        self.check_url(&url)?;
+        self.check_directory(&directory, before)?;
+        options.insert(0, format!("--volume={}", name.0));
+        Ok(Volume { name: name.0, url: url.0, directory: directory.0.into(), options })
     }
-    let parsed = url.get_ref().parse::<Url>();
-    let parsed = parsed.map_err(|error| anyhow!("{}: url: {error}", at(url.span().start)))?;
-    if parsed.is_discovery() {
-        bail!("{}: url: it names no subsystem, and a volume is in one", at(url.span().start));
+
+    fn check_name(&self, (name, span): &(String, Range<usize>), before: &[Volume]) -> Result<()> {
+        let valid = |one: char| one.is_ascii_alphanumeric() || "_.-".contains(one);
+        let is_name = !name.is_empty() && !name.starts_with(['-', '.']) && name.len() <= NAME_CHARACTERS_MAX;
+        if !is_name || !name.chars().all(valid) {
+            let what = format!(
+                "name: `{name}` is no name: letters, digits, `_`, `.` and `-`, {NAME_CHARACTERS_MAX} at most, and \
+                 first a letter, a digit or `_`"
+            );
+            return Err(self.error(span.clone(), &what));
+        }
+        if before.iter().any(|other| other.name == *name) {
+            return Err(self.error(span.clone(), &format!("name: there are two volumes `{name}`")));
+        }
+        Ok(())
     }
-    if !directory.get_ref().is_absolute() {
-        bail!(
-            "{}: where: `{}` does not begin with /",
-            at(directory.span().start),
-            directory.get_ref().display()
-        );
+
+    fn check_url(&self, (url, span): &(String, Range<usize>)) -> Result<()> {
+        match url.parse::<Url>() {
+            Err(error) => Err(self.error(span.clone(), &format!("url: {error}"))),
+            Ok(url) if url.is_discovery() => {
+                Err(self.error(span.clone(), "url: it names no subsystem, and a volume is in one"))
+            }
+            Ok(_) => Ok(()),
+        }
     }
-    if let Some(other) = before.iter().find(|other| other.directory() == directory.get_ref()) {
-        bail!("{}: where: volume {} is there already", at(directory.span().start), other.name());
+
+    fn check_directory(&self, (directory, span): &(String, Range<usize>), before: &[Volume]) -> Result<()> {
+        if !directory.starts_with('/') {
+            return Err(self.error(span.clone(), &format!("where: `{directory}` does not begin with /")));
+        }
+        match before.iter().find(|other| other.directory == Path::new(directory)) {
+            Some(other) => {
+                Err(self.error(span.clone(), &format!("where: volume {} is there already", other.name)))
+            }
+            None => Ok(()),
+        }
     }
-    Ok(())
+}
+
+/// A key as an option; none where the value is of another kind.
+fn option(name: &str, kind: Kind, value: &DeValue<'_>) -> Option<Option<String>> {
+    let number = || Some(value.as_integer()?.as_str().to_owned());
+    let text = || value.as_str().map(str::to_owned);
+    let list = || {
+        let texts = value.as_array()?.iter().map(|one| one.get_ref().as_str());
+        Some(texts.collect::<Option<Vec<&str>>>()?.join(","))
+    };
+    let name = name.replace('_', "-");
+    let value = match kind {
+        Kind::Flag => return value.as_bool().map(|is_so| is_so.then(|| format!("--{name}"))),
+        Kind::Text => text(),
+        Kind::List => list().or_else(text),
+        Kind::Number => number(),
+        Kind::Time => text().or_else(number),
+    };
+    value.map(|value| Some(format!("--{name}={value}")))
 }
 
 impl Volume {
     /// Its name.
     pub fn name(&self) -> &str {
-        self.name.get_ref()
+        &self.name
     }
 
     /// Its address.
     pub fn url(&self) -> &str {
-        self.url.get_ref()
+        &self.url
     }
 
     /// Where it is mounted.
     pub fn directory(&self) -> &Path {
-        self.directory.get_ref()
+        &self.directory
     }
 
     /// What the file says beside that, as options of `ringfab mount`.
     pub fn options(&self) -> Vec<String> {
-        let list = |list: &Option<List>| list.as_ref().map(List::text);
-        let time = |value: &Option<Value>| value.as_ref().map(Value::text);
-        let number = |number: Option<u16>| number.map(|number| number.to_string());
-        let values = [
-            ("volume", Some(self.name().to_owned())),
-            ("fstype", self.fstype.clone()),
-            ("options", list(&self.options)),
-            ("nsid", self.nsid.map(|nsid| nsid.to_string())),
-            ("retry", time(&self.retry)),
-            ("cores", number(self.cores)),
-            ("hostnqn", self.hostnqn.clone()),
-            ("hostid", self.hostid.clone()),
-            ("dhchap-key", self.dhchap_key.clone()),
-            ("dhchap-controller-key", self.dhchap_controller_key.clone()),
-            ("dhchap-hashes", list(&self.dhchap_hashes)),
-            ("dhchap-groups", list(&self.dhchap_groups)),
-            ("reauthenticate", time(&self.reauthenticate)),
-            ("tls-key", self.tls_key.clone()),
-            ("tls-derivation", self.tls_derivation.clone()),
-            ("queues", number(self.queues)),
-            ("depth", number(self.depth)),
-            ("keep-alive", time(&self.keep_alive)),
-            ("io-timeout", time(&self.io_timeout)),
-            ("connect-timeout", time(&self.connect_timeout)),
-            ("reconnect-delay", time(&self.reconnect_delay)),
-            ("ctrl-loss-timeout", time(&self.ctrl_loss_timeout)),
-            ("fast-io-fail-timeout", time(&self.fast_io_fail_timeout)),
-            ("retries", self.retries.map(|retries| retries.to_string())),
-            ("provider", self.provider.clone()),
-        ];
-        let flags = [("read-only", self.read_only), ("fsck", self.fsck), ("tls", self.tls)];
-        let values = values.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
-        values.chain(flags.into_iter().filter(|flag| flag.1).map(|(name, _)| format!("--{name}"))).collect()
+        self.options.clone()
     }
 }
 
@@ -283,10 +317,10 @@ mod tests {
                 "--volume=data",
                 "--fstype=ext4",
                 "--options=noatime,nodev",
-                "--retry=30",
-                "--tls-key=file:/etc/ringfab/keys/tls",
-                "--ctrl-loss-timeout=never",
                 "--read-only",
+                "--retry=30",
+                "--ctrl-loss-timeout=never",
+                "--tls-key=file:/etc/ringfab/keys/tls",
             ]
         );
         assert!(parse("", "volumes.toml").expect("nothing").is_empty());
@@ -295,7 +329,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         let unknown = error(&format!("{FIRST}colour = 1\n"));
-        assert!(unknown.starts_with("volumes.toml:5: unknown field `colour`"), "{unknown}");
+        assert!(unknown.starts_with("volumes.toml:5: colour: is not a known key; there are name,"), "{unknown}");
         assert!(
             error(&FIRST.replace("data\"\nurl", "a/b\"\nurl"))
                 .starts_with("volumes.toml:2: name: `a/b` is no name")
@@ -309,8 +343,38 @@ mod tests {
         assert!(error(&format!("{FIRST}{FIRST}")).starts_with("volumes.toml:6: name: there are two"));
         let other = FIRST.replace("\"data\"", "\"other\"");
         assert!(error(&format!("{FIRST}{other}")).contains("where: volume data is there already"));
-        assert!(error("[[volume]]\nname = \"data\"\n").starts_with("volumes.toml:1: missing field"));
-        assert!(error("[volumes]\n").contains("unknown field `volumes`"));
-        assert!(error("what\n").starts_with("volumes.toml:1: "));
+        assert_eq!(error("[[volume]]\nname = \"data\"\n"), "volumes.toml:1: url: a volume must have it");
+        assert!(error("[volumes]\n").contains("`volumes` is not known here"));
+        assert!(error("\nwhat\n").starts_with("volumes.toml:2: "));
+        for (wrong, words) in [
+            ("nsid = \"1\"", "nsid: must be a whole number"),
+            ("options = [1]", "options: must be a list of texts"),
+            ("fsck = 1", "fsck: must be true or false"),
+            ("retry = true", "retry: must be a time"),
+        ] {
+            assert_eq!(error(&format!("{FIRST}{wrong}\n")), format!("volumes.toml:5: {words}"));
+        }
+    }
+
+    /// A key that is the name of no option would be refused by the command line.
+    #[test]
+    fn every_key_is_an_option_of_the_command() {
+        use clap::Args as _;
+        let command = super::super::MountArgs::augment_args(clap::Command::new("mount"));
+        for (key, kind) in KEYS {
+            let argument = command.get_arguments().find(|one| one.get_long() == Some(&key.replace('_', "-")));
+            let flag = argument.expect(key).get_action().takes_values();
+            assert_eq!(flag, kind != Kind::Flag, "{key}");
+        }
+    }
+
+    #[test]
+    fn the_example_is_valid() {
+        let text = include_str!("../../../../configs/volumes.toml");
+        let commented = text.lines().filter_map(|line| line.strip_prefix("# ").filter(|line| line.contains(" = ")));
+        let whole = format!("{text}\n{}\n", commented.collect::<Vec<_>>().join("\n"));
+        for text in [text, &whole] {
+            assert_eq!(parse(text, "volumes.toml").expect("valid").len(), 1);
+        }
     }
 }
