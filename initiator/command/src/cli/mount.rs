@@ -22,8 +22,8 @@ mod status {
 }
 
 /// The command line of this process.
-pub(super) fn arguments() -> Result<Vec<OsString>> {
-    arguments::prepared(std::env::args_os())
+pub(super) fn arguments(given: Vec<OsString>) -> Result<Vec<OsString>> {
+    arguments::prepared(given.into_iter())
 }
 
 /// The command with what `volumes.toml` says of a volume, where one is named.

@@ -19,7 +19,7 @@ use crate::context::Usage;
 const HELPER: &str = "mount.ringfab";
 const MOUNT: &str = "mount";
 /// Before the name of a command: options that take a value of their own.
-const WITH_VALUE: &str = "--log-format";
+const WITH_VALUE: [&str; 2] = ["--log-format", "--color"];
 /// What is meant for others: mount(8), systemd, and those who read fstab.
 const FOR_OTHERS: [&str; 12] = [
     "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "group", "owner", "rw",
@@ -107,7 +107,7 @@ pub(super) fn of_this_process() -> Result<&'static [OsString]> {
 fn command_at(arguments: &[OsString]) -> Option<usize> {
     let mut at = 1;
     while let Some(text) = arguments.get(at) {
-        if text == WITH_VALUE {
+        if WITH_VALUE.iter().any(|option| text == *option) {
             at += 2;
         } else if text.as_encoded_bytes().starts_with(b"-") {
             at += 1;

@@ -16,6 +16,8 @@ use nix::unistd::Pid;
 const SAID_BYTES_MAX: u64 = 64 << 10;
 /// How long a program that has ended may have left its output to others.
 const OUTPUT: Duration = Duration::from_millis(500);
+/// How long what was killed may take to go.
+const GONE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
 /// Where such programs are, beside `PATH`: what a service manager or mount(8) gives may be short.
 const FOLDERS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -83,10 +85,20 @@ impl Running {
         self.begun.elapsed()
     }
 
-    /// Kills it and what it has started.
+    /// Kills it and what it has started, and waits until they are gone, within a bound.
     pub(super) fn kill(&mut self) {
+        let group = Pid::from_raw(self.child.id().cast_signed());
         // They may have ended by now.
-        let _ended = killpg(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGKILL);
+        let _ended = killpg(group, Signal::SIGKILL);
+        let until = Instant::now() + GONE;
+        while Instant::now() < until {
+            // What it has started is waited for by the system.
+            let ended = self.child.try_wait().is_ok_and(|ended| ended.is_some());
+            if ended && killpg(group, None).is_err() {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
     }
 }
 
@@ -159,9 +171,7 @@ mod tests {
         assert_eq!(error.to_string(), "run no-such-program");
         let mut running = Running::start("sh", &["-c", "sleep 60 & sleep 60"]).expect("it runs");
         running.kill();
-        while running.poll().expect("its state").is_none() {
-            assert!(running.age() < Duration::from_secs(10), "it ends with what it has started");
-            std::thread::sleep(POLL);
-        }
+        assert!(running.poll().expect("its state").is_some(), "it has ended");
+        assert!(running.age() < GONE, "and so has what it has started");
     }
 }

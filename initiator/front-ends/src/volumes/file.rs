@@ -157,7 +157,8 @@ fn parse(text: &str, file: &str) -> Result<Vec<Volume>> {
     for (key, value) in &table {
         let tables = value.get_ref().as_array().filter(|_| key.get_ref() == "volume");
         let Some(tables) = tables else {
-            return Err(place.error(key.span(), &format!("`{}` is not known here; there is [[volume]]", key.get_ref())));
+            return Err(place
+                .error(key.span(), &format!("`{}` is not known here; there is [[volume]]", key.get_ref())));
         };
         for volume in tables {
             let Some(table) = volume.get_ref().as_table() else {
@@ -329,7 +330,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         let unknown = error(&format!("{FIRST}colour = 1\n"));
-        assert!(unknown.starts_with("volumes.toml:5: colour: is not a known key; there are name,"), "{unknown}");
+        assert!(
+            unknown.starts_with("volumes.toml:5: colour: is not a known key; there are name,"),
+            "{unknown}"
+        );
         assert!(
             error(&FIRST.replace("data\"\nurl", "a/b\"\nurl"))
                 .starts_with("volumes.toml:2: name: `a/b` is no name")
@@ -371,7 +375,8 @@ mod tests {
     #[test]
     fn the_example_is_valid() {
         let text = include_str!("../../../../configs/volumes.toml");
-        let commented = text.lines().filter_map(|line| line.strip_prefix("# ").filter(|line| line.contains(" = ")));
+        let commented =
+            text.lines().filter_map(|line| line.strip_prefix("# ").filter(|line| line.contains(" = ")));
         let whole = format!("{text}\n{}\n", commented.collect::<Vec<_>>().join("\n"));
         for text in [text, &whole] {
             assert_eq!(parse(text, "volumes.toml").expect("valid").len(), 1);

@@ -98,7 +98,10 @@ fn wait(keeper: &mut Child, args: &MountArgs, context: &Context) -> Result<()> {
         context.interrupt.check()?;
         match news.recv_timeout(POLL) {
             Ok(News::Doing(what)) => (doing, since, said) = (what, Instant::now(), false),
-            Ok(News::Mounted { text, facts }) => return announce(args, context, &text, &facts),
+            Ok(News::Mounted { text, facts }) => {
+                announce(args, context, &text, &facts);
+                return Ok(());
+            }
             Ok(News::Failed { cancelled: true, .. }) => return Err(Cancelled.into()),
             Ok(News::Failed { error, usage: true, .. }) => return Err(Usage(error).into()),
             Ok(News::Failed { error, .. }) => return Err(anyhow!(error)),
@@ -134,12 +137,12 @@ fn listen(keeper: &mut Child) -> Result<Receiver<News>> {
     Ok(news)
 }
 
-fn announce(args: &MountArgs, context: &Context, text: &str, facts: &Facts) -> Result<()> {
-    if args.helper {
-        return Ok(());
+/// It is mounted, whether or not somebody takes that.
+fn announce(args: &MountArgs, context: &Context, text: &str, facts: &Facts) {
+    if !args.helper {
+        let facts = || serde_json::to_value(facts).unwrap_or_default();
+        output::announce(context.json, || json!({ "mounted": facts() }), || text.to_owned());
     }
-    let facts = || serde_json::to_value(facts).unwrap_or_default();
-    output::either(context.json, || json!({ "mounted": facts() }), || text.to_owned())
 }
 
 /// Has the keeper undo everything, and waits for that.

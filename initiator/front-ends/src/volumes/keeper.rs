@@ -98,7 +98,7 @@ impl<'a> Keeper<'a> {
         leftovers::sweep()?;
         let (mut entry, before) = self.plan.claim()?;
         if let Some(files) = before.and_then(|facts| facts.files) {
-            leftovers::clean(&files, Busy::Detach)?;
+            leftovers::clean(&files, Some(&self.plan.directory), Busy::Detach)?;
         }
         // Now that what was left is gone.
         self.plan.check_machine()?;
@@ -114,7 +114,7 @@ impl<'a> Keeper<'a> {
         let mut noted = (entry, facts);
         let served = self.serve(&files, &mut noted);
         // In order, there is nothing left of it. The entry goes last: whoever waits for it finds nothing.
-        let cleaned = leftovers::clean(&files, Busy::Detach);
+        let cleaned = leftovers::clean(&files, Some(&self.plan.directory), Busy::Detach);
         let kept = served.and(cleaned);
         if kept.is_ok() {
             report::forget_log(&self.plan.name);

@@ -26,8 +26,11 @@ pub(super) enum Busy {
     Detach,
 }
 
-/// Removes what is there of a mount without a keeper, from top to bottom.
-pub(super) fn clean(files: &Path, busy: Busy) -> Result<()> {
+/// Removes what is there of a mount without a keeper, from top to bottom. `directory`: where the file system was to be.
+pub(super) fn clean(files: &Path, directory: Option<&Path>, busy: Busy) -> Result<()> {
+    if let Some(directory) = directory.filter(|directory| device::is_lost_at(directory)) {
+        unmount(directory, busy)?;
+    }
     for device in device::below(files) {
         for directory in device::mounts(&device).iter().rev() {
             unmount(directory, busy)?;
@@ -76,7 +79,8 @@ fn unmount(directory: &Path, busy: Busy) -> Result<()> {
 /// Whether the file system of a dead mount is there still.
 pub(super) fn is_mounted(facts: &Facts) -> bool {
     let Some(files) = &facts.files else { return false };
-    device::below(files).iter().any(|device| !device::mounts(device).is_empty())
+    facts.directory.as_deref().is_some_and(device::is_lost_at)
+        || device::below(files).iter().any(|device| !device::mounts(device).is_empty())
 }
 
 /// Removes what nobody can use or miss: everything of killed programs but file systems that are still mounted.
@@ -93,7 +97,7 @@ pub(super) fn sweep() -> Result<()> {
 /// Removes what a dead entry stands for, and the entry.
 pub(super) fn forget(found: Found, busy: Busy) -> Result<()> {
     if let Some(files) = &found.facts.files {
-        clean(files, busy)?;
+        clean(files, found.facts.directory.as_deref(), busy)?;
     }
     tracing::info!("{}: removed what process {} has left", found.name(), found.facts.pid);
     found.forget();
@@ -116,7 +120,7 @@ fn orphans() -> Result<()> {
         }
         // Somebody may be making it at this moment: then it has an entry with a lock.
         if let Claim::Ours(_entry, None) = Entry::claim(&name)? {
-            clean(&entry.path(), Busy::Refuse)?;
+            clean(&entry.path(), None, Busy::Refuse)?;
         }
     }
     Ok(())

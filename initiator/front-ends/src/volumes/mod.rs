@@ -111,6 +111,9 @@ pub struct MountArgs {
 #[derive(Subcommand, Debug)]
 pub enum VolumeCommand {
     /// Check volumes.toml: every key, and whether each volume could be mounted as it says
+    #[command(
+        after_help = "Examples:\n  ringfab volume check\n  ringfab volume check /etc/ringfab/volumes.toml"
+    )]
     Check {
         /// The file; /etc/ringfab/volumes.toml, unless $RINGFAB_VOLUMES names another
         file: Option<PathBuf>,

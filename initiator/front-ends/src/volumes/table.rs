@@ -118,7 +118,8 @@ fn lines(rows: &[Row]) -> String {
         return "nothing is attached; `ringfab list ADDRESS` asks a target".to_owned();
     }
     let head = ["KIND", "NAME", "NSID", "SIZE", "DEVICE", "WHERE", "PID", "ADDRESS", "STATE"];
-    output::table(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>())
+    // The address and the directory are what the next command takes.
+    output::table_with_whole(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>(), &[5, 7])
 }
 
 #[cfg(test)]
