@@ -359,7 +359,7 @@ mod tests {
                 [url, "--no-crc", "--provider", "iwarp", "--hostnqn", "nqn.2026-01.org.example:host"];
             let cli = parse(&[&["list"], &arguments[..]].concat()).expect("valid");
             let Command::List(list) = cli.command else { panic!("another command") };
-            let connect = ConnectArgs { url: list.url.expect("an address"), tuning: list.tuning };
+            let connect = ConnectArgs::new(list.url.expect("an address"), list.tuning);
             let shown = connect.connect_options().expect("complete").url.to_string();
             assert!(parse(&["list", &shown]).is_ok(), "{shown}");
         }

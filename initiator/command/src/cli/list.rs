@@ -18,6 +18,9 @@ use super::with_controller;
 pub(crate) struct ListArgs {
     /// Where the controller is, as of other commands
     pub(crate) url: Option<Url>,
+    /// The namespace to use, instead of all; ?ns=N in the address says the same
+    #[arg(long, alias = "namespace-id", value_name = "NSID", value_parser = clap::value_parser!(u32).range(1..))]
+    nsid: Option<u32>,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
 }
@@ -25,7 +28,7 @@ pub(crate) struct ListArgs {
 /// Shows the controller and its namespaces, or what this machine has attached.
 pub(crate) fn run(args: &ListArgs, context: &Context) -> Result<()> {
     let Some(url) = args.url.clone() else { return volumes::list(context) };
-    let args = &ConnectArgs { url, tuning: args.tuning.clone() };
+    let args = &ConnectArgs { nsid: args.nsid, ..ConnectArgs::new(url, args.tuning.clone()) };
     let (info, namespaces) =
         with_controller(args, context, |controller| Ok((controller.info(), controller.namespaces())))?;
     output::either(

@@ -126,7 +126,7 @@ impl FuseArgs {
 
     /// Has `ringfab list` show it as long as what is returned lives.
     pub(crate) fn register(&self, controller: &Controller) -> Option<registry::Entry> {
-        let mut facts = registry::facts(registry::Kind::Fuse, &self.connect.url, controller);
+        let mut facts = registry::facts(registry::Kind::Fuse, &self.connect, controller);
         facts.directory = std::path::absolute(&self.directory).ok();
         registry::announce(&facts, controller)
     }

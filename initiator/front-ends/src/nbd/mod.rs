@@ -111,7 +111,7 @@ impl NbdArgs {
 
     /// Has `ringfab list` show it as long as what is returned lives.
     pub(crate) fn register(&self, controller: &Controller, uri: &str) -> Option<registry::Entry> {
-        let mut facts = registry::facts(registry::Kind::Nbd, &self.connect.url, controller);
+        let mut facts = registry::facts(registry::Kind::Nbd, &self.connect, controller);
         facts.uri = Some(uri.to_owned());
         registry::announce(&facts, controller)
     }

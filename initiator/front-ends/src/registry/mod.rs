@@ -29,8 +29,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
-use ringfab_initiator::Url;
 use ringfab_initiator::blocking::Controller;
+
+use crate::options::ConnectArgs;
 
 #[cfg(test)]
 pub(crate) use facts::seconds;
@@ -180,8 +181,10 @@ pub(crate) fn announce(facts: &Facts, controller: &Controller) -> Option<Entry> 
 }
 
 /// Facts of a server that this process is about to be, at a controller.
-pub(crate) fn facts(kind: Kind, url: &Url, controller: &Controller) -> Facts {
-    Facts::new(kind, url, &controller.info().subsystem, &controller.namespaces())
+pub(crate) fn facts(kind: Kind, connect: &ConnectArgs, controller: &Controller) -> Facts {
+    let mut url = connect.url.clone();
+    url.namespace = url.namespace.or(connect.nsid);
+    Facts::new(kind, &url, &controller.info().subsystem, &controller.namespaces())
 }
 
 /// Removes entries of servers that were killed: these leave nothing else that is not removed by whoever comes next.

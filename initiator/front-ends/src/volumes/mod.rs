@@ -70,7 +70,12 @@ pub struct MountArgs {
     #[arg(short, long)]
     pub read_only: bool,
     /// The namespace, where there are several
-    #[arg(long, alias = "ns", value_name = "NSID")]
+    #[arg(
+        long,
+        aliases = ["ns", "namespace-id"],
+        value_name = "NSID",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub nsid: Option<u32>,
     /// Check the file system first, and repair what is safe to repair (fsck -a)
     #[arg(long)]

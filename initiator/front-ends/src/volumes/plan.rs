@@ -54,7 +54,7 @@ impl Plan {
         if read_only && args.mkfs.is_some() {
             return Err(Usage("--mkfs writes, and this is to be read only".to_owned()).into());
         }
-        let connect = ConnectArgs { url, tuning: args.tuning.clone() };
+        let connect = ConnectArgs::new(url, args.tuning.clone());
         // Keys are read now, by whoever waits for an answer.
         connect.connect_options()?;
         let directory = mount_point::absolute(directory)?;
