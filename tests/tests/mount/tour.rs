@@ -59,7 +59,8 @@ const PROGRAMS: [(&str, &str); 3] = [
     ),
     (
         "systemctl",
-        "name=${*##*@}\ncase \"$1\" in\nenable)\n    exec=$(sed -n 's,^ExecStart=/usr/bin/,,p' UNIT | sed \"s,%i,$name,\")\n\
+        "name=${*##*@}\ncase \"$1\" in\nenable)\n\
+         \x20   exec=$(sed -n 's,^ExecStart=/usr/bin/,,p' UNIT | sed \"s,%i,$name,\")\n\
          \x20   $exec >>FOLDER/log 2>&1 </dev/null &\n    echo $! >FOLDER/volume.pid\n\
          \x20   until ringfab list | grep -q connected; do kill -0 $! || exit 1; sleep 0.05; done ;;\nstop)\n\
          \x20   kill \"$(cat FOLDER/volume.pid)\"\n\
