@@ -4,13 +4,13 @@
 
 use std::io::Read;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgrp};
 
 /// What is kept of what a program says.
 const SAID_BYTES_MAX: u64 = 64 << 10;
@@ -29,6 +29,19 @@ pub(super) struct Running {
     stdout: Receiver<String>,
     stderr: Receiver<String>,
     begun: Instant,
+    /// Its standard input, which ends when this process does.
+    _lifeline: Option<ChildStdin>,
+}
+
+/// How a program belongs to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bond {
+    /// It has a group of its own, so a signal to us is none to it.
+    Apart,
+    /// It is in the group of who starts it.
+    Together,
+    /// It has a group of its own, and learns from its standard input when we are gone.
+    Lifeline,
 }
 
 /// A program that has ended.
@@ -48,23 +61,28 @@ impl Running {
     pub(super) fn start(program: &str, arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(arguments);
-        Self::start_command(command)
+        Self::start_command(command, Bond::Apart)
     }
 
     /// Starts a command.
     ///
     /// # Errors
     /// When it cannot be.
-    pub(super) fn start_command(mut command: Command) -> Result<Self> {
+    pub(super) fn start_command(mut command: Command, bond: Bond) -> Result<Self> {
         let path =
             std::env::var("PATH").map_or_else(|_| FOLDERS.to_owned(), |path| format!("{path}:{FOLDERS}"));
         let name = command.get_program().to_string_lossy().into_owned();
-        command.env("PATH", path).env("LC_ALL", "C").current_dir("/").process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("PATH", path).env("LC_ALL", "C").current_dir("/");
+        if bond != Bond::Together {
+            command.process_group(0);
+        }
+        command.stdin(if bond == Bond::Lifeline { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("run {name}"))?;
         let stdout = collect(child.stdout.take());
         let stderr = collect(child.stderr.take());
-        Ok(Self { name, child, stdout, stderr, begun: Instant::now() })
+        let lifeline = child.stdin.take();
+        Ok(Self { name, child, stdout, stderr, begun: Instant::now(), _lifeline: lifeline })
     }
 
     /// What has come of it, if it has ended.
@@ -123,18 +141,34 @@ pub(super) fn run(
     }
 }
 
-/// Runs a program to its end.
+/// Runs a program to its end. It ends with the group of this process.
 ///
 /// # Errors
 /// When it cannot be run.
 pub(super) fn run_to_end(program: &str, arguments: &[&str]) -> Result<Ended> {
-    let mut running = Running::start(program, arguments)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let mut running = Running::start_command(command, Bond::Together)?;
     loop {
         if let Some(ended) = running.poll()? {
             return Ok(ended);
         }
         std::thread::sleep(POLL);
     }
+}
+
+/// Has the whole group of this process end when whoever has started it with [`Bond::Lifeline`] is gone.
+///
+/// # Errors
+/// When the system has no thread.
+pub(super) fn end_with_parent() -> Result<()> {
+    let watch = || {
+        let mut byte = [0];
+        // Nothing is ever said; the end is all there is.
+        let _end = std::io::stdin().read(&mut byte);
+        let _ended = killpg(getpgrp(), Signal::SIGKILL);
+    };
+    std::thread::Builder::new().name("parent".to_owned()).spawn(watch).map(drop).context("start a thread")
 }
 
 /// Takes all that is said, so that nobody waits for a reader, and keeps the beginning.

@@ -316,11 +316,11 @@ mod tests {
             volumes[0].options(),
             [
                 "--volume=data",
+                "--ctrl-loss-timeout=never",
                 "--fstype=ext4",
                 "--options=noatime,nodev",
                 "--read-only",
                 "--retry=30",
-                "--ctrl-loss-timeout=never",
                 "--tls-key=file:/etc/ringfab/keys/tls",
             ]
         );

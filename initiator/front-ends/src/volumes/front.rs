@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use ringfab_process::log;
 use serde_json::json;
 
-use super::MountArgs;
 use super::keeper::{News, is_taken};
 use super::plan::{Plan, Taken, refuse_keys};
+use super::{MountArgs, device};
 use crate::context::{Context, Usage};
 use crate::fuse::holders::Mount;
 use crate::interrupt::Cancelled;
@@ -74,7 +74,8 @@ fn is_left(plan: &Plan) -> Result<bool> {
     let device =
         registry::entries()?.iter().find(|found| is_dead(found)).and_then(|found| found.facts.device.clone());
     let mounted = Mount::at(&plan.directory);
-    Ok(device.zip(mounted).is_some_and(|(device, mount)| *device == *mount.source))
+    Ok(device::is_lost_at(&plan.directory)
+        || device.zip(mounted).is_some_and(|(device, mount)| *device == *mount.source))
 }
 
 fn start_keeper() -> Result<Child> {

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use ringfab_initiator::blocking::Controller;
 use ringfab_initiator::{ConnectError, Namespace};
 
-use super::child::Running;
+use super::child::{Bond, Running};
 use super::leftovers::{self, Busy};
 use super::plan::Plan;
 use super::step::{Done, Outcome};
@@ -99,6 +99,9 @@ impl<'a> Keeper<'a> {
         let (mut entry, before) = self.plan.claim()?;
         if let Some(files) = before.and_then(|facts| facts.files) {
             leftovers::clean(&files, Some(&self.plan.directory), Busy::Detach)?;
+        }
+        if device::is_lost_at(&self.plan.directory) {
+            leftovers::unmount(&self.plan.directory, Busy::Detach)?;
         }
         // Now that what was left is gone.
         self.plan.check_machine()?;
@@ -227,7 +230,8 @@ impl<'a> Keeper<'a> {
             None => "mounting the file system".to_owned(),
         };
         self.report.doing(&doing);
-        let mut running = Running::start_command(self.step_command(namespace, file, read_only)?)?;
+        let mut running =
+            Running::start_command(self.step_command(namespace, file, read_only)?, Bond::Lifeline)?;
         let mut extend = Duration::ZERO;
         loop {
             if let Some(ended) = running.poll()? {

@@ -54,7 +54,8 @@ pub(super) fn clean(files: &Path, directory: Option<&Path>, busy: Busy) -> Resul
     }
 }
 
-fn unmount(directory: &Path, busy: Busy) -> Result<()> {
+/// Unmounts a file system whose disk is gone.
+pub(super) fn unmount(directory: &Path, busy: Busy) -> Result<()> {
     let shown = directory.display();
     let path = directory.to_string_lossy();
     let within = |age| age < UNMOUNT;

@@ -79,6 +79,7 @@ const SYSTEMD: &str = "/run/systemd/system";
 
 /// Does it, and says on the standard output what has come of it.
 pub(super) fn run(args: &StepArgs) -> Result<()> {
+    child::end_with_parent()?;
     let outcome = match mounted(args) {
         Ok(done) => Outcome::Done(done),
         Err(error) => Outcome::Failed { error: format!("{error:#}") },

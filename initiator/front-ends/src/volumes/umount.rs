@@ -36,7 +36,13 @@ pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
     leftovers::sweep()?;
     let (directory, found) = find(&args.target)?;
     let shown = directory.display().to_string();
+    let busy = if args.lazy { Busy::Detach } else { Busy::Refuse };
     let Some(found) = found else {
+        if device::is_lost_at(&directory) {
+            leftovers::unmount(&directory, busy)?;
+            log::say(&format!("ringfab: removed what a killed process has left on {shown}"));
+            return unmounted(context, &shown);
+        }
         match Mount::at(&directory) {
             Some(mount) => bail!(
                 "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {shown}` unmounts it",
@@ -50,9 +56,13 @@ pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
         unmount(args, &directory, &found, context)?;
     } else {
         let pid = found.facts.pid;
-        leftovers::forget(found, if args.lazy { Busy::Detach } else { Busy::Refuse })?;
+        leftovers::forget(found, busy)?;
         log::say(&format!("ringfab: removed what process {pid} has left on {shown}, which was killed"));
     }
+    unmounted(context, &shown)
+}
+
+fn unmounted(context: &Context, shown: &str) -> Result<()> {
     output::either(context.json, || json!({ "unmounted": shown }), || format!("{shown} is unmounted"))
 }
 
