@@ -162,7 +162,9 @@ pictures: ## The pictures of docs/pictures anew: status, top, the page and the d
 install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit and configuration below DESTDIR, not over a configuration
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab-target
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab
-	install -D -m 0644 -t $(DESTDIR)$(SYSTEMDDIR) systemd/ringfab-target.service
+	@# mount(8) looks for its helpers there.
+	ln -sf ../bin/ringfab $(DESTDIR)$(PREFIX)/sbin/mount.ringfab
+	install -D -m 0644 -t $(DESTDIR)$(SYSTEMDDIR) systemd/ringfab-target.service systemd/ringfab-volume@.service
 	install -D -m 0644 systemd/ringfab.sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/ringfab.conf
 	install -D -m 0644 systemd/ringfab.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/ringfab.conf
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/ringfab/configs configs/*.toml configs/*.yml configs/*.json

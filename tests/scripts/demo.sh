@@ -2,8 +2,8 @@
 # The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC, over
 # NVMe/TCP, and over NVMe/TCP with TLS by a host that authenticates.
 #
-# It makes an ext4 image, serves it, attaches it as a file by FUSE, mounts that, copies a real file tree in, detaches,
-# checks the file system, attaches it again over NBD, compares every byte, and measures. All that it makes lies in one
+# It makes an ext4 image, serves it, mounts it by `ringfab mount`, copies a real file tree in, unmounts, checks the file
+# system, attaches it again over NBD, compares every byte, and measures. All that it makes lies in one
 # temporary folder and is gone afterwards, also when interrupted.
 #
 #   RINGFAB_BIN_DIR   a folder with ringfab-target and ringfab, instead of building them
@@ -92,9 +92,7 @@ make_images() {
 # --- The steps -----------------------------------------------------------------------------------------------
 
 copy_in() {
-    say "Attaching it by FUSE and mounting its file system by $MOUNT_BY"
-    start_fuse "$TMP/fuse"
-    mount_file "$(fuse_file "$TMP/fuse" 1)" "$TMP/mnt"
+    mount_it
     say "Copying $TREE into it (${#ENTRIES[@]} entries of at most $COPY_MIB MiB)"
     local begun mib files spent
     begun=$(now_ms)
@@ -107,20 +105,44 @@ copy_in() {
     files=$(find "$TMP/mnt" -type f | wc -l)
     say "Unmounting and detaching"
     begun=$(now_ms)
-    unmount_now "$TMP/mnt"
-    ! is_mounted "$TMP/mnt" || fail "the file system is still in use"
-    stop_cleanly "ringfab fuse" "$FUSE"
-    ! is_mounted "$TMP/fuse" || fail "ringfab fuse left its mount behind"
+    unmount_it
     remember "copied in by FUSE" "$files files, $mib MiB in $(seconds "$spent") ($(rate "$mib" "$spent"))"
     remember "unmounted, detached" "$(seconds $(($(now_ms) - begun)))"
 }
 
-mount_file() {
-    will_mount "$2"
+# By one command; without loop devices by the parts that need no privilege.
+mount_it() {
+    will_mount "$TMP/mnt"
     case "$MOUNT_BY" in
-    loop) mount -o loop,nosuid,nodev "$1" "$2" ;;
-    fuse2fs) fuse2fs "$1" "$2" -o rw,fakeroot >"$TMP/fuse2fs.log" 2>&1 ;;
+    loop)
+        say "Mounting its file system by ringfab mount"
+        mkdir -m 0700 "$TMP/run"
+        export RINGFAB_RUNTIME_DIRECTORY="$TMP/run"
+        ringfab mount "$(namespace_url 1)" "$TMP/mnt" -o nosuid,nodev >"$TMP/mount.log" 2>&1 ||
+            fail "it is not mounted"
+        ringfab list
+        ;;
+    fuse2fs)
+        say "Attaching it by FUSE and mounting its file system by fuse2fs"
+        start_fuse "$TMP/fuse"
+        will_mount "$TMP/mnt"
+        fuse2fs "$(fuse_file "$TMP/fuse" 1)" "$TMP/mnt" -o rw,fakeroot >"$TMP/fuse2fs.log" 2>&1
+        ;;
     esac
+}
+
+unmount_it() {
+    case "$MOUNT_BY" in
+    loop)
+        ringfab umount "$TMP/mnt" >"$TMP/umount.log" 2>&1 || fail "the file system is still in use"
+        ;;
+    fuse2fs)
+        unmount_now "$TMP/mnt"
+        stop_cleanly "ringfab fuse" "$FUSE"
+        ! is_mounted "$TMP/fuse" || fail "ringfab fuse left its mount behind"
+        ;;
+    esac
+    ! is_mounted "$TMP/mnt" || fail "the file system is still mounted"
 }
 
 check_file_system() {

@@ -35,6 +35,29 @@ report=$(systemd-analyze security --offline=true --threshold=$exposure_max --no-
 }
 tail -n 1 <<<"$report"
 
+# The initiator's unit mounts where others see it, so it may have no file systems of its own.
+volume=ringfab-volume@data.service
+volume_exposure_max=50
+sed "s,/usr/bin/ringfab,$(command -v true)," "$here/systemd/ringfab-volume@.service" >"$folder/$volume"
+complaints=$(systemd-analyze verify --man=no "$folder/$volume" 2>&1 | grep -F ringfab-volume || true)
+if [[ -n $complaints ]]; then
+    echo "systemd-analyze verify complains:"
+    echo "$complaints"
+    exit 1
+fi
+systemd-analyze security --offline=true --threshold=$volume_exposure_max --no-pager "$folder/$volume" \
+    >"$folder/report" || {
+    cat "$folder/report"
+    echo "the unit is more exposed than allowed"
+    exit 1
+}
+# With any of these it would mount where only it sees it.
+if grep -E '^(Protect(System|Home|KernelTunables|KernelModules|KernelLogs|ControlGroups|Proc)|Private|ReadWritePaths)' \
+    "$folder/$volume"; then
+    echo "the volume's unit has mounts of its own"
+    exit 1
+fi
+
 mkdir -p "$folder/root/etc" "$folder/root/usr/lib/sysusers.d" "$folder/root/usr/lib/tmpfiles.d"
 cp "$here/systemd/ringfab.sysusers.conf" "$folder/root/usr/lib/sysusers.d/ringfab.conf"
 cp "$here/systemd/ringfab.tmpfiles.conf" "$folder/root/usr/lib/tmpfiles.d/ringfab.conf"

@@ -5,10 +5,14 @@
 //! memory for a request, its data and its answer. The kernel fills it, and completes a command of the ring
 //! (Documentation/filesystems/fuse-io-uring). [`Channel`] implements this; [`abi`] has the protocol's structures.
 //!
+//! [`LoopDevice`] makes a disk of the kernel of a file of such a file system.
+//!
 //! Not implemented here: mounting and the handshake, which always use `/dev/fuse`, and the answers to requests.
 #![allow(unsafe_code, reason = "this crate hands memory to the kernel; every block is argued")]
 
 pub mod abi;
 mod channel;
+pub mod loop_device;
 
 pub use channel::{Channel, EntryId, Event, Queues, Request};
+pub use loop_device::{LoopDevice, LoopOptions};

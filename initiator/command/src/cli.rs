@@ -11,6 +11,7 @@ mod identify;
 mod keys;
 mod list;
 mod logs;
+mod mount;
 mod smart;
 mod transfer;
 mod trim;
@@ -25,6 +26,7 @@ use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output::{self, ReaderGone};
+use ringfab_front_ends::volumes::{self, MountArgs, StepArgs, UmountArgs, VolumeCommand};
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
 use ringfab_process::terminal::{self, Color, Paint, Stream};
@@ -88,9 +90,21 @@ enum Command {
     /// Walk from the name to a first read, with the time of each step, and say what to do where that ends
     #[command(after_help = examples::DOCTOR)]
     Doctor(doctor::DoctorArgs),
-    /// Show a controller and its namespaces
+    /// Show a controller and its namespaces; without an address, what this machine has attached
     #[command(after_help = examples::LIST)]
-    List(ConnectArgs),
+    List(list::ListArgs),
+    /// Mount the file system of a namespace: in the background, with all that it needs
+    #[command(args_override_self = true, after_help = examples::MOUNT)]
+    Mount(Box<MountArgs>),
+    /// Unmount it, and end all that it needed
+    #[command(after_help = examples::UMOUNT)]
+    Umount(UmountArgs),
+    /// Volumes: what /etc/ringfab/volumes.toml names
+    #[command(subcommand, after_help = examples::VOLUME)]
+    Volume(VolumeCommand),
+    /// The part of mounting that has a process of its own
+    #[command(hide = true)]
+    MountStep(StepArgs),
     /// Show the Identify Controller data structure
     #[command(after_help = examples::ID_CTRL)]
     IdCtrl(identify::IdCtrlArgs),
@@ -141,20 +155,30 @@ enum Command {
 
 /// Runs the command.
 pub(crate) fn main() -> ExitCode {
+    let helper = std::env::args_os().next().is_some_and(|program| volumes::arguments::is_helper(&program));
     let arguments: Vec<OsString> = std::env::args_os().collect();
     // What is wrong with a command line has colours, too.
     terminal::choose(Color::of_arguments(&arguments));
-    let cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
-        Err(error) => return answer(&error),
+    let parsed = mount::arguments(arguments).and_then(|arguments| match Cli::try_parse_from(&arguments) {
+        Ok(cli) => mount::resolved(cli, arguments),
+        Err(error) => Err(error.into()),
+    });
+    let result = match parsed {
+        Err(error) => match error.downcast() {
+            Ok(error) => return answer(&error, helper),
+            Err(error) => Err(error),
+        },
+        Ok(cli) => {
+            terminal::choose(cli.global.color);
+            run(cli)
+        }
     };
-    terminal::choose(cli.global.color);
-    let code = match run(cli) {
+    let code = match result {
         Ok(()) => 0,
         Err(error) if error.is::<ReaderGone>() => signals::end_without_reader(),
         Err(error) => {
             complain(&error);
-            exit_code(&error)
+            if helper { mount::exit_code(&error) } else { exit_code(&error) }
         }
     };
     log::flush();
@@ -162,14 +186,15 @@ pub(crate) fn main() -> ExitCode {
 }
 
 /// What is said to a command line that is wrong, or asks for help.
-fn answer(error: &clap::Error) -> ExitCode {
+fn answer(error: &clap::Error, helper: bool) -> ExitCode {
     let stream = if error.use_stderr() { Stream::Err } else { Stream::Out };
     let text = error.render();
     let text = if terminal::is_coloured(stream) { text.ansi().to_string() } else { text.to_string() };
     let code = match stream {
         Stream::Err => {
             log::say(&without_keys(&text));
-            EXIT_USAGE
+            // mount(8) has numbers of its own.
+            if helper { EXIT_FAILED } else { EXIT_USAGE }
         }
         Stream::Out => match output::text(&text) {
             Ok(()) => 0,
@@ -212,9 +237,14 @@ fn run(cli: Cli) -> Result<()> {
     let _log = log::start(log_filter(cli.global.verbose), cli.global.log_format, log::Parts::Unnamed)
         .context("start the log")?;
     limits::raise_descriptors();
-    let service = matches!(cli.command, Command::Nbd(_) | Command::Fuse(_) | Command::ConnectAll(_));
-    // What others have mounted or connected to does not end with the terminal that it was started from.
-    let hang_up = if service { HangUp::Survive } else { HangUp::End };
+    let service = matches!(
+        cli.command,
+        Command::Nbd(_) | Command::Fuse(_) | Command::ConnectAll(_) | Command::Mount(_)
+    );
+    let survives = service || matches!(cli.command, Command::Umount(_) | Command::MountStep(_));
+    // What others have mounted or connected to does not end with the terminal that it was started from, and what has
+    // begun to be mounted or unmounted does not stop midway.
+    let hang_up = if survives { HangUp::Survive } else { HangUp::End };
     let context = Context { json: cli.global.json, interrupt: Interrupt::install(hang_up)? };
     let result = execute(cli.command, &context);
     match result {
@@ -249,6 +279,10 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         Command::Bench(args) => bench::run(&args, context),
         Command::Nbd(args) => nbd::run(&args, context),
         Command::Fuse(args) => fuse::run(&args, context),
+        Command::Mount(args) => volumes::mount(&args, context),
+        Command::Umount(args) => volumes::umount(&args, context),
+        Command::Volume(command) => mount::volume(&command, context),
+        Command::MountStep(args) => volumes::step(&args),
     }
 }
 
@@ -348,7 +382,8 @@ mod tests {
             let arguments =
                 [url, "--no-crc", "--provider", "iwarp", "--hostnqn", "nqn.2026-01.org.example:host"];
             let cli = parse(&[&["list"], &arguments[..]].concat()).expect("valid");
-            let Command::List(connect) = cli.command else { panic!("another command") };
+            let Command::List(list) = cli.command else { panic!("another command") };
+            let connect = ConnectArgs::new(list.url.expect("an address"), list.tuning);
             let shown = connect.connect_options().expect("complete").url.to_string();
             assert!(parse(&["list", &shown]).is_ok(), "{shown}");
         }

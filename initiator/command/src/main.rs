@@ -1,8 +1,8 @@
 //! The command `ringfab`: finds, shows, measures and uses remote namespaces.
 //!
 //! Not implemented here: the front ends, which are in [`ringfab_front_ends`], and everything that a library of NVMe
-//! over Fabrics does, which is in [`ringfab_initiator`]. No command makes a disk of the kernel, manages a target, or
-//! sends any command of the user's own.
+//! over Fabrics does, which is in [`ringfab_initiator`]. No command manages a target, or sends any command of the
+//! user's own.
 
 mod cli;
 

@@ -13,15 +13,17 @@
 //! | [`namespaces`] | which namespace a command is for |
 //! | [`engine`] | the controller of a command, and its engine threads |
 //! | [`bench`] | load, measured or verified |
+//! | [`registry`] | what this machine has attached |
 //! | [`nbd`] | namespaces as network block devices |
 //! | [`fuse`] | namespaces as files |
 //! | [`connect_all`] | all subsystems that discovery shows, each by one of the two |
+//! | [`volumes`] | file systems of namespaces: mounted, listed, and named in a file |
 //!
 //! Each module uses only those before it. A program that wants a remote disk needs none of this:
 //! see [`ringfab_initiator`].
 //!
 //! Not implemented here: ublk and vhost-user, NBD over TLS, NBD's block status and extended headers, and file systems
-//! (`fuse` offers each namespace as one file).
+//! of our own: `volumes` mounts those that the kernel has.
 
 pub mod authentication;
 pub mod bench;
@@ -37,4 +39,6 @@ pub mod options;
 pub mod output;
 pub mod quantity;
 mod ready;
+mod registry;
 mod tls;
+pub mod volumes;

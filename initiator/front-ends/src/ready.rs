@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sd_notify::NotifyState;
@@ -31,6 +32,12 @@ impl Drop for Ready {
             tracing::debug!(%error, path = %path.display(), "the ready file stays");
         }
     }
+}
+
+/// Has the service manager wait longer for a start or an end that goes on.
+pub(crate) fn extend(by: Duration) {
+    let micros = u32::try_from(by.as_micros()).unwrap_or(u32::MAX);
+    notify(&[NotifyState::ExtendTimeoutUsec(micros)]);
 }
 
 fn notify(states: &[NotifyState<'_>]) {

@@ -308,7 +308,9 @@ fn scripts_stop_at_the_first_error() {
 
 #[test]
 fn every_example_configuration_is_parsed_by_a_test() {
-    let tests = fs::read_to_string(root().join("target/src/config/tests.rs")).expect("the tests");
+    let of_target = fs::read_to_string(root().join("target/src/config/tests.rs")).expect("the tests");
+    let of_volumes = "initiator/front-ends/src/volumes/file.rs";
+    let tests = of_target + &fs::read_to_string(root().join(of_volumes)).expect("the tests of volumes");
     for (path, _) in files(".toml").into_iter().filter(|(path, _)| path.starts_with("configs/")) {
         let name = path.rsplit('/').next().expect("a name");
         assert!(tests.contains(name), "no test parses {path}");

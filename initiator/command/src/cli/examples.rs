@@ -35,7 +35,19 @@ pub(crate) const DOCTOR: &str = examples!(
     "ringfab doctor nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a"; TIME
 );
 
+pub(crate) const MOUNT: &str = examples!(
+    "ringfab mount nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a /mnt/a",
+    "ringfab mount nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a /mnt/a \\\n      \
+     --nsid 1 --mkfs ext4 -o noatime,nodev",
+    "ringfab mount data"; TIME
+);
+
+pub(crate) const UMOUNT: &str = examples!("ringfab umount /mnt/a", "ringfab umount data");
+
+pub(crate) const VOLUME: &str = examples!("ringfab volume check");
+
 pub(crate) const LIST: &str = examples!(
+    "ringfab list",
     "ringfab list nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a",
     "ringfab list --json 'nvme+rdma://[2001:db8::5]/nqn.2026-11.com.example:a'"; TIME
 );
@@ -143,7 +155,7 @@ mod tests {
 
     /// Calls `look` with every command that can be run, and its name.
     fn each(command: &Command, name: &str, look: &mut impl FnMut(&str, &Command)) {
-        for one in command.get_subcommands().filter(|one| one.get_name() != "help") {
+        for one in command.get_subcommands().filter(|one| one.get_name() != "help" && !one.is_hide_set()) {
             let name = format!("{name} {}", one.get_name());
             look(&name, one);
             each(one, &name, look);

@@ -1,18 +1,34 @@
 //! `ringfab list`.
 
 use anyhow::Result;
-use ringfab_initiator::{ControllerInfo, Namespace};
+use clap::Args;
+use ringfab_initiator::{ControllerInfo, Namespace, Url};
 use serde_json::{Value, json};
 
 use ringfab_front_ends::context::Context;
-use ringfab_front_ends::options::ConnectArgs;
+use ringfab_front_ends::options::{ConnectArgs, Tuning};
 use ringfab_front_ends::output;
 use ringfab_front_ends::quantity::Bytes;
+use ringfab_front_ends::volumes;
 
 use super::with_controller;
 
-/// Shows the controller and its namespaces.
-pub(crate) fn run(args: &ConnectArgs, context: &Context) -> Result<()> {
+/// The options of `ringfab list`.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// Where the controller is, as of other commands
+    pub(crate) url: Option<Url>,
+    /// The namespace to use, instead of all; ?ns=N in the address says the same
+    #[arg(long, alias = "namespace-id", value_name = "NSID", value_parser = clap::value_parser!(u32).range(1..))]
+    nsid: Option<u32>,
+    #[command(flatten)]
+    pub(crate) tuning: Tuning,
+}
+
+/// Shows the controller and its namespaces, or what this machine has attached.
+pub(crate) fn run(args: &ListArgs, context: &Context) -> Result<()> {
+    let Some(url) = args.url.clone() else { return volumes::list(context) };
+    let args = &ConnectArgs { nsid: args.nsid, ..ConnectArgs::new(url, args.tuning.clone()) };
     let (info, namespaces) =
         with_controller(args, context, |controller| Ok((controller.info(), controller.namespaces())))?;
     output::either(

@@ -127,20 +127,21 @@ impl Run {
         let mut tell = |at: String, disks: Vec<String>| {
             *served = true;
             (self.tell)(Told::Serving(Offer { url: url.to_string(), at, disks }));
-            Ok(())
         };
         match self.settings.place {
             Place::Nbd(_) => {
                 let args = NbdArgs::at(connect, path, read_only);
-                nbd::serve_until(&args, &self.interrupt, |uri, exports| {
-                    tell(uri.to_owned(), exports.iter().map(|export| export.name.clone()).collect())
+                nbd::serve_until(&args, &self.interrupt, |controller, uri, exports| {
+                    tell(uri.to_owned(), exports.iter().map(|export| export.name.clone()).collect());
+                    Ok(args.register(controller, uri))
                 })
             }
             Place::Fuse(_) => {
                 let _directory = Directory::new(&path)?;
                 let args = FuseArgs::at(connect, path.clone(), read_only, FUSE_THREADS);
-                fuse::serve_until(&args, &self.interrupt, |paths| {
-                    tell(path.display().to_string(), paths.to_vec())
+                fuse::serve_until(&args, &self.interrupt, |controller, paths| {
+                    tell(path.display().to_string(), paths.to_vec());
+                    Ok(args.register(controller))
                 })
             }
         }

@@ -106,10 +106,15 @@ impl Mount {
         Some(Self { at: PathBuf::from(at), kind: back.next()?.to_owned(), source: unescape(back.next()?) })
     }
 
+    /// All mounts that this process sees, in the order in which they lie on each other.
+    pub(crate) fn all() -> Vec<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        mounts.lines().filter_map(Self::parse).collect()
+    }
+
     /// The mount that is on top at a path, if there is one.
     pub(crate) fn at(path: &Path) -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        mounts.lines().filter_map(Self::parse).rfind(|mount| mount.at == path)
+        Self::all().into_iter().rfind(|mount| mount.at == path)
     }
 }
 

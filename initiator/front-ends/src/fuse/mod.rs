@@ -25,16 +25,16 @@ mod device;
 mod disks;
 mod files;
 mod handshake;
-mod holders;
+pub(crate) mod holders;
 mod mount;
-mod mount_point;
+pub(crate) mod mount_point;
 mod range_lock;
 mod ring;
 mod truncated;
 mod usage;
 
 use std::num::NonZeroU16;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
@@ -49,6 +49,7 @@ use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::cores;
 use crate::ready::Ready;
+use crate::registry;
 use device::Device;
 use disks::file_name;
 use files::Files;
@@ -117,23 +118,35 @@ impl FuseArgs {
             may_be_none: true,
         }
     }
+
+    /// As `--cores`.
+    pub(crate) fn set_cores(&mut self, cores: NonZeroU16) {
+        self.cores = cores;
+    }
+
+    /// Has `ringfab list` show it as long as what is returned lives.
+    pub(crate) fn register(&self, controller: &Controller) -> Option<registry::Entry> {
+        let mut facts = registry::facts(registry::Kind::Fuse, &self.connect, controller);
+        facts.directory = std::path::absolute(&self.directory).ok();
+        registry::announce(&facts, controller)
+    }
 }
 
 /// Serves until a signal comes or it is unmounted.
 pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
-    serve_until(args, &context.interrupt, |paths| {
+    serve_until(args, &context.interrupt, |controller, paths| {
         let ready = Ready::announce(args.ready_file.as_deref(), &args.directory.display().to_string())?;
         announce(paths, context.json);
-        Ok(ready)
+        Ok((ready, args.register(controller)))
     })
 }
 
-/// Serves until the interrupt ends it or it is unmounted. When the files are there, `ready` is told their paths; what
-/// it returns is dropped when they go.
+/// Serves until the interrupt ends it or it is unmounted. When the files are there, `ready` is told the controller and
+/// their paths; what it returns is dropped when they go.
 pub(crate) fn serve_until<R>(
     args: &FuseArgs,
     interrupt: &Interrupt,
-    ready: impl FnOnce(&[String]) -> Result<R>,
+    ready: impl FnOnce(&Controller, &[String]) -> Result<R>,
 ) -> Result<()> {
     let mut config = mount::config(args)?;
     let read_only = config.mount_options.contains(&fuser::MountOption::RO);
@@ -168,7 +181,7 @@ pub(crate) fn serve_until<R>(
         );
         Ok(())
     })?;
-    let served = ready(&paths(&controller, args)).map(|ready| {
+    let served = ready(&controller, &paths(&controller, args)).map(|ready| {
         mounted.serve(interrupt);
         drop(ready);
     });
@@ -222,8 +235,13 @@ fn attach(
     attach_service(args.connect.connect_options()?, engine, interrupt)
 }
 
+/// The file of a namespace in a directory of files.
+pub(crate) fn disk_file(directory: &Path, nsid: u32) -> PathBuf {
+    directory.join(file_name(nsid))
+}
+
 fn paths(controller: &Controller, args: &FuseArgs) -> Vec<String> {
-    let path = |nsid| args.directory.join(file_name(nsid)).display().to_string();
+    let path = |nsid| disk_file(&args.directory, nsid).display().to_string();
     controller.namespaces().iter().map(|namespace| path(namespace.nsid)).collect()
 }
 

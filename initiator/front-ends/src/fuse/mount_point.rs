@@ -10,7 +10,7 @@ use super::holders::Mount;
 use super::mount::{SOURCE, unmount};
 
 /// How our mounts are called in `/proc/self/mountinfo`.
-fn is_ours(mount: &Mount) -> bool {
+pub(crate) fn is_ours(mount: &Mount) -> bool {
     mount.kind == "fuse.ringfab" || mount.kind == "fuse" && mount.source.starts_with(SOURCE)
 }
 
@@ -55,7 +55,7 @@ fn unmount_dead(path: &Path) -> Result<()> {
 }
 
 /// The path as the kernel lists it, without asking what is mounted there.
-fn absolute(directory: &Path) -> Result<PathBuf> {
+pub(crate) fn absolute(directory: &Path) -> Result<PathBuf> {
     let whole = std::path::absolute(directory).with_context(|| format!("find {}", directory.display()))?;
     let found = match (whole.parent(), whole.file_name()) {
         (Some(parent), Some(name)) => parent.canonicalize().map(|parent| parent.join(name)),

@@ -52,6 +52,7 @@ use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::cores;
 use crate::ready::Ready;
+use crate::registry;
 use claims::Claims;
 use connection::{COMMANDS_MAX, LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
 use export::Export;
@@ -112,23 +113,30 @@ impl NbdArgs {
             may_be_none: true,
         }
     }
+
+    /// Has `ringfab list` show it as long as what is returned lives.
+    pub(crate) fn register(&self, controller: &Controller, uri: &str) -> Option<registry::Entry> {
+        let mut facts = registry::facts(registry::Kind::Nbd, &self.connect, controller);
+        facts.uri = Some(uri.to_owned());
+        registry::announce(&facts, controller)
+    }
 }
 
 /// Serves until a signal comes or the controller is given up.
 pub fn run(args: &NbdArgs, context: &Context) -> Result<()> {
-    serve_until(args, &context.interrupt, |uri, exports| {
+    serve_until(args, &context.interrupt, |controller, uri, exports| {
         let ready = Ready::announce(args.ready_file.as_deref(), uri)?;
         announce(context.json, uri, exports);
-        Ok(ready)
+        Ok((ready, args.register(controller, uri)))
     })
 }
 
-/// Serves until the interrupt ends it or the controller is given up. When clients can connect, `ready` is told where;
-/// what it returns is dropped when they cannot any more.
+/// Serves until the interrupt ends it or the controller is given up. When clients can connect, `ready` is told the
+/// controller and where; what it returns is dropped when they cannot any more.
 pub(crate) fn serve_until<R>(
     args: &NbdArgs,
     interrupt: &Interrupt,
-    ready: impl FnOnce(&str, &[Export]) -> Result<R>,
+    ready: impl FnOnce(&Controller, &str, &[Export]) -> Result<R>,
 ) -> Result<()> {
     let mut options = args.connect.connect_options()?;
     let connections = usize::from(args.connections_max.div_ceil(args.cores.get()));
@@ -161,7 +169,7 @@ fn serve<R>(
     interrupt: &Interrupt,
     controller: &Controller,
     spread: &Arc<Spread>,
-    ready: impl FnOnce(&str, &[Export]) -> Result<R>,
+    ready: impl FnOnce(&Controller, &str, &[Export]) -> Result<R>,
 ) -> Result<()> {
     let settings = ExportSettings {
         name: args.export.clone(),
@@ -184,7 +192,7 @@ fn serve<R>(
     }
     let address = start_server(controller, 0, settings, common, Some(args.listen.address()))?;
     let uri = address.as_ref().map(uri).unwrap_or_default();
-    let ready = ready(&uri, &exports)?;
+    let ready = ready(controller, &uri, &exports)?;
     let first = results.recv().unwrap_or_else(|_| Err(anyhow!("the engine has ended")));
     drop(ready);
     first.and(wait_for_others(&results))

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_memory::ClassLayout;
@@ -15,7 +15,7 @@ use ringfab_reactor::{MailboxReceiver, MailboxSender, Reactor, ReactorConfig, ma
 use super::client::{EngineClient, TAG_END, Turn};
 use super::message::{Answer, CANCEL_POLL, Job, Message, Operation, Permits, Reply};
 use super::requests::{Request, request_of};
-use super::{CancelToken, EngineOptions};
+use super::{CancelToken, Connection, EngineOptions};
 use crate::authentication::Keys;
 use crate::error::{Cause, ConnectError, IoError, Step, SubmitError};
 use crate::host::{Host, HostConfig};
@@ -71,6 +71,7 @@ impl std::fmt::Debug for Mailbox {
 pub(super) struct Snapshot {
     pub(super) info: ControllerInfo,
     pub(super) namespaces: Vec<Namespace>,
+    pub(super) connection: Connection,
 }
 
 /// What a starting thread says.
@@ -479,16 +480,24 @@ impl Dispatcher {
             HostEvent::Ready { reconnected, .. } => {
                 tracing::info!(reconnected, "controller ready");
                 self.ready(host, controller);
+                self.connection_is(|_| Connection::Connected);
             }
             HostEvent::NamespacesChanged { .. } => self.update_view(host, controller),
             HostEvent::Lost { error, .. } => {
                 tracing::debug!(%error, "I/O waits");
+                self.connection_is(|before| match before {
+                    Connection::Connected => Connection::Lost { since: SystemTime::now() },
+                    lost => lost,
+                });
                 self.reauthenticated(&Err(error.clone()));
             }
             HostEvent::Reconnecting { attempt, delay, .. } => {
                 tracing::info!(attempt, ?delay, "reconnecting");
             }
-            HostEvent::Failed { error, .. } => self.end = Some(Err(error.clone())),
+            HostEvent::Failed { error, .. } => {
+                self.connection_is(|_| Connection::GivenUp);
+                self.end = Some(Err(error.clone()));
+            }
             HostEvent::Detached { trouble, .. } => self.end = Some(trouble.clone().map_or(Ok(()), Err)),
         }
     }
@@ -560,11 +569,24 @@ impl Dispatcher {
 
     fn update_view(&mut self, host: &Host, controller: ControllerId) {
         let Some(info) = host.info(controller).filter(|_| self.leads) else { return };
-        let snapshot = Snapshot { info: info.clone(), namespaces: host.namespaces(controller).to_vec() };
+        let (info, namespaces) = (info.clone(), host.namespaces(controller).to_vec());
         match &self.snapshot {
-            Some(shared) => *shared.write().unwrap_or_else(PoisonError::into_inner) = snapshot,
-            None => self.snapshot = Some(Arc::new(RwLock::new(snapshot))),
+            Some(shared) => {
+                let mut shared = shared.write().unwrap_or_else(PoisonError::into_inner);
+                *shared = Snapshot { info, namespaces, connection: shared.connection };
+            }
+            None => {
+                let connection = Connection::Connected;
+                self.snapshot = Some(Arc::new(RwLock::new(Snapshot { info, namespaces, connection })));
+            }
         }
+    }
+
+    /// The connection is another one than before.
+    fn connection_is(&self, now: impl FnOnce(Connection) -> Connection) {
+        let Some(shared) = &self.snapshot else { return };
+        let mut shared = shared.write().unwrap_or_else(PoisonError::into_inner);
+        shared.connection = now(shared.connection);
     }
 
     /// Gives the host a job; gives it back when a buffer or place is missing that will come free.

@@ -24,7 +24,7 @@ mod requests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub use allocation::Run;
 pub use cancel::CancelToken;
@@ -54,6 +54,20 @@ pub struct EngineOptions {
     pub client_buffers: Vec<ClassLayout>,
     /// Sockets and files of an [`EngineClient`] on each thread.
     pub client_descriptors: u32,
+}
+
+/// How the connection to an attached controller is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// Commands go there.
+    Connected,
+    /// It was lost, and is tried again. I/O waits.
+    Lost {
+        /// When it was lost.
+        since: SystemTime,
+    },
+    /// It was given up. I/O fails.
+    GivenUp,
 }
 
 /// An attached controller. Clones are the same controller; it is detached in an orderly way when the last one
@@ -98,6 +112,11 @@ impl Controller {
     /// The namespaces in use, as of now.
     pub fn namespaces(&self) -> Vec<Namespace> {
         self.engine.snapshot().namespaces.clone()
+    }
+
+    /// How the connection is, as of now.
+    pub fn connection(&self) -> Connection {
+        self.engine.snapshot().connection
     }
 
     /// One of them.

@@ -1,0 +1,129 @@
+//! What an entry says.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ringfab_initiator::blocking::{Connection, Controller};
+use ringfab_initiator::{Namespace, Url};
+use serde::{Deserialize, Serialize};
+
+/// What has made an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// `ringfab mount`.
+    Mount,
+    /// `ringfab fuse`, or `connect-all --fuse`.
+    Fuse,
+    /// `ringfab nbd`, or `connect-all --nbd`.
+    Nbd,
+}
+
+impl Kind {
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Mount => "mount",
+            Kind::Fuse => "fuse",
+            Kind::Nbd => "nbd",
+        }
+    }
+}
+
+/// What does not change while it lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    pub(crate) kind: Kind,
+    pub(crate) pid: u32,
+    pub(crate) started_s: u64,
+    pub(crate) address: String,
+    pub(crate) nqn: String,
+    /// Those at the beginning.
+    pub(crate) namespaces: Vec<Disk>,
+    #[serde(default)]
+    pub(crate) read_only: bool,
+    /// The name in `volumes.toml`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) volume: Option<String>,
+    /// Where the file system or the files are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Where the file below the loop device is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) files: Option<PathBuf>,
+    /// The loop device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) device: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fstype: Option<String>,
+    /// Where a network block device is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uri: Option<String>,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Disk {
+    pub(crate) nsid: u32,
+    pub(crate) bytes: u64,
+    pub(crate) block_bytes: u32,
+}
+
+/// How it is at this moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// `connected`, `reconnecting` or `given up`.
+    pub(crate) state: String,
+    /// Since when it reconnects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) since_s: Option<u64>,
+    pub(crate) namespaces: Vec<Disk>,
+}
+
+impl Facts {
+    /// Facts of this process, from now on.
+    pub(crate) fn new(kind: Kind, url: &Url, nqn: &str, namespaces: &[Namespace]) -> Self {
+        Self {
+            kind,
+            pid: std::process::id(),
+            started_s: seconds(SystemTime::now()),
+            address: url.to_string(),
+            nqn: nqn.to_owned(),
+            namespaces: disks(namespaces),
+            read_only: false,
+            volume: None,
+            directory: None,
+            files: None,
+            device: None,
+            fstype: None,
+            uri: None,
+        }
+    }
+
+    /// Whether it has this namespace.
+    pub(crate) fn has(&self, nsid: u32) -> bool {
+        self.namespaces.iter().any(|disk| disk.nsid == nsid)
+    }
+}
+
+impl Status {
+    /// Of an attached controller.
+    pub(crate) fn of(controller: &Controller) -> Self {
+        let (state, since) = match controller.connection() {
+            Connection::Connected => ("connected", None),
+            Connection::Lost { since } => ("reconnecting", Some(seconds(since))),
+            Connection::GivenUp => ("given up", None),
+        };
+        Self { state: state.to_owned(), since_s: since, namespaces: disks(&controller.namespaces()) }
+    }
+}
+
+pub(crate) fn disks(namespaces: &[Namespace]) -> Vec<Disk> {
+    let disk = |one: &Namespace| Disk { nsid: one.nsid, bytes: one.bytes(), block_bytes: one.block_bytes };
+    namespaces.iter().map(disk).collect()
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,45 @@
+//! Where entries are.
+
+use std::env;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::unistd::geteuid;
+
+/// In the environment: another folder.
+const VARIABLE: &str = "RINGFAB_RUNTIME_DIRECTORY";
+const NAME: &str = "ringfab-initiator";
+
+/// The folder of this user's entries. It is made if it is not there.
+///
+/// # Errors
+/// When there is none, or others may change it.
+pub(crate) fn folder() -> Result<PathBuf> {
+    let folder = path().context("there is no folder for what is attached: XDG_RUNTIME_DIR is not set")?;
+    let shown = folder.display();
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("make the folder {shown}"));
+        }
+        _ => {}
+    }
+    let found = folder.symlink_metadata().with_context(|| format!("look at {shown}"))?;
+    let ours = found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
+    ensure!(ours, "{shown} is not a folder that this user alone may change; what is attached is noted there");
+    Ok(folder)
+}
+
+/// Its path, if there can be one.
+pub(super) fn path() -> Option<PathBuf> {
+    let named = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(folder) = named(VARIABLE) {
+        return Some(folder);
+    }
+    if geteuid().is_root() {
+        return Some(Path::new("/run").join(NAME));
+    }
+    named("XDG_RUNTIME_DIR").map(|folder| folder.join(NAME))
+}

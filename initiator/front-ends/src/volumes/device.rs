@@ -1,0 +1,62 @@
+//! The loop device of a namespace, as the kernel shows it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::fuse::holders::Mount;
+
+/// Whether a device has this file.
+pub(super) fn has_file(device: &Path, file: &Path) -> bool {
+    backing_file(device).is_some_and(|found| found == file)
+}
+
+/// The devices whose file is below a directory.
+pub(super) fn below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let devices = entries.map(|entry| Path::new("/dev").join(entry.file_name()));
+    devices.filter(|device| backing_file(device).is_some_and(|file| file.starts_with(directory))).collect()
+}
+
+/// Where a device is mounted.
+pub(super) fn mounts(device: &Path) -> Vec<PathBuf> {
+    let mounts = Mount::all().into_iter().filter(|mount| Path::new(&mount.source) == device);
+    mounts.map(|mount| mount.at).collect()
+}
+
+/// Whether the kernel reads and writes its file without a cache of its own.
+pub(super) fn does_direct_io(device: &Path) -> bool {
+    attribute(device, "loop/dio").is_some_and(|text| text == "1")
+}
+
+/// Whether a file system is mounted there whose loop device has a file of a FUSE server that is gone. When its mount is
+/// gone, too, the kernel shows the file's path from the mount's root.
+pub(super) fn is_lost_at(directory: &Path) -> bool {
+    let device = Mount::at(directory).map(|mount| PathBuf::from(mount.source));
+    let file = device.and_then(|device| backing_file(&device));
+    file.is_some_and(|file| is_disk_at_root(&file) && !file.exists())
+}
+
+fn is_disk_at_root(file: &Path) -> bool {
+    file.to_str().and_then(|file| file.strip_prefix("/ns")).is_some_and(|nsid| nsid.parse::<u32>().is_ok())
+}
+
+fn backing_file(device: &Path) -> Option<PathBuf> {
+    attribute(device, "loop/backing_file").map(PathBuf::from)
+}
+
+fn attribute(device: &Path, name: &str) -> Option<String> {
+    let path = Path::new("/sys/block").join(device.file_name()?).join(name);
+    fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_whose_mount_is_gone_has_the_root_in_its_path() {
+        for (file, is_one) in [("/ns1", true), ("/ns", false), ("/run/x/ns1", false), ("/nsx", false)] {
+            assert_eq!(is_disk_at_root(Path::new(file)), is_one, "{file}");
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! `volumes.toml`: what `ringfab mount NAME` mounts.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow};
+use ringfab_initiator::Url;
+use toml::de::{DeTable, DeValue};
+
+/// Where it is.
+pub const PATH: &str = "/etc/ringfab/volumes.toml";
+/// In the environment: another file.
+pub const VARIABLE: &str = "RINGFAB_VOLUMES";
+/// Of a volume's name.
+const NAME_CHARACTERS_MAX: usize = 64;
+
+/// All volumes of a file.
+#[derive(Debug, Default)]
+pub struct Volumes {
+    path: PathBuf,
+    volumes: Vec<Volume>,
+}
+
+/// A volume.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    name: String,
+    url: String,
+    directory: PathBuf,
+    /// What the file says beside that, as options of `ringfab mount`.
+    options: Vec<String>,
+}
+
+/// What the value of a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A text.
+    Text,
+    /// Several texts, or one with commas.
+    List,
+    /// A whole number.
+    Number,
+    /// A text with a unit, or a number of seconds.
+    Time,
+    /// Whether it is so.
+    Flag,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Text => "a text",
+            Kind::List => "a list of texts",
+            Kind::Number => "a whole number",
+            Kind::Time => "a time",
+            Kind::Flag => "true or false",
+        }
+    }
+}
+
+/// The keys that a volume must have.
+const NEEDED: [&str; 3] = ["name", "url", "where"];
+
+/// The others. Each is the option of `ringfab mount` with that name.
+const KEYS: [(&str, Kind); 27] = [
+    ("fstype", Kind::Text),
+    ("options", Kind::List),
+    ("read_only", Kind::Flag),
+    ("nsid", Kind::Number),
+    ("fsck", Kind::Flag),
+    ("retry", Kind::Time),
+    ("cores", Kind::Number),
+    ("hostnqn", Kind::Text),
+    ("hostid", Kind::Text),
+    ("dhchap_key", Kind::Text),
+    ("dhchap_controller_key", Kind::Text),
+    ("dhchap_hashes", Kind::List),
+    ("dhchap_groups", Kind::List),
+    ("reauthenticate", Kind::Time),
+    ("tls", Kind::Flag),
+    ("tls_key", Kind::Text),
+    ("tls_derivation", Kind::Text),
+    ("queues", Kind::Number),
+    ("depth", Kind::Number),
+    ("keep_alive", Kind::Time),
+    ("io_timeout", Kind::Time),
+    ("connect_timeout", Kind::Time),
+    ("reconnect_delay", Kind::Time),
+    ("ctrl_loss_timeout", Kind::Time),
+    ("fast_io_fail_timeout", Kind::Time),
+    ("retries", Kind::Number),
+    ("provider", Kind::Text),
+];
+
+/// The file that counts here.
+pub fn path() -> PathBuf {
+    env::var_os(VARIABLE).filter(|path| !path.is_empty()).map_or_else(|| PathBuf::from(PATH), PathBuf::from)
+}
+
+impl Volumes {
+    /// Reads the file that counts here; one that is not there has no volumes.
+    ///
+    /// # Errors
+    /// As [`Volumes::load`].
+    pub fn load_default() -> Result<Self> {
+        let path = path();
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self { path, volumes: Vec::new() }),
+            _ => Self::load(&path),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or what is wrong in it, with the line.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        let volumes = parse(&text, &path.display().to_string())?;
+        Ok(Self { path: path.to_owned(), volumes })
+    }
+
+    /// All of them, in the order of the file.
+    pub fn all(&self) -> &[Volume] {
+        &self.volumes
+    }
+
+    /// The volume of this name.
+    ///
+    /// # Errors
+    /// When there is none; the text has those that there are.
+    pub fn find(&self, name: &str) -> Result<&Volume> {
+        let shown = self.path.display();
+        let found = self.volumes.iter().find(|volume| volume.name() == name);
+        found.ok_or_else(|| match self.volumes.as_slice() {
+            [] => anyhow!(
+                "`{name}` is no address, which begins with nvme+rdma:// or nvme+tcp://, and {shown} has no volumes"
+            ),
+            some => {
+                let names: Vec<&str> = some.iter().map(Volume::name).collect();
+                anyhow!("{shown} has no volume `{name}`; it has {}", names.join(", "))
+            }
+        })
+    }
+}
+
+/// The volumes in a text, each of which makes sense by itself.
+fn parse(text: &str, file: &str) -> Result<Vec<Volume>> {
+    let place = Place { text, file };
+    let table = DeTable::parse(text)
+        .map_err(|error| place.error(error.span().unwrap_or(0..0), error.message().trim()))?
+        .into_inner();
+    let mut volumes: Vec<Volume> = Vec::new();
+    for (key, value) in &table {
+        let tables = value.get_ref().as_array().filter(|_| key.get_ref() == "volume");
+        let Some(tables) = tables else {
+            return Err(place
+                .error(key.span(), &format!("`{}` is not known here; there is [[volume]]", key.get_ref())));
+        };
+        for volume in tables {
+            let Some(table) = volume.get_ref().as_table() else {
+                return Err(place.error(volume.span(), "a volume is a table: [[volume]]"));
+            };
+            let volume = place.volume(table, volume.span(), &volumes)?;
+            volumes.push(volume);
+        }
+    }
+    Ok(volumes)
+}
+
+/// A text, for errors with the line.
+struct Place<'a> {
+    text: &'a str,
+    file: &'a str,
+}
+
+impl Place<'_> {
+    fn error(&self, at: Range<usize>, what: &str) -> anyhow::Error {
+        let before = &self.text[..at.start.min(self.text.len())];
+        anyhow!("{}:{}: {what}", self.file, 1 + before.matches('\n').count())
+    }
+
+    fn volume(&self, table: &DeTable<'_>, span: Range<usize>, before: &[Volume]) -> Result<Volume> {
+        let mut options = Vec::new();
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            if NEEDED.contains(&name) {
+                continue;
+            }
+            let Some((_, kind)) = KEYS.iter().find(|(known, _)| *known == name) else {
+                let known: Vec<&str> = NEEDED.into_iter().chain(KEYS.map(|(name, _)| name)).collect();
+                let what = format!("{name}: is not a known key; there are {}", known.join(", "));
+                return Err(self.error(key.span(), &what));
+            };
+            let wrong = || self.error(value.span(), &format!("{name}: must be {}", kind.name()));
+            options.extend(option(name, *kind, value.get_ref()).ok_or_else(wrong)?);
+        }
+        let needed = |name: &str| {
+            let (_, value) = table
+                .iter()
+                .find(|(key, _)| key.get_ref() == name)
+                .ok_or_else(|| self.error(span.clone(), &format!("{name}: a volume must have it")))?;
+            let text = value.get_ref().as_str();
+            let text = text.ok_or_else(|| self.error(value.span(), &format!("{name}: must be a text")))?;
+            Ok::<_, anyhow::Error>((text.to_owned(), value.span()))
+        };
+        let [name, url, directory] = [needed("name")?, needed("url")?, needed("where")?];
+        self.check_name(&name, before)?;
+        self.check_url(&url)?;
+        self.check_directory(&directory, before)?;
+        options.insert(0, format!("--volume={}", name.0));
+        Ok(Volume { name: name.0, url: url.0, directory: directory.0.into(), options })
+    }
+
+    fn check_name(&self, (name, span): &(String, Range<usize>), before: &[Volume]) -> Result<()> {
+        let valid = |one: char| one.is_ascii_alphanumeric() || "_.-".contains(one);
+        let is_name = !name.is_empty() && !name.starts_with(['-', '.']) && name.len() <= NAME_CHARACTERS_MAX;
+        if !is_name || !name.chars().all(valid) {
+            let what = format!(
+                "name: `{name}` is no name: letters, digits, `_`, `.` and `-`, {NAME_CHARACTERS_MAX} at most, and \
+                 first a letter, a digit or `_`"
+            );
+            return Err(self.error(span.clone(), &what));
+        }
+        if before.iter().any(|other| other.name == *name) {
+            return Err(self.error(span.clone(), &format!("name: there are two volumes `{name}`")));
+        }
+        Ok(())
+    }
+
+    fn check_url(&self, (url, span): &(String, Range<usize>)) -> Result<()> {
+        match url.parse::<Url>() {
+            Err(error) => Err(self.error(span.clone(), &format!("url: {error}"))),
+            Ok(url) if url.is_discovery() => {
+                Err(self.error(span.clone(), "url: it names no subsystem, and a volume is in one"))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn check_directory(&self, (directory, span): &(String, Range<usize>), before: &[Volume]) -> Result<()> {
+        if !directory.starts_with('/') {
+            return Err(self.error(span.clone(), &format!("where: `{directory}` does not begin with /")));
+        }
+        match before.iter().find(|other| other.directory == Path::new(directory)) {
+            Some(other) => {
+                Err(self.error(span.clone(), &format!("where: volume {} is there already", other.name)))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A key as an option; none where the value is of another kind.
+fn option(name: &str, kind: Kind, value: &DeValue<'_>) -> Option<Option<String>> {
+    let number = || Some(value.as_integer()?.as_str().to_owned());
+    let text = || value.as_str().map(str::to_owned);
+    let list = || {
+        let texts = value.as_array()?.iter().map(|one| one.get_ref().as_str());
+        Some(texts.collect::<Option<Vec<&str>>>()?.join(","))
+    };
+    let name = name.replace('_', "-");
+    let value = match kind {
+        Kind::Flag => return value.as_bool().map(|is_so| is_so.then(|| format!("--{name}"))),
+        Kind::Text => text(),
+        Kind::List => list().or_else(text),
+        Kind::Number => number(),
+        Kind::Time => text().or_else(number),
+    };
+    value.map(|value| Some(format!("--{name}={value}")))
+}
+
+impl Volume {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Where it is mounted.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What the file says beside that, as options of `ringfab mount`.
+    pub fn options(&self) -> Vec<String> {
+        self.options.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = "[[volume]]\nname = \"data\"\nurl = \"nvme+tcp://192.0.2.1/nqn.2026-01.org.example:a?ns=1\"\n\
+                         where = \"/srv/data\"\n";
+
+    fn error(text: &str) -> String {
+        parse(text, "volumes.toml").expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn what_a_volume_says_is_the_command_line_of_its_mount() {
+        let more = "fstype = \"ext4\"\noptions = [\"noatime\", \"nodev\"]\nread_only = true\nretry = 30\n\
+                    ctrl_loss_timeout = \"never\"\ntls_key = \"file:/etc/ringfab/keys/tls\"\n";
+        let volumes = parse(&format!("{FIRST}{more}"), "volumes.toml").expect("volumes");
+        assert_eq!((volumes[0].name(), volumes[0].directory()), ("data", Path::new("/srv/data")));
+        assert_eq!(
+            volumes[0].options(),
+            [
+                "--volume=data",
+                "--ctrl-loss-timeout=never",
+                "--fstype=ext4",
+                "--options=noatime,nodev",
+                "--read-only",
+                "--retry=30",
+                "--tls-key=file:/etc/ringfab/keys/tls",
+            ]
+        );
+        assert!(parse("", "volumes.toml").expect("nothing").is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let unknown = error(&format!("{FIRST}colour = 1\n"));
+        assert!(
+            unknown.starts_with("volumes.toml:5: colour: is not a known key; there are name,"),
+            "{unknown}"
+        );
+        assert!(
+            error(&FIRST.replace("data\"\nurl", "a/b\"\nurl"))
+                .starts_with("volumes.toml:2: name: `a/b` is no name")
+        );
+        assert!(
+            error(&FIRST.replace("nvme+tcp", "http"))
+                .starts_with("volumes.toml:3: url: an address begins with")
+        );
+        assert!(error(&FIRST.replace("nqn.2026-01.org.example:a", "")).contains("names no subsystem"));
+        assert!(error(&FIRST.replace("/srv", "srv")).starts_with("volumes.toml:4: where: `srv/data`"));
+        assert!(error(&format!("{FIRST}{FIRST}")).starts_with("volumes.toml:6: name: there are two"));
+        let other = FIRST.replace("\"data\"", "\"other\"");
+        assert!(error(&format!("{FIRST}{other}")).contains("where: volume data is there already"));
+        assert_eq!(error("[[volume]]\nname = \"data\"\n"), "volumes.toml:1: url: a volume must have it");
+        assert!(error("[volumes]\n").contains("`volumes` is not known here"));
+        assert!(error("\nwhat\n").starts_with("volumes.toml:2: "));
+        for (wrong, words) in [
+            ("nsid = \"1\"", "nsid: must be a whole number"),
+            ("options = [1]", "options: must be a list of texts"),
+            ("fsck = 1", "fsck: must be true or false"),
+            ("retry = true", "retry: must be a time"),
+        ] {
+            assert_eq!(error(&format!("{FIRST}{wrong}\n")), format!("volumes.toml:5: {words}"));
+        }
+    }
+
+    /// A key that is the name of no option would be refused by the command line.
+    #[test]
+    fn every_key_is_an_option_of_the_command() {
+        use clap::Args as _;
+        let command = super::super::MountArgs::augment_args(clap::Command::new("mount"));
+        for (key, kind) in KEYS {
+            let argument = command.get_arguments().find(|one| one.get_long() == Some(&key.replace('_', "-")));
+            let flag = argument.expect(key).get_action().takes_values();
+            assert_eq!(flag, kind != Kind::Flag, "{key}");
+        }
+    }
+
+    #[test]
+    fn the_example_is_valid() {
+        let text = include_str!("../../../../configs/volumes.toml");
+        let commented =
+            text.lines().filter_map(|line| line.strip_prefix("# ").filter(|line| line.contains(" = ")));
+        let whole = format!("{text}\n{}\n", commented.collect::<Vec<_>>().join("\n"));
+        for text in [text, &whole] {
+            assert_eq!(parse(text, "volumes.toml").expect("valid").len(), 1);
+        }
+    }
+}

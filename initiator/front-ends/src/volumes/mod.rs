@@ -1,0 +1,168 @@
+//! `ringfab mount`, `umount` and `list` without an address: file systems of namespaces, in one command each.
+//!
+//! A mount is three things on top of each other: the namespace as a file (FUSE), a loop device on the file, and the
+//! file system on that. A process in the background, the keeper, has the first one and watches over the others. They
+//! are made by a process of their own, since a program that waits for its own FUSE server cannot be killed.
+//!
+//! Whoever unmounts the file system, `ringfab umount`, `umount` or the system, ends the rest: the kernel takes the file
+//! away from a loop device that nobody has open, the keeper sees that, unmounts its own file system and detaches.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`file`] | `volumes.toml` |
+//! | [`arguments`] | other ways to say what `ringfab mount` shall do: a name, fstab, mount(8) |
+//! | [`child`] | programs that are run: mount, umount, fsck, mkfs |
+//! | [`device`] | the loop device of a namespace |
+//! | [`leftovers`] | what a killed keeper has left |
+//! | [`step`] | the part of mounting that a process of its own does |
+//! | [`plan`] | what is to be mounted, and where |
+//! | [`watch`] | the mounted file system, until its end |
+//! | [`keeper`] | the process that has a mount |
+//! | [`front`] | the process that the user waits for |
+//! | [`umount`] | the end of a mount |
+//! | [`table`] | what is attached |
+//!
+//! Not implemented here: file systems of other systems than this kernel's, partitions, and disks through the kernel's
+//! NBD client, which would need its module and a program of another project.
+
+pub mod arguments;
+mod child;
+mod device;
+pub mod file;
+mod front;
+mod keeper;
+mod leftovers;
+mod plan;
+mod step;
+mod table;
+mod umount;
+mod watch;
+
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::context::Context;
+use crate::options::Tuning;
+use crate::quantity::{Span, cores};
+
+pub use step::StepArgs;
+pub use umount::UmountArgs;
+
+/// The options of `ringfab mount`.
+#[derive(Args, Clone, Debug)]
+pub struct MountArgs {
+    /// The address of a subsystem, nvme+rdma://HOST[:PORT]/NQN[?OPTIONS] or nvme+tcp://HOST[:PORT]/NQN[?OPTIONS], with
+    /// the options of other commands; or the name of a volume in /etc/ringfab/volumes.toml
+    pub source: String,
+    /// Where to mount. A volume has a directory of its own
+    pub directory: Option<PathBuf>,
+    /// Mount options, as mount(8) takes them. Options of this command may be among them: hostnqn=NQN,
+    /// tls_key=file:PATH, fstype=ext4
+    #[arg(short, long, value_name = "OPTION", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// The kind of the file system; by default what is found there
+    #[arg(short = 't', long, alias = "types", value_name = "TYPE")]
+    pub fstype: Option<String>,
+    /// Mount it read only, and refuse writes below it
+    #[arg(short, long)]
+    pub read_only: bool,
+    /// The namespace, where there are several
+    #[arg(
+        long,
+        aliases = ["ns", "namespace-id"],
+        value_name = "NSID",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub nsid: Option<u32>,
+    /// Check the file system first, and repair what is safe to repair (fsck -a)
+    #[arg(long)]
+    pub fsck: bool,
+    /// Make a file system of this kind first. Refused where something is already
+    #[arg(long, value_name = "TYPE", conflicts_with = "read_only")]
+    pub mkfs: Option<String>,
+    /// With --mkfs: overwrite what is there
+    #[arg(long, requires = "mkfs")]
+    pub force: bool,
+    /// Try for so long to attach, where the target is not there yet
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub retry: Span,
+    /// Stay in the foreground, for a service manager
+    #[arg(long)]
+    pub foreground: bool,
+    /// Engine threads, as of `ringfab fuse`
+    #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
+    pub cores: NonZeroU16,
+    #[command(flatten)]
+    /// How to attach it.
+    pub tuning: Tuning,
+    /// The process in the background
+    #[arg(long, hide = true)]
+    pub keeper: bool,
+    /// As mount(8) wants its helpers: what is there already is no failure
+    #[arg(long, hide = true)]
+    pub helper: bool,
+    /// Do nothing but look at the options
+    #[arg(long, hide = true)]
+    pub fake: bool,
+    /// The name in volumes.toml
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub volume: Option<String>,
+}
+
+/// The commands of `ringfab volume`.
+#[derive(Subcommand, Debug)]
+pub enum VolumeCommand {
+    /// Check volumes.toml: every key, and whether each volume could be mounted as it says
+    #[command(
+        after_help = "Examples:\n  ringfab volume check\n  ringfab volume check /etc/ringfab/volumes.toml"
+    )]
+    Check {
+        /// The file; /etc/ringfab/volumes.toml, unless $RINGFAB_VOLUMES names another
+        file: Option<PathBuf>,
+    },
+}
+
+/// Runs `ringfab mount`.
+///
+/// # Errors
+/// Why it is not mounted. Nothing of it is left then.
+pub fn mount(args: &MountArgs, context: &Context) -> Result<()> {
+    if args.keeper || args.foreground { keeper::keep(args, context) } else { front::mount(args, context) }
+}
+
+/// Whether this could be mounted, as far as the options and this machine's files say.
+///
+/// # Errors
+/// What is wrong.
+pub fn check(args: &MountArgs) -> Result<()> {
+    let plan = plan::Plan::new(args)?;
+    anyhow::ensure!(plan.directory.is_dir(), "{} is not a directory", plan.directory.display());
+    Ok(())
+}
+
+/// Runs `ringfab umount`.
+///
+/// # Errors
+/// Why it is mounted still.
+pub fn umount(args: &UmountArgs, context: &Context) -> Result<()> {
+    umount::run(args, context)
+}
+
+/// Runs the part of mounting that has a process of its own.
+///
+/// # Errors
+/// Which step failed.
+pub fn step(args: &StepArgs) -> Result<()> {
+    step::run(args)
+}
+
+/// Shows what this machine has attached.
+///
+/// # Errors
+/// When that cannot be known.
+pub fn list(context: &Context) -> Result<()> {
+    table::run(context)
+}

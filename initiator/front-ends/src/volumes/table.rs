@@ -1,0 +1,135 @@
+//! What is attached: `ringfab list` without an address.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::{device, leftovers};
+use crate::context::Context;
+use crate::output;
+use crate::quantity::Bytes;
+use crate::registry::{self, Disk, Facts, Found, Kind, Status};
+
+/// One thing that is attached.
+struct Row {
+    facts: Facts,
+    state: String,
+    since_s: Option<u64>,
+    namespaces: Vec<Disk>,
+}
+
+pub(super) fn run(context: &Context) -> Result<()> {
+    if let Err(error) = leftovers::sweep() {
+        tracing::warn!("{error:#}");
+    }
+    let rows: Vec<Row> = registry::entries()?.into_iter().map(Row::new).collect();
+    output::either(
+        context.json,
+        || json!({ "attached": rows.iter().map(Row::json).collect::<Vec<_>>() }),
+        || lines(&rows),
+    )
+}
+
+impl Row {
+    fn new(found: Found) -> Self {
+        let status = found.is_living().then(|| found.status()).flatten();
+        let state = match (&status, found.is_living()) {
+            (Some(status), _) => status.state.clone(),
+            (None, true) if found.facts.kind == Kind::Mount && found.facts.device.is_none() => {
+                "mounting".to_owned()
+            }
+            (None, true) => "not known".to_owned(),
+            (None, false) => "dead".to_owned(),
+        };
+        let namespaces = status.as_ref().map(|status: &Status| status.namespaces.clone());
+        let known = namespaces.filter(|_| found.facts.kind != Kind::Mount);
+        let namespaces = known.unwrap_or_else(|| found.facts.namespaces.clone());
+        Self { state, since_s: status.and_then(|status| status.since_s), namespaces, facts: found.facts }
+    }
+
+    fn json(&self) -> Value {
+        let mut value = serde_json::to_value(&self.facts).unwrap_or_default();
+        value["state"] = json!(self.state);
+        value["since_s"] = json!(self.since_s);
+        value["namespaces"] = json!(self.namespaces);
+        if let (Some(device), Some(true)) = (&self.facts.device, self.is_mounted()) {
+            value["mounted_at"] = json!(device::mounts(device));
+        }
+        value
+    }
+
+    /// Whether the file system is mounted somewhere; none where there is no file system.
+    fn is_mounted(&self) -> Option<bool> {
+        self.facts.device.as_deref().map(|device| !device::mounts(device).is_empty())
+    }
+
+    fn state(&self) -> String {
+        let mut state = self.state.clone();
+        if let Some(since) = self.since_s {
+            state = format!("{state} for {}", ago(since));
+        }
+        if self.state == "dead" {
+            let hint = self.facts.directory.as_deref().unwrap_or(Path::new("")).display();
+            return format!("dead: `ringfab umount {hint}`");
+        }
+        if self.is_mounted() == Some(false) {
+            state.push_str(", unmounted but in use");
+        }
+        state
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let ids: Vec<String> = self.namespaces.iter().map(|disk| disk.nsid.to_string()).collect();
+        let sizes: Vec<String> = self.namespaces.iter().map(|disk| Bytes(disk.bytes).to_string()).collect();
+        let place = self.facts.directory.as_ref().map(|path| path.display().to_string());
+        let device = self.facts.device.as_ref().map(|path| path.display().to_string());
+        let name = self.facts.volume.clone();
+        let or_dash =
+            |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned());
+        vec![
+            self.facts.kind.name().to_owned(),
+            or_dash(name),
+            or_dash(Some(ids.join(","))),
+            or_dash(Some(sizes.join(","))),
+            or_dash(device),
+            or_dash(place.or_else(|| self.facts.uri.clone())),
+            self.facts.pid.to_string(),
+            self.facts.address.clone(),
+            self.state(),
+        ]
+    }
+}
+
+/// A time that has passed, in words.
+fn ago(since_s: u64) -> String {
+    let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = passed.saturating_sub(Duration::from_secs(since_s)).as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
+fn lines(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "nothing is attached; `ringfab list ADDRESS` asks a target".to_owned();
+    }
+    let head = ["KIND", "NAME", "NSID", "SIZE", "DEVICE", "WHERE", "PID", "ADDRESS", "STATE"];
+    // The address and the directory are what the next command takes.
+    output::table_with_whole(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>(), &[5, 7])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_in_a_unit_that_fits() {
+        let now = registry::seconds(SystemTime::now());
+        assert!(["5 s", "6 s"].contains(&ago(now - 5).as_str()));
+        assert_eq!((ago(now - 600).as_str(), ago(now - 7200).as_str()), ("10 min", "2 h"));
+    }
+}

@@ -1,0 +1,180 @@
+//! `ringfab umount`: the end of a mount, in order.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use ringfab_process::log;
+use serde_json::json;
+
+use super::leftovers::{self, Busy};
+use super::{child, device, file};
+use crate::context::Context;
+use crate::fuse::holders::{self, Mount};
+use crate::fuse::mount_point;
+use crate::interrupt::Cancelled;
+use crate::output;
+use crate::registry::{self, Found, Kind};
+
+/// The options of `ringfab umount`.
+#[derive(Args, Debug)]
+pub struct UmountArgs {
+    /// The directory, or the name of a volume
+    pub target: PathBuf,
+    /// Take it out of the tree at once, and end the rest when nobody uses it any more
+    #[arg(short, long)]
+    pub lazy: bool,
+}
+
+/// A wait that takes longer is explained.
+const SAY: Duration = Duration::from_secs(2);
+/// How long the keeper may take to flush and detach.
+const END: Duration = Duration::from_secs(45);
+
+pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
+    leftovers::sweep()?;
+    let (directory, found) = find(&args.target)?;
+    let shown = directory.display().to_string();
+    let busy = if args.lazy { Busy::Detach } else { Busy::Refuse };
+    let Some(found) = found else {
+        if device::is_lost_at(&directory) {
+            leftovers::unmount(&directory, busy)?;
+            log::say(&format!("ringfab: removed what a killed process has left on {shown}"));
+            return unmounted(context, &shown);
+        }
+        match Mount::at(&directory) {
+            Some(mount) => bail!(
+                "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {shown}` unmounts it",
+                mount.kind,
+                mount.source
+            ),
+            None => bail!("{shown} is not mounted"),
+        }
+    };
+    if found.is_living() {
+        unmount(args, &directory, &found, context)?;
+    } else {
+        let pid = found.facts.pid;
+        leftovers::forget(found, busy)?;
+        log::say(&format!("ringfab: removed what process {pid} has left on {shown}, which was killed"));
+    }
+    unmounted(context, &shown)
+}
+
+fn unmounted(context: &Context, shown: &str) -> Result<()> {
+    output::either(context.json, || json!({ "unmounted": shown }), || format!("{shown} is unmounted"))
+}
+
+/// The directory that is meant, and the mount of it.
+fn find(target: &Path) -> Result<(PathBuf, Option<Found>)> {
+    let mounts = || -> Result<Vec<Found>> {
+        Ok(registry::entries()?.into_iter().filter(|found| found.facts.kind == Kind::Mount).collect())
+    };
+    let name = target.to_str().filter(|text| !text.contains('/'));
+    if let Some(name) = name {
+        let by_name = mounts()?.into_iter().find(|found| found.facts.volume.as_deref() == Some(name));
+        if let Some(found) = by_name {
+            return Ok((found.facts.directory.clone().unwrap_or_default(), Some(found)));
+        }
+    }
+    let directory = match mount_point::absolute(target) {
+        // A volume that is not mounted.
+        _ if name.is_some() && target.symlink_metadata().is_err() => {
+            file::Volumes::load_default()?.find(&target.to_string_lossy())?.directory().to_owned()
+        }
+        found => found?,
+    };
+    let found = mounts()?.into_iter().find(|found| found.facts.directory.as_ref() == Some(&directory));
+    Ok((directory, found))
+}
+
+/// Unmounts it, and waits for the end of its keeper.
+fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<()> {
+    let shown = directory.display();
+    let path = directory.to_string_lossy();
+    if is_mounted(directory, found) {
+        let lazy: &[&str] = if args.lazy { &["-l"] } else { &[] };
+        let mut said = false;
+        let go_on = |age| {
+            if age >= SAY && !said {
+                said = true;
+                log::say(&format!("ringfab: unmounting {shown}: {} ...", what_for(found)));
+            }
+            !context.interrupt.is_interrupted()
+        };
+        match child::run("umount", &[lazy, &[&*path]].concat(), go_on)? {
+            // The kernel goes on with it.
+            None => return Err(Cancelled.into()),
+            Some(ended) if ended.status.success() => {}
+            Some(_) if !is_mounted(directory, found) => {}
+            Some(ended) => {
+                let below = mounts_below(directory);
+                let who = if below.is_empty() { holders::describe(directory) } else { below };
+                bail!("{shown} is in use: {who} ({})", ended.stderr)
+            }
+        }
+    } else if found.facts.device.is_none() {
+        bail!("{shown} is just being mounted by process {}", found.facts.pid);
+    }
+    if args.lazy && found.facts.device.as_deref().is_some_and(|device| !found_free(device, found)) {
+        log::say(&format!("ringfab: {shown} is in use still: {}", holders::describe(directory)));
+        return Ok(());
+    }
+    wait_for_end(&shown.to_string(), found, context)
+}
+
+/// Whether the file system is where it was mounted.
+fn is_mounted(directory: &Path, found: &Found) -> bool {
+    let device = found.facts.device.as_deref();
+    device.is_some_and(|device| device::mounts(device).iter().any(|at| at == directory))
+}
+
+/// Whether the loop device has no file of the mount any more, within a moment.
+fn found_free(device: &Path, found: &Found) -> bool {
+    let Some(files) = &found.facts.files else { return true };
+    let until = Instant::now() + SAY / 4;
+    while device::below(files).iter().any(|one| one == device) {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+fn what_for(found: &Found) -> String {
+    match found.status() {
+        Some(status) if status.state == "connected" => "what was written goes to the disk".to_owned(),
+        Some(status) => format!(
+            "the target is away ({}); it goes on when the target is back, and ctrl-C ends the wait only",
+            status.state
+        ),
+        None => "its process does not say how it is".to_owned(),
+    }
+}
+
+fn wait_for_end(shown: &str, found: &Found, context: &Context) -> Result<()> {
+    let begun = Instant::now();
+    let mut said = false;
+    while !found.wait_for_end(Duration::from_millis(100)) {
+        context.interrupt.check()?;
+        if !said && begun.elapsed() >= SAY {
+            said = true;
+            log::say(&format!("ringfab: {shown}: flushing and detaching ..."));
+        }
+        if begun.elapsed() >= END {
+            bail!("{shown} is unmounted, but process {} does not end: {}", found.facts.pid, what_for(found));
+        }
+    }
+    Ok(())
+}
+
+/// Other mounts below a directory, in words.
+fn mounts_below(directory: &Path) -> String {
+    let below =
+        Mount::all().into_iter().filter(|mount| mount.at != directory && mount.at.starts_with(directory));
+    let below: Vec<String> =
+        below.map(|mount| format!("{} is mounted at {}", mount.source, mount.at.display())).collect();
+    below.join("; ")
+}

@@ -1,0 +1,186 @@
+//! The end of a mount: by a command, by the system, by signals.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringfab_tests::{NQN, PATIENCE, file_target, free_port, program, run_bounded, wait_until};
+
+use super::killed::User;
+use super::machine::Machine;
+use super::{mounted, target, url};
+
+#[test]
+fn who_uses_it_is_named_and_keeps_it() {
+    let Some(machine) = Machine::new("a busy mount") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    let directory = machine.text("a");
+    let user = User::of(&machine);
+    machine.fails(&["umount", &directory], &format!("process {} (sleep) uses {directory}", user.id()));
+    assert_eq!(machine.only()["state"], "connected", "it serves as before");
+    fs::write(machine.path("a/file"), "written").expect("written");
+    drop(user);
+    let below = machine.text("a/below");
+    fs::create_dir(&below).expect("a directory");
+    run_bounded(20, "mount", &["-t", "tmpfs", "none", &below]);
+    machine.fails(&["umount", &directory], &format!("is mounted at {below}"));
+    run_bounded(20, "umount", &[&below]);
+    // Out of the tree at once, and ended when nobody uses it any more.
+    let user = User::of(&machine);
+    let said = machine.run(&["umount", "--lazy", &directory]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.stderr.contains("is in use still"), "{said:?}");
+    assert!(machine.ok(&["list"]).contains("unmounted but in use"));
+    assert_eq!(machine.loops().len(), 1);
+    drop(user);
+    wait_until("it ends by itself", || machine.is_clean());
+    assert!(target.target.controllers().is_empty(), "it has left in order");
+}
+
+#[test]
+fn an_unmount_by_other_tools_ends_everything() {
+    let Some(machine) = Machine::new("an unmount by umount(8)") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    run_bounded(20, "umount", &[&machine.text("a")]);
+    wait_until("it ends by itself", || machine.is_clean());
+    assert!(target.target.controllers().is_empty(), "it has left in order");
+}
+
+/// A mount whose process stays in the foreground.
+fn in_foreground(machine: &Machine, url: &str) -> Child {
+    let mut command = Command::new(program("ringfab"));
+    command.args(["mount", "--foreground", url, &machine.text("a")]);
+    machine.in_environment(&mut command);
+    let log = fs::File::create(machine.path("log")).expect("a log");
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it starts");
+    wait_until("it is mounted", || !machine.mounts().is_empty() && machine.only()["state"] == "connected");
+    child
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().cast_signed()), signal).expect("it is there");
+}
+
+fn code(child: &mut Child) -> Option<i32> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait().expect("its state") {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("it does not end")
+}
+
+fn log(machine: &Machine) -> String {
+    fs::read_to_string(machine.path("log")).expect("a log")
+}
+
+#[test]
+fn a_signal_unmounts_and_who_uses_it_has_time() {
+    let Some(machine) = Machine::new("signals to a mount") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    machine.ok(&["umount", &machine.text("a")]);
+    let url = url(&target, 1);
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut child = in_foreground(&machine, &url);
+        fs::write(machine.path("a/file"), signal.as_str()).expect("written");
+        // A terminal that goes away is no reason to end.
+        send(&child, Signal::SIGHUP);
+        send(&child, signal);
+        assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
+        machine.assert_clean();
+    }
+    // In use: SIGINT waits for as long as it takes.
+    let mut child = in_foreground(&machine, &url);
+    let user = User::of(&machine);
+    send(&child, Signal::SIGINT);
+    let named = format!("process {} (sleep)", user.id());
+    wait_until("it is said", || log(&machine).contains(&named) && log(&machine).contains("another ctrl-C"));
+    assert!(child.try_wait().expect("its state").is_none());
+    fs::write(machine.path("a/file"), "late").expect("it serves meanwhile");
+    drop(user);
+    assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
+    machine.assert_clean();
+    // A second one detaches it. What was written by then is on the disk.
+    let mut child = in_foreground(&machine, &url);
+    assert_eq!(fs::read_to_string(machine.path("a/file")).expect("a file"), "late");
+    let user = User::of(&machine);
+    fs::write(machine.path("a/file"), "last").expect("written");
+    send(&child, Signal::SIGINT);
+    wait_until("it is said", || log(&machine).contains(&format!("process {} (sleep)", user.id())));
+    send(&child, Signal::SIGINT);
+    assert_eq!(code(&mut child), Some(1), "somebody has lost a file: {}", log(&machine));
+    assert!(machine.mounts().is_empty());
+    drop(user);
+    wait_until("nothing is left", || machine.is_clean());
+    let mut child = in_foreground(&machine, &url);
+    assert_eq!(fs::read_to_string(machine.path("a/file")).expect("a file"), "last");
+    send(&child, Signal::SIGTERM);
+    assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
+    machine.assert_clean();
+}
+
+#[test]
+fn a_service_manager_does_not_wait_for_a_target_that_is_away() {
+    let Some(machine) = Machine::new("the end without a target") else { return };
+    let image = machine.path("disk.img");
+    fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("an image");
+    let port = free_port();
+    let mut target = file_target(port, &image);
+    let url = format!("nvme+rdma://127.0.0.1:{port}/{NQN}");
+    machine.ok(&["mount", &url, &machine.text("a"), "--mkfs", "ext4"]);
+    machine.ok(&["umount", &machine.text("a")]);
+    let mut child = in_foreground(&machine, &url);
+    fs::write(machine.path("a/file"), vec![1; 1 << 20]).expect("written to the cache");
+    target.kill();
+    wait_until("it is noticed", || machine.only()["state"] == "reconnecting");
+    let begun = Instant::now();
+    send(&child, Signal::SIGTERM);
+    let until = Instant::now() + 2 * PATIENCE;
+    while child.try_wait().expect("its state").is_none() {
+        assert!(Instant::now() < until, "it does not end: {}", log(&machine));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(10), "it waits for the target at first");
+    assert!(log(&machine).contains("what was not written yet is lost"), "{}", log(&machine));
+    wait_until("nothing is left", || machine.is_clean());
+}
+
+/// The process in the background has nothing of the terminal.
+#[test]
+fn a_terminal_that_closes_ends_nothing() {
+    let Some(machine) = Machine::new("a mount without its terminal") else { return };
+    let target = target();
+    let mut session = machine
+        .command(&program("ringfab"), &["mount", &url(&target, 1), &machine.text("a"), "--mkfs", "ext4"]);
+    // What a terminal's end does to its processes: SIGHUP to the whole group.
+    session.process_group(0);
+    let mut session = session.stdout(Stdio::null()).spawn().expect("it starts");
+    let group = Pid::from_raw(-session.id().cast_signed());
+    assert_eq!(code(&mut session), Some(0));
+    let keeper = machine.only()["pid"].as_i64().expect("a process");
+    let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).expect("its state");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
+    assert_eq!(fields[3], keeper.to_string(), "a session of its own");
+    let _nobody = kill(group, Signal::SIGHUP);
+    for descriptor in 0..3 {
+        let file = fs::read_link(format!("/proc/{keeper}/fd/{descriptor}")).expect("open");
+        let run = machine.path("run");
+        let own = file == Path::new("/dev/null") || file.starts_with(run) || file.starts_with("socket:");
+        assert!(own, "{}", file.display());
+    }
+    assert_eq!(fs::read_link(format!("/proc/{keeper}/cwd")).expect("a directory"), Path::new("/"));
+    kill(Pid::from_raw(keeper as i32), Signal::SIGHUP).expect("it lives");
+    std::thread::sleep(Duration::from_millis(200));
+    fs::write(machine.path("a/file"), "written").expect("it serves");
+    machine.ok(&["umount", &machine.text("a")]);
+    machine.assert_clean();
+}

@@ -1,0 +1,104 @@
+//! What is refused, and leaves nothing.
+
+use std::fs;
+use std::process::Command;
+
+use ringfab_tests::{NQN, free_port, run_bounded};
+
+use super::machine::Machine;
+use super::{mounted, target, url};
+
+#[test]
+fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
+    let Some(machine) = Machine::new("what cannot be mounted") else { return };
+    let target = target();
+    let (both, first, directory) = (target.url("").to_string(), url(&target, 1), machine.text("a"));
+    let nobody = format!("nvme+tcp://127.0.0.1:{}/{NQN}", free_port());
+    let unknown = both.replace(NQN, "nqn.2026-11.org.example:unknown");
+    let file = machine.text("file");
+    fs::write(&file, "text").expect("a file");
+    let no_directory = machine.text("none");
+    let (both, first, directory) = (both.as_str(), first.as_str(), directory.as_str());
+    for (arguments, words) in [
+        (&[nobody.as_str(), directory][..], "connect: "),
+        (&[&*unknown, directory], "the target refuses SUBNQN"),
+        (&[both, directory], "several namespaces; choose one with --nsid: 1, 2"),
+        (&[both, directory, "--nsid", "7"], "7"),
+        (&[first, directory, "--nsid", "2"], "names namespace 1, and --nsid 2"),
+        (&[first, directory], "has no file system that is known here; --mkfs ext4 makes one"),
+        (&[first, &*no_directory], "No such file or directory"),
+        (&[first, &*file], "is not a directory"),
+        (&[first], "where to mount is missing"),
+        (&["nvme+tcp://127.0.0.1", directory], "names no subsystem"),
+        (&["http://127.0.0.1/x", directory], "an address begins with"),
+        (&["unknown", directory], "is no address"),
+        (&[first, directory, "--mkfs", "../sh"], "is no kind of file system"),
+        (&[first, directory, "--mkfs", "no-such"], "mkfs.no-such"),
+        (&[first, directory, "--mkfs", "ext4", "-o", "no-such-option"], "mount: "),
+        (&[first, directory, "--dhchap-key", "DHHC-1:00:abc:"], "a key is on the command line"),
+        (&[first, directory, "--tls-key", "file:/no/such/key"], "--tls-key: cannot read"),
+    ] {
+        machine.fails(&[&["mount"], arguments].concat(), words);
+        machine.assert_clean();
+    }
+    assert!(target.target.controllers().is_empty(), "all have left in order");
+    machine.fails(&["umount", directory], "is not mounted");
+}
+
+#[test]
+fn what_is_mounted_is_not_mounted_again() {
+    let Some(machine) = Machine::new("what is mounted already") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    let (directory, other) = (machine.text("a"), machine.text("b"));
+    machine.fails(&["mount", &url(&target, 1), &directory], "has a file system already: ext4 of /dev/loop");
+    machine.fails(&["mount", &url(&target, 1), &other], "two mounts would destroy it");
+    // By a link it is the same directory.
+    std::os::unix::fs::symlink(&directory, machine.path("link")).expect("a link");
+    machine.fails(&["mount", &url(&target, 2), &machine.text("link")], "has a file system already");
+    assert_eq!(machine.only()["directory"], directory);
+    machine.ok(&["umount", &machine.text("link")]);
+    machine.assert_clean();
+    run_bounded(20, "mount", &["-t", "tmpfs", "none", &directory]);
+    machine.fails(&["mount", &url(&target, 1), &directory], "has a file system already: tmpfs");
+    machine.fails(&["umount", &directory], "was not mounted by `ringfab mount`: it is tmpfs");
+    run_bounded(20, "umount", &[&directory]);
+}
+
+#[test]
+fn mkfs_overwrites_nothing_that_is_known() {
+    let Some(machine) = Machine::new("mkfs") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    fs::write(machine.path("a/file"), "kept").expect("written");
+    let (url, directory) = (url(&target, 1), machine.text("a"));
+    machine.ok(&["umount", &directory]);
+    machine.fails(&["mount", &url, &directory, "--mkfs", "ext4"], "has ext4 (UUID ");
+    machine.ok(&["mount", &url, &directory]);
+    assert_eq!(fs::read_to_string(machine.path("a/file")).expect("a file"), "kept");
+    machine.ok(&["umount", &directory]);
+    machine.ok(&["mount", &url, &directory, "--mkfs", "ext4", "--force"]);
+    assert!(!machine.path("a/file").exists(), "it is a new one");
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
+}
+
+#[test]
+fn who_may_not_mount_is_told() {
+    let Some(machine) = Machine::new("another user's mount") else { return };
+    let target = target();
+    std::os::unix::fs::chown(machine.path("run"), Some(65534), Some(65534)).expect("given away");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(machine.path(""), open).expect("open");
+    let ringfab = ringfab_tests::program("ringfab");
+    let copy = machine.path("ringfab");
+    fs::copy(ringfab, &copy).expect("a copy that everybody can run");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);
+    command.args(["mount", &url(&target, 1), &machine.text("a")]);
+    machine.in_environment(&mut command);
+    let said = super::machine::Said::of(&command.output().expect("setpriv runs"));
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains("mounting a file system needs root"), "{said:?}");
+    std::os::unix::fs::chown(machine.path("run"), Some(0), Some(0)).expect("taken back");
+}
