@@ -58,7 +58,7 @@ fn success_failure_and_wrong_usage_have_codes_of_their_own() {
     let failed = output(&mut ringfab(&["list", &format!("nvme+tcp://127.0.0.1:{port}/nqn.2026-11.org.x:y")]));
     assert_eq!(failed.status.code(), Some(1));
     assert!(err(&failed).starts_with("ringfab: ") && out(&failed).is_empty(), "{failed:?}");
-    for wrong in [&["list"][..], &["nonsense"], &["list", "http://x"], &["list", &url, "--queues", "0"]] {
+    for wrong in [&["id-ctrl"][..], &["nonsense"], &["list", "http://x"], &["list", &url, "--queues", "0"]] {
         let wrong = output(&mut ringfab(wrong));
         assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
         assert!(err(&wrong).contains("--help") && out(&wrong).is_empty(), "{wrong:?}");
