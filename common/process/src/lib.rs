@@ -1,5 +1,5 @@
-//! What a program needs of its system: the log, signals, resource limits, the stack, and no more than that
-//! (`confine`).
+//! What a program needs of its system: the terminal, the log, signals, resource limits, the stack, and no more than
+//! that (`confine`).
 //!
 //! Nothing here may end a program or make it wait. A log line that cannot be written is dropped and counted, and a
 //! signal without a meaning for the program is ignored.
@@ -11,3 +11,4 @@ pub mod limits;
 pub mod log;
 pub mod signals;
 pub mod stack;
+pub mod terminal;
