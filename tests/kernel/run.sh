@@ -30,7 +30,8 @@ STABLE=(10-discover 11-connect 13-data 14-fio 16-restart 18-reset 20-two-hosts 2
 # What could differ where a driver and a provider meet that both face another in other lanes.
 SIW_VERBS=(00-alone 10-discover 11-connect 14-fio 18-reset 21-cross 30-look 31-transfer 36-removal)
 # TLS, which other machines have no programs for, and authentication, which it goes together with.
-FORKY=(29-authentication 29-tls-alone 29-tls-host 29-tls-target 29-tls-concatenation)
+FORKY=(29-authentication 29-tls-alone 29-tls-host 29-tls-target 29-tls-concatenation
+    29-tls-ours-concatenation)
 # One machine leaves a part of two processors idle, two leave nothing.
 AT_ONCE=2
 

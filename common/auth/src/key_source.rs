@@ -40,6 +40,10 @@ impl KeySource {
     /// # Errors
     /// What it has to be, instead.
     pub fn parse(text: &str) -> Result<Self, String> {
+        // What is wrong with a place is said with its text, which must be no key then.
+        if ["DHHC-1:", "NVMeTLSkey-1:"].into_iter().any(|start| text.contains(start)) {
+            return Err(format!("is a key; put it into a file or a keyring, and write {FORMS}"));
+        }
         match text.split_once(':') {
             Some(("file", path)) if Path::new(path).is_absolute() => Ok(Self::File(path.into())),
             Some(("file", path)) => Err(format!("names \"{path}\", which is no absolute path")),
@@ -47,9 +51,6 @@ impl KeySource {
                 Ok(Self::Credential(name.to_owned()))
             }
             Some(("keyring", name)) if !name.is_empty() => Ok(Self::Keyring(name.to_owned())),
-            Some(("DHHC-1" | "NVMeTLSkey-1", _)) => {
-                Err(format!("is a key; put it into a file or a keyring, and write {FORMS}"))
-            }
             _ => Err(format!("must be {FORMS}")),
         }
     }
@@ -154,8 +155,10 @@ mod tests {
         for text in ["credential:", "credential:../k", "/etc/k", "keyring:"] {
             assert_eq!(KeySource::parse(text).unwrap_err(), format!("must be {FORMS}"), "{text}");
         }
-        let refused = KeySource::parse(KEY).unwrap_err();
-        assert!(refused.starts_with("is a key; put it into a file") && !refused.contains("ycnJ"));
+        for place in ["", "file:", "credential:", "keyring:", "file:/etc/"] {
+            let refused = KeySource::parse(&format!("{place}{KEY}")).unwrap_err();
+            assert!(refused.starts_with("is a key; put it into a file") && !refused.contains("ycnJ"));
+        }
     }
 
     #[test]

@@ -1,16 +1,12 @@
 //! The options with which a host proves who it is.
 
-use std::convert::Infallible;
-use std::env;
-use std::fmt;
-use std::str::FromStr;
-
 use anyhow::Result;
 use clap::Args;
-use ringfab_initiator::auth::{DhchapKey, Group, Hash, KeySource, Policy, SecretText};
+use ringfab_initiator::auth::{Group, Hash, Policy};
 use ringfab_initiator::{Authentication, Key, Keys, Url};
 
 use crate::context::Usage;
+use crate::keys::{KeyText, Places};
 use crate::quantity::Span;
 
 /// In the environment: what the option for the key of this host says.
@@ -48,65 +44,26 @@ pub struct AuthenticationArgs {
     reauthenticate: Option<Span>,
 }
 
-/// What an option says of a key, which may be the key. It is parsed later: what the parser of options says of a wrong
-/// value has that value.
-#[derive(Clone)]
-pub(crate) struct KeyText(SecretText);
-
-impl FromStr for KeyText {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        let mut secret = SecretText::with_capacity(text.len());
-        secret.expose_mut().push_str(text);
-        Ok(Self(secret))
-    }
-}
-
-impl fmt::Debug for KeyText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyText")
-    }
-}
-
-impl KeyText {
-    /// What was given.
-    pub(crate) fn expose(&self) -> &str {
-        self.0.expose()
-    }
-
-    /// The key, or where it is. `what`: how it was given.
-    fn parse(&self, what: &str) -> Result<Key> {
-        let text = self.0.expose();
-        let wrong = |why: String| Usage(format!("{what}: {why}"));
-        if text.starts_with("DHHC-1:") {
-            return Ok(Key::Known(DhchapKey::parse(text).map_err(|error| wrong(error.to_string()))?));
-        }
-        if text.starts_with("NVMeTLSkey-1:") {
-            return Err(wrong(
-                "is a key for TLS, and a key for authentication (DHHC-1) is needed".to_owned(),
-            )
-            .into());
-        }
-        Ok(Key::At(KeySource::parse(text).map_err(wrong)?))
-    }
-}
-
 impl AuthenticationArgs {
     /// What the library needs; none without a key. What the address says of keys wins.
     ///
     /// # Errors
     /// What is wrong with an option, or a key that cannot be read.
     pub(crate) fn authentication(&self, url: &Url) -> Result<Option<Authentication>> {
-        let controller = self.key(
-            &self.dhchap_controller_key,
-            url.dhchap_controller_key.as_ref(),
-            "dhchap-controller-key",
-            CONTROLLER_KEY_VARIABLE,
-        )?;
-        let Some(host) =
-            self.key(&self.dhchap_key, url.dhchap_key.as_ref(), "dhchap-key", HOST_KEY_VARIABLE)?
-        else {
+        let controller = Places {
+            address: url.dhchap_controller_key.as_ref(),
+            option: self.dhchap_controller_key.as_ref(),
+            name: "dhchap-controller-key",
+            variable: CONTROLLER_KEY_VARIABLE,
+        };
+        let host = Places {
+            address: url.dhchap_key.as_ref(),
+            option: self.dhchap_key.as_ref(),
+            name: "dhchap-key",
+            variable: HOST_KEY_VARIABLE,
+        };
+        let (controller, host) = (controller.find::<Key>()?, host.find::<Key>()?);
+        let Some(host) = host else {
             return match controller {
                 Some(_) => Err(Usage(
                     "--dhchap-controller-key has no meaning without --dhchap-key: a host that asks a target who it \
@@ -123,41 +80,6 @@ impl AuthenticationArgs {
         authentication.policy = policy.map_err(|error| Usage(error.to_string()))?;
         authentication.repeat = self.reauthenticate.map(|span| span.0.max(std::time::Duration::from_secs(1)));
         Ok(Some(authentication))
-    }
-
-    /// A key, or where it is: by the address, an option or the environment.
-    fn key(
-        &self,
-        option: &Option<KeyText>,
-        address: Option<&KeySource>,
-        name: &str,
-        variable: &str,
-    ) -> Result<Option<Key>> {
-        let (key, what) = match (address, option, env::var(variable)) {
-            (Some(source), ..) => {
-                (Key::At(source.clone()), format!("{} in the address", name.replace('-', "_")))
-            }
-            (None, Some(text), _) => {
-                let what = format!("--{name}");
-                let key = text.parse(&what)?;
-                if matches!(key, Key::Known(_)) {
-                    tracing::warn!(
-                        "others on this machine can read the key in {what}; put it into a file, and write \
-                         {what}=file:/path"
-                    );
-                }
-                (key, what)
-            }
-            (None, None, Ok(text)) if !text.is_empty() => {
-                let what = format!("${variable}");
-                let Ok(text) = text.parse::<KeyText>();
-                (text.parse(&what)?, what)
-            }
-            _ => return Ok(None),
-        };
-        // What cannot be read is told now, and not once a target asks for it.
-        key.get().map_err(|why| anyhow::anyhow!("{what}: {why}"))?;
-        Ok(Some(key))
     }
 }
 

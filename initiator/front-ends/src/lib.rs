@@ -8,6 +8,7 @@
 //! | [`mdns`] | discovery controllers that say where they are |
 //! | [`ready`] | how a service reports that it is ready |
 //! | [`context`] | what every command gets |
+//! | `keys` | keys that options, addresses and the environment give |
 //! | [`authentication`] | the options with which a host proves who it is |
 //! | [`options`] | the options of a connection |
 //! | [`namespaces`] | which namespace a command is for |
@@ -32,6 +33,7 @@ pub mod context;
 mod engine;
 pub mod fuse;
 pub mod interrupt;
+mod keys;
 pub mod mdns;
 pub mod namespaces;
 pub mod nbd;

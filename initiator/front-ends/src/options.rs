@@ -17,7 +17,8 @@ use crate::tls::TlsArgs;
 #[derive(Args, Clone, Debug)]
 pub struct ConnectArgs {
     /// nvme+rdma://HOST[:PORT]/[NQN][?OPTIONS&provider=NAME&crc=on|off], or
-    /// nvme+tcp://HOST[:PORT]/[NQN][?OPTIONS&hdgst=on|off&ddgst=on|off&tls=on|off&tls_key=file:PATH], where OPTIONS are
+    /// nvme+tcp://HOST[:PORT]/[NQN][?OPTIONS&hdgst=on|off&ddgst=on|off&tls=on|off&tls_key=file:PATH
+    /// &concat=on|off], where OPTIONS are
     /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S&
     /// dhchap_key=file:PATH&dhchap_controller_key=file:PATH
     pub url: Url,
@@ -116,23 +117,18 @@ impl ConnectArgs {
             url.provider = tuning.provider.unwrap_or(url.provider);
             url.crc = Some(self.crc());
         }
-        if tuning.tls.is_asked_for() {
+        if let Some(option) = tuning.tls.asked_for() {
             ensure!(
                 url.transport == Transport::Tcp,
-                "--tls is for NVMe/TCP (nvme+tcp://); NVMe/RDMA has no TLS"
+                "{option} is for NVMe/TCP (nvme+tcp://); NVMe/RDMA has no TLS"
             );
+        }
+        if tuning.tls.is_asked_for() {
             url.tls = Some(url.tls.unwrap_or(true));
         }
-        let authentication = tuning.authentication.authentication(&url)?;
-        let tls = tuning.tls.tls(&url)?;
-        if tls.is_some() && url.transport != Transport::Tcp {
-            tracing::warn!(
-                "{url}: NVMe/RDMA has no TLS, so the key for TLS is not used, and all is in clear text"
-            );
-        }
         let mut options = ConnectOptions::new(url, host);
-        options.authentication = authentication;
-        options.tls = tls;
+        options.authentication = tuning.authentication.authentication(&options.url)?;
+        tuning.tls.apply(&mut options)?;
         options.queues = tuning.queues;
         options.depth = tuning.depth;
         options.keep_alive = tuning.keep_alive.0;

@@ -1,14 +1,12 @@
 //! The options for connections over TLS.
 
-use std::env;
-
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use ringfab_initiator::auth::{ConfiguredPsk, Derivation, KeySource};
-use ringfab_initiator::{Tls, TlsKey, Url};
+use ringfab_initiator::auth::{CipherSuite, Derivation, Group};
+use ringfab_initiator::{ConnectOptions, Tls, Transport, Url};
 
-use crate::authentication::KeyText;
 use crate::context::Usage;
+use crate::keys::{KeyText, Places};
 
 /// In the environment: what the option for the key says.
 const KEY_VARIABLE: &str = "RINGFAB_TLS_KEY";
@@ -28,6 +26,10 @@ pub(crate) struct TlsArgs {
     /// How keys are derived: as specified, or as libnvme did before July 2025, for targets with keys from there
     #[arg(long, value_name = "NAME", default_value = "specified")]
     tls_derivation: DerivationName,
+    /// Have authentication make the key for TLS, a new one with each connection (secure channel concatenation). It
+    /// needs a key for authentication, and none for TLS
+    #[arg(long, conflicts_with = "tls_key")]
+    concat: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -43,33 +45,42 @@ impl TlsArgs {
         self.tls
     }
 
+    /// The option that asks for TLS, if one does.
+    pub(crate) fn asked_for(&self) -> Option<&'static str> {
+        if self.concat { Some("--concat") } else { self.tls.then_some("--tls") }
+    }
+
+    /// Sets what these options, the address and the environment say of TLS.
+    ///
+    /// # Errors
+    /// What is wrong with an option, or a key that cannot be read.
+    pub(crate) fn apply(&self, options: &mut ConnectOptions) -> Result<()> {
+        options.concatenation = self.concat || options.concatenation;
+        if options.concatenates() {
+            return Ok(check_concatenation(options)?);
+        }
+        options.tls = self.tls(&options.url)?;
+        if options.tls.is_some() && options.url.transport != Transport::Tcp {
+            let url = &options.url;
+            tracing::warn!(
+                "{url}: NVMe/RDMA has no TLS, so the key for TLS is not used, and all is in clear text"
+            );
+        }
+        Ok(())
+    }
+
     /// What the library needs; none without a key. What the address says of the key wins.
     ///
     /// # Errors
     /// What is wrong with an option, or a key that cannot be read.
-    pub(crate) fn tls(&self, url: &Url) -> Result<Option<Tls>> {
-        let (key, what) = match (&url.tls_key, &self.tls_key, env::var(KEY_VARIABLE)) {
-            (Some(source), ..) => (TlsKey::At(source.clone()), "tls_key in the address".to_owned()),
-            (None, Some(text), _) => {
-                let what = "--tls-key".to_owned();
-                let key = parse(text, &what)?;
-                if matches!(key, TlsKey::Known(_)) {
-                    tracing::warn!(
-                        "others on this machine can read the key in {what}; put it into a file, and write \
-                         {what}=file:/path"
-                    );
-                }
-                (key, what)
-            }
-            (None, None, Ok(text)) if !text.is_empty() => {
-                let what = format!("${KEY_VARIABLE}");
-                let Ok(text) = text.parse::<KeyText>();
-                (parse(&text, &what)?, what)
-            }
-            _ => return Ok(None),
+    fn tls(&self, url: &Url) -> Result<Option<Tls>> {
+        let places = Places {
+            address: url.tls_key.as_ref(),
+            option: self.tls_key.as_ref(),
+            name: "tls-key",
+            variable: KEY_VARIABLE,
         };
-        // What cannot be read is told now, and not by the target.
-        key.get().map_err(|why| anyhow::anyhow!("{what}: {why}"))?;
+        let Some(key) = places.find()? else { return Ok(None) };
         let derivation = match self.tls_derivation {
             DerivationName::Specified => Derivation::Specified,
             DerivationName::LibnvmeBefore202507 => Derivation::LibnvmeBefore202507,
@@ -78,19 +89,29 @@ impl TlsArgs {
     }
 }
 
-/// The key, or where it is. `what`: how it was given.
-fn parse(text: &KeyText, what: &str) -> Result<TlsKey> {
-    let text = text.expose();
-    let wrong = |why: String| Usage(format!("{what}: {why}"));
-    if text.starts_with("NVMeTLSkey-1:") || text.starts_with("DHHC-1:") {
-        return Ok(TlsKey::Known(ConfiguredPsk::parse(text).map_err(|error| wrong(error.to_string()))?));
+/// Whether authentication can make a key for TLS.
+fn check_concatenation(options: &ConnectOptions) -> Result<(), Usage> {
+    let wrong = |why: &str| Err(Usage(format!("secure channel concatenation (--concat) {why}")));
+    let Some(authentication) = &options.authentication else {
+        return wrong("makes the key for TLS of a key for authentication: give --dhchap-key");
+    };
+    if authentication.policy.accepted_hashes().iter().all(|hash| CipherSuite::of_hash(*hash).is_none()) {
+        return wrong("cannot make a key with sha512: add sha256 or sha384 to --dhchap-hashes");
     }
-    Ok(TlsKey::At(KeySource::parse(text).map_err(wrong)?))
+    if authentication.policy.accepted_groups() == [Group::Null] {
+        return wrong("cannot make a key without a DH group: add one to --dhchap-groups");
+    }
+    if authentication.repeat.is_some() {
+        return wrong("has each connection authenticate once: --reauthenticate has no meaning");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use ringfab_initiator::TlsKey;
+    use ringfab_initiator::auth::{Hash, KeySource, Policy};
 
     use super::*;
 
@@ -121,6 +142,54 @@ mod tests {
         let at = format!("?tls_key=file:{}", file.path().display());
         let tls = parsed(&["--tls-key", KEY], &at).expect("a key").expect("a key");
         assert_eq!(tls.key, TlsKey::At(KeySource::File(file.path().into())));
+    }
+
+    #[test]
+    fn concatenation_is_asked_for_and_needs_what_makes_a_key() {
+        use ringfab_initiator::{Authentication, HostIdentity, Key, Keys};
+
+        const DHCHAP: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
+        let applied = |arguments: &[&str], parameters: &str, prepare: Prepare| {
+            let cli = Cli::try_parse_from([&["test"], arguments].concat()).expect("valid options");
+            let url = format!("nvme+tcp://192.0.2.1/a{parameters}").parse().expect("an address");
+            let host = HostIdentity { nqn: "nqn.test".to_owned(), id: uuid::Uuid::from_u128(1) };
+            let mut options = ConnectOptions::new(url, host);
+            let key = Key::Known(ringfab_initiator::auth::DhchapKey::parse(DHCHAP).expect("a key"));
+            options.authentication = Some(Authentication::new(Keys { host: key, controller: None }));
+            prepare(&mut options);
+            cli.tls.apply(&mut options).map(|()| (options.concatenates(), options.uses_tls()))
+        };
+        let with =
+            |arguments: &[&str], parameters: &str| applied(arguments, parameters, |_| {}).expect("valid");
+        assert_eq!(with(&[], ""), (false, false));
+        assert_eq!(with(&["--concat"], ""), (true, true));
+        assert_eq!(with(&["--concat"], "?concat=off"), (false, false));
+        assert_eq!(with(&["--tls-key", KEY], "?concat=on"), (true, true), "the address wins");
+        assert_eq!(with(&["--concat"], "?tls=off"), (false, false));
+        assert!(Cli::try_parse_from(["test", "--concat", "--tls-key", KEY]).is_err());
+        let rows: [(Prepare, &str); 4] = [
+            (|options| options.authentication = None, "give --dhchap-key"),
+            (|options| set_policy(options, &[Hash::Sha512], &[Group::Ffdhe2048]), "add sha256 or sha384"),
+            (|options| set_policy(options, &[Hash::Sha256], &[Group::Null]), "without a DH group"),
+            (
+                |options| {
+                    let second = std::time::Duration::from_secs(1);
+                    options.authentication.as_mut().expect("keys").repeat = Some(second);
+                },
+                "--reauthenticate has no meaning",
+            ),
+        ];
+        for (prepare, said) in rows {
+            let error = applied(&["--concat"], "", prepare).expect_err("refused").to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    type Prepare = fn(&mut ConnectOptions);
+
+    fn set_policy(options: &mut ConnectOptions, hashes: &[Hash], groups: &[Group]) {
+        let policy = Policy::new(hashes, groups).expect("a policy");
+        options.authentication.as_mut().expect("keys").policy = policy;
     }
 
     #[test]

@@ -107,6 +107,19 @@ pub enum AuthenticationFailure {
     /// The controller demands secure channel concatenation.
     #[error("the target demands that authentication makes a key for TLS (secure channel concatenation)")]
     SecureChannel,
+    /// Authentication shall make a key for TLS, and the host has no key to authenticate with.
+    #[error(
+        "authentication shall make the key for TLS (concatenation), and this host has no key for authentication"
+    )]
+    NothingToConcatenate,
+    /// Authentication shall make a key for TLS, and the controller does not ask for it.
+    #[error(
+        "authentication shall make the key for TLS (concatenation), and the target does not ask this host for it"
+    )]
+    NoConcatenation,
+    /// Of what is offered nothing can make a key for TLS.
+    #[error("none of the {0} that this host offers can make a key for TLS (concatenation)")]
+    MakesNoKey(&'static str),
     /// The key of the host cannot be read.
     #[error("the key of this host {0}")]
     HostKey(String),
@@ -125,6 +138,10 @@ fn refused(refusal: &Refusal) -> String {
         }
         (RefusedBy::Us, FailureExplanation::AUTHENTICATION_FAILED) => {
             "the target has another controller key than this host, so it may not be the one that is meant"
+                .to_owned()
+        }
+        (RefusedBy::Peer, FailureExplanation::SECURE_CHANNEL_MISMATCH) => {
+            "the target and this host do not agree on whether authentication makes a key for TLS (concatenation)"
                 .to_owned()
         }
         (RefusedBy::Peer, FailureExplanation::HASH_NOT_USABLE) => {
@@ -150,9 +167,14 @@ impl AuthenticationFailure {
                 Self::NotAsked => {
                     "give the target a key for this host NQN, or leave the controller key out if that is not wanted"
                 }
-                Self::SecureChannel => {
-                    "have the target not demand it, or configure a key for TLS on both ends"
+                Self::SecureChannel => "use --concat, or configure a key for TLS on both ends",
+                Self::NothingToConcatenate => {
+                    "give the key that the target has for this host NQN (--dhchap-key)"
                 }
+                Self::NoConcatenation => {
+                    "give the target a key for this host NQN (dhchap_key), or connect without --concat"
+                }
+                Self::MakesNoKey(_) => "offer another one (--dhchap-hashes, --dhchap-groups)",
                 _ => "correct the file, or name another one",
             };
         };
@@ -163,6 +185,10 @@ impl AuthenticationFailure {
             }
             (RefusedBy::Us, FailureExplanation::AUTHENTICATION_FAILED) => {
                 "compare the controller key with the target's, and see who answers at this address"
+            }
+            (_, FailureExplanation::SECURE_CHANNEL_MISMATCH) => {
+                "for --concat the target's listener needs TLS beside clear text (tls = \"allowed\"), and its subsystem \
+                 must not refuse concatenation"
             }
             (_, FailureExplanation::HASH_NOT_USABLE) => {
                 "allow one that the target allows (--dhchap-hashes here, dhchap_hashes there)"

@@ -188,7 +188,11 @@ impl Cause {
 
     /// At which step it is found, of those before there is a connection.
     pub(crate) fn first_step(&self) -> Step {
-        if matches!(self, Cause::Tls(_)) { Step::Tls } else { Step::Resolve }
+        match self {
+            Cause::Tls(_) => Step::Tls,
+            Cause::Authentication(_) => Step::Authenticate,
+            _ => Step::Resolve,
+        }
     }
 
     /// Whether one end does not know the other by its key, which changes while keys are being changed.

@@ -35,6 +35,10 @@ pub struct ConnectOptions {
     pub authentication: Option<Authentication>,
     /// The key for TLS, if there is one; see docs/tls.md.
     pub tls: Option<Tls>,
+    /// Whether authentication makes the key for TLS (secure channel concatenation) when the address does not say. The
+    /// admin queue authenticates in clear text then, and all queues are connected over TLS with the new key; one in
+    /// `tls` is not used. Each connection makes another key.
+    pub concatenation: bool,
     /// I/O queues to ask for when the address does not say.
     pub queues: u16,
     /// Commands outstanding per I/O queue when the address does not say, 1 to 1024.
@@ -64,6 +68,7 @@ impl ConnectOptions {
             host,
             authentication: keys.map(Authentication::new),
             tls,
+            concatenation: false,
             queues: 1,
             depth: 128,
             keep_alive: Duration::from_secs(10),
@@ -74,10 +79,20 @@ impl ConnectOptions {
         }
     }
 
-    /// Whether connections are over TLS: when the address says so, or there is a key and the address does not say
-    /// otherwise. Then none is made without.
+    /// Whether connections are over TLS: when the address says so, or there is a key or will be one, and the address
+    /// does not say otherwise. Then none is made without, but the first one of concatenation.
     pub fn uses_tls(&self) -> bool {
-        self.url.transport == Transport::Tcp && self.url.tls.unwrap_or(self.tls.is_some())
+        let has_key = self.tls.is_some() || self.concatenates();
+        self.url.transport == Transport::Tcp && self.url.tls.unwrap_or(has_key)
+    }
+
+    /// Whether authentication makes the key for TLS: when the address says so, or [`ConnectOptions::concatenation`]
+    /// does and the address has no other key and is not for clear text.
+    ///
+    /// A discovery controller makes one only if it demands that. What it says is checked where it leads to.
+    pub fn concatenates(&self) -> bool {
+        let wanted = self.url.concatenation.unwrap_or(self.concatenation && self.url.tls_key.is_none());
+        wanted && self.url.transport == Transport::Tcp && self.url.tls != Some(false)
     }
 
     /// I/O queues to ask for, 1 to 128.
@@ -181,9 +196,29 @@ mod tests {
         let named = options("?dhchap_key=file:/h&dhchap_controller_key=file:/c&tls_key=file:/t");
         assert_eq!(named.tls, Some(Tls::new(TlsKey::At(at("/t")))));
         assert!(named.uses_tls() && !options("?tls=off&tls_key=file:/t").uses_tls());
+        assert!(!named.concatenates());
         let keys = named.authentication.expect("keys").keys;
         assert_eq!((keys.host, keys.controller), (Key::At(at("/h")), Some(Key::At(at("/c")))));
         let none = options("");
         assert!(none.authentication.is_none() && none.tls.is_none() && !none.uses_tls());
+    }
+
+    #[test]
+    fn concatenation_is_asked_for_by_the_address_or_else_by_the_option() {
+        let rows = [
+            ("", false, false),
+            ("", true, true),
+            ("?concat=on", false, true),
+            ("?concat=off", true, false),
+            ("?tls=off", true, false),
+            ("?tls=on", true, true),
+            ("?tls_key=file:/t", true, false),
+        ];
+        for (address, option, expected) in rows {
+            let mut options = options(address);
+            options.concatenation = option;
+            assert_eq!(options.concatenates(), expected, "{address}, {option}");
+            assert_eq!(options.uses_tls(), expected || address.contains("tls_key"), "{address}, {option}");
+        }
     }
 }

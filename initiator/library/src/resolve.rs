@@ -5,6 +5,7 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
 
+use crate::authentication::AuthenticationFailure;
 use crate::error::Cause;
 use crate::messages::{Found, Mailbox, Message, Resolved};
 use crate::options::ConnectOptions;
@@ -21,7 +22,7 @@ pub(crate) fn resolve(
     question: u32,
     mailbox: &Mailbox,
 ) -> Result<Option<Found>, Cause> {
-    let elsewhere = options.uses_tls() && options.tls.as_ref().is_some_and(Tls::is_elsewhere);
+    let elsewhere = has_key(options) && options.tls.as_ref().is_some_and(Tls::is_elsewhere);
     if matches!(options.url.host, HostName::Address(_)) && !elsewhere {
         return find(options).map(Some);
     }
@@ -47,11 +48,19 @@ fn find(options: &ConnectOptions) -> Result<Found, Cause> {
     if addresses.is_empty() {
         return Err(Cause::Name("no address".to_owned()));
     }
-    let psks = options.uses_tls().then(|| {
+    if options.concatenates() && options.authentication.is_none() {
+        return Err(Cause::Authentication(AuthenticationFailure::NothingToConcatenate));
+    }
+    let psks = has_key(options).then(|| {
         let tls = options.tls.as_ref().ok_or(TlsFailure::NoKey)?;
         tls.psks(&options.host.nqn, options.url.subsystem_nqn())
     });
     Ok(Found { addresses, psks: psks.transpose().map_err(Cause::Tls)? })
+}
+
+/// Whether connections are over TLS from the start.
+fn has_key(options: &ConnectOptions) -> bool {
+    options.uses_tls() && !options.concatenates()
 }
 
 fn local(error: &io::Error) -> Cause {

@@ -81,6 +81,9 @@ pub enum TlsFailure {
     /// The key cannot be read, or is none.
     #[error("the key for TLS {0}")]
     Key(String),
+    /// Both ends could not agree, with a key that authentication has made.
+    #[error("{0}, with the key that authentication has made (concatenation)")]
+    Generated(String),
     /// Both ends could not agree.
     #[error("{0}")]
     Handshake(String),
@@ -92,6 +95,7 @@ impl TlsFailure {
         match self {
             Self::NoKey => "give the key that the target has for this host NQN (--tls-key)",
             Self::Key(_) => "correct the file, or name another one",
+            Self::Generated(_) => "see the target's log, which names the reason",
             Self::Handshake(_) => {
                 "compare the key and both NQNs with the target's (`ringfab keys identity` shows what this host \
                  offers), and see its log; its listener may have no TLS"

@@ -13,6 +13,7 @@
 //! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
 //! | `tls` | `on` or `off`: whether connections are over TLS, over TCP; without it they are if there is a key |
 //! | `tls_key` | where the key for TLS is: `file:/path`, `credential:NAME` or `keyring:DESCRIPTION` |
+//! | `concat` | `on` or `off`: whether authentication makes the key for TLS (secure channel concatenation), over TCP |
 //! | `congestion` | the congestion control of the kernel's TCP |
 //! | `dscp` | the class of service of what is sent, 0 to 63 |
 //! | `usertimeout` | how long what was sent may stay unacknowledged before the connection is given up, in seconds |
@@ -87,6 +88,8 @@ pub struct Url {
     pub tls: Option<bool>,
     /// Where the key for TLS is.
     pub tls_key: Option<KeySource>,
+    /// Whether authentication makes the key for TLS (secure channel concatenation).
+    pub concatenation: Option<bool>,
     /// What only NVMe/TCP has.
     pub digests: DigestOptions,
     /// What the kernel's TCP is asked for.
@@ -163,12 +166,15 @@ pub enum UrlError {
     #[error(
         "there is no option `{0}`; there are ns, hostnqn, hostid, dhchap_key, dhchap_controller_key, queues, depth, \
          keepalive, congestion, dscp, usertimeout and tcpkeepalive; for RDMA provider and crc; for TCP hdgst, ddgst, \
-         tls and tls_key"
+         tls, tls_key and concat"
     )]
     Option(String),
     /// An option given twice.
     #[error("option `{0}` is given twice")]
     Twice(String),
+    /// `concat=on` beside an option that contradicts it.
+    #[error("option concat: `on` does not go with {0}, because authentication makes the key for TLS then")]
+    Concatenation(&'static str),
     /// An option names no place of a key. What it says may be a key, and is not shown.
     #[error("option {name} {why}")]
     Key {
@@ -216,6 +222,7 @@ impl Url {
             crc: None,
             tls: None,
             tls_key: None,
+            concatenation: None,
             digests: DigestOptions::default(),
             tcp: TcpOptions::default(),
         }
@@ -232,6 +239,7 @@ impl Url {
             crc: self.crc.filter(|_| same),
             tls: self.tls.filter(|_| same),
             tls_key: self.tls_key.clone().filter(|_| same),
+            concatenation: self.concatenation.filter(|_| same),
             digests: if same { self.digests } else { other.digests },
             ..self.clone()
         }
@@ -257,7 +265,7 @@ impl Url {
     fn takes(&self, name: &str) -> bool {
         let wanted = match name {
             "provider" | "crc" => Transport::Rdma,
-            "hdgst" | "ddgst" | "tls" | "tls_key" => Transport::Tcp,
+            "hdgst" | "ddgst" | "tls" | "tls_key" | "concat" => Transport::Tcp,
             _ => self.transport,
         };
         wanted == self.transport
@@ -308,6 +316,10 @@ impl Url {
                 set(&mut self.tls, "tls", tls)
             }
             "tls_key" => set(&mut self.tls_key, "tls_key", key("tls_key", &value)?),
+            "concat" => {
+                let concatenation = choose("concat", value, ON_OR_OFF, &SWITCH)?;
+                set(&mut self.concatenation, "concat", concatenation)
+            }
             "hdgst" => {
                 self.digests.header = choose("hdgst", value, ON_OR_OFF, &SWITCH)?;
                 Ok(())
@@ -345,6 +357,7 @@ impl Url {
         push("crc", self.crc.map(|crc| if crc { "on" } else { "off" }.to_owned()));
         push("tls", self.tls.map(|tls| if tls { "on" } else { "off" }.to_owned()));
         push("tls_key", self.tls_key.as_ref().map(ToString::to_string));
+        push("concat", self.concatenation.map(|concat| if concat { "on" } else { "off" }.to_owned()));
         push("hdgst", self.digests.header.then(|| "on".to_owned()));
         push("ddgst", self.digests.data.then(|| "on".to_owned()));
         push("congestion", self.tcp.congestion.clone());
@@ -378,7 +391,11 @@ impl FromStr for Url {
             seen.push(name);
             url.set_option(name, decode(value)?)?;
         }
-        Ok(url)
+        match (url.concatenation, url.tls, &url.tls_key) {
+            (Some(true), Some(false), _) => Err(UrlError::Concatenation("tls=off")),
+            (Some(true), _, Some(_)) => Err(UrlError::Concatenation("tls_key")),
+            _ => Ok(url),
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! What takes long when a queue authenticates, without blocking the engine: reading keys, and exponentiation.
 
-use std::io;
 use std::sync::Arc;
 
 use ringfab_auth::Computation;
 
 use crate::authentication::Keys;
-use crate::messages::{Done, Mailbox, Message, Worked};
+use crate::error::Cause;
+use crate::messages::{Done, Message, Worked};
 use crate::request::ControllerId;
+use crate::resources::Resources;
 
 /// Something for a worker.
 #[derive(Debug)]
@@ -27,28 +28,26 @@ impl Task {
     }
 }
 
-/// Does a task of a controller on a thread of its own, which sends what comes of it to `mailbox`. The thread may
+/// Does a task of a controller on a thread of its own, which sends what comes of it to the host. The thread may
 /// outlive whoever wanted it; it holds nothing but the mailbox. A path has one task at a time.
 ///
 /// Where there are to be no threads it is done here, as part of the turn.
 pub(crate) fn start(
     task: Task,
-    controller: ControllerId,
-    number: u32,
-    mailbox: &Mailbox,
-    threads: bool,
-) -> io::Result<()> {
-    let mailbox = mailbox.clone();
+    (controller, number): (ControllerId, u32),
+    resources: &Resources,
+) -> Result<(), Cause> {
+    let mailbox = resources.mailbox.clone();
     let work = move || {
         let done = task.run();
         if !mailbox.send(Message::Worked(Worked { controller, task: number, done })) {
             tracing::debug!("the host ended before an authentication was computed");
         }
     };
-    if threads {
-        std::thread::Builder::new().name("authenticate".to_owned()).spawn(work).map(drop)
-    } else {
+    if !resources.threads {
         work();
-        Ok(())
+        return Ok(());
     }
+    let started = std::thread::Builder::new().name("authenticate".to_owned()).spawn(work);
+    started.map(drop).map_err(|error| Cause::Local(format!("no thread to authenticate: {error}")))
 }

@@ -86,6 +86,8 @@ pub(crate) struct State {
     pub(crate) end_is_told: bool,
     /// Whether the log says already that its host does nothing any more: all queues may find it.
     pub(crate) stall_is_told: bool,
+    /// Whether the log says already that connections of it were cut off.
+    pub(crate) cut_is_told: bool,
     /// How its host has proved who it is, if it had to.
     pub(crate) authenticated: Option<Authenticated>,
 }
@@ -119,6 +121,7 @@ impl Controller {
             io_queues_joined: 0,
             end_is_told: false,
             stall_is_told: false,
+            cut_is_told: false,
             authenticated: None,
         };
         Self {

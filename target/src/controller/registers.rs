@@ -124,6 +124,11 @@ impl Registers {
         self.is_ready() && self.shutdown == Shutdown::None
     }
 
+    /// Whether the host has ended its use of the controller: it has disabled it, or shuts it down.
+    pub(crate) fn is_left(&self) -> bool {
+        !self.cc.enabled() || self.shutdown != Shutdown::None
+    }
+
     /// The value of a property; `size` is what the command says of its size.
     pub(crate) fn get(&self, offset: u32, size: Option<PropertySize>) -> Result<u64, Failure> {
         let (value, right_size) = match offset {
@@ -281,6 +286,7 @@ mod tests {
         assert_eq!(registers.set(offset::CC, FOUR, ENABLE | 1 << 14), Ok(PropertyEffect::Shutdown));
         assert_eq!(status(&registers), 1 | 1 << 2);
         assert!(!registers.io_allowed());
+        assert!(registers.is_left());
         registers.shutdown_done();
         assert_eq!(status(&registers), 1 | 2 << 2);
         assert_eq!(registers.set(offset::CC, FOUR, ENABLE | 1 << 14), Ok(PropertyEffect::None));

@@ -69,8 +69,8 @@ impl Connection {
         }
     }
 
-    /// Its connection has gone.
-    pub(super) fn log_disconnected(&self, disconnection: Disconnection<'_>) {
+    /// Its connection has gone. `is_idle`: nothing was outstanding.
+    pub(super) fn log_disconnected(&self, disconnection: Disconnection<'_>, is_idle: bool) {
         let (peer, queue, why) = (self.peer, self.id, disconnection.why);
         let Some(Attachment { controller, .. }) = &self.attached else {
             if disconnection.broken {
@@ -82,10 +82,20 @@ impl Connection {
         };
         let (host, subsystem) = names(controller);
         let id = controller.id();
-        if disconnection.broken {
+        let (is_left, end_is_told) = {
+            let state = controller.state();
+            (state.registers.is_left(), state.end_is_told)
+        };
+        if disconnection.truncated {
+            tracing::debug!(%peer, queue, is_left, is_idle, "there was no close_notify");
+        }
+        let is_cut = disconnection.truncated && matters(queue, is_left, is_idle);
+        let cut_is_told = is_cut && mem::replace(&mut controller.state().cut_is_told, true);
+        if disconnection.broken || is_cut && queue != 0 && !cut_is_told {
             tracing::warn!(%peer, host, subsystem, controller = id, queue, why, "the connection has ended");
-        } else if queue == 0 && !controller.state().end_is_told {
+        } else if queue == 0 && !end_is_told {
             let io_queues = controller.io_queues_joined();
+            let why = if disconnection.truncated && !is_cut { LEFT } else { why };
             tracing::info!(%peer, host, subsystem, controller = id, io_queues, why, "disconnected");
         } else {
             tracing::debug!(%peer, host, subsystem, controller = id, queue, why, "queue disconnected");
@@ -99,6 +109,16 @@ impl Connection {
             _ => IoOpcode(command.opcode).to_string(),
         }
     }
+}
+
+/// What is said of a host that has shut its controller down, or disabled it, and then ends the connection without
+/// TLS's close_notify, as Linux hosts do.
+const LEFT: &str = "the host has left";
+
+/// Whether it matters that a stream has ended without TLS's close_notify: whoever cuts it off then keeps something
+/// back. `is_left`: the host has shut its controller down, or disabled it; before that, it may leave idle I/O queues.
+const fn matters(queue: u16, is_left: bool, is_idle: bool) -> bool {
+    !is_left && (queue == 0 || !is_idle)
 }
 
 /// A Connect was refused.
@@ -189,4 +209,26 @@ pub(super) fn authentication_overdue(connection: &Connection) {
 
 fn names(controller: &Controller) -> (&str, &str) {
     (&controller.host().nqn, controller.subsystem().nqn())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_was_cut_off_matters_until_the_host_has_left() {
+        // A queue, whether the host has left, whether nothing is outstanding.
+        let rows = [
+            ((0, false, true), true),
+            ((0, true, true), false),
+            // Requests for asynchronous events wait as long as the controller is there.
+            ((0, true, false), false),
+            ((3, false, true), false),
+            ((3, false, false), true),
+            ((3, true, false), false),
+        ];
+        for ((queue, is_left, is_idle), expected) in rows {
+            assert_eq!(matters(queue, is_left, is_idle), expected, "{queue} {is_left} {is_idle}");
+        }
+    }
 }

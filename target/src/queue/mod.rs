@@ -431,14 +431,15 @@ impl Queue {
     pub(crate) fn on_disconnected(&mut self, resources: &mut Resources, disconnection: Disconnection<'_>) {
         self.connection.phase = Phase::Closed;
         self.gone_at = resources.reactor.now();
-        if !self.commands.table.is_idle() {
+        let is_idle = self.commands.table.is_idle();
+        if !is_idle {
             let outstanding = self.commands.table.counts();
             let (peer, queue) = (self.connection.peer, self.id());
             tracing::debug!(%peer, queue, ?outstanding, "requests end with their connection");
         }
         self.commands.disconnected(&mut self.connection, resources);
         self.note_unfinished();
-        self.connection.log_disconnected(disconnection);
+        self.connection.log_disconnected(disconnection, is_idle);
     }
 
     /// Whether the connection is gone and no disk holds anything of it.

@@ -62,20 +62,23 @@ pub(crate) struct Disconnection<'a> {
     pub(crate) why: &'a str,
     /// Whether one end found the other to break the protocol.
     pub(crate) broken: bool,
+    /// Whether the peer has not said over TLS that it ends.
+    pub(crate) truncated: bool,
 }
 
 impl Disconnection<'_> {
     /// Tells of a connection that was up.
     pub(crate) fn report(reason: &DisconnectReason, endpoint: Endpoint, handler: &mut impl TransportHandler) {
         let broken = matches!(reason, DisconnectReason::Violation(_) | DisconnectReason::PeerTerminated(_));
-        handler.on_disconnected(endpoint, Disconnection { why: &reason.to_string(), broken });
+        let truncated = *reason == DisconnectReason::Truncated;
+        handler.on_disconnected(endpoint, Disconnection { why: &reason.to_string(), broken, truncated });
     }
 }
 
 impl<'a> Disconnection<'a> {
     /// A connection that never was up.
     pub(crate) fn before_established(why: &'a str) -> Self {
-        Self { why, broken: false }
+        Self { why, broken: false, truncated: false }
     }
 }
 

@@ -48,6 +48,10 @@ for version in 0 1; do
     done
 done
 
+# It never says that it ends (close_notify), and has shut its controllers down before.
+if grep -E ' (INFO|WARN) .*cut off' "$target_log"; then fail "an orderly end is called another one"; fi
+target_said 'disconnected.*the host has left' || fail "nobody has left in order"
+
 echo "--- resets under load"
 may_warn "resetting controller"
 share_key 1 1

@@ -19,7 +19,6 @@ is_refused() {
 
 start_tlshd
 with_tls=required start_kernel_target "$nqn"
-# Its tlshd looks at the first identity that is offered only, which is that of version 1.
 for hash in 1 2; do
     echo "--- hash $hash"
     new_key host $hash
@@ -27,6 +26,16 @@ for hash in 1 2; do
     insert_key "$REPLY" 1
     bench "$(secure_url "$nqn" 'ns=1&queues=2&depth=8')" --rw randrw --bs 4k --size 2M --time 1s
 done
+
+echo "--- a key that has only an identity of version 0"
+for hash in 1 2; do
+    new_key host $hash
+    forget_keys
+    insert_key "$REPLY" 0
+    bench "$(secure_url "$nqn" 'ns=1&queues=2&depth=8')" --rw randrw --bs 4k --size 2M --time 1s
+done
+forget_keys
+insert_key "$(<$keys/host)" 1
 
 echo "--- large transfers on two cores"
 bench "$(secure_url "$nqn" 'ns=1&queues=2&depth=4')" --rw write --bs 256k --size 16M --time 1s --cores 2

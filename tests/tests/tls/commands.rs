@@ -52,6 +52,15 @@ fn two_commands_set_up_a_volume_that_is_authenticated_and_encrypted() {
     let make = [&make[..], &[keys.to_str().expect("a name")]].concat();
     let pair = said(&ringfab(&make));
     assert!(!pair.contains("DHHC-1:") && !pair.contains("NVMeTLSkey-1:"), "no key is shown: {pair}");
+    // A Linux host, or target, is told how the kernel gets the key.
+    let linux = lines_after(&pair, "On a Linux host").join("\n");
+    let file = |name: &str| format!("\"$(cat '{}')\"", keys.join(name).display());
+    let insert = format!("--keydata={} --identity=1 --insert", file("tls"));
+    assert!(linux.contains(&insert) && linux.contains("--trsvcid=4420 --tls"), "{linux}");
+    assert!(linux.contains(&format!("--dhchap-secret={}", file("host"))), "{linux}");
+    let linux = lines_after(&pair, "On a Linux target").join("\n");
+    assert!(linux.contains(&insert) && linux.contains("/dhchap_ctrl_key"), "{linux}");
+    assert!(pair.contains(&format!("chown -R ringfab '{}'", keys.display())), "{pair}");
     // No key is lost by another try.
     let again = ringfab(&make);
     assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("File exists"));
@@ -159,4 +168,33 @@ fn status_says_how_connections_are_protected() {
         assert!(["kernel", "process"].contains(&queue["tls"].as_str().expect("who protects it")), "{queue}");
     }
     drop(nbd);
+}
+
+#[test]
+fn connect_all_attaches_with_the_keys_over_tls_or_has_authentication_make_one() {
+    let pair = Pair::new();
+    let discovery = pair.url.split('/').take(3).collect::<Vec<_>>().join("/");
+    let (dhchap, concat) = (pair.options[2..].to_vec(), vec!["--concat".to_owned()]);
+    for (options, key) in [(pair.options.clone(), "configured"), ([dhchap, concat].concat(), "generated")] {
+        let mut all = Service::start("ringfab", |place| {
+            let sockets = place.join("all").display().to_string();
+            let words = ["connect-all", "--nbd", &sockets, "--hostnqn", HOST, &discovery].map(str::to_owned);
+            words.into_iter().chain(options).collect()
+        });
+        assert!(all.path("all").join(format!("{NQN}.sock")).exists());
+        let status: Value = serde_json::from_str(&pair.status(&["--json"])).expect("JSON");
+        let status = if status["controllers"].is_array() { &status } else { &status["ok"] };
+        let controllers = status["controllers"].as_array().expect("controllers").iter();
+        let of_disk = controllers.filter(|one| one["subsystem"] == NQN).collect::<Vec<_>>();
+        assert_eq!((of_disk.len(), &of_disk[0]["tls"]["key"]), (1, &key.into()), "{status}");
+        all.signal("TERM");
+        assert!(all.wait(ringfab_tests::PATIENCE).success());
+    }
+    // Without a key for TLS, what requires TLS is not attached.
+    let nowhere = pair.folder.path().join("none").display().to_string();
+    let named = ["connect-all", "--nbd", &nowhere, "--hostnqn", HOST, &discovery];
+    let without: Vec<&str> = pair.options[2..].iter().map(String::as_str).collect();
+    let refused = ringfab(&[&named[..], &without].concat());
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("there is no key"), "{text}");
 }

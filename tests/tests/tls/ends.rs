@@ -43,7 +43,7 @@ impl Guarded {
 }
 
 /// Writes and reads what is larger than a record of TLS, and what is smaller.
-fn exchange(controller: &Controller, seed: u8) {
+pub(crate) fn exchange(controller: &Controller, seed: u8) {
     for blocks in [1_usize, 8, 129, 256] {
         let written: Vec<u8> = (0..blocks * 512).map(|at| (at / 512) as u8 ^ at as u8 ^ seed).collect();
         controller.write_at(1, 0, &written, false).expect("written");

@@ -1,6 +1,7 @@
 //! NVMe/TCP over TLS 1.3: our target with a host whose TLS is another one, our both ends, and the commands.
 
 mod commands;
+mod concatenation;
 mod ends;
 mod support;
 mod target;

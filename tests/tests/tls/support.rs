@@ -21,6 +21,7 @@ pub(crate) struct Guarded {
     pub(crate) folder: TempDir,
     pub(crate) psk: ConfiguredPsk,
     pub(crate) dhchap: DhchapKey,
+    pub(crate) controller: DhchapKey,
 }
 
 pub(crate) fn write_key(path: &Path, text: &str) {
@@ -47,13 +48,15 @@ impl Guarded {
         let dhchap = DhchapKey::generate(Hash::Sha256, None, &mut system_random());
         write_key(&folder.path().join("tls_key"), psk.to_text().expose());
         write_key(&folder.path().join("dhchap_key"), dhchap.to_text().expose());
+        let controller = DhchapKey::generate(Hash::Sha256, None, &mut system_random());
+        write_key(&folder.path().join("dhchap_controller_key"), controller.to_text().expose());
         let keys: String = keys
             .iter()
             .map(|key| format!("{key} = \"file:{}\"\n", folder.path().join(key).display()))
             .collect();
         let tables = format!("{subsystem}\n{MEMORY}[[host]]\nnqn = {HOST_NQN:?}\n{keys}");
         let listener = format!("transport = \"tcp\"\ntls = {listener:?}");
-        Self { target: TestTarget::on_cores(cores, &listener, &tables), folder, psk, dhchap }
+        Self { target: TestTarget::on_cores(cores, &listener, &tables), folder, psk, dhchap, controller }
     }
 
     /// The key of a connection.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringfab_auth::{
-    Authenticated, CipherSuite, ConfiguredPsk, DhchapKey, Group, Hash, HostStep, HostTransaction,
+    Authenticated, CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, HostStep, HostTransaction,
     IdentityVersion, Names, Parties, Policy, SequenceNumbers, TlsPsk, system_random,
 };
 use ringfab_spec::auth::SecureChannel;
@@ -14,7 +14,7 @@ use ringfab_spec::tcp::Digests;
 use ringfab_spec::{SglDescriptor, Status, SubmissionEntry};
 use ringfab_tests::openssl::Client;
 use ringfab_tests::raw_tcp::{self, HOST_NQN, RawTcp};
-use ringfab_tests::{NQN, TestTarget, have, not_run, wait_until};
+use ringfab_tests::{NQN, Service, TestTarget, free_port, have, not_run, wait_until};
 
 use crate::support::{Guarded, MEMORY, name, write_key};
 
@@ -288,4 +288,58 @@ fn discovery_asks_for_authentication_where_it_is_told_to() {
         raw.say(&raw_tcp::connect_as(Digests::default(), (0, 32, 0xffff), DISCOVERY_NQN, stranger));
         assert_eq!(raw.response().status().is_success(), asks == 0);
     }
+}
+
+/// Linux hosts never send close_notify.
+#[test]
+fn a_host_that_has_left_may_end_its_stream_as_it_likes_and_another_one_was_cut_off() {
+    if !have("openssl") {
+        return not_run("TLS against openssl: it is not installed");
+    }
+    let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
+    let configured = ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
+    write_key(&folder.path().join("key"), configured.to_text().expose());
+    let text = format!(
+        "[target]\nstate_dir = {:?}\ncores = 1\n[control]\nsocket = {:?}\n[[listener]]\naddress = \"127.0.0.1\"\n\
+         port = {port}\ntransport = \"tcp\"\ntls = \"required\"\n[[subsystem]]\nnqn = {NQN:?}\n\
+         allow_any_host = true\n{MEMORY}[[host]]\nnqn = {HOST_NQN:?}\ntls_key = \"file:{}\"\n",
+        folder.path().join("state"),
+        folder.path().join("control"),
+        folder.path().join("key").display(),
+    );
+    std::fs::write(folder.path().join("target.toml"), text).expect("a configuration");
+    let config = folder.path().join("target.toml").display().to_string();
+    let service =
+        Service::start("ringfab-target", |_| ["serve", "--config", &config].map(str::to_owned).to_vec());
+    let names = Names { host: name(HOST_NQN), subsystem: name(NQN) };
+    let retained = configured.retained(names.host, Derivation::Specified);
+    let psk = retained.tls(IdentityVersion::One, configured.suite(), names, Derivation::Specified);
+    let psk = psk.expect("a key");
+    // Enabled, or shut down, or disabled again.
+    let (enabled, shut_down, disabled) = (0x0046_0001, 0x0046_4001, 0x0046_0000);
+    let rows = [
+        (vec![enabled, shut_down], "the host has left"),
+        (vec![enabled, disabled], "the host has left"),
+        (vec![enabled], "the connection was cut off"),
+    ];
+    for (number, (registers, said)) in (1..).zip(rows) {
+        let client = Client::connect(([127, 0, 0, 1], port).into(), &psk);
+        let mut raw =
+            RawTcp::over(client.stream.try_clone().expect("the same stream")).greet(Digests::default());
+        raw.say(&raw_tcp::connect_as(Digests::default(), (0, 32, 0xffff), NQN, HOST_NQN));
+        assert!(raw.response().status().is_success());
+        for value in registers {
+            let entry = SubmissionEntry::property_set(1, offset::CC, PropertySize::Four, value);
+            assert!(raw.command(entry).status().is_success());
+        }
+        // It is killed.
+        drop(client);
+        let lines = || -> Vec<String> {
+            let log = service.log();
+            log.lines().filter(|line| line.contains(" disconnected ")).map(str::to_owned).collect()
+        };
+        wait_until("the end of the connection", || lines().len() == number);
+        assert!(lines()[number - 1].contains(said), "{}", service.log());
+    }
+    assert_eq!(service.log().matches("cut off").count(), 1, "{}", service.log());
 }

@@ -13,6 +13,7 @@ use crate::options::ConnectOptions;
 use crate::queue::Queue;
 use crate::request::ControllerId;
 use crate::resources::Resources;
+use crate::tls::TlsFailure;
 use crate::transport::Connect;
 
 /// Which of the controller's I/O queues an engine has. Several engines share them in turn, so that each has as many as
@@ -56,7 +57,8 @@ pub(super) struct Connector {
     question: u32,
 }
 
-/// What is tried in turn: each address of the name, and there all keys for TLS, then the last one alone.
+/// What is tried in turn: each address of the name, and there all keys for TLS, then the last one alone. Where
+/// authentication makes the key, each address is first tried in clear text.
 ///
 /// There are peers that look at the first identity only (tlshd with GnuTLS 3.8), and to which the key has the older
 /// one.
@@ -146,6 +148,21 @@ impl Connector {
     /// The keys for TLS that are tried, or that the controller knows, if connections are over TLS.
     pub(super) fn psks(&self) -> Option<Arc<[Psk]>> {
         self.attempts.offered.clone()
+    }
+
+    /// The ends have made this key on a connection in clear text: all connections are over TLS with it.
+    pub(super) fn secure(&mut self, psk: Psk) {
+        self.attempts.offered = Some([psk].into());
+    }
+
+    /// What has failed. A key that authentication has made is nothing that people could compare.
+    pub(super) fn explain(&self, cause: Cause) -> Cause {
+        match cause {
+            Cause::Tls(TlsFailure::Handshake(why)) if self.options.concatenates() => {
+                Cause::Tls(TlsFailure::Generated(why))
+            }
+            cause => cause,
+        }
     }
 
     /// Goes on to the older identity of the key, or to the next address, if there is one.

@@ -194,6 +194,7 @@ impl Path {
             Phase::Resolving => self.resolve(resources),
             Phase::Connecting => {
                 self.timers.phase = Time::MAX;
+                self.timers.resume_attempt(self.sequence.attach_limit());
                 if let Err(error) = self.queues.connect_admin(resources) {
                     self.lose(resources, Step::Connect, Cause::Local(error.to_string()));
                 }
@@ -216,7 +217,9 @@ impl Path {
             }
             Phase::Shutdown => {}
             Phase::Closing(_) if matches!(before, Phase::Closing(_)) => {}
-            Phase::Closing(_) => self.close(resources, before == Phase::Shutdown),
+            Phase::Closing(after) => {
+                self.close(resources, before == Phase::Shutdown || after == After::Secure);
+            }
             Phase::Delay => self.delay(resources),
             Phase::Gone => self.end(resources, before),
         }
@@ -266,6 +269,7 @@ impl Path {
             now: resources.now(),
             pool: &resources.pool,
             io: &self.queues.io,
+            secured: self.queues.connector.psks().is_some(),
             keep_alive: &mut self.keep_alive,
             reports: &mut self.reports,
         };
@@ -286,13 +290,8 @@ impl Path {
             }
             Action::Work { number, task, limit } => {
                 self.timers.phase = resources.now() + limit;
-                let begun = work::start(task, self.id, number, &resources.mailbox, resources.threads);
-                if let Err(error) = begun {
-                    self.lose(
-                        resources,
-                        self.step(),
-                        Cause::Local(format!("no thread to authenticate: {error}")),
-                    );
+                if let Err(cause) = work::start(task, (self.id, number), resources) {
+                    self.lose(resources, self.step(), cause);
                 }
             }
             Action::ConnectQueue { number, size, in_capsule_bytes_max } => {
@@ -309,6 +308,10 @@ impl Path {
                 }
             }
             Action::RepeatAt(at) => self.timers.phase = at,
+            Action::Secure(psk) => {
+                self.queues.connector.secure(psk);
+                self.advance(resources, Trigger::Secured);
+            }
             Action::Leave => drop(self.advance(resources, Trigger::Leave)),
             Action::Fail(step, cause) => self.lose(resources, step, cause),
         }
@@ -330,7 +333,9 @@ impl Path {
             {
                 self.advance(resources, Trigger::Address);
             }
-            ConnectionEvent::ConnectFailed { step, cause } => self.lose(resources, step, cause),
+            ConnectionEvent::ConnectFailed { step, cause } => {
+                self.lose(resources, step, self.queues.connector.explain(cause));
+            }
             ConnectionEvent::Disconnected(reason) => self.on_disconnected(resources, number, reason),
         }
         self.check_closed(resources);

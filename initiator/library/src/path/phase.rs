@@ -31,6 +31,8 @@ pub(super) enum Phase {
 pub(super) enum After {
     /// Another attempt, as the policy says.
     Reconnect,
+    /// The admin queue connects again, over TLS.
+    Secure,
     /// What the leader says.
     Follow,
     /// The volumes are told that the path has failed.
@@ -48,6 +50,8 @@ pub(super) enum Trigger {
     Address,
     /// The admin queue is connected. To a follower: the leader's is.
     Connected,
+    /// The ends have made a key for TLS on a connection in clear text.
+    Secured,
     /// The volumes have found that this is the right subsystem.
     Ready,
     /// The program detaches the controller in order.
@@ -79,6 +83,7 @@ impl Phase {
             (Delay, Trigger::Attempt) => Resolving,
             (Resolving | Connecting, Trigger::Address) => Connecting,
             (Connecting | Delay, Trigger::Connected) => Setup,
+            (Setup, Trigger::Secured) => Closing(After::Secure),
             (Setup, Trigger::Ready) => Live,
 
             (Live, Trigger::Detach) => Draining,
@@ -93,11 +98,12 @@ impl Phase {
             (_, Trigger::Lost { again: false } | Trigger::GiveUp) => Closing(After::Fail),
             (_, Trigger::Follow) => Closing(After::Follow),
 
+            (Closing(After::Secure), Trigger::Closed) => Connecting,
             (Closing(After::Reconnect | After::Follow), Trigger::Closed) => Delay,
             (Closing(After::Fail | After::Detach), Trigger::Closed) => Gone,
 
-            (_, Trigger::Attempt | Trigger::Address | Trigger::Connected | Trigger::Ready) => return None,
-            (_, Trigger::Drained | Trigger::Closed) => return None,
+            (_, Trigger::Attempt | Trigger::Address | Trigger::Connected | Trigger::Secured) => return None,
+            (_, Trigger::Ready | Trigger::Drained | Trigger::Closed) => return None,
         })
     }
 
@@ -143,10 +149,11 @@ impl Phase {
 mod tests {
     use super::{After, Phase, Trigger};
 
-    const TRIGGERS: [Trigger; 12] = [
+    const TRIGGERS: [Trigger; 13] = [
         Trigger::Attempt,
         Trigger::Address,
         Trigger::Connected,
+        Trigger::Secured,
         Trigger::Ready,
         Trigger::Detach,
         Trigger::Drained,
@@ -159,13 +166,14 @@ mod tests {
     ];
 
     const AGAIN: Phase = Phase::Closing(After::Reconnect);
+    const SECURE: Phase = Phase::Closing(After::Secure);
     const FOLLOW: Phase = Phase::Closing(After::Follow);
     const FAIL: Phase = Phase::Closing(After::Fail);
     const DETACH: Phase = Phase::Closing(After::Detach);
 
     /// A row for each phase, a column for each of the triggers, in their order.
     #[rustfmt::skip]
-    const TABLE: [(Phase, [Option<Phase>; 12]); 12] = {
+    const TABLE: [(Phase, [Option<Phase>; 13]); 13] = {
         const ___: Option<Phase> = None;
         const RES: Option<Phase> = Some(Phase::Resolving);
         const CON: Option<Phase> = Some(Phase::Connecting);
@@ -176,23 +184,25 @@ mod tests {
         const DEL: Option<Phase> = Some(Phase::Delay);
         const GON: Option<Phase> = Some(Phase::Gone);
         const AGA: Option<Phase> = Some(AGAIN);
+        const SEC: Option<Phase> = Some(SECURE);
         const FOL: Option<Phase> = Some(FOLLOW);
         const FAI: Option<Phase> = Some(FAIL);
         const DET: Option<Phase> = Some(DETACH);
         [
-            //                   Att  Addr Conn Ready Det Drai Lost Good Foll Give Leav Clos
-            (Phase::Resolving,  [___, CON, ___, ___, DET, ___, AGA, FAI, FOL, FAI, DET, ___]),
-            (Phase::Connecting, [___, CON, SET, ___, DET, ___, AGA, FAI, FOL, FAI, DET, ___]),
-            (Phase::Setup,      [___, ___, ___, LIV, DET, ___, AGA, FAI, FOL, FAI, DET, ___]),
-            (Phase::Live,       [___, ___, ___, ___, DRA, ___, AGA, AGA, FOL, FAI, DET, ___]),
-            (Phase::Draining,   [___, ___, ___, ___, ___, SHU, DET, DET, FOL, FAI, DET, ___]),
-            (Phase::Shutdown,   [___, ___, ___, ___, ___, ___, DET, DET, FOL, FAI, DET, ___]),
-            (AGAIN,             [___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, DEL]),
-            (FOLLOW,            [___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, DEL]),
-            (FAIL,              [___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, GON]),
-            (DETACH,            [___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, GON]),
-            (Phase::Delay,      [RES, ___, SET, ___, DET, ___, ___, ___, ___, FAI, DET, ___]),
-            (Phase::Gone,       [___, ___, ___, ___, ___, ___, ___, ___, ___, ___, ___, ___]),
+            //                   Att  Addr Conn Secu Ready Det Drai Lost Good Foll Give Leav Clos
+            (Phase::Resolving,  [___, CON, ___, ___, ___, DET, ___, AGA, FAI, FOL, FAI, DET, ___]),
+            (Phase::Connecting, [___, CON, SET, ___, ___, DET, ___, AGA, FAI, FOL, FAI, DET, ___]),
+            (Phase::Setup,      [___, ___, ___, SEC, LIV, DET, ___, AGA, FAI, FOL, FAI, DET, ___]),
+            (SECURE,            [___, ___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, CON]),
+            (Phase::Live,       [___, ___, ___, ___, ___, DRA, ___, AGA, AGA, FOL, FAI, DET, ___]),
+            (Phase::Draining,   [___, ___, ___, ___, ___, ___, SHU, DET, DET, FOL, FAI, DET, ___]),
+            (Phase::Shutdown,   [___, ___, ___, ___, ___, ___, ___, DET, DET, FOL, FAI, DET, ___]),
+            (AGAIN,             [___, ___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, DEL]),
+            (FOLLOW,            [___, ___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, DEL]),
+            (FAIL,              [___, ___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, GON]),
+            (DETACH,            [___, ___, ___, ___, ___, DET, ___, ___, ___, ___, FAI, DET, GON]),
+            (Phase::Delay,      [RES, ___, SET, ___, ___, DET, ___, ___, ___, ___, FAI, DET, ___]),
+            (Phase::Gone,       [___, ___, ___, ___, ___, ___, ___, ___, ___, ___, ___, ___, ___]),
         ]
     };
 

@@ -59,6 +59,11 @@ impl Timers {
         }
     }
 
+    /// The attempt goes on after connections have ended.
+    pub(super) fn resume_attempt(&mut self, limit: Duration) {
+        self.attach = self.attempt_since + limit;
+    }
+
     /// The attempt has succeeded.
     pub(super) fn end_attempt(&mut self) {
         self.attach = Time::MAX;

@@ -43,6 +43,15 @@ fn an_address_of_tcp_has_options_of_its_own_that_another_transport_does_not_take
 }
 
 #[test]
+fn an_address_of_tcp_may_ask_for_a_key_that_authentication_makes() {
+    let text = "nvme+tcp://10.0.0.1:4420/nqn.2026-01.org.example:a?dhchap_key=file:%2Fk&tls=on&concat=on";
+    let url = parse(text).expect("a valid address");
+    assert_eq!((url.concatenation, url.to_string().as_str()), (Some(true), text));
+    assert_eq!(url.with_transport(Transport::Rdma).concatenation, None);
+    assert_eq!(parse("nvme+tcp://a/?concat=off&tls=off").expect("valid").concatenation, Some(false));
+}
+
+#[test]
 fn an_address_says_where_keys_are_and_never_has_one() {
     let address = "nvme+tcp://10.0.0.1:4420/nqn.2026-01.org.example:a";
     let text =
@@ -102,6 +111,10 @@ fn each_mistake_has_its_own_sentence() {
     let nqn = "nqn.2026-01.org.example:a";
     for (text, sentence) in [
         ("http://x/", "an address begins with nvme+rdma:// or nvme+tcp://, this one with `http://`"),
+        ("nvme+rdma://a/?concat=on", "there is no option `concat`"),
+        ("nvme+tcp://a/?concat=yes", "option concat: `yes` is not `on` or `off`"),
+        ("nvme+tcp://a/?tls=off&concat=on", "option concat: `on` does not go with tls=off"),
+        ("nvme+tcp://a/?concat=on&tls_key=file:/k", "option concat: `on` does not go with tls_key"),
         ("nvme+rdma:///", "`` is neither a host name, nor an IPv4 address, nor an IPv6 address in brackets"),
         ("nvme+rdma://10.0.0.256/", "`10.0.0.256` is neither"),
         ("nvme+rdma://a:0/", "`0` is not a port number"),

@@ -41,9 +41,28 @@ struct Pair<'a> {
 
 /// Where they are, as both ends are told.
 struct Places {
+    folder: String,
     host: String,
     controller: String,
     tls: String,
+}
+
+/// The keys for a shell: themselves, or what reads them.
+struct Shown {
+    host: String,
+    controller: String,
+    /// None without TLS.
+    tls: Option<String>,
+}
+
+/// What a shell puts the content of a file in place of.
+fn file_content(place: &str) -> String {
+    format!("\"$(cat {})\"", quoted(place.trim_start_matches("file:")))
+}
+
+/// A path for a shell.
+fn quoted(path: &str) -> String {
+    format!("'{}'", path.replace('\'', "'\\''"))
 }
 
 /// Makes keys of both kinds.
@@ -66,7 +85,21 @@ impl Places {
     fn in_folder(folder: &Path) -> Result<Self> {
         let folder = std::path::absolute(folder).with_context(|| format!("find {}", folder.display()))?;
         let place = |name: &str| format!("file:{}", folder.join(name).display());
-        Ok(Self { host: place("host"), controller: place("controller"), tls: place("tls") })
+        let folder_name = folder.display().to_string();
+        Ok(Self {
+            folder: folder_name,
+            host: place("host"),
+            controller: place("controller"),
+            tls: place("tls"),
+        })
+    }
+
+    /// Who has to read the files.
+    fn owner(&self) -> String {
+        format!(
+            "# The service reads them as its user, with mode 0600: chown -R ringfab {}\n",
+            quoted(&self.folder)
+        )
     }
 }
 
@@ -130,17 +163,28 @@ impl<'a> Pair<'a> {
             ("TLS key", of(&self.tls, &places.tls)),
             ("TLS identity", self.identity.clone()),
         ]);
-        let mut text = format!("{keys}\n{}\n{}", self.target(places, tls), self.host(places, tls));
-        if !written {
-            text += &format!("\n{}\n{}", self.linux_host(), self.linux_target());
-        }
-        text
+        let of = |key: &SecretText, place: &String| {
+            if written { file_content(place) } else { key.expose().to_owned() }
+        };
+        let shown = Shown {
+            host: of(&self.host, &places.host),
+            controller: of(&self.controller, &places.controller),
+            tls: tls.then(|| of(&self.tls, &places.tls)),
+        };
+        format!(
+            "{keys}\n{}{}\n{}\n{}\n{}",
+            self.target(places, tls),
+            if written { places.owner() } else { String::new() },
+            self.host(places, tls),
+            self.linux_host(&shown),
+            self.linux_target(&shown)
+        )
     }
 
     /// Lines for the configuration of our target.
     fn target(&self, places: &Places, tls: bool) -> String {
         let Names { host, subsystem } = self.names;
-        let Places { host: host_key, controller, tls: tls_key } = places;
+        let Places { host: host_key, controller, tls: tls_key, .. } = places;
         let mut lines = format!(
             "In the target's configuration, with the keys in these files:\n\
              [[host]]\nnqn = \"{host}\"\ndhchap_key = \"{host_key}\"\ndhchap_controller_key = \"{controller}\"\n"
@@ -170,23 +214,40 @@ impl<'a> Pair<'a> {
         line + "\n"
     }
 
-    fn linux_host(&self) -> String {
+    /// Its programs take keys on their command lines, which others see while they run.
+    fn linux_host(&self, shown: &Shown) -> String {
         let Names { host, subsystem } = self.names;
+        let Shown { host: host_key, controller, tls } = shown;
+        let (insert, option) = match tls {
+            Some(_) => {
+                (self.insert_psk(shown), " \\\n  --transport=tcp --traddr=ADDRESS --trsvcid=4420 --tls")
+            }
+            None => (String::new(), ""),
+        };
         format!(
-            "On a Linux host, with the address of the target:\n\
+            "On a Linux host, with the address of the target:\n{insert}\
              nvme connect --hostnqn={host} --nqn={subsystem} \\\n  \
-             --dhchap-secret={} \\\n  --dhchap-ctrl-secret={}\n",
-            self.host.expose(),
-            self.controller.expose(),
+             --dhchap-secret={host_key} \\\n  --dhchap-ctrl-secret={controller}{option}\n"
         )
     }
 
-    fn linux_target(&self) -> String {
+    fn linux_target(&self, shown: &Shown) -> String {
+        let Shown { host, controller, .. } = shown;
         let folder = format!("/sys/kernel/config/nvmet/hosts/{}", self.names.host);
         format!(
-            "On a Linux target:\necho {} > {folder}/dhchap_key\necho {} > {folder}/dhchap_ctrl_key\n",
-            self.host.expose(),
-            self.controller.expose(),
+            "On a Linux target:\n{}echo {host} > {folder}/dhchap_key\necho {controller} > {folder}/dhchap_ctrl_key\n",
+            self.insert_psk(shown)
+        )
+    }
+
+    /// The kernel has the key for TLS in a keyring, where tlshd finds it, until the machine ends.
+    fn insert_psk(&self, shown: &Shown) -> String {
+        let Names { host, subsystem } = self.names;
+        let Some(tls) = &shown.tls else { return String::new() };
+        format!(
+            "modprobe -a nvme-keyring tls && systemctl start tlshd\n\
+             nvme check-tls-key --hostnqn={host} --subsysnqn={subsystem} \\\n  \
+             --keydata={tls} --identity=1 --insert\n"
         )
     }
 }

@@ -2,12 +2,17 @@
 //!
 //! A queue authenticates if the controller has asked for that when the queue connected (AUTHREQ), before any other
 //! command goes out on it. The messages are those of `common/auth`. Here are the stages in which they are exchanged,
-//! and what a host insists on: with a key for the controller, the controller proves who it is, or is not used.
+//! and what a host insists on: with a key for the controller, the controller proves who it is, or is not used. With
+//! secure channel concatenation, the authentication of the admin queue in clear text makes the key for TLS.
 
 use std::mem;
 use std::sync::Arc;
 
-use ringfab_auth::{Authenticated, Computation, HostStep, HostTransaction, Parties, system_random};
+use ringfab_auth::{
+    Authenticated, Computation, HostStep, HostTransaction, Names, Parties, PolicyError, system_random,
+};
+use ringfab_fabric::tcp::Psk;
+use ringfab_spec::Nqn;
 use ringfab_spec::auth::SecureChannel;
 
 use super::{Action, SequenceStep, WORK_LIMIT};
@@ -93,6 +98,10 @@ pub(super) struct Authentication {
     /// Message to be sent next.
     message: Vec<u8>,
     computation: Option<Computation>,
+    /// Whether the queue's transaction makes the key for TLS.
+    makes_key: bool,
+    /// That key.
+    psk: Option<Psk>,
     /// Counts the tasks of workers, so that a late result is recognised.
     task: u32,
     /// Counts transactions.
@@ -113,6 +122,8 @@ impl Authentication {
             want: Want::Nothing,
             message: Vec::new(),
             computation: None,
+            makes_key: false,
+            psk: None,
             task: 0,
             transactions: 0,
             queues: Vec::new(),
@@ -152,28 +163,36 @@ impl Authentication {
     pub(super) fn begin(&mut self) {
         self.tried = self.next.take();
         (self.parties, self.transaction, self.computation) = (None, None, None);
+        (self.makes_key, self.psk) = (false, None);
         self.task = self.task.wrapping_add(1);
     }
 
-    /// A queue has connected, and the controller asks for this (AUTHREQ). Returns whether the queue has to
-    /// authenticate.
+    /// A queue has connected, over TLS or not, and the controller asks for this (AUTHREQ). Returns whether the queue
+    /// has to authenticate.
     ///
     /// # Errors
     /// This host cannot, or the controller asks for less than it has to.
-    pub(super) fn on_connect(&mut self, number: u16, requires: u16) -> Result<bool, Cause> {
+    pub(super) fn on_connect(&mut self, number: u16, requires: u16, secured: bool) -> Result<bool, Cause> {
         let ours = self.options.authentication.as_ref();
         // What a discovery controller says is checked where it leads to.
-        let demands =
-            ours.is_some_and(|ours| ours.keys.controller.is_some()) && !self.options.url.is_discovery();
-        match (requires & (ATR | ASCR), ours) {
-            (0, _) if number == 0 && demands => Err(Cause::Authentication(AuthenticationFailure::NotAsked)),
-            (0, _) => Ok(false),
-            (_, None) => Err(Cause::Authentication(AuthenticationFailure::NoKey)),
-            (asked, _) if asked & ASCR != 0 => {
-                Err(Cause::Authentication(AuthenticationFailure::SecureChannel))
+        let insists = number == 0 && !self.options.url.is_discovery();
+        let demands = insists && ours.is_some_and(|ours| ours.keys.controller.is_some());
+        let (concatenates, asks) = (self.options.concatenates(), |bit| requires & bit != 0);
+        let makes_key = concatenates && !secured && (insists || number == 0 && asks(ASCR));
+        let failure = match ours {
+            // The key of this connection has proved all that authentication could.
+            _ if !asks(ATR | ASCR) && concatenates && secured => return Ok(false),
+            _ if !asks(ATR | ASCR) && makes_key => AuthenticationFailure::NoConcatenation,
+            _ if !asks(ATR | ASCR) && demands => AuthenticationFailure::NotAsked,
+            _ if !asks(ATR | ASCR) => return Ok(false),
+            None => AuthenticationFailure::NoKey,
+            Some(_) if asks(ASCR) && !makes_key => AuthenticationFailure::SecureChannel,
+            Some(_) => {
+                self.makes_key = makes_key;
+                return Ok(true);
             }
-            _ => Ok(true),
-        }
+        };
+        Err(Cause::Authentication(failure))
     }
 
     /// The first stage of a queue: the keys may have been read for the one before.
@@ -249,9 +268,9 @@ impl Authentication {
             self.transactions = self.transactions.wrapping_add(1);
             let t_id = qid << 8 | u16::from(self.transactions);
             let policy = Arc::new(ours.policy.clone());
-            let (transaction, message) =
-                HostTransaction::start(Arc::clone(parties), policy, SecureChannel::NONE, t_id)
-                    .map_err(|error| Cause::Local(error.to_string()))?;
+            let channel = if self.makes_key { SecureChannel::NEW_TLS_PSK } else { SecureChannel::NONE };
+            let (transaction, message) = HostTransaction::start(Arc::clone(parties), policy, channel, t_id)
+                .map_err(|error| cannot_start(error, self.makes_key))?;
             (self.transaction, self.message, self.want) = (Some(transaction), message, Want::Exchange);
         }
         Ok(&self.message)
@@ -299,13 +318,43 @@ impl Authentication {
         }
         let transaction = mem::take(&mut self.transaction);
         match transaction.as_ref().and_then(HostTransaction::outcome) {
-            Some(Ok(authenticated)) => self.log(number, authenticated),
+            Some(Ok(authenticated)) => {
+                if self.makes_key {
+                    self.psk = self.psk(authenticated);
+                }
+                self.log(number, authenticated);
+            }
             _ => return Err(Cause::Protocol("an authentication that ended without an outcome")),
         }
         if !self.queues.contains(&number) {
             self.queues.push(number);
         }
         Ok(None)
+    }
+
+    /// The key that a transaction has made, for connections between the two names.
+    fn psk(&self, authenticated: &Authenticated) -> Option<Psk> {
+        let host = Nqn::new(&self.options.host.nqn).ok()?;
+        let subsystem = Nqn::new(self.options.url.subsystem_nqn()).ok()?;
+        authenticated.tls_psk(Names { host, subsystem }).as_ref().map(Psk::from)
+    }
+
+    /// The key for TLS, if the transaction that has succeeded was to make one.
+    ///
+    /// # Errors
+    /// It has made none.
+    pub(super) fn take_psk(&mut self) -> Result<Option<Psk>, Cause> {
+        match (mem::take(&mut self.makes_key), self.psk.take()) {
+            (false, _) => Ok(None),
+            (true, Some(psk)) => Ok(Some(psk)),
+            (true, None) => Err(Cause::Protocol("an authentication that has made no key for TLS")),
+        }
+    }
+
+    /// A transaction has succeeded, and made this key.
+    #[cfg(test)]
+    pub(super) fn set_psk(&mut self, psk: Psk) {
+        (self.makes_key, self.psk) = (true, Some(psk));
     }
 
     /// Why the transaction has failed, if it has: the connection ends then, and keys that were tried are of no use.
@@ -319,16 +368,32 @@ impl Authentication {
         let Authenticated { hash, group, controller_too, .. } = authenticated;
         let (peer, again) = (self.options.url.peer(), self.queues.contains(&number));
         if number == 0 && !again {
-            tracing::info!(peer, %hash, %group, controller_too, "authenticated");
+            let makes_key = self.makes_key;
+            tracing::info!(peer, %hash, %group, controller_too, makes_key, "authenticated");
         } else {
             tracing::debug!(peer, number, %hash, %group, controller_too, again, "queue authenticated");
         }
     }
 }
 
+/// Why there is nothing to offer.
+fn cannot_start(error: PolicyError, makes_key: bool) -> Cause {
+    match error {
+        PolicyError::NoHash if makes_key => {
+            Cause::Authentication(AuthenticationFailure::MakesNoKey("hash functions"))
+        }
+        PolicyError::NoGroup if makes_key => {
+            Cause::Authentication(AuthenticationFailure::MakesNoKey("DH groups"))
+        }
+        error => Cause::Local(error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use ringfab_auth::{DhchapKey, Hash};
+    use ringfab_auth::{
+        Channel, Concatenation, ControllerTransaction, DhchapKey, Group, Hash, Policy, Received,
+    };
 
     use super::*;
     use crate::authentication::{self, Key};
@@ -365,7 +430,8 @@ mod tests {
         let key = || Key::Known(DhchapKey::generate(Hash::Sha256, None, &mut system_random()));
         let one_way = Keys { host: key(), controller: None };
         let both_ways = Keys { controller: Some(key()), ..one_way.clone() };
-        let said = |keys: Option<Keys>, number, requires| match with(keys).on_connect(number, requires) {
+        let said = |keys: Option<Keys>, number, requires| match with(keys).on_connect(number, requires, false)
+        {
             Ok(false) => "goes on",
             Ok(true) => "authenticates",
             Err(Cause::Authentication(AuthenticationFailure::NoKey)) => "no key",
@@ -385,6 +451,148 @@ mod tests {
             let columns = [(0, 0), (0, ATR), (0, ATR | ASCR), (1, 0), (1, ATR), (1, ATR | ASCR)];
             let found = columns.map(|(number, requires)| said(keys.clone(), number, requires));
             assert_eq!(found, expected, "{keys:?}");
+        }
+    }
+
+    /// With a policy, and secure channel concatenation.
+    fn concatenating(keys: Keys, policy: Policy, url: &str) -> Authentication {
+        let mut this = with(Some(keys));
+        let options = Arc::make_mut(&mut this.options);
+        options.concatenation = true;
+        options.url = url.parse().expect("an address");
+        options.authentication.as_mut().expect("keys").policy = policy;
+        this
+    }
+
+    const DISK: &str = "nqn.2026-01.org.example:disk";
+
+    #[test]
+    fn with_concatenation_the_first_authentication_in_clear_text_makes_a_key_and_no_other() {
+        let key = || Key::Known(DhchapKey::generate(Hash::Sha256, None, &mut system_random()));
+        let keys = Keys { host: key(), controller: Some(key()) };
+        let said = |url: &str, (number, secured), requires| {
+            let mut this = concatenating(keys.clone(), Policy::default(), url);
+            match this.on_connect(number, requires, secured) {
+                Ok(false) => "goes on",
+                Ok(true) if this.makes_key => "a key",
+                Ok(true) => "authenticates",
+                Err(Cause::Authentication(AuthenticationFailure::NotAsked)) => "not asked",
+                Err(Cause::Authentication(AuthenticationFailure::NoConcatenation)) => "no key",
+                Err(Cause::Authentication(AuthenticationFailure::SecureChannel)) => "a channel",
+                Err(other) => panic!("{other}"),
+            }
+        };
+        let disk = format!("nvme+tcp://192.0.2.1/{DISK}");
+        let discovery = "nvme+tcp://192.0.2.1";
+        let (all, clear) = ("authenticates", format!("{disk}?tls=off"));
+        #[rustfmt::skip]
+        let table = [
+            // an address, a queue, whether it is over TLS; nothing, ATR, ATR and ASCR
+            (disk.as_str(),  (0, false), ["no key",    "a key", "a key"]),
+            (disk.as_str(),  (0, true),  ["goes on",   all,     "a channel"]),
+            (disk.as_str(),  (1, true),  ["goes on",   all,     "a channel"]),
+            (discovery,      (0, false), ["goes on",   all,     "a key"]),
+            (discovery,      (0, true),  ["goes on",   all,     "a channel"]),
+            (clear.as_str(), (0, false), ["not asked", all,     "a channel"]),
+        ];
+        for (url, queue, expected) in table {
+            assert_eq!(
+                [0, ATR, ATR | ASCR].map(|requires| said(url, queue, requires)),
+                expected,
+                "{url} {queue:?}"
+            );
+        }
+    }
+
+    /// Both ends, up to the end of a transaction. The key of ours, and that of the controller.
+    fn make_keys(this: &mut Authentication, both_ways: bool) -> (Option<Psk>, Option<Psk>) {
+        let mut random = system_random();
+        let ours = this.options.authentication.clone().expect("keys");
+        let parties = ours.keys.parties(&this.options.host.nqn, DISK).expect("both ends");
+        let allowed = Concatenation::Allowed(Channel::Clear);
+        let mut controller =
+            ControllerTransaction::new(Some(parties), Arc::new(ours.policy.clone()), allowed);
+        assert!(this.on_connect(0, ATR, false).expect("it is asked"));
+        let (number, task) = this.take_task().expect("keys to read");
+        let mut stage = Some(Stage::Keys);
+        let mut work = Some((number, task));
+        while let Some(ended) = stage {
+            match ended {
+                Stage::Keys | Stage::Compute => {
+                    let (number, task) = work.take().or_else(|| this.take_task()).expect("a task");
+                    let done = match task {
+                        Task::ReadKeys { keys, host, subsystem } => {
+                            Done::Keys(keys.parties(&host, &subsystem))
+                        }
+                        Task::Compute(computation) => Done::Computed(computation.run()),
+                    };
+                    assert!(this.on_work(number, done).expect("done"));
+                }
+                Stage::Send => {
+                    let message = this.message(0).expect("a message").to_vec();
+                    if let Some(computation) = controller.on_send(&message, ours.numbers(), &mut random) {
+                        controller.on_computed(computation.run());
+                    }
+                }
+                Stage::Receive => {
+                    let Received::Message(message) = controller.on_receive(4096) else {
+                        panic!("no message")
+                    };
+                    this.on_message(&message);
+                }
+            }
+            stage = this.after(0, ended).expect("it goes on");
+        }
+        let authenticated = controller.outcome().expect("over").expect("in order");
+        assert_eq!(authenticated.controller_too, both_ways);
+        let theirs = this.psk(authenticated);
+        (this.take_psk().expect("in order"), theirs)
+    }
+
+    #[test]
+    fn both_ends_make_the_same_key_one_way_and_both_ways_and_another_one_each_time() {
+        let key = || Key::Known(DhchapKey::generate(Hash::Sha256, None, &mut system_random()));
+        let url = format!("nvme+tcp://192.0.2.1/{DISK}");
+        for (hash, both_ways) in [(Hash::Sha256, false), (Hash::Sha384, true)] {
+            let keys = Keys { host: key(), controller: both_ways.then(key) };
+            let policy = Policy::new(&[Hash::Sha512, hash], &[Group::Null, Group::Ffdhe2048]);
+            let mut this = concatenating(keys, policy.expect("a policy"), &url);
+            let (ours, theirs) = make_keys(&mut this, both_ways);
+            let ours = ours.expect("a key");
+            assert_eq!(Some(&ours), theirs.as_ref());
+            let identity = String::from_utf8(ours.identity.clone()).expect("text");
+            let start = if hash == Hash::Sha256 { "NVMe1G01 " } else { "NVMe1G02 " };
+            assert!(identity.starts_with(&format!("{start}{} {DISK} ", this.options.host.nqn)), "{identity}");
+            this.reset();
+            assert!(this.psk.is_none() && !this.makes_key);
+            let (again, _) = make_keys(&mut this, both_ways);
+            assert_ne!(Some(ours), again);
+            assert_eq!(this.take_psk().expect("none"), None, "it is taken once");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_key_is_not_offered_and_nothing_else_is_a_sentence() {
+        let key = Key::Known(DhchapKey::generate(Hash::Sha256, None, &mut system_random()));
+        let url = format!("nvme+tcp://192.0.2.1/{DISK}");
+        let rows = [
+            (
+                Hash::Sha512,
+                Group::Ffdhe2048,
+                "none of the hash functions that this host offers can make a key",
+            ),
+            (Hash::Sha256, Group::Null, "none of the DH groups that this host offers can make a key"),
+        ];
+        for (hash, group, said) in rows {
+            let keys = Keys { host: key.clone(), controller: None };
+            let policy = Policy::new(&[hash], &[group]).expect("a policy");
+            let mut this = concatenating(keys, policy, &url);
+            assert!(this.on_connect(0, ATR, false).expect("it is asked"));
+            let (number, task) = this.take_task().expect("keys to read");
+            let Task::ReadKeys { keys, host, subsystem } = task else { panic!("nothing to compute") };
+            this.on_work(number, Done::Keys(keys.parties(&host, &subsystem))).expect("read");
+            let cause = this.message(0).expect_err("nothing to offer");
+            assert!(cause.to_string().starts_with(said) && !cause.is_transient(), "{cause}");
         }
     }
 

@@ -1,19 +1,22 @@
 //! Which step follows which.
 //!
 //! ```text
-//! attach    Connect, [authenticate], Capabilities, Version, Enable, ReadyStatus*, Identify, Limits, [HostBehavior],
-//!           QueueCount, EventConfig, (EstablishQueue, ConnectQueue, [authenticate])*, Followers, namespaces
-//! discovery Connect, [authenticate], Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
+//! attach    Connect, [authenticate], [over TLS], Capabilities, Version, Enable, ReadyStatus*, Identify, Limits,
+//!           [HostBehavior], QueueCount, EventConfig, (EstablishQueue, ConnectQueue, [authenticate])*, Followers,
+//!           namespaces
+//! discovery Connect, [authenticate], [over TLS], Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
 //! follower  (EstablishQueue, ConnectQueue, [authenticate])*
 //! rescan    ChangedLog, namespaces, once more if namespaces have changed meanwhile
 //! again     authenticate, for each queue that has
 //! shutdown  Flush*, Disconnect*, ShutdownSet, ShutdownStatus*
 //! namespaces: List*, (Namespace, [Descriptors])*, [Listed]
 //! authenticate: Authenticate of its stages, as `authentication` says
+//! over TLS: if that has made a key, a new connection with it, and from Connect on again
 //! ```
 
 use std::time::Duration;
 
+use ringfab_fabric::tcp::Psk;
 use ringfab_reactor::Time;
 
 use super::facts::Facts;
@@ -28,7 +31,7 @@ const POLL: Duration = Duration::from_millis(10);
 const NAMESPACE_TIME: Duration = Duration::from_millis(250);
 
 /// What comes after a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// This step.
     Step(SequenceStep),
@@ -36,6 +39,8 @@ pub(super) enum Next {
     Again(Time),
     /// Nothing: the volumes were told.
     End,
+    /// Connect, over TLS with this key.
+    Secure(Psk),
     /// Nothing: the controller has shut down.
     Leave,
 }
@@ -123,7 +128,10 @@ impl Sequence {
                     Next::End
                 }
             }),
-            (_, 0) => self.after(context, SequenceStep::Connect),
+            (_, 0) => match self.authentication.take_psk()? {
+                Some(psk) => Ok(Next::Secure(psk)),
+                None => self.after(context, SequenceStep::Connect),
+            },
             _ => self.after(context, SequenceStep::ConnectQueue(number)),
         }
     }
@@ -245,6 +253,7 @@ mod tests {
             now: Time::ZERO,
             pool: &pool,
             io: &io,
+            secured: false,
             keep_alive: &mut keep_alive,
             reports: &mut reports,
         };
@@ -256,6 +265,11 @@ mod tests {
         }
         let name = |event| format!("{event:?}").split([' ', '(']).next().unwrap_or_default().to_owned();
         (steps, std::iter::from_fn(|| reports.next()).map(name).collect())
+    }
+
+    fn psk() -> Psk {
+        let secret = ringfab_auth::Secret::copy_of(&[7; 32]);
+        Psk { identity: b"id".to_vec(), secret, suite: ringfab_auth::CipherSuite::Aes128GcmSha256 }
     }
 
     const URL: &str = "nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk";
@@ -329,6 +343,7 @@ mod tests {
                 now: Time::ZERO,
                 pool: &pool,
                 io: &io,
+                secured: false,
                 keep_alive: &mut keep_alive,
                 reports: &mut reports,
             };
@@ -336,6 +351,12 @@ mod tests {
             assert_eq!(next, Next::Step(SequenceStep::Authenticate(number, Stage::Keys)));
             let next = sequence.next(&mut context, SequenceStep::Authenticate(number, Stage::Keys));
             assert_eq!(next.expect("keys"), Next::Step(SequenceStep::Authenticate(number, Stage::Send)));
+            if number == 0 {
+                let psk = psk();
+                sequence.authentication.set_psk(psk.clone());
+                let after = sequence.after_authentication(&mut context, 0).expect("it goes on");
+                assert_eq!(after, Next::Secure(psk), "with concatenation it connects again");
+            }
             let after = sequence.after_authentication(&mut context, number).expect("it goes on");
             let expected = if number == 0 { SequenceStep::Capabilities } else { SequenceStep::Followers };
             assert_eq!(after, Next::Step(expected));

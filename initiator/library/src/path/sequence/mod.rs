@@ -11,6 +11,7 @@ mod steps;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_fabric::tcp::Psk;
 use ringfab_memory::{Buffer, Pool, SharedBuffer};
 use ringfab_reactor::Time;
 use ringfab_spec::{CompletionEntry, IntoBytes, Status, SubmissionEntry};
@@ -72,6 +73,8 @@ pub(super) enum Action {
     ConnectFollowers,
     /// Repeat the step at this time.
     RepeatAt(Time),
+    /// The admin queue connects again, and all queues are over TLS with this key.
+    Secure(Psk),
     /// The controller has shut down.
     Leave,
     /// The connection is of no further use.
@@ -96,6 +99,8 @@ pub(super) struct Context<'a> {
     pub(super) now: Time,
     pub(super) pool: &'a Pool,
     pub(super) io: &'a IoQueues,
+    /// Whether the connections are over TLS.
+    pub(super) secured: bool,
     pub(super) keep_alive: &'a mut KeepAlive,
     pub(super) reports: &'a mut Reports,
 }
@@ -342,6 +347,7 @@ impl Sequence {
             Ok(automaton::Next::Step(next)) => self.start(context, next),
             Ok(automaton::Next::Again(at)) => self.repeat_at(at, ended),
             Ok(automaton::Next::End) => self.go_idle(context),
+            Ok(automaton::Next::Secure(psk)) => Action::Secure(psk),
             Ok(automaton::Next::Leave) => Action::Leave,
             Err(cause) => Action::Fail(ended.step(), cause),
         }
@@ -531,10 +537,11 @@ impl Sequence {
         }
         match step {
             SequenceStep::Connect => {
-                self.asked = self.authentication.on_connect(0, entry.connect_authreq())?;
+                self.asked = self.authentication.on_connect(0, entry.connect_authreq(), context.secured)?;
             }
             SequenceStep::ConnectQueue(number) => {
-                self.asked = self.authentication.on_connect(number, entry.connect_authreq())?;
+                self.asked =
+                    self.authentication.on_connect(number, entry.connect_authreq(), context.secured)?;
             }
             SequenceStep::Enable => {
                 self.facts.ready_until = context.now + self.facts.capabilities.timeout;

@@ -1,0 +1,145 @@
+//! Keys that options, addresses and the environment give, or say the place of.
+
+use std::convert::Infallible;
+use std::env;
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::Result;
+use ringfab_initiator::auth::{ConfiguredPsk, DhchapKey, KeySource, SecretText};
+use ringfab_initiator::{Key, TlsKey};
+
+use crate::context::Usage;
+
+/// What an option says of a key, which may be the key. It is parsed later: what the parser of options says of a wrong
+/// value has that value.
+#[derive(Clone)]
+pub(crate) struct KeyText(SecretText);
+
+impl FromStr for KeyText {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let mut secret = SecretText::with_capacity(text.len());
+        secret.expose_mut().push_str(text);
+        Ok(Self(secret))
+    }
+}
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyText")
+    }
+}
+
+/// A kind of key: itself, or where it is.
+pub(crate) trait GivenKey: Sized {
+    /// The one that is there.
+    fn at(source: KeySource) -> Self;
+
+    /// The key of a text, if that is one and not a place; otherwise what is wrong with it, without the text.
+    fn parse(text: &str) -> Option<Result<Self, String>>;
+
+    /// Whether it is the key itself.
+    fn is_known(&self) -> bool;
+
+    /// Reads it, or says why it cannot be read.
+    fn check(&self) -> Result<(), String>;
+}
+
+impl GivenKey for Key {
+    fn at(source: KeySource) -> Self {
+        Self::At(source)
+    }
+
+    fn parse(text: &str) -> Option<Result<Self, String>> {
+        if text.starts_with("NVMeTLSkey-1:") {
+            let why = "is a key for TLS, and a key for authentication (DHHC-1) is needed";
+            return Some(Err(why.to_owned()));
+        }
+        let is_key = text.starts_with("DHHC-1:");
+        is_key.then(|| DhchapKey::parse(text).map(Self::Known).map_err(|error| error.to_string()))
+    }
+
+    fn is_known(&self) -> bool {
+        matches!(self, Self::Known(_))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.get().map(drop)
+    }
+}
+
+impl GivenKey for TlsKey {
+    fn at(source: KeySource) -> Self {
+        Self::At(source)
+    }
+
+    fn parse(text: &str) -> Option<Result<Self, String>> {
+        let is_key = text.starts_with("NVMeTLSkey-1:") || text.starts_with("DHHC-1:");
+        is_key.then(|| ConfiguredPsk::parse(text).map(Self::Known).map_err(|error| error.to_string()))
+    }
+
+    fn is_known(&self) -> bool {
+        matches!(self, Self::Known(_))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.get().map(drop)
+    }
+}
+
+/// Where a key may be given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places<'a> {
+    /// What the address says.
+    pub(crate) address: Option<&'a KeySource>,
+    /// What the option says.
+    pub(crate) option: Option<&'a KeyText>,
+    /// The option's name. That in the address has `_` where it has `-`.
+    pub(crate) name: &'static str,
+    /// The variable of the environment that says the same.
+    pub(crate) variable: &'static str,
+}
+
+impl Places<'_> {
+    /// The key, or where it is: what the address says wins, then the option, then the environment.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that it cannot be read. The message has nothing of its text.
+    pub(crate) fn find<K: GivenKey>(self) -> Result<Option<K>> {
+        let Self { address, option, name, variable } = self;
+        let (key, what) = match (address, option, env::var(variable)) {
+            (Some(source), ..) => {
+                (K::at(source.clone()), format!("{} in the address", name.replace('-', "_")))
+            }
+            (None, Some(text), _) => {
+                let what = format!("--{name}");
+                let key: K = parse(text, &what)?;
+                if key.is_known() {
+                    tracing::warn!(
+                        "others on this machine can read the key in {what}; put it into a file, and write \
+                         {what}=file:/path"
+                    );
+                }
+                (key, what)
+            }
+            (None, None, Ok(text)) if !text.is_empty() => {
+                let what = format!("${variable}");
+                let Ok(text) = text.parse::<KeyText>();
+                (parse(&text, &what)?, what)
+            }
+            _ => return Ok(None),
+        };
+        // What cannot be read is told now, and not once a target asks for it.
+        key.check().map_err(|why| anyhow::anyhow!("{what}: {why}"))?;
+        Ok(Some(key))
+    }
+}
+
+/// The key, or where it is. `what`: how it was given.
+fn parse<K: GivenKey>(text: &KeyText, what: &str) -> Result<K> {
+    let text = text.0.expose();
+    let parsed = K::parse(text).unwrap_or_else(|| KeySource::parse(text).map(K::at));
+    parsed.map_err(|why| Usage(format!("{what}: {why}")).into())
+}
