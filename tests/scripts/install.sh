@@ -9,6 +9,8 @@
 #           browser (112 MB: half a minute), another implementation of mDNS, two of TLS, cargo-deny,
 #           cargo-cyclonedx
 #   sbom    cargo-cyclonedx and jq
+#   packages what makes Debian packages: cargo-deb, cargo-cyclonedx, dpkg's and the linker's tools
+#   boot    what makes a Debian tree and boots it under a systemd of its own
 #   demo    what the demonstration starts; `end_to_end`: with what else end-to-end tests start
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
@@ -74,8 +76,6 @@ want_test() {
     want setpriv util-linux
     want python3 python3-minimal
     want journalctl systemd
-    want mmdebstrap mmdebstrap
-    want systemd-nspawn systemd-container
     want prometheus prometheus
     want promtool prometheus
     want chromium chromium
@@ -87,6 +87,21 @@ want_test() {
 }
 
 want_sbom() { want jq jq; }
+
+want_packages() {
+    want_sbom
+    want dpkg-shlibdeps dpkg-dev
+    want objcopy binutils
+    want python3 python3-minimal
+}
+
+want_boot() {
+    want mmdebstrap mmdebstrap
+    want systemd-nspawn systemd-container
+    want unshare util-linux
+    want script bsdutils
+    want mkfs.ext4 e2fsprogs
+}
 
 want_bench() {
     want fio fio
@@ -232,6 +247,7 @@ install_tool() {
 
 install_deny() { install_tool cargo-deny '^0.20'; }
 install_cyclonedx() { install_tool cargo-cyclonedx '^0.5'; }
+install_deb() { install_tool cargo-deb '^3.8'; }
 
 if [ "${1:-}" = --missing ]; then
     shift
@@ -239,10 +255,10 @@ if [ "${1:-}" = --missing ]; then
     [ "${#WANTED[@]}" -eq 0 ] || printf '%s\n' "${WANTED[@]}" | sort -u | paste -sd ' '
     exit
 fi
-[ $# -gt 0 ] || fail "which group? build, test, sbom, demo, bench, fuzz, count, pictures, arm64, kernel"
+[ $# -gt 0 ] || fail "which group? build, test, sbom, packages, boot, demo, bench, fuzz, count, pictures, arm64, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | sbom | demo | bench | fuzz | count | pictures | arm64 | kernel) "want_$group" ;;
+    build | test | sbom | packages | boot | demo | bench | fuzz | count | pictures | arm64 | kernel) "want_$group" ;;
     *) fail "unknown group: $group" ;;
     esac
 done
@@ -263,6 +279,11 @@ for group in "$@"; do
     sbom)
         check_rust
         install_cyclonedx
+        ;;
+    packages)
+        check_rust
+        install_cyclonedx
+        install_deb
         ;;
     esac
 done

@@ -17,20 +17,38 @@ mod list;
 mod smart;
 mod transfer;
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
-use ringfab_process::{limits, log};
+use ringfab_process::manual::Manual;
+use ringfab_process::{exit, limits, log};
 
-const EXIT_FAILED: u8 = 1;
-const EXIT_USAGE: u8 = 2;
+const EXIT_FAILED: u8 = exit::FAILED;
+const EXIT_USAGE: u8 = exit::WRONG;
+
+/// What the man pages have beside the command line.
+const MANUAL: Manual = Manual {
+    section: 1,
+    exit: &[
+        ("0", "Done."),
+        ("1", "It failed; one sentence on the standard error says why."),
+        ("2", "The command line is wrong."),
+        ("130", "A signal ended it."),
+    ],
+    files: &[
+        ("/etc/nvme/hostnqn", "The name of this host, unless --hostnqn is given."),
+        ("/etc/nvme/hostid", "The identifier of this host, unless --hostid is given."),
+    ],
+    see_also: &["ringfab-target(8)", "nvme(1)"],
+};
 
 /// The initiator of Ringfab: finds, shows, measures and uses NVMe over Fabrics namespaces.
 #[derive(Parser)]
@@ -94,11 +112,19 @@ enum Command {
 
 /// Runs the command.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return answer(&error),
-    };
-    let code = match run(cli) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(written) = MANUAL.answer(Cli::command(), &arguments) {
+        return conclude(written.context("write man pages and completions"));
+    }
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => conclude(run(cli)),
+        Err(error) => answer(&error),
+    }
+}
+
+/// Says why it failed, if it did.
+fn conclude(result: Result<()>) -> ExitCode {
+    let code = match result {
         Ok(()) => 0,
         Err(error) => {
             complain(&error);
@@ -243,7 +269,6 @@ pub(crate) fn with_controller<R>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     const URL: &str = "nvme+rdma://127.0.0.1/nqn.2026-01.org.example:a";
 

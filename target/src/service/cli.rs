@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-use ringfab_process::log;
+use ringfab_process::manual::Manual;
+use ringfab_process::{exit, log};
 
 use super::{Running, ServeError, ServeOptions, doctor, serve};
 use crate::config::Config;
@@ -132,12 +133,33 @@ enum Ask {
     },
 }
 
+/// What the man pages have beside the command line.
+const MANUAL: Manual = Manual {
+    section: 8,
+    exit: &[
+        ("0", "Done. For serve: it was told to stop, and all was written."),
+        ("1", "It failed; the standard error says why. A target that could not drain in order ends so, too."),
+        ("2", "The command line or the configuration is wrong. The service is then not started again."),
+    ],
+    files: &[
+        ("/etc/ringfab/target.toml", "The configuration."),
+        ("/var/lib/ringfab/identity", "The identity of this installation. Hosts know every namespace by it."),
+        ("/run/ringfab/control.sock", "Where a target that runs takes requests."),
+        ("/srv/ringfab", "Files that serve as disks."),
+    ],
+    see_also: &["ringfab(1)", "systemctl(1)", "journalctl(1)"],
+};
+
 /// Runs a command line; `start` starts the cores of `serve`. The exit code is 0 when all went well, 2 when the command
 /// line or the configuration is wrong, and 1 for all else.
 pub fn run<R: Running>(
     arguments: impl IntoIterator<Item = OsString>,
     start: impl FnOnce(&Arc<Target>, &Config) -> io::Result<R>,
 ) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(written) = MANUAL.answer(Arguments::command(), &arguments) {
+        return conclude(written.map_err(ServeError::Output));
+    }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -153,6 +175,11 @@ pub fn run<R: Running>(
         Command::Doctor { config, json } => examine(&config, json, &mut output),
         Command::Ask(question) => ask(question, &mut output).map_err(ServeError::from),
     };
+    conclude(outcome)
+}
+
+/// Says why it failed, if it did.
+fn conclude(outcome: Result<(), ServeError>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -207,7 +234,7 @@ fn answer(error: &clap::Error) -> ExitCode {
     let text = error.render();
     log::say(&if io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() });
     log::flush();
-    ExitCode::from(2)
+    ExitCode::from(exit::WRONG)
 }
 
 fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result<(), ServeError> {
@@ -237,7 +264,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Arguments::command().debug_assert();
     }
 
