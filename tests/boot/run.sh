@@ -146,7 +146,7 @@ UNIT
     # shellcheck disable=SC2016  # for the inner shell
     timeout --kill-after=10 "$SECONDS_MAX" unshare --mount --kill-child \
         sh -c 'mount -t tmpfs tmpfs /run && exec script -qec "$0" /dev/null </dev/null' \
-        "SYSTEMD_SECCOMP=0 systemd-nspawn --directory=$TREE --register=no --keep-unit --private-network $(binds)--boot" \
+        "SYSTEMD_SECCOMP=0 systemd-nspawn --directory=$TREE --register=no --keep-unit $(options) --boot" \
         >"$TMP/$scenario-boot.log" 2>&1 || true
     cp "$TREE/boot-test/said" "$TMP/$scenario.log" 2>/dev/null || fail "$scenario: it did not boot"
     if [ -n "${RINGFAB_BOOT_KEEP:-}" ]; then
@@ -156,9 +156,10 @@ UNIT
     [ "$(cat "$TREE/boot-test/status" 2>/dev/null)" = 0 ] || fail "$scenario: a step failed"
 }
 
-# Devices of this machine that mounts need, where it has them.
-binds() {
+# A network of its own, and devices of this machine that mounts need, where it has them.
+options() {
     local device
+    printf -- "--private-network "
     for device in /dev/fuse /dev/loop-control; do [ ! -e "$device" ] || printf -- '--bind=%s ' "$device"; done
 }
 

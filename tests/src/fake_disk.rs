@@ -39,6 +39,8 @@ pub struct Disk {
     pub abilities: Abilities,
     /// The content.
     pub bytes: Vec<u8>,
+    /// Blocks that it says are in use (NUSE); all where it does not know.
+    pub used: Option<u64>,
     /// Commands that were not allowed.
     pub refused: Vec<String>,
     /// Opcodes of the others.
@@ -49,7 +51,7 @@ impl Disk {
     /// A disk that is full of one byte.
     pub fn new(abilities: Abilities, blocks: usize, byte: u8) -> Self {
         let bytes = vec![byte; blocks * BLOCK];
-        Self { abilities, bytes, refused: Vec::new(), executed: Vec::new() }
+        Self { abilities, bytes, used: None, refused: Vec::new(), executed: Vec::new() }
     }
 
     /// Writes its fields of Identify Controller.
@@ -62,8 +64,8 @@ impl Disk {
     /// Writes its fields of Identify Namespace.
     pub(crate) fn fill_namespace(&self, data: &mut [u8]) {
         let blocks = (self.bytes.len() / BLOCK) as u64;
-        for place in [0, 8, 16] {
-            data[place..place + 8].copy_from_slice(&blocks.to_le_bytes());
+        for (place, value) in [(0, blocks), (8, blocks), (16, self.used.unwrap_or(blocks))] {
+            data[place..place + 8].copy_from_slice(&value.to_le_bytes());
         }
         data[33] = self.abilities.dlfeat;
     }

@@ -1,14 +1,16 @@
 //! What every other crate may use: [`Slots`], a table whose handles expire; [`SplitMix64`], random numbers from a seed;
-//! [`parse_size`], sizes with units.
+//! [`parse_size`], sizes with units; [`shell_quoted`], words for a shell.
 //!
 //! Not implemented here: anything with I/O, threads or `unsafe`. The random numbers are for tests, faults and jitter,
 //! not for keys.
 #![forbid(unsafe_code)]
 
 mod random;
+mod shell;
 mod size;
 mod slots;
 
 pub use random::{SplitMix64, mix};
+pub use shell::{shell_quoted, shell_words};
 pub use size::{SizeError, format_size, parse_size};
 pub use slots::{SlotId, Slots};

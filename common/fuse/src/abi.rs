@@ -231,6 +231,9 @@ pub mod setattr {
     pub const FH: u32 = 1 << 6;
 }
 
+/// The bit of [`WriteIn::write_flags`] of pages that were changed in a mapping (`FUSE_WRITE_CACHE`).
+pub const WRITE_CACHE: u32 = 1 << 0;
+
 /// Commands of a ring (`enum fuse_uring_cmd`).
 pub(crate) mod ring_cmd {
     pub(crate) const REGISTER: u32 = 1;

@@ -1,5 +1,5 @@
-//! What a program needs of its system: the log, signals, resource limits, the stack, and no more than that
-//! (`confine`). And what its system needs of it: pages and completions (`manual`), and what its exit status means.
+//! What a program needs of its system: the terminal, the log, signals, resource limits, the stack, and no more than
+//! that (`confine`). And what its system has of it: man pages and completions (`manual`).
 //!
 //! Nothing here may end a program or make it wait. A log line that cannot be written is dropped and counted, and a
 //! signal without a meaning for the program is ignored.
@@ -7,9 +7,9 @@
 //! Not implemented here: rotation of log files, and configuration.
 
 pub mod confine;
-pub mod exit;
 pub mod limits;
 pub mod log;
 pub mod manual;
 pub mod signals;
 pub mod stack;
+pub mod terminal;

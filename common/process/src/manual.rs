@@ -1,6 +1,6 @@
 //! Man pages and completions, made of a program's own command line, for whoever installs the program.
 //!
-//! Not implemented here: any text that the command line does not have, but for exit statuses, files and other pages.
+//! Not implemented here: any text that the command line does not have, but for files and other pages.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -32,8 +32,6 @@ struct Wanted {
 pub struct Manual {
     /// The section of all its pages: 1 for commands, 8 for what administrators use.
     pub section: u8,
-    /// Exit statuses and their meaning.
-    pub exit: &'static [(&'static str, &'static str)],
     /// Files that it reads or writes, and what they are.
     pub files: &'static [(&'static str, &'static str)],
     /// Pages of others, as `name(section)`.
@@ -64,13 +62,20 @@ impl Manual {
             fs::create_dir_all(folder)?;
             let mut command = command.disable_help_subcommand(true);
             command.build();
-            self.pages(&command, &[], folder)?;
+            let exits = ends_of(&command).into_iter().find(|end| end.heading == EXIT_STATUS);
+            self.pages(&command, &[], exits.as_ref(), folder)?;
         }
         Ok(())
     }
 
     /// The page of a command, and those of its commands. `above` are the names of the pages above it.
-    fn pages(&self, command: &Command, above: &[String], folder: &Path) -> io::Result<()> {
+    fn pages(
+        &self,
+        command: &Command,
+        above: &[String],
+        exits: Option<&End>,
+        folder: &Path,
+    ) -> io::Result<()> {
         let man = Man::new(command.clone())
             .section(self.section.to_string())
             .source(format!("Ringfab {}", env!("CARGO_PKG_VERSION")))
@@ -87,26 +92,31 @@ impl Manual {
         if !below.is_empty() {
             man.render_subcommands_section(&mut page)?;
         }
-        self.write_ends(above, &mut page)?;
+        let mut roff = Roff::default();
+        let ends = ends_of(command);
+        let own = ends.iter().filter(|end| end.heading != EXIT_STATUS);
+        own.chain(exits).for_each(|end| end.render(&mut roff));
+        self.render_files(&mut roff);
+        self.render_others(above, &mut roff);
+        roff.to_writer(&mut page)?;
         page.flush()?;
         let above = [above, &[command.get_display_name().unwrap_or(command.get_name()).to_owned()]].concat();
-        below.into_iter().try_for_each(|command| self.pages(command, &above, folder))
+        below.into_iter().try_for_each(|command| self.pages(command, &above, exits, folder))
     }
 
-    /// The sections at the end of each page.
-    fn write_ends(&self, above: &[String], page: &mut impl Write) -> io::Result<()> {
-        let mut roff = Roff::default();
-        for (heading, rows) in [("EXIT STATUS", self.exit), ("FILES", self.files)] {
-            if rows.is_empty() {
-                continue;
-            }
-            roff.control("SH", [heading]);
-            for (term, meaning) in rows {
-                roff.control("TP", []);
-                roff.text([if heading == "FILES" { italic(*term) } else { bold(*term) }]);
-                roff.text([roman(*meaning)]);
-            }
+    fn render_files(&self, roff: &mut Roff) {
+        if !self.files.is_empty() {
+            roff.control("SH", ["FILES"]);
         }
+        for (file, meaning) in self.files {
+            roff.control("TP", []);
+            roff.text([italic(*file)]);
+            roff.text([roman(*meaning)]);
+        }
+    }
+
+    /// The pages above this one, and those of others.
+    fn render_others(&self, above: &[String], roff: &mut Roff) {
         let ours = above.iter().rev().map(|name| (name.as_str(), self.section.to_string()));
         let theirs = self.see_also.iter().filter_map(|page| {
             let (name, section) = page.strip_suffix(')')?.split_once('(')?;
@@ -121,7 +131,54 @@ impl Manual {
             roff.control("SH", ["SEE ALSO"]);
             roff.text(names);
         }
-        roff.to_writer(page)
+    }
+}
+
+const EXIT_STATUS: &str = "EXIT STATUS";
+
+/// A part of what a help text ends with: a heading with a list, or words without one.
+struct End {
+    heading: String,
+    lines: Vec<String>,
+}
+
+/// The parts. An empty line is between them, and a heading is a line that ends with a colon.
+fn ends_of(command: &Command) -> Vec<End> {
+    let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let parts = text.split("\n\n").filter(|part| !part.trim().is_empty());
+    parts
+        .map(|part| {
+            let mut lines: Vec<String> = part.lines().map(|line| line.trim().to_owned()).collect();
+            let heading = match lines[0].strip_suffix(':') {
+                Some("Exit codes") => EXIT_STATUS.to_owned(),
+                Some(heading) => heading.to_uppercase(),
+                None => return End { heading: "NOTES".to_owned(), lines },
+            };
+            lines.remove(0);
+            End { heading, lines }
+        })
+        .collect()
+}
+
+impl End {
+    fn render(&self, roff: &mut Roff) {
+        roff.control("SH", [self.heading.as_str()]);
+        for line in &self.lines {
+            match line.split_once("  ").filter(|_| self.heading == EXIT_STATUS) {
+                Some((code, meaning)) => {
+                    roff.control("TP", []);
+                    roff.text([bold(code)]);
+                    roff.text([roman(meaning.trim())]);
+                }
+                None if self.heading == "EXAMPLES" => {
+                    roff.control("PP", []);
+                    roff.text([bold(line.as_str())]);
+                }
+                None => {
+                    roff.text([roman(line.as_str())]);
+                }
+            }
+        }
     }
 }
 
@@ -129,17 +186,14 @@ impl Manual {
 mod tests {
     use super::*;
 
-    const MANUAL: Manual = Manual {
-        section: 8,
-        exit: &[("0", "done"), ("2", "the file is wrong")],
-        files: &[("/etc/some", "what it reads")],
-        see_also: &["systemctl(1)"],
-    };
+    const MANUAL: Manual =
+        Manual { section: 8, files: &[("/etc/some", "what it reads")], see_also: &["systemctl(1)"] };
 
     fn command() -> Command {
-        let inner =
-            Command::new("one").about("Do one thing").subcommand(Command::new("more").about("Do more"));
-        Command::new("some-tool").version("1").about("A tool").subcommand(inner)
+        let more = Command::new("more").about("Do more").after_help("Examples:\n  some-tool one more -x");
+        let inner = Command::new("one").about("Do one thing").subcommand(more);
+        let help = "Exit codes:\n  0    done\n  2    the file is wrong\n\nColours are rare.";
+        Command::new("some-tool").version("1").about("A tool").after_help(help).subcommand(inner)
     }
 
     fn asked(arguments: &[&str]) -> Option<io::Result<()>> {
@@ -165,12 +219,14 @@ mod tests {
         let page = |name: &str| fs::read_to_string(man.join(name)).expect("a page");
         let first = page("some-tool.8");
         assert!(first.contains("some\\-tool\\-one(8)"), "{first}");
+        assert!(first.contains(".SH NOTES\nColours are rare."), "{first}");
         let last = page("some-tool-one-more.8");
         for part in [
             ".TH some-tool-one-more 8",
             "some\\-tool one more",
             ".SH \"EXIT STATUS\"",
-            "the file is wrong",
+            ".TP\n\\fB2\\fR\nthe file is wrong",
+            ".SH EXAMPLES\n.PP\n\\fBsome\\-tool one more \\-x\\fR",
             "\\fBsome\\-tool\\-one\\fR(8), \\fBsome\\-tool\\fR(8), \\fBsystemctl\\fR(1)",
         ] {
             assert!(last.contains(part), "{part}: {last}");

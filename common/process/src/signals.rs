@@ -11,6 +11,8 @@ use nix::libc;
 use nix::sys::signal::SigSet;
 use signal_hook::iterator::Signals;
 
+use crate::log;
+
 /// What is done about a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -141,6 +143,15 @@ pub fn listen(mut on_signal: impl FnMut(SignalEvent) + Send + 'static) -> io::Re
 /// None that the system has for this.
 pub fn clear_mask() -> io::Result<()> {
     SigSet::empty().thread_set_mask().map_err(io::Error::from)
+}
+
+/// Ends the process as SIGPIPE ends one by default: quietly, and whoever started it sees the signal. It is for a
+/// program whose reader has gone (`ringfab list | head -1`). What was logged is written first, within a bound.
+pub fn end_without_reader() -> ! {
+    log::flush();
+    // It does not return, unless the system refuses to end the process.
+    let _refused = signal_hook::low_level::emulate_default_handler(libc::SIGPIPE);
+    std::process::exit(128 + libc::SIGPIPE)
 }
 
 /// Whether a signal is ignored, as it was when the program began.

@@ -1,16 +1,10 @@
-//! The command line.
-//!
-//! | exit code | meaning |
-//! | --- | --- |
-//! | 0 | done |
-//! | 1 | it failed; one sentence on the standard error says why |
-//! | 2 | the command line is wrong |
-//! | 130 | cancelled by SIGINT, SIGTERM or, where it serves nothing, SIGHUP |
+//! The command line. `AFTER_HELP` has the exit codes, and docs/command-line.md.
 
 #[cfg(feature = "verbs")]
 mod devices;
 mod discover;
 mod doctor;
+mod examples;
 mod identify;
 mod keys;
 mod list;
@@ -18,31 +12,27 @@ mod smart;
 mod transfer;
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
+use ringfab_front_ends::output::{self, ReaderGone};
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
 use ringfab_process::manual::Manual;
-use ringfab_process::{exit, limits, log};
+use ringfab_process::terminal::{self, Color, Paint, Stream};
+use ringfab_process::{limits, log, signals};
 
-const EXIT_FAILED: u8 = exit::FAILED;
-const EXIT_USAGE: u8 = exit::WRONG;
+const EXIT_FAILED: u8 = 1;
+const EXIT_USAGE: u8 = 2;
 
 /// What the man pages have beside the command line.
 const MANUAL: Manual = Manual {
     section: 1,
-    exit: &[
-        ("0", "Done."),
-        ("1", "It failed; one sentence on the standard error says why."),
-        ("2", "The command line is wrong."),
-        ("130", "A signal ended it."),
-    ],
     files: &[
         ("/etc/nvme/hostnqn", "The name of this host, unless --hostnqn is given."),
         ("/etc/nvme/hostid", "The identifier of this host, unless --hostid is given."),
@@ -60,14 +50,32 @@ struct Cli {
     global: Global,
 }
 
-const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, 130 cancelled. \
-    RUST_LOG sets a filter for the log and overrides -v.";
+/// A test compares the exit codes with those of docs/command-line.md.
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    done
+  1    failed; one sentence on the standard error says why
+  2    the command line is wrong
+  130  cancelled by SIGINT, SIGTERM or, where nothing is served, SIGHUP
+  141  nobody reads the output any more (SIGPIPE, as shells show it)
+
+NO_COLOR turns colours off, --color turns them on or off. RUST_LOG sets a filter for the log and overrides -v.";
 
 #[derive(Args)]
 struct Global {
     /// Print JSON for programs instead of text for people
     #[arg(long, global = true)]
     json: bool,
+    /// When there are colours: auto, which is on a terminal where NO_COLOR is not set; always; never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(Color::NAMES).try_map(|name| name.parse::<Color>())
+    )]
+    color: Color,
     /// Log more to the standard error: once for what happens to connections, twice for details
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -79,53 +87,71 @@ struct Global {
 #[derive(Subcommand)]
 enum Command {
     /// List the subsystems that a discovery controller knows
+    #[command(after_help = examples::DISCOVER)]
     Discover(discover::DiscoverArgs),
     /// Attach all subsystems that discovery controllers know, and serve each
+    #[command(after_help = examples::CONNECT_ALL)]
     ConnectAll(connect_all::ConnectAllArgs),
     /// Walk from the name to a first read, with the time of each step, and say what to do where that ends
+    #[command(after_help = examples::DOCTOR)]
     Doctor(doctor::DoctorArgs),
     /// Show a controller and its namespaces
+    #[command(after_help = examples::LIST)]
     List(ConnectArgs),
     /// Show the Identify Controller data structure
+    #[command(after_help = examples::ID_CTRL)]
     IdCtrl(identify::IdCtrlArgs),
     /// Show the Identify Namespace data structure
+    #[command(after_help = examples::ID_NS)]
     IdNs(identify::IdNsArgs),
     /// Make and check keys for authentication and TLS
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::KEYS)]
     Keys(keys::KeysCommand),
     /// Show the RDMA devices of this machine, and why one cannot be used
     #[cfg(feature = "verbs")]
+    #[command(after_help = examples::DEVICES)]
     Devices,
     /// Show the SMART / Health Information log page
+    #[command(after_help = examples::SMART)]
     Smart(ConnectArgs),
     /// Copy bytes of a namespace to a file or the standard output
+    #[command(after_help = examples::READ)]
     Read(transfer::ReadArgs),
     /// Copy a file or the standard input to a namespace
+    #[command(after_help = examples::WRITE)]
     Write(transfer::WriteArgs),
     /// Measure a namespace, or write and verify it
+    #[command(after_help = examples::BENCH)]
     Bench(bench::BenchArgs),
     /// Serve namespaces as a network block device
+    #[command(after_help = examples::NBD)]
     Nbd(nbd::NbdArgs),
     /// Present namespaces as files
+    #[command(after_help = examples::FUSE)]
     Fuse(fuse::FuseArgs),
 }
 
 /// Runs the command.
 pub(crate) fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    // What is wrong with a command line has colours, too.
+    terminal::choose(Color::of_arguments(&arguments));
     if let Some(written) = MANUAL.answer(Cli::command(), &arguments) {
         return conclude(written.context("write man pages and completions"));
     }
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => conclude(run(cli)),
-        Err(error) => answer(&error),
-    }
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return answer(&error),
+    };
+    terminal::choose(cli.global.color);
+    conclude(run(cli))
 }
 
 /// Says why it failed, if it did.
 fn conclude(result: Result<()>) -> ExitCode {
     let code = match result {
         Ok(()) => 0,
+        Err(error) if error.is::<ReaderGone>() => signals::end_without_reader(),
         Err(error) => {
             complain(&error);
             exit_code(&error)
@@ -137,16 +163,25 @@ fn conclude(result: Result<()>) -> ExitCode {
 
 /// What is said to a command line that is wrong, or asks for help.
 fn answer(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        // A reader that has gone has seen enough.
-        let _unread = error.print();
-        return ExitCode::SUCCESS;
-    }
+    let stream = if error.use_stderr() { Stream::Err } else { Stream::Out };
     let text = error.render();
-    let text = if std::io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() };
-    log::say(&without_keys(&text));
+    let text = if terminal::is_coloured(stream) { text.ansi().to_string() } else { text.to_string() };
+    let code = match stream {
+        Stream::Err => {
+            log::say(&without_keys(&text));
+            EXIT_USAGE
+        }
+        Stream::Out => match output::text(&text) {
+            Ok(()) => 0,
+            Err(error) if error.is::<ReaderGone>() => signals::end_without_reader(),
+            Err(error) => {
+                complain(&error);
+                EXIT_FAILED
+            }
+        },
+    };
     log::flush();
-    ExitCode::from(EXIT_USAGE)
+    ExitCode::from(code)
 }
 
 /// A text that repeats arguments, without the keys that were put where none belong.
@@ -225,7 +260,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 /// One sentence on the standard error.
 fn complain(error: &anyhow::Error) {
     let sentence = if error.is::<Cancelled>() { Cancelled.to_string() } else { sentence(error) };
-    log::say(&format!("ringfab: {sentence}"));
+    log::say(&format!("{} {sentence}", terminal::painted(Stream::Err, Paint::Bad, "ringfab:")));
 }
 
 /// The chain of causes, each said once: many errors repeat their cause.

@@ -29,7 +29,7 @@ pub struct Interrupt {
 }
 
 /// The exit code of a command that a signal ended.
-pub const EXIT_CANCELLED: u8 = ringfab_process::exit::CANCELLED;
+pub const EXIT_CANCELLED: u8 = 130;
 
 type SignalHandler = Box<dyn FnMut(Signal) + Send>;
 

@@ -16,7 +16,7 @@ pub fn only_namespace(namespaces: &[Namespace]) -> Result<Namespace> {
         [] => bail!("the subsystem has no namespace; see the target's configuration"),
         several => {
             let ids: Vec<String> = several.iter().map(|namespace| namespace.nsid.to_string()).collect();
-            bail!("the subsystem has the namespaces {}; choose one with ?ns=N in the address", ids.join(", "))
+            bail!("the subsystem has several namespaces; choose one with --nsid: {}", ids.join(", "))
         }
     }
 }

@@ -21,6 +21,9 @@ pub struct ConnectArgs {
     /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S&
     /// dhchap_key=file:PATH&dhchap_controller_key=file:PATH
     pub url: Url,
+    /// The namespace to use, instead of all; ?ns=N in the address says the same
+    #[arg(long, alias = "namespace-id", value_name = "NSID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nsid: Option<u32>,
     #[command(flatten)]
     /// How to attach it.
     pub tuning: Tuning,
@@ -91,6 +94,11 @@ pub struct Tuning {
 }
 
 impl ConnectArgs {
+    /// All namespaces at an address, or the one that it names.
+    pub fn new(url: Url, tuning: Tuning) -> Self {
+        Self { url, nsid: None, tuning }
+    }
+
     /// What the library needs to attach the controller.
     pub fn connect_options(&self) -> Result<ConnectOptions> {
         let tuning = &self.tuning;
@@ -99,6 +107,7 @@ impl ConnectArgs {
             "--capture is for the software RNIC (nvme+rdma://); for NVMe/TCP, use tcpdump or dumpcap"
         );
         let mut url = self.url.clone();
+        url.namespace = url.namespace.or(self.nsid);
         let nqn = url.host_nqn.clone().or_else(|| tuning.hostnqn.clone());
         let id = url.host_id.or(tuning.hostid);
         let host = HostIdentity::load(nqn, id, std::path::Path::new("/etc")).context("who this host is")?;

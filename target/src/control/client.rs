@@ -29,6 +29,9 @@ pub enum AskError {
     /// The target refuses.
     #[error("{0}")]
     Refused(String),
+    /// Nobody takes the answer.
+    #[error("cannot write the answer: {0}")]
+    Output(io::Error),
     /// What came is no answer.
     #[error("the target's answer cannot be parsed: {0}")]
     Nonsense(String),

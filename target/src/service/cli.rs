@@ -1,37 +1,60 @@
 //! The command line of `ringfab-target`.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use ringfab_process::manual::Manual;
-use ringfab_process::{exit, log};
+use ringfab_process::terminal::{self, Color, Stream};
+use ringfab_process::{log, signals};
 
 use super::{Running, ServeError, ServeOptions, doctor, serve};
 use crate::config::Config;
 use crate::control::client::AskError;
 use crate::control::command::{
     self, ConfigArguments, HostCommand, ListenerCommand, LogArguments, NamespaceCommand, Place,
-    ReloadArguments, SubsystemCommand, TopArguments,
+    ReloadArguments, SubsystemCommand, TopArguments, examples,
 };
 use crate::machine;
 use crate::target::Target;
 
 /// An NVMe over Fabrics target: serves files, block devices and memory to other machines.
 #[derive(Debug, Parser)]
-#[command(name = "ringfab-target", version)]
+#[command(name = "ringfab-target", version, max_term_width = 110, after_help = AFTER_HELP)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// When there are colours: auto, which is on a terminal where NO_COLOR is not set; always; never.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(Color::NAMES).try_map(|name| name.parse::<Color>())
+    )]
+    color: Color,
 }
+
+/// A test compares the exit codes with those of docs/command-line.md.
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    done
+  1    failed, refused by the target, or something is wrong that doctor has found
+  2    the command line is wrong, or the configuration file
+  141  nobody reads the output any more (SIGPIPE, as shells show it)
+
+NO_COLOR turns colours off, --color turns them on or off. RUST_LOG sets a filter for the log.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve a configuration until SIGTERM or SIGINT. A second signal ends at once, without a drain.
+    #[command(after_help = examples::SERVE)]
     Serve {
         /// The configuration file.
         #[arg(long, value_name = "FILE", default_value = "/etc/ringfab/target.toml")]
@@ -46,6 +69,7 @@ enum Command {
     },
     /// Print all mistakes of a configuration file with line and key, or what it means with all defaults. Then look at
     /// the machine, and warn of what is missing there: addresses, ports, RDMA devices, disks.
+    #[command(after_help = examples::CHECK)]
     Check {
         /// The configuration file.
         #[arg(value_name = "FILE")]
@@ -55,6 +79,7 @@ enum Command {
         quiet: bool,
     },
     /// Look at the configuration, the machine and the target that runs, and say what to do.
+    #[command(after_help = examples::DOCTOR)]
     Doctor {
         /// The configuration file.
         #[arg(value_name = "FILE", default_value = "/etc/ringfab/target.toml")]
@@ -71,6 +96,7 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Ask {
     /// Add, remove and resize namespaces of a target that runs.
+    #[command(after_help = examples::NAMESPACE)]
     Namespace {
         #[command(flatten)]
         place: Place,
@@ -78,6 +104,7 @@ enum Ask {
         command: NamespaceCommand,
     },
     /// Add and remove subsystems of a target that runs.
+    #[command(after_help = examples::SUBSYSTEM)]
     Subsystem {
         #[command(flatten)]
         place: Place,
@@ -85,6 +112,7 @@ enum Ask {
         command: SubsystemCommand,
     },
     /// Allow, deny and disconnect hosts of a target that runs.
+    #[command(after_help = examples::HOST)]
     Host {
         #[command(flatten)]
         place: Place,
@@ -92,6 +120,7 @@ enum Ask {
         command: HostCommand,
     },
     /// Add and remove the addresses at which hosts connect to a target that runs.
+    #[command(after_help = examples::LISTENER)]
     Listener {
         #[command(flatten)]
         place: Place,
@@ -99,6 +128,7 @@ enum Ask {
         command: ListenerCommand,
     },
     /// Change what a target that runs logs.
+    #[command(after_help = examples::LOG)]
     Log {
         #[command(flatten)]
         place: Place,
@@ -106,6 +136,7 @@ enum Ask {
         arguments: LogArguments,
     },
     /// Have a target that runs read its configuration file again, and apply what is different: all of it, or nothing.
+    #[command(after_help = examples::RELOAD)]
     Reload {
         #[command(flatten)]
         place: Place,
@@ -113,6 +144,7 @@ enum Ask {
         arguments: ReloadArguments,
     },
     /// Print the configuration that a target runs with, as a file, or write it to its file.
+    #[command(after_help = examples::CONFIG)]
     Config {
         #[command(flatten)]
         place: Place,
@@ -120,11 +152,13 @@ enum Ask {
         arguments: ConfigArguments,
     },
     /// Print what a target that runs is doing: who is connected, what is served, and what its cores have in use.
+    #[command(after_help = examples::STATUS)]
     Status {
         #[command(flatten)]
         place: Place,
     },
     /// Show the same live, in a terminal: hosts, namespaces, queues and cores, sorted by any column.
+    #[command(after_help = examples::TOP)]
     Top {
         #[command(flatten)]
         place: Place,
@@ -136,11 +170,6 @@ enum Ask {
 /// What the man pages have beside the command line.
 const MANUAL: Manual = Manual {
     section: 8,
-    exit: &[
-        ("0", "Done. For serve: it was told to stop, and all was written."),
-        ("1", "It failed; the standard error says why. A target that could not drain in order ends so, too."),
-        ("2", "The command line or the configuration is wrong. The service is then not started again."),
-    ],
     files: &[
         ("/etc/ringfab/target.toml", "The configuration."),
         ("/var/lib/ringfab/identity", "The identity of this installation. Hosts know every namespace by it."),
@@ -157,6 +186,8 @@ pub fn run<R: Running>(
     start: impl FnOnce(&Arc<Target>, &Config) -> io::Result<R>,
 ) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // What is wrong with a command line has colours, too.
+    terminal::choose(Color::of_arguments(&arguments));
     if let Some(written) = MANUAL.answer(Arguments::command(), &arguments) {
         return conclude(written.map_err(ServeError::Output));
     }
@@ -166,6 +197,7 @@ pub fn run<R: Running>(
             return answer(&error);
         }
     };
+    terminal::choose(arguments.color);
     let mut output = UntilClosed(io::stdout());
     let outcome = match arguments.command {
         Command::Serve { config, ready_file, log_format } => {
@@ -205,36 +237,44 @@ fn ask(question: Ask, output: &mut impl Write) -> Result<(), AskError> {
     }
 }
 
-/// An output whose reader may go away (`ringfab-target status | head -1`), which is no error.
+/// An output whose reader may go away (`ringfab-target status | head -1`): then the program ends as others do.
 struct UntilClosed<W>(W);
 
 impl<W: Write> Write for UntilClosed<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.0.write(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(bytes.len()),
-            result => result,
-        }
+        unless_closed(self.0.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self.0.flush() {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            result => result,
-        }
+        unless_closed(self.0.flush())
+    }
+}
+
+fn unless_closed<T>(result: io::Result<T>) -> io::Result<T> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => signals::end_without_reader(),
+        result => result,
     }
 }
 
 /// What is said to a command line that is wrong, or asks for help.
 fn answer(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        // A reader that has gone has seen enough.
-        let _unread = error.print();
-        return ExitCode::SUCCESS;
-    }
+    let stream = if error.use_stderr() { Stream::Err } else { Stream::Out };
     let text = error.render();
-    log::say(&if io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() });
+    let text = if terminal::is_coloured(stream) { text.ansi().to_string() } else { text.to_string() };
+    let mut code = 2;
+    match stream {
+        Stream::Err => log::say(&text),
+        Stream::Out => match UntilClosed(io::stdout()).write_all(text.as_bytes()) {
+            Ok(()) => code = 0,
+            Err(error) => {
+                log::say(&ServeError::Output(error).to_string());
+                code = 1;
+            }
+        },
+    }
     log::flush();
-    ExitCode::from(exit::WRONG)
+    ExitCode::from(code)
 }
 
 fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result<(), ServeError> {
@@ -265,6 +305,35 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// Calls `look` with every command that can be run, and its name.
+    fn each(command: &clap::Command, name: &str, look: &mut impl FnMut(&str, &clap::Command)) {
+        for one in command.get_subcommands().filter(|one| one.get_name() != "help") {
+            let name = format!("{name} {}", one.get_name());
+            look(&name, one);
+            each(one, &name, look);
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_that_parse_and_fit_a_terminal() {
+        use clap::CommandFactory;
+        let mut count = 0;
+        each(&Arguments::command(), "ringfab-target", &mut |name, command| {
+            let help = command.clone().term_width(80).render_long_help().to_string();
+            let examples = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{name} has none")).1;
+            let examples = examples.split("\n\n").next().unwrap().replace("\\\n", "");
+            for line in examples.lines() {
+                let words = ringfab_base::shell_words(line);
+                assert!(words.join(" ").starts_with(name), "{name}: {line}");
+                Arguments::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
+                count += 1;
+            }
+            let takes = help.contains("<SIZE>");
+            assert_eq!(help.contains("\nSIZE is a number of bytes"), takes, "{name}");
+        });
+        assert!(count > 30, "{count}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfab_process::signals::SignalEvent;
-use ringfab_process::{exit, limits, log};
+use ringfab_process::{limits, log};
 use ringfab_reactor::Monitor;
 
 use crate::config::{Config, ConfigErrors};
@@ -172,8 +172,8 @@ impl ServeError {
     /// The process's exit code: 2 for what the caller has to correct first, 1 for all else.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) => exit::WRONG,
-            _ => exit::FAILED,
+            Self::Config(_) => 2,
+            _ => 1,
         }
     }
 }

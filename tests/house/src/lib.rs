@@ -31,7 +31,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "initiator/front-ends",
         &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
     ),
-    ("initiator/command", &["spec", "fabric", "process", "auth", "initiator", "front-ends"]),
+    ("initiator/command", &["base", "spec", "fabric", "process", "auth", "initiator", "front-ends"]),
     (
         "tests",
         &[

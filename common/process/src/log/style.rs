@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal};
+use std::io;
 
 use nix::sys::stat::fstat;
 use tracing::{Event, Level};
@@ -10,6 +10,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use super::{Format, Parts, journal, line, record};
+use crate::terminal;
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Style {
     /// As it was asked for, or as the standard error wants it.
     pub(super) fn chosen(format: Format, parts: Parts) -> Self {
         let journal = is_journal();
-        let colour = !journal && io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();
+        let colour = !journal && terminal::is_coloured(terminal::Stream::Err);
         let written = match format {
             Format::Json => Written::Json,
             Format::Text => Written::Text { colour },

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use ringfab_base::shell_quoted;
 use ringfab_initiator::discovery::{self, DiscoveryEntry, DiscoveryLog, DiscoveryTrouble, DiscoveryWatch};
 use ringfab_initiator::{ConnectOptions, Url};
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ impl DiscoverArgs {
     /// How a discovery controller is connected to; a subsystem in its address is not looked at.
     fn connect(&self, url: &Url) -> ConnectArgs {
         let url = Url { subsystem: None, namespace: None, ..url.clone() };
-        ConnectArgs { url, tuning: self.tuning.clone() }
+        ConnectArgs::new(url, self.tuning.clone())
     }
 
     fn options(&self, url: &Url) -> Result<ConnectOptions> {
@@ -256,13 +257,14 @@ fn lines(entries: &[DiscoveryEntry]) -> String {
     }
     let row = |entry: &DiscoveryEntry| vec![entry.subsystem_type.clone(), place(entry)];
     let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
-    output::table(&["type", "address"], &rows)
+    // Addresses are for the next command.
+    output::table_with_whole(&["type", "address"], &rows, &[0, 1])
 }
 
-/// Where an entry is: a URL that other commands take, unless its transport is none of ours.
+/// Where an entry is: a URL as it can be pasted after another command, unless its transport is none of ours.
 fn place(entry: &DiscoveryEntry) -> String {
     entry.url.as_ref().map_or_else(
         || format!("{} {}:{} {}", entry.transport, entry.address, entry.service, entry.subsystem),
-        ToString::to_string,
+        |url| shell_quoted(&url.to_string()).into_owned(),
     )
 }

@@ -16,6 +16,7 @@ use serde_json::json;
 use ringfab_front_ends::context::Context;
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output;
+use ringfab_process::terminal::{self, Paint, Stream};
 
 /// How long a name, and a TCP connection, are waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -297,12 +298,13 @@ fn document(tried: &[Tried]) -> serde_json::Value {
 fn lines(tried: &[Tried]) -> String {
     let mut text = String::new();
     for Tried { name, time, outcome } in tried {
-        let (sign, found) = match outcome {
-            Ok(found) => ("ok", found),
-            Err(failure) => ("FAILED", &failure.why),
+        let (paint, sign, found) = match outcome {
+            Ok(found) => (Paint::Good, "ok    ", found),
+            Err(failure) => (Paint::Bad, "FAILED", &failure.why),
         };
+        let sign = terminal::painted(Stream::Out, paint, sign);
         let millis = time.as_secs_f64() * 1e3;
-        text.push_str(&format!("{sign:<6}  {name:<11}  {millis:>9.3} ms  {found}\n"));
+        text.push_str(&format!("{sign}  {name:<11}  {millis:>9.3} ms  {found}\n"));
     }
     let failure = tried.iter().find_map(|one| one.outcome.as_ref().err());
     text + &failure

@@ -16,6 +16,7 @@ use ringfab_front_ends::output;
 use ringfab_spec::Nqn;
 use serde_json::json;
 
+use super::examples;
 use pair::PairArgs;
 
 /// No key is longer, and no other file is read to its end.
@@ -24,12 +25,16 @@ const FILE_BYTES_MAX: u64 = 4096;
 #[derive(Subcommand)]
 pub(crate) enum KeysCommand {
     /// Print a new key
+    #[command(after_help = examples::KEYS_GENERATE)]
     Generate(GenerateArgs),
     /// Say what a key is, or what is wrong with it
+    #[command(after_help = examples::KEYS_CHECK)]
     Check(KeyFile),
     /// Print the name by which the ends of a TLS connection know a key
+    #[command(after_help = examples::KEYS_IDENTITY)]
     Identity(IdentityArgs),
     /// Print new keys for a host and a subsystem, and where they go
+    #[command(after_help = examples::KEYS_PAIR)]
     Pair(PairArgs),
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use ringfab_initiator::Namespace;
@@ -14,7 +14,7 @@ use serde_json::json;
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::namespaces::{confirm_overwriting, only_namespace};
 use ringfab_front_ends::options::ConnectArgs;
-use ringfab_front_ends::output;
+use ringfab_front_ends::output::{self, ReaderGone};
 use ringfab_front_ends::quantity::Bytes;
 
 use super::with_controller;
@@ -74,7 +74,7 @@ pub(crate) fn read(args: &ReadArgs, context: &Context) -> Result<()> {
         ensure!(length <= rest, beyond_the_end(&namespace, offset.saturating_add(length)));
         let mut target = open_output(args.output.as_ref())?;
         copy_out(controller, &namespace, offset, length, &mut *target, context)?;
-        target.flush().context("write the output")?;
+        target.flush().map_err(output_error)?;
         Ok(length)
     })?;
     match context.json {
@@ -124,7 +124,7 @@ fn copy_out(
         let at = offset + done;
         let result = controller.read_at(namespace.nsid, at, &mut piece[..bytes]);
         result.with_context(|| format!("read {bytes} bytes at {at}"))?;
-        target.write_all(&piece[..bytes]).context("write the output")?;
+        target.write_all(&piece[..bytes]).map_err(output_error)?;
         done += bytes as u64;
         bar.set_position(done);
     }
@@ -190,6 +190,14 @@ fn open_output(path: Option<&PathBuf>) -> Result<Box<dyn Write>> {
         Some(path) => Box::new(File::create(path).with_context(|| format!("create {}", path.display()))?),
         None => Box::new(io::stdout().lock()),
     })
+}
+
+/// Why the output takes no more.
+fn output_error(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => ReaderGone.into(),
+        _ => anyhow!(error).context("write the output"),
+    }
 }
 
 /// The input, and how long it is when that is known.

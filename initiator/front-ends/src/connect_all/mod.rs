@@ -126,7 +126,7 @@ pub fn run(args: &ConnectAllArgs, context: &Context) -> Result<()> {
 fn watch(args: &ConnectAllArgs, context: &Context, sender: &Sender<Event>) -> Result<DiscoveryWatch> {
     // The first address, or one that nobody asks, has the options that all have.
     let first = args.urls.first().cloned().map_or_else(|| "nvme+tcp://0.0.0.0".parse(), Ok)?;
-    let connect = ConnectArgs { url: first.clone(), tuning: args.tuning.clone() };
+    let connect = ConnectArgs::new(first.clone(), args.tuning.clone());
     if connect.capture().is_some() {
         return Err(Usage("--capture is for one connection; connect-all makes several".to_owned()).into());
     }
@@ -147,7 +147,7 @@ fn watch(args: &ConnectAllArgs, context: &Context, sender: &Sender<Event>) -> Re
 
 /// How to connect to a discovery controller.
 fn prepared(args: &ConnectAllArgs, url: Url) -> Result<ConnectOptions> {
-    ConnectArgs { url, tuning: args.tuning.clone() }.connect_options()
+    ConnectArgs::new(url, args.tuning.clone()).connect_options()
 }
 
 /// Listens to what discovery controllers say of themselves.

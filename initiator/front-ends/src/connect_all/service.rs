@@ -122,7 +122,7 @@ impl Run {
     }
 
     fn serve(&self, url: &Url, served: &mut bool) -> Result<()> {
-        let connect = ConnectArgs { url: url.clone(), tuning: self.settings.tuning.clone() };
+        let connect = ConnectArgs::new(url.clone(), self.settings.tuning.clone());
         let (path, read_only) = (self.path.clone(), self.settings.read_only);
         let mut tell = |at: String, disks: Vec<String>| {
             *served = true;

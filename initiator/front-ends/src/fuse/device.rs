@@ -12,7 +12,7 @@ use fuser::{
     ReplyWrite, Request, WriteFlags,
 };
 
-use super::files::{Files, PREFERRED_BYTES, TTL};
+use super::files::{Files, PREFERRED_BYTES, TTL, Totals};
 use super::handshake::Handshake;
 
 thread_local! {
@@ -105,12 +105,13 @@ impl Filesystem for Device {
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.files.write_from(ino, handle.into(), offset, data, flags) {
+        let handle = (!write_flags.contains(WriteFlags::FUSE_WRITE_CACHE)).then_some(handle.into());
+        match self.files.write_from(ino, handle, offset, data, flags) {
             Ok(written) => reply.written(written),
             Err(error) => reply.error(error),
         }
@@ -200,8 +201,8 @@ impl Filesystem for Device {
     }
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let totals = self.files.totals();
-        reply.statfs(totals.blocks, 0, 0, totals.files, 0, PREFERRED_BYTES, 255, PREFERRED_BYTES);
+        let Totals { blocks, free, files } = self.files.totals();
+        reply.statfs(blocks, free, free, files, 0, PREFERRED_BYTES, 255, PREFERRED_BYTES);
     }
 }
 

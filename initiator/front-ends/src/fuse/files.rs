@@ -1,6 +1,7 @@
 //! The directory and its files, and the requests that they allow, whether by `/dev/fuse` or over io_uring.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +14,8 @@ use ringfab_spec::Status;
 
 use super::disks::{Disks, file_name, nsid_of, nsid_of_inode};
 use super::range_lock::{RangeGuard, RangeLock, cut, touched};
-use super::truncated::{PLAIN, Truncated};
+use super::truncated::Truncated;
+use super::usage::Usage;
 
 /// How long the kernel may believe a size.
 pub(super) const TTL: Duration = Duration::from_secs(1);
@@ -40,6 +42,7 @@ pub(crate) struct Files {
     acl: SessionACL,
     writers: Arc<RangeLock>,
     truncated: Truncated,
+    usage: Usage,
     disks: Disks,
     mounted_at: SystemTime,
     owner: (u32, u32),
@@ -65,6 +68,8 @@ pub(super) struct Entry {
 pub(super) struct Totals {
     /// Blocks of [`PREFERRED_BYTES`].
     pub(super) blocks: u64,
+    /// Those of them that are not in use.
+    pub(super) free: u64,
     pub(super) files: u64,
 }
 
@@ -72,6 +77,7 @@ impl Files {
     pub(crate) fn new(controller: Controller, read_only: bool, acl: SessionACL) -> Self {
         let owner = (geteuid().as_raw(), getegid().as_raw());
         Self {
+            usage: Usage::new(controller.clone()),
             controller,
             read_only,
             acl,
@@ -128,18 +134,24 @@ impl Files {
 
     pub(super) fn attributes(&self, ino: INodeNo) -> Result<FileAttr, Errno> {
         if ino == INodeNo::ROOT {
-            return Ok(self.attribute(ino, FileType::Directory, 0, 0o755));
+            return Ok(self.attribute(ino, FileType::Directory, (0, 0), 0o755));
         }
         let namespace = self.find_anew(ino)?;
         let mode = if self.is_read_only(&namespace) { 0o400 } else { 0o600 };
-        Ok(self.attribute(ino, FileType::RegularFile, namespace.bytes(), mode))
+        let sizes = (namespace.bytes(), self.used_bytes(&namespace));
+        Ok(self.attribute(ino, FileType::RegularFile, sizes, mode))
     }
 
-    fn attribute(&self, ino: INodeNo, kind: FileType, size: u64, perm: u16) -> FileAttr {
+    /// Bytes of a namespace that are in use, as far as is known.
+    fn used_bytes(&self, namespace: &Namespace) -> u64 {
+        self.usage.blocks(namespace.nsid, namespace.blocks).saturating_mul(namespace.block_bytes.into())
+    }
+
+    fn attribute(&self, ino: INodeNo, kind: FileType, (size, used): (u64, u64), perm: u16) -> FileAttr {
         FileAttr {
             ino,
             size,
-            blocks: size / 512,
+            blocks: used.div_ceil(512),
             atime: self.mounted_at,
             mtime: self.mounted_at,
             ctime: self.mounted_at,
@@ -155,8 +167,8 @@ impl Files {
         }
     }
 
-    /// Times are accepted and forgotten; the size is what it is. Who opened the file with O_TRUNC may give it one that
-    /// it has room for: up to there it reads as written, or as zeroes.
+    /// Times are accepted and forgotten; the size is what it is, as that of a block device. Who has the file open may
+    /// set one that it has room for: up to there it reads as written, or as zeroes. See [`Truncated`].
     pub(super) fn set_attributes(
         &self,
         ino: INodeNo,
@@ -169,29 +181,33 @@ impl Files {
             return Err(Errno::EPERM);
         }
         let Some(size) = size else { return Ok(attributes) };
-        let anew = handle.filter(|handle| self.truncated.contains(Some(*handle)));
-        match anew.filter(|_| size <= attributes.size) {
-            Some(handle) => self.fill(&self.namespace(ino)?, handle, size, 0)?,
-            None if size == attributes.size => {}
-            None => {
-                let (file, bytes) = (file_name(nsid_of_inode(ino)?), attributes.size);
-                tracing::warn!(file, bytes, size, "not truncated: a namespace has a fixed size");
-                return Err(Errno::EPERM);
+        let refused = |error| {
+            let (file, bytes) = (file_name(nsid_of_inode(ino)?), attributes.size);
+            tracing::warn!(file, bytes, size, "not truncated: a namespace has a fixed size");
+            Err(error)
+        };
+        match handle {
+            _ if size > attributes.size => refused(Errno::EFBIG),
+            Some(handle) => {
+                let namespace = self.namespace(ino)?;
+                let zero = |gap: Range<u64>| self.zero(&namespace, gap.start, gap.end - gap.start, true);
+                self.truncated.resize(handle, size, namespace.bytes(), zero)?;
+                Ok(attributes)
             }
+            None if size == attributes.size => Ok(attributes),
+            // truncate(2), which block devices refuse in this way.
+            None => refused(Errno::EINVAL),
         }
-        Ok(attributes)
     }
 
-    /// Whether a handle is that of a file which is written anew.
-    pub(super) fn is_truncated(&self, handle: Option<u64>) -> bool {
+    /// Whether a handle is that of a file which its writer believes to be shorter than it is.
+    pub(super) fn is_truncated(&self, handle: u64) -> bool {
         self.truncated.contains(handle)
     }
 
     /// A file was closed.
     pub(super) fn close_file(&self, handle: u64) {
-        if handle != PLAIN {
-            self.truncated.close(handle);
-        }
+        self.truncated.close(handle);
     }
 
     /// Before bytes are written by an open file: zeroes what its writer has skipped because it believes the file empty.
@@ -219,18 +235,21 @@ impl Files {
         self.disk(&namespace).read_at(namespace.nsid, offset, scratch).map_err(errno)
     }
 
-    /// Writes up to the end of the namespace, and says how much.
+    /// Writes up to the end of the namespace, and says how much. Pages that a program has changed in a mapping come
+    /// from nobody's handle: the kernel takes one that is open.
     pub(super) fn write_from(
         &self,
         ino: INodeNo,
-        handle: u64,
+        handle: Option<u64>,
         offset: u64,
         data: &[u8],
         flags: OpenFlags,
     ) -> Result<u32, Errno> {
         let namespace = self.namespace(ino)?;
         let length = self.writable(&namespace, offset, data.len())?;
-        self.fill(&namespace, handle, offset, length as u64)?;
+        if let Some(handle) = handle {
+            self.fill(&namespace, handle, offset, length as u64)?;
+        }
         let blocks = touched(offset, length as u64, u64::from(namespace.block_bytes));
         let _guard = self.writers.lock(namespace.nsid, blocks);
         let data = &data[..length];
@@ -326,7 +345,7 @@ impl Files {
         if self.is_read_only(&namespace) && (anew || flags.acc_mode() != OpenAccMode::O_RDONLY) {
             return Err(Errno::EROFS);
         }
-        let handle = if anew { self.truncated.open() } else { PLAIN };
+        let handle = self.truncated.open(anew);
         // Writes of different blocks need not wait for each other; those of the same do so here.
         let how = FopenFlags::FOPEN_DIRECT_IO
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
@@ -355,10 +374,15 @@ impl Files {
         Ok(entries.skip(usize::try_from(from).unwrap_or(usize::MAX)))
     }
 
+    /// What there is and what of it is in use, as the controller says. It waits for that, but not for long.
     pub(super) fn totals(&self) -> Totals {
+        self.usage.refresh();
         let namespaces = self.controller.namespaces();
         let bytes: u64 = namespaces.iter().map(Namespace::bytes).sum();
-        Totals { blocks: bytes / u64::from(PREFERRED_BYTES), files: namespaces.len() as u64 }
+        let used: u64 = namespaces.iter().map(|namespace| self.used_bytes(namespace)).sum();
+        let unit = u64::from(PREFERRED_BYTES);
+        let (blocks, used) = (bytes / unit, used.div_ceil(unit));
+        Totals { blocks, free: blocks.saturating_sub(used), files: namespaces.len() as u64 }
     }
 }
 

@@ -33,8 +33,11 @@ impl Handshake {
     /// Answers the kernel's offer. Where its limits are lower, its own hold.
     pub(super) fn agree(&self, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        // Opening with O_TRUNC is told apart from truncating, since only that is harmless.
-        let mut wanted = (InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_ATOMIC_O_TRUNC) & offered;
+        // Opening with O_TRUNC is told apart from truncating, since only that is harmless. Shared mappings are
+        // possible in spite of direct I/O: the kernel then keeps mapped pages, reads and writes in step.
+        let useful =
+            InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_ATOMIC_O_TRUNC | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        let mut wanted = useful & offered;
         let channel = self.channel_offered && offered.contains(InitFlags::FUSE_OVER_IO_URING);
         let mut most = WRITE_BYTES_MAX;
         if channel {

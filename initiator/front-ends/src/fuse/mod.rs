@@ -9,7 +9,8 @@
 //! | [`files`] | what there is, and what may be done with it |
 //! | [`disks`] | which disk a file is |
 //! | [`range_lock`] | one writer at a time for each block |
-//! | [`truncated`] | files that were opened with O_TRUNC |
+//! | [`truncated`] | files that their writers believe to be shorter |
+//! | [`usage`] | how much is in use |
 //! | [`handshake`] | what the kernel and we agree on |
 //! | [`device`] | requests by `/dev/fuse` |
 //! | [`ring`] | requests over io_uring |
@@ -17,8 +18,8 @@
 //! | [`mount`] | the mount and its end |
 //! | [`holders`] | which programs keep it busy |
 //!
-//! What it does not do: truncate (a namespace has a fixed size, so a change of the file's size is refused, and O_TRUNC
-//! changes nothing), shared memory mappings for writing, and times and modes of files.
+//! What it does not do: truncate (a namespace has a fixed size and keeps it, as a block device does), and times and
+//! modes of files. Shared mappings need Linux 6.6.
 
 mod device;
 mod disks;
@@ -30,6 +31,7 @@ mod mount_point;
 mod range_lock;
 mod ring;
 mod truncated;
+mod usage;
 
 use std::num::NonZeroU16;
 use std::path::PathBuf;

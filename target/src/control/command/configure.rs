@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::limits::LimitArguments;
-use super::{Place, list, text};
+use super::{Place, examples, list, text};
 use crate::config::Config;
 use crate::control::client::{AskError, ask};
 use crate::control::request::Request;
@@ -20,6 +20,7 @@ use crate::control::request::Request;
 #[derive(Debug, Subcommand)]
 pub enum SubsystemCommand {
     /// Serve one more subsystem, at first without namespaces.
+    #[command(after_help = examples::SUBSYSTEM_ADD)]
     Add {
         /// Its NQN.
         nqn: String,
@@ -37,6 +38,7 @@ pub enum SubsystemCommand {
         model: Option<String>,
     },
     /// Serve a subsystem no longer: its hosts are disconnected. Commands that have begun go on.
+    #[command(after_help = examples::SUBSYSTEM_REMOVE)]
     Remove {
         /// Its NQN.
         nqn: String,
@@ -47,12 +49,16 @@ pub enum SubsystemCommand {
 #[derive(Debug, Subcommand)]
 pub enum HostCommand {
     /// Let one more host use a subsystem.
+    #[command(after_help = examples::HOST_ALLOW)]
     Allow(HostArguments),
     /// Let a host use a subsystem no longer: it is disconnected from it.
+    #[command(after_help = examples::HOST_DENY)]
     Deny(HostArguments),
     /// Disconnect a host. It may come back at once.
+    #[command(after_help = examples::HOST_KICK)]
     Kick(HostArguments),
     /// Give a host shares and limits. Whatever is not named has its default again.
+    #[command(after_help = examples::HOST_SET)]
     Set {
         /// NQN of the host.
         host: String,
@@ -79,6 +85,7 @@ pub struct HostArguments {
 #[derive(Debug, Subcommand)]
 pub enum ListenerCommand {
     /// Let hosts connect at one more address.
+    #[command(after_help = examples::LISTENER_ADD)]
     Add {
         /// The address, for instance 192.0.2.1 or [::].
         address: String,
@@ -93,6 +100,7 @@ pub enum ListenerCommand {
         provider: Option<String>,
     },
     /// Let hosts connect at an address no longer: those that came there are disconnected.
+    #[command(after_help = examples::LISTENER_REMOVE)]
     Remove {
         /// The address with its port, as `status` shows it.
         address: SocketAddr,

@@ -2,6 +2,7 @@
 
 mod amount;
 mod configure;
+pub mod examples;
 mod limits;
 mod namespace;
 mod status;
@@ -53,8 +54,7 @@ impl Place {
     ) -> Result<(), AskError> {
         let answer = ask(&self.socket, request)?;
         let text = if self.json { format!("{answer}\n") } else { text(&answer) };
-        let failed = |source| AskError::Unreachable { path: self.socket.clone(), source };
-        output.write_all(text.as_bytes()).map_err(failed)
+        output.write_all(text.as_bytes()).map_err(AskError::Output)
     }
 }
 

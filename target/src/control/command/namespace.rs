@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::configure::change_lines;
 use super::limits::LimitArguments;
-use super::{Place, absolute, text};
+use super::{Place, absolute, examples, text};
 use crate::control::client::AskError;
 use crate::control::request::Request;
 
@@ -17,10 +17,13 @@ use crate::control::request::Request;
 #[derive(Debug, Subcommand)]
 pub enum NamespaceCommand {
     /// List the namespaces, with the identifiers that a configuration needs to keep them.
+    #[command(after_help = examples::NAMESPACE_LIST)]
     List,
     /// Add a namespace. The configuration file is not changed, so the namespace is gone after a restart.
+    #[command(after_help = examples::NAMESPACE_ADD)]
     Add(AddArguments),
     /// Remove a namespace. Commands that have begun finish. A configured namespace is back after a restart.
+    #[command(after_help = examples::NAMESPACE_REMOVE)]
     Remove {
         /// Its identifier.
         nsid: u32,
@@ -30,6 +33,7 @@ pub enum NamespaceCommand {
     },
     /// Open a namespace's file or device again on every core. After a failed write-back, no Flush succeeds until then:
     /// the system reports lost data only once, and this command confirms that an administrator knows.
+    #[command(after_help = examples::NAMESPACE_REOPEN)]
     Reopen {
         /// Its identifier.
         nsid: u32,
@@ -38,6 +42,7 @@ pub enum NamespaceCommand {
         subsystem: Option<String>,
     },
     /// Check the size of a file or device now, and notify the hosts of a new one. The target also does this by itself.
+    #[command(after_help = examples::NAMESPACE_RESIZE)]
     Resize {
         /// Its identifier.
         nsid: u32,
@@ -49,6 +54,7 @@ pub enum NamespaceCommand {
         size: Option<u64>,
     },
     /// Limit what hosts do with a namespace. Whatever is not named is not limited any more.
+    #[command(after_help = examples::NAMESPACE_LIMIT)]
     Limit {
         /// Its identifier.
         nsid: u32,
@@ -63,6 +69,7 @@ pub enum NamespaceCommand {
         limits: LimitArguments,
     },
     /// Show a namespace to some of the subsystem's hosts only.
+    #[command(after_help = examples::NAMESPACE_HOSTS)]
     Hosts {
         /// Its identifier.
         nsid: u32,

@@ -1,8 +1,9 @@
 //! `ringfab-target status`.
 
-use std::io::{IsTerminal as _, Write, stdout};
+use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ringfab_process::terminal::{self, Paint, Stream};
 use serde_json::Value;
 
 use super::configure::change_line;
@@ -21,8 +22,7 @@ pub fn status(place: &Place, output: &mut impl Write) -> Result<(), AskError> {
 
 /// How wide the terminal is; what is not a terminal takes everything.
 fn width() -> usize {
-    let size = if stdout().is_terminal() { ratatui::crossterm::terminal::size().ok() } else { None };
-    size.map_or(usize::MAX, |(columns, _)| columns.into())
+    terminal::width(Stream::Out).unwrap_or(usize::MAX)
 }
 
 /// The page, in lines of at most so many characters if names can be shortened for that.
@@ -31,7 +31,7 @@ fn page(answer: &Value, width: usize, now: SystemTime) -> String {
     let mut part = |table: Table, notes: String| {
         if !table.rows.is_empty() {
             page.push('\n');
-            table.lines(width).iter().for_each(|line| page.push_str(&format!("{line}\n")));
+            page.push_str(&table_text(&table, width));
         }
         page.push_str(&notes);
     };
@@ -44,6 +44,15 @@ fn page(answer: &Value, width: usize, now: SystemTime) -> String {
     part(tables::namespaces(answer), list(answer, "namespaces").iter().map(notes).collect());
     part(tables::cores(answer), list(answer, "cores").iter().enumerate().map(core_notes).collect());
     page
+}
+
+fn table_text(table: &Table, width: usize) -> String {
+    let lines = table.lines(width).into_iter().enumerate();
+    let painted = lines.map(|(index, line)| match index {
+        0 => terminal::painted(Stream::Out, Paint::Head, &line),
+        _ => line,
+    });
+    painted.map(|line| line + "\n").collect()
 }
 
 /// What the target as a whole is doing, in a few lines.
@@ -93,7 +102,8 @@ fn last_error_line(controller: &Value) -> String {
 fn reason_line(namespace: &Value) -> String {
     let Some(reason) = namespace["reason"].as_str() else { return String::new() };
     let [state, nsid, subsystem] = ["state", "nsid", "subsystem"].map(|key| text(namespace, key));
-    format!("  namespace {nsid} of {subsystem} is {state}: {reason}\n")
+    let line = format!("  namespace {nsid} of {subsystem} is {state}: {reason}");
+    terminal::painted(Stream::Out, Paint::Care, &line) + "\n"
 }
 
 /// What there is to say of a core that few have.

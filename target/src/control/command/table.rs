@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use ringfab_process::terminal::shortened;
+
 /// How short names become before columns are left out, and after that.
 const NAME_COMFORT: usize = 24;
 const NAME_MIN: usize = 8;
@@ -134,19 +136,6 @@ impl Table {
 fn excess(columns: &[(usize, usize)], width: usize) -> usize {
     let cells: usize = columns.iter().map(|(_, width)| width).sum();
     (cells + 2 * columns.len().saturating_sub(1)).saturating_sub(width)
-}
-
-/// A text of at most so many characters: its middle goes, because names differ at their ends.
-fn shortened(text: &str, width: usize) -> String {
-    let count = text.chars().count();
-    if count <= width {
-        return text.to_owned();
-    }
-    let end = width.saturating_sub(1) / 2;
-    let begin = width.saturating_sub(1) - end;
-    let head: String = text.chars().take(begin).collect();
-    let tail: String = text.chars().skip(count - end).collect();
-    format!("{head}…{tail}")
 }
 
 #[cfg(test)]

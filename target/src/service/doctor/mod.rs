@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ringfab_process::terminal::{self, Paint, Stream};
 use serde::Serialize;
 
 use system::Process;
@@ -73,14 +74,13 @@ impl Looks {
 impl std::fmt::Display for Looks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for look in &self.0 {
-            let sign = if look.trouble.is_some() { "WRONG" } else { "ok" };
+            let (paint, sign) = match look.trouble {
+                Some(_) => (Paint::Bad, "WRONG"),
+                None => (Paint::Good, "ok   "),
+            };
+            let sign = terminal::painted(Stream::Out, paint, sign);
             let (millis, text) = (look.time_us as f64 / 1e3, look.trouble.as_ref().or(look.found.as_ref()));
-            writeln!(
-                f,
-                "{sign:<5}  {:<13}  {millis:>9.3} ms  {}",
-                look.step,
-                text.map_or("", String::as_str)
-            )?;
+            writeln!(f, "{sign}  {:<13}  {millis:>9.3} ms  {}", look.step, text.map_or("", String::as_str))?;
         }
         if self.is_well() {
             return f.write_str("All is well.\n");

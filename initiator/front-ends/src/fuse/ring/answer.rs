@@ -19,14 +19,28 @@ use crate::fuse::files::{Entry, Files, PREFERRED_BYTES, TTL};
 /// The longest name of a file here, and the longest that the kernel asks for.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Whether a request that is no I/O may take some, and so has to wait for it: a file that was opened with O_TRUNC gets
-/// a size.
-pub(super) fn takes_io(files: &Files, request: &Request) -> bool {
-    if request.header.opcode != opcode::SETATTR {
-        return false;
+/// Whether a request that is no read or write takes I/O, or an admin command, and so has to wait for it: who has a file
+/// open sets its size; `df` wants to know how much is in use.
+pub(super) fn takes_time(request: &Request) -> bool {
+    match request.header.opcode {
+        opcode::SETATTR => {
+            let what: SetattrIn = request.argument();
+            what.valid & setattr::SIZE != 0 && what.valid & setattr::FH != 0
+        }
+        opcode::STATFS => true,
+        _ => false,
     }
-    let what: SetattrIn = request.argument();
-    what.valid & setattr::SIZE != 0 && what.valid & setattr::FH != 0 && files.is_truncated(Some(what.fh))
+}
+
+/// The answer to one of these.
+pub(super) fn answer_slowly(files: &Files, request: &Request) -> Result<Vec<u8>, Errno> {
+    if !files.admits(request.header.uid) {
+        return Err(Errno::EACCES);
+    }
+    match request.header.opcode {
+        opcode::STATFS => Ok(statfs(files)),
+        _ => set_attributes(files, request),
+    }
 }
 
 /// The answer to anything but I/O.
@@ -60,17 +74,6 @@ pub(super) fn answer(files: &Files, request: &Request, payload: &SharedBuffer) -
             let found = files.seek(ino, what.offset as i64, what.whence as i32)?;
             Ok(bytes(&LseekOut { offset: found as u64 }))
         }
-        opcode::STATFS => {
-            let totals = files.totals();
-            Ok(bytes(&StatfsOut {
-                blocks: totals.blocks,
-                files: totals.files,
-                bsize: PREFERRED_BYTES,
-                namelen: NAME_BYTES_MAX as u32,
-                frsize: PREFERRED_BYTES,
-                ..StatfsOut::default()
-            }))
-        }
         opcode::RELEASE => {
             let what: ReleaseIn = request.argument();
             files.close_file(what.fh);
@@ -83,11 +86,21 @@ pub(super) fn answer(files: &Files, request: &Request, payload: &SharedBuffer) -
     }
 }
 
-/// The answer to SETATTR, which may take I/O: see [`takes_io`].
-pub(super) fn set_attributes(files: &Files, request: &Request) -> Result<Vec<u8>, Errno> {
-    if !files.admits(request.header.uid) {
-        return Err(Errno::EACCES);
-    }
+fn statfs(files: &Files) -> Vec<u8> {
+    let totals = files.totals();
+    bytes(&StatfsOut {
+        blocks: totals.blocks,
+        bfree: totals.free,
+        bavail: totals.free,
+        files: totals.files,
+        bsize: PREFERRED_BYTES,
+        namelen: NAME_BYTES_MAX as u32,
+        frsize: PREFERRED_BYTES,
+        ..StatfsOut::default()
+    })
+}
+
+fn set_attributes(files: &Files, request: &Request) -> Result<Vec<u8>, Errno> {
     let what: SetattrIn = request.argument();
     let size = (what.valid & setattr::SIZE != 0).then_some(what.size);
     let of_owner = what.valid & (setattr::MODE | setattr::UID | setattr::GID) != 0;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, INodeNo, OpenFlags};
 use nix::libc;
-use ringfab_fuse::abi::{FallocateIn, ReadIn, WriteIn, WriteOut, opcode};
+use ringfab_fuse::abi::{FallocateIn, ReadIn, WRITE_CACHE, WriteIn, WriteOut, opcode};
 use ringfab_fuse::{Channel, EntryId, Event, Request};
 use ringfab_initiator::blocking::{EngineClient, Turn};
 use ringfab_initiator::{
@@ -17,12 +17,11 @@ use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{MailboxReceiver, MailboxSender, Token, mailbox};
 use zerocopy::IntoBytes;
 
-use super::answer::{answer, set_attributes, takes_io};
+use super::answer::{answer, answer_slowly, takes_time};
 use super::helpers::Helpers;
 use super::{EngineQueues, PAYLOAD_BYTES, ServerMessage};
 use crate::fuse::files::{Blocks, Files, errno, is_durable};
 use crate::fuse::range_lock::RangeGuard;
-use crate::fuse::truncated::PLAIN;
 
 /// The reactor's watch over the channel.
 const WATCH: Token = Token::new(Host::OWNER_FOREIGN_FIRST, 0, 0, 0);
@@ -154,9 +153,9 @@ impl Server {
                     files.allocate(file, what.offset, what.length, what.mode as i32).map(|()| Vec::new())
                 });
             }
-            _ if takes_io(&self.files, request) => {
+            _ if takes_time(request) => {
                 let request = request.clone();
-                self.help(entry, payload, move |files| set_attributes(files, &request));
+                self.help(entry, payload, move |files| answer_slowly(files, &request));
             }
             _ => {
                 let answer = answer(&self.files, request, &payload);
@@ -224,12 +223,15 @@ impl Server {
         if length == 0 {
             return self.give(entry, payload, written(0).as_bytes());
         }
-        let plain = (what.fh == PLAIN).then(|| self.alone(&namespace, what.offset, length)).flatten();
+        // Pages that a program has changed in a mapping come from nobody's handle.
+        let handle = (what.write_flags & WRITE_CACHE == 0).then_some(what.fh);
+        let skips = handle.is_some_and(|handle| self.files.is_truncated(handle));
+        let plain = if skips { None } else { self.alone(&namespace, what.offset, length) };
         let Some((Blocks { lba, nlb }, guard)) = plain else {
             let mut data = vec![0; length];
             payload.read_at(0, &mut data);
             return self.help(entry, payload, move |files| {
-                let length = files.write_from(ino, what.fh, what.offset, &data, flags)?;
+                let length = files.write_from(ino, handle, what.offset, &data, flags)?;
                 Ok(written(length).as_bytes().to_vec())
             });
         };

@@ -1,0 +1,61 @@
+//! Words as a POSIX shell reads them.
+
+use std::borrow::Cow;
+
+/// A word as it can be pasted into a command line: with quotes where a shell would read it as something else.
+pub fn shell_quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "+,-./:=@_%".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => Cow::Borrowed(word),
+        false => Cow::Owned(format!("'{}'", word.replace('\'', r"'\''"))),
+    }
+}
+
+/// The words of the first command of a line: up to what ends one or leads elsewhere (`|`, `>`, `<`, `&`, `;`, `#`).
+/// Variables and patterns stay as they are.
+pub fn shell_words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            ' ' | '\t' => words.extend(word.take()),
+            '|' | '>' | '<' | '&' | ';' => break,
+            '#' if word.is_none() => break,
+            '\'' => word.get_or_insert_default().extend(letters.by_ref().take_while(|next| *next != '\'')),
+            '"' => word.get_or_insert_default().extend(letters.by_ref().take_while(|next| *next != '"')),
+            '\\' => match letters.next() {
+                // The line goes on.
+                Some('\n') => {}
+                next => word.get_or_insert_default().extend(next),
+            },
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_is_read_as_it_was() {
+        let url = "nvme+tcp://[fd00::1%25eth0]:4420/nqn.x?ns=1&queues=4";
+        for word in [url, "", "it's", "a b", "$HOME", "plain", "*", "a\\b", "#"] {
+            let quoted = shell_quoted(word);
+            assert_eq!(shell_words(&format!("x {quoted} y")), ["x", word, "y"], "{quoted}");
+        }
+        assert_eq!(shell_quoted("nvme+tcp://192.0.2.1:4420/nqn.x:y"), "nvme+tcp://192.0.2.1:4420/nqn.x:y");
+        assert_eq!(shell_quoted(url), format!("'{url}'"));
+    }
+
+    #[test]
+    fn a_command_ends_where_another_begins() {
+        assert_eq!(shell_words("read 'a|b' \"c d\" e\\ f | gzip > x"), ["read", "a|b", "c d", "e f"]);
+        assert_eq!(shell_words("list a#b  # as one sees"), ["list", "a#b"]);
+        assert_eq!(shell_words("serve &"), ["serve"]);
+        assert_eq!(shell_words("list \\\n  --json"), ["list", "--json"]);
+    }
+}

@@ -1,0 +1,202 @@
+//! What the standard streams can show: how wide the terminal is, whether there are colours, which letters there are.
+//!
+//! A stream that is no terminal gets everything: no colour, and no line is made shorter.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal as _};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::termios::tcgetwinsize;
+
+/// When there are colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
+    #[default]
+    Auto,
+    /// Everywhere.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+/// A stream for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// The standard output.
+    Out,
+    /// The standard error.
+    Err,
+}
+
+/// What a text shall look like where there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paint {
+    /// The head of a table.
+    Head,
+    /// All is well.
+    Good,
+    /// Something needs care.
+    Care,
+    /// Something is wrong.
+    Bad,
+}
+
+/// What was chosen, as its place in [`Color::NAMES`]. A program that chooses nothing has no colours, nor have tests.
+static CHOSEN: AtomicU8 = AtomicU8::new(Color::Never as u8);
+
+impl Color {
+    /// All, by their names.
+    pub const NAMES: [&'static str; 3] = ["auto", "always", "never"];
+    const ALL: [Self; 3] = [Self::Auto, Self::Always, Self::Never];
+
+    /// The one that arguments ask for with `--color`, wherever it stands before `--`. A mistake is none: whoever parses
+    /// the arguments tells it.
+    pub fn of_arguments(arguments: &[OsString]) -> Self {
+        let mut found = Self::Auto;
+        let mut arguments = arguments.iter().map(OsString::as_os_str).take_while(|one| *one != "--");
+        while let Some(argument) = arguments.next() {
+            let value = match argument.to_str() {
+                Some("--color") => arguments.next().and_then(OsStr::to_str),
+                Some(text) => text.strip_prefix("--color="),
+                None => None,
+            };
+            found = value.and_then(|value| value.parse().ok()).unwrap_or(found);
+        }
+        found
+    }
+}
+
+impl std::str::FromStr for Color {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().position(|name| *name == text);
+        found.map(|index| Self::ALL[index]).ok_or_else(|| format!("`{text}` is not auto, always or never"))
+    }
+}
+
+/// Has the whole process use colours from now on as `color` says.
+pub fn choose(color: Color) {
+    CHOSEN.store(color as u8, Ordering::Relaxed);
+}
+
+/// Whether what goes to a stream has colours.
+pub fn is_coloured(stream: Stream) -> bool {
+    match Color::ALL[usize::from(CHOSEN.load(Ordering::Relaxed))] {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => {
+            let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            let dumb = env::var_os("TERM").is_some_and(|value| value == "dumb");
+            !refused && !dumb && is_terminal(stream)
+        }
+    }
+}
+
+/// A text as it goes to a stream.
+pub fn painted(stream: Stream, paint: Paint, text: &str) -> String {
+    if is_coloured(stream) { in_colour(paint, text) } else { text.to_owned() }
+}
+
+fn in_colour(paint: Paint, text: &str) -> String {
+    let code = match paint {
+        Paint::Head => 1,
+        Paint::Good => 32,
+        Paint::Care => 33,
+        Paint::Bad => 31,
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
+}
+
+/// Whether a stream is a terminal.
+pub fn is_terminal(stream: Stream) -> bool {
+    match stream {
+        Stream::Out => io::stdout().is_terminal(),
+        Stream::Err => io::stderr().is_terminal(),
+    }
+}
+
+/// How many letters a line of the terminal has that a stream goes to: as many as `COLUMNS` says, or else the terminal.
+/// None where it is no terminal, or does not say: then a line may be as long as it likes.
+pub fn width(stream: Stream) -> Option<usize> {
+    if !is_terminal(stream) {
+        return None;
+    }
+    let named = env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let size = match stream {
+        Stream::Out => tcgetwinsize(io::stdout()),
+        Stream::Err => tcgetwinsize(io::stderr()),
+    };
+    let own = size.ok().map(|size| usize::from(size.ws_col));
+    named.or(own).filter(|columns| *columns > 0)
+}
+
+/// Whether letters beyond ASCII can be shown, as the locale says.
+pub fn is_unicode() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| {
+        let value = env::var(name).ok()?;
+        (!value.is_empty()).then_some(value)
+    });
+    locale.is_some_and(|locale| has_unicode(&locale))
+}
+
+fn has_unicode(locale: &str) -> bool {
+    let locale = locale.to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+/// A text of at most so many letters: its middle goes, because names differ at their ends.
+pub fn shortened(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let end = width.saturating_sub(1) / 2;
+    let begin = width.saturating_sub(1) - end;
+    let head: String = text.chars().take(begin).collect();
+    let tail: String = text.chars().skip(count - end).collect();
+    format!("{head}…{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(arguments: &[&str]) -> Color {
+        Color::of_arguments(&arguments.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_colour_is_found_before_the_arguments_are_parsed() {
+        assert_eq!(asked(&["x", "list", "--color", "always", "url"]), Color::Always);
+        assert_eq!(asked(&["x", "--color=always", "--color=never"]), Color::Never);
+        assert_eq!(asked(&["x", "--", "--color=never"]), Color::Auto);
+        assert_eq!(asked(&["x", "--color"]), Color::Auto);
+        assert_eq!(asked(&["x", "--color=green"]), Color::Auto);
+        assert!("green".parse::<Color>().expect_err("no choice").contains("auto, always or never"));
+        for (name, color) in Color::NAMES.iter().zip(Color::ALL) {
+            assert_eq!(name.parse(), Ok(color));
+        }
+    }
+
+    #[test]
+    fn a_long_text_keeps_its_ends() {
+        assert_eq!(shortened("0123456789", 10), "0123456789");
+        assert_eq!(shortened("0123456789", 6), "012…89");
+        assert_eq!(shortened("0123456789", 1), "…");
+        assert_eq!(shortened("äöüß", 3), "ä…ß");
+    }
+
+    #[test]
+    fn a_locale_says_whether_there_are_other_letters() {
+        assert!(has_unicode("de_DE.UTF-8") && has_unicode("C.utf8"));
+        assert!(!has_unicode("C") && !has_unicode("de_DE.ISO-8859-1"));
+    }
+
+    #[test]
+    fn a_colour_ends_where_its_text_ends() {
+        assert_eq!(in_colour(Paint::Bad, "no"), "\x1b[31mno\x1b[0m");
+    }
+}
