@@ -154,13 +154,30 @@ UNIT
         cp "$TMP/$scenario.log" "$TMP/$scenario-boot.log" "$RINGFAB_BOOT_KEEP/"
     fi
     [ "$(cat "$TREE/boot-test/status" 2>/dev/null)" = 0 ] || fail "$scenario: a step failed"
+    were_unmounted "$scenario"
 }
 
-# A network of its own, and devices of this machine that mounts need, where it has them.
+# File systems on disks of the target: the machine that has ended has unmounted them, and they are whole.
+were_unmounted() {
+    local image
+    for image in "$TREE"/srv/ringfab/*.img; do
+        dumpe2fs -h "$image" >"$TMP/superblock" 2>/dev/null || continue
+        ! grep -q needs_recovery "$TMP/superblock" || fail "$1: $(basename "$image") was not unmounted"
+        e2fsck -fn "$image" >"$TMP/e2fsck.log" 2>&1 || fail "$1: $(basename "$image") is damaged"
+    done
+}
+
+# A network of its own, and the devices that mounts need. The kernel chooses which loop device is free.
 options() {
-    local device
-    printf -- "--private-network "
-    for device in /dev/fuse /dev/loop-control; do [ ! -e "$device" ] || printf -- '--bind=%s ' "$device"; done
+    local number
+    printf -- '--private-network '
+    [ ! -e /dev/fuse ] || printf -- '--bind=/dev/fuse '
+    [ -e /dev/loop-control ] || return 0
+    printf -- '--bind=/dev/loop-control '
+    for ((number = 0; number < 32; number++)); do
+        [ -e "$TMP/loop$number" ] || mknod -m 0660 "$TMP/loop$number" b 7 "$number"
+        printf -- '--bind=%s:/dev/loop%d ' "$TMP/loop$number" "$number"
+    done
 }
 
 main "$@"
