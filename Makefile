@@ -11,11 +11,8 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/.build
 # A toolchain that was installed a moment ago, and the tools that `make test` builds for itself.
 export PATH := $(CARGO_TARGET_DIR)/tools/bin:$(PATH):$(HOME)/.cargo/bin
 
-PREFIX ?= /usr
-SYSCONFDIR ?= /etc
-SYSTEMDDIR ?= $(PREFIX)/lib/systemd/system
-SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
-TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
+# Where `make install` puts what: tests/scripts/make-install.sh.
+export DESTDIR PREFIX SYSCONFDIR SYSTEMDDIR SYSUSERSDIR TMPFILESDIR MANDIR
 # How long `make fuzz` spends on each target.
 SECONDS ?= 30
 # A test that hangs must fail the run, not stop it.
@@ -38,7 +35,7 @@ test: ## Installs what is missing and runs every test
 	@tests/scripts/install.sh build test fuzz kernel
 	@mkdir -p $(CARGO_TARGET_DIR) && : >$(NOT_RUN)
 	@RINGFAB_REQUIRE_TOOLS=1 $(MAKE) --no-print-directory lint deny advisories sbom scripts workspace-tests \
-	    end-to-end kernel-test
+	    end-to-end boot-test kernel-test
 	@$(MAKE) --no-print-directory fuzz SECONDS=5
 	@if [ ! -s $(NOT_RUN) ]; then echo "==> All tests passed"; \
 	else echo "==> All tests that could run passed. NOT RUN:"; sed 's/^/    /' $(NOT_RUN); fi
@@ -79,7 +76,8 @@ sbom: ## The parts of each program (CycloneDX) in .build/sbom, compared with wha
 .PHONY: scripts
 scripts: ## The shell scripts (needs shellcheck)
 	@if command -v shellcheck >/dev/null; then \
-	shellcheck -x tests/scripts/*.sh tests/kernel/*.sh tests/kernel/guest/*.sh .ci/run; \
+	shellcheck -x tests/scripts/*.sh tests/boot/*.sh tests/kernel/*.sh tests/kernel/guest/*.sh .ci/run \
+	    systemd/debian/*/*; cd tests/boot/guest && shellcheck -x *.sh; \
 	else tests/scripts/not-run.sh "the check of the scripts: shellcheck is not installed"; fi
 
 .PHONY: workspace-tests
@@ -89,10 +87,9 @@ workspace-tests: ## Every test of every crate
 # The packages and kinds of targets of tests.sh, here and below: with others, Cargo would choose other features for what
 # they share and build all of it again.
 .PHONY: end-to-end
-end-to-end: ## fio, libnbd, QEMU, the demonstration, and the service under systemd
+end-to-end: ## fio, libnbd, QEMU and the demonstration
 	cargo build --locked --workspace --bins --tests
 	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug timeout --foreground $(MINUTES_MAX)m tests/scripts/e2e.sh
-	RINGFAB_BIN_DIR=$(CARGO_TARGET_DIR)/debug timeout --foreground $(MINUTES_MAX)m tests/scripts/service.sh
 
 .PHONY: fast-end-to-end
 fast-end-to-end:
@@ -157,20 +154,23 @@ pictures: ## The pictures of docs/pictures anew: status, top, the page and the d
 	@tests/scripts/install.sh build pictures
 	tests/scripts/pictures.sh
 
+# VERSION=... for another one than that of systemd/debian/changelog.
+.PHONY: packages
+packages: ## Debian packages of both programs in .build/packages
+	@tests/scripts/install.sh build packages
+	@$(MAKE) --no-print-directory release
+	@tests/scripts/sbom.sh $(CARGO_TARGET_DIR)/sbom
+	@tests/scripts/packages.sh $(CARGO_TARGET_DIR)/packages $(VERSION)
+
+.PHONY: boot-test
+boot-test: packages ## The packages in a fresh Debian tree under a systemd of its own (as root, 2 minutes after a build)
+	@tests/scripts/install.sh boot
+	tests/boot/run.sh
+
 # RINGFAB_BIN_DIR=... for programs that are built already.
 .PHONY: install
-install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit and configuration below DESTDIR, not over a configuration
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab-target
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)/ringfab
-	@# mount(8) looks for its helpers there.
-	ln -sf ../bin/ringfab $(DESTDIR)$(PREFIX)/sbin/mount.ringfab
-	install -D -m 0644 -t $(DESTDIR)$(SYSTEMDDIR) systemd/ringfab-target.service systemd/ringfab-volume@.service
-	install -D -m 0644 systemd/ringfab.sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/ringfab.conf
-	install -D -m 0644 systemd/ringfab.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/ringfab.conf
-	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/ringfab/configs configs/*.toml configs/*.yml configs/*.json
-	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/ringfab/configs/fio configs/fio/*.fio
-	@[ -e $(DESTDIR)$(SYSCONFDIR)/ringfab/target.toml ] || \
-	    install -D -m 0644 configs/minimal.toml $(DESTDIR)$(SYSCONFDIR)/ringfab/target.toml
+install: $(if $(RINGFAB_BIN_DIR),,release) ## Programs, unit, man pages and configuration (DESTDIR, PREFIX)
+	@tests/scripts/make-install.sh $(or $(RINGFAB_BIN_DIR),$(CARGO_TARGET_DIR)/release)
 
 .PHONY: clean
 clean: ## Removes the build folder

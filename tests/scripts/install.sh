@@ -9,6 +9,8 @@
 #           browser (112 MB: half a minute), another implementation of mDNS, two of TLS, cargo-deny,
 #           cargo-cyclonedx
 #   sbom    cargo-cyclonedx and jq
+#   packages what makes Debian packages: cargo-deb, cargo-cyclonedx, dpkg's and the linker's tools
+#   boot    what makes a Debian tree and boots it under a systemd of its own
 #   demo    what the demonstration starts; `end_to_end`: with what else end-to-end tests start
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
@@ -17,8 +19,8 @@
 #   arm64   what compiles for arm64, and runs it in an emulated machine
 #   kernel  what the tests against a Linux kernel in a virtual machine start, and build that kernel's module with
 #
-# Without root it prints the line to run and exits with 1. Rust itself is never installed: which version a machine
-# has, and from where, is its owner's decision.
+# Without root it prints the line to run and exits with 1. Rust is installed for this user where there is no cargo, by
+# rustup, after saying so. RINGFAB_INSTALL_RUST=no refuses that. A Rust that is there and too old is left alone.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -31,6 +33,9 @@ want() { have "$1" || WANTED+=("$2"); }
 
 want_build() {
     want cc gcc
+    # To fetch Rust where there is none.
+    have cargo || [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ] || want curl curl
+    have cargo || [ -e /etc/ssl/certs/ca-certificates.crt ] || WANTED+=(ca-certificates)
     [ -e /usr/include/stdlib.h ] || WANTED+=(libc6-dev)
     # RDMA devices: the two libraries, and what reads their headers. Without the feature `verbs` none of it is needed.
     want pkg-config pkg-config
@@ -74,8 +79,6 @@ want_test() {
     want setpriv util-linux
     want python3 python3-minimal
     want journalctl systemd
-    want mmdebstrap mmdebstrap
-    want systemd-nspawn systemd-container
     want prometheus prometheus
     want promtool prometheus
     want chromium chromium
@@ -87,6 +90,21 @@ want_test() {
 }
 
 want_sbom() { want jq jq; }
+
+want_packages() {
+    want_sbom
+    want dpkg-shlibdeps dpkg-dev
+    want objcopy binutils
+    want python3 python3-minimal
+}
+
+want_boot() {
+    want mmdebstrap mmdebstrap
+    want systemd-nspawn systemd-container
+    want unshare util-linux
+    want script bsdutils
+    want mkfs.ext4 e2fsprogs
+}
 
 want_bench() {
     want fio fio
@@ -186,13 +204,41 @@ install_packages() {
 # The least Rust that builds the workspace, from its manifest.
 rust_needed() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
 
+# With rustup, as its authors distribute it, compared with the checksum beside it. RUSTUP_UPDATE_ROOT and
+# RUSTUP_DIST_SERVER name another place, as rustup's documentation has them.
+install_rust() {
+    local root=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup} folder triple
+    triple=$(uname -m)-unknown-linux-gnu
+    [ "${RINGFAB_INSTALL_RUST:-yes}" != no ] ||
+        fail "cargo is missing, and RINGFAB_INSTALL_RUST=no: install Rust $1 or newer (https://rustup.rs)"
+    say "Rust is missing. Installing Rust $1 by rustup for $(id -un), in ${CARGO_HOME:-$HOME/.cargo} and" \
+        "${RUSTUP_HOME:-$HOME/.rustup} (RINGFAB_INSTALL_RUST=no refuses that)"
+    have curl || fail "to fetch rustup, curl is needed: apt-get install curl ca-certificates"
+    folder=$(mktemp -d)
+    # Gone on every way out.
+    # shellcheck disable=SC2064  # the folder of now
+    trap "rm -rf '$folder'" EXIT
+    fetch_rustup "$root/dist/$triple" "$folder" || fail "rustup cannot be fetched from $root/dist/$triple"
+    "$folder/rustup-init" -y --quiet --no-modify-path --profile minimal --component clippy,rustfmt \
+        --default-toolchain "$1" || fail "rustup could not install Rust $1"
+    note "In a shell of yours: . ${CARGO_HOME:-$HOME/.cargo}/env"
+}
+
+# fetch_rustup URL FOLDER
+fetch_rustup() {
+    local wanted
+    curl --proto '=https' --tlsv1.2 -fsSL --retry 3 -o "$2/rustup-init" "$1/rustup-init" || return
+    wanted=$(curl --proto '=https' --tlsv1.2 -fsSL --retry 3 "$1/rustup-init.sha256" | cut -d ' ' -f 1) || return
+    [ "$(sha256sum "$2/rustup-init" | cut -d ' ' -f 1)" = "$wanted" ] || return
+    chmod +x "$2/rustup-init"
+}
+
 check_rust() {
     local needed
     needed=$(rust_needed)
     # A toolchain that was installed a moment ago may not be in this shell's PATH.
-    have cargo || export PATH="$PATH:$HOME/.cargo/bin"
-    have cargo ||
-        fail "cargo is missing. Install Rust $needed or newer, for instance with rustup (see https://rustup.rs)"
+    have cargo || export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+    have cargo || install_rust "$needed"
     local has
     has=$(rustc --version | cut -d ' ' -f 2)
     [ "$(printf '%s\n' "$needed" "$has" | sort -V | head -n 1)" = "$needed" ] ||
@@ -232,6 +278,7 @@ install_tool() {
 
 install_deny() { install_tool cargo-deny '^0.20'; }
 install_cyclonedx() { install_tool cargo-cyclonedx '^0.5'; }
+install_deb() { install_tool cargo-deb '^3.8'; }
 
 if [ "${1:-}" = --missing ]; then
     shift
@@ -239,10 +286,10 @@ if [ "${1:-}" = --missing ]; then
     [ "${#WANTED[@]}" -eq 0 ] || printf '%s\n' "${WANTED[@]}" | sort -u | paste -sd ' '
     exit
 fi
-[ $# -gt 0 ] || fail "which group? build, test, sbom, demo, bench, fuzz, count, pictures, arm64, kernel"
+[ $# -gt 0 ] || fail "which group? build, test, sbom, packages, boot, demo, bench, fuzz, count, pictures, arm64, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | sbom | demo | bench | fuzz | count | pictures | arm64 | kernel) "want_$group" ;;
+    build | test | sbom | packages | boot | demo | bench | fuzz | count | pictures | arm64 | kernel) "want_$group" ;;
     *) fail "unknown group: $group" ;;
     esac
 done
@@ -263,6 +310,11 @@ for group in "$@"; do
     sbom)
         check_rust
         install_cyclonedx
+        ;;
+    packages)
+        check_rust
+        install_cyclonedx
+        install_deb
         ;;
     esac
 done

@@ -1,5 +1,5 @@
 //! What a program needs of its system: the terminal, the log, signals, resource limits, the stack, and no more than
-//! that (`confine`).
+//! that (`confine`). And what its system has of it: man pages and completions (`manual`).
 //!
 //! Nothing here may end a program or make it wait. A log line that cannot be written is dropped and counted, and a
 //! signal without a meaning for the program is ignored.
@@ -9,6 +9,7 @@
 pub mod confine;
 pub mod limits;
 pub mod log;
+pub mod manual;
 pub mod signals;
 pub mod stack;
 pub mod terminal;

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
@@ -29,11 +29,22 @@ use ringfab_front_ends::output::{self, ReaderGone};
 use ringfab_front_ends::volumes::{self, MountArgs, StepArgs, UmountArgs, VolumeCommand};
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
+use ringfab_process::manual::Manual;
 use ringfab_process::terminal::{self, Color, Paint, Stream};
 use ringfab_process::{limits, log, signals};
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
+
+/// What the man pages have beside the command line.
+const MANUAL: Manual = Manual {
+    section: 1,
+    files: &[
+        ("/etc/nvme/hostnqn", "The name of this host, unless --hostnqn is given."),
+        ("/etc/nvme/hostid", "The identifier of this host, unless --hostid is given."),
+    ],
+    see_also: &["ringfab-target(8)", "nvme(1)"],
+};
 
 /// The initiator of Ringfab: finds, shows, measures and uses NVMe over Fabrics namespaces.
 #[derive(Parser)]
@@ -159,20 +170,27 @@ pub(crate) fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     // What is wrong with a command line has colours, too.
     terminal::choose(Color::of_arguments(&arguments));
+    if let Some(written) = MANUAL.answer(Cli::command(), &arguments) {
+        return conclude(written.context("write man pages and completions"), helper);
+    }
     let parsed = mount::arguments(arguments).and_then(|arguments| match Cli::try_parse_from(&arguments) {
         Ok(cli) => mount::resolved(cli, arguments),
         Err(error) => Err(error.into()),
     });
-    let result = match parsed {
+    match parsed {
         Err(error) => match error.downcast() {
-            Ok(error) => return answer(&error, helper),
-            Err(error) => Err(error),
+            Ok(error) => answer(&error, helper),
+            Err(error) => conclude(Err(error), helper),
         },
         Ok(cli) => {
             terminal::choose(cli.global.color);
-            run(cli)
+            conclude(run(cli), helper)
         }
-    };
+    }
+}
+
+/// Says why it failed, if it did.
+fn conclude(result: Result<()>, helper: bool) -> ExitCode {
     let code = match result {
         Ok(()) => 0,
         Err(error) if error.is::<ReaderGone>() => signals::end_without_reader(),
@@ -343,7 +361,6 @@ pub(crate) fn with_controller<R>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     const URL: &str = "nvme+rdma://127.0.0.1/nqn.2026-01.org.example:a";
 

@@ -178,6 +178,7 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
+    use std::slice::from_ref;
 
     use ringfab_spec::FromBytes as _;
 
@@ -206,12 +207,12 @@ mod tests {
         };
         assert_eq!(read(&made(40, &[1..2, 5..9])), (vec![(1, 1), (5, 4)], true));
         assert_eq!(read(&made(40, &[1..2, 5..9, 9..20, 30..31])), (vec![(1, 1), (5, 15)], false));
-        assert_eq!(read(&made(8, &[1..2])), (vec![], false));
+        assert_eq!(read(&made(8, from_ref(&(1..2)))), (vec![], false));
         assert_eq!(read(&made(8, &[])), (vec![], true));
-        assert_eq!(made(4, &[1..2]), [0; 4], "not even the header fits");
+        assert_eq!(made(4, from_ref(&(1..2))), [0; 4], "not even the header fits");
         let long = u64::from(u32::MAX);
-        assert_eq!(read(&made(64, std::slice::from_ref(&(0..long + 5)))), (vec![(0, long), (long, 5)], true));
-        assert_eq!(read(&made(24, std::slice::from_ref(&(0..long + 5)))), (vec![(0, long)], false));
+        assert_eq!(read(&made(64, from_ref(&(0..long + 5)))), (vec![(0, long), (long, 5)], true));
+        assert_eq!(read(&made(24, from_ref(&(0..long + 5)))), (vec![(0, long)], false));
     }
 
     #[test]

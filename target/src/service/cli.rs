@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
+use ringfab_process::manual::Manual;
 use ringfab_process::terminal::{self, Color, Stream};
 use ringfab_process::{log, signals};
 
@@ -166,6 +167,18 @@ enum Ask {
     },
 }
 
+/// What the man pages have beside the command line.
+const MANUAL: Manual = Manual {
+    section: 8,
+    files: &[
+        ("/etc/ringfab/target.toml", "The configuration."),
+        ("/var/lib/ringfab/identity", "The identity of this installation. Hosts know every namespace by it."),
+        ("/run/ringfab/control.sock", "Where a target that runs takes requests."),
+        ("/srv/ringfab", "Files that serve as disks."),
+    ],
+    see_also: &["ringfab(1)", "systemctl(1)", "journalctl(1)"],
+};
+
 /// Runs a command line; `start` starts the cores of `serve`. The exit code is 0 when all went well, 2 when the command
 /// line or the configuration is wrong, and 1 for all else.
 pub fn run<R: Running>(
@@ -175,6 +188,9 @@ pub fn run<R: Running>(
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // What is wrong with a command line has colours, too.
     terminal::choose(Color::of_arguments(&arguments));
+    if let Some(written) = MANUAL.answer(Arguments::command(), &arguments) {
+        return conclude(written.map_err(ServeError::Output));
+    }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -191,6 +207,11 @@ pub fn run<R: Running>(
         Command::Doctor { config, json } => examine(&config, json, &mut output),
         Command::Ask(question) => ask(question, &mut output).map_err(ServeError::from),
     };
+    conclude(outcome)
+}
+
+/// Says why it failed, if it did.
+fn conclude(outcome: Result<(), ServeError>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -283,7 +304,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Arguments::command().debug_assert();
     }
 

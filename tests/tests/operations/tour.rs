@@ -163,7 +163,7 @@ impl Installation {
             ("/run/ringfab", folder.clone()),
             ("/var/lib/ringfab", format!("{folder}/state")),
             ("/etc/prometheus", format!("{folder}/prometheus")),
-            ("/usr/share/doc/ringfab/configs", configs.display().to_string()),
+            ("/usr/share/doc/ringfab-target/configs", configs.display().to_string()),
             ("127.0.0.1:4420", format!("127.0.0.1:{target}")),
             ("127.0.0.1:9420", format!("127.0.0.1:{metrics}")),
             ("127.0.0.1:9090", format!("127.0.0.1:{prometheus}")),

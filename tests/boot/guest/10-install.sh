@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# A fresh machine: README's steps as they stand there, and what the unit does with its target.
+set -euo pipefail
+. ./lib.sh
+
+step "README's steps"
+export DEBIAN_FRONTEND=noninteractive
+bash -eux readme.sh
+
+step "what is installed"
+is state "$(state ActiveState)" active
+is enabled "$(systemctl is-enabled $unit)" enabled
+is changed "$(dpkg -V ringfab-target ringfab)" ""
+has "$(dpkg-query -W -f '${Conffiles}' ringfab-target)" "$config"
+has "$(getent passwd ringfab)" nologin
+is folder "$(stat -c '%U %a' /srv/ringfab)" "ringfab 750"
+[ ! -e /usr/lib/debug ]
+# A page for each command, and completions where shells look for them.
+for page in ringfab-target.8 ringfab-target-serve.8 ringfab-target-namespace-add.8; do
+    has "$(zcat /usr/share/man/man8/$page.gz)" "EXIT STATUS"
+done
+has "$(zcat /usr/share/man/man1/ringfab-keys-pair.1.gz)" "EXIT STATUS"
+for program in ringfab-target ringfab; do
+    bash -euc ". /usr/share/bash-completion/completions/$program && complete -p $program" | grep -q "$program"
+    [ -s /usr/share/zsh/vendor-completions/_$program ]
+    [ -s /usr/share/fish/vendor_completions.d/$program.fish ]
+    grep -q '^Format: ' /usr/share/doc/$program/copyright
+    grep -q bomFormat /usr/share/doc/$program/$program.cdx.json
+    zcat /usr/share/doc/$program/changelog.Debian.gz | grep -q "^ringfab ("
+done
+
+step "its user and its restrictions"
+pid=$(state MainPID)
+is user "$(ps -o user= -p "$pid")" ringfab
+status=$(cat "/proc/$pid/status")
+has "$status" 'NoNewPrivs:	1'
+has "$status" 'Seccomp:	2'
+has "$status" 'CapEff:	0000000000000000'
+has "$(journal)" 'confined'
+has "$(journal)" 'serving'
+# The journal says what happened, and is not a copy of the configuration.
+lacks "$(journal)" '\[\[listener\]\]'
+
+step "its pools are registered with the kernel"
+limit=$(awk '/^Max locked memory/ { print $5 }' "/proc/$pid/limits")
+if [ "$limit" -lt $((1 << 30)) ]; then
+    # Who lacks CAP_SYS_RESOURCE, as this machine's systemd does, cannot raise a limit: LimitMEMLOCK= does nothing then.
+    # The target says so; with pools that fit, it has all registered, as a user without CAP_IPC_LOCK.
+    note "LimitMEMLOCK= has no effect on this machine: $((limit >> 10)) KiB stay"
+    has "$(journal)" 'not registered with the kernel'
+    cp $config /config
+    printf '[target]\ncores = 1\n[memory]\nsmall_buffers = 256\nlarge_buffers = 32\n' | cat - /config >$config
+    systemctl restart $unit
+    lacks "$(journal_of "$(state InvocationID)")" 'not registered with the kernel'
+    cp /config $config
+    systemctl restart $unit
+else
+    lacks "$(journal)" 'not registered with the kernel'
+fi
+
+step "a disk"
+ringfab list "$url"
+head -c 1M /dev/urandom >/data
+ringfab write "$url?ns=1" -i /data --destroy-data 1
+ringfab read "$url?ns=1" --length 1MiB | cmp - /data
+
+step "reload"
+pid=$(state MainPID)
+cp $config /config
+printf '\n[[subsystem.namespace]]\nmemory = "16MiB"\n' >>$config
+systemctl reload $unit
+has "$(ringfab-target namespace list)" 16777216
+echo 'colour = 1' >>$config
+not systemctl reload $unit
+has "$(journal)" 'colour: is not a known key'
+has "$(ringfab-target namespace list)" 16777216
+cp /config $config
+systemctl reload $unit
+lacks "$(ringfab-target namespace list)" 16777216
+is pid "$(state MainPID)" "$pid"
+# A signal that nobody meant for it changes nothing.
+systemctl kill -s HUP $unit
+sleep 0.5
+is pid "$(state MainPID)" "$pid"
+
+step "restarts under load"
+start_load 6
+for _ in 1 2; do
+    sleep 1
+    systemctl restart $unit
+done
+sleep 1
+systemctl kill -s KILL $unit
+end_load
+until_it systemctl is-active -q $unit
+is restarts "$(state NRestarts)" 1
+
+step "a wrong configuration does not loop"
+echo 'colour = 1' >>$config
+not systemctl restart $unit
+sleep 3
+is state "$(state ActiveState)" failed
+is status "$(state ExecMainStatus)" 2
+is restarts "$(state NRestarts)" 0
+cp /config $config
+systemctl start $unit
+ringfab list "$url"
+
+step "stop"
+systemctl stop $unit
+is result "$(state Result)" success
+is state "$(state ActiveState)" inactive
+ends

@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# The Debian packages, installed as everything else in a fresh Debian tree, under a systemd of its own: installation,
+# restrictions, reload, restarts under load, upgrades, removal, purge; and `make install`.
+#
+#   run.sh [SCENARIO...]    files of guest/ without their ending; without a name, all of them
+#
+# Needs root, and network packages of this machine's own apt configuration. Each scenario boots, most of them a copy of
+# the tree that the one before has left. Nothing is left but the cached tree in the build folder's boot.
+#
+#   RINGFAB_BOOT_KEEP    a folder for the logs of each boot
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/scripts/lib.sh
+. "$here/../scripts/lib.sh"
+
+BUILD="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}"
+# systemd, what the packages depend on and recommend, and what the scenarios start.
+PACKAGES=systemd,systemd-sysv,dbus,procps,diffutils,iproute2,libibverbs1,librdmacm1,fuse3,e2fsprogs,mount
+# What a boot and its scenario may take.
+SECONDS_MAX=${RINGFAB_BOOT_SECONDS:-180}
+
+main() {
+    local missing scenario started before=''
+    if missing=$(what_is_missing); then
+        not_run "the packages under systemd: $missing"
+        return
+    fi
+    local chosen=("$@")
+    [ $# -gt 0 ] || mapfile -t chosen < <(scenarios)
+    compgen -G "$BUILD/packages/ringfab-target_*.deb" >/dev/null || fail "there are no packages: make packages"
+    begin
+    timed "a Debian tree" base_tree
+    timed "packages of a next version" next_version
+    timed "make install" staged
+    TREE="$TMP/tree"
+    for scenario in "${chosen[@]}"; do
+        [ -e "$here/guest/$scenario.sh" ] || fail "there is no scenario $scenario"
+        # Scenarios whose numbers begin alike go on where the one before has stopped.
+        [ "${scenario:0:1}" = "$before" ] || fresh_tree
+        before=${scenario:0:1}
+        started=$(now_ms)
+        boot "$scenario"
+        say "$scenario: $(seconds_since "$started") s"
+        sed -n 's/^step: /    /p' "$TMP/$scenario.log"
+    done
+    undo_all
+    say "The packages under systemd: passed in $SECONDS s"
+}
+
+scenarios() { find "$here/guest" -name '[0-9]*.sh' -printf '%f\n' | sed 's/\.sh$//' | sort; }
+
+seconds_since() {
+    local took=$(($(now_ms) - $1))
+    printf '%d.%d' $((took / 1000)) $((took % 1000 / 100))
+}
+
+# timed WHAT COMMAND...: says how long it took.
+timed() {
+    local started
+    started=$(now_ms)
+    "${@:2}"
+    say "$1: $(seconds_since "$started") s"
+}
+
+# Succeeds when something is, and says what.
+what_is_missing() {
+    local program
+    [ "$(id -u)" -eq 0 ] || { echo "it needs root"; return; }
+    for program in mmdebstrap systemd-nspawn unshare script; do
+        have "$program" || { echo "$program is not installed"; return; }
+    done
+    return 1
+}
+
+# A Debian of this machine's release. It is kept; what it is made of is its name.
+base_tree() {
+    local suite sources=/etc/apt/sources.list.d/debian.sources
+    [ -e "$sources" ] || sources=/etc/apt/sources.list
+    suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    BASE="$BUILD/boot/tree"
+    [ "$(cat "$BUILD/boot/made" 2>/dev/null)" != "$suite $PACKAGES" ] || return 0
+    rm -rf "${BUILD:?}/boot"
+    mkdir -p "$BUILD/boot"
+    mmdebstrap --quiet --variant=minbase --include="$PACKAGES" "$suite" "$BASE" "$sources" >"$TMP/tree.log" 2>&1 ||
+        fail "no tree could be made"
+    echo "$suite $PACKAGES" >"$BUILD/boot/made"
+}
+
+fresh_tree() {
+    rm -rf --one-file-system "$TREE"
+    cp -a --reflink=auto "$BASE" "$TREE"
+    mkdir "$TREE/packages" "$TREE/next" "$TREE/boot-test"
+    # Nothing of it has to outlive this machine.
+    echo force-unsafe-io >"$TREE/etc/dpkg/dpkg.cfg.d/unsafe-io"
+    cp "$BUILD"/packages/*.deb "$TREE/packages/"
+    cp "$TMP"/next/*.deb "$TREE/next/"
+    cp -a "$TMP/installed" "$TREE/installed"
+    cp "$TMP/install.said" "$TREE/installed.said"
+    cp "$here"/guest/*.sh "$TREE/boot-test/"
+    steps_of_readme >"$TREE/boot-test/readme.sh"
+}
+
+# The first code block below "As a service". The packages are made already.
+steps_of_readme() {
+    awk '/^## As a service/ { found = 1 } found && /^```/ { inside = !inside; if (!inside) exit; next } inside' \
+        README.md | sed -e '/^make packages/d' -e 's,\./\.build/packages,/packages,g'
+}
+
+# The same packages under a higher version, with another default configuration.
+next_version() {
+    local package name default
+    mkdir "$TMP/next"
+    for package in "$BUILD"/packages/*.deb; do
+        name=$(dpkg-deb -f "$package" Package)
+        case "$name" in *-dbgsym) continue ;; esac
+        dpkg-deb -R "$package" "$TMP/next/$name"
+        sed -i 's/^Version: .*/&+next/' "$TMP/next/$name/DEBIAN/control"
+        default="$TMP/next/$name/etc/ringfab/target.toml"
+        [ ! -e "$default" ] || echo '# Another default.' >>"$default"
+        dpkg-deb --root-owner-group -Zgzip -z1 --build "$TMP/next/$name" "$TMP/next/$name.deb" >"$TMP/next.log"
+        rm -rf "${TMP:?}/next/$name"
+    done
+}
+
+# Beside the tree: the system that boots must not see users and folders before what `make install` says is done.
+staged() {
+    make --no-print-directory install DESTDIR="$TMP/installed" RINGFAB_BIN_DIR="$BUILD/release" >"$TMP/install.said"
+}
+
+boot() {
+    local scenario=$1 wants="$TREE/etc/systemd/system/multi-user.target.wants"
+    mkdir -p "$wants"
+    rm -f "$TREE/boot-test/said" "$TREE/boot-test/status"
+    cat >"$TREE/etc/systemd/system/boot-test.service" <<UNIT
+[Unit]
+# When all else has started.
+After=multi-user.target
+DefaultDependencies=no
+[Service]
+Type=oneshot
+WorkingDirectory=/boot-test
+ExecStart=/bin/sh -c 'bash $scenario.sh >said 2>&1; echo \$? >status; systemctl poweroff --no-block'
+UNIT
+    ln -sf ../boot-test.service "$wants/boot-test.service"
+    # systemd-nspawn wants /run to be a file system of its own, and systemd a terminal.
+    # shellcheck disable=SC2016  # for the inner shell
+    timeout --kill-after=10 "$SECONDS_MAX" unshare --mount --kill-child \
+        sh -c 'mount -t tmpfs tmpfs /run && exec script -qec "$0" /dev/null </dev/null' \
+        "SYSTEMD_SECCOMP=0 systemd-nspawn --directory=$TREE --register=no --keep-unit $(options) --boot" \
+        >"$TMP/$scenario-boot.log" 2>&1 || true
+    cp "$TREE/boot-test/said" "$TMP/$scenario.log" 2>/dev/null || fail "$scenario: it did not boot"
+    if [ -n "${RINGFAB_BOOT_KEEP:-}" ]; then
+        mkdir -p "$RINGFAB_BOOT_KEEP"
+        cp "$TMP/$scenario.log" "$TMP/$scenario-boot.log" "$RINGFAB_BOOT_KEEP/"
+    fi
+    [ "$(cat "$TREE/boot-test/status" 2>/dev/null)" = 0 ] || fail "$scenario: a step failed"
+    were_unmounted "$scenario"
+}
+
+# File systems on disks of the target: the machine that has ended has unmounted them, and they are whole.
+were_unmounted() {
+    local image
+    for image in "$TREE"/srv/ringfab/*.img; do
+        dumpe2fs -h "$image" >"$TMP/superblock" 2>/dev/null || continue
+        ! grep -q needs_recovery "$TMP/superblock" || fail "$1: $(basename "$image") was not unmounted"
+        e2fsck -fn "$image" >"$TMP/e2fsck.log" 2>&1 || fail "$1: $(basename "$image") is damaged"
+    done
+}
+
+# A network of its own, and the devices that mounts need. The kernel chooses which loop device is free.
+options() {
+    local number
+    printf -- '--private-network '
+    [ ! -e /dev/fuse ] || printf -- '--bind=/dev/fuse '
+    [ -e /dev/loop-control ] || return 0
+    printf -- '--bind=/dev/loop-control '
+    for ((number = 0; number < 32; number++)); do
+        [ -e "$TMP/loop$number" ] || mknod -m 0660 "$TMP/loop$number" b 7 "$number"
+        printf -- '--bind=%s:/dev/loop%d ' "$TMP/loop$number" "$number"
+    done
+}
+
+main "$@"

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# What `make install` does with programs that are built: programs, unit, users and folders, man pages, completions,
+# examples, and a first configuration, not over one that is there.
+#
+#   make-install.sh FOLDER    FOLDER has ringfab-target and ringfab
+#
+# Environment: DESTDIR, PREFIX (/usr), SYSCONFDIR (/etc), SYSTEMDDIR, SYSUSERSDIR, TMPFILESDIR, MANDIR.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+PREFIX=${PREFIX:-/usr}
+DESTDIR=${DESTDIR:-}
+ETC=${SYSCONFDIR:-/etc}
+UNITS=${SYSTEMDDIR:-$PREFIX/lib/systemd/system}
+SYSUSERS=${SYSUSERSDIR:-$PREFIX/lib/sysusers.d}
+TMPFILES=${TMPFILESDIR:-$PREFIX/lib/tmpfiles.d}
+MAN=${MANDIR:-$PREFIX/share/man}
+SHARE=$PREFIX/share
+
+# put MODE FOLDER FILE...
+put() { install -D -m "$1" -t "$DESTDIR$2" "${@:3}"; }
+# put_as MODE PATH FILE
+put_as() { install -D -m "$1" "$3" "$DESTDIR$2"; }
+
+main() {
+    [ $# -eq 1 ] || fail "which folder?"
+    begin
+    put 0755 "$PREFIX/sbin" "$1/ringfab-target"
+    put 0755 "$PREFIX/bin" "$1/ringfab"
+    # mount(8) looks for its helpers there.
+    ln -sf ../bin/ringfab "$DESTDIR$PREFIX/sbin/mount.ringfab"
+    put 0644 "$UNITS" systemd/*.service
+    put_as 0644 "$SYSUSERS/ringfab.conf" systemd/ringfab.sysusers.conf
+    put_as 0644 "$TMPFILES/ringfab.conf" systemd/ringfab.tmpfiles.conf
+    manual "$1/ringfab-target" 8
+    manual "$1/ringfab" 1
+    put 0644 "$SHARE/doc/ringfab-target" CHANGELOG.md SECURITY.md
+    put 0644 "$SHARE/doc/ringfab-target/configs" configs/*.toml configs/*.yml configs/*.json
+    put 0644 "$SHARE/doc/ringfab-target/drop-ins" systemd/drop-ins/*.conf
+    put 0644 "$SHARE/doc/ringfab" CHANGELOG.md
+    put 0644 "$SHARE/doc/ringfab/configs/fio" configs/fio/*.fio
+    [ -e "$DESTDIR$ETC/ringfab/target.toml" ] || put_as 0644 "$ETC/ringfab/target.toml" configs/minimal.toml
+    finish
+    undo_all
+}
+
+# manual PROGRAM SECTION: its pages and completions, which it writes itself.
+manual() {
+    local name
+    name=$(basename "$1")
+    "$1" manual --man "$TMP/$name/man" --completions "$TMP/$name"
+    put 0644 "$MAN/man$2" "$TMP/$name/man"/*
+    put_as 0644 "$SHARE/bash-completion/completions/$name" "$TMP/$name/$name.bash"
+    put 0644 "$SHARE/zsh/vendor-completions" "$TMP/$name/_$name"
+    put 0644 "$SHARE/fish/vendor_completions.d" "$TMP/$name/$name.fish"
+}
+
+# The user, the folders, and the units that the service manager knows: done here, or said where that cannot be.
+finish() {
+    if [ -n "$DESTDIR" ] || [ "$(id -u)" -ne 0 ]; then
+        say "Where it is installed, run as root:"
+        steps
+        return
+    fi
+    if ! have systemd-sysusers || ! have systemd-tmpfiles; then
+        say "There is no systemd-sysusers and systemd-tmpfiles here. What they would do:"
+        note "a user ringfab ($SYSUSERS/ringfab.conf), its folder /srv/ringfab ($TMPFILES/ringfab.conf)"
+        return
+    fi
+    systemd-sysusers "$SYSUSERS/ringfab.conf"
+    systemd-tmpfiles --create "$TMPFILES/ringfab.conf"
+    [ ! -d /run/systemd/system ] || systemctl daemon-reload
+    say "Say in $ETC/ringfab/target.toml what to serve, then: systemctl enable --now ringfab-target"
+}
+
+steps() {
+    note "systemd-sysusers $SYSUSERS/ringfab.conf"
+    note "systemd-tmpfiles --create $TMPFILES/ringfab.conf"
+    note "systemctl daemon-reload"
+}
+
+main "$@"
