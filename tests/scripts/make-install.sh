@@ -36,9 +36,11 @@ main() {
     manual "$1/ringfab-target" 8
     manual "$1/ringfab" 1
     put 0644 "$SHARE/doc/ringfab-target" CHANGELOG.md SECURITY.md
-    put 0644 "$SHARE/doc/ringfab-target/configs" configs/*.toml configs/*.yml configs/*.json
+    put 0644 "$SHARE/doc/ringfab-target/configs" configs/full.toml configs/minimal.toml \
+        configs/*.yml configs/*.json
     put 0644 "$SHARE/doc/ringfab-target/drop-ins" systemd/drop-ins/*.conf
     put 0644 "$SHARE/doc/ringfab" CHANGELOG.md
+    put 0644 "$SHARE/doc/ringfab/configs" configs/volumes.toml
     put 0644 "$SHARE/doc/ringfab/configs/fio" configs/fio/*.fio
     [ -e "$DESTDIR$ETC/ringfab/target.toml" ] || put_as 0644 "$ETC/ringfab/target.toml" configs/minimal.toml
     finish
