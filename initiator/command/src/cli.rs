@@ -170,7 +170,7 @@ pub(crate) fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     // What is wrong with a command line has colours, too.
     terminal::choose(Color::of_arguments(&arguments));
-    if let Some(written) = MANUAL.answer(Cli::command(), &arguments) {
+    if !helper && let Some(written) = MANUAL.answer(Cli::command(), &arguments) {
         return conclude(written.context("write man pages and completions"), helper);
     }
     let parsed = mount::arguments(arguments).and_then(|arguments| match Cli::try_parse_from(&arguments) {
