@@ -5,8 +5,11 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::termios::tcgetwinsize;
 
 /// When there are colours.
@@ -158,6 +161,51 @@ pub fn shortened(text: &str, width: usize) -> String {
     let head: String = text.chars().take(begin).collect();
     let tail: String = text.chars().skip(count - end).collect();
     format!("{head}…{tail}")
+}
+
+/// Whether a line that changes stands at the end of the standard error's terminal.
+static STATUS: Mutex<bool> = Mutex::new(false);
+
+/// Shows a line that changes at the end of the standard error, in place of the one before. What is logged appears above
+/// it. Nothing is shown where that is no terminal, cannot move its cursor, or takes nothing for now.
+pub fn show_status(text: &str) {
+    let dumb = env::var_os("TERM").is_none_or(|value| value == "dumb");
+    // Who writes to a terminal that has stopped holds the lock for as long.
+    let Ok(mut shown) = STATUS.try_lock() else { return };
+    if dumb || !is_terminal(Stream::Err) || !takes_more() {
+        return;
+    }
+    let columns = width(Stream::Err).unwrap_or(80).saturating_sub(1);
+    let line: String = text.chars().take(columns).collect();
+    *shown |= nix::unistd::write(io::stderr(), format!("\r{line}\x1b[K").as_bytes()).is_ok();
+}
+
+/// Removes that line.
+pub fn clear_status() {
+    if let Ok(mut shown) = STATUS.try_lock() {
+        clear(&mut shown);
+    }
+}
+
+/// Writes to the standard error where the line that changes is, which is shown again later.
+pub(crate) fn above_status<T>(write: impl FnOnce() -> T) -> T {
+    let mut shown = STATUS.lock().unwrap_or_else(PoisonError::into_inner);
+    clear(&mut shown);
+    write()
+}
+
+fn clear(shown: &mut bool) {
+    if std::mem::take(shown) && takes_more() {
+        // A terminal that has gone shows nothing.
+        let _gone = nix::unistd::write(io::stderr(), b"\r\x1b[K");
+    }
+}
+
+/// Whether the standard error takes something at once.
+fn takes_more() -> bool {
+    let stderr = io::stderr();
+    let mut asked = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    poll(&mut asked, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]

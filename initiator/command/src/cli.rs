@@ -26,6 +26,7 @@ use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output::{self, ReaderGone};
+use ringfab_front_ends::progress::Connecting;
 use ringfab_front_ends::volumes::{self, MountArgs, StepArgs, UmountArgs, VolumeCommand};
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
@@ -155,7 +156,7 @@ enum Command {
     Trim(trim::TrimArgs),
     /// Measure a namespace, or write and verify it
     #[command(after_help = examples::BENCH)]
-    Bench(bench::BenchArgs),
+    Bench(bench::BenchCommand),
     /// Serve namespaces as a network block device
     #[command(after_help = examples::NBD)]
     Nbd(nbd::NbdArgs),
@@ -338,8 +339,10 @@ fn sentence(error: &anyhow::Error) -> String {
 
 /// Attaches a controller through the blocking handle.
 pub(crate) fn attach(args: &ConnectArgs, context: &Context) -> Result<Controller> {
-    let controller =
-        Controller::connect(args.connect_options()?, args.engine_options(context.interrupt.token()));
+    let options = args.connect_options()?;
+    let connecting = Connecting::start(&options);
+    let controller = Controller::connect(options, args.engine_options(context.interrupt.token()));
+    drop(connecting);
     context.interrupt.check()?;
     Ok(controller?)
 }

@@ -8,6 +8,7 @@ use ringfab_initiator::ConnectOptions;
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 
 use crate::interrupt::Interrupt;
+use crate::progress::Connecting;
 
 /// Attaches the controller of a command. A signal ends every wait: for the controller now, and for its end later.
 pub(crate) fn attach(
@@ -16,7 +17,9 @@ pub(crate) fn attach(
     interrupt: &Interrupt,
 ) -> Result<Controller> {
     engine.cancel = interrupt.token();
+    let connecting = Connecting::start(&options);
     let controller = Controller::connect(options, engine);
+    drop(connecting);
     interrupt.check()?;
     Ok(controller?)
 }
@@ -35,7 +38,9 @@ pub(crate) fn attach_service(
             cancel.cancel();
         }
     });
+    let shown = Connecting::start(&options);
     let controller = Controller::connect(options, engine);
+    drop(shown);
     connecting.store(false, Ordering::Release);
     interrupt.check()?;
     Ok(controller?)

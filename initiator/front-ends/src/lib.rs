@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`quantity`] | sizes and times in options |
 //! | [`output`] | text for people, JSON for programs |
+//! | [`progress`] | what a terminal shows while a command waits |
 //! | [`interrupt`] | signals |
 //! | [`mdns`] | discovery controllers that say where they are |
 //! | [`ready`] | how a service reports that it is ready |
@@ -39,6 +40,7 @@ pub mod namespaces;
 pub mod nbd;
 pub mod options;
 pub mod output;
+pub mod progress;
 pub mod quantity;
 mod ready;
 mod registry;

@@ -44,7 +44,8 @@ pub struct Tuning {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
     queues: u16,
     /// Commands outstanding in each I/O queue
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, visible_alias = "iodepth", value_name = "N", default_value_t = 128,
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: u16,
     /// Keep-alive timeout, 0 for off
     #[arg(long, value_name = "TIME", default_value = "10s")]

@@ -180,8 +180,14 @@ impl Applier {
         let served = self.target().served();
         match (nqn, served.subsystems()) {
             (None, [only]) => Ok(Arc::clone(only)),
-            (None, _) => Err("there are several subsystems: name one".to_owned()),
-            (Some(nqn), _) => served.find(nqn).cloned().ok_or_else(|| format!("there is no subsystem {nqn}")),
+            (None, []) => Err("there is no subsystem".to_owned()),
+            (None, all) => {
+                Err(format!("there are several subsystems: name one with --subsystem: {}", nqns(all)))
+            }
+            (Some(nqn), all) => {
+                let found = served.find(nqn).cloned();
+                found.ok_or_else(|| format!("there is no subsystem {nqn}; there are: {}", nqns(all)))
+            }
         }
     }
 
@@ -192,10 +198,20 @@ impl Applier {
     ) -> Result<(Arc<Subsystem>, Arc<Namespace>), String> {
         let served = self.subsystem(nqn)?;
         let namespace = served.namespace(nsid);
-        let namespace =
-            namespace.ok_or_else(|| format!("there is no namespace {nsid} in {}", served.nqn()))?;
+        let namespace = namespace
+            .ok_or_else(|| format!("there is no namespace {nsid} in {}; {}", served.nqn(), nsids(&served)))?;
         Ok((Arc::clone(served.subsystem()), Arc::clone(namespace)))
     }
+}
+
+/// The names that there are, for whoever gave none of them.
+fn nqns(all: &[Arc<ServedSubsystem>]) -> String {
+    all.iter().map(|one| one.nqn().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn nsids(served: &ServedSubsystem) -> String {
+    let all: Vec<String> = served.namespaces().map(|one| one.nsid().to_string()).collect();
+    if all.is_empty() { "it has none".to_owned() } else { format!("there are: {}", all.join(", ")) }
 }
 
 /// A disk that a namespace takes over from one that goes.

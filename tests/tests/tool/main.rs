@@ -1,7 +1,9 @@
 //! Both programs as tools of a shell: exit codes, pipes, terminals, and JSON whose shape is documented.
 
 mod codes;
+mod json;
 mod pipes;
+mod progress;
 mod screen;
 mod terminal;
 

@@ -3,11 +3,15 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringfab_tests::PATIENCE;
 
 /// A program on a terminal, which shows its standard error, and its output unless that goes elsewhere.
 pub(super) struct Screen {
@@ -19,7 +23,14 @@ pub(super) struct Screen {
 impl Screen {
     /// Both streams go to a terminal with so many columns.
     pub(super) fn start(columns: u16, command: &mut Command) -> Self {
-        Self::open(columns, command, true)
+        Self::open(columns, command.stdin(Stdio::null()), true)
+    }
+
+    /// The output goes nowhere, and what it reads comes from here.
+    pub(super) fn with_input(columns: u16, command: &mut Command) -> (Self, ChildStdin) {
+        let mut this = Self::open(columns, command.stdin(Stdio::piped()), false);
+        let input = this.child.stdin.take().expect("piped");
+        (this, input)
     }
 
     fn open(columns: u16, command: &mut Command, output: bool) -> Self {
@@ -27,7 +38,7 @@ impl Screen {
         let pair = openpty(Some(&size), None).expect("a terminal");
         let slave = |fd: &OwnedFd| Stdio::from(fd.try_clone().expect("a descriptor"));
         command.env_remove("NO_COLOR").env_remove("COLUMNS").env("TERM", "xterm");
-        command.stdin(Stdio::null()).stderr(slave(&pair.slave));
+        command.stderr(slave(&pair.slave));
         command.stdout(if output { slave(&pair.slave) } else { Stdio::null() });
         let child = command.spawn().expect("it runs");
         // The terminal ends when the last program has closed it, so this one must not hold it.
@@ -50,6 +61,26 @@ impl Screen {
             }
         });
         Self { child, shown, reader }
+    }
+
+    /// What it has shown so far.
+    fn text(&self) -> String {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&shown).replace("\r\n", "\n")
+    }
+
+    /// Waits until it has shown this.
+    pub(super) fn wait_for(&self, what: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.text().contains(what) {
+            assert!(Instant::now() < deadline, "no {what:?} in {:?}", self.text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends it a signal.
+    pub(super) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("a process");
     }
 
     /// What it has shown when it has ended.

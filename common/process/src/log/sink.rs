@@ -16,6 +16,7 @@ use tracing::Level;
 use super::fold::Folds;
 use super::journal::Journal;
 use super::style::{Style, Written};
+use crate::terminal;
 
 /// Lines that may wait. With the longest text of an event these are some 4 MiB.
 const LINES_MAX: usize = 1024;
@@ -71,7 +72,7 @@ struct Stderr;
 
 impl Output for Stderr {
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
-        match nix::unistd::write(io::stderr(), bytes) {
+        match terminal::above_status(|| nix::unistd::write(io::stderr(), bytes)) {
             // Somebody else has made it non-blocking.
             Err(Errno::EAGAIN) => {
                 wait_writable(PollTimeout::NONE);

@@ -3,18 +3,21 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::Controller;
-use serde_json::json;
+use ringfab_process::log;
+use ringfab_process::terminal::{self, Stream};
+use serde_json::{Value, json};
 
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::namespaces::{confirm_overwriting, only_namespace};
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output::{self, ReaderGone};
+use ringfab_front_ends::progress::{self, Progress};
 use ringfab_front_ends::quantity::Bytes;
 
 use super::with_controller;
@@ -65,7 +68,8 @@ pub(crate) fn read(args: &ReadArgs, context: &Context) -> Result<()> {
     if args.output.is_none() && context.json {
         return Err(Usage("--json needs --output, since both go to the standard output".to_owned()).into());
     }
-    let copied = with_controller(&args.connect, context, |controller| {
+    let options = args.connect.connect_options()?;
+    let (copied, time) = with_controller(&args.connect, context, |controller| {
         let namespace = only_namespace(&controller.namespaces())?;
         let offset = args.offset.0;
         let rest = namespace.bytes().checked_sub(offset);
@@ -73,19 +77,27 @@ pub(crate) fn read(args: &ReadArgs, context: &Context) -> Result<()> {
         let length = args.length.map_or(rest, |length| length.0);
         ensure!(length <= rest, beyond_the_end(&namespace, offset.saturating_add(length)));
         let mut target = open_output(args.output.as_ref())?;
-        copy_out(controller, &namespace, offset, length, &mut *target, context)?;
+        let progress = Progress::start("read", Some(length), &options, controller);
+        copy_out(controller, &namespace, offset, length, &mut *target, (&progress, context))?;
         target.flush().map_err(output_error)?;
-        Ok(length)
+        Ok((length, progress.finish()))
     })?;
-    match context.json {
-        true => output::json(&json!({ "bytes": copied })),
-        false => Ok(()),
+    let said = format!("{} read {}", Bytes(copied), progress::summary(copied, time));
+    match args.output {
+        Some(_) => output::either(context.json, || document(copied, time), || said),
+        // The output is for the bytes.
+        None if terminal::is_terminal(Stream::Err) => {
+            log::say(&said);
+            Ok(())
+        }
+        None => Ok(()),
     }
 }
 
 /// Copies a file or the standard input to a namespace, and flushes it.
 pub(crate) fn write(args: &WriteArgs, context: &Context) -> Result<()> {
-    let copied = with_controller(&args.connect, context, |controller| {
+    let options = args.connect.connect_options()?;
+    let (copied, time) = with_controller(&args.connect, context, |controller| {
         let namespace = only_namespace(&controller.namespaces())?;
         confirm_overwriting(&namespace, args.destroy_data)?;
         let (mut source, known) = open_input(args.input.as_ref())?;
@@ -94,17 +106,23 @@ pub(crate) fn write(args: &WriteArgs, context: &Context) -> Result<()> {
         if let Some(length) = length.or(known) {
             ensure!(length <= most, beyond_the_end(&namespace, args.offset.0.saturating_add(length)));
         }
-        let bar = progress(length.or(known), "written");
-        let copied = copy_in(controller, &namespace, args.offset.0, length, &mut *source, &bar, context)?;
+        let progress = Progress::start("written", length.or(known), &options, controller);
+        let watched = (&progress, context);
+        let copied = copy_in(controller, &namespace, args.offset.0, length, &mut *source, watched)?;
+        progress.ask();
         controller.flush(namespace.nsid).context("flush")?;
-        bar.finish_and_clear();
-        Ok(copied)
+        Ok((copied, progress.finish()))
     })?;
     output::either(
         context.json,
-        || json!({ "bytes": copied }),
-        || format!("{} written and flushed", Bytes(copied)),
+        || document(copied, time),
+        || format!("{} written and flushed {}", Bytes(copied), progress::summary(copied, time)),
     )
+}
+
+/// The end of a copy, for programs.
+fn document(bytes: u64, time: Duration) -> Value {
+    json!({ "bytes": bytes, "elapsed_s": time.as_secs_f64() })
 }
 
 fn copy_out(
@@ -113,22 +131,21 @@ fn copy_out(
     offset: u64,
     length: u64,
     target: &mut dyn Write,
-    context: &Context,
+    (progress, context): (&Progress, &Context),
 ) -> Result<()> {
-    let bar = progress(Some(length), "read");
     let mut piece = vec![0; PIECE_BYTES];
     let mut done = 0;
     while done < length {
         context.interrupt.check()?;
         let bytes = piece_bytes(length - done);
         let at = offset + done;
+        progress.ask();
         let result = controller.read_at(namespace.nsid, at, &mut piece[..bytes]);
         result.with_context(|| format!("read {bytes} bytes at {at}"))?;
-        target.write_all(&piece[..bytes]).map_err(output_error)?;
         done += bytes as u64;
-        bar.set_position(done);
+        progress.set(done);
+        target.write_all(&piece[..bytes]).map_err(output_error)?;
     }
-    bar.finish_and_clear();
     Ok(())
 }
 
@@ -138,8 +155,7 @@ fn copy_in(
     offset: u64,
     length: Option<u64>,
     source: &mut dyn Read,
-    bar: &ProgressBar,
-    context: &Context,
+    (progress, context): (&Progress, &Context),
 ) -> Result<u64> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut done = 0;
@@ -152,10 +168,11 @@ fn copy_in(
         }
         let at = offset + done;
         ensure!(at + bytes as u64 <= namespace.bytes(), "the input is longer than the namespace");
+        progress.ask();
         let result = controller.write_at(namespace.nsid, at, &piece[..bytes], false);
         result.with_context(|| format!("write {bytes} bytes at {at}"))?;
         done += bytes as u64;
-        bar.set_position(done);
+        progress.set(done);
     }
     if let Some(length) = length.filter(|length| done < *length) {
         bail!("the input ended after {done} of {length} bytes, which were written");
@@ -206,17 +223,4 @@ fn open_input(path: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>)> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     let metadata = file.metadata().with_context(|| format!("look at {}", path.display()))?;
     Ok((Box::new(file), metadata.is_file().then_some(metadata.len())))
-}
-
-/// A bar on a terminal, nothing elsewhere.
-fn progress(length: Option<u64>, verb: &'static str) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
-    let template = "{msg} {bytes} of {total_bytes} [{wide_bar}] {bytes_per_sec} {eta}";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.with_message(verb)
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -18,7 +18,7 @@ use ringfab_reactor::{Time, Token};
 use super::Workload;
 use super::access_pattern::AccessPattern;
 use super::verify::{Expected, ExtentTable, check, fill};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Cancelled, Interrupt};
 
 /// The longest latency that the histograms tell apart.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
@@ -27,13 +27,54 @@ const MISMATCHES_TOLD: usize = 10;
 /// The timer that ends a phase though nothing is answered.
 const PHASE_END: Token = Token::new(Host::OWNER_FOREIGN_FIRST, 0, 0, 0);
 
+/// How long a window is. An engine swaps windows that often, and looks at the clock for that no more than without.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Windows of an engine: one is filled while the other is looked at.
+pub(crate) const WINDOWS: usize = 2;
+
+/// What an engine says while it measures.
+pub(crate) enum Report {
+    /// A window is full.
+    Window {
+        /// By which engine.
+        engine: usize,
+        window: Box<Window>,
+    },
+    /// It is over.
+    Over(Result<Box<Measurement>>),
+}
+
+/// The I/Os that have ended within a second of the measurement. Where nobody has taken the one before in time, it is
+/// longer.
+pub(crate) struct Window {
+    /// The second that it begins with, counted from zero.
+    pub(crate) number: u32,
+    pub(crate) time: Duration,
+    pub(crate) reads: LatencyStats,
+    pub(crate) writes: LatencyStats,
+}
+
+/// How an engine exchanges windows. Nothing of it allocates or waits.
+pub(crate) struct Exchange {
+    pub(crate) engine: usize,
+    /// It has room for all windows, and the end.
+    pub(crate) reports: SyncSender<Report>,
+    /// Windows that are empty again.
+    pub(crate) empty: Receiver<Box<Window>>,
+}
+
 /// What was measured.
 pub(crate) struct Measurement {
     /// I/Os outstanding.
     pub(crate) outstanding: usize,
     pub(crate) elapsed: Duration,
+    /// Whether a signal ended it before its time.
+    pub(crate) interrupted: bool,
     /// I/Os since the connection was made, those of the warm-up included.
     pub(crate) submitted: u64,
+    /// The number of the last window of an engine, and how long it was.
+    pub(crate) last: Option<(u32, Duration)>,
+    /// An engine has the last window here; whoever gathers windows adds the others.
     pub(crate) reads: LatencyStats,
     pub(crate) writes: LatencyStats,
     pub(crate) cpu: CpuTime,
@@ -68,6 +109,7 @@ impl Measurement {
     pub(crate) fn add(&mut self, other: &Self) {
         self.outstanding += other.outstanding;
         self.elapsed = self.elapsed.max(other.elapsed);
+        self.interrupted |= other.interrupted;
         self.submitted += other.submitted;
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
@@ -91,25 +133,61 @@ impl Measurement {
     }
 }
 
+#[cfg(test)]
+impl Measurement {
+    /// Without I/O.
+    pub(crate) fn of_nothing() -> Result<Self> {
+        Ok(Self {
+            outstanding: 0,
+            elapsed: Duration::ZERO,
+            interrupted: false,
+            last: None,
+            submitted: 0,
+            reads: LatencyStats::new()?,
+            writes: LatencyStats::new()?,
+            cpu: CpuTime::default(),
+            copied: CopiedBytes::default(),
+            losses: 0,
+            verified: 0,
+            mismatches: 0,
+            mismatch_texts: Vec::new(),
+        })
+    }
+}
+
+impl Window {
+    /// An empty one.
+    pub(crate) fn new() -> Result<Self> {
+        let (reads, writes) = (LatencyStats::new()?, LatencyStats::new()?);
+        Ok(Self { number: 0, time: Duration::ZERO, reads, writes })
+    }
+
+    /// Makes it empty again.
+    pub(crate) fn reset(&mut self) {
+        self.reads.reset();
+        self.writes.reset();
+    }
+}
+
 impl LatencyStats {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         // All of its memory is made here; recording allocates nothing.
         let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).context("make a histogram")?;
         Ok(Self { count: 0, latency })
     }
 
     #[inline]
-    fn record(&mut self, latency: Duration) {
+    pub(crate) fn record(&mut self, latency: Duration) {
         self.count += 1;
         self.latency.saturating_record(latency.as_nanos() as u64);
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.latency += &other.latency;
     }
 
-    fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.count = 0;
         self.latency.reset();
     }
@@ -162,13 +240,16 @@ struct Period {
     start: Time,
     end: Time,
     cpu: CpuTime,
+    /// When the window began that is being filled, and when it is full.
+    window_start: Time,
+    window_end: Time,
 }
 
 /// The load of one engine: warm-up, measurement, and reading back what was written.
 pub(crate) struct Load {
     workload: Workload,
     interrupt: Interrupt,
-    result: Sender<Result<Measurement>>,
+    exchange: Exchange,
     phase: Phase,
     period: Period,
     /// The time at which the events of this turn are looked at: what was answered together is timed together.
@@ -181,8 +262,7 @@ pub(crate) struct Load {
     outstanding: usize,
     submitted: u64,
     losses: u64,
-    reads: LatencyStats,
-    writes: LatencyStats,
+    window: Box<Window>,
     verifier: Verifier,
     /// Until all is read back.
     measured: Option<Measurement>,
@@ -202,18 +282,15 @@ struct Verifier {
 
 impl Load {
     /// A load whose result is sent when it is over.
-    pub(crate) fn new(
-        workload: Workload,
-        interrupt: Interrupt,
-        result: Sender<Result<Measurement>>,
-    ) -> Result<Self> {
+    pub(crate) fn new(workload: Workload, interrupt: Interrupt, exchange: Exchange) -> Result<Self> {
         let io = InFlight { started: Time::ZERO, extent: 0, generation: 0, is_read: true };
         let outstanding = workload.outstanding;
+        let (zero, cpu) = (Time::ZERO, CpuTime::default());
         Ok(Self {
             interrupt,
-            result,
+            exchange,
             phase: Phase::New,
-            period: Period { start: Time::ZERO, end: Time::ZERO, cpu: CpuTime::default() },
+            period: Period { start: zero, end: zero, cpu, window_start: zero, window_end: zero },
             now: None,
             error: None,
             pattern: AccessPattern::new(&workload),
@@ -222,8 +299,7 @@ impl Load {
             outstanding: 0,
             submitted: 0,
             losses: 0,
-            reads: LatencyStats::new()?,
-            writes: LatencyStats::new()?,
+            window: Box::new(Window::new()?),
             verifier: Verifier {
                 extents: workload
                     .verify
@@ -244,7 +320,9 @@ impl Load {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        self.interrupt.check()?;
+        if self.interrupt.is_interrupted() {
+            return self.give_up(host).map(Some);
+        }
         if self.phase == Phase::New {
             let now = host.reactor().clock();
             for index in 0..self.ios.len() {
@@ -252,22 +330,11 @@ impl Load {
             }
             self.now = Some(self.begin(Phase::WarmUp, self.workload.warmup, host)?);
         }
-        let now = self.now.take();
-        let is_over = now.is_some_and(|now| now >= self.period.end);
-        if self.phase == Phase::WarmUp && is_over {
-            self.reads.reset();
-            self.writes.reset();
-            self.begin(Phase::Measure, self.workload.time, host)?;
-        } else if self.phase == Phase::Measure && is_over {
-            let elapsed = now.map_or(Duration::ZERO, |now| now.since(self.period.start));
-            self.measured = Some(self.measurement(elapsed)?);
-            self.phase = Phase::Drain;
+        if let Some(now) = self.now.take().filter(|now| *now >= self.period.window_end) {
+            self.on_full_window(now, host)?;
         }
         if self.phase == Phase::Drain && self.outstanding == 0 {
-            if let Some(measured) = &mut self.measured {
-                measured.submitted = self.submitted;
-                measured.copied = host.copied_bytes();
-            }
+            self.count_moved(host);
             self.verifier.idle.extend(0..self.ios.len());
             self.phase = Phase::ReadBack;
         }
@@ -280,6 +347,60 @@ impl Load {
         Ok(None)
     }
 
+    /// A window, and perhaps the phase, is over.
+    #[cold]
+    fn on_full_window(&mut self, now: Time, host: &mut Host) -> Result<()> {
+        let is_over = now >= self.period.end;
+        match self.phase {
+            Phase::WarmUp if is_over => {
+                self.window.reset();
+                self.begin(Phase::Measure, self.workload.time, host)?;
+            }
+            Phase::Measure if is_over => {
+                self.measured = Some(self.measurement(now.since(self.period.start), false)?);
+                self.phase = Phase::Drain;
+            }
+            Phase::Measure => self.next_window(now),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Hands the window over and goes on with an empty one. If there is none, the window becomes longer.
+    fn next_window(&mut self, now: Time) {
+        let Period { start, end, window_start, .. } = self.period;
+        if let Ok(mut full) = self.exchange.empty.try_recv() {
+            mem::swap(&mut self.window, &mut full);
+            full.time = now.since(window_start);
+            let report = Report::Window { engine: self.exchange.engine, window: full };
+            // Nobody gathers them where another engine has failed.
+            let _gone = self.exchange.reports.try_send(report);
+            self.window.number = now.since(start).as_secs() as u32;
+            self.period.window_start = now;
+        }
+        let next = start + Duration::from_secs(now.since(start).as_secs()) + WINDOW;
+        self.period.window_end = next.min(end);
+    }
+
+    /// A signal came: what was measured so far is the result, if anything was.
+    fn give_up(&mut self, host: &mut Host) -> Result<Measurement> {
+        if self.phase == Phase::Measure {
+            let elapsed = host.reactor().clock().since(self.period.start);
+            self.measured = Some(self.measurement(elapsed, true)?);
+        }
+        self.count_moved(host);
+        let measured = self.measured.take().ok_or(Cancelled)?;
+        Ok(Measurement { interrupted: true, ..self.complete(measured) })
+    }
+
+    /// What is known once the last I/O has ended.
+    fn count_moved(&mut self, host: &Host) {
+        if let Some(measured) = &mut self.measured {
+            measured.submitted = self.submitted;
+            measured.copied = host.copied_bytes();
+        }
+    }
+
     /// Begins a phase that lasts for some time, and says when.
     fn begin(&mut self, phase: Phase, time: Duration, host: &mut Host) -> Result<Time> {
         let cpu = CpuTime::now()?;
@@ -287,18 +408,22 @@ impl Load {
         let end = start + time;
         host.reactor().set_timer(end, PHASE_END);
         self.phase = phase;
-        self.period = Period { start, end, cpu };
+        let window_end = if phase == Phase::Measure { end.min(start + WINDOW) } else { end };
+        self.period = Period { start, end, cpu, window_start: start, window_end };
         Ok(start)
     }
 
-    /// What was measured in the period that has ended.
-    fn measurement(&self, elapsed: Duration) -> Result<Measurement> {
+    /// What was measured in the period that has ended; of I/Os, what is in the last window.
+    fn measurement(&mut self, elapsed: Duration, interrupted: bool) -> Result<Measurement> {
+        self.window.time = elapsed.saturating_sub(self.period.window_start.since(self.period.start));
         Ok(Measurement {
             outstanding: self.workload.outstanding,
             elapsed,
+            interrupted,
+            last: Some((self.window.number, self.window.time)),
             submitted: 0,
-            reads: self.reads.clone(),
-            writes: self.writes.clone(),
+            reads: self.window.reads.clone(),
+            writes: self.window.writes.clone(),
             cpu: CpuTime::now()?.since(self.period.cpu),
             copied: CopiedBytes::default(),
             losses: 0,
@@ -355,9 +480,9 @@ impl Load {
         }
         let latency = now.since(io.started);
         if io.is_read {
-            self.reads.record(latency);
+            self.window.reads.record(latency);
         } else {
-            self.writes.record(latency);
+            self.window.writes.record(latency);
         }
         if self.verifier.extents.is_some() {
             self.verifier.on_done(io, done.buffer.as_deref(), &self.workload);
@@ -453,7 +578,7 @@ impl EngineClient for Load {
         let result = self.advance(host, controller);
         let Some(result) = result.transpose() else { return Ok(Turn::Idle) };
         // Whoever asked waits for it, unless another engine has failed.
-        let _gone = self.result.send(result);
+        let _gone = self.exchange.reports.try_send(Report::Over(result.map(Box::new)));
         Ok(Turn::Over)
     }
 

@@ -4,52 +4,115 @@
 //! answers of one turn get the same time. At depth one that is once per I/O. Buffers, tables and histograms are
 //! allocated before the first I/O.
 //!
+//! An engine counts in windows of a second, which the thread of the command gathers. So progress and the latency over
+//! time cost the engine an exchange of two pointers each second.
+//!
 //! The part of the namespace that is used consists of extents: each has as many blocks as one I/O.
 
 mod access_pattern;
+mod bars;
+mod compare;
+mod gather;
 mod load;
 mod report;
+mod svg;
 mod verify;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::num::NonZeroU16;
-use std::sync::mpsc::channel;
+use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use clap::{Args, ValueEnum};
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::{Controller, EngineClient};
 use ringfab_memory::ClassLayout;
+use ringfab_process::log;
+use ringfab_process::terminal::{self, Stream};
 
 use crate::context::{Context, Usage};
 use crate::engine::attach;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Cancelled, Interrupt};
 use crate::namespaces::{confirm_overwriting, only_namespace};
 use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::{Bytes, Span, cores};
-use load::{Load, Measurement};
+use compare::CompareArgs;
+use gather::Second;
+use load::{Exchange, Load, Measurement, WINDOWS, Window};
 
-/// The options of `ringfab bench`.
+/// The command `ringfab bench`: a measurement, or a comparison of two.
+///
+/// The address of a measurement and the name of the comparison stand in the same place, which the derived parser does
+/// not know.
+#[derive(Clone)]
+pub enum BenchCommand {
+    /// Measure.
+    Measure(Box<BenchArgs>),
+    /// Compare.
+    Compare(CompareArgs),
+}
+
+const COMPARE: &str = "compare";
+
+impl Args for BenchCommand {
+    fn augment_args(command: Command) -> Command {
+        let compare = Command::new(COMPARE)
+            .about("Compare two results of `bench --json`, side by side")
+            .after_help("Examples:\n  ringfab bench compare before.json after.json");
+        BenchArgs::augment_args(command)
+            .subcommand(
+                CompareArgs::augment_args(compare)
+                    .about("Compare two results of `bench --json`, side by side"),
+            )
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for BenchCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        match matches.subcommand() {
+            Some((COMPARE, matches)) => CompareArgs::from_arg_matches(matches).map(Self::Compare),
+            Some((name, _)) => Err(clap::Error::raw(ErrorKind::InvalidSubcommand, name)),
+            None => BenchArgs::from_arg_matches(matches).map(Box::new).map(Self::Measure),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The options of `ringfab bench`. Those that mean the same have the names of fio's, too.
 #[derive(Args, Clone)]
 pub struct BenchArgs {
     #[command(flatten)]
     connect: ConnectArgs,
     /// What to do
-    #[arg(long, value_enum, default_value_t = Kind::Randread)]
+    #[arg(long, visible_alias = "readwrite", value_enum, default_value_t = Kind::Randread)]
     rw: Kind,
-    /// Reads of a hundred I/Os of randrw
-    #[arg(long, value_name = "PERCENT", default_value_t = 70, value_parser = clap::value_parser!(u8).range(0..=100))]
+    /// Reads of a hundred I/Os of rw and randrw
+    #[arg(long, visible_alias = "rwmixread", value_name = "PERCENT", default_value_t = 70,
+        value_parser = clap::value_parser!(u8).range(0..=100))]
     rwmix: u8,
     /// Bytes of one I/O
-    #[arg(long, value_name = "SIZE", default_value = "4k")]
+    #[arg(long, visible_alias = "blocksize", value_name = "SIZE", default_value = "4k")]
     bs: Bytes,
     /// How long to measure
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, visible_alias = "runtime", value_name = "TIME", default_value = "10s")]
     time: Span,
     /// How long to run before measuring
-    #[arg(long, value_name = "TIME", default_value = "2s")]
+    #[arg(long, visible_alias = "ramp_time", value_name = "TIME", default_value = "2s")]
     warmup: Span,
     /// Use only this much of the namespace
     #[arg(long, value_name = "SIZE")]
@@ -61,15 +124,18 @@ pub struct BenchArgs {
     #[arg(long)]
     verify: bool,
     /// Seed of the offsets and of the pattern; by default a random one, which the report shows
-    #[arg(long, value_name = "N")]
+    #[arg(long, visible_alias = "randseed", value_name = "N")]
     seed: Option<u64>,
     /// Never sleep, only spin; overrides --spin
     #[arg(long)]
     poll: bool,
     /// Engine threads. Each has its own I/O queues of the controller, and its own part of the namespace. With --core,
     /// the threads are pinned to that core and the cores that follow
-    #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
+    #[arg(long, visible_alias = "numjobs", value_name = "N", default_value = "1", value_parser = cores)]
     cores: NonZeroU16,
+    /// Draw the latency of each second, p50 and p99, as a picture (SVG) into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Confirm that this namespace is overwritten
     #[arg(long, value_name = "NSID")]
     destroy_data: Option<u32>,
@@ -88,12 +154,15 @@ pub(crate) enum Kind {
     Write,
     /// Reads and writes at random offsets
     Randrw,
+    /// Reads and writes in order
+    #[value(alias = "readwrite")]
+    Rw,
 }
 
 impl Kind {
     /// Whether offsets are random.
     fn is_random(self) -> bool {
-        !matches!(self, Kind::Read | Kind::Write)
+        !matches!(self, Kind::Read | Kind::Write | Kind::Rw)
     }
 
     /// Reads of a hundred I/Os.
@@ -101,7 +170,7 @@ impl Kind {
         match self {
             Kind::Randread | Kind::Read => 100,
             Kind::Randwrite | Kind::Write => 0,
-            Kind::Randrw => mix,
+            Kind::Randrw | Kind::Rw => mix,
         }
     }
 }
@@ -136,8 +205,15 @@ const VERIFY_EXTENTS_MAX: u64 = 1 << 27;
 /// Longer than any run: with it the ring never sleeps.
 const SPIN_ALWAYS: Duration = Duration::from_secs(86_400);
 
-/// Runs the measurement and prints it.
-pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
+/// Measures or compares, and prints that.
+pub fn run(command: &BenchCommand, context: &Context) -> Result<()> {
+    match command {
+        BenchCommand::Measure(args) => run_measurement(args, context),
+        BenchCommand::Compare(args) => compare::run(args, context),
+    }
+}
+
+fn run_measurement(args: &BenchArgs, context: &Context) -> Result<()> {
     ensure_sensible(args)?;
     let options = args.connect.connect_options()?;
     let url = &options.url;
@@ -154,6 +230,12 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
         engine.spin = SPIN_ALWAYS;
     }
     let seed = args.seed.map_or_else(random_seed, Ok)?;
+    // A place that cannot be written to is told before the measurement.
+    let picture = args
+        .svg
+        .as_ref()
+        .map(|path| File::create(path).with_context(|| format!("create {}", path.display())));
+    let picture = picture.transpose()?;
     let controller = attach(options, engine, &context.interrupt)?;
     let info = controller.info();
     let measured = workloads(args, &controller, queues, seed).and_then(|workloads| {
@@ -161,15 +243,16 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
         Ok((workloads, measurement))
     });
     let detached = controller.detach().context("detach");
-    let (workloads, measurement) = measured?;
-    let workload = &workloads[0];
-    output::either(
-        context.json,
-        || report::document(workload, &measurement, &info),
-        || report::lines(workload, &measurement),
-    )?;
+    let (workloads, (measurement, seconds)) = measured?;
+    let result =
+        report::Outcome { workloads: &workloads, measured: &measurement, seconds: &seconds, info: &info };
+    if let Some(mut file) = picture {
+        file.write_all(result.picture().as_bytes()).context("write the picture")?;
+    }
+    output::either(context.json, || result.document(), || result.lines())?;
     measurement.verdict()?;
-    detached
+    // What a signal has ended is a result, and no success.
+    if measurement.interrupted { Err(Cancelled.into()) } else { detached }
 }
 
 /// The I/O queues of all engines.
@@ -198,27 +281,41 @@ fn workloads(args: &BenchArgs, controller: &Controller, queues: Queues, seed: u6
     each.collect()
 }
 
-/// Runs a load on each engine, until all of them are over or one has failed.
-fn measure(controller: &Controller, workloads: &[Workload], interrupt: &Interrupt) -> Result<Measurement> {
-    let (result, results) = channel();
+/// Runs a load on each engine, until all of them are over or one has failed. On a terminal, each second is a line.
+fn measure(
+    controller: &Controller,
+    workloads: &[Workload],
+    interrupt: &Interrupt,
+) -> Result<(Measurement, Vec<Second>)> {
+    let (reports, reported) = sync_channel(workloads.len() * (WINDOWS + 1));
+    let mut returns = Vec::new();
     for (engine, workload) in workloads.iter().enumerate() {
-        let (workload, interrupt, result) = (workload.clone(), interrupt.clone(), result.clone());
+        let (full, empty) = sync_channel(WINDOWS);
+        for _ in 1..WINDOWS {
+            let _room = full.try_send(Box::new(Window::new()?));
+        }
+        returns.push(full);
+        let (workload, interrupt) = (workload.clone(), interrupt.clone());
+        let exchange = Exchange { engine, reports: reports.clone(), empty };
         controller.start_client(engine, move |host, _| {
             interrupt.wake(host.reactor().waker());
-            let load = Load::new(workload, interrupt, result).map_err(io::Error::other)?;
+            let load = Load::new(workload, interrupt, exchange).map_err(io::Error::other)?;
             Ok((Box::new(load) as Box<dyn EngineClient>, ()))
         })?;
     }
-    drop(result);
-    let mut sum: Option<Measurement> = None;
-    for measurement in results {
-        let measurement = measurement?;
-        match &mut sum {
-            Some(sum) => sum.add(&measurement),
-            None => sum = Some(measurement),
-        }
+    drop(reports);
+    let first = &workloads[0];
+    let live = terminal::is_terminal(Stream::Err);
+    if live && !first.warmup.is_zero() {
+        terminal::show_status(&format!("warming up for {:?}", first.warmup));
     }
-    sum.ok_or_else(|| anyhow!("the engine has ended"))
+    let result = gather::gather(&reported, &returns, |second| {
+        if live {
+            log::say(&report::second_line(second, first.io_bytes));
+        }
+    });
+    terminal::clear_status();
+    result
 }
 
 fn random_seed() -> Result<u64> {

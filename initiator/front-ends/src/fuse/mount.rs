@@ -81,7 +81,7 @@ pub(crate) fn config(args: &FuseArgs) -> Result<Config> {
             "noexec" => config.mount_options.push(MountOption::NoExec),
             other => match other.strip_prefix("fsname=") {
                 Some(text) => name = MountOption::FSName(text.to_owned()),
-                None => return Err(Usage(format!("there is no mount option `{other}`; see --help")).into()),
+                None => return Err(Usage(unknown_option(other)).into()),
             },
         }
     }
@@ -247,4 +247,11 @@ pub(super) fn unmount(directory: &Path, flags: MntFlags) -> Result<(), Errno> {
         Ok(_) => Err(Errno::EBUSY),
         Err(_) => Err(Errno::EPERM),
     }
+}
+
+fn unknown_option(option: &str) -> String {
+    format!(
+        "there is no mount option `{option}`; there are ro, allow_other, allow_root, default_permissions, noatime, \
+         nodev, nosuid, noexec and fsname=NAME"
+    )
 }
