@@ -156,7 +156,10 @@ impl Ordinary {
             "--regid",
             self.uid,
             "--clear-groups",
+            // In the foreground it passes a signal on once. Otherwise its group gets it, too, and a second one means
+            // at once.
             "timeout",
+            "--foreground",
             "--kill-after=5",
             "30",
         ]);

@@ -3,6 +3,7 @@
 
 use std::process::Command;
 use std::slice::from_ref;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringfab_auth::CipherSuite;
 use ringfab_tls::{Alert, Psk, Role, TlsError};
@@ -29,9 +30,8 @@ fn server(psk: &Psk, group: Option<&str>) -> (Program, u16, tempfile::TempDir) {
     let keys = folder.path().join("keys");
     // In the form with a number sign, names may have colons.
     std::fs::write(&keys, format!("#{}:{}\n", hex(&psk.identity), hex(psk.secret.expose()))).unwrap();
-    // It binds to every address, and may so be refused a port that a connection from another address has.
     for _ in 0..20 {
-        let port = listen().1;
+        let port = unusual_port();
         let mut command = Command::new("gnutls-serv");
         command.args(["--port", &port.to_string(), "--echo", "--priority", &priority(group), "--pskpasswd"]);
         let mut program = Program::start(command.arg(&keys));
@@ -40,7 +40,17 @@ fn server(psk: &Psk, group: Option<&str>) -> (Program, u16, tempfile::TempDir) {
             return (program, port, folder);
         }
     }
-    panic!("gnutls-serv was refused every port that was free a moment before");
+    panic!("gnutls-serv was refused twenty ports");
+}
+
+/// A port that most likely nobody has. The server binds to every address, and is refused a port that a connection from
+/// any of them has. Other tests make so many connections that no port of those that the system gives out is left.
+fn unusual_port() -> u16 {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 6000;
+    const PORTS: u32 = 4000;
+    let number = std::process::id().wrapping_mul(31).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
+    (FIRST + number % PORTS) as u16
 }
 
 fn client(psk: &Psk, group: Option<&str>, port: u16, more: &[&str]) -> Program {
