@@ -39,7 +39,13 @@ pub(super) struct Scan {
 }
 
 pub(super) fn transfer(command: Command<'_>) -> Result<Transfer, Failure> {
+    check_action(command)?;
     Ok(Transfer::ToHost(bytes(command)?))
+}
+
+fn check_action(command: Command<'_>) -> Result<(), Failure> {
+    let is_known = LbaStatusAction(command.u8(ATYPE)) == LbaStatusAction::ALLOCATED;
+    if is_known { Ok(()) } else { Err(Failure::invalid_field(ATYPE)) }
 }
 
 fn bytes(command: Command<'_>) -> Result<u32, Failure> {
@@ -54,9 +60,7 @@ pub(super) fn get(
     command: Command<'_>,
 ) -> Result<AdminOutcome, Failure> {
     let namespace = identify::active(controller, context, command)?;
-    if LbaStatusAction(command.u8(ATYPE)) != LbaStatusAction::ALLOCATED {
-        return Err(Failure::invalid_field(ATYPE));
-    }
+    check_action(command)?;
     let (ready, blocks) = namespace.readiness();
     if !ready {
         return Err(Failure::transient(Status::NAMESPACE_NOT_READY));
