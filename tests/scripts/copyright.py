@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Whose work a program is, and under which licences: Debian's copyright file, of the crates that Cargo links into it.
+"""Whose work a program is, and under which licences: the copyright file of its package, of the crates that Cargo links
+into it. The form is free, as Debian allows; the fields have the names of its machine-readable one.
 
 copyright.py PROGRAM    prints it
 """

@@ -24,7 +24,7 @@ for program in ringfab-target ringfab; do
     bash -euc ". /usr/share/bash-completion/completions/$program && complete -p $program" | grep -q "$program"
     [ -s /usr/share/zsh/vendor-completions/_$program ]
     [ -s /usr/share/fish/vendor_completions.d/$program.fish ]
-    grep -q '^Format: ' /usr/share/doc/$program/copyright
+    grep -q '^Upstream-Name: Ringfab' /usr/share/doc/$program/copyright
     grep -q bomFormat /usr/share/doc/$program/$program.cdx.json
     zcat /usr/share/doc/$program/changelog.Debian.gz | grep -q "^ringfab ("
 done
