@@ -155,9 +155,13 @@ fn a_mount_that_is_killed_anywhere_is_cleaned_up() {
             None => drop(mount.kill()),
         }
         mount.wait().expect("its end");
-        // It may have been mounted by then.
-        let is_over = |entry: &Value| entry["state"] != "mounting" && entry["state"] != "not known";
-        wait_until("it is over", || machine.list().iter().all(is_over));
+        // It may have been mounted by then, or the keeper may not have noted anything yet.
+        wait_until("it is over", || {
+            let list = machine.list();
+            let is_over = |entry: &Value| entry["state"] != "mounting" && entry["state"] != "not known";
+            let is_noted = |pid: &i64| list.iter().any(|entry| entry["pid"].as_i64() == Some(*pid));
+            list.iter().all(is_over) && machine.processes().iter().all(is_noted)
+        });
         if !machine.list().is_empty() {
             let said = machine.run(&["umount", &directory]);
             // One whose mount has failed takes its entry away itself.
@@ -170,7 +174,7 @@ fn a_mount_that_is_killed_anywhere_is_cleaned_up() {
                 let said = machine.run(&["umount", &directory]);
                 assert!(said.code == Some(0) || machine.mounts().is_empty(), "{said:?}");
             }
-            machine.is_clean()
+            machine.is_clean() && machine.processes().is_empty()
         });
     }
     machine.ok(&["mount", &url, &directory, "--mkfs", "ext4", "--force"]);

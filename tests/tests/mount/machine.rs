@@ -109,6 +109,18 @@ impl Machine {
         wait_until("it is killed", || !Path::new(&format!("/proc/{keeper}/fd")).exists() || is_dead(keeper));
     }
 
+    /// The processes that use this machine's entries, also those that have no entry yet.
+    pub(crate) fn processes(&self) -> Vec<i64> {
+        let processes = fs::read_dir("/proc").expect("processes").flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| self.is_ours(*pid) && !is_dead(*pid)).collect()
+    }
+
+    fn is_ours(&self, pid: i64) -> bool {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(&self.text("run"))
+    }
+
     /// The mounts below this machine's folder: place, kind, source.
     pub(crate) fn mounts(&self) -> Vec<(PathBuf, String, String)> {
         let text = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
@@ -165,11 +177,7 @@ impl Drop for Machine {
         for entry in fs::read_dir(self.path("run")).into_iter().flatten().flatten() {
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
             let pid = serde_json::from_str::<Value>(&text).ok().and_then(|entry| entry["pid"].as_i64());
-            let ours = |pid: &i64| {
-                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-                String::from_utf8_lossy(&environment).contains(&self.text("run"))
-            };
-            if let Some(pid) = pid.filter(ours) {
+            if let Some(pid) = pid.filter(|pid| self.is_ours(*pid)) {
                 // It may have ended by now.
                 let _ended = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
             }
