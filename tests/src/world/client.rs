@@ -59,10 +59,8 @@ pub struct Client {
     losses: u32,
     /// Whether its right may be withdrawn.
     may_be_refused: bool,
-    /// How often it has authenticated again on a connection.
-    again: u64,
-    /// How often it was refused.
-    refusals: u64,
+    /// How often it has authenticated again on a connection, and was refused for its keys.
+    proofs: (u64, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +114,7 @@ impl Client {
             lost: false,
             losses: 0,
             may_be_refused: scenario.incidents == Incidents::CutsAndKeys,
-            again: 0,
-            refusals: 0,
+            proofs: (0, 0),
         }
     }
 
@@ -166,14 +163,9 @@ impl Client {
         self.failures
     }
 
-    /// How often it has authenticated again on a connection.
-    pub fn authenticated_again(&self) -> u64 {
-        self.again
-    }
-
-    /// How often it was refused for its keys.
-    pub fn refusals(&self) -> u64 {
-        self.refusals
+    /// How often it has authenticated again on a connection, and was refused for its keys.
+    pub fn proofs(&self) -> (u64, u64) {
+        self.proofs
     }
 
     /// The model, for a look at the disk itself.
@@ -267,7 +259,7 @@ impl Client {
             return self.ended(tag, result, buffer.as_deref(), trace);
         }
         trace.tell(self.world.now(), &format!("{}: {event:?}", self.name));
-        self.refusals += u64::from(is_refusal(&event));
+        self.proofs.1 += u64::from(is_refusal(&event));
         match (event, self.phase) {
             (HostEvent::Ready { .. }, Phase::Attaching(controller)) => {
                 self.phase = Phase::Ready(controller);
@@ -281,7 +273,7 @@ impl Client {
             }
             (HostEvent::Reauthenticated { result, .. }, Phase::Ready(_) | Phase::Detaching(_)) => {
                 assert!(result.is_ok() || self.may_be_refused, "a key that is known: {result:?}");
-                self.again += u64::from(result.is_ok());
+                self.proofs.0 += u64::from(result.is_ok());
             }
             (HostEvent::Failed { .. }, Phase::Attaching(_)) => {
                 self.phase = Phase::Away { again_at: self.world.now() + ATTACH_PAUSE };

@@ -220,8 +220,8 @@ impl Simulation {
             trace_hash: self.trace.hash() ^ self.world.trace_hash(),
             incidents: self.chaos.incidents(),
             failures: self.clients.iter().map(Client::failures).sum(),
-            authenticated_again: self.clients.iter().map(Client::authenticated_again).sum(),
-            refusals: self.clients.iter().map(Client::refusals).sum(),
+            authenticated_again: self.clients.iter().map(|one| one.proofs().0).sum(),
+            refusals: self.clients.iter().map(|one| one.proofs().1).sum(),
             took: self.world.now().since(Time::ZERO),
         }
     }
