@@ -60,6 +60,7 @@ made $((++count))
 echo "--- it authenticates again and again under load, and each time another key is made"
 bench "$(disk 'queues=2&depth=4')" --rw randrw --bs 4k --size 2M --time 4s --reauthenticate 1s
 generated_keys
+echo "$((($(grep -c . <<<"$REPLY" || true)) - count)) keys more"
 count=$(grep -c . <<<"$REPLY" || true)
 
 echo "--- a process that protects its connections itself"
