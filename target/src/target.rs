@@ -35,7 +35,6 @@ pub struct Target {
     /// What is served now. Each core has its own share of it: see [`Target::publish`].
     served: Mutex<Arc<Served>>,
     discovery: Arc<Subsystem>,
-    discovery_requires_authentication: bool,
     namespace_indexes: Indexes,
     subsystem_indexes: Indexes,
     controllers: Mutex<Controllers>,
@@ -56,7 +55,6 @@ impl Target {
         let this = Self {
             served: Mutex::default(),
             discovery: Arc::new(Subsystem::discovery(config.discovery.nqn.clone())),
-            discovery_requires_authentication: config.discovery.requires_authentication,
             namespace_indexes: Indexes::default(),
             subsystem_indexes: Indexes::default(),
             controllers: Mutex::default(),
@@ -73,6 +71,7 @@ impl Target {
             draft.add_listener(listener.clone());
         }
         config.hosts.iter().for_each(|host| draft.set_host(host));
+        draft.set_discovery_authenticates(config.discovery.requires_authentication);
         config.discovery.referrals.iter().for_each(|referral| draft.add_referral(referral.clone()));
         this.publish(draft.check()?)?;
         Ok(Arc::new(this))

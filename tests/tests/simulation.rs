@@ -11,7 +11,7 @@ use ringfab_initiator::ReconnectPolicy;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 use ringfab_target::core::{CoreUsage, State, StateUsage};
 use ringfab_tests::world::content::Random;
-use ringfab_tests::world::scenario::{Incidents, Scenario};
+use ringfab_tests::world::scenario::{Incidents, Scenario, Tls};
 use ringfab_tests::world::{Outcome, run, run_changes, run_exact, run_loss};
 
 /// Worlds that every run looks at.
@@ -121,35 +121,87 @@ fn the_core_knows_in_which_states_commands_are_and_where_the_time_of_sampled_one
     }
 }
 
+/// A message is several pieces, and between any two the connection may end.
+fn cut_within_messages(seed: u64, incidents: Incidents) -> Scenario {
+    let link = LinkFaults {
+        chunk_max: 60,
+        cut_probability: 0.0007,
+        buffer_bytes: 4096,
+        delay_min: Duration::from_micros(5),
+        delay_max: Duration::from_micros(200),
+        refuse_probability: 0.0,
+    };
+    let plain = Scenario::new(seed);
+    Scenario {
+        sectors: 8,
+        in_flight: 1,
+        commands: 40,
+        block_bytes: 512,
+        incidents,
+        link,
+        disk: DiskFaults::default(),
+        reconnect: ReconnectPolicy { fast_io_fail_timeout: None, ..plain.reconnect },
+        tls: Tls::Off,
+        ..plain
+    }
+}
+
+/// Runs these worlds of their seeds, or the one that is asked for. How often hosts have authenticated again there, and
+/// were refused for their keys.
+fn run_worlds(count: u64, scenario: impl Fn(u64) -> Scenario) -> Option<(u64, u64)> {
+    if let Some(seed) = number("SEED") {
+        run(scenario(seed), true);
+        return None;
+    }
+    let all: Vec<Outcome> = (0..count).map(|seed| run(scenario(seed), false)).collect();
+    let incidents: u32 = all.iter().map(|one| one.incidents).sum();
+    assert!(u64::from(incidents) > count, "the seeds are worth their time: {incidents}");
+    let sum = |of: fn(&Outcome) -> u64| all.iter().map(of).sum();
+    Some((sum(|one| one.authenticated_again), sum(|one| one.refusals)))
+}
+
 #[test]
 fn hosts_that_authenticate_come_through_cuts_within_each_message() {
-    for seed in number("SEED").map_or(0..24, |seed| seed..seed + 1) {
-        // A message is several pieces, and between any two the connection may end.
-        let link = LinkFaults {
-            chunk_max: 60,
-            cut_probability: 0.0007,
-            buffer_bytes: 4096,
-            delay_min: Duration::from_micros(5),
-            delay_max: Duration::from_micros(200),
-            refuse_probability: 0.0,
-        };
-        let plain = Scenario::new(seed);
+    let counts = run_worlds(24, |seed| {
         let group = if seed % 3 == 0 { Group::Ffdhe2048 } else { Group::Null };
-        let scenario = Scenario {
-            authentication: Some(group),
-            tcp: seed % 2 == 0,
-            sectors: 8,
-            in_flight: 1,
-            commands: 40,
-            block_bytes: 512,
-            incidents: Incidents::Cuts,
-            link,
-            disk: DiskFaults::default(),
-            reconnect: ReconnectPolicy { fast_io_fail_timeout: None, ..plain.reconnect },
-            ..plain
+        let plain = cut_within_messages(seed, Incidents::Cuts);
+        Scenario { authentication: Some(group), tcp: seed % 2 == 0, ..plain }
+    });
+    assert!(counts.is_none_or(|(again, refused)| again > 100 && refused == 0), "{counts:?}");
+}
+
+#[test]
+fn hosts_over_tls_come_through_cuts_within_each_record_of_handshake_and_data() {
+    let counts = run_worlds(16, |seed| {
+        let authentication = (seed % 3 == 0).then_some(Group::Null);
+        let plain = cut_within_messages(seed, Incidents::Cuts);
+        Scenario { authentication, tcp: true, tls: Tls::Configured, ..plain }
+    });
+    assert!(counts.is_none_or(|(again, _)| again > 20), "{counts:?}");
+}
+
+#[test]
+fn hosts_whose_authentication_makes_the_key_for_tls_come_through_cuts_within_each_message() {
+    let counts = run_worlds(16, |seed| {
+        let plain = cut_within_messages(seed, Incidents::Cuts);
+        Scenario { authentication: Some(Group::Ffdhe2048), tcp: true, tls: Tls::Generated, ..plain }
+    });
+    assert!(counts.is_none_or(|(again, _)| again > 50), "{counts:?}");
+}
+
+#[test]
+fn hosts_whose_keys_are_taken_away_for_a_while_lose_nothing() {
+    let counts = run_worlds(24, |seed| {
+        let plain = cut_within_messages(seed, Incidents::CutsAndKeys);
+        let (tcp, authentication, tls) = match seed % 4 {
+            0 => (true, Some(Group::Ffdhe2048), Tls::Generated),
+            1 => (false, Some(Group::Null), Tls::Off),
+            2 => (true, Some(Group::Null), Tls::Off),
+            _ => (true, None, Tls::Configured),
         };
-        run(scenario, number("SEED").is_some());
-    }
+        Scenario { authentication, tcp, tls, calm: Duration::from_millis(200), ..plain }
+    });
+    assert!(counts.is_none_or(|(_, refused)| refused > 10), "{counts:?}");
 }
 
 #[test]

@@ -163,6 +163,11 @@ impl SendBatch {
         (self.unsent_first, self.sent, self.record) = (0, 0, None);
     }
 
+    /// Whether its bytes are a record that is no data.
+    pub(crate) fn is_record(&self) -> bool {
+        self.record.is_some()
+    }
+
     /// Has the kernel, which seals the records of the socket ([`crate::TlsKeys`]), send the bytes as a record of this
     /// type.
     pub fn set_record(&mut self, content_type: u8) {

@@ -39,7 +39,7 @@ pub use monitor::Monitor;
 pub use pin::pin_current_thread;
 pub use reactor::{DetachedSocket, Reactor};
 pub use receive::{Part, ReceiveOp, STRIDES_MAX, Strides};
-pub use record::{TlsKeys, TlsRefusal};
+pub use record::{TlsKeys, TlsRefusal, kernel_tls_is_prepared, prepare_kernel_tls};
 pub use ring::{check_kind, clock, inspect_file};
 pub use spin::{SPIN_DEFAULT, Spin};
 pub use time::Time;

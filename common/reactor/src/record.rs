@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::ptr;
+use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::sys::socket::setsockopt;
@@ -37,6 +39,39 @@ pub enum TlsRefusal {
     Unavailable(io::Error),
     /// It protects one direction and refuses the other: the connection is of no use any more.
     Half(io::Error),
+}
+
+/// Whether [`prepare_kernel_tls`] has tried.
+static TRIED: OnceLock<()> = OnceLock::new();
+
+/// Has the kernel load its TLS and both ciphers, and test them, if it has not done so: a connection to this machine
+/// itself is protected for that. It may take seconds, which a core would have to wait for when the first connection is
+/// protected. So a thread that may wait calls this before. Only the first call does anything.
+pub fn prepare_kernel_tls() {
+    TRIED.get_or_init(|| {
+        if let Err(error) = try_ciphers() {
+            tracing::debug!(%error, "the kernel's TLS could not be tried");
+        }
+    });
+}
+
+/// Whether [`prepare_kernel_tls`] would do nothing.
+pub fn kernel_tls_is_prepared() -> bool {
+    TRIED.get().is_some()
+}
+
+fn try_ciphers() -> io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    for length in [16, 32] {
+        let one = TcpStream::connect(listener.local_addr()?)?;
+        let key = vec![0; length];
+        let keys = TlsKeys { key: &key, iv: [0; 12], sequence: 0 };
+        match protect(&one, &keys, &keys) {
+            Ok(()) => {}
+            Err(TlsRefusal::Unavailable(error) | TlsRefusal::Half(error)) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Has the kernel protect a socket.

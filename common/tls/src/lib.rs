@@ -42,7 +42,7 @@ pub use error::{Heard, Identities, TlsError, Tried};
 pub use handshake::{Handshake, Session};
 pub use keys::{IV_BYTES, SALT_BYTES, TrafficKeys};
 pub use psk::{Psk, PskStore};
-pub use record::{Opened, Opener, RECORDS_MAX, SEALED_OVERHEAD, Sealer};
+pub use record::{Opened, Opener, RECORDS_MAX, SEALED_OVERHEAD, Sealer, WITHOUT_DATA_MAX};
 pub use wire::{ContentType, HEADER_BYTES, PLAINTEXT_BYTES_MAX, RECORD_BYTES_MAX, Role};
 
 #[cfg(test)]

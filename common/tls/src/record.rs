@@ -184,17 +184,23 @@ pub enum Opened {
     Closed,
 }
 
+/// How many records without data a peer sends one after the other. Each costs as much as one with data, and a
+/// KeyUpdate more: a peer could send nothing else. OpenSSL and BoringSSL have the same limit.
+pub const WITHOUT_DATA_MAX: u8 = 32;
+
 /// Opens records, and follows what they say of keys. Data allocates nothing.
 #[derive(Debug)]
 pub struct Opener {
     protection: Protection,
     control: ControlRecords,
+    /// Records without data since the last one with data.
+    without_data: u8,
 }
 
 impl Opener {
     /// Opens what the peer of this end has sealed with these keys.
     pub fn new(keys: TrafficKeys, role: Role) -> Self {
-        Self { protection: Protection::new(keys), control: ControlRecords::new(role) }
+        Self { protection: Protection::new(keys), control: ControlRecords::new(role), without_data: 0 }
     }
 
     /// How many more bytes of the stream complete the record that `unread` begins with: those of the header first, then
@@ -209,6 +215,15 @@ impl Opener {
     /// The record, or what it carries, is none that the peer may send. The connection has to end.
     pub fn open(&mut self, record: &mut [u8]) -> Result<Opened, TlsError> {
         let (content, range) = self.decrypt(record)?;
+        if content == ContentType::ApplicationData && !range.is_empty() {
+            self.control.data()?;
+            self.without_data = 0;
+            return Ok(Opened::Data(range));
+        }
+        if self.without_data == WITHOUT_DATA_MAX {
+            return Err(TlsError::OutOfOrder("too many records without data follow one another"));
+        }
+        self.without_data += 1;
         if content == ContentType::ApplicationData {
             self.control.data()?;
             return Ok(Opened::Data(range));

@@ -101,9 +101,6 @@ fn check_concatenation(options: &ConnectOptions) -> Result<(), Usage> {
     if authentication.policy.accepted_groups() == [Group::Null] {
         return wrong("cannot make a key without a DH group: add one to --dhchap-groups");
     }
-    if authentication.repeat.is_some() {
-        return wrong("has each connection authenticate once: --reauthenticate has no meaning");
-    }
     Ok(())
 }
 
@@ -167,17 +164,10 @@ mod tests {
         assert_eq!(with(&["--tls-key", KEY], "?concat=on"), (true, true), "the address wins");
         assert_eq!(with(&["--concat"], "?tls=off"), (false, false));
         assert!(Cli::try_parse_from(["test", "--concat", "--tls-key", KEY]).is_err());
-        let rows: [(Prepare, &str); 4] = [
+        let rows: [(Prepare, &str); 3] = [
             (|options| options.authentication = None, "give --dhchap-key"),
             (|options| set_policy(options, &[Hash::Sha512], &[Group::Ffdhe2048]), "add sha256 or sha384"),
             (|options| set_policy(options, &[Hash::Sha256], &[Group::Null]), "without a DH group"),
-            (
-                |options| {
-                    let second = std::time::Duration::from_secs(1);
-                    options.authentication.as_mut().expect("keys").repeat = Some(second);
-                },
-                "--reauthenticate has no meaning",
-            ),
         ];
         for (prepare, said) in rows {
             let error = applied(&["--concat"], "", prepare).expect_err("refused").to_string();

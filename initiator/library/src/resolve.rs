@@ -5,6 +5,8 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
 
+use ringfab_fabric::tcp::{kernel_tls_is_prepared, prepare_kernel_tls};
+
 use crate::authentication::AuthenticationFailure;
 use crate::error::Cause;
 use crate::messages::{Found, Mailbox, Message, Resolved};
@@ -20,14 +22,19 @@ pub(crate) fn resolve(
     options: &Arc<ConnectOptions>,
     controller: ControllerId,
     question: u32,
-    mailbox: &Mailbox,
+    (mailbox, is_simulated): (&Mailbox, bool),
 ) -> Result<Option<Found>, Cause> {
     let elsewhere = has_key(options) && options.tls.as_ref().is_some_and(Tls::is_elsewhere);
-    if matches!(options.url.host, HostName::Address(_)) && !elsewhere {
+    // What the kernel has to load for TLS, the engine does not wait for.
+    let prepares = options.uses_tls() && !is_simulated && !kernel_tls_is_prepared();
+    if matches!(options.url.host, HostName::Address(_)) && !elsewhere && !prepares {
         return find(options).map(Some);
     }
     let (mailbox, options) = (mailbox.clone(), Arc::clone(options));
     let started = std::thread::Builder::new().name("resolve".to_owned()).spawn(move || {
+        if prepares {
+            prepare_kernel_tls();
+        }
         let answer = Message::Resolved(Resolved { controller, question, result: find(&options) });
         if !mailbox.send(answer) {
             tracing::debug!(host = %options.url.host, "the host ended before its question was answered");

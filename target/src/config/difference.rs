@@ -51,6 +51,13 @@ pub enum Change {
         /// Its value after.
         new: String,
     },
+    /// Discovery demands something else of its hosts.
+    DiscoveryDemandsChanged {
+        /// Whether it required authentication.
+        old: bool,
+        /// Whether it requires authentication.
+        new: bool,
+    },
     /// Other hosts may use a subsystem.
     AccessChanged {
         /// NVMe Qualified Name.
@@ -174,6 +181,11 @@ impl Change {
             Self::SubsystemIdentity { nqn, key, old, new } => {
                 changed(subsystem(nqn), &format!("{key} {old}"), new)
             }
+            Self::DiscoveryDemandsChanged { old, new } => changed(
+                "discovery.authentication".to_owned(),
+                resolved::demand_word(*old),
+                resolved::demand_word(*new),
+            ),
             Self::AccessChanged { nqn, old, new } => ("changed", subsystem(nqn), hosts(old, new)),
             Self::DemandsChanged { nqn, old, new } => {
                 ("changed", subsystem(nqn), keys(&resolved::demand_keys(*old), &resolved::demand_keys(*new)))
@@ -227,6 +239,11 @@ pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
     listeners(old, new, &mut changes);
     subsystems(old, new, &mut changes);
     hosts_of(old, new, &mut changes);
+    let (before, after) = (&old.discovery, &new.discovery);
+    if before.requires_authentication != after.requires_authentication {
+        let (old, new) = (before.requires_authentication, after.requires_authentication);
+        changes.push(Change::DiscoveryDemandsChanged { old, new });
+    }
     let only_in = |one: &Config, other: &Config| -> Vec<Referral> {
         let missing = |it: &&Referral| !other.discovery.referrals.contains(it);
         one.discovery.referrals.iter().filter(missing).cloned().collect()
@@ -483,6 +500,14 @@ memory = "1MiB"
         assert_eq!(
             lines(&[("\n[[listener]]", "[[host]]\nnqn = \"nqn.2026-11.org.ringfab:h1\"\n[[listener]]")]),
             Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn what_discovery_demands_of_its_hosts_has_its_line_and_needs_no_restart() {
+        assert_eq!(
+            lines(&[("\n[[listener]]", "[discovery]\nauthentication = \"required\"\n[[listener]]")]),
+            ["~ discovery.authentication: optional -> required"]
         );
     }
 

@@ -47,10 +47,11 @@ pub(super) fn process_keys(config: &Config) -> toml::Table {
     tables.into_iter().flat_map(keys).collect()
 }
 
-/// The keys of the discovery subsystem itself. Referrals are told apart one by one.
+/// The keys of the discovery subsystem itself. Referrals are told apart one by one, and what it demands by itself.
 fn discovery_keys(config: &Config) -> toml::Table {
     let mut keys = discovery(config).map(|discovery| table(&discovery)).unwrap_or_default();
     keys.remove("referral");
+    keys.remove("authentication");
     keys.insert("mdns".to_owned(), config.discovery.mdns.into());
     keys
 }
@@ -67,9 +68,14 @@ pub(super) fn host_keys(config: &HostConfig) -> toml::Table {
     keys
 }
 
+/// How it is written whether something is demanded of hosts.
+pub(super) fn demand_word(required: bool) -> &'static str {
+    if required { "required" } else { "optional" }
+}
+
 /// What a subsystem demands of its hosts, as it is written, also where it is the default.
 pub(super) fn demand_keys(demands: Demands) -> toml::Table {
-    let word = |required: bool| toml::Value::from(if required { "required" } else { "optional" });
+    let word = |required: bool| toml::Value::from(demand_word(required));
     let concatenation = toml::Value::from(if demands.concatenation { "allowed" } else { "refused" });
     let keys = [
         ("authentication", word(demands.authentication)),

@@ -261,6 +261,10 @@ fn edit_draft(
         Change::SubsystemAdded(config) => target.add_subsystem(draft, config, identity).map_err(made),
         Change::SubsystemRemoved(config) => draft.remove_subsystem(&config.nqn).map_err(served),
         Change::DemandsChanged { nqn, new, .. } => draft.set_demands(nqn, *new).map_err(served),
+        Change::DiscoveryDemandsChanged { new, .. } => {
+            draft.set_discovery_authenticates(*new);
+            Ok(())
+        }
         Change::AccessChanged { nqn, new, .. } => draft.set_access(nqn, new.clone()).map_err(served),
         Change::NamespaceRemoved { nqn, namespace } => {
             draft.remove_namespace(nqn, namespace.nsid).map(drop).map_err(served)

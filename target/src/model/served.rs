@@ -23,6 +23,8 @@ pub struct Served {
     listeners: Vec<Arc<Listener>>,
     /// Other discovery subsystems that hosts are told of.
     referrals: Vec<Referral>,
+    /// Whether discovery refuses hosts without a key for authentication.
+    discovery_authenticates: bool,
     /// Hosts with shares or limits, by NQN.
     hosts: BTreeMap<String, Arc<LimitedHost>>,
 }
@@ -164,6 +166,11 @@ impl Served {
         &self.referrals
     }
 
+    /// Whether discovery refuses hosts without a key for authentication, and has the others authenticate.
+    pub fn discovery_authenticates(&self) -> bool {
+        self.discovery_authenticates
+    }
+
     /// Hosts with shares or limits, by NQN.
     pub fn limited_hosts(&self) -> impl Iterator<Item = &LimitedHost> {
         self.hosts.values().map(|host| &**host)
@@ -213,6 +220,7 @@ impl Served {
             subsystems: self.subsystems.clone(),
             listeners: self.listeners.clone(),
             referrals: self.referrals.clone(),
+            discovery_authenticates: self.discovery_authenticates,
             hosts: self.hosts.clone(),
         }
     }
@@ -292,6 +300,7 @@ pub struct Draft {
     subsystems: Vec<Arc<ServedSubsystem>>,
     listeners: Vec<Arc<Listener>>,
     referrals: Vec<Referral>,
+    discovery_authenticates: bool,
     hosts: BTreeMap<String, Arc<LimitedHost>>,
 }
 
@@ -448,18 +457,23 @@ impl Draft {
         self.referrals.retain(|one| one != referral);
     }
 
+    /// Discovery refuses hosts without a key for authentication from now on, or does not.
+    pub fn set_discovery_authenticates(&mut self, authenticates: bool) {
+        self.discovery_authenticates = authenticates;
+    }
+
     /// What is served next, if it can be.
     ///
     /// # Errors
     /// The first contradiction.
     pub fn check(self) -> Result<Served, ServedError> {
-        let Self { generation, discovery_generation, subsystems, listeners, referrals, hosts } = self;
+        let Self { subsystems, listeners, .. } = &self;
         if subsystems.len() > SUBSYSTEMS_MAX {
             return Err(ServedError::ManySubsystems(subsystems.len()));
         }
         let mut names = BTreeSet::new();
         let mut identifiers = BTreeSet::new();
-        for one in &subsystems {
+        for one in subsystems {
             if !names.insert(one.nqn()) {
                 return Err(ServedError::TwoSubsystems(one.nqn().to_owned()));
             }
@@ -482,8 +496,15 @@ impl Draft {
                 return Err(ServedError::TwoListeners(address));
             }
         }
-        let generation = generation + 1;
-        Ok(Served { generation, discovery_generation, subsystems, listeners, referrals, hosts })
+        Ok(Served {
+            generation: self.generation + 1,
+            discovery_generation: self.discovery_generation,
+            subsystems: self.subsystems,
+            listeners: self.listeners,
+            referrals: self.referrals,
+            discovery_authenticates: self.discovery_authenticates,
+            hosts: self.hosts,
+        })
     }
 
     fn subsystem(&mut self, nqn: &str) -> Result<&mut ServedSubsystem, ServedError> {
@@ -511,7 +532,7 @@ pub struct Difference {
     pub rekeyed: BTreeSet<String>,
     /// Hosts that have another key for TLS, or none any more.
     pub rekeyed_tls: BTreeSet<String>,
-    /// Whether subsystems demand something else of their hosts.
+    /// Whether subsystems, or discovery, demand something else of their hosts.
     pub demands: bool,
     /// Whether namespaces or hosts have other limits, or hosts other shares.
     pub limits: bool,
@@ -607,9 +628,9 @@ impl Difference {
     }
 }
 
-/// What all subsystems demand.
-fn demands(served: &Served) -> Vec<Demands> {
-    served.subsystems.iter().map(|one| one.demands).collect()
+/// What discovery and all subsystems demand.
+fn demands(served: &Served) -> (bool, Vec<Demands>) {
+    (served.discovery_authenticates, served.subsystems.iter().map(|one| one.demands).collect())
 }
 
 /// Hosts that have to prove who they are in another way, or by another key; `how` says what is configured for that.

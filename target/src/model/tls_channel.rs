@@ -57,11 +57,6 @@ impl TlsChannel {
         &self.subsystem
     }
 
-    /// Whether it has a generated key of a host for a subsystem.
-    pub(crate) fn is_generated_for(&self, host: &str, subsystem: &str) -> bool {
-        self.is_generated() && (self.host(), self.subsystem()) == (host, subsystem)
-    }
-
     /// The version of the identity.
     pub fn version(&self) -> u8 {
         match self.version {

@@ -48,6 +48,8 @@ pub(super) struct Authentication {
     waiting: Option<RequestId>,
     /// What a worker computes for it.
     computing: Option<Interest>,
+    /// What is computed once the host asks for the challenge: one that never does costs nothing.
+    deferred: Option<Computation>,
     /// When the queue was connected.
     since: Time,
     /// Since when it is the host's turn.
@@ -71,7 +73,16 @@ impl Authentication {
     /// `proof`: what the host has proved before.
     pub(super) fn new(terms: AuthenticationTerms, since: Time, proof: Proof) -> Self {
         let transaction = transaction(&terms);
-        Self { terms, transaction, waiting: None, computing: None, since, asked: since, proof }
+        Self {
+            terms,
+            transaction,
+            waiting: None,
+            computing: None,
+            deferred: None,
+            since,
+            asked: since,
+            proof,
+        }
     }
 
     /// What a command asks for while the host has to authenticate, or if it is about that.
@@ -181,13 +192,14 @@ impl Connection {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         authentication.asked = resources.reactor.now();
-        if Message::is_negotiate(data) && authentication.transaction.outcome().is_some() {
+        let negotiates = Message::is_negotiate(data);
+        if negotiates && authentication.transaction.outcome().is_some() {
             authentication.transaction = transaction(&authentication.terms);
         }
         let numbers = &resources.target.sequence_numbers;
-        let computation = authentication.transaction.on_send(data, numbers, &mut system_random());
-        if let Some(computation) = computation {
-            self.compute(resources, request.id().queue, computation)?;
+        authentication.deferred = authentication.transaction.on_send(data, numbers, &mut system_random());
+        if !negotiates {
+            self.compute_deferred(resources, request.id().queue)?;
         }
         Ok(self.settle_authentication(resources))
     }
@@ -206,6 +218,8 @@ impl Connection {
         match authentication.transaction.on_receive(length) {
             Received::Pending => {
                 authentication.waiting = Some(request.id());
+                self.compute_deferred(resources, request.id().queue)
+                    .inspect_err(|_| self.forget_waiting())?;
                 request.pieces.truncate(0);
                 Ok(Executed::Waits(State::Computing))
             }
@@ -218,13 +232,16 @@ impl Connection {
         }
     }
 
-    /// Has a worker compute. The answer comes as [`QueueMessage::Computed`].
-    fn compute(
-        &mut self,
-        resources: &Resources,
-        queue: u16,
-        computation: Computation,
-    ) -> Result<(), Failure> {
+    fn forget_waiting(&mut self) {
+        if let Some(authentication) = &mut self.authentication {
+            authentication.waiting = None;
+        }
+    }
+
+    /// Has a worker compute what is to be computed, if anything is. The answer comes as [`QueueMessage::Computed`].
+    fn compute_deferred(&mut self, resources: &Resources, queue: u16) -> Result<(), Failure> {
+        let deferred = self.authentication.as_mut().and_then(|one| one.deferred.take());
+        let Some(computation) = deferred else { return Ok(()) };
         let controller = Arc::clone(self.own_controller()?);
         let core = resources.cores[resources.core].clone();
         let answer = move |outcome: Result<Computed, WorkError>| {
@@ -257,7 +274,8 @@ impl Connection {
             Some(Ok(authenticated)) => {
                 let names = authentication.terms.parties.names();
                 let now = resources.reactor.now();
-                let psk = resources.target.keep_psk(names, authenticated, now);
+                let channel = attached.controller.host().tls.as_deref();
+                let psk = resources.target.keep_psk(names, authenticated, channel, now);
                 let again = authentication.proof == Proof::Given;
                 let lets_in = !again && !authentication.terms.only_makes_key();
                 if again {

@@ -17,11 +17,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringfab_fabric::tcp::prepare_kernel_tls;
 use ringfab_process::signals::SignalEvent;
 use ringfab_process::{limits, log};
 use ringfab_reactor::Monitor;
 
-use crate::config::{Config, ConfigErrors};
+use crate::config::{Config, ConfigErrors, ListenerTls};
 use crate::confinement;
 use crate::control::client::AskError;
 use crate::control::{self, ControlError, Manager};
@@ -187,6 +188,10 @@ pub fn serve<R: Running>(
     start: impl FnOnce(&Arc<Target>, &Config) -> io::Result<R>,
 ) -> Result<(), ServeError> {
     let config = Config::load(&options.config)?;
+    // Confined, it connects to nobody, not even to itself.
+    if config.listeners.iter().any(|listener| listener.tls != ListenerTls::Off) {
+        prepare_kernel_tls();
+    }
     confine::confine(options, &config);
     let log_format = options.log_format.unwrap_or(config.target.log_format);
     let _log = log::start(&config.target.log, log_format, log::Parts::Named).map_err(ServeError::Log)?;

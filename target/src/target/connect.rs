@@ -97,7 +97,7 @@ impl Target {
         if self.channel_trouble(request, &connect.host.nqn, &connect.subsystem_nqn).is_some() {
             return Err(Failure::new(Status::CONNECT_INVALID_HOST));
         }
-        let authentication = self.authentication(request, &connect, &subsystem);
+        let authentication = Self::authentication(request, &connect, &subsystem);
         if matches!(authentication, Authentication::Impossible) {
             return Err(Failure::new(Status::AUTHENTICATION_REQUIRED));
         }
@@ -165,14 +165,13 @@ impl Target {
 
     /// What a host has to do before it may go on.
     fn authentication(
-        &self,
         request: &ConnectRequest<'_>,
         connect: &Connect,
         subsystem: &Arc<Subsystem>,
     ) -> Authentication {
         let served = request.served.of(subsystem);
-        let required =
-            served.map_or(self.discovery_requires_authentication, |one| one.demands().authentication);
+        let discovery = request.served.discovery_authenticates();
+        let required = served.map_or(discovery, |one| one.demands().authentication);
         // Before its key was made, the host has proved who it is. It may do so again, for another key.
         let done = request.tls.is_some_and(|tls| tls.is_generated());
         if done && connect.queue_id != 0 || subsystem.is_discovery() && !required {

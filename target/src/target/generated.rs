@@ -18,7 +18,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The most keys. Only hosts that have authenticated have one, for each subsystem that they use.
 const KEPT_MAX: usize = 4096;
 
-/// The newest key of each host for each subsystem.
+/// The most keys of one host for one subsystem: as many of its controllers can be between both connections.
+const KEPT_OF_ONE_MAX: usize = 64;
+
+/// The keys of each host for each subsystem: one for each controller, the newest.
 #[derive(Debug, Default)]
 pub(super) struct GeneratedPsks {
     kept: Mutex<Kept>,
@@ -27,33 +30,78 @@ pub(super) struct GeneratedPsks {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// By host and subsystem.
-    psks: BTreeMap<(String, String), Generated>,
+    /// By host and subsystem, the oldest first.
+    psks: BTreeMap<(String, String), Vec<Generated>>,
     next_look: Time,
 }
 
 #[derive(Debug)]
 struct Generated {
     psk: TlsPsk,
+    /// The identity of the TLS channel that has made it, instead of its own key.
+    replaces: Option<String>,
     authenticated: Authenticated,
     /// When a controller used it last, as far as was looked.
     used: Time,
 }
 
+impl Generated {
+    /// Whether it is the key of a TLS channel, or the one after that.
+    fn is_of(&self, channel: &str) -> bool {
+        self.psk.identity() == channel || self.replaces.as_deref() == Some(channel)
+    }
+}
+
+impl Kept {
+    fn count(&self) -> usize {
+        self.psks.values().map(Vec::len).sum()
+    }
+
+    /// Forgets the key that was not used for the longest time: of these names, if they have as many as they may.
+    /// Their own older one makes room for another, and nobody else's, as long as there is one.
+    fn make_room(&mut self, names: &(String, String)) {
+        let of_names = self.psks.get(names).map_or(0, Vec::len);
+        if of_names < KEPT_OF_ONE_MAX && self.count() < KEPT_MAX {
+            return;
+        }
+        let owner = match of_names {
+            0 => self.psks.iter().min_by_key(|(_, all)| oldest(all)).map(|(owner, _)| owner.clone()),
+            _ => Some(names.clone()),
+        };
+        let Some(all) = owner.as_ref().and_then(|owner| self.psks.get_mut(owner)) else { return };
+        let least = oldest(all);
+        let index = all.iter().position(|one| Some(one.used) == least);
+        index.map(|index| all.remove(index));
+        self.psks.retain(|_, all| !all.is_empty());
+    }
+}
+
+/// When the one that was not used for the longest time was used last.
+fn oldest(all: &[Generated]) -> Option<Time> {
+    all.iter().map(|one| one.used).min()
+}
+
 impl GeneratedPsks {
-    /// Keeps what an authentication has made, instead of what an earlier one has.
-    pub(super) fn keep(&self, names: Names<'_>, authenticated: &Authenticated, now: Time) -> Option<TlsPsk> {
+    /// Keeps what an authentication has made: instead of the key of its TLS channel, if it went over one.
+    pub(super) fn keep(
+        &self,
+        names: Names<'_>,
+        authenticated: &Authenticated,
+        channel: Option<&str>,
+        now: Time,
+    ) -> Option<TlsPsk> {
         let psk = authenticated.tls_psk(names)?;
         let mut kept = self.lock();
         let names = (names.host.as_str().to_owned(), names.subsystem.as_str().to_owned());
-        // Its own older one makes room for it, and nobody else's.
-        if kept.psks.len() >= KEPT_MAX && !kept.psks.contains_key(&names) {
-            let oldest = kept.psks.iter().min_by_key(|(_, one)| one.used).map(|(names, _)| names.clone());
-            oldest.map(|names| kept.psks.remove(&names));
+        if let (Some(all), Some(channel)) = (kept.psks.get_mut(&names), channel) {
+            all.retain(|one| !one.is_of(channel));
         }
+        kept.make_room(&names);
         let authenticated = Authenticated { generated_psk: None, ..authenticated.clone() };
-        kept.psks.insert(names, Generated { psk: psk.clone(), authenticated, used: now });
-        self.count.store(kept.psks.len(), Ordering::Relaxed);
+        let replaces = channel.map(str::to_owned);
+        let made = Generated { psk: psk.clone(), replaces, authenticated, used: now };
+        kept.psks.entry(names).or_default().push(made);
+        self.count.store(kept.count(), Ordering::Relaxed);
         Some(psk)
     }
 
@@ -61,7 +109,7 @@ impl GeneratedPsks {
     pub(super) fn find(&self, names: Names<'_>, identity: &[u8]) -> Option<(TlsPsk, Authenticated)> {
         let names = (names.host.as_str().to_owned(), names.subsystem.as_str().to_owned());
         let kept = self.lock();
-        let found = kept.psks.get(&names).filter(|one| one.psk.is_known_by(identity))?;
+        let found = kept.psks.get(&names)?.iter().find(|one| one.psk.is_known_by(identity))?;
         Some((found.psk.clone(), found.authenticated.clone()))
     }
 
@@ -69,12 +117,12 @@ impl GeneratedPsks {
     pub(super) fn forget(&self, host: &str) {
         let mut kept = self.lock();
         kept.psks.retain(|(of, _), _| of != host);
-        self.count.store(kept.psks.len(), Ordering::Relaxed);
+        self.count.store(kept.count(), Ordering::Relaxed);
     }
 
-    /// Forgets the keys that have not been used for some time; `in_use` says which controllers use, by host and
-    /// subsystem.
-    pub(super) fn expire(&self, now: Time, in_use: impl Fn(&str, &str) -> bool) {
+    /// Forgets the keys that have not been used for some time; `in_use` says which TLS channels controllers have, by
+    /// the identities of their keys.
+    pub(super) fn expire(&self, now: Time, in_use: impl Fn(&str) -> bool) {
         if !self.is_any() {
             return;
         }
@@ -83,13 +131,17 @@ impl GeneratedPsks {
             return;
         }
         kept.next_look = now + LOOK_INTERVAL;
-        kept.psks.retain(|(host, subsystem), one| {
-            if now >= one.used + UNUSED_LIMIT && in_use(host, subsystem) {
-                one.used = now;
-            }
-            now < one.used + UNUSED_LIMIT
-        });
-        self.count.store(kept.psks.len(), Ordering::Relaxed);
+        for all in kept.psks.values_mut() {
+            all.retain_mut(|one| {
+                let is_used = || in_use(one.psk.identity()) || one.replaces.as_deref().is_some_and(&in_use);
+                if now >= one.used + UNUSED_LIMIT && is_used() {
+                    one.used = now;
+                }
+                now < one.used + UNUSED_LIMIT
+            });
+        }
+        kept.psks.retain(|_, all| !all.is_empty());
+        self.count.store(kept.count(), Ordering::Relaxed);
     }
 
     /// Whether there are any.
@@ -103,7 +155,7 @@ impl GeneratedPsks {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use ringfab_auth::{
         Concatenation, ControllerTransaction, DhchapKey, Group, Hash, HostStep, HostTransaction, Parties,
         Policy, Received, SequenceNumbers, system_random,
@@ -116,10 +168,14 @@ mod tests {
     const HOST: &str = "nqn.2024-01.org.example:host";
     const DISK: &str = "nqn.2024-01.org.example:disk";
 
-    /// What both ends have made.
     fn authenticate() -> Authenticated {
+        authenticated(HOST, DISK)
+    }
+
+    /// What both ends have made.
+    pub(in crate::target) fn authenticated(host: &str, subsystem: &str) -> Authenticated {
         let mut random = system_random();
-        let (host, subsystem) = (Nqn::new(HOST).unwrap(), Nqn::new(DISK).unwrap());
+        let (host, subsystem) = (Nqn::new(host).unwrap(), Nqn::new(subsystem).unwrap());
         let key = DhchapKey::generate(Hash::Sha256, None, &mut random);
         let parties = Parties::new(host, subsystem, &key, None);
         let policy = std::sync::Arc::new(Policy::new(&[Hash::Sha256], &[Group::Ffdhe2048]).unwrap());
@@ -153,31 +209,68 @@ mod tests {
         Time::ZERO + Duration::from_secs(seconds)
     }
 
+    fn names() -> Names<'static> {
+        Names { host: Nqn::new(HOST).unwrap(), subsystem: Nqn::new(DISK).unwrap() }
+    }
+
     #[test]
-    fn the_newest_key_is_kept_until_it_has_not_been_used_for_a_while() {
-        let names = Names { host: Nqn::new(HOST).unwrap(), subsystem: Nqn::new(DISK).unwrap() };
+    fn a_key_is_kept_until_it_has_not_been_used_for_a_while() {
         let psks = GeneratedPsks::default();
-        let first = psks.keep(names, &authenticate(), at(0)).unwrap();
-        let second = psks.keep(names, &authenticate(), at(10)).unwrap();
-        assert_eq!(psks.find(names, first.identity().as_bytes()), None);
-        let (found, authenticated) = psks.find(names, second.identity().as_bytes()).unwrap();
-        assert_eq!((found, authenticated.generated_psk), (second.clone(), None));
-        let is_kept = || psks.find(names, second.identity().as_bytes()).is_some();
-        psks.expire(at(69), |_, _| false);
+        let psk = psks.keep(names(), &authenticate(), None, at(10)).unwrap();
+        let (found, authenticated) = psks.find(names(), psk.identity().as_bytes()).unwrap();
+        assert_eq!((found, authenticated.generated_psk), (psk.clone(), None));
+        let is_kept = || psks.find(names(), psk.identity().as_bytes()).is_some();
+        psks.expire(at(69), |_| false);
         assert!(is_kept());
-        psks.expire(at(71), |host, subsystem| (host, subsystem) == (HOST, DISK));
+        psks.expire(at(71), |identity| identity == psk.identity());
         assert!(is_kept(), "a controller uses it");
-        psks.expire(at(130), |_, _| false);
+        psks.expire(at(130), |_| false);
         assert!(is_kept());
-        psks.expire(at(132), |_, _| false);
-        assert!(!is_kept());
+        psks.expire(at(132), |_| false);
+        assert!(!is_kept() && !psks.is_any());
+    }
+
+    #[test]
+    fn another_key_replaces_that_of_its_channel_and_no_other() {
+        let psks = GeneratedPsks::default();
+        let make = |channel: Option<&TlsPsk>| {
+            let channel = channel.map(|psk| psk.identity().to_owned());
+            psks.keep(names(), &authenticate(), channel.as_deref(), at(0)).unwrap()
+        };
+        let is_kept = |psk: &TlsPsk| psks.find(names(), psk.identity().as_bytes()).is_some();
+        let (one, other) = (make(None), make(None));
+        assert!(is_kept(&one) && is_kept(&other), "two controllers of one host");
+        let second = make(Some(&one));
+        assert!(!is_kept(&one) && is_kept(&second) && is_kept(&other));
+        // The channel is still that of the first.
+        let third = make(Some(&one));
+        assert!(!is_kept(&second) && is_kept(&third) && is_kept(&other));
+        psks.expire(at(71), |identity| identity == one.identity());
+        assert!(is_kept(&third) && !is_kept(&other), "the controller with the first is there");
+        // And of a channel with the third.
+        let fourth = make(Some(&third));
+        assert!(!is_kept(&third) && is_kept(&fourth));
+    }
+
+    #[test]
+    fn a_host_has_room_for_so_many_keys_and_takes_no_other_ones() {
+        let psks = GeneratedPsks::default();
+        let other_names = Names { host: Nqn::new("nqn.2024-01.org.example:other").unwrap(), ..names() };
+        let others = psks.keep(other_names, &authenticate(), None, at(0)).unwrap();
+        let made: Vec<TlsPsk> = (0..KEPT_OF_ONE_MAX as u64 + 1)
+            .map(|number| psks.keep(names(), &authenticate(), None, at(1 + number)).unwrap())
+            .collect();
+        let kept = made.iter().filter(|psk| psks.find(names(), psk.identity().as_bytes()).is_some());
+        assert_eq!(kept.count(), KEPT_OF_ONE_MAX);
+        assert!(psks.find(names(), made[0].identity().as_bytes()).is_none(), "the oldest has made room");
+        assert!(psks.find(other_names, others.identity().as_bytes()).is_some());
     }
 
     #[test]
     fn the_keys_of_a_host_go_with_its_own() {
-        let names = Names { host: Nqn::new(HOST).unwrap(), subsystem: Nqn::new(DISK).unwrap() };
+        let names = names();
         let psks = GeneratedPsks::default();
-        let psk = psks.keep(names, &authenticate(), at(0)).unwrap();
+        let psk = psks.keep(names, &authenticate(), None, at(0)).unwrap();
         psks.forget("nqn.2024-01.org.example:other");
         assert!(psks.find(names, psk.identity().as_bytes()).is_some());
         psks.forget(HOST);

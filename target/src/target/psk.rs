@@ -70,14 +70,15 @@ impl Target {
         if psk.is_known_by(identity) { Ok(psk) } else { Err(NoPsk::Other(host.to_owned())) }
     }
 
-    /// Keeps the key for TLS that an authentication has made, if it has made one.
+    /// Keeps the key for TLS that an authentication has made, if it has made one: over TLS, instead of the channel's.
     pub(crate) fn keep_psk(
         &self,
         names: Names<'_>,
         authenticated: &Authenticated,
+        channel: Option<&TlsChannel>,
         now: Time,
     ) -> Option<TlsPsk> {
-        self.generated.keep(names, authenticated, now)
+        self.generated.keep(names, authenticated, channel.map(TlsChannel::identity), now)
     }
 
     /// Whether keys are kept that were made.
@@ -87,10 +88,9 @@ impl Target {
 
     /// Forgets the keys that were made and have not been used for some time.
     pub(crate) fn expire_psks(&self, now: Time) {
-        self.generated.expire(now, |host, subsystem| {
-            let uses = |one: &Controller| {
-                one.host().tls.as_ref().is_some_and(|tls| tls.is_generated_for(host, subsystem))
-            };
+        self.generated.expire(now, |identity| {
+            let uses =
+                |one: &Controller| one.host().tls.as_ref().is_some_and(|tls| tls.identity() == identity);
             self.table().all().any(|one| uses(one))
         });
     }

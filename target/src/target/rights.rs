@@ -18,25 +18,32 @@ impl Target {
     ) -> Vec<(Arc<Controller>, &'static str)> {
         let without = |controller: &Arc<Controller>| {
             let local = controller.queues().first().map(|admin| admin.listener());
-            self.key_trouble(controller, difference)
+            key_trouble(controller, served, difference)
+                .or_else(|| discovery_trouble(controller, served))
                 .or_else(|| subsystem_trouble(controller, served.of(controller.subsystem())))
                 .or_else(|| listener_trouble(controller, local?, served, difference))
         };
         let all = self.controllers().into_iter();
         all.filter_map(|controller| without(&controller).map(|why| (controller, why))).collect()
     }
+}
 
-    /// Whether its host has other keys than those that it has shown.
-    fn key_trouble(&self, controller: &Controller, difference: &Difference) -> Option<&'static str> {
-        let host = &controller.host().nqn;
-        let authenticates = !controller.is_discovery() || self.discovery_requires_authentication;
-        let generated = controller.host().tls.as_ref().is_some_and(|tls| tls.is_generated());
-        if difference.rekeyed.contains(host) && (authenticates || generated) {
-            return Some("its host has another key");
-        }
-        let configured = controller.host().tls.as_ref().is_some_and(|tls| !tls.is_generated());
-        (configured && difference.rekeyed_tls.contains(host)).then_some("its host has another key for TLS")
+/// Whether its host has other keys than those that it has shown.
+fn key_trouble(controller: &Controller, served: &Served, difference: &Difference) -> Option<&'static str> {
+    let host = &controller.host().nqn;
+    let authenticates = !controller.is_discovery() || served.discovery_authenticates();
+    let generated = controller.host().tls.as_ref().is_some_and(|tls| tls.is_generated());
+    if difference.rekeyed.contains(host) && (authenticates || generated) {
+        return Some("its host has another key");
     }
+    let configured = controller.host().tls.as_ref().is_some_and(|tls| !tls.is_generated());
+    (configured && difference.rekeyed_tls.contains(host)).then_some("its host has another key for TLS")
+}
+
+fn discovery_trouble(controller: &Controller, served: &Served) -> Option<&'static str> {
+    let required = controller.is_discovery() && served.discovery_authenticates();
+    (required && controller.state().authenticated.is_none())
+        .then_some("its host has not proved who it is, which discovery requires")
 }
 
 fn subsystem_trouble(controller: &Controller, served: Option<&Arc<ServedSubsystem>>) -> Option<&'static str> {
@@ -49,6 +56,9 @@ fn subsystem_trouble(controller: &Controller, served: Option<&Arc<ServedSubsyste
     }
     if demands.tls && controller.host().tls.is_none() {
         return Some("its connections are in clear text, and the subsystem requires TLS");
+    }
+    if !demands.concatenation && controller.host().tls.as_ref().is_some_and(|tls| tls.is_generated()) {
+        return Some("authentication has made its key for TLS, which the subsystem refuses");
     }
     (!served.allows(&controller.host().nqn)).then_some("its host may not use the subsystem any more")
 }

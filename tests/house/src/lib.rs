@@ -235,6 +235,17 @@ fn every_test_that_the_conformance_table_names_is_there() {
 }
 
 #[test]
+fn each_row_of_what_tls_was_tried_with_names_its_test() {
+    let text = fs::read_to_string(root().join("docs/tls.md")).expect("the document");
+    let (_, tried) = text.split_once("\n## Tried with\n").expect("a chapter");
+    let rows: Vec<&str> = tried.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
+    assert!(rows.len() > 5, "only {rows:?} were found: the table has another form now");
+    for row in rows {
+        assert!(row.contains("(`tests/") || row.contains("(`common/"), "no test: {row}");
+    }
+}
+
+#[test]
 fn every_path_that_a_document_names_is_there() {
     const FOLDERS: [&str; 7] =
         ["common/", "configs/", "docs/", "initiator/", "systemd/", "target/", "tests/"];

@@ -57,6 +57,12 @@ echo "--- large transfers on two cores"
 bench "$(disk 'queues=2&depth=4')" --rw write --bs 256k --size 16M --time 1s --cores 2
 made $((++count))
 
+echo "--- it authenticates again and again under load, and each time another key is made"
+bench "$(disk 'queues=2&depth=4')" --rw randrw --bs 4k --size 2M --time 4s --reauthenticate 1s
+generated_keys
+echo "$((($(grep -c . <<<"$REPLY" || true)) - count)) keys more"
+count=$(grep -c . <<<"$REPLY" || true)
+
 echo "--- a process that protects its connections itself"
 with_ktls=("${ringfab[@]}")
 ringfab=("${ringfab_without_ktls[@]}")

@@ -26,6 +26,8 @@ pub struct Chaos {
 enum Repair {
     Partition(HostId),
     Disk,
+    /// The keys of the host with this number.
+    Keys(u64),
 }
 
 /// What an incident has to be told to the hosts' models.
@@ -67,7 +69,7 @@ impl Chaos {
         let now = world.now();
         if let Some(index) = self.repairs.iter().position(|(at, _)| *at <= now) {
             let (_, repair) = self.repairs.swap_remove(index);
-            self.repair(world, scenario, server.host, repair);
+            self.repair(world, scenario, server, repair);
             return Some((format!("{repair:?} ends"), Incident::Other));
         }
         if now < self.next {
@@ -91,7 +93,7 @@ impl Chaos {
     pub fn stop(&mut self, world: &World, scenario: &Scenario, server: &mut Server, hosts: &[HostId]) {
         self.next = Time::MAX;
         for (_, repair) in std::mem::take(&mut self.repairs) {
-            self.repair(world, scenario, server.host, repair);
+            self.repair(world, scenario, server, repair);
         }
         let calm =
             |faults: LinkFaults| LinkFaults { cut_probability: 0.0, refuse_probability: 0.0, ..faults };
@@ -115,6 +117,10 @@ impl Chaos {
         let kinds = match scenario.incidents {
             Incidents::All => 10,
             Incidents::Cuts => 1,
+            Incidents::CutsAndKeys if self.random.one_in(3) => {
+                return self.exchange_keys(until, server, hosts);
+            }
+            Incidents::CutsAndKeys => 1,
         };
         match self.random.below(kinds) {
             0..=2 => {
@@ -150,10 +156,18 @@ impl Chaos {
         }
     }
 
-    fn repair(&self, world: &World, scenario: &Scenario, target: HostId, repair: Repair) {
+    /// A host has other keys at the target for a while.
+    fn exchange_keys(&mut self, until: Time, server: &mut Server, hosts: &[HostId]) -> (String, Incident) {
+        let number = self.random.below(hosts.len() as u64);
+        self.repairs.push((until, Repair::Keys(number)));
+        (server.change_keys(number, false), Incident::Other)
+    }
+
+    fn repair(&self, world: &World, scenario: &Scenario, server: &mut Server, repair: Repair) {
         match repair {
-            Repair::Partition(host) => world.partition(host, target, false),
-            Repair::Disk => world.set_disk_faults(target, DISK, scenario.disk.clone()),
+            Repair::Partition(host) => world.partition(host, server.host, false),
+            Repair::Disk => world.set_disk_faults(server.host, DISK, scenario.disk.clone()),
+            Repair::Keys(number) => drop(server.change_keys(number, true)),
         }
     }
 

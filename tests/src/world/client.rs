@@ -8,7 +8,7 @@ use ringfab_auth::{Group, Hash, Policy};
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
     Authentication, Cause, ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone,
-    IoError, IoOperation, IoRequest, Key, Keys, SubmitError,
+    IoError, IoOperation, IoRequest, Key, Keys, SubmitError, TlsKey,
 };
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
@@ -17,8 +17,8 @@ use ringfab_spec::Status;
 
 use super::checker::{Checker, Outcome};
 use super::content::{Random, SECTOR_BYTES};
-use super::scenario::Scenario;
-use super::server::{NQN, Server, host_nqn, key};
+use super::scenario::{Incidents, Scenario, Tls};
+use super::server::{NQN, Server, host_nqn, key, tls_key};
 use super::trace::Trace;
 
 /// Before another attempt to attach, when the first has failed.
@@ -27,6 +27,7 @@ const ATTACH_PAUSE: Duration = Duration::from_millis(50);
 /// Between two authentications of a connection, and where they take real time to compute.
 const REPEAT: Duration = Duration::from_millis(300);
 const REPEAT_SELDOM: Duration = Duration::from_secs(5);
+const REPEAT_OVER_TLS: Duration = Duration::from_secs(1);
 
 /// The one namespace.
 const NSID: u32 = 1;
@@ -58,6 +59,8 @@ pub struct Client {
     losses: u32,
     /// Whether its right may be withdrawn.
     may_be_refused: bool,
+    /// How often it has authenticated again on a connection, and was refused for its keys.
+    proofs: (u64, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +113,8 @@ impl Client {
             strict: false,
             lost: false,
             losses: 0,
-            may_be_refused: false,
+            may_be_refused: scenario.incidents == Incidents::CutsAndKeys,
+            proofs: (0, 0),
         }
     }
 
@@ -157,6 +161,11 @@ impl Client {
     /// Commands that failed.
     pub fn failures(&self) -> u64 {
         self.failures
+    }
+
+    /// How often it has authenticated again on a connection, and was refused for its keys.
+    pub fn proofs(&self) -> (u64, u64) {
+        self.proofs
     }
 
     /// The model, for a look at the disk itself.
@@ -250,6 +259,7 @@ impl Client {
             return self.ended(tag, result, buffer.as_deref(), trace);
         }
         trace.tell(self.world.now(), &format!("{}: {event:?}", self.name));
+        self.proofs.1 += u64::from(is_refusal(&event));
         match (event, self.phase) {
             (HostEvent::Ready { .. }, Phase::Attaching(controller)) => {
                 self.phase = Phase::Ready(controller);
@@ -257,12 +267,13 @@ impl Client {
                 self.transfer_sectors_max = u64::from(namespace.transfer_bytes_max()) / SECTOR_BYTES as u64;
             }
             (HostEvent::Failed { error, .. } | HostEvent::Lost { error, .. }, _)
-                if matches!(error.cause, Cause::Authentication(_)) =>
+                if !self.may_be_refused && matches!(error.cause, Cause::Authentication(_)) =>
             {
                 panic!("{} and the target have the same keys, and yet: {error}", self.name)
             }
             (HostEvent::Reauthenticated { result, .. }, Phase::Ready(_) | Phase::Detaching(_)) => {
-                result.expect("a key that is known");
+                assert!(result.is_ok() || self.may_be_refused, "a key that is known: {result:?}");
+                self.proofs.0 += u64::from(result.is_ok());
             }
             (HostEvent::Failed { .. }, Phase::Attaching(_)) => {
                 self.phase = Phase::Away { again_at: self.world.now() + ATTACH_PAUSE };
@@ -313,6 +324,12 @@ impl Client {
     }
 }
 
+/// Whether one end has refused the other for its keys.
+fn is_refusal(event: &HostEvent) -> bool {
+    let (HostEvent::Failed { error, .. } | HostEvent::Lost { error, .. }) = event else { return false };
+    matches!(error.cause, Cause::Authentication(_) | Cause::Tls(_))
+}
+
 fn pool() -> Vec<ClassLayout> {
     vec![
         ClassLayout { buffer_bytes: 8192, count: 64 },
@@ -336,9 +353,18 @@ fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions 
         let keys = Keys { host: Key::Known(key(1)), controller: Some(Key::Known(key(2))) };
         let mut authentication = Authentication::new(keys);
         authentication.policy = Policy::new(&[Hash::Sha256], &[group]).expect("a policy");
-        authentication.repeat = Some(if group == Group::Null { REPEAT } else { REPEAT_SELDOM });
+        authentication.repeat = Some(match (group, scenario.tls) {
+            (Group::Null, _) => REPEAT,
+            (_, Tls::Generated) => REPEAT_OVER_TLS,
+            _ => REPEAT_SELDOM,
+        });
         authentication
     });
+    match scenario.tls {
+        Tls::Off => {}
+        Tls::Configured => options.tls = Some(ringfab_initiator::Tls::new(TlsKey::Known(tls_key(1)))),
+        Tls::Generated => options.concatenation = true,
+    }
     (options.queues, options.depth) = (scenario.queues, scenario.depth);
     options.keep_alive = Duration::from_secs(2);
     options.timeouts.connect = Duration::from_secs(1);

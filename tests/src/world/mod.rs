@@ -62,6 +62,10 @@ pub struct Outcome {
     pub incidents: u32,
     /// Commands that failed.
     pub failures: u64,
+    /// How often hosts have authenticated again on a connection.
+    pub authenticated_again: u64,
+    /// How often hosts were refused for their keys, as far as they told.
+    pub refusals: u64,
     /// How long it took in simulated time.
     pub took: Duration,
 }
@@ -216,6 +220,8 @@ impl Simulation {
             trace_hash: self.trace.hash() ^ self.world.trace_hash(),
             incidents: self.chaos.incidents(),
             failures: self.clients.iter().map(Client::failures).sum(),
+            authenticated_again: self.clients.iter().map(|one| one.proofs().0).sum(),
+            refusals: self.clients.iter().map(|one| one.proofs().1).sum(),
             took: self.world.now().since(Time::ZERO),
         }
     }

@@ -46,6 +46,19 @@ pub struct Scenario {
     pub digests: [bool; 2],
     /// The group with which hosts and the target authenticate each other, if they do.
     pub authentication: Option<Group>,
+    /// Whether connections are over TLS, and by which key. Over TCP.
+    pub tls: Tls,
+}
+
+/// By which key connections are over TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// They are in clear text.
+    Off,
+    /// By one that both ends are configured with.
+    Configured,
+    /// By one that authentication makes, in a group.
+    Generated,
 }
 
 /// What goes wrong in a world.
@@ -55,6 +68,8 @@ pub enum Incidents {
     All,
     /// Connections are cut, and nothing else.
     Cuts,
+    /// Connections are cut, and the target's keys of hosts are exchanged for a while.
+    CutsAndKeys,
 }
 
 impl Scenario {
@@ -66,7 +81,7 @@ impl Scenario {
         let link = link(&mut random);
         // Long enough for a large command to come through between two incidents.
         let calm_min = (disk.delay_max * 4).max(link.delay_max * 100);
-        Self {
+        let scenario = Self {
             seed,
             clients: 1 + random.below(2),
             block_bytes,
@@ -82,9 +97,16 @@ impl Scenario {
             tcp: random.one_in(2),
             digests: [random.one_in(2), random.one_in(2)],
             authentication: random.pick(&[None, None, Some(Group::Null), Some(Group::Ffdhe2048)]),
+            tls: Tls::Off,
             disk,
             link,
-        }
+        };
+        let tls = match scenario.authentication {
+            _ if !scenario.tcp => Tls::Off,
+            Some(Group::Ffdhe2048) => random.pick(&[Tls::Off, Tls::Configured, Tls::Generated]),
+            _ => random.pick(&[Tls::Off, Tls::Configured]),
+        };
+        Self { tls, ..scenario }
     }
 }
 

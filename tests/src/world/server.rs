@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_auth::{DhchapKey, Group, Hash, KeySource, Secret};
+use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeySource, Secret};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Reactor, Time, Wait};
 use ringfab_target::config::{
-    Access, ConfiguredKey, HostAuthentication, HostConfig, NamespaceLimits, RateLimits,
+    Access, ConfiguredKey, Demands, HostAuthentication, HostConfig, HostTls, ListenerTls, NamespaceLimits,
+    RateLimits,
 };
 use ringfab_target::control::change_alone;
 use ringfab_target::core::{Core, CoreParts, CoreUsage, build};
@@ -18,7 +19,7 @@ use ringfab_target::model::Draft;
 use ringfab_target::worker::{Steps, Workers};
 use ringfab_target::{Config, Identity, Target};
 
-use super::scenario::Scenario;
+use super::scenario::{Scenario, Tls};
 
 /// The path of the disk on the target's host.
 pub const DISK: &str = "/disk";
@@ -64,8 +65,11 @@ impl Server {
              [[subsystem.namespace]]\npath = {DISK:?}\nblock_bytes = {block_bytes}\n"
         );
         let mut config = Config::parse(&text, "world").expect("a valid configuration");
-        if let Some(group) = scenario.authentication {
-            config.hosts = (0..scenario.clients).map(|number| guarded(number, group)).collect();
+        config.hosts = (0..scenario.clients).map(|number| host_config(number, scenario)).collect();
+        if scenario.tls != Tls::Off {
+            let required = scenario.tls == Tls::Configured;
+            config.listeners[0].tls = if required { ListenerTls::Required } else { ListenerTls::Allowed };
+            config.subsystems[0].demands = Demands { tls: true, ..Demands::default() };
         }
         let (running, boots, boot_at) = (None, 0, Time::ZERO);
         let classes = scenario.target_pool.clone();
@@ -215,6 +219,21 @@ impl Server {
         format!("the disk has the limits {limits:?}")
     }
 
+    /// An administrator exchanges the keys of a host for others, or gives it back its own. Returns what was done.
+    ///
+    /// # Panics
+    /// When the target refuses, or the host has no key.
+    pub fn change_keys(&mut self, number: u64, own: bool) -> String {
+        let mut host = self.config.hosts[number as usize].clone();
+        if !own {
+            host.tls.iter_mut().for_each(|tls| tls.key.key = tls_key(3));
+            host.authentication.iter_mut().for_each(|one| one.key.key = key(3));
+        }
+        let changed = self.change(|_, draft| draft.set_host(&host));
+        assert_eq!(changed, Ok(()), "the keys of {}", host.nqn);
+        format!("the target has {} keys of host{number}", if own { "the" } else { "other" })
+    }
+
     /// Changes what is served by the target that runs.
     ///
     /// # Errors
@@ -293,16 +312,33 @@ pub fn key(number: u8) -> DhchapKey {
     DhchapKey::new(Secret::copy_of(&[number; 32]), None).expect("a length of keys")
 }
 
-/// A host that has to authenticate.
-fn guarded(number: u64, group: Group) -> HostConfig {
-    let known = |number| ConfiguredKey { source: KeySource::File("/key".into()), key: key(number) };
-    let authentication = HostAuthentication {
+/// A key of both ends for TLS.
+///
+/// # Panics
+/// Never: the length is one that keys have.
+pub fn tls_key(number: u8) -> ConfiguredPsk {
+    ConfiguredPsk::new(Secret::copy_of(&[number; 32]), None).expect("a length of keys")
+}
+
+/// What the target knows of a host.
+fn host_config(number: u64, scenario: &Scenario) -> HostConfig {
+    let source = || KeySource::File("/key".into());
+    let known = |number| ConfiguredKey { source: source(), key: key(number) };
+    let authentication = |group: Group| HostAuthentication {
         key: known(1),
         controller_key: Some(known(2)),
         hashes: vec![Hash::Sha256],
         groups: vec![group],
     };
-    HostConfig { authentication: Some(authentication), ..HostConfig::new(host_nqn(number)) }
+    let tls = (scenario.tls == Tls::Configured).then(|| HostTls {
+        key: ConfiguredKey { source: source(), key: tls_key(1) },
+        derivation: Derivation::Specified,
+    });
+    HostConfig {
+        authentication: scenario.authentication.map(authentication),
+        tls,
+        ..HostConfig::new(host_nqn(number))
+    }
 }
 
 /// Limits that the hosts of the world reach, or none.

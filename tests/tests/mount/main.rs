@@ -4,6 +4,7 @@ mod ends;
 mod killed;
 mod machine;
 mod refused;
+mod secured;
 mod tour;
 mod volumes;
 

@@ -72,6 +72,7 @@ pub(crate) fn attacks() -> Vec<Case> {
         ("TCP, no authentication, 250 addresses", attack(Tcp, Unproved, many, 2000), PROOFS),
         ("TCP, half a Negotiate", attack(Tcp, HalfMessage, one, 2000), PROOFS),
         ("TCP, Negotiate only", attack(Tcp, Negotiate, one, 2000), PROOFS),
+        ("TCP, Negotiate only, 250 addresses", attack(Tcp, Negotiate, many, 2000), PROOFS),
         ("TCP, no reply to the challenge", attack(Tcp, Challenge, one, 2000), PROOFS),
         ("TCP, wrong replies", attack(Tcp, Reply, one, 2000), PROOFS),
         ("RDMA, silent", attack(Rdma, Silent, one, 2000), HANDSHAKES),
@@ -131,6 +132,21 @@ fn the_host_that_may_connect_gets_in_under_every_attack_and_who_was_there_goes_o
     println!("| attack | files open | attach, median | most |\n| --- | --- | --- | --- |");
     let faults: Vec<String> = attacks().into_iter().filter_map(fault_under).collect();
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// A host that has not asked for the challenge costs no computation, wherever it comes from.
+#[test]
+fn nothing_is_computed_for_hosts_that_never_ask_for_the_challenge() {
+    let attack = Attack { over: Over::Tcp, act: Act::Negotiate, from: Origin::Others(250), count: 500 };
+    let process = Process::start_for(attack.act);
+    let going = Going::start(attack, process.address(attack.over));
+    let is_full = || PROOFS.iter().any(|words| process.service.log().contains(words));
+    ringfab_tests::wait_until("hosts that did not go on", is_full);
+    assert_eq!(process.threads("authentication"), 0, "threads that compute");
+    let (mut guest, _) = process.try_guest(attack.over, PATIENCE).expect("it gets in");
+    guest.read().expect("it is served");
+    assert!(process.threads("authentication") > 0, "one that goes on is computed for");
+    drop(going);
 }
 
 #[test]

@@ -173,6 +173,13 @@ impl Process {
         std::fs::read_dir(path).expect("it runs").count()
     }
 
+    /// How many of its threads have this name.
+    pub(crate) fn threads(&self, name: &str) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.service.id())).expect("it runs");
+        let names = tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("comm")));
+        names.flatten().filter(|found| found.trim() == name).count()
+    }
+
     pub(crate) fn status(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.service.id());
         let status = std::fs::read_to_string(path).expect("it runs");

@@ -188,6 +188,76 @@ fn a_connection_that_was_cut_comes_back_with_another_key() {
     controller.detach().expect("in order");
 }
 
+/// Whether a key with this identity still opens a connection at the target.
+fn opens(guarded: &Guarded, identity: &str) -> bool {
+    let target = &guarded.target.target;
+    target.psk(&target.served(), identity.as_bytes()).is_ok()
+}
+
+#[test]
+fn it_authenticates_again_over_tls_and_each_time_another_key_replaces_the_one_before() {
+    for (hash, both_ways, threads) in [(Hash::Sha256, false, 1), (Hash::Sha384, true, 2)] {
+        let guarded = guarded("allowed", "tls = \"required\"\nauthentication = \"required\"");
+        let wire = Wire::new(guarded.address());
+        let mut options = options(&guarded, url(&guarded, wire.address), hash, both_ways);
+        let controller = connect(options.clone(), threads).expect("attached");
+        let (cntlid, first) = (controller.info().cntlid, identity(&guarded));
+        assert!(opens(&guarded, &first));
+        for round in 1..4 {
+            controller.reauthenticate(None).expect("authenticated again");
+            exchange(&controller, round);
+        }
+        // What runs goes on as it was, and the key that it began with opens nothing more.
+        assert_eq!((controller.info().cntlid, identity(&guarded)), (cntlid, first.clone()));
+        assert!(!opens(&guarded, &first));
+        assert_eq!(wire.passing().first.len(), 6, "the connections are the same");
+        // With a wrong key the connection is lost, and made again with the key before.
+        let wrong = Key::Known(DhchapKey::generate(Hash::Sha256, None, &mut system_random()));
+        let keys = options.authentication.as_mut().expect("keys").keys.clone();
+        let refused = controller.reauthenticate(Some(Keys { host: wrong, ..keys }));
+        assert!(refused.expect_err("refused").to_string().contains("refuses the key of this host"));
+        exchange(&controller, 4);
+        wait_until("authenticated again", || controller.reauthenticate(None).is_ok());
+        controller.detach().expect("in order");
+    }
+}
+
+#[test]
+fn it_authenticates_again_by_itself_while_io_goes_on() {
+    let guarded = guarded("allowed", "tls = \"required\"");
+    let mut options = options(&guarded, url(&guarded, guarded.address()), Hash::Sha256, true);
+    options.authentication.as_mut().expect("keys").repeat = Some(Duration::from_millis(20));
+    let controller = connect(options, 2).expect("attached");
+    let (cntlid, first) = (controller.info().cntlid, identity(&guarded));
+    let mut round = 0;
+    wait_until("another key", || {
+        exchange(&controller, round);
+        round += 1;
+        !opens(&guarded, &first)
+    });
+    assert_eq!(controller.info().cntlid, cntlid, "the connection is the same");
+    controller.detach().expect("in order");
+}
+
+/// As two mounts of one host do.
+#[test]
+fn controllers_of_one_host_have_keys_of_their_own() {
+    let guarded = guarded("allowed", "tls = \"required\"");
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for round in 0..8 {
+                    let options = options(&guarded, url(&guarded, guarded.address()), Hash::Sha256, false);
+                    let controller = connect(options, 1).expect("attached");
+                    controller.reauthenticate(None).expect("authenticated again");
+                    controller.read_at(1, 0, &mut [0; 512]).expect("read");
+                    controller.detach().unwrap_or_else(|error| panic!("round {round}: {error}"));
+                }
+            });
+        }
+    });
+}
+
 /// Whoever can change what is on the network lets the host authenticate, and answers in clear text to TLS.
 #[test]
 fn tls_is_not_taken_away_after_the_authentication() {
@@ -258,6 +328,7 @@ fn commands_take_the_option_and_addresses_say_the_same() {
         (vec!["list", &in_address], "1 MiB"),
         ([&["discover", &at], &both[..]].concat(), NQN),
         ([&["doctor", &disk], &both[..]].concat(), "over TLS"),
+        ([&["list", &disk, "--reauthenticate", "1h"], &both[..]].concat(), "1 MiB"),
         ([&["read", &disk, "--length", "4k", "-o", "/dev/null"], &both[..]].concat(), ""),
     ] {
         let output = Command::new(program("ringfab")).args(&arguments).output().expect("it runs");

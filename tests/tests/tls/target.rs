@@ -77,7 +77,16 @@ impl Guest {
 
     /// Authenticates, and has a key made.
     fn authenticate(&mut self, key: &DhchapKey, channel: SecureChannel) -> Result<Authenticated, String> {
-        let parties = Parties::new(name(HOST_NQN), name(NQN), key, None);
+        self.authenticate_at(NQN, key, channel)
+    }
+
+    fn authenticate_at(
+        &mut self,
+        subsystem: &str,
+        key: &DhchapKey,
+        channel: SecureChannel,
+    ) -> Result<Authenticated, String> {
+        let parties = Parties::new(name(HOST_NQN), name(subsystem), key, None);
         let policy = Arc::new(Policy::new(&[Hash::Sha256], &[Group::Ffdhe2048]).expect("a policy"));
         let (mut transaction, mut message) =
             HostTransaction::start(parties, policy, channel, 7).expect("a policy for this");
@@ -288,6 +297,58 @@ fn discovery_asks_for_authentication_where_it_is_told_to() {
         raw.say(&raw_tcp::connect_as(Digests::default(), (0, 32, 0xffff), DISCOVERY_NQN, stranger));
         assert_eq!(raw.response().status().is_success(), asks == 0);
     }
+}
+
+/// What a target serves is written to a file, and read again.
+#[test]
+fn discovery_asks_for_authentication_after_a_reload_and_whoever_has_not_done_so_is_ended() {
+    let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
+    let key = DhchapKey::generate(Hash::Sha256, None, &mut system_random());
+    write_key(&folder.path().join("key"), key.to_text().expose());
+    let config = folder.path().join("target.toml");
+    let socket = folder.path().join("control");
+    let write = |demand: &str| {
+        let text = format!(
+            "[target]\nstate_dir = {:?}\ncores = 1\n[control]\nsocket = {socket:?}\n[[listener]]\n\
+             address = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\"\n[[subsystem]]\nnqn = {NQN:?}\n\
+             allow_any_host = true\n{MEMORY}[[host]]\nnqn = {HOST_NQN:?}\ndhchap_key = \"file:{}\"\n\
+             [discovery]\nauthentication = {demand:?}\n",
+            folder.path().join("state"),
+            folder.path().join("key").display(),
+        );
+        std::fs::write(&config, text).expect("a configuration");
+    };
+    write("optional");
+    let at = config.display().to_string();
+    let service =
+        Service::start("ringfab-target", |_| ["serve", "--config", &at].map(str::to_owned).to_vec());
+    let reload = |demand: &str| {
+        write(demand);
+        let mut command = std::process::Command::new(ringfab_tests::program("ringfab-target"));
+        let output = command.arg("reload").arg("--socket").arg(&socket).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    };
+    let address = ([127, 0, 0, 1], port).into();
+    let guest = || Guest { raw: RawTcp::initialize(address, Digests::default()), _client: None };
+    let (mut stranger, mut disk) = (guest(), guest());
+    assert_eq!(stranger.admin(DISCOVERY_NQN).map(|dw0| dw0 & ATR), Ok(0));
+    disk.admin(NQN).expect("connected");
+    disk.authenticate(&key, SecureChannel::NONE).expect("authenticated");
+    let said = reload("required");
+    assert!(said.contains("~ discovery.authentication: optional -> required"), "{said}");
+    assert!(stranger.raw.ends());
+    assert!(service.log().contains("its host has not proved who it is, which discovery requires"));
+    assert_eq!(disk.controller_status(), Status::SUCCESS, "no discovery controller");
+    let mut known = guest();
+    assert_eq!(known.admin(DISCOVERY_NQN).map(|dw0| dw0 & ATR), Ok(ATR));
+    known.authenticate_at(DISCOVERY_NQN, &key, SecureChannel::NONE).expect("authenticated");
+    assert_eq!(known.controller_status(), Status::SUCCESS);
+    // It is asked of nobody any more, and who has done so goes on.
+    assert!(reload("optional").contains("required -> optional"));
+    assert_eq!(known.controller_status(), Status::SUCCESS);
+    assert_eq!(guest().admin(DISCOVERY_NQN).map(|dw0| dw0 & ATR), Ok(0));
 }
 
 /// Linux hosts never send close_notify.

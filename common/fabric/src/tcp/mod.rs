@@ -27,7 +27,7 @@ pub use config::{AcceptParameters, ConnectParameters, ListenParameters, TcpConfi
 pub use event::{ConnectError, ConnectionId, DisconnectReason, Incoming, TcpEvent};
 pub use ringfab_auth::{CipherSuite, Secret};
 pub use ringfab_proto::tcp::Digests;
-pub use ringfab_reactor::ListenerId;
+pub use ringfab_reactor::{ListenerId, kernel_tls_is_prepared, prepare_kernel_tls};
 pub use ringfab_tls::{Psk, PskStore};
 pub use stack::{Counters, TcpStack};
 pub use transmit::{Ended, SubmitData};

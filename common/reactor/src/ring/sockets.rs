@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
@@ -73,7 +73,11 @@ impl Ring {
             *sends += 1;
         }
         self.descriptors.begin(index);
-        let held = OperationKind::Send { batch, sealed: self.descriptors.is_protected(index) };
+        let sealed = self.descriptors.is_protected(index);
+        if sealed && batch.is_record() {
+            clear_error(self.descriptors.fd(index));
+        }
+        let held = OperationKind::Send { batch, sealed };
         let name = self.operations.insert(Operation { token, descriptor: index, held });
         self.sends.push(name);
     }
@@ -142,6 +146,15 @@ impl Ring {
     #[inline]
     fn find_socket(&self, socket: SocketId) -> Option<u32> {
         self.descriptors.find(Kind::Socket, socket.0)
+    }
+}
+
+/// Clears the error of a socket: it keeps that of a bad record, of which the peer is to be told, and the kernel sends
+/// nothing as long as there is one.
+#[cold]
+fn clear_error(fd: Option<BorrowedFd<'_>>) {
+    if let Some(Ok(Some(error))) = fd.map(|fd| SockRef::from(&fd).take_error()) {
+        tracing::debug!(%error, "the error of a socket is cleared");
     }
 }
 

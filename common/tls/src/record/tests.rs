@@ -148,3 +148,34 @@ fn keys_that_are_worn_seal_alerts_alone() {
     keys.set_records(RECORDS_MAX);
     assert_eq!(Opener::new(keys, Role::Client).open(&mut record[..length]), Ok(Opened::Closed));
 }
+
+/// Each costs this end more than the peer.
+#[test]
+fn records_without_data_are_taken_only_so_often_one_after_the_other() {
+    type Make = fn(&mut Sealer) -> Vec<u8>;
+    let updated: Make = |sealer| {
+        let mut record = [0; 64];
+        let length = sealer.update(&mut record).unwrap();
+        record[..length].to_vec()
+    };
+    let rows: [(Make, &str); 4] = [
+        (|sealer| sealed(sealer, ContentType::ApplicationData, &[]), "nothing"),
+        (|sealer| sealed(sealer, ContentType::Handshake, &[4, 0, 0, 0]), "a ticket"),
+        (|sealer| sealed(sealer, ContentType::Alert, &[1, 90]), "user_canceled"),
+        (updated, "KeyUpdate"),
+    ];
+    for (make, name) in rows {
+        let (mut sealer, mut opener) = pair(SHA256);
+        for _ in 0..3 {
+            for number in 0..WITHOUT_DATA_MAX {
+                assert!(opener.open(&mut make(&mut sealer)).is_ok(), "{name}: {number}");
+            }
+            let mut data = sealed(&mut sealer, ContentType::ApplicationData, &[7]);
+            assert_eq!(opener.open(&mut data), Ok(Opened::Data(5..6)), "{name}");
+        }
+        (0..WITHOUT_DATA_MAX).for_each(|_| assert!(opener.open(&mut make(&mut sealer)).is_ok(), "{name}"));
+        let refused = opener.open(&mut make(&mut sealer)).unwrap_err();
+        assert_eq!(refused.to_string(), "too many records without data follow one another", "{name}");
+        assert_eq!(refused.alert(), Some(Alert::UNEXPECTED_MESSAGE), "{name}");
+    }
+}

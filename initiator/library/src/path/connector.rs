@@ -121,8 +121,8 @@ impl Connector {
     /// What cannot be had.
     pub(super) fn resolve(&mut self, resources: &Resources) -> Result<bool, Cause> {
         self.question += 1;
-        let known =
-            crate::resolve::resolve(&self.options, self.controller, self.question, &resources.mailbox)?;
+        let answers = (&resources.mailbox, resources.reactor.is_simulated());
+        let known = crate::resolve::resolve(&self.options, self.controller, self.question, answers)?;
         let is_known = known.is_some();
         known.into_iter().for_each(|found| self.set(found));
         Ok(is_known)
@@ -150,7 +150,8 @@ impl Connector {
         self.attempts.offered.clone()
     }
 
-    /// The ends have made this key on a connection in clear text: all connections are over TLS with it.
+    /// The ends have made this key, on a connection in clear text or instead of an earlier one: all connections that
+    /// begin from now on are over TLS with it.
     pub(super) fn secure(&mut self, psk: Psk) {
         self.attempts.offered = Some([psk].into());
     }

@@ -270,10 +270,12 @@ impl Path {
             pool: &resources.pool,
             io: &self.queues.io,
             secured: self.queues.connector.psks().is_some(),
+            replacement: None,
             keep_alive: &mut self.keep_alive,
             reports: &mut self.reports,
         };
         let action = decide(&mut self.sequence, &mut context);
+        context.replacement.take().into_iter().for_each(|psk| self.queues.connector.secure(psk));
         self.timers.extend_attempt(self.sequence.attach_limit());
         self.queues.admin.set_aborts_max(self.sequence.facts().controller.aborts_max);
         match action {
@@ -300,13 +302,7 @@ impl Path {
                     self.lose(resources, Step::IoQueues, Cause::Local(error.to_string()));
                 }
             }
-            Action::ConnectFollowers => {
-                let connector = &self.queues.connector;
-                let plan = self.sequence.facts().plan(connector.address(), connector.psks());
-                if self.role.connect_followers(plan) {
-                    self.run(resources, Sequence::on_followers_connected);
-                }
-            }
+            Action::ConnectFollowers => connect_followers(self, resources),
             Action::RepeatAt(at) => self.timers.phase = at,
             Action::Secure(psk) => {
                 self.queues.connector.secure(psk);
@@ -845,5 +841,14 @@ impl Path {
             }
             Err(cause) => self.lose(resources, self.step(), cause),
         }
+    }
+}
+
+/// Has the followers connect their queues.
+fn connect_followers(path: &mut Path, resources: &mut Resources) {
+    let connector = &path.queues.connector;
+    let plan = path.sequence.facts().plan(connector.address(), connector.psks());
+    if path.role.connect_followers(plan) {
+        path.run(resources, Sequence::on_followers_connected);
     }
 }

@@ -243,3 +243,23 @@ fn a_listener_that_requires_tls_now_ends_who_is_in_clear_text() {
     let told = "its connections are in clear text, and the listener on which it came requires TLS";
     assert_eq!(ended, [told]);
 }
+
+#[test]
+fn whoever_has_a_key_that_authentication_has_made_is_ended_when_the_subsystem_refuses_such_keys() {
+    let guarded = guarded(CipherSuite::Aes128GcmSha256, "specified");
+    let target = &guarded.target;
+    let names = Names { host: Nqn::new(FRIEND).unwrap(), subsystem: Nqn::new(DISK).unwrap() };
+    let authenticated = crate::target::generated::tests::authenticated(FRIEND, DISK);
+    let psk = target.keep_psk(names, &authenticated, None, at(0)).unwrap();
+    let (identity, suite, by) = (psk.identity().to_owned(), psk.suite(), ProtectedBy::Process);
+    let security = Security { suite, identity, psk: psk.secret().clone(), by };
+    let made = Arc::new(TlsChannel::new(&security).unwrap());
+    let configured = guarded.channel(FRIEND, DISK);
+    for tls in [&made, &configured] {
+        at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(tls)).unwrap();
+    }
+    let demands = Demands { concatenation: false, ..Demands::default() };
+    let ended = guarded.change(|draft| draft.set_demands(DISK, demands).unwrap());
+    assert_eq!(ended, ["authentication has made its key for TLS, which the subsystem refuses"]);
+    assert!(at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&made)).is_err());
+}

@@ -3,7 +3,8 @@
 //! A queue authenticates if the controller has asked for that when the queue connected (AUTHREQ), before any other
 //! command goes out on it. The messages are those of `common/auth`. Here are the stages in which they are exchanged,
 //! and what a host insists on: with a key for the controller, the controller proves who it is, or is not used. With
-//! secure channel concatenation, the authentication of the admin queue in clear text makes the key for TLS.
+//! secure channel concatenation, the authentication of the admin queue in clear text makes the key for TLS, and each
+//! further one over TLS replaces it.
 
 use std::mem;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use ringfab_auth::{
 };
 use ringfab_fabric::tcp::Psk;
 use ringfab_spec::Nqn;
-use ringfab_spec::auth::SecureChannel;
+use ringfab_spec::auth::{FailureExplanation, SecureChannel};
 
 use super::{Action, SequenceStep, WORK_LIMIT};
 use crate::authentication::{AuthenticationFailure, Keys};
@@ -98,8 +99,10 @@ pub(super) struct Authentication {
     /// Message to be sent next.
     message: Vec<u8>,
     computation: Option<Computation>,
-    /// Whether the queue's transaction makes the key for TLS.
-    makes_key: bool,
+    /// Whether the queue's transaction makes the key for TLS, and for what (SC_C).
+    channel: SecureChannel,
+    /// The controller has refused to replace a key.
+    keeps_key: bool,
     /// That key.
     psk: Option<Psk>,
     /// Counts the tasks of workers, so that a late result is recognised.
@@ -122,7 +125,8 @@ impl Authentication {
             want: Want::Nothing,
             message: Vec::new(),
             computation: None,
-            makes_key: false,
+            channel: SecureChannel::NONE,
+            keeps_key: false,
             psk: None,
             task: 0,
             transactions: 0,
@@ -163,8 +167,21 @@ impl Authentication {
     pub(super) fn begin(&mut self) {
         self.tried = self.next.take();
         (self.parties, self.transaction, self.computation) = (None, None, None);
-        (self.makes_key, self.psk) = (false, None);
+        (self.channel, self.psk) = (SecureChannel::NONE, None);
         self.task = self.task.wrapping_add(1);
+    }
+
+    /// Queues authenticate again, the first of them with this number. On an admin queue over TLS whose key an
+    /// authentication has made, another key replaces that one.
+    pub(super) fn begin_again(&mut self, number: u16, secured: bool) {
+        self.begin();
+        if number == 0 && secured && self.options.concatenates() && !self.keeps_key {
+            self.channel = SecureChannel::REPLACE_TLS_PSK;
+        }
+    }
+
+    fn makes_key(&self) -> bool {
+        self.channel != SecureChannel::NONE
     }
 
     /// A queue has connected, over TLS or not, and the controller asks for this (AUTHREQ). Returns whether the queue
@@ -181,14 +198,18 @@ impl Authentication {
         let makes_key = concatenates && !secured && (insists || number == 0 && asks(ASCR));
         let failure = match ours {
             // The key of this connection has proved all that authentication could.
-            _ if !asks(ATR | ASCR) && concatenates && secured => return Ok(false),
+            _ if !asks(ATR | ASCR) && concatenates && secured => {
+                // So the admin queue is among those that do so again.
+                self.queues.extend((number == 0).then_some(0));
+                return Ok(false);
+            }
             _ if !asks(ATR | ASCR) && makes_key => AuthenticationFailure::NoConcatenation,
             _ if !asks(ATR | ASCR) && demands => AuthenticationFailure::NotAsked,
             _ if !asks(ATR | ASCR) => return Ok(false),
             None => AuthenticationFailure::NoKey,
             Some(_) if asks(ASCR) && !makes_key => AuthenticationFailure::SecureChannel,
             Some(_) => {
-                self.makes_key = makes_key;
+                self.channel = if makes_key { SecureChannel::NEW_TLS_PSK } else { SecureChannel::NONE };
                 return Ok(true);
             }
         };
@@ -268,9 +289,9 @@ impl Authentication {
             self.transactions = self.transactions.wrapping_add(1);
             let t_id = qid << 8 | u16::from(self.transactions);
             let policy = Arc::new(ours.policy.clone());
-            let channel = if self.makes_key { SecureChannel::NEW_TLS_PSK } else { SecureChannel::NONE };
-            let (transaction, message) = HostTransaction::start(Arc::clone(parties), policy, channel, t_id)
-                .map_err(|error| cannot_start(error, self.makes_key))?;
+            let (transaction, message) =
+                HostTransaction::start(Arc::clone(parties), policy, self.channel, t_id)
+                    .map_err(|error| cannot_start(error, self.makes_key()))?;
             (self.transaction, self.message, self.want) = (Some(transaction), message, Want::Exchange);
         }
         Ok(&self.message)
@@ -319,7 +340,7 @@ impl Authentication {
         let transaction = mem::take(&mut self.transaction);
         match transaction.as_ref().and_then(HostTransaction::outcome) {
             Some(Ok(authenticated)) => {
-                if self.makes_key {
+                if self.makes_key() {
                     self.psk = self.psk(authenticated);
                 }
                 self.log(number, authenticated);
@@ -344,7 +365,9 @@ impl Authentication {
     /// # Errors
     /// It has made none.
     pub(super) fn take_psk(&mut self) -> Result<Option<Psk>, Cause> {
-        match (mem::take(&mut self.makes_key), self.psk.take()) {
+        let makes_key = self.makes_key();
+        self.channel = SecureChannel::NONE;
+        match (makes_key, self.psk.take()) {
             (false, _) => Ok(None),
             (true, Some(psk)) => Ok(Some(psk)),
             (true, None) => Err(Cause::Protocol("an authentication that has made no key for TLS")),
@@ -354,13 +377,22 @@ impl Authentication {
     /// A transaction has succeeded, and made this key.
     #[cfg(test)]
     pub(super) fn set_psk(&mut self, psk: Psk) {
-        (self.makes_key, self.psk) = (true, Some(psk));
+        (self.channel, self.psk) = (SecureChannel::NEW_TLS_PSK, Some(psk));
     }
 
     /// Why the transaction has failed, if it has: the connection ends then, and keys that were tried are of no use.
     pub(super) fn take_refusal(&mut self) -> Option<Cause> {
         let refusal = self.transaction.as_ref()?.outcome()?.err()?;
         self.refuse_keys();
+        let replaces = self.channel == SecureChannel::REPLACE_TLS_PSK;
+        if replaces && refusal.explanation == FailureExplanation::SECURE_CHANNEL_MISMATCH {
+            let peer = self.options.url.peer();
+            tracing::warn!(
+                peer,
+                "the target replaces no key for TLS: from now on each connection keeps its key"
+            );
+            self.keeps_key = true;
+        }
         Some(Cause::Authentication(AuthenticationFailure::Refused(refusal)))
     }
 
@@ -368,7 +400,7 @@ impl Authentication {
         let Authenticated { hash, group, controller_too, .. } = authenticated;
         let (peer, again) = (self.options.url.peer(), self.queues.contains(&number));
         if number == 0 && !again {
-            let makes_key = self.makes_key;
+            let makes_key = self.makes_key();
             tracing::info!(peer, %hash, %group, controller_too, makes_key, "authenticated");
         } else {
             tracing::debug!(peer, number, %hash, %group, controller_too, again, "queue authenticated");
@@ -474,7 +506,7 @@ mod tests {
             let mut this = concatenating(keys.clone(), Policy::default(), url);
             match this.on_connect(number, requires, secured) {
                 Ok(false) => "goes on",
-                Ok(true) if this.makes_key => "a key",
+                Ok(true) if this.makes_key() => "a key",
                 Ok(true) => "authenticates",
                 Err(Cause::Authentication(AuthenticationFailure::NotAsked)) => "not asked",
                 Err(Cause::Authentication(AuthenticationFailure::NoConcatenation)) => "no key",
@@ -564,11 +596,57 @@ mod tests {
             let start = if hash == Hash::Sha256 { "NVMe1G01 " } else { "NVMe1G02 " };
             assert!(identity.starts_with(&format!("{start}{} {DISK} ", this.options.host.nqn)), "{identity}");
             this.reset();
-            assert!(this.psk.is_none() && !this.makes_key);
+            assert!(this.psk.is_none() && !this.makes_key());
             let (again, _) = make_keys(&mut this, both_ways);
             assert_ne!(Some(ours), again);
             assert_eq!(this.take_psk().expect("none"), None, "it is taken once");
         }
+    }
+
+    /// What the next transaction of the admin queue says (SC_C), and how the controller takes it.
+    fn sc_c(this: &mut Authentication, concatenation: Concatenation) -> (SecureChannel, Received) {
+        let (number, task) = this.take_task().expect("keys to read");
+        let Task::ReadKeys { keys, host, subsystem } = task else { panic!("nothing to compute") };
+        let parties = keys.parties(&host, &subsystem);
+        this.on_work(number, Done::Keys(parties.clone())).expect("read");
+        let policy = Arc::new(Policy::default());
+        let mut controller = ControllerTransaction::new(parties.ok(), policy, concatenation);
+        let message = this.message(0).expect("a message").to_vec();
+        let numbers = this.options.authentication.as_ref().expect("keys").numbers();
+        let computation = controller.on_send(&message, numbers, &mut system_random());
+        computation.into_iter().for_each(|one| controller.on_computed(one.run()));
+        (this.channel, controller.on_receive(4096))
+    }
+
+    #[test]
+    fn an_authentication_over_tls_replaces_the_key_until_the_controller_refuses_that() {
+        let key = Key::Known(DhchapKey::generate(Hash::Sha256, None, &mut system_random()));
+        let url = format!("nvme+tcp://192.0.2.1/{DISK}");
+        let keys = Keys { host: key, controller: None };
+        let mut this = concatenating(keys, Policy::default(), &url);
+        assert!(!this.on_connect(0, 0, true).expect("it is not asked"));
+        assert!(!this.on_connect(1, 0, true).expect("it is not asked"));
+        assert_eq!(this.queue_after(None), Some(0), "the admin queue authenticates again");
+        assert_eq!(this.queue_after(Some(0)), None, "I/O queues do not");
+        this.begin_again(0, true);
+        let (channel, received) = sc_c(&mut this, Concatenation::Allowed(Channel::Tls));
+        assert_eq!(channel, SecureChannel::REPLACE_TLS_PSK);
+        assert!(matches!(received, Received::Message(_)));
+        for (number, secured) in [(0, false), (1, true)] {
+            this.begin_again(number, secured);
+            assert_eq!(this.channel, SecureChannel::NONE, "queue {number}");
+        }
+        this.begin_again(0, true);
+        let (_, received) = sc_c(&mut this, Concatenation::Refused);
+        let Received::Message(refusal) = received else { panic!("no message") };
+        this.on_message(&refusal);
+        assert!(this.take_refusal().is_some());
+        // The connection is made again, and from then on keeps its key.
+        this.reset();
+        this.begin_again(0, true);
+        let (channel, received) = sc_c(&mut this, Concatenation::Refused);
+        assert_eq!(channel, SecureChannel::NONE);
+        assert!(matches!(received, Received::Message(_)));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! discovery Connect, [authenticate], [over TLS], Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
 //! follower  (EstablishQueue, ConnectQueue, [authenticate])*
 //! rescan    ChangedLog, namespaces, once more if namespaces have changed meanwhile
-//! again     authenticate, for each queue that has
+//! again     authenticate, for each queue that has; over TLS with a key that was made so, the first makes another one
 //! shutdown  Flush*, Disconnect*, ShutdownSet, ShutdownStatus*
 //! namespaces: List*, (Namespace, [Descriptors])*, [Listed]
 //! authenticate: Authenticate of its stages, as `authentication` says
@@ -120,14 +120,15 @@ impl Sequence {
     fn after_authentication(&mut self, context: &mut Context<'_>, number: u16) -> Result<Next, Cause> {
         self.asked = false;
         match (self.purpose, number) {
-            (Purpose::Reauthenticate, _) => Ok(match self.authentication.queue_after(Some(number)) {
-                Some(next) => Next::Step(self.authentication.first_step(next)),
-                None => {
-                    let keys = self.authentication.accept_keys();
-                    context.reports.push(PathEvent::Reauthenticated(Ok(keys)));
-                    Next::End
+            (Purpose::Reauthenticate, _) => {
+                context.replacement = self.authentication.take_psk()?.or(context.replacement.take());
+                if let Some(next) = self.authentication.queue_after(Some(number)) {
+                    return Ok(Next::Step(self.authentication.first_step(next)));
                 }
-            }),
+                let keys = self.authentication.accept_keys();
+                context.reports.push(PathEvent::Reauthenticated(Ok(keys)));
+                Ok(Next::End)
+            }
             (_, 0) => match self.authentication.take_psk()? {
                 Some(psk) => Ok(Next::Secure(psk)),
                 None => self.after(context, SequenceStep::Connect),
@@ -254,6 +255,7 @@ mod tests {
             pool: &pool,
             io: &io,
             secured: false,
+            replacement: None,
             keep_alive: &mut keep_alive,
             reports: &mut reports,
         };
@@ -344,6 +346,7 @@ mod tests {
                 pool: &pool,
                 io: &io,
                 secured: false,
+                replacement: None,
                 keep_alive: &mut keep_alive,
                 reports: &mut reports,
             };

@@ -101,6 +101,8 @@ pub(super) struct Context<'a> {
     pub(super) io: &'a IoQueues,
     /// Whether the connections are over TLS.
     pub(super) secured: bool,
+    /// The key for TLS of queues that connect from now on, if it is replaced.
+    pub(super) replacement: Option<Psk>,
     pub(super) keep_alive: &'a mut KeepAlive,
     pub(super) reports: &'a mut Reports,
 }
@@ -225,7 +227,7 @@ impl Sequence {
         }
         let Some(first) = self.authentication.queue_after(None) else { return Action::Nothing };
         self.purpose = Purpose::Reauthenticate;
-        self.authentication.begin();
+        self.authentication.begin_again(first, context.secured);
         self.start(context, SequenceStep::Authenticate(first, self.authentication.first()))
     }
 
