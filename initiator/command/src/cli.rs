@@ -27,6 +27,7 @@ use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output::{self, ReaderGone};
 use ringfab_front_ends::progress::Connecting;
+use ringfab_front_ends::reset::{self, ResetArgs};
 use ringfab_front_ends::volumes::{self, MountArgs, StepArgs, UmountArgs, VolumeCommand};
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
@@ -111,6 +112,9 @@ enum Command {
     /// Unmount it, and end all that it needed
     #[command(after_help = examples::UMOUNT)]
     Umount(UmountArgs),
+    /// Reset the controller of what this machine has attached: it is connected anew, and I/O waits and goes on
+    #[command(after_help = examples::RESET)]
+    Reset(ResetArgs),
     /// Volumes: what /etc/ringfab/volumes.toml names
     #[command(subcommand, after_help = examples::VOLUME)]
     Volume(VolumeCommand),
@@ -300,6 +304,7 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         Command::Fuse(args) => fuse::run(&args, context),
         Command::Mount(args) => volumes::mount(&args, context),
         Command::Umount(args) => volumes::umount(&args, context),
+        Command::Reset(args) => reset::run(&args, context),
         Command::Volume(command) => mount::volume(&command, context),
         Command::MountStep(args) => volumes::step(&args),
     }

@@ -4,6 +4,7 @@ mod codes;
 mod json;
 mod pipes;
 mod progress;
+mod reset;
 mod screen;
 mod terminal;
 

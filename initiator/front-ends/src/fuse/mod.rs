@@ -135,9 +135,11 @@ impl FuseArgs {
 /// Serves until a signal comes or it is unmounted.
 pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
     serve_until(args, &context.interrupt, |controller, paths| {
+        // Who is told that it is ready finds it in the list.
+        let entry = args.register(controller);
         let ready = Ready::announce(args.ready_file.as_deref(), &args.directory.display().to_string())?;
         announce(paths, context.json);
-        Ok((ready, args.register(controller)))
+        Ok((ready, entry))
     })
 }
 

@@ -77,7 +77,24 @@ pub(crate) struct Status {
     /// Since when it reconnects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_s: Option<u64>,
+    /// How often it was connected again.
+    #[serde(default)]
+    pub(crate) reconnects: u64,
     pub(crate) namespaces: Vec<Disk>,
+}
+
+/// The answer to somebody who asks for a reset.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ResetAnswer {
+    /// Whether it has begun.
+    #[serde(default)]
+    pub(crate) begun: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+    /// How it was just before.
+    #[serde(flatten)]
+    pub(crate) before: Status,
 }
 
 impl Facts {
@@ -114,7 +131,12 @@ impl Status {
             Connection::Lost { since } => ("reconnecting", Some(seconds(since))),
             Connection::GivenUp => ("given up", None),
         };
-        Self { state: state.to_owned(), since_s: since, namespaces: disks(&controller.namespaces()) }
+        Self {
+            state: state.to_owned(),
+            since_s: since,
+            reconnects: controller.reconnects(),
+            namespaces: disks(&controller.namespaces()),
+        }
     }
 }
 
