@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ringfab_initiator::blocking::{Connection, Controller};
 use ringfab_initiator::{Namespace, Url};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// What has made an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +116,17 @@ impl Facts {
             fstype: None,
             uri: None,
         }
+    }
+
+    /// For programs: all keys, those that have no value as well.
+    pub(crate) fn document(&self) -> Value {
+        let mut value = json!({
+            "volume": null, "directory": null, "files": null, "device": null, "fstype": null, "uri": null,
+        });
+        if let (Some(all), Ok(Value::Object(known))) = (value.as_object_mut(), serde_json::to_value(self)) {
+            all.extend(known);
+        }
+        value
     }
 
     /// Whether it has this namespace.

@@ -53,14 +53,12 @@ impl Row {
     }
 
     fn json(&self) -> Value {
-        let mut value = serde_json::to_value(&self.facts).unwrap_or_default();
+        let mut value = self.facts.document();
         value["state"] = json!(self.state);
         value["since_s"] = json!(self.since_s);
         value["reconnects"] = json!(self.reconnects);
         value["namespaces"] = json!(self.namespaces);
-        if let (Some(device), Some(true)) = (&self.facts.device, self.is_mounted()) {
-            value["mounted_at"] = json!(device::mounts(device));
-        }
+        value["mounted_at"] = json!(self.facts.device.as_deref().map(device::mounts).unwrap_or_default());
         value
     }
 
