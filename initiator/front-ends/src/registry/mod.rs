@@ -37,7 +37,7 @@ use crate::options::ConnectArgs;
 #[cfg(test)]
 pub(crate) use facts::seconds;
 pub(crate) use facts::{Disk, Facts, Kind, ResetAnswer, Status, disks};
-pub(crate) use folder::folder;
+pub(crate) use folder::{exists, folder};
 pub(crate) use found::{Found, entries};
 
 /// How long somebody who only looks may hold a lock.
