@@ -14,7 +14,7 @@ const SECONDS: u32 = 60;
 
 /// Two namespaces of the same size, the first with content of its own.
 struct Exports {
-    _target: TestTarget,
+    target: TestTarget,
     service: Service,
     folder: TempDir,
 }
@@ -33,7 +33,7 @@ impl Exports {
         target.attach().write_at(1, 0, &content, true).expect("written");
         let (service, folder) = (serve(&target.url("").to_string()), tempfile::tempdir().expect("a folder"));
         fs::write(folder.path().join("content"), content).expect("a file");
-        Some(Self { _target: target, service, folder })
+        Some(Self { target, service, folder })
     }
 
     fn uri(&self, nsid: u32) -> String {
@@ -51,7 +51,7 @@ impl Exports {
     /// Whether a namespace has what the first one had at the beginning.
     fn is_whole(&self, nsid: u32) -> bool {
         let mut found = vec![0; BYTES];
-        self._target.attach().read_at(nsid, 0, &mut found).expect("read");
+        self.target.attach().read_at(nsid, 0, &mut found).expect("read");
         found == fs::read(self.path("content")).expect("the content")
     }
 }
@@ -86,7 +86,9 @@ fn nbdkit_stands_in_front_of_an_export() {
     let uri = format!("uri={}", exports.uri(1));
     let copy = format!("nbdinfo \"$uri\" && nbdcopy \"$uri\" '{}'", exports.text("copy"));
     let said = run_bounded(SECONDS, "nbdkit", &["-U", "-", "nbd", &uri, "--run", &copy]);
-    for can in ["can_fua: true", "can_flush: true", "can_trim: true", "can_zero: true", "can_multi_conn: true"] {
+    for can in
+        ["can_fua: true", "can_flush: true", "can_trim: true", "can_zero: true", "can_multi_conn: true"]
+    {
         assert!(said.contains(can), "{can}: {said}");
     }
     let (copy, content) = (fs::read(exports.path("copy")), fs::read(exports.path("content")));
