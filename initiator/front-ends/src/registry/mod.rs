@@ -1,8 +1,8 @@
 //! What this machine has attached: an entry for each mount, and for each server of files or of a network block device.
 //!
 //! An entry is a file with the facts that do not change, and a socket that says how the connection is, or has the
-//! controller reset. Whoever made the entry has the file locked while it lives. So an entry without a lock is what a killed program has left, and nobody
-//! has to trust its process number.
+//! controller reset. Whoever made the entry has the file locked while it lives. So an entry without a lock is what a
+//! killed program has left, and nobody has to trust its process number.
 //!
 //! The folder is `/run/ringfab-initiator`, or `$XDG_RUNTIME_DIR/ringfab-initiator` of a user. It is not the folder of
 //! the target, `/run/ringfab`: that belongs to the target's user and goes when the target stops.
