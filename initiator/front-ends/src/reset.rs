@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use ringfab_initiator::Url;
 use ringfab_process::log;
 use serde_json::{Value, json};
@@ -20,10 +20,10 @@ use crate::registry::{self, Facts, Found, Status};
 
 /// The options of `ringfab reset`.
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["target", "all"])))]
 pub struct ResetArgs {
     /// What `ringfab list` shows: a directory, a device, the name of a volume, an NBD URI, the number of a process, or
     /// the address or NQN that it is attached by
-    #[arg(required_unless_present = "all")]
     pub target: Option<String>,
     /// Each that fits, where there are several; without a TARGET, all that is attached
     #[arg(long)]

@@ -47,13 +47,13 @@ fn check_action(command: Command<'_>) -> Result<(), Failure> {
     if is_known { Ok(()) } else { Err(Failure::invalid_field(ATYPE)) }
 }
 
-/// Bytes of the answer. MNDW says how many dwords it may have at most, so a host with less memory than that gets less:
-/// nvme-cli has memory for one dword less than it allows.
+/// Bytes of the answer. MNDW says how many dwords it may have at most, so a host that has memory for fewer gets fewer.
 fn bytes(command: Command<'_>) -> Result<u32, Failure> {
     let entry = command.entry();
     let most = u32::try_from(entry.lba_status_bytes()).ok().filter(|bytes| *bytes <= ADMIN_DATA_BYTES_MAX);
     let most = most.ok_or(Failure::invalid_field(MNDW))?;
-    // Memory for nothing, or none that can be reached, is refused as that of any command.
+    // Memory for nothing, or none that can be reached, is refused as that of any command. There are versions of libnvme
+    // that describe memory for nothing.
     let memory = entry.sgl.parse().map_or(0, Sgl::length);
     Ok(if memory == 0 { most } else { most.min(memory) })
 }

@@ -20,14 +20,22 @@ fn wrong_values_name_the_option_the_value_and_what_is_allowed() {
         (&["list", URL, "--keep-alive", "5x"], "`5x` is not a time like 10s, 500ms, 50us or 2m"),
         (&["--color", "red", "list"], "[possible values: auto, always, never]"),
         (&["lst"], "a similar subcommand exists: 'list'"),
-        (&["reset"], "<TARGET>"),
+        (&["reset"], "<TARGET|--all>"),
+        (&["discover"], "<URL|--mdns>"),
     ] {
         let wrong = output(&mut ringfab(arguments));
         assert_eq!(wrong.status.code(), Some(2), "{arguments:?}");
         assert!(err(&wrong).contains(words), "{arguments:?}: {}", err(&wrong));
     }
-    let wrong = output(&mut ringfab_target(&["--color", "red", "status"]));
-    assert!(err(&wrong).contains("[possible values: auto, always, never]"), "{}", err(&wrong));
+    for (arguments, words) in [
+        (&["--color", "red", "status"][..], "[possible values: auto, always, never]"),
+        (&["namespace", "add"], "<PATH|--memory <SIZE>|--null <SIZE>>"),
+        (&["namespace", "add", "/x", "--null", "1G"], "cannot be used with"),
+    ] {
+        let wrong = output(&mut ringfab_target(arguments));
+        assert_eq!(wrong.status.code(), Some(2), "{arguments:?}");
+        assert!(err(&wrong).contains(words), "{arguments:?}: {}", err(&wrong));
+    }
     for (arguments, words) in [
         (&["list", URL, "--hostnqn", ""][..], "no valid host NQN (such as nqn.2026-11.com.example:host)"),
         (&["umount", "no-such-volume"], "`no-such-volume` is neither a directory nor the name of a volume"),
