@@ -477,7 +477,7 @@ mod tests {
         for (arguments, reason) in [
             (&["--bs", "512"][..], "not a multiple of the logical block"),
             (&["--bs", "256k"], "one command carries 131072 bytes at most"),
-            (&["--offset", "1"], "--offset is not a multiple"),
+            (&["--offset", "1"], "--offset 1 is not a multiple"),
             (&["--size", "9M"], "beyond the 8388608 bytes"),
             (&["--offset", "8M"], "smaller than one I/O"),
             (&["--bs", "0"], "--bs is from"),
