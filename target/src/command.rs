@@ -18,11 +18,16 @@ pub(crate) mod connect_field {
 
 /// A submission queue entry, read by offset.
 #[derive(Clone, Copy)]
-pub(crate) struct Command<'a>(&'a [u8]);
+pub(crate) struct Command<'a>(&'a SubmissionEntry);
 
 impl<'a> Command<'a> {
     pub(crate) fn new(entry: &'a SubmissionEntry) -> Self {
-        Self(entry.as_bytes())
+        Self(entry)
+    }
+
+    /// All of it.
+    pub(crate) fn entry(self) -> &'a SubmissionEntry {
+        self.0
     }
 
     pub(crate) fn opcode(self) -> u8 {
@@ -38,7 +43,7 @@ impl<'a> Command<'a> {
     }
 
     pub(crate) fn u8(self, offset: u16) -> u8 {
-        self.0[usize::from(offset)]
+        self.0.as_bytes()[usize::from(offset)]
     }
 
     pub(crate) fn u16(self, offset: u16) -> u16 {
@@ -60,6 +65,6 @@ impl<'a> Command<'a> {
 
     fn array<const N: usize>(self, offset: u16) -> [u8; N] {
         let offset = usize::from(offset);
-        self.0[offset..offset + N].try_into().expect("the slice has N bytes")
+        self.0.as_bytes()[offset..offset + N].try_into().expect("the slice has N bytes")
     }
 }

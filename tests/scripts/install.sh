@@ -71,6 +71,8 @@ want_test() {
     want_end_to_end
     want python3 python3-minimal
     want nvme nvme-cli
+    want nbdkit nbdkit
+    want qemu-nbd qemu-utils
     want tshark tshark
     want systemd-analyze systemd
     want shellcheck shellcheck

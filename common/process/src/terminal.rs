@@ -9,6 +9,8 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::error::ErrorKind;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::termios::tcgetwinsize;
 
@@ -22,6 +24,21 @@ pub enum Color {
     Always,
     /// Nowhere.
     Never,
+}
+
+/// The option that says when there are colours, the same in all programs.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct ColorOption {
+    /// When there are colours: auto, which is on a terminal where NO_COLOR is not set; always; never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(Color::NAMES).try_map(|name| name.parse::<Color>())
+    )]
+    pub color: Color,
 }
 
 /// A stream for people.
@@ -96,6 +113,33 @@ pub fn is_coloured(stream: Stream) -> bool {
             !refused && !dumb && is_terminal(stream)
         }
     }
+}
+
+/// What clap says of a command line, as it goes to a stream: to help, or to a mistake.
+pub fn answer(stream: Stream, said: &clap::Error) -> String {
+    let text = said.render();
+    let text = if is_coloured(stream) { text.ansi().to_string() } else { text.to_string() };
+    match said.kind() {
+        ErrorKind::ValueValidation => plain(&text),
+        _ => text,
+    }
+}
+
+/// What is wrong with a number, in the words of users instead of those of Rust.
+fn plain(text: &str) -> String {
+    const WORDS: [(&str, &str); 5] = [
+        ("invalid digit found in string", "it is not a whole number"),
+        ("cannot parse integer from empty string", "a whole number is needed"),
+        ("number too large to fit in target type", "the number is too large"),
+        ("number too small to fit in target type", "the number is too small"),
+        (" is not in ", " is not one from "),
+    ];
+    let mut text = WORDS.iter().fold(text.to_owned(), |text, (from, to)| text.replacen(from, to, 1));
+    if let Some(at) = text.find(" is not one from ") {
+        let range = text.split_off(at);
+        text += &range.replacen("..=", " to ", 1);
+    }
+    text
 }
 
 /// A text as it goes to a stream.
@@ -214,6 +258,24 @@ mod tests {
 
     fn asked(arguments: &[&str]) -> Color {
         Color::of_arguments(&arguments.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn mistakes_with_numbers_are_told_in_plain_words() {
+        let command = || {
+            let number = clap::value_parser!(u16).range(1..=128);
+            clap::Command::new("x").arg(clap::Arg::new("n").long("n").value_parser(number))
+        };
+        for (value, words) in [
+            ("abc", "invalid value 'abc' for '--n <n>': it is not a whole number"),
+            ("", "a whole number is needed"),
+            ("0", "'--n <n>': 0 is not one from 1 to 128"),
+            ("99999999999999999999", "the number is too large"),
+        ] {
+            let error = command().try_get_matches_from(["x", "--n", value]).expect_err("a mistake");
+            let said = answer(Stream::Err, &error);
+            assert!(said.contains(words), "{said}");
+        }
     }
 
     #[test]

@@ -67,6 +67,18 @@ pub enum Sgl {
     },
 }
 
+impl Sgl {
+    /// Bytes of the memory that it describes.
+    pub fn length(self) -> u32 {
+        match self {
+            Sgl::DataBlockAddress { length, .. }
+            | Sgl::DataBlockOffset { length, .. }
+            | Sgl::KeyedDataBlock { length, .. }
+            | Sgl::TransportDataBlock { length } => length,
+        }
+    }
+}
+
 /// Why a descriptor is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SglError {

@@ -20,18 +20,18 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output::{self, ReaderGone};
 use ringfab_front_ends::progress::Connecting;
+use ringfab_front_ends::reset::{self, ResetArgs};
 use ringfab_front_ends::volumes::{self, MountArgs, StepArgs, UmountArgs, VolumeCommand};
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
 use ringfab_process::manual::Manual;
-use ringfab_process::terminal::{self, Color, Paint, Stream};
+use ringfab_process::terminal::{self, Color, ColorOption, Paint, Stream};
 use ringfab_process::{limits, log, signals};
 
 const EXIT_FAILED: u8 = 1;
@@ -73,16 +73,8 @@ struct Global {
     /// Print JSON for programs instead of text for people
     #[arg(long, global = true)]
     json: bool,
-    /// When there are colours: auto, which is on a terminal where NO_COLOR is not set; always; never
-    #[arg(
-        long,
-        global = true,
-        value_name = "WHEN",
-        default_value = "auto",
-        hide_possible_values = true,
-        value_parser = PossibleValuesParser::new(Color::NAMES).try_map(|name| name.parse::<Color>())
-    )]
-    color: Color,
+    #[command(flatten)]
+    color: ColorOption,
     /// Log more to the standard error: once for what happens to connections, twice for details
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -111,6 +103,9 @@ enum Command {
     /// Unmount it, and end all that it needed
     #[command(after_help = examples::UMOUNT)]
     Umount(UmountArgs),
+    /// Reset the controller of what this machine has attached: it is connected anew, and I/O waits and goes on
+    #[command(after_help = examples::RESET)]
+    Reset(ResetArgs),
     /// Volumes: what /etc/ringfab/volumes.toml names
     #[command(subcommand, after_help = examples::VOLUME)]
     Volume(VolumeCommand),
@@ -184,7 +179,7 @@ pub(crate) fn main() -> ExitCode {
             Err(error) => conclude(Err(error), helper),
         },
         Ok(cli) => {
-            terminal::choose(cli.global.color);
+            terminal::choose(cli.global.color.color);
             conclude(run(cli), helper)
         }
     }
@@ -207,8 +202,7 @@ fn conclude(result: Result<()>, helper: bool) -> ExitCode {
 /// What is said to a command line that is wrong, or asks for help.
 fn answer(error: &clap::Error, helper: bool) -> ExitCode {
     let stream = if error.use_stderr() { Stream::Err } else { Stream::Out };
-    let text = error.render();
-    let text = if terminal::is_coloured(stream) { text.ansi().to_string() } else { text.to_string() };
+    let text = terminal::answer(stream, error);
     let code = match stream {
         Stream::Err => {
             log::say(&without_keys(&text));
@@ -300,6 +294,7 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         Command::Fuse(args) => fuse::run(&args, context),
         Command::Mount(args) => volumes::mount(&args, context),
         Command::Umount(args) => volumes::umount(&args, context),
+        Command::Reset(args) => reset::run(&args, context),
         Command::Volume(command) => mount::volume(&command, context),
         Command::MountStep(args) => volumes::step(&args),
     }
@@ -357,6 +352,15 @@ pub(crate) fn with_controller<R>(
     let result = work(&controller);
     if let Err(error) = controller.detach() {
         tracing::warn!(%error, "the controller was not detached in an orderly way");
+    }
+    if args.url.is_discovery() {
+        // A user who has left out the subsystem is told of that.
+        return result.with_context(|| {
+            format!(
+                "the address names no subsystem, and `ringfab discover {}` lists those there are",
+                args.url
+            )
+        });
     }
     result
 }

@@ -20,6 +20,7 @@
 //! | [`fuse`] | namespaces as files |
 //! | [`connect_all`] | all subsystems that discovery shows, each by one of the two |
 //! | [`volumes`] | file systems of namespaces: mounted, listed, and named in a file |
+//! | [`reset`] | the reset of a controller that is attached |
 //!
 //! Each module uses only those before it. A program that wants a remote disk needs none of this:
 //! see [`ringfab_initiator`].
@@ -44,5 +45,6 @@ pub mod progress;
 pub mod quantity;
 mod ready;
 mod registry;
+pub mod reset;
 mod tls;
 pub mod volumes;

@@ -6,6 +6,10 @@ use ringfab_initiator::Namespace;
 use crate::context::Usage;
 use crate::quantity::Bytes;
 
+/// Why nothing can be done.
+pub(crate) const NO_NAMESPACE: &str = "the subsystem has no namespace; see the target's configuration, or, if the \
+                                       address names no subsystem, `ringfab discover`";
+
 /// The one namespace of a list.
 ///
 /// # Errors
@@ -13,7 +17,7 @@ use crate::quantity::Bytes;
 pub fn only_namespace(namespaces: &[Namespace]) -> Result<Namespace> {
     match namespaces {
         [namespace] => Ok(namespace.clone()),
-        [] => bail!("the subsystem has no namespace; see the target's configuration"),
+        [] => bail!("{NO_NAMESPACE}"),
         several => {
             let ids: Vec<String> = several.iter().map(|namespace| namespace.nsid.to_string()).collect();
             bail!("the subsystem has several namespaces; choose one with --nsid: {}", ids.join(", "))

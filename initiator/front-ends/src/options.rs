@@ -38,7 +38,7 @@ pub struct Tuning {
     #[arg(long, value_name = "NQN")]
     hostnqn: Option<String>,
     /// Host identifier; by default that of /etc/nvme/hostid, or one made from the machine's identifier
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, value_name = "UUID", value_parser = uuid)]
     hostid: Option<Uuid>,
     /// I/O queues to ask for
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
@@ -176,6 +176,11 @@ impl ConnectArgs {
     pub fn spin(&self) -> Duration {
         self.tuning.spin.0
     }
+}
+
+fn uuid(text: &str) -> Result<Uuid, String> {
+    let example = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
+    Uuid::parse_str(text).map_err(|_| format!("it is not a UUID such as {example}"))
 }
 
 /// A timeout of nothing would fail everything.

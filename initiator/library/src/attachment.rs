@@ -8,13 +8,12 @@ use std::sync::Arc;
 use ringfab_reactor::{Time, TimerId};
 use ringfab_spec::CompletionEntry;
 
-use crate::authentication::Keys;
 use crate::error::{IoError, SubmitError};
 use crate::messages::{Message, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::{ADMIN_WAITING_MAX, FinalError, Followers, Path, PathEvent, QueueShare, SharedController};
-use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
+use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, Refused};
 use crate::resources::{Resources, Route, timer_token};
 use crate::transport::ConnectionEvent;
 use crate::volume::Volumes;
@@ -114,13 +113,9 @@ impl Attachment {
         Ok(())
     }
 
-    /// Authenticates again.
-    pub(crate) fn reauthenticate(
-        &mut self,
-        resources: &mut Resources,
-        keys: Option<Keys>,
-    ) -> Result<(), SubmitError> {
-        self.paths[0].reauthenticate(resources, keys)?;
+    /// Has the controller do what a program asks for.
+    pub(crate) fn ask(&mut self, resources: &mut Resources, asked: Asked) -> Result<(), SubmitError> {
+        self.paths[0].ask(resources, asked)?;
         self.settle(resources);
         Ok(())
     }

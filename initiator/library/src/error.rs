@@ -166,6 +166,9 @@ pub enum Cause {
     /// Our own resources.
     #[error("{0}")]
     Local(String),
+    /// The program has asked for a reset of the controller.
+    #[error("reset, as asked for")]
+    Reset,
     /// The caller cancelled it.
     #[error("cancelled")]
     Cancelled,

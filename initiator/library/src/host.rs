@@ -19,7 +19,7 @@ use crate::messages::{Mailbox, Message};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::SharedController;
-use crate::request::{AdminRequest, ControllerId, HostEvent, IoRequest, Refused};
+use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, Refused};
 use crate::resources::{OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Resources, Route, Routes};
 use crate::transport::{self, ConnectionEvent, Endpoint, TransportHandler, Transports};
 
@@ -249,8 +249,25 @@ impl Host {
         controller: ControllerId,
         keys: Option<Keys>,
     ) -> Result<(), SubmitError> {
+        self.ask(controller, Asked::Reauthenticate(keys))
+    }
+
+    /// Resets a controller: all connections to it end, on every engine, and it is attached anew at once, with a new
+    /// association. [`HostEvent::Lost`] and [`HostEvent::Ready`] follow. I/O waits meanwhile and goes on, as after any
+    /// other loss. While it is lost already, this begins the next attempt to reconnect, without its delay.
+    ///
+    /// CC.EN is not cleared first: a controller that is disabled refuses I/O for good, and engines of other threads may
+    /// still send some. To the controller, the end of the association is the same.
+    ///
+    /// # Errors
+    /// This engine does not lead, or the controller is being detached or was given up.
+    pub fn reset(&mut self, controller: ControllerId) -> Result<(), SubmitError> {
+        self.ask(controller, Asked::Reset)
+    }
+
+    fn ask(&mut self, controller: ControllerId, asked: Asked) -> Result<(), SubmitError> {
         match self.controllers.get_mut(controller.0) {
-            Some(controller) => controller.reauthenticate(&mut self.resources, keys),
+            Some(controller) => controller.ask(&mut self.resources, asked),
             None => Err(SubmitError::Gone),
         }
     }

@@ -90,12 +90,20 @@ fn uuid_of_nqn(nqn: &str) -> Option<Uuid> {
 }
 
 fn parse_nqn(origin: String, text: String) -> Result<String, IdentityError> {
-    check_nqn(text.clone()).map_err(|_| IdentityError::Invalid { origin, what: "host NQN", text })
+    check_nqn(text.clone()).map_err(|_| IdentityError::Invalid {
+        origin,
+        what: "host NQN (such as nqn.2026-11.com.example:host)",
+        text,
+    })
 }
 
 fn parse_id(path: &Path, text: String) -> Result<Uuid, IdentityError> {
     let origin = path.display().to_string();
-    Uuid::parse_str(&text).map_err(|_| IdentityError::Invalid { origin, what: "host identifier", text })
+    Uuid::parse_str(&text).map_err(|_| IdentityError::Invalid {
+        origin,
+        what: "host identifier (a UUID)",
+        text,
+    })
 }
 
 /// The first line of a file, if there is one.

@@ -5,6 +5,7 @@ use ringfab_memory::{Buffer, Pool, SharedBuffer};
 use ringfab_reactor::Completion;
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
+use crate::authentication::Keys;
 use crate::error::{ConnectError, IoError, SubmitError};
 use crate::namespace::BlockRange;
 
@@ -155,6 +156,15 @@ pub enum AdminData {
     FromController(Buffer),
     /// The controller fetches all of `source`.
     ToController(SharedBuffer),
+}
+
+/// What a program asks of a controller that is attached.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// Authenticate again, with these keys if there are any.
+    Reauthenticate(Option<Keys>),
+    /// End all connections, and attach it anew.
+    Reset,
 }
 
 /// What a [`Host`](crate::Host) tells its owner.

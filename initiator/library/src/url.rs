@@ -135,7 +135,10 @@ pub use ringfab_fabric::rdma::ProviderChoice as Provider;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// It begins with neither scheme.
-    #[error("an address begins with nvme+rdma:// or nvme+tcp://, this one with `{0}`")]
+    #[error(
+        "an address begins with nvme+rdma:// or nvme+tcp://, this one with `{0}`; write for instance \
+         nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a"
+    )]
     Scheme(String),
     /// No or no valid host.
     #[error("`{0}` is neither a host name, nor an IPv4 address, nor an IPv6 address in brackets")]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
 use ringfab_spec::lba_status::{LbaStatusAction, LbaStatusDescriptor, LbaStatusHeader};
-use ringfab_spec::{IntoBytes as _, Status};
+use ringfab_spec::{IntoBytes as _, Sgl, Status};
 
 use super::{AdminContext, AdminOutcome, AdminWork, Transfer, WORK_LIMIT, Work, identify};
 use crate::command::{Command, dword_offset};
@@ -21,7 +21,6 @@ use crate::worker::Task;
 
 const SLBA: u16 = dword_offset(10);
 const MNDW: u16 = dword_offset(12);
-const RL: u16 = dword_offset(13);
 const ATYPE: u16 = dword_offset(13) + 3;
 
 /// Descriptors of one answer at most, however many a host has room for: a worker asks the file twice for each.
@@ -44,14 +43,19 @@ pub(super) fn transfer(command: Command<'_>) -> Result<Transfer, Failure> {
 }
 
 fn check_action(command: Command<'_>) -> Result<(), Failure> {
-    let is_known = LbaStatusAction(command.u8(ATYPE)) == LbaStatusAction::ALLOCATED;
+    let is_known = command.entry().lba_status_dword13().atype() == LbaStatusAction::ALLOCATED;
     if is_known { Ok(()) } else { Err(Failure::invalid_field(ATYPE)) }
 }
 
+/// Bytes of the answer. MNDW says how many dwords it may have at most, so a host that has memory for fewer gets fewer.
 fn bytes(command: Command<'_>) -> Result<u32, Failure> {
-    let bytes = (u64::from(command.dword(12)) + 1) * 4;
-    let bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes <= ADMIN_DATA_BYTES_MAX);
-    bytes.ok_or(Failure::invalid_field(MNDW))
+    let entry = command.entry();
+    let most = u32::try_from(entry.lba_status_bytes()).ok().filter(|bytes| *bytes <= ADMIN_DATA_BYTES_MAX);
+    let most = most.ok_or(Failure::invalid_field(MNDW))?;
+    // Memory for nothing, or none that can be reached, is refused as that of any command. There are versions of libnvme
+    // that describe memory for nothing.
+    let memory = entry.sgl.parse().map_or(0, Sgl::length);
+    Ok(if memory == 0 { most } else { most.min(memory) })
 }
 
 pub(super) fn get(
@@ -65,7 +69,7 @@ pub(super) fn get(
     if !ready {
         return Err(Failure::transient(Status::NAMESPACE_NOT_READY));
     }
-    let (slba, length) = (command.u64(SLBA), u64::from(command.u16(RL)));
+    let (slba, length) = (command.u64(SLBA), u64::from(command.entry().lba_status_dword13().rl()));
     let end = if length == 0 { Some(blocks) } else { slba.checked_add(length) };
     let end = end.filter(|end| slba < *end && *end <= blocks);
     let end = end.ok_or(Failure::at(Status::LBA_OUT_OF_RANGE, SLBA))?;

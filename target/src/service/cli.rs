@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use ringfab_process::manual::Manual;
-use ringfab_process::terminal::{self, Color, Stream};
+use ringfab_process::terminal::{self, Color, ColorOption, Stream};
 use ringfab_process::{log, signals};
 
 use super::{Running, ServeError, ServeOptions, doctor, serve};
@@ -29,16 +28,8 @@ use crate::target::Target;
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// When there are colours: auto, which is on a terminal where NO_COLOR is not set; always; never.
-    #[arg(
-        long,
-        global = true,
-        value_name = "WHEN",
-        default_value = "auto",
-        hide_possible_values = true,
-        value_parser = PossibleValuesParser::new(Color::NAMES).try_map(|name| name.parse::<Color>())
-    )]
-    color: Color,
+    #[command(flatten)]
+    color: ColorOption,
 }
 
 /// A test compares the exit codes with those of docs/command-line.md.
@@ -197,7 +188,7 @@ pub fn run<R: Running>(
             return answer(&error);
         }
     };
-    terminal::choose(arguments.color);
+    terminal::choose(arguments.color.color);
     let mut output = UntilClosed(io::stdout());
     let outcome = match arguments.command {
         Command::Serve { config, ready_file, log_format } => {
@@ -260,8 +251,7 @@ fn unless_closed<T>(result: io::Result<T>) -> io::Result<T> {
 /// What is said to a command line that is wrong, or asks for help.
 fn answer(error: &clap::Error) -> ExitCode {
     let stream = if error.use_stderr() { Stream::Err } else { Stream::Out };
-    let text = error.render();
-    let text = if terminal::is_coloured(stream) { text.ansi().to_string() } else { text.to_string() };
+    let text = terminal::answer(stream, error);
     let mut code = 2;
     match stream {
         Stream::Err => log::say(&text),

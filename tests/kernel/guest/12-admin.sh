@@ -128,6 +128,11 @@ absent() {
     refused "Invalid Command Opcode" "there is none" nvme security-recv "$device" --size=512 --al=512
     refused "Invalid Command Opcode" "there is none" \
         nvme dir-receive "$device" --dir-type=0 --dir-oper=1 --req-resource=0 --namespace-id=1
+    # Get LBA Status itself: there are versions of libnvme that describe no memory for its answer.
+    works "Get LBA Status: memory for 64 bytes, where MNDW allows 68" nvme admin-passthru "$device" --opcode=0x86 \
+        --namespace-id=2 --cdw12=16 --cdw13=0x2000000 --data-len=64 --read --raw-binary
+    expect "one descriptor, and all is told" "$(od -An -v -tu1 -N 5 /tmp/said | xargs)" "1 0 0 0 2"
+    expect "bytes of the answer" "$(wc -c </tmp/said)" 64
     refused "Invalid Field in Command" "only allocated blocks are told" \
         nvme get-lba-status "$device" --namespace-id=1 --action=16 --max-dw=16
 }

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::DisconnectReason;
-use ringfab_spec::lba_status::LbaStatusAction;
+use ringfab_spec::lba_status::{LbaStatusAction, LbaStatusHeader};
 use ringfab_spec::property::offset;
 use ringfab_spec::sqe::PropertySize;
-use ringfab_spec::{IntoBytes, SglDescriptor, Status, SubmissionEntry};
+use ringfab_spec::{FromBytes as _, IntoBytes, SglDescriptor, Status, SubmissionEntry};
 
 use crate::bench::{Attached, Bench};
 
@@ -91,6 +91,26 @@ fn get_lba_status_is_refused_where_it_makes_no_sense() {
     let mut entry = status(bench.host.next_cid(), 1, 0, 1, allocated);
     entry.cdw12.set(u32::MAX);
     bench.admin_refused(attached, &entry, (Status::INVALID_FIELD, Some((48, 0))));
+}
+
+#[test]
+fn get_lba_status_answers_with_as_much_as_the_host_has_memory_for() {
+    let (mut bench, attached) = Bench::attached();
+    for (memory, descriptors) in [(4096, 1), (28, 1), (24, 1), (20, 0), (8, 0)] {
+        // It allows more than that.
+        let entry =
+            SubmissionEntry::get_lba_status(bench.host.next_cid(), 1, 0, 8, 4096, LbaStatusAction::ALLOCATED);
+        let (completion, bytes) = bench.host.fetch(attached.admin, &entry, memory);
+        assert_eq!(completion.status(), Status::SUCCESS, "{memory}");
+        let (header, _) = LbaStatusHeader::ref_from_prefix(&bytes).expect("a header");
+        assert_eq!((bytes.len(), header.nlsd.get()), (memory, descriptors));
+        assert_eq!(header.is_complete(), descriptors == 1, "{memory}");
+    }
+    // Less than MNDW allows is no mistake; more is.
+    let sgl = SglDescriptor::keyed(1 << 32, 4096, 1, false);
+    let less =
+        SubmissionEntry::get_lba_status(bench.host.next_cid(), 1, 0, 8, 64, LbaStatusAction::ALLOCATED);
+    bench.admin_refused(attached, &less.with_sgl(sgl), (Status::DATA_SGL_LENGTH_INVALID, Some((32, 0))));
 }
 
 #[test]

@@ -39,6 +39,7 @@ pub(crate) fn options(target: &TestTarget, address: SocketAddr) -> ConnectOption
 enum Order {
     Run(Block, u64),
     Detach,
+    Reset,
     End,
     HasAdmin,
 }
@@ -55,6 +56,7 @@ enum Block {
 pub(crate) enum Life {
     Ready { reconnected: bool },
     Lost,
+    Reconnecting,
     Failed(ConnectError),
     Detached(Option<ConnectError>),
 }
@@ -172,6 +174,11 @@ impl Crew {
         self.order(engine, Order::Detach);
     }
 
+    /// Has one engine reset the controller.
+    pub(crate) fn reset(&self, engine: u64) {
+        self.order(engine, Order::Reset);
+    }
+
     /// Ends the thread of an engine.
     pub(crate) fn end(&mut self, engine: u64) {
         self.order(engine, Order::End);
@@ -287,6 +294,10 @@ impl Engine {
                 match order {
                     Order::Run(operation, lba) => self.submit(lba, operation, lba),
                     Order::Detach => self.host.detach(self.controller),
+                    Order::Reset => {
+                        let leads = self.host.reset(self.controller).is_ok();
+                        assert_eq!(leads, self.number == 0, "the first one leads");
+                    }
                     Order::End => return,
                     Order::HasAdmin => self.say_admin(),
                 }
@@ -299,6 +310,7 @@ impl Engine {
                     HostEvent::IoDone(done) => self.say(Word::Done(outcome(&done))),
                     HostEvent::Ready { reconnected, .. } => self.say(Word::Life(Life::Ready { reconnected })),
                     HostEvent::Lost { .. } => self.say(Word::Life(Life::Lost)),
+                    HostEvent::Reconnecting { .. } => self.say(Word::Life(Life::Reconnecting)),
                     HostEvent::Failed { error, .. } => self.say(Word::Life(Life::Failed(error))),
                     HostEvent::Detached { trouble, .. } => self.say(Word::Life(Life::Detached(trouble))),
                     _ => {}

@@ -61,6 +61,49 @@ fn any_connection_that_is_cut_ends_all_and_each_command_is_answered_once() {
 }
 
 #[test]
+fn a_reset_ends_all_connections_and_each_command_is_answered_once() {
+    for transport in TRANSPORTS {
+        let target = target(transport);
+        let mut crew = Crew::attach(options(&target, target.address()), 3, 4);
+        crew.expect("ready", |life| matches!(life, Life::Ready { .. }));
+        let first = target.target.controllers()[0].id();
+        crew.start_load();
+        for round in 0..10 {
+            crew.wait_for_answers(200);
+            // Who follows cannot; nothing comes of it.
+            crew.reset(1);
+            crew.reset(0);
+            crew.expect("reset", |life| matches!(life, Life::Lost));
+            crew.expect("back", |life| matches!(life, Life::Ready { reconnected: true }));
+            assert!(round > 0 || target.target.controllers()[0].id() != first, "it is another one");
+        }
+        crew.wait_for_answers(200);
+        crew.stop_load();
+        assert_eq!(target.target.controllers().len(), 1, "{transport}");
+        crew.detach(0);
+        crew.expect("detached", |life| matches!(life, Life::Detached(None)));
+    }
+}
+
+#[test]
+fn a_reset_while_the_target_is_away_does_not_wait_for_the_next_attempt() {
+    let target = target(TRANSPORTS[0]);
+    let cutter = Cutter::start(target.address());
+    let mut options = options(&target, cutter.address);
+    (options.reconnect.delay, options.reconnect.delay_max) =
+        (Duration::from_secs(600), Duration::from_secs(600));
+    let mut crew = Crew::attach(options, 2, 2);
+    crew.expect("ready", |life| matches!(life, Life::Ready { .. }));
+    cutter.cut(0);
+    crew.expect("lost", |life| matches!(life, Life::Lost));
+    crew.expect("it waits", |life| matches!(life, Life::Reconnecting));
+    crew.reset(0);
+    crew.expect("back", |life| matches!(life, Life::Ready { reconnected: true }));
+    crew.detach(0);
+    crew.expect("detached", |life| matches!(life, Life::Detached(None)));
+}
+
+#[test]
 fn a_target_that_stays_away_is_given_up_on_every_engine_and_nothing_waits_any_more() {
     let target = target(TRANSPORTS[0]);
     let cutter = Cutter::start(target.address());

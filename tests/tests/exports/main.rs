@@ -3,6 +3,7 @@
 
 mod allocation;
 mod announced;
+mod programs;
 mod replaced;
 
 use ringfab_tests::Service;

@@ -100,6 +100,38 @@ fn a_read_only_mount_writes_nothing() {
 }
 
 #[test]
+fn a_reset_under_a_file_system_in_use_loses_nothing() {
+    let Some(machine) = Machine::new("a reset under a mount") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    let directory = machine.text("a");
+    let content = |number: u8| vec![number; 1 << 20];
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for number in 0..20 {
+                let mut file = fs::File::create(machine.path(&format!("a/{number}"))).expect("a file");
+                file.write_all(&content(number)).expect("written");
+                file.sync_all().expect("on the disk");
+            }
+        });
+        while !writer.is_finished() {
+            assert!(machine.ok(&["reset", &directory]).contains("is connected anew, "));
+        }
+    });
+    let device = machine.only()["device"].as_str().expect("a device").to_owned();
+    machine.ok(&["reset", &device]);
+    let entry = machine.only();
+    assert!(entry["reconnects"].as_u64() >= Some(2) && entry["state"] == "connected", "{entry}");
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
+    machine.ok(&["mount", &url(&target, 1), &directory, "--fsck"]);
+    for number in 0..20 {
+        assert_eq!(fs::read(machine.path(&format!("a/{number}"))).expect("a file"), content(number));
+    }
+    machine.ok(&["umount", &directory]);
+}
+
+#[test]
 fn io_goes_on_when_the_target_comes_back() {
     let Some(machine) = Machine::new("an outage under a mount") else { return };
     let image = machine.path("disk.img");

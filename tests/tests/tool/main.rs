@@ -2,8 +2,10 @@
 
 mod codes;
 mod json;
+mod mistakes;
 mod pipes;
 mod progress;
+mod reset;
 mod screen;
 mod terminal;
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use ringfab_base::shell_quoted;
 use ringfab_initiator::discovery::{self, DiscoveryEntry, DiscoveryLog, DiscoveryTrouble, DiscoveryWatch};
 use ringfab_initiator::{ConnectOptions, Url};
@@ -20,9 +20,9 @@ use ringfab_front_ends::output;
 const CONTROLLERS_MAX: usize = DiscoveryWatch::CONTROLLERS_MAX;
 
 #[derive(Args)]
+#[command(group(ArgGroup::new("who").required(true).multiple(true).args(["url", "mdns"])))]
 pub(crate) struct DiscoverArgs {
     /// The discovery controller: nvme+rdma://HOST[:PORT] or nvme+tcp://HOST[:PORT], with the options of other commands
-    #[arg(required_unless_present = "mdns")]
     url: Option<Url>,
     /// Also ask the discovery controllers that say by mDNS where they are
     #[arg(long)]

@@ -44,6 +44,12 @@ pub(crate) const MOUNT: &str = examples!(
 
 pub(crate) const UMOUNT: &str = examples!("ringfab umount /mnt/a", "ringfab umount data");
 
+pub(crate) const RESET: &str = examples!(
+    "ringfab reset /mnt/a",
+    "ringfab reset nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a",
+    "ringfab reset --all"; TIME
+);
+
 pub(crate) const VOLUME: &str = examples!("ringfab volume check");
 
 pub(crate) const LIST: &str = examples!(

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use ringfab_auth::{
     CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Hash, IdentityVersion, Names, system_random,
@@ -168,6 +168,10 @@ fn check(file: &KeyFile, context: &Context) -> Result<()> {
         let key = ConfiguredPsk::parse(&text)?;
         ("TLS", key.length(), key.transformation())
     } else {
+        ensure!(
+            text.trim_ascii().starts_with("DHHC"),
+            "this is no key: one for authentication begins with \"DHHC-1:\", one for TLS with \"NVMeTLSkey-1:\""
+        );
         let key = DhchapKey::parse(&text)?;
         ("authentication", key.length(), key.transformation())
     };

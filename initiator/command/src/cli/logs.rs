@@ -210,6 +210,12 @@ mod tests {
         assert!(row.split_whitespace().any(|cell| cell == "-"), "{table}");
         assert_eq!(error_document(&entry)["parm_error_location"], 40 | 3 << 8);
         assert_eq!(error_table(&[]), "no errors");
+        // A controller of one command has no errors to show, so this is what is compared with the documentation.
+        let documented = include_str!("../../../../docs/json.md");
+        let keys = error_document(&entry).as_object().expect("an object").clone();
+        let unknown: Vec<_> =
+            keys.keys().filter(|key| !documented.contains(&format!("`errors[].{key}`"))).collect();
+        assert!(unknown.is_empty() && documented.matches("`errors[].").count() == keys.len(), "{unknown:?}");
     }
 
     #[test]

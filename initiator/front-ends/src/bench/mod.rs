@@ -376,7 +376,8 @@ fn extents(args: &BenchArgs, namespace: &Namespace) -> Result<u64> {
     let io_bytes = args.bs.0;
     ensure!(
         io_bytes.is_multiple_of(block_bytes),
-        "--bs is not a multiple of the logical block of {block_bytes} bytes"
+        "--bs {io_bytes} is not a multiple of the logical block of {block_bytes} bytes; try --bs {}",
+        block_bytes.max(4096)
     );
     let most = namespace.transfer_bytes_max();
     ensure!(
@@ -386,7 +387,7 @@ fn extents(args: &BenchArgs, namespace: &Namespace) -> Result<u64> {
     let offset = args.offset.0;
     ensure!(
         offset.is_multiple_of(block_bytes),
-        "--offset is not a multiple of the logical block of {block_bytes} bytes"
+        "--offset {offset} is not a multiple of the logical block of {block_bytes} bytes"
     );
     let rest = namespace.bytes().saturating_sub(offset);
     let size = args.size.map_or(rest, |size| size.0);
@@ -476,7 +477,7 @@ mod tests {
         for (arguments, reason) in [
             (&["--bs", "512"][..], "not a multiple of the logical block"),
             (&["--bs", "256k"], "one command carries 131072 bytes at most"),
-            (&["--offset", "1"], "--offset is not a multiple"),
+            (&["--offset", "1"], "--offset 1 is not a multiple"),
             (&["--size", "9M"], "beyond the 8388608 bytes"),
             (&["--offset", "8M"], "smaller than one I/O"),
             (&["--bs", "0"], "--bs is from"),

@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use nix::sys::signal::Signal;
 use ringfab_initiator::discovery::{DiscoveryTrouble, DiscoveryWatch};
 use ringfab_initiator::{ConnectOptions, Url};
@@ -37,10 +37,10 @@ use subsystems::{Change, Offer, Subsystems, Told};
 
 /// The options of `ringfab connect-all`.
 #[derive(Args)]
+#[command(group(ArgGroup::new("who").required(true).multiple(true).args(["urls", "mdns"])))]
 pub struct ConnectAllArgs {
     /// Discovery controllers: nvme+rdma://HOST[:PORT] or nvme+tcp://HOST[:PORT], with the options of other commands.
     /// Those that they refer to are asked, too: 16 in all
-    #[arg(required_unless_present = "mdns")]
     urls: Vec<Url>,
     /// Also ask the discovery controllers that say by mDNS where they are
     #[arg(long)]

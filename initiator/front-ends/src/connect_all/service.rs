@@ -132,16 +132,18 @@ impl Run {
             Place::Nbd(_) => {
                 let args = NbdArgs::at(connect, path, read_only);
                 nbd::serve_until(&args, &self.interrupt, |controller, uri, exports| {
+                    let entry = args.register(controller, uri);
                     tell(uri.to_owned(), exports.iter().map(|export| export.name.clone()).collect());
-                    Ok(args.register(controller, uri))
+                    Ok(entry)
                 })
             }
             Place::Fuse(_) => {
                 let _directory = Directory::new(&path)?;
                 let args = FuseArgs::at(connect, path.clone(), read_only, FUSE_THREADS);
                 fuse::serve_until(&args, &self.interrupt, |controller, paths| {
+                    let entry = args.register(controller);
                     tell(path.display().to_string(), paths.to_vec());
-                    Ok(args.register(controller))
+                    Ok(entry)
                 })
             }
         }

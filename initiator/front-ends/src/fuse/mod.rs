@@ -45,6 +45,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::engine::attach_service;
 use crate::interrupt::Interrupt;
+use crate::namespaces::NO_NAMESPACE;
 use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::cores;
@@ -135,9 +136,11 @@ impl FuseArgs {
 /// Serves until a signal comes or it is unmounted.
 pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
     serve_until(args, &context.interrupt, |controller, paths| {
+        // Who is told that it is ready finds it in the list.
+        let entry = args.register(controller);
         let ready = Ready::announce(args.ready_file.as_deref(), &args.directory.display().to_string())?;
         announce(paths, context.json);
-        Ok((ready, args.register(controller)))
+        Ok((ready, entry))
     })
 }
 
@@ -155,10 +158,7 @@ pub(crate) fn serve_until<R>(
     let cancel = CancelToken::new();
     let size = channel_size(args.io_uring)?;
     let controller = attach(args, interrupt, size, &cancel)?;
-    ensure!(
-        args.may_be_none || !controller.namespaces().is_empty(),
-        "the subsystem has no namespace; see the target's configuration"
-    );
+    ensure!(args.may_be_none || !controller.namespaces().is_empty(), "{NO_NAMESPACE}");
     config.mount_options.push(fuser::MountOption::Subtype("ringfab".to_owned()));
     let files = Arc::new(Files::new(controller.clone(), read_only, config.acl));
     let channel = size.map(|size| prepare_channel(args, &controller, &files, size)).transpose()?.flatten();

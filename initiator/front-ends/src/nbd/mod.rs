@@ -125,9 +125,11 @@ impl NbdArgs {
 /// Serves until a signal comes or the controller is given up.
 pub fn run(args: &NbdArgs, context: &Context) -> Result<()> {
     serve_until(args, &context.interrupt, |controller, uri, exports| {
+        // Who is told that it is ready finds it in the list.
+        let entry = args.register(controller, uri);
         let ready = Ready::announce(args.ready_file.as_deref(), uri)?;
         announce(context.json, uri, exports);
-        Ok((ready, args.register(controller, uri)))
+        Ok((ready, entry))
     })
 }
 

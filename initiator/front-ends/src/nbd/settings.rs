@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use ringfab_initiator::Namespace;
 
 use super::export::Export;
-use crate::namespaces::only_namespace;
+use crate::namespaces::{NO_NAMESPACE, only_namespace};
 
 /// The longest name of an export (a string of the protocol).
 const NAME_BYTES_MAX: usize = 4096;
@@ -27,10 +27,7 @@ impl ExportSettings {
             only_namespace(namespaces)?;
             ensure!(name.len() <= NAME_BYTES_MAX, "the name of an export has {NAME_BYTES_MAX} bytes at most");
         }
-        ensure!(
-            self.may_be_none || !namespaces.is_empty(),
-            "the subsystem has no namespace; see the target's configuration"
-        );
+        ensure!(self.may_be_none || !namespaces.is_empty(), "{NO_NAMESPACE}");
         Ok(namespaces.iter().map(|namespace| self.export(namespace)).collect())
     }
 

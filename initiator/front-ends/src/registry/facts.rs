@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ringfab_initiator::blocking::{Connection, Controller};
 use ringfab_initiator::{Namespace, Url};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// What has made an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +78,24 @@ pub(crate) struct Status {
     /// Since when it reconnects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_s: Option<u64>,
+    /// How often it was connected again.
+    #[serde(default)]
+    pub(crate) reconnects: u64,
     pub(crate) namespaces: Vec<Disk>,
+}
+
+/// The answer to somebody who asks for a reset.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ResetAnswer {
+    /// Whether it has begun.
+    #[serde(default)]
+    pub(crate) begun: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+    /// How it was just before.
+    #[serde(flatten)]
+    pub(crate) before: Status,
 }
 
 impl Facts {
@@ -100,6 +118,17 @@ impl Facts {
         }
     }
 
+    /// For programs: all keys, those that have no value as well.
+    pub(crate) fn document(&self) -> Value {
+        let mut value = json!({
+            "volume": null, "directory": null, "files": null, "device": null, "fstype": null, "uri": null,
+        });
+        if let (Some(all), Ok(Value::Object(known))) = (value.as_object_mut(), serde_json::to_value(self)) {
+            all.extend(known);
+        }
+        value
+    }
+
     /// Whether it has this namespace.
     pub(crate) fn has(&self, nsid: u32) -> bool {
         self.namespaces.iter().any(|disk| disk.nsid == nsid)
@@ -114,7 +143,12 @@ impl Status {
             Connection::Lost { since } => ("reconnecting", Some(seconds(since))),
             Connection::GivenUp => ("given up", None),
         };
-        Self { state: state.to_owned(), since_s: since, namespaces: disks(&controller.namespaces()) }
+        Self {
+            state: state.to_owned(),
+            since_s: since,
+            reconnects: controller.reconnects(),
+            namespaces: disks(&controller.namespaces()),
+        }
     }
 }
 

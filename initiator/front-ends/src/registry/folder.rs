@@ -32,6 +32,11 @@ pub(crate) fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Whether there is one. Without it, nothing was ever attached.
+pub(crate) fn exists() -> bool {
+    path().is_some_and(|path| path.exists())
+}
+
 /// Its path, if there can be one.
 pub(super) fn path() -> Option<PathBuf> {
     let named = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -1,7 +1,8 @@
 //! The entries that are there, and which of them live.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read as _;
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::folder::path;
-use super::{ENTRY_BYTES_MAX, Facts, Status, is_at, read, remove};
+use super::{ASK_RESET, ASK_STATUS, ENTRY_BYTES_MAX, Facts, ResetAnswer, Status, is_at, read, remove};
 
 /// How long somebody who lives may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -82,11 +83,32 @@ impl Found {
 
     /// How it is, asked of its program.
     pub(crate) fn status(&self) -> Option<Status> {
-        let mut client = UnixStream::connect(self.path.with_extension("sock")).ok()?;
-        client.set_read_timeout(Some(PATIENCE)).ok()?;
+        serde_json::from_slice(&self.ask(ASK_STATUS).ok()?).ok()
+    }
+
+    /// Has its program reset the controller. Returns when that has begun.
+    ///
+    /// # Errors
+    /// Why it has not.
+    pub(crate) fn reset(&self) -> Result<ResetAnswer> {
+        let answer = self.ask(ASK_RESET).with_context(|| {
+            format!(
+                "process {} does not answer at its socket in the folder of what is attached",
+                self.facts.pid
+            )
+        })?;
+        serde_json::from_slice(&answer).context("take its answer")
+    }
+
+    fn ask(&self, what: &[u8]) -> io::Result<Vec<u8>> {
+        let mut client = UnixStream::connect(self.path.with_extension("sock"))?;
+        client.set_read_timeout(Some(PATIENCE))?;
+        client.set_write_timeout(Some(PATIENCE))?;
+        client.write_all(what)?;
+        client.shutdown(Shutdown::Write)?;
         let mut text = Vec::new();
-        client.by_ref().take(ENTRY_BYTES_MAX).read_to_end(&mut text).ok()?;
-        serde_json::from_slice(&text).ok()
+        client.take(ENTRY_BYTES_MAX).read_to_end(&mut text)?;
+        Ok(text)
     }
 
     /// Removes a dead entry.

@@ -1,8 +1,8 @@
 //! What this machine has attached: an entry for each mount, and for each server of files or of a network block device.
 //!
-//! An entry is a file with the facts that do not change, and a socket that says how the connection is. Whoever made the
-//! entry has the file locked while it lives. So an entry without a lock is what a killed program has left, and nobody
-//! has to trust its process number.
+//! An entry is a file with the facts that do not change, and a socket that says how the connection is, or has the
+//! controller reset. Whoever made the entry has the file locked while it lives. So an entry without a lock is what a
+//! killed program has left, and nobody has to trust its process number.
 //!
 //! The folder is `/run/ringfab-initiator`, or `$XDG_RUNTIME_DIR/ringfab-initiator` of a user. It is not the folder of
 //! the target, `/run/ringfab`: that belongs to the target's user and goes when the target stops.
@@ -30,21 +30,27 @@ use anyhow::{Context as _, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use ringfab_initiator::blocking::Controller;
+use serde::Serialize;
 
 use crate::options::ConnectArgs;
 
 #[cfg(test)]
 pub(crate) use facts::seconds;
-pub(crate) use facts::{Disk, Facts, Kind, Status, disks};
-pub(crate) use folder::folder;
+pub(crate) use facts::{Disk, Facts, Kind, ResetAnswer, Status, disks};
+pub(crate) use folder::{exists, folder};
 pub(crate) use found::{Found, entries};
 
 /// How long somebody who only looks may hold a lock.
 const LOOKERS: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(10);
+/// The longest that is asked over the socket.
+const ASK_BYTES_MAX: u64 = 64;
 /// The longest entry that is read.
 const ENTRY_BYTES_MAX: u64 = 1 << 20;
-/// How long to write a status to somebody who does not read it.
+/// What is asked for over the socket. Who asks for nothing gets the status.
+const ASK_RESET: &[u8] = b"reset";
+const ASK_STATUS: &[u8] = b"status";
+/// How long to wait for what somebody asks, and to write an answer to somebody who does not read it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// An entry of ours. Dropping it takes it away, once it was written.
@@ -113,23 +119,23 @@ impl Entry {
         write(&mut self.file).with_context(|| format!("write {}", self.path.display()))
     }
 
-    /// Says from now on how it is, to all who ask.
+    /// Says from now on how it is, to all who ask, and has the controller reset for them.
     ///
     /// # Errors
     /// When there is no socket, or no thread.
-    pub(crate) fn tell(&mut self, status: impl Fn() -> Status + Send + 'static) -> Result<()> {
+    pub(crate) fn tell(&mut self, controller: Controller) -> Result<()> {
         let path = self.path.with_extension("sock");
         // The lock says that whoever listened there is gone.
         remove(&path);
         let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
         let over = Arc::new(AtomicBool::new(false));
         self.socket = Some(Socket { path, over: over.clone() });
-        let answer = move || {
+        let serve = move || {
             for client in listener.incoming() {
                 if over.load(Ordering::Acquire) {
                     return;
                 }
-                match client.and_then(|client| say(client, &status())) {
+                match client.and_then(|client| answer(client, &controller)) {
                     Ok(()) => {}
                     // Too many files are open, or so: not as fast as possible again.
                     Err(error) => {
@@ -139,7 +145,7 @@ impl Entry {
                 }
             }
         };
-        std::thread::Builder::new().name("status".to_owned()).spawn(answer).context("start a thread")?;
+        std::thread::Builder::new().name("status".to_owned()).spawn(serve).context("start a thread")?;
         Ok(())
     }
 }
@@ -167,8 +173,7 @@ pub(crate) fn announce(facts: &Facts, controller: &Controller) -> Option<Entry> 
         forget_dead();
         let Claim::Ours(mut entry, _) = Entry::claim(&name)? else { bail!("{name} is taken") };
         entry.write(facts)?;
-        let controller = controller.clone();
-        entry.tell(move || Status::of(&controller))?;
+        entry.tell(controller.clone())?;
         Ok(entry)
     };
     match made() {
@@ -221,9 +226,22 @@ fn read(file: &mut File) -> Result<Option<Facts>> {
     Ok(Some(serde_json::from_slice(&text)?))
 }
 
-fn say(mut client: UnixStream, status: &Status) -> io::Result<()> {
+/// Answers somebody who asks for something.
+fn answer(mut client: UnixStream, controller: &Controller) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    let mut asked = Vec::new();
+    let read = (&client).take(ASK_BYTES_MAX).read_to_end(&mut asked);
+    let status = Status::of(controller);
+    if read.is_err() || asked != ASK_RESET {
+        return say(&mut client, &status);
+    }
+    let refused = controller.reset().err().map(|error| error.to_string());
+    say(&mut client, &ResetAnswer { begun: refused.is_none(), refused, before: status })
+}
+
+fn say(client: &mut UnixStream, what: &impl Serialize) -> io::Result<()> {
     client.set_write_timeout(Some(PATIENCE))?;
-    client.write_all(&serde_json::to_vec(status)?)
+    client.write_all(&serde_json::to_vec(what)?)
 }
 
 fn remove(path: &Path) {

@@ -141,8 +141,7 @@ fn listen(keeper: &mut Child) -> Result<Receiver<News>> {
 /// It is mounted, whether or not somebody takes that.
 fn announce(args: &MountArgs, context: &Context, text: &str, facts: &Facts) {
     if !args.helper {
-        let facts = || serde_json::to_value(facts).unwrap_or_default();
-        output::announce(context.json, || json!({ "mounted": facts() }), || text.to_owned());
+        output::announce(context.json, || json!({ "mounted": facts.document() }), || text.to_owned());
     }
 }
 

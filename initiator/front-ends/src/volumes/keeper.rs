@@ -29,7 +29,7 @@ use crate::interrupt::{Cancelled, Interrupt};
 use crate::namespaces::only_namespace;
 use crate::quantity::Bytes;
 use crate::ready::{self, Ready};
-use crate::registry::{self, Claim, Entry, Facts, Kind, Status};
+use crate::registry::{self, Claim, Entry, Facts, Kind};
 
 pub(super) use report::News;
 use report::Report;
@@ -192,8 +192,7 @@ impl<'a> Keeper<'a> {
         facts: &Facts,
     ) -> Result<Ready> {
         entry.write(facts)?;
-        let asked = controller.clone();
-        entry.tell(move || Status::of(&asked))?;
+        entry.tell(controller.clone())?;
         if self.inner.is_interrupted() {
             return Err(Cancelled.into());
         }

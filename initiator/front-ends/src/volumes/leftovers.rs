@@ -107,6 +107,9 @@ pub(super) fn forget(found: Found, busy: Busy) -> Result<()> {
 
 /// Folders for files whose entry is gone.
 fn orphans() -> Result<()> {
+    if !registry::exists() {
+        return Ok(());
+    }
     let known: Vec<String> = registry::entries()?.iter().map(Found::name).collect();
     let folder = registry::folder()?;
     let listed = fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))?;

@@ -17,6 +17,7 @@ struct Row {
     facts: Facts,
     state: String,
     since_s: Option<u64>,
+    reconnects: Option<u64>,
     namespaces: Vec<Disk>,
 }
 
@@ -46,17 +47,18 @@ impl Row {
         let namespaces = status.as_ref().map(|status: &Status| status.namespaces.clone());
         let known = namespaces.filter(|_| found.facts.kind != Kind::Mount);
         let namespaces = known.unwrap_or_else(|| found.facts.namespaces.clone());
-        Self { state, since_s: status.and_then(|status| status.since_s), namespaces, facts: found.facts }
+        let since_s = status.as_ref().and_then(|status| status.since_s);
+        let reconnects = status.map(|status| status.reconnects);
+        Self { state, since_s, reconnects, namespaces, facts: found.facts }
     }
 
     fn json(&self) -> Value {
-        let mut value = serde_json::to_value(&self.facts).unwrap_or_default();
+        let mut value = self.facts.document();
         value["state"] = json!(self.state);
         value["since_s"] = json!(self.since_s);
+        value["reconnects"] = json!(self.reconnects);
         value["namespaces"] = json!(self.namespaces);
-        if let (Some(device), Some(true)) = (&self.facts.device, self.is_mounted()) {
-            value["mounted_at"] = json!(device::mounts(device));
-        }
+        value["mounted_at"] = json!(self.facts.device.as_deref().map(device::mounts).unwrap_or_default());
         value
     }
 
@@ -69,6 +71,9 @@ impl Row {
         let mut state = self.state.clone();
         if let Some(since) = self.since_s {
             state = format!("{state} for {}", ago(since));
+        }
+        if let Some(count) = self.reconnects.filter(|count| *count > 0) {
+            state = format!("{state}, {count} reconnect{}", if count == 1 { "" } else { "s" });
         }
         if self.state == "dead" {
             let hint = self.facts.directory.as_deref().unwrap_or(Path::new("")).display();

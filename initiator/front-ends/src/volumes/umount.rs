@@ -81,12 +81,24 @@ fn find(target: &Path) -> Result<(PathBuf, Option<Found>)> {
     let directory = match mount_point::absolute(target) {
         // A volume that is not mounted.
         _ if name.is_some() && target.symlink_metadata().is_err() => {
-            file::Volumes::load_default()?.find(&target.to_string_lossy())?.directory().to_owned()
+            volume_directory(&target.to_string_lossy())?
         }
         found => found?,
     };
     let found = mounts()?.into_iter().find(|found| found.facts.directory.as_ref() == Some(&directory));
     Ok((directory, found))
+}
+
+/// Where a volume that is not mounted would be.
+fn volume_directory(name: &str) -> Result<PathBuf> {
+    let volumes = file::Volumes::load_default();
+    let found = volumes.iter().flat_map(file::Volumes::all).find(|volume| volume.name() == name);
+    let Some(volume) = found else {
+        bail!(
+            "`{name}` is neither a directory nor the name of a volume; `ringfab list` shows what is mounted"
+        )
+    };
+    Ok(volume.directory().to_owned())
 }
 
 /// Unmounts it, and waits for the end of its keeper.

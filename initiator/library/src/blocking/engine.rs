@@ -72,6 +72,8 @@ pub(super) struct Snapshot {
     pub(super) info: ControllerInfo,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) connection: Connection,
+    /// How often it was connected again.
+    pub(super) reconnects: u64,
 }
 
 /// What a starting thread says.
@@ -159,14 +161,24 @@ impl Engine {
 
     /// Authenticates again, and waits for it.
     pub(super) fn reauthenticate(&self, keys: Option<Keys>) -> Result<(), ConnectError> {
+        self.ask(Step::Authenticate, |reply| Message::Reauthenticate { keys, reply })
+    }
+
+    /// Begins a reset.
+    pub(super) fn reset(&self) -> Result<(), ConnectError> {
+        self.ask(Step::Live, |reply| Message::Reset { reply })
+    }
+
+    /// Asks the thread that leads for something, and waits for its answer.
+    fn ask(
+        &self,
+        step: Step,
+        message: impl FnOnce(SyncSender<Result<(), ConnectError>>) -> Message,
+    ) -> Result<(), ConnectError> {
         let (reply, replies) = sync_channel(1);
-        let gone = |cause| ConnectError {
-            peer: self.snapshot().info.subsystem.clone(),
-            step: Step::Authenticate,
-            cause,
-        };
+        let gone = |cause| ConnectError { peer: self.snapshot().info.subsystem.clone(), step, cause };
         let ended = || gone(Cause::Local("the engine has ended".to_owned()));
-        self.send(0, Message::Reauthenticate { keys, reply }).map_err(|_| ended())?;
+        self.send(0, message(reply)).map_err(|_| ended())?;
         loop {
             match replies.recv_timeout(CANCEL_POLL) {
                 Ok(result) => return result,
@@ -481,6 +493,9 @@ impl Dispatcher {
                 tracing::info!(reconnected, "controller ready");
                 self.ready(host, controller);
                 self.connection_is(|_| Connection::Connected);
+                if *reconnected {
+                    self.change_snapshot(|shared| shared.reconnects += 1);
+                }
             }
             HostEvent::NamespacesChanged { .. } => self.update_view(host, controller),
             HostEvent::Lost { error, .. } => {
@@ -516,13 +531,9 @@ impl Dispatcher {
                 }
                 Message::Reauthenticate { keys, reply } => match host.reauthenticate(controller, keys) {
                     Ok(()) => self.authenticating.push(reply),
-                    Err(reason) => {
-                        let cause = Cause::Local(reason.to_string());
-                        let error = ConnectError { peer: self.peer.clone(), step: Step::Authenticate, cause };
-                        // Who does not wait any more leaves.
-                        let _result = reply.try_send(Err(error));
-                    }
+                    Err(reason) => self.answer(&reply, Step::Authenticate, Err(reason)),
                 },
+                Message::Reset { reply } => self.answer(&reply, Step::Live, host.reset(controller)),
                 Message::AddClient(make) => {
                     // Another one might be told of what the one before has started.
                     if !std::mem::replace(&mut self.had_client, true) {
@@ -536,6 +547,21 @@ impl Dispatcher {
                 return self.backlog.push_front(job);
             }
         }
+    }
+
+    /// Answers somebody who has asked for something.
+    fn answer(
+        &self,
+        reply: &SyncSender<Result<(), ConnectError>>,
+        step: Step,
+        result: Result<(), SubmitError>,
+    ) {
+        let error = |reason: SubmitError| {
+            let cause = Cause::Local(reason.to_string());
+            ConnectError { peer: self.peer.clone(), step, cause }
+        };
+        // Who does not wait any more leaves.
+        let _result = reply.try_send(result.map_err(error));
     }
 
     /// Answers those who wait for an authentication.
@@ -573,20 +599,24 @@ impl Dispatcher {
         match &self.snapshot {
             Some(shared) => {
                 let mut shared = shared.write().unwrap_or_else(PoisonError::into_inner);
-                *shared = Snapshot { info, namespaces, connection: shared.connection };
+                (shared.info, shared.namespaces) = (info, namespaces);
             }
             None => {
                 let connection = Connection::Connected;
-                self.snapshot = Some(Arc::new(RwLock::new(Snapshot { info, namespaces, connection })));
+                let snapshot = Snapshot { info, namespaces, connection, reconnects: 0 };
+                self.snapshot = Some(Arc::new(RwLock::new(snapshot)));
             }
         }
     }
 
     /// The connection is another one than before.
     fn connection_is(&self, now: impl FnOnce(Connection) -> Connection) {
+        self.change_snapshot(|shared| shared.connection = now(shared.connection));
+    }
+
+    fn change_snapshot(&self, change: impl FnOnce(&mut Snapshot)) {
         let Some(shared) = &self.snapshot else { return };
-        let mut shared = shared.write().unwrap_or_else(PoisonError::into_inner);
-        shared.connection = now(shared.connection);
+        change(&mut shared.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Gives the host a job; gives it back when a buffer or place is missing that will come free.

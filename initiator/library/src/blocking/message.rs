@@ -24,6 +24,8 @@ pub(super) enum Message {
     },
     /// Authenticate again, with these keys if there are any.
     Reauthenticate { keys: Option<Keys>, reply: SyncSender<Result<(), ConnectError>> },
+    /// Reset the controller. The answer says that it has begun.
+    Reset { reply: SyncSender<Result<(), ConnectError>> },
     /// Make a client.
     AddClient(MakeClient),
 }

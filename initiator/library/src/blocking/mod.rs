@@ -143,6 +143,20 @@ impl Controller {
         self.engine.reauthenticate(keys)
     }
 
+    /// How often it was connected again since it was attached.
+    pub fn reconnects(&self) -> u64 {
+        self.engine.snapshot().reconnects
+    }
+
+    /// Resets the controller, as [`Host::reset`](crate::Host::reset) does, and returns when that has begun. It is over
+    /// when [`Controller::reconnects`] has become more.
+    ///
+    /// # Errors
+    /// It is being detached, or was given up.
+    pub fn reset(&self) -> Result<(), ConnectError> {
+        self.engine.reset()
+    }
+
     /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most;
     /// other clones fail from now on. Commands that are outstanding end first.
     ///

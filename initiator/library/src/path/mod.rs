@@ -26,18 +26,18 @@ mod timers;
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfab_fabric::rdma::DisconnectReason;
 use ringfab_reactor::Time;
 use ringfab_spec::CompletionEntry;
 
-use crate::authentication::Keys;
 use crate::command::{Command, Owner};
 use crate::error::{Cause, ConnectError, Step, SubmitError};
 use crate::messages::{Message, ToFollower, ToLeader, Worked};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
-use crate::request::{AdminRequest, ControllerId, Refused};
+use crate::request::{AdminRequest, Asked, ControllerId, Refused};
 use crate::resources::Resources;
 use crate::retry::RetryDelays;
 use crate::transport::{ConnectionEvent, NotSent};
@@ -528,23 +528,31 @@ impl Path {
         Ok(())
     }
 
-    /// Authenticates again, first on this engine and then on the others.
-    pub(crate) fn reauthenticate(
-        &mut self,
-        resources: &mut Resources,
-        keys: Option<Keys>,
-    ) -> Result<(), SubmitError> {
-        match self.phase {
-            _ if !self.role.leads() => return Err(SubmitError::NoCommand("an admin queue on this engine")),
-            Phase::Live if !self.sequence.has_authenticated() => {
+    /// Does what a program asks for: on this engine, and then on the others.
+    pub(crate) fn ask(&mut self, resources: &mut Resources, asked: Asked) -> Result<(), SubmitError> {
+        if !self.role.leads() {
+            return Err(SubmitError::NoCommand("an admin queue on this engine"));
+        }
+        match (self.phase, asked) {
+            (phase, _) if phase.is_final() => return Err(SubmitError::Gone),
+            (Phase::Live, Asked::Reauthenticate(_)) if !self.sequence.has_authenticated() => {
                 return Err(SubmitError::NoCommand("authentication: it has not asked for it"));
             }
-            Phase::Live => {}
-            Phase::Draining | Phase::Shutdown | Phase::Gone => return Err(SubmitError::Gone),
-            _ => return Err(SubmitError::NotReady),
+            (Phase::Live, Asked::Reauthenticate(keys)) => {
+                self.run(resources, Sequence::reauthenticate(keys.map(Arc::new)));
+                self.timers.repeat_authentication(resources.now(), &self.options);
+            }
+            (_, Asked::Reauthenticate(_)) => return Err(SubmitError::NotReady),
+            (Phase::Live, Asked::Reset) => {
+                // Whatever was lost before is over.
+                self.liveness.end();
+                self.lose(resources, Step::Live, Cause::Reset);
+                self.check_closed(resources);
+            }
+            (Phase::Delay, Asked::Reset) => self.timers.phase = resources.now(),
+            // It is being attached anew.
+            (_, Asked::Reset) => {}
         }
-        self.run(resources, Sequence::reauthenticate(keys.map(Arc::new)));
-        self.timers.repeat_authentication(resources.now(), &self.options);
         Ok(())
     }
 
@@ -688,8 +696,13 @@ impl Path {
         if let Some(loss) = self.role.judge_loss(self.options.reconnect) {
             self.liveness.set_loss(loss);
         }
-        let next = self.liveness.next_attempt(self.trouble.take(), &mut resources.random);
-        let Some((attempt, delay)) = next else { return };
+        let trouble = self.trouble.take();
+        let reset = trouble.as_ref().is_some_and(|error| matches!(error.cause, Cause::Reset));
+        let next = self.liveness.next_attempt(trouble.filter(|_| !reset), &mut resources.random);
+        let Some((attempt, mut delay)) = next else { return };
+        if reset {
+            delay = Duration::ZERO;
+        }
         self.timers.phase = resources.now() + delay;
         self.reports.push(PathEvent::Reconnecting { attempt, delay });
         self.role.tell_followers(&ToFollower::Reconnecting { attempt, delay });
@@ -785,7 +798,7 @@ impl Path {
                 }
                 (Timer::Reauthenticate, _) => {
                     // A controller that has not asked for it is not asked for more.
-                    let begun = self.reauthenticate(resources, None);
+                    let begun = self.ask(resources, Asked::Reauthenticate(None));
                     tracing::debug!(peer = self.peer(), ?begun, "it is time to authenticate again");
                     continue;
                 }

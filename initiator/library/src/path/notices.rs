@@ -12,7 +12,7 @@ use super::phase::Phase;
 use super::sequence::{Sequence, SequenceStep};
 use super::timers::Timers;
 use crate::command::Command;
-use crate::error::{ConnectError, Step};
+use crate::error::{Cause, ConnectError, Step};
 use crate::options::ConnectOptions;
 
 /// Whoever waits is told after this time.
@@ -138,6 +138,10 @@ impl Notices {
     /// A controller in use was lost; `again`: the loss before goes on.
     pub(super) fn lost(&mut self, now: Time, error: &ConnectError, again: bool, liveness: &Liveness) {
         self.due = now + AGAIN;
+        if matches!(error.cause, Cause::Reset) {
+            tracing::warn!("{}: the controller is reset, as asked for; I/O waits", self.peer);
+            return;
+        }
         let again = if again { " again, and nothing was answered in between" } else { "" };
         tracing::warn!("connection lost{again}: {error}; {}", liveness.outlook(now));
     }

@@ -119,6 +119,14 @@ impl Phase {
         !matches!(self, Self::Closing(_) | Self::Delay | Self::Gone)
     }
 
+    /// Whether it is being left, or was given up.
+    pub(super) fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::Draining | Self::Shutdown | Self::Closing(After::Fail | After::Detach) | Self::Gone
+        )
+    }
+
     /// Whether it is being attached, for the first time or again.
     pub(super) fn is_attaching(self) -> bool {
         matches!(self, Self::Resolving | Self::Connecting | Self::Setup)

@@ -110,7 +110,11 @@ fn a_subsystem_may_have_a_name_without_the_usual_form() {
 fn each_mistake_has_its_own_sentence() {
     let nqn = "nqn.2026-01.org.example:a";
     for (text, sentence) in [
-        ("http://x/", "an address begins with nvme+rdma:// or nvme+tcp://, this one with `http://`"),
+        (
+            "http://x/",
+            "an address begins with nvme+rdma:// or nvme+tcp://, this one with `http://`; write for instance \
+             nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a",
+        ),
         ("nvme+rdma://a/?concat=on", "there is no option `concat`"),
         ("nvme+tcp://a/?concat=yes", "option concat: `yes` is not `on` or `off`"),
         ("nvme+tcp://a/?tls=off&concat=on", "option concat: `on` does not go with tls=off"),

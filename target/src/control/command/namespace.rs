@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use ringfab_base::parse_size;
 use serde_json::{Map, Value};
 
@@ -87,12 +87,12 @@ pub enum NamespaceCommand {
 
 /// A namespace to add.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("source").required(true).args(["path", "memory", "null"])))]
 pub struct AddArguments {
     /// The file or block device. The target must be able to open it.
-    #[arg(required_unless_present_any = ["memory", "null"], conflicts_with_all = ["memory", "null"])]
     path: Option<PathBuf>,
     /// Serve this much memory of the target instead.
-    #[arg(long, value_name = "SIZE", conflicts_with = "null")]
+    #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Serve zeroes of this size instead. Writes have no effect.
     #[arg(long, value_name = "SIZE")]
