@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::ptr;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::setsockopt;
@@ -41,6 +42,9 @@ pub enum TlsRefusal {
     Half(io::Error),
 }
 
+/// How long a connection to this machine itself may take. Somebody may filter them.
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
 /// Whether [`prepare_kernel_tls`] has tried.
 static TRIED: OnceLock<()> = OnceLock::new();
 
@@ -63,7 +67,7 @@ pub fn kernel_tls_is_prepared() -> bool {
 fn try_ciphers() -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     for length in [16, 32] {
-        let one = TcpStream::connect(listener.local_addr()?)?;
+        let one = TcpStream::connect_timeout(&listener.local_addr()?, CONNECT_LIMIT)?;
         let key = vec![0; length];
         let keys = TlsKeys { key: &key, iv: [0; 12], sequence: 0 };
         match protect(&one, &keys, &keys) {

@@ -35,8 +35,13 @@ pub use task::{Hanging, Task, WorkError};
 /// The pool of this process. Threads that hang belong to the process anyway.
 static PROCESS: LazyLock<Arc<Pool>> = LazyLock::new(Arc::default);
 
-/// What this process computes for hosts that authenticate.
-static COMPUTING: LazyLock<Arc<Computing>> = LazyLock::new(Arc::default);
+/// What this process computes for hosts that authenticate: what takes little, and what takes much. A computation that
+/// has begun is not interrupted. So what takes a millisecond does not wait behind what takes tens of them, of which
+/// whoever reaches a listener can ask for many.
+static COMPUTING: LazyLock<[Arc<Computing>; 2]> = LazyLock::new(Default::default);
+
+/// The most that takes little: ffdhe4096 and all that is faster.
+const LITTLE: Duration = Duration::from_millis(5);
 
 /// Who does slow work for a core.
 #[derive(Clone)]
@@ -94,7 +99,9 @@ impl Workers {
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
     ) -> Result<(), WorkError> {
         match &self.0 {
-            Kind::Threads(_) => COMPUTING.submit(asker, interest, work, answer),
+            Kind::Threads(_) => {
+                COMPUTING[usize::from(asker.1 > LITTLE)].submit(asker, interest, work, answer)
+            }
             Kind::Stepped(steps) => {
                 steps.waiting().push_back(Box::new(move || answer(Ok(work()))));
                 Ok(())
@@ -180,6 +187,7 @@ pub fn finish(limit: Duration) -> Vec<Hanging> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
@@ -198,5 +206,37 @@ mod tests {
         assert_eq!((seen.load(Ordering::Relaxed), steps.count()), (0, 2));
         assert!(steps.run_one() && steps.run_one() && !steps.run_one());
         assert_eq!(seen.load(Ordering::Relaxed), 12);
+    }
+
+    #[test]
+    fn what_takes_little_does_not_wait_for_what_takes_much_and_has_begun() {
+        let (workers, interest) = (Workers::of_process(), Interest::default());
+        let (sender, answers) = std::sync::mpsc::channel();
+        let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+        let from = |last| Ipv4Addr::new(192, 0, 2, last).into();
+        let compute = |last, cost, held: bool| {
+            let (gate, sender) = (Arc::clone(&gate), sender.clone());
+            let work = move || {
+                let (open, opened) = &*gate;
+                if held {
+                    drop(opened.wait_while(open.lock().expect("no panic"), |open| !*open));
+                }
+                last
+            };
+            let answer = move |outcome: Result<u8, WorkError>| {
+                sender.send(outcome.expect("computed")).expect("the test listens");
+            };
+            workers.compute((from(last), cost), &interest, work, answer).expect("taken");
+        };
+        // As many as there may be threads, from as many addresses, and more that wait.
+        for last in 0..100 {
+            compute(last, LITTLE * 3, true);
+        }
+        compute(200, LITTLE, false);
+        assert_eq!(answers.recv().expect("the one that takes little"), 200);
+        assert!(answers.try_recv().is_err(), "the others are still at it");
+        *gate.0.lock().expect("no panic") = true;
+        gate.1.notify_all();
+        assert_eq!(answers.iter().take(100).count(), 100);
     }
 }
