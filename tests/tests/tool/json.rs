@@ -68,7 +68,14 @@ fn json(arguments: &[&str]) -> Value {
 fn what_looks_at_a_controller_prints_what_is_documented() {
     let (_target, url) = target();
     let discovery = url.rsplit_once('/').expect("a subsystem").0;
-    compare("discover", &[json(&["discover", discovery])], &[]);
+    let found = json(&["discover", discovery]);
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md"))
+        .expect("it is there");
+    for entry in found["entries"].as_array().expect("a list") {
+        let kind = entry["subsystem_type"].as_str().expect("text");
+        assert!(text.contains(&format!("`{kind}`")), "docs/json.md does not have the type {kind}");
+    }
+    compare("discover", &[found], &[]);
     compare("doctor", &[json(&["doctor", &url])], &[]);
     compare("list", &[json(&["list", &url])], &[]);
     compare("id-ctrl", &[json(&["id-ctrl", &url])], &[]);
