@@ -41,8 +41,8 @@ pub enum State {
     AtDisk,
     /// A worker does what may take long. Its answer ends that, or an abort, after which nobody waits for the answer.
     AtWorker,
-    /// An Authentication Receive whose message is being computed. It holds no buffer, since others may wait for one, and
-    /// anybody who reaches a listener can be in this state. It gets one when the message is there.
+    /// An Authentication Receive whose message is being computed. It holds no buffer, since others may wait for one,
+    /// and anybody who reaches a listener can be in this state. It gets one when the message is there.
     Computing,
     /// An Asynchronous Event Request. It holds nothing and waits for an event.
     Parked,
