@@ -242,7 +242,11 @@ mod tests {
         let (sender, receiver) = channel::<()>();
         std::thread::scope(|scope| {
             let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-            let busy = || while !over.load(Ordering::Relaxed) {};
+            let busy = || {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            };
             named("test-runs").spawn_scoped(scope, busy).expect("a thread");
             named("test-waits").spawn_scoped(scope, move || drop(receiver.recv())).expect("a thread");
             wait_until("one runs", || is_thread_busy(own, "test-runs"));
