@@ -232,7 +232,7 @@ impl Connection {
         };
         let interest = Interest::default();
         let asker = (self.peer.ip(), computation.cost());
-        let computed = move || computation.run();
+        let computed = move || computation.clone().run();
         let asked = resources.workers.compute(asker, &interest, computed, answer);
         if let Some(authentication) = &mut self.authentication {
             authentication.computing = Some(interest);
