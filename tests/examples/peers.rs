@@ -105,9 +105,10 @@ fn measure_authentication(folder: &Path) {
 fn computed(process: &Process) -> Duration {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", process.service.id())).expect("its threads");
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    let computing = tasks.flatten().map(|task| task.path()).filter(|path| {
-        ["auth-compute", "authentication"].contains(&read(path.join("comm")).trim())
-    });
+    let computing = tasks
+        .flatten()
+        .map(|task| task.path())
+        .filter(|path| ["auth-compute", "authentication"].contains(&read(path.join("comm")).trim()));
     // The first field is the time on a processor, in nanoseconds.
     let times = computing.map(|path| read(path.join("schedstat")));
     let times = times.filter_map(|text| text.split(' ').next()?.parse().ok());

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -75,10 +75,7 @@ impl Background {
             let _sent = sender.send(computed);
         };
         jobs.send(Box::new(job)).ok()?;
-        match result.recv_timeout(patience) {
-            Ok(computed) => Some(computed),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        result.recv_timeout(patience).ok()
     }
 }
 
