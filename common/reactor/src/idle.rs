@@ -3,8 +3,8 @@
 use std::io;
 
 /// Lets the calling thread run only where a processor would be idle. It gives way to any other thread at once, which no
-/// nice value does: the scheduler lets a thread that runs have a part of its slice first. So it may not hold what others
-/// wait for.
+/// nice value does: the scheduler lets a thread that runs have a part of its slice first. So it may not hold what
+/// others wait for.
 ///
 /// See sched(7), `SCHED_IDLE`.
 ///
