@@ -12,9 +12,6 @@ use crate::program::program;
 /// No wait of a test is longer.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a log is waited for that has no end.
-const LOG_PATIENCE: Duration = Duration::from_secs(2);
-
 /// Waits until something is so.
 ///
 /// # Panics
@@ -99,12 +96,8 @@ impl Service {
         fs::read_to_string(self.path("ready")).expect("the ready file").trim().to_owned()
     }
 
-    /// Its standard error so far. A thread of its own writes the log: what is queued there is waited for.
+    /// Its standard error so far.
     pub fn log(&self) -> String {
-        let begun = Instant::now();
-        while begun.elapsed() < LOG_PATIENCE && is_thread_busy(self.id(), "log") {
-            std::thread::sleep(Duration::from_millis(1));
-        }
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
@@ -156,16 +149,6 @@ impl Drop for Service {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Whether a thread of a process runs, wants to, or waits for a disk. One that is not there does not.
-fn is_thread_busy(process: u32, name: &str) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let named = |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
-    tasks.map(|task| task.path()).filter(named).any(|path| {
-        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
-        stat.rsplit(')').next().is_some_and(|fields| fields.starts_with(" R") || fields.starts_with(" D"))
-    })
 }
 
 /// Runs a command and fails when it fails, or when it takes longer than `seconds`.
@@ -227,33 +210,4 @@ pub fn file_target_with(port: u16, image: &Path, caching: Caching) -> Service {
         fs::write(&config, text).expect("a configuration");
         vec!["serve".to_owned(), "--config".to_owned(), config.display().to_string()]
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::mpsc::channel;
-
-    use super::*;
-
-    #[test]
-    fn a_thread_that_runs_is_told_from_one_that_waits() {
-        let (own, over) = (std::process::id(), AtomicBool::new(false));
-        let (sender, receiver) = channel::<()>();
-        std::thread::scope(|scope| {
-            let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-            let busy = || {
-                while !over.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            };
-            named("test-runs").spawn_scoped(scope, busy).expect("a thread");
-            named("test-waits").spawn_scoped(scope, move || drop(receiver.recv())).expect("a thread");
-            wait_until("one runs", || is_thread_busy(own, "test-runs"));
-            wait_until("one waits", || !is_thread_busy(own, "test-waits"));
-            assert!(!is_thread_busy(own, "test-none"));
-            over.store(true, Ordering::Relaxed);
-            drop(sender);
-        });
-    }
 }
