@@ -222,6 +222,15 @@ fn all_of_a_reload_is_applied_or_nothing() {
         assert!(target.refused(&["reload"]).contains("in use"));
         assert!(target.attach(A).is_ok(), "the listener before is bound again");
 
+        // The same, and the one before that was to give way has not done so yet.
+        let main = format!("[[listener]]\naddress = \"127.0.0.1\"\nport = {}\n", target.port);
+        let other = main.replace(&target.port.to_string(), &target.other_port.to_string());
+        let both = format!("{other}transport = \"tcp\"\n{}", main.replace("127.0.0.1", "0.0.0.0"));
+        target.write(&[null, (&main, &both)]);
+        assert!(target.refused(&["reload"]).contains("in use"));
+        assert!(target.attach(A).is_ok(), "it is bound as before");
+        assert!(!target.service.log().contains("cannot be bound again"));
+
         // Hosts would take another disk for the one that they have.
         let other = target.service.path("other");
         fs::write(&other, vec![0; 1 << 20]).expect("a disk");
@@ -233,6 +242,53 @@ fn all_of_a_reload_is_applied_or_nothing() {
         assert_eq!(target.ask(&["namespace", "list"]).lines().count(), 2);
         assert_eq!(target.ask(&["status"]).matches("not in the file").count(), 0);
     });
+}
+
+#[test]
+fn a_dry_run_says_why_a_reload_would_be_refused() {
+    let target = Configurable::start();
+    let missing = target.service.path("missing");
+    let table = format!("memory = \"4MiB\"\n[[subsystem.namespace]]\npath = {missing:?}\n");
+    for (edit, shown, why) in [
+        (
+            ("large_buffers = 64", "large_buffers = 65"),
+            "~ memory.large_buffers: 64 -> 65",
+            "(needs a restart)",
+        ),
+        (("memory = \"4MiB\"\n", table.as_str()), "+ namespace 2 of ", "No such file"),
+        (("/disk\"", "/other\""), "~ namespace 1 of ", "hosts would take it for the one that they have"),
+    ] {
+        fs::write(target.service.path("other"), vec![0; 1 << 20]).expect("a disk");
+        target.write(&[edit]);
+        let output = target.run(&["reload", "--dry-run"]);
+        let [said, error] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(output.status.code() == Some(1) && said.starts_with(shown), "{said}{error}");
+        assert!(error.starts_with("a reload would be refused: ") && error.contains(why), "{error}");
+        assert!(target.refused(&["reload"]).contains(why));
+    }
+    target.write(&[]);
+    assert_eq!(target.ask(&["reload", "--dry-run"]), "nothing is different\n");
+}
+
+#[test]
+fn a_listener_moves_between_addresses_that_have_one_port_and_hosts_stay() {
+    let target = Configurable::start();
+    undisturbed(&target, || {
+        for address in ["0.0.0.0", "127.0.0.1", "0.0.0.0"] {
+            target.write(&[("\naddress = \"127.0.0.1\"", &format!("\naddress = {address:?}"))]);
+            let shown = target.ask(&["reload"]);
+            assert!(shown.ends_with(&format!("+ listener tcp {address}:{}\n", target.port)), "{shown}");
+            assert!(target.attach(A).is_ok(), "{address}");
+        }
+    });
+    // Another transport at the same address is another listener.
+    let host = target.attach(A).expect("attached");
+    assert!(write(&host));
+    target.write(&[("transport = \"tcp\"\n", "transport = \"rdma\"\n")]);
+    target.ask(&["reload"]);
+    wait_until("it is ended", || !write(&host));
+    assert!(target.service.log().contains("the listener on which it came is gone"));
 }
 
 #[test]
@@ -322,6 +378,64 @@ fn what_is_changed_by_command_is_shown_and_can_be_saved() {
     });
     let only = target.refused(&["listener", "remove", "127.0.0.1:1"]);
     assert!(only.contains("there are 127.0.0.1:"), "{only}");
+}
+
+#[test]
+fn a_file_that_somebody_has_edited_is_not_written_over() {
+    let target = Configurable::start();
+    let before = fs::read_to_string(target.file()).expect("the file");
+    target.ask(&["log", "debug"]);
+    for (edited, advice, why) in [
+        (
+            before.replace("[target]", "[target]\ndrain_timeout_s = 9"),
+            "reload it, or move it away:\n",
+            "~ target.drain_timeout_s: 30 -> 9",
+        ),
+        ("nonsense = 1\n".to_owned(), "correct it, or move it away:\n", "nonsense"),
+    ] {
+        fs::write(target.file(), &edited).expect("the file");
+        let refused = target.refused(&["config", "--save"]);
+        assert!(refused.contains(advice) && refused.contains(why), "{refused}");
+        assert_eq!(fs::read_to_string(target.file()).expect("the file"), edited);
+    }
+    // What is moved away is written again.
+    fs::rename(target.file(), target.service.path("mine")).expect("moved");
+    assert!(target.ask(&["config", "--save"]).ends_with("target.toml is written\n"));
+    let printed = target.ask(&["config"]);
+    assert_eq!(fs::read_to_string(target.file()).expect("the file"), printed);
+    // Without a difference, comments stay.
+    fs::write(target.file(), format!("# A comment\n{printed}")).expect("the file");
+    assert!(target.ask(&["config", "--save"]).contains("stays as it is"));
+    assert!(fs::read_to_string(target.file()).expect("the file").starts_with("# A comment"));
+}
+
+/// Sends a line to the control socket. What is answered.
+fn send(target: &Configurable, request: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let path = target.service.path("control.sock");
+    let mut socket = std::os::unix::net::UnixStream::connect(path).expect("connected");
+    socket.write_all(format!("{request}\n").as_bytes()).expect("sent");
+    socket.shutdown(std::net::Shutdown::Write).expect("no more");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn a_key_in_a_request_is_refused_and_not_logged() {
+    let target = Configurable::start();
+    let secret = "ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n";
+    for host in [
+        format!("{{\"nqn\":\"nqn.h\",\"dhchap_key\":\"DHHC-1:00:{secret}:\"}}"),
+        format!("{{\"nqn\":\"nqn.h\",\"tls_key\":\"{secret}\"}}"),
+        format!("{{\"nqn\":\"nqn.h\",\"shares\":\"DHHC-1:00:{secret}:\"}}"),
+        format!("\"NVMeTLSkey-1:01:{secret}:\""),
+    ] {
+        let answer = send(&target, &format!("{{\"command\":\"host-set\",\"host\":{host}}}"));
+        assert!(answer.contains("\"error\""), "{answer}");
+    }
+    let log = target.service.log();
+    assert!(log.matches("a control request was refused").count() == 4 && !log.contains(secret), "{log}");
 }
 
 /// The lines of docs/control.md that are sent and answered: each request with its answer, if that is shown.

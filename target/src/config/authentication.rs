@@ -68,6 +68,11 @@ impl HostAuthentication {
     }
 }
 
+/// Whether a key is a credential of a service, and this process, which may be a person's, has none.
+pub(super) fn is_unseen_credential(source: &KeySource) -> bool {
+    matches!(source, KeySource::Credential(_)) && source.place().is_err()
+}
+
 /// Reads a key.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::error::{ConfigError, Errors};
+use super::error::{ConfigError, Credentials, Errors};
 use super::reader::{At, Reader};
 use super::{Config, HostConfig, ListenerConfig, ListenerTls, NamespaceConfig, RateLimits, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
@@ -28,8 +28,13 @@ pub(super) type IdentifyDisk<'a> = &'a dyn Fn(&Path) -> Option<DiskIdentity>;
 ///
 /// # Errors
 /// All mistakes, in the order of the file; never an empty list.
-pub(super) fn check(text: &str, identify_disk: IdentifyDisk<'_>) -> Result<Config, Vec<ConfigError>> {
+pub(super) fn check(
+    text: &str,
+    identify_disk: IdentifyDisk<'_>,
+    credentials: Credentials,
+) -> Result<Config, Vec<ConfigError>> {
     let mut errors = Errors::new(text);
+    errors.credentials = credentials;
     let document = parse(text, &mut errors);
     // What a broken file seems to lack may only be unreadable, so that its other mistakes wait.
     if !errors.is_empty() {
@@ -157,6 +162,10 @@ impl<T: PartialEq> Unique<T> {
             }
             None => self.0.push((value, span.clone())),
         }
+    }
+
+    fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|(value, _)| value)
     }
 }
 

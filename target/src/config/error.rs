@@ -63,16 +63,27 @@ fn lines(file: &str, errors: &[ConfigError]) -> String {
     errors.iter().map(|error| format!("{file}:{error}")).collect::<Vec<_>>().join("\n")
 }
 
+/// Whether keys that are credentials of the service must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// The configuration is to be served.
+    Needed,
+    /// It is only looked at: to a process that has no credentials, those of the service are out of sight.
+    MayBeUnseen,
+}
+
 /// Collects mistakes while a file is read.
 #[derive(Debug)]
 pub(super) struct Errors<'a> {
     text: &'a str,
     found: Vec<(usize, ConfigError)>,
+    /// What is a mistake of keys.
+    pub(super) credentials: Credentials,
 }
 
 impl<'a> Errors<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        Self { text, found: Vec::new() }
+        Self { text, found: Vec::new(), credentials: Credentials::Needed }
     }
 
     pub(super) fn add(&mut self, span: &Range<usize>, key: impl Into<String>, message: impl Into<String>) {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::check::check;
+use super::error::Credentials;
 use super::{Config, ConfigErrors};
 use crate::disk_identity::DiskIdentity;
 use crate::worker;
@@ -20,7 +21,7 @@ const BYTES_MAX: u64 = 16 << 20;
 /// How long looks at the disks may take, all together; what is not seen then is looked at when it is opened.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
-pub(super) fn load(path: &Path) -> Result<Config, ConfigErrors> {
+pub(super) fn load(path: &Path, credentials: Credentials) -> Result<Config, ConfigErrors> {
     let at = path.to_owned();
     let text = worker::within("reading", path, READ_LIMIT, move || read(&at)).map_err(io::Error::from);
     let text = match text {
@@ -31,7 +32,7 @@ pub(super) fn load(path: &Path) -> Result<Config, ConfigErrors> {
     let text = text.map_err(|source| ConfigErrors::Read { path: path.to_owned(), source })?;
     let deadline = Instant::now() + LOOK_LIMIT;
     let identify_disk = |disk: &Path| identify_disk(disk, deadline.saturating_duration_since(Instant::now()));
-    let checked = check(&text, &identify_disk);
+    let checked = check(&text, &identify_disk, credentials);
     checked.map_err(|errors| ConfigErrors::Invalid { file: path.display().to_string(), errors })
 }
 
@@ -70,7 +71,7 @@ mod tests {
              allow_any_host = true\n{namespaces}"
         );
         fs::write(&path, text).expect("a configuration");
-        load(&path)
+        load(&path, Credentials::Needed)
     }
 
     #[test]
@@ -97,20 +98,21 @@ mod tests {
     #[test]
     fn a_configuration_that_cannot_be_read_is_no_reason_to_wait() {
         let folder = tempfile::tempdir().expect("a folder");
-        let error = load(folder.path()).expect_err("a directory").to_string();
+        let error = load(folder.path(), Credentials::Needed).expect_err("a directory").to_string();
         assert!(error.contains("it is a directory"), "{error}");
-        let error = load(Path::new("/dev/zero")).expect_err("a device").to_string();
+        let error = load(Path::new("/dev/zero"), Credentials::Needed).expect_err("a device").to_string();
         assert!(error.contains("it is a device"), "{error}");
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
-        let error = load(&fifo).expect_err("nobody writes").to_string();
+        let error = load(&fifo, Credentials::Needed).expect_err("nobody writes").to_string();
         assert!(error.contains("has not returned within 5 s"), "{error}");
         // One that somebody writes to is a configuration as any other.
         let second = folder.path().join("second");
         nix::unistd::mkfifo(&second, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
         std::thread::scope(|scope| {
             scope.spawn(|| fs::write(&second, "nonsense = true\n"));
-            assert!(load(&second).expect_err("nonsense").to_string().contains("nonsense"));
+            let error = load(&second, Credentials::Needed).expect_err("nonsense").to_string();
+            assert!(error.contains("nonsense"), "{error}");
         });
     }
 }

@@ -30,6 +30,7 @@ use uuid::Uuid;
 pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls};
 pub use confinement::{ConfinementConfig, USUAL_PORTS};
 pub use difference::{Change, ChangeLine, difference};
+use error::Credentials;
 pub use error::{ConfigError, ConfigErrors};
 pub use rate_limits::{DEFAULT_SHARES, HostConfig, NamespaceLimits, RateLimits};
 pub use ringfab_auth::KeySource;
@@ -358,7 +359,16 @@ impl Config {
     /// # Errors
     /// All mistakes at once.
     pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
-        load::load(path)
+        load::load(path, Credentials::Needed)
+    }
+
+    /// Reads and checks a file as [`Config::load`] does, for a process that does not serve it. A key that is a
+    /// credential of the service need not be there: then the configuration has another one in its place.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub(crate) fn look_at(path: &Path) -> Result<Self, ConfigErrors> {
+        load::load(path, Credentials::MayBeUnseen)
     }
 
     /// Checks the text of a configuration; `file` is its name in messages.
@@ -366,7 +376,19 @@ impl Config {
     /// # Errors
     /// All mistakes at once.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigErrors> {
-        check::check(text, &|_| None)
+        Self::parse_with(text, file, Credentials::Needed)
+    }
+
+    /// Checks a text as [`Config::parse`] does, for a process that does not serve it: see [`Config::look_at`].
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub(crate) fn look_at_text(text: &str, file: &str) -> Result<Self, ConfigErrors> {
+        Self::parse_with(text, file, Credentials::MayBeUnseen)
+    }
+
+    fn parse_with(text: &str, file: &str, credentials: Credentials) -> Result<Self, ConfigErrors> {
+        check::check(text, &|_| None, credentials)
             .map_err(|errors| ConfigErrors::Invalid { file: file.to_owned(), errors })
     }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::authentication::{HostAuthentication, HostTls};
+use super::KeySource;
+use super::authentication::{HostAuthentication, HostTls, is_unseen_credential};
 
 /// The share of a host of which nothing is said.
 pub const DEFAULT_SHARES: u32 = 100;
@@ -87,6 +88,19 @@ pub struct HostConfig {
 }
 
 impl HostConfig {
+    /// Where its keys are.
+    pub(crate) fn key_sources(&self) -> impl Iterator<Item = &KeySource> {
+        let dhchap = self.authentication.iter().flat_map(|one| {
+            [Some(&one.key), one.controller_key.as_ref()].into_iter().flatten().map(|key| &key.source)
+        });
+        dhchap.chain(self.tls.iter().map(|one| &one.key.source))
+    }
+
+    /// Its keys that are credentials of a service, which this process does not see.
+    pub(crate) fn unseen_credentials(&self) -> impl Iterator<Item = &KeySource> {
+        self.key_sources().filter(|source| is_unseen_credential(source))
+    }
+
     /// A host of which nothing is said.
     pub fn new(nqn: String) -> Self {
         let limits = RateLimits::default();

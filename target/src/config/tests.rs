@@ -635,3 +635,38 @@ fn limits_that_mean_nothing_are_mistakes() {
     let name = mistake(&format!("{MINIMAL}\n[[host]]\nshares = 7\n"));
     assert_eq!(name.message, "is missing; write the NQN of the host");
 }
+
+#[test]
+fn the_number_of_a_namespace_with_a_mistake_is_taken() {
+    let namespaces = "[[subsystem.namespace]]\nnul = \"1MiB\"\n[[subsystem.namespace]]\nmemory = \"1MiB\"\n\
+                      [[subsystem.namespace]]\nmemory = 7\n[[subsystem.namespace]]\nmemory = \"2MiB\"\n";
+    let text = format!(
+        "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\n\
+         allow_any_host = true\n{namespaces}"
+    );
+    let found = mistakes(&text);
+    assert!(found.iter().all(|one| !one.ends_with(".nsid")), "{found:?}");
+    assert!(found.iter().any(|one| one.ends_with("namespace[0].nul")), "{found:?}");
+    assert!(found.iter().any(|one| one.ends_with("namespace[2].memory")), "{found:?}");
+}
+
+#[test]
+fn who_only_looks_need_not_see_the_credentials_of_the_service() {
+    let text = "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\n\
+                allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n\
+                [[host]]\nnqn = \"nqn.2026-11.org.ringfab:h\"\ndhchap_key = \"credential:ringfab-test-none\"\n\
+                tls_key = \"credential:ringfab-test-none\"\n";
+    assert!(std::env::var_os("CREDENTIALS_DIRECTORY").is_none(), "tests are no service");
+    let refused = Config::parse(text, "test").expect_err("whoever serves it needs the keys").to_string();
+    assert_eq!(refused.matches("is a credential").count(), 2, "{refused}");
+    let seen = Config::look_at_text(text, "test").expect("the file is well");
+    assert_eq!(seen.hosts[0].unseen_credentials().count(), 2);
+    assert!(seen.to_toml().contains("dhchap_key = \"credential:ringfab-test-none\""));
+    let other = text.replacen("credential:", "file:/nonexistent/", 1);
+    assert!(
+        Config::look_at_text(&other, "test")
+            .expect_err("a file is there or not")
+            .to_string()
+            .contains("dhchap_key")
+    );
+}

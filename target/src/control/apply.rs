@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ringfab_block::Backing;
 use ringfab_process::log;
 
 use super::change::{OpenedDisks, apply};
@@ -52,15 +53,9 @@ impl Applier {
 
     /// Makes what runs into `next`, to which `changes` lead.
     pub(super) fn apply(&mut self, changes: &[Change], next: Config) -> Result<(), String> {
-        applicable(changes)?;
-        for change in changes {
-            self.check_replaced(change)?;
-        }
+        self.check(changes)?;
         let filter = next.target.log.clone();
-        self.change(next, |this, draft| {
-            let identity = &this.identity;
-            changes.iter().try_for_each(|change| edit_draft(this.target(), identity, draft, change))
-        })?;
+        self.change(next, |this, draft| this.edit_draft(draft, changes))?;
         if changes.iter().any(|change| matches!(change, Change::Process { key, .. } if key == "target.log")) {
             log::set_filter(&filter).map_err(|error| format!("the log stays as it is: {error}"))?;
         }
@@ -69,6 +64,37 @@ impl Applier {
             tracing::info!(more, "configuration changed");
         }
         Ok(())
+    }
+
+    /// Why changes would be refused, as far as that can be told before anything is opened or bound.
+    pub(super) fn refusal(&self, changes: &[Change]) -> Option<String> {
+        self.try_out(changes).err()
+    }
+
+    fn try_out(&self, changes: &[Change]) -> Result<(), String> {
+        self.check(changes)?;
+        let now = self.target().served();
+        let mut draft = now.draft();
+        self.edit_draft(&mut draft, changes)?;
+        let served = draft.check().map_err(|error| error.to_string())?;
+        for (_, namespace) in &Difference::between(&now, &served).opened {
+            let Backing::File { path, .. } = namespace.backing() else { continue };
+            let at = path.clone();
+            let found = worker::within("looking at", path, REQUEST_LIMIT, move || DiskIdentity::of_path(&at));
+            let found = found.map_err(|error| error.to_string())?;
+            found.map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Whether changes can be applied to a target that runs.
+    fn check(&self, changes: &[Change]) -> Result<(), String> {
+        applicable(changes)?;
+        changes.iter().try_for_each(|change| self.check_replaced(change))
+    }
+
+    fn edit_draft(&self, draft: &mut Draft, changes: &[Change]) -> Result<(), String> {
+        changes.iter().try_for_each(|change| edit_draft(self.target(), &self.identity, draft, change))
     }
 
     /// Makes a change of what is served: all of it, or nothing. `next` is what is configured then.

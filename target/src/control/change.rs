@@ -111,12 +111,13 @@ fn prepare(
         let (subsystem, namespace) = (Arc::clone(subsystem), Arc::clone(namespace));
         cores.broadcast(ServeMessage::Open { subsystem, namespace, files: Arc::new(files) })?;
     }
-    difference.bound.iter().try_for_each(|listener| match difference.replaced_by(listener) {
-        None => cores.broadcast(ServeMessage::Listen(Arc::clone(listener))),
-        Some(old) => {
-            cores.broadcast(ServeMessage::Unlisten(Arc::clone(old)))?;
-            listen_after_another(cores, listener)
+    difference.bound.iter().try_for_each(|listener| {
+        let mut replaced = difference.replaced_by(listener).peekable();
+        if replaced.peek().is_none() {
+            return cores.broadcast(ServeMessage::Listen(Arc::clone(listener)));
         }
+        replaced.try_for_each(|old| cores.broadcast(ServeMessage::Unlisten(Arc::clone(old))))?;
+        listen_after_another(cores, listener)
     })
 }
 
@@ -141,8 +142,7 @@ fn discard(
     if let Err(error) = cores.broadcast(ServeMessage::Discard(Arc::clone(difference))) {
         tracing::error!(error, "a change could not be undone on all cores");
     }
-    for listener in &difference.bound {
-        let Some(old) = difference.replaced_by(listener) else { continue };
+    for old in difference.replaced() {
         if let Err(error) = listen_after_another(cores, old) {
             tracing::error!(error, "a listener that a change had closed cannot be bound again");
         }

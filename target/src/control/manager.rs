@@ -332,18 +332,28 @@ impl Manager {
     ///
     /// # Errors
     /// What is wrong with the file, what needs a restart, or why something cannot be applied; nothing has changed then.
-    pub fn reload(&mut self, dry_run: bool) -> Result<Vec<Change>, String> {
+    pub fn reload(&mut self) -> Result<Vec<Change>, String> {
         let configured = self.configured();
         let file = configured.file.as_ref().ok_or("this target has no configuration file")?;
         let filed = Config::load(file).map_err(|error| error.to_string())?;
         let changes = difference(&configured.running, &filed);
-        if dry_run {
-            return Ok(changes);
-        }
         self.applier.apply(&changes, filed.clone())?;
         let configured = self.configured();
         self.applier.view.set_configured(Configured { filed, ..(*configured).clone() });
         Ok(changes)
+    }
+
+    /// What a reload would do now. Nothing changes.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn preview(&self) -> Result<Preview, String> {
+        let configured = self.configured();
+        let file = configured.file.as_ref().ok_or("this target has no configuration file")?;
+        let now = Config::load(file).map_err(|error| error.to_string())?;
+        let changes = difference(&configured.running, &now);
+        let refused = self.applier.refusal(&changes);
+        Ok(Preview { changes, edited: difference(&configured.filed, &now), refused })
     }
 
     /// Looks at the size of a namespace's file or device, and makes a regular file `bytes` long before, if so asked.
@@ -506,6 +516,17 @@ impl Manager {
         let grown = worker::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));
         grown.map_err(|error| error.to_string())?
     }
+}
+
+/// What a reload would do.
+#[derive(Clone, Debug)]
+pub struct Preview {
+    /// What is different between what runs and the file.
+    pub changes: Vec<Change>,
+    /// What has become different in the file since it was read.
+    pub edited: Vec<Change>,
+    /// Why it would be refused, as far as that can be told beforehand.
+    pub refused: Option<String>,
 }
 
 /// A subsystem of a configuration that is being changed.

@@ -11,7 +11,8 @@
 //! | `activity` | what hosts do each second |
 //! | [`status`] | what there is, as it is shown |
 //! | [`socket`] | the socket's file: its place, its owner, its end |
-//! | [`turns`] | changes, one after the other |
+//! | `timed_mutex` | changes, one after the other |
+//! | `masked` | what of a request may be logged |
 //! | [`server`] | the threads that listen and answer, and the one that looks at disks and counters from time to time |
 //! | [`client`] | the other end |
 //! | [`command`] | the part of the command line that uses it |
@@ -29,6 +30,7 @@ pub mod configured;
 mod disk_watch;
 pub mod limits;
 mod manager;
+mod masked;
 pub mod request;
 mod server;
 mod socket;

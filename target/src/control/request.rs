@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Manager;
-use super::manager::fragment;
+use super::manager::{Preview, fragment};
+use super::masked::{masked, masked_json};
 use super::status::View;
 use super::timed_mutex::TimedMutex;
-use crate::config::{Access, Change, Config};
+use crate::config::{Access, Change, ChangeLine, Config};
 
 /// Bytes of a request with its newline.
 pub const REQUEST_BYTES_MAX: usize = 16 << 10;
@@ -249,6 +250,7 @@ impl Request {
                 manager.remove_listener(port_id)?;
                 Ok(json!({ "port_id": port_id, "address": address }))
             }
+            Self::Reload { dry_run: true } => manager.preview().map(|preview| previewed(&preview)),
             other => other.configure(manager).map(|changes| changed(&changes)),
         }
     }
@@ -272,7 +274,7 @@ impl Request {
                 manager.set_hosts(subsystem.as_deref(), nsid, hosts)
             }
             Self::Log { filter } => manager.set_log(&filter),
-            Self::Reload { dry_run } => manager.reload(dry_run),
+            Self::Reload { .. } => manager.reload(),
             other => Err(format!("{} changes nothing", other.name())),
         }
     }
@@ -280,13 +282,23 @@ impl Request {
 
 /// What a change has changed.
 fn changed(changes: &[Change]) -> Value {
-    json!({ "changes": changes.iter().map(Change::line).collect::<Vec<_>>() })
+    json!({ "changes": lines(changes) })
+}
+
+/// What a reload would change.
+fn previewed(preview: &Preview) -> Value {
+    let (changes, edited) = (lines(&preview.changes), lines(&preview.edited));
+    json!({ "changes": changes, "edited": edited, "refused": preview.refused })
+}
+
+fn lines(changes: &[Change]) -> Vec<ChangeLine> {
+    changes.iter().map(Change::line).collect()
 }
 
 /// The configuration that runs, where it comes from, and what of it is in no file.
 fn configuration(view: &View) -> Value {
     let configured = view.configured();
-    let unsaved: Vec<_> = configured.unsaved().iter().map(Change::line).collect();
+    let unsaved = lines(&configured.unsaved());
     json!({ "file": configured.file, "toml": configured.running.to_toml(), "unsaved": unsaved })
 }
 
@@ -294,20 +306,15 @@ fn configuration(view: &View) -> Value {
 pub(super) fn answer(line: &[u8], by: &str, view: &View, manager: &TimedMutex<Manager>) -> String {
     let outcome = Request::parse(line).and_then(|request| {
         if request.is_change() {
-            let details = request.to_line();
-            tracing::info!(
-                request = request.name(),
-                details = details.trim_end(),
-                by,
-                "a change is asked for"
-            );
+            let details = masked_json(json!(request));
+            tracing::info!(request = request.name(), details, by, "a change is asked for");
         }
         request.run(view, manager)
     });
     let value = match outcome {
         Ok(value) => json!({ "ok": value }),
         Err(error) => {
-            tracing::warn!(error, by, "a control request was refused");
+            tracing::warn!(error = masked(&error), by, "a control request was refused");
             json!({ "error": error })
         }
     };

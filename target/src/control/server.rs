@@ -58,7 +58,7 @@ impl Control {
         let manager = Arc::clone(&self.manager);
         let reload = move || {
             tracing::info!(request = "reload", by, "a change is asked for");
-            let outcome = manager.with_lock("reload", |manager| manager.reload(false));
+            let outcome = manager.with_lock("reload", Manager::reload);
             match outcome.flatten() {
                 Ok(changes) => tracing::info!(changes = changes.len(), by, "the configuration is reloaded"),
                 Err(error) => tracing::error!(error, by, "the configuration is not reloaded"),

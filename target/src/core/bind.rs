@@ -95,12 +95,15 @@ impl Listeners {
         }
     }
 
-    /// Binds a listener, whose address is known from then on.
+    /// Binds a listener, whose address is known from then on. One that is bound stays as it is.
     pub(super) fn bind(
         &mut self,
         resources: &mut Resources,
         listener: &Arc<Listener>,
     ) -> io::Result<SocketAddr> {
+        if self.bound.iter().any(|one| Arc::ptr_eq(&one.listener, listener)) {
+            return Ok(listener.address());
+        }
         let config = listener.config();
         let bound = self.bind_at(resources, config);
         let (id, address) = bound.map_err(|error| {

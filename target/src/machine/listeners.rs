@@ -23,21 +23,30 @@ pub(super) fn finding(listener: &ListenerConfig, serving: Option<u32>) -> Option
     if verbs && let Err(why) = device_for(address.ip()) {
         return found(why, "install the device's libraries, or choose provider = \"iwarp\"");
     }
+    let unbound = unbound(address, serving, verbs);
+    unbound.and_then(|(message, advice)| found(message, advice))
+}
+
+/// Why an address cannot be bound, and what to do. What a device does with it is unknown.
+pub(super) fn unbound(
+    address: SocketAddr,
+    serving: Option<u32>,
+    by_device: bool,
+) -> Option<(String, &'static str)> {
     // Nothing is accepted, and nobody notices: the socket is closed at once.
     let error = TcpListener::bind(address).err()?;
     match error.kind() {
         ErrorKind::AddrNotAvailable => {
-            found("this machine has no such address".to_owned(), "`ip address` lists those that it has")
+            Some(("this machine has no such address".to_owned(), "`ip address` lists those that it has"))
         }
         // That of a device is not the kernel's TCP.
-        ErrorKind::AddrInUse if !verbs => in_use(address, serving).and_then(|who| {
-            found(format!("the port is in use by {who}"), "end that, or choose another port")
-        }),
+        ErrorKind::AddrInUse if !by_device => in_use(address, serving)
+            .map(|who| (format!("the port is in use by {who}"), "end that, or choose another port")),
         ErrorKind::PermissionDenied => {
-            found("the port is for privileged users".to_owned(), "choose a port from 1024 on")
+            Some(("the port is for privileged users".to_owned(), "choose a port from 1024 on"))
         }
-        _ if verbs => None,
-        _ => found(error.to_string(), "correct the address"),
+        _ if by_device => None,
+        _ => Some((error.to_string(), "correct the address")),
     }
 }
 

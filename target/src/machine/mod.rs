@@ -1,12 +1,14 @@
-//! What this machine has of what a configuration asks for: addresses, ports, RDMA devices, disks; and where hosts with
-//! a key for TLS may do without.
+//! What this machine has of what a configuration asks for: addresses, ports, RDMA devices, folders, disks; and where
+//! hosts with a key for TLS may do without, or nobody has the keys that are asked for.
 //!
 //! Nothing is changed and no disk is opened. A path that hangs is waited for within a limit. What cannot be found out
 //! is not reported: these are warnings for people, and the start has the last word.
 
 mod clear_text;
 mod disks;
+mod keyless;
 mod listeners;
+mod metrics;
 mod port;
 mod process;
 
@@ -15,7 +17,7 @@ use std::path::Path;
 
 use ringfab_process::confine::{self, State};
 
-use crate::config::Config;
+use crate::config::{Config, HostConfig, KeySource};
 
 /// Something that will not work, or not as meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +44,9 @@ pub(crate) fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
         let namespaces = subsystem.namespaces.iter();
         namespaces.flat_map(move |namespace| disks::findings(&subsystem.nqn, namespace, serving))
     });
-    listeners.chain(clear_text::findings(config)).chain(disks).collect()
+    let metrics = config.metrics.iter().flat_map(|metrics| metrics::findings(metrics, serving));
+    let keys = clear_text::findings(config).into_iter().chain(keyless::findings(config));
+    listeners.chain(metrics).chain(keys).chain(disks).collect()
 }
 
 /// The parts of the confinement that are off, or that this kernel does not have.
@@ -62,6 +66,17 @@ pub(crate) fn unconfined(config: &Config) -> Vec<Finding> {
         found(one.layer, message, "Linux 6.12 or later has all parts; the target runs without")
     });
     told.chain(missing).collect()
+}
+
+/// Keys that only the service sees.
+pub(crate) fn unseen(config: &Config) -> Vec<Finding> {
+    let found = |host: &HostConfig, source: &KeySource| Finding {
+        what: format!("host {}", host.nqn),
+        message: format!("{source} is a credential of the service, and was not looked at"),
+        advice: "the start of the service has the last word",
+    };
+    let hosts = config.hosts.iter();
+    hosts.flat_map(|host| host.unseen_credentials().map(move |source| found(host, source))).collect()
 }
 
 /// The process that serves a configuration now, if this user may ask.

@@ -92,7 +92,7 @@ impl Server {
     }
 
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
-        let asked = read_request(&mut stream)?;
+        let (asked, body) = read_request(&mut stream)?;
         let answer = match asked {
             Asked::Metrics(format) => {
                 let kind = match format {
@@ -106,7 +106,7 @@ impl Server {
             }
             Asked::Refused(status) => Answer::of(status, "text/plain; charset=utf-8", format!("{status}\n")),
         };
-        answer.send(&mut stream)
+        answer.send(&mut stream, body)
     }
 
     fn clients(&self) -> MutexGuard<'_, Clients> {
@@ -123,8 +123,16 @@ enum Asked {
     Refused(&'static str),
 }
 
+/// Whether the answer has its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    Whole,
+    /// The client asks for the head alone (HEAD).
+    LeftOut,
+}
+
 /// Reads the head of a request. A body is of no use here.
-fn read_request(stream: &mut TcpStream) -> io::Result<Asked> {
+fn read_request(stream: &mut TcpStream) -> io::Result<(Asked, Body)> {
     let deadline = Instant::now() + CLIENT_LIMIT;
     let (mut head, mut chunk) = (Vec::new(), [0; 1024]);
     loop {
@@ -140,21 +148,25 @@ fn read_request(stream: &mut TcpStream) -> io::Result<Asked> {
 }
 
 /// What a request asks for; none while it is not whole.
-fn parse(head: &[u8]) -> Option<Asked> {
+fn parse(head: &[u8]) -> Option<(Asked, Body)> {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     let mut request = Request::new(&mut headers);
+    let refused = |status| Some((Asked::Refused(status), Body::Whole));
     match request.parse(head) {
-        Ok(Status::Complete(_)) => Some(asked(&request)),
+        Ok(Status::Complete(_)) => {
+            let body = if request.method == Some("HEAD") { Body::LeftOut } else { Body::Whole };
+            Some((asked(&request), body))
+        }
         Ok(Status::Partial) if head.len() <= REQUEST_BYTES_MAX => None,
         Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-            Some(Asked::Refused("431 Request Header Fields Too Large"))
+            refused("431 Request Header Fields Too Large")
         }
-        Err(_) => Some(Asked::Refused("400 Bad Request")),
+        Err(_) => refused("400 Bad Request"),
     }
 }
 
 fn asked(request: &Request<'_, '_>) -> Asked {
-    if request.method != Some("GET") {
+    if !matches!(request.method, Some("GET" | "HEAD")) {
         return Asked::Refused("405 Method Not Allowed");
     }
     match request.path.map(|path| path.split('?').next().unwrap_or(path)) {
@@ -162,11 +174,25 @@ fn asked(request: &Request<'_, '_>) -> Asked {
         Some("/metrics") => {
             let accept = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("accept"));
             let accept = accept.map(|field| String::from_utf8_lossy(field.value));
-            let open = accept.is_some_and(|accept| accept.contains("application/openmetrics-text"));
-            Asked::Metrics(if open { Format::OpenMetrics } else { Format::Prometheus })
+            Asked::Metrics(accept.map_or(Format::Prometheus, |accept| preferred(&accept)))
         }
         _ => Asked::Refused("404 Not Found"),
     }
+}
+
+/// The format that a client would rather have. Who says nothing of OpenMetrics gets that of Prometheus.
+fn preferred(accept: &str) -> Format {
+    let weight = |kind: &str| {
+        let of_range = |range: &str| {
+            let mut parts = range.split(';').map(str::trim);
+            parts.next().filter(|name| name.eq_ignore_ascii_case(kind))?;
+            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+            Some(weight.map_or(Some(1.0), |text| text.parse::<f32>().ok()).unwrap_or(0.0))
+        };
+        accept.split(',').filter_map(of_range).fold(0.0, f32::max)
+    };
+    let open = weight("application/openmetrics-text");
+    if open > 0.0 && open >= weight("text/plain") { Format::OpenMetrics } else { Format::Prometheus }
 }
 
 struct Answer {
@@ -179,16 +205,17 @@ impl Answer {
         // The page has styles of its own and nothing else: no script of whoever gets text into it runs.
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
-             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nAllow: GET\r\n\
+             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nAllow: GET, HEAD\r\n\
              Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n\r\n",
             body.len()
         );
         Self { head, body }
     }
 
-    fn send(&self, stream: &mut TcpStream) -> io::Result<()> {
+    fn send(&self, stream: &mut TcpStream, body: Body) -> io::Result<()> {
         let deadline = Instant::now() + CLIENT_LIMIT;
-        for part in [&self.head, &self.body] {
+        let body = if body == Body::Whole { self.body.as_str() } else { "" };
+        for part in [&self.head, body] {
             let mut rest = part.as_bytes();
             while !rest.is_empty() {
                 stream.set_write_timeout(Some(left(deadline)?))?;
@@ -213,12 +240,18 @@ mod tests {
 
     #[test]
     fn requests_are_read_whole_or_refused() {
+        let parse = |head: &[u8]| super::parse(head).map(|(asked, _)| asked);
         let get = |path: &str, fields: &str| parse(format!("GET {path} HTTP/1.1\r\n{fields}\r\n").as_bytes());
         assert_eq!(get("/", ""), Some(Asked::Page));
         assert_eq!(get("/?refresh=1", "Host: x\r\n"), Some(Asked::Page));
         assert_eq!(get("/metrics", ""), Some(Asked::Metrics(Format::Prometheus)));
         let accept = "aCCept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
         assert_eq!(get("/metrics", accept), Some(Asked::Metrics(Format::OpenMetrics)));
+        for accept in ["application/openmetrics-text;q=0.2, text/plain;version=0.0.4;q=0.3", "*/*", "x;q=y"] {
+            let asked = get("/metrics", &format!("Accept: {accept}\r\n"));
+            assert_eq!(asked, Some(Asked::Metrics(Format::Prometheus)), "{accept}");
+        }
+        assert_eq!(super::parse(b"HEAD / HTTP/1.0\r\n\r\n"), Some((Asked::Page, Body::LeftOut)));
         assert_eq!(get("/../etc/passwd", ""), Some(Asked::Refused("404 Not Found")));
         assert_eq!(parse(b"POST / HTTP/1.1\r\n\r\n"), Some(Asked::Refused("405 Method Not Allowed")));
         assert_eq!(parse(b"\x16\x03\x01 hello\r\n\r\n"), Some(Asked::Refused("400 Bad Request")));

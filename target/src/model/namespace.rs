@@ -73,6 +73,8 @@ pub struct Namespace {
     condition: Mutex<Condition>,
     /// What each core does with it.
     records: Mutex<Vec<Arc<IoRecord>>>,
+    /// I/O commands for it that were refused before anything of them was done, on any core.
+    refused: AtomicU64,
 }
 
 /// What is to be told of a namespace's disk beside its size. The data path does not read it.
@@ -150,6 +152,7 @@ impl Namespace {
             media_errors: AtomicU64::new(0),
             condition: Mutex::default(),
             records: Mutex::default(),
+            refused: AtomicU64::new(0),
         }
     }
 
@@ -354,9 +357,17 @@ impl Namespace {
         record
     }
 
+    /// An I/O command for it is refused, which its disk never sees.
+    pub(crate) fn note_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What all cores have done with it.
     pub fn io(&self) -> IoSum {
         let mut sum = IoSum::default();
+        let refused = self.refused.load(Ordering::Relaxed);
+        sum.counters.commands_other = refused;
+        sum.counters.commands_failed = refused;
         self.records().iter().for_each(|record| sum.add(record));
         sum
     }

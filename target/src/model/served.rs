@@ -4,7 +4,7 @@
 //! [`Served`]. Cores and hosts get the [`Difference`] of the two: what both have is not disturbed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::listener::Listener;
@@ -578,10 +578,18 @@ impl Difference {
         !self.shown.is_empty() || !self.of_some.is_empty()
     }
 
-    /// The listener that goes and has the address of this one, which comes.
-    pub fn replaced_by(&self, listener: &Listener) -> Option<&Arc<Listener>> {
+    /// The listeners that go and have an address without which this one, which comes, cannot be bound.
+    pub fn replaced_by(&self, listener: &Listener) -> impl Iterator<Item = &Arc<Listener>> {
         let address = listener.address();
-        self.unbound.iter().find(|old| old.address() == address && address.port() != 0)
+        self.unbound.iter().filter(move |old| exclude_each_other(old.address(), address))
+    }
+
+    /// All listeners that go before others can be bound.
+    pub fn replaced(&self) -> impl Iterator<Item = &Arc<Listener>> {
+        let gives_way = |old: &&Arc<Listener>| {
+            self.bound.iter().any(|new| exclude_each_other(old.address(), new.address()))
+        };
+        self.unbound.iter().filter(gives_way)
     }
 
     /// What is different in `next`.
@@ -626,6 +634,13 @@ impl Difference {
             of_some,
         }
     }
+}
+
+/// Whether the system gives only one of two addresses at a time. All addresses of IPv6 have those of IPv4 among them.
+fn exclude_each_other(one: SocketAddr, other: SocketAddr) -> bool {
+    let has = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    let overlap = one == other || has(one.ip(), other.ip()) || has(other.ip(), one.ip());
+    overlap && one.port() == other.port() && one.port() != 0
 }
 
 /// What discovery and all subsystems demand.
@@ -813,6 +828,33 @@ mod tests {
         let no = ServedError::NoNamespace { nqn: B.to_owned(), nsid: 1 };
         assert_eq!(draft.remove_namespace(B, 1).unwrap_err(), no);
         assert_eq!(draft.remove_listener(2), Err(ServedError::NoListener(2)));
+    }
+
+    #[test]
+    fn addresses_exclude_each_other_if_one_has_the_other() {
+        let found = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| text.parse().unwrap());
+            assert_eq!(exclude_each_other(one, other), exclude_each_other(other, one), "{one} {other}");
+            exclude_each_other(one, other)
+        };
+        for (one, other) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("127.0.0.1:1", "0.0.0.0:1"),
+            ("0.0.0.0:1", "[::]:1"),
+            ("127.0.0.1:1", "[::]:1"),
+            ("[fe80::1%2]:1", "[::]:1"),
+        ] {
+            assert!(found(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("127.0.0.1:1", "127.0.0.2:1"),
+            ("127.0.0.1:1", "0.0.0.0:2"),
+            ("127.0.0.1:0", "0.0.0.0:0"),
+            ("[::1]:1", "0.0.0.0:1"),
+            ("[fe80::1%2]:1", "[fe80::1%3]:1"),
+        ] {
+            assert!(!found(one, other), "{one} {other}");
+        }
     }
 
     #[test]

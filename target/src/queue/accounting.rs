@@ -43,6 +43,13 @@ impl Attachment {
         index.ok().map(|index| &self.own[index])
     }
 
+    /// A namespace that its host sees.
+    #[inline(always)]
+    fn namespace<'a>(&'a self, resources: &'a Resources, nsid: u32) -> Option<&'a Arc<Namespace>> {
+        let found = resources.namespaces.find(self.controller.subsystem(), nsid);
+        found.or_else(|| self.own_namespace(nsid))
+    }
+
     /// What an I/O command asks for.
     #[inline(always)]
     pub(super) fn parse(
@@ -54,11 +61,7 @@ impl Attachment {
         if controller.io_access() == IoAccess::Refused {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
-        let namespace = |nsid| {
-            let found = resources.namespaces.find(controller.subsystem(), nsid);
-            let found = found.or_else(|| self.own_namespace(nsid));
-            found.map(|namespace| NamespaceView::of(namespace))
-        };
+        let namespace = |nsid| self.namespace(resources, nsid).map(|namespace| NamespaceView::of(namespace));
         let (action, transfer) = nvm::parse(command, namespace)?;
         Ok((if controller.write_cache_enabled() { action } else { action.durable() }, transfer))
     }
@@ -88,10 +91,22 @@ impl Attachment {
         if request.has_failed() {
             if queue_id != 0 {
                 self.record.io().note_failed();
-                resources.io_of(&request.action).inspect(|namespace| namespace.note_failed());
+                self.note_failed(resources, request);
             }
             let now = resources.reactor.now();
             self.record_error(now, queue_id, &request.command, (request.status, request.location));
+        }
+    }
+
+    /// Counts an I/O command that has failed where its namespace is counted.
+    #[cold]
+    fn note_failed(&self, resources: &Resources, request: &Request) {
+        match resources.io_of(&request.action) {
+            Some(namespace) => namespace.note_failed(),
+            None => {
+                let refused = self.namespace(resources, request.command.nsid.get());
+                refused.inspect(|namespace| namespace.note_refused());
+            }
         }
     }
 

@@ -268,13 +268,13 @@ fn answer(error: &clap::Error) -> ExitCode {
 }
 
 fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result<(), ServeError> {
-    let config = Config::load(path)?;
+    let config = Config::look_at(path)?;
     if quiet {
         return Ok(());
     }
     output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)?;
-    let unconfined = machine::unconfined(&config);
-    for finding in machine::findings(&config, machine::server_of(&config)).into_iter().chain(unconfined) {
+    let found = machine::findings(&config, machine::server_of(&config)).into_iter();
+    for finding in found.chain(machine::unconfined(&config)).chain(machine::unseen(&config)) {
         log::say(&format!("warning: {finding}"));
     }
     log::flush();

@@ -71,9 +71,13 @@ fn listener_trouble(
 ) -> Option<&'static str> {
     let covering = |listeners: &[Arc<Listener>]| listeners.iter().find(|one| one.covers(local)).cloned();
     let gone = covering(&difference.unbound)?;
-    let Some(now) = covering(served.listeners()) else {
+    let now = covering(served.listeners()).filter(|now| now.transport() == gone.transport());
+    let Some(now) = now else {
         return Some("the listener on which it came is gone");
     };
+    if now.config().discovery_only && !controller.is_discovery() {
+        return Some("the listener on which it came is for discovery only");
+    }
     let requires = |listener: &Listener| listener.config().tls == ListenerTls::Required;
     (requires(&now) && !requires(&gone) && controller.host().tls.is_none())
         .then_some("its connections are in clear text, and the listener on which it came requires TLS")

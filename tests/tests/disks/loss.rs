@@ -105,6 +105,10 @@ fn a_file_that_was_cut_off_is_not_served_and_not_made_whole_again() {
     assert!(host.write_at(1, end, &[3; 4096], false).is_err());
     assert!(host.read_at(1, end, &mut [0; 4096]).is_err(), "there are no zeroes that nobody wrote");
     wait_until("it is noticed", || target.state() == "needs reopen");
+    // What was refused has failed, too.
+    let status = target.status();
+    let errors = &status["namespaces"][0]["errors"];
+    assert!(errors.as_u64() >= Some(2) && *errors == status["controllers"][0]["errors"], "{status}");
     let reason = target.reason();
     assert!(reason.contains("its file has become shorter while it was served (write)"), "{reason}");
     assert_eq!(file.metadata().expect("its size").len(), MIB as u64 / 2, "nobody made it longer");

@@ -25,6 +25,8 @@ fn the_format_is_what_the_client_asks_for_and_nothing_can_be_changed() {
         let (head, _) = target.request(request);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
     }
+    let (head, body) = target.request("HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body.is_empty(), "{head}");
     let (head, _) = target.request("GET / HTTP/1.1\r\n\r\n");
     assert!(head.contains("Content-Security-Policy: default-src 'none'"), "{head}");
 }

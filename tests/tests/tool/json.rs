@@ -283,6 +283,21 @@ fn each_command_prints_what_is_documented() {
     }
 }
 
+/// What an entry is, in words of which the document has all.
+#[test]
+fn each_type_of_an_entry_of_discovery_is_documented() {
+    let place = Place::new();
+    let found = place.json(&["discover", place.discovery()]);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md");
+    let text = fs::read_to_string(path).expect("the document");
+    let entries = found["entries"].as_array().expect("a list");
+    assert!(!entries.is_empty());
+    for entry in entries {
+        let kind = entry["subsystem_type"].as_str().expect("text");
+        assert!(text.contains(&format!("`{kind}`")), "docs/json.md does not have the type {kind}");
+    }
+}
+
 /// The commands that `--help` shows, with those below them.
 fn commands(above: &str) -> BTreeSet<String> {
     let arguments: Vec<&str> = above.split_whitespace().chain(["--help"]).collect();

@@ -177,5 +177,5 @@ fn a_controller_that_fails_while_it_shuts_down_is_not_waited_for() {
     let start = Instant::now();
     let error = controller.detach().expect_err("it says that it has failed");
     assert!(matches!(error.cause, Cause::ControllerFatal), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }

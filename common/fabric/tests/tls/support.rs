@@ -73,13 +73,22 @@ pub(crate) struct Node {
     pub(crate) timeout: Duration,
 }
 
+/// How long a handshake may take where a test waits for that, or time is simulated.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
+
+/// A handshake may take as long as a test waits for it, on a machine that is busy, too.
 pub(crate) fn config() -> TcpConfig {
     TcpConfig {
-        handshake_timeout: Duration::from_secs(2),
+        handshake_timeout: 3 * PATIENCE,
         close_timeout: Duration::from_secs(1),
         kernel_tls: false,
         ..TcpConfig::new(OWNER, [9; 32])
     }
+}
+
+/// Gives up handshakes soon.
+pub(crate) fn hasty() -> TcpConfig {
+    TcpConfig { handshake_timeout: SHORT, ..config() }
 }
 
 impl Node {
@@ -90,7 +99,7 @@ impl Node {
             ClassLayout { buffer_bytes: DATA_BYTES_MAX, count: 8 },
         ];
         let pool = Pool::new(&layout).expect("a pool");
-        let (events, timeout) = (VecDeque::new(), Duration::from_secs(2));
+        let (events, timeout) = (VecDeque::new(), config.handshake_timeout);
         Self { reactor, tcp: TcpStack::new(config), pool, events, timeout }
     }
 
@@ -212,8 +221,8 @@ impl Pair {
     pub(crate) fn in_a_world(seed: u64, tls: ListenerTls) -> Self {
         let world = World::new(seed);
         let (one, two) = (world.add_host("host"), world.add_host("target"));
-        let host = Node::new(Reactor::simulated(&world, one), config());
-        let target = Node::new(Reactor::simulated(&world, two), config());
+        let host = Node::new(Reactor::simulated(&world, one), hasty());
+        let target = Node::new(Reactor::simulated(&world, two), hasty());
         let address = world.socket_address(two, 4420);
         Self::new(host, target, address, Time::Simulated(world), tls)
     }

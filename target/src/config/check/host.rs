@@ -2,12 +2,18 @@
 
 use std::ops::RangeInclusive;
 
-use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource, Policy};
+use ringfab_auth::{
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource, Policy,
+    system_random,
+};
 use ringfab_process::limits;
 
 use super::rate_limits::{host_nqn, limits_of};
 use super::{Errors, Reader, Unique, word};
-use crate::config::authentication::{ConfiguredKey, HostAuthentication, HostTls, read_key};
+use crate::config::authentication::{
+    ConfiguredKey, HostAuthentication, HostTls, is_unseen_credential, read_key,
+};
+use crate::config::error::Credentials;
 use crate::config::rate_limits::{DEFAULT_SHARES, HostConfig};
 use crate::config::reader::At;
 
@@ -49,7 +55,7 @@ pub(in crate::config) const DERIVATIONS: [(&str, Derivation); 2] =
     [("specified", Derivation::Specified), ("libnvme-before-2025-07", Derivation::LibnvmeBefore202507)];
 
 fn tls(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostTls> {
-    let key = key(reader, "tls_key", ConfiguredPsk::parse, errors);
+    let key = key(reader, "tls_key", (ConfiguredPsk::parse, other_psk), errors);
     let derivation = word(reader, "tls_derivation", &DERIVATIONS, errors);
     if let Some(value) = reader.any("tls_derivation").filter(|_| reader.any("tls_key").is_none()) {
         errors.add(&value.span(), reader.key("tls_derivation"), "has no meaning without tls_key");
@@ -58,8 +64,9 @@ fn tls(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostTls> {
 }
 
 fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAuthentication> {
-    let key = key(reader, "dhchap_key", DhchapKey::parse, errors);
-    let controller_key = self::key(reader, "dhchap_controller_key", DhchapKey::parse, errors);
+    let key = key(reader, "dhchap_key", (DhchapKey::parse, other_dhchap_key), errors);
+    let controller_key =
+        self::key(reader, "dhchap_controller_key", (DhchapKey::parse, other_dhchap_key), errors);
     let hashes = words(reader, "dhchap_hashes", &HASHES, errors);
     let groups = words(reader, "dhchap_groups", &all_groups(), errors);
     if reader.any("dhchap_key").is_none() {
@@ -78,17 +85,32 @@ fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAu
     })
 }
 
-/// A key, which is read at once.
+/// A key that nobody else has.
+fn other_dhchap_key() -> DhchapKey {
+    DhchapKey::generate(Hash::Sha256, None, &mut system_random())
+}
+
+/// A key that nobody else has.
+fn other_psk() -> ConfiguredPsk {
+    ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random())
+}
+
+/// A key, which is read at once. Where a credential may be out of sight, another key stands for it.
 fn key<K>(
     reader: &Reader<'_>,
     key: &'static str,
-    parse: impl FnOnce(&str) -> Result<K, KeyError>,
+    (parse, other): (impl FnOnce(&str) -> Result<K, KeyError>, impl FnOnce() -> K),
     errors: &mut Errors<'_>,
 ) -> Option<ConfiguredKey<K>> {
     let At { value, span } = reader.string(key, errors)?;
     // Before there is anything to write into one.
     limits::forbid_core_files();
-    let read = |source: KeySource| read_key(&source, parse).map(|key| ConfiguredKey { source, key });
+    let may_be_unseen = errors.credentials == Credentials::MayBeUnseen;
+    let read = |source: KeySource| {
+        let is_unseen = may_be_unseen && is_unseen_credential(&source);
+        let key = if is_unseen { Ok(other()) } else { read_key(&source, parse) };
+        key.map(|key| ConfiguredKey { source, key })
+    };
     KeySource::parse(&value).and_then(read).map_err(|why| errors.add(&span, reader.key(key), why)).ok()
 }
 

@@ -65,7 +65,7 @@ impl<'a> Once<'a> {
 
 /// One namespace that is in no file.
 pub(super) fn one_namespace(reader: Reader<'_>, errors: &mut Errors<'_>) -> Option<NamespaceConfig> {
-    namespace(reader, &[], &mut Unique::new(), &mut Once::new(&|_| None), errors)
+    namespace(reader, &mut Unique::new(), &mut Once::new(&|_| None), errors)
 }
 
 /// One subsystem that is in no file. Its namespaces may come later.
@@ -95,7 +95,7 @@ fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -
     let mut nsids = Unique::new();
     let mut namespaces = Vec::new();
     for table in reader.tables("namespace", errors) {
-        namespaces.extend(namespace(table, &namespaces, &mut nsids, once, errors));
+        namespaces.extend(namespace(table, &mut nsids, once, errors));
     }
     if reader.any("namespace").is_none() {
         reader.missing(&["namespace"], "write at least one [[subsystem.namespace]]");
@@ -204,12 +204,12 @@ fn hosts_of(
 
 fn namespace(
     reader: Reader<'_>,
-    before: &[NamespaceConfig],
     nsids: &mut Unique<u64>,
     once: &mut Once<'_>,
     errors: &mut Errors<'_>,
 ) -> Option<NamespaceConfig> {
-    let next = before.iter().map(|namespace| u64::from(namespace.nsid)).max().unwrap_or(0) + 1;
+    // The numbers of those that have other mistakes are taken, too.
+    let next = nsids.values().max().unwrap_or(&0) + 1;
     let nsid = reader.integer("nsid", 1..=u64::from(NSID_MAX), errors);
     // Instead of one that is not valid there is none: another namespace may have the next number.
     let written = nsid.is_some() || reader.any("nsid").is_none();

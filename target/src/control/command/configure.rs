@@ -215,7 +215,12 @@ pub fn log(place: &Place, arguments: LogArguments, output: &mut impl Write) -> R
 /// # Errors
 /// When the target cannot be asked or refuses.
 pub fn reload(place: &Place, arguments: &ReloadArguments, output: &mut impl Write) -> Result<(), AskError> {
-    place.show(&Request::Reload { dry_run: arguments.dry_run }, output, change_lines)
+    let mut refused = None;
+    place.show(&Request::Reload { dry_run: arguments.dry_run }, output, |answer| {
+        refused = answer["refused"].as_str().map(str::to_owned);
+        change_lines(answer)
+    })?;
+    refused.map_or(Ok(()), |why| Err(AskError::Refused(format!("a reload would be refused: {why}"))))
 }
 
 /// Prints the configuration that runs, or writes it to its file.
@@ -224,18 +229,27 @@ pub fn reload(place: &Place, arguments: &ReloadArguments, output: &mut impl Writ
 /// When the target cannot be asked, or the file cannot be written.
 pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Write) -> Result<(), AskError> {
     if !arguments.save {
-        return place.show(&Request::Config, output, |answer| text(answer, "toml"));
+        return place.show(&Request::Config, output, |answer| toml_of(answer).to_owned());
     }
     let answer = ask(&place.socket, &Request::Config)?;
     let Some(file) = answer["file"].as_str() else {
         return Err(AskError::Refused("the target was started without a configuration file".to_owned()));
     };
-    let toml = text(&answer, "toml");
+    // Nobody's work is written over, and no comment is lost for nothing.
+    let exists = Path::new(file).exists();
+    if exists {
+        refuse_edited(place, file)?;
+    }
+    if exists && list(&answer, "unsaved").is_empty() {
+        let text = format!("{file} has all of it already, and stays as it is\n");
+        return place.show(&Request::Config, output, |_| text);
+    }
+    let toml = toml_of(&answer).to_owned();
     // What cannot be read again must not be there at the next start.
-    Config::parse(&toml, "the configuration that runs")
+    Config::look_at_text(&toml, "the configuration that runs")
         .map_err(|error| AskError::Refused(error.to_string()))?;
     let written = replace(Path::new(file), &toml);
-    written.map_err(|error| AskError::Refused(format!("cannot write {file}: {error}")))?;
+    let old = written.map_err(|error| AskError::Refused(format!("cannot write {file}: {error}")))?;
     // Somebody may have changed something meanwhile. That must not be taken back.
     let different = ask(&place.socket, &Request::Reload { dry_run: true })?;
     if !list(&different, "changes").is_empty() {
@@ -246,38 +260,73 @@ pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Writ
     }
     // The target knows now that what runs is in its file.
     ask(&place.socket, &Request::Reload { dry_run: false })?;
-    place.show(&Request::Config, output, |_| format!("{file} is written; the old one is {file}.old\n"))
+    let old = old.map(|old| format!("; the old one is {}", old.display())).unwrap_or_default();
+    place.show(&Request::Config, output, |_| format!("{file} is written{old}\n"))
 }
 
-/// Exchanges a file, which is whole at any moment, and keeps the old one beside it.
-fn replace(file: &Path, content: &str) -> io::Result<()> {
+/// Refuses to write over a file that somebody has changed and not reloaded, or broken.
+fn refuse_edited(place: &Place, file: &str) -> Result<(), AskError> {
+    let preview = ask(&place.socket, &Request::Reload { dry_run: true }).map_err(|error| match error {
+        AskError::Refused(why) => AskError::Refused(format!(
+            "{file} was changed and not reloaded: correct it, or move it away:\n{why}"
+        )),
+        error => error,
+    })?;
+    let edited = list(&preview, "edited");
+    if edited.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = edited.iter().map(|change| format!("\n{}", change_line(change))).collect();
+    let lines = lines.concat();
+    Err(AskError::Refused(format!("{file} was changed and not reloaded: reload it, or move it away:{lines}")))
+}
+
+/// The configuration that runs, as a file.
+fn toml_of(answer: &Value) -> &str {
+    answer["toml"].as_str().unwrap_or_default()
+}
+
+/// Exchanges a file, which is whole at any moment, and keeps the old one, if there is one, beside it. Returns where.
+fn replace(file: &Path, content: &str) -> io::Result<Option<PathBuf>> {
+    // What is behind a link is exchanged, and the link stays.
+    let file = &fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let beside = |suffix: &str| {
         let mut name = file.as_os_str().to_owned();
         name.push(suffix);
         PathBuf::from(name)
     };
     let (new, old) = (beside(".new"), beside(".old"));
-    let before = fs::metadata(file)?;
+    let before = match fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        before => Some(before?),
+    };
     // One that was left behind when somebody else was interrupted is of no use.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
+    let mode = before.as_ref().map_or(0o644, |before| before.permissions().mode() & 0o777);
     let mut options = OpenOptions::new();
-    let mut writer =
-        options.write(true).create_new(true).mode(before.permissions().mode() & 0o777).open(&new)?;
-    // Who may not give it away is its owner already, or leaves it to the group that he has.
-    let _same = chown(&new, Some(before.uid()), Some(before.gid()));
-    writer.write_all(content.as_bytes())?;
-    writer.sync_all()?;
-    match fs::remove_file(&old) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    let mut writer = options.write(true).create_new(true).mode(mode).open(&new)?;
+    if let Some(before) = &before {
+        // Who may not give it away is its owner already, or leaves it to the group that he has.
+        let _same = chown(&new, Some(before.uid()), Some(before.gid()));
     }
-    fs::hard_link(file, &old)?;
+    if let Err(error) = writer.write_all(content.as_bytes()).and_then(|()| writer.sync_all()) {
+        let _half = fs::remove_file(&new);
+        return Err(error);
+    }
+    if before.is_some() {
+        match fs::remove_file(&old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::hard_link(file, &old)?;
+    }
     fs::rename(&new, file)?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    File::open(folder)?.sync_all()?;
+    Ok(before.map(|_| old))
 }
 
 /// What is different, a line each.
@@ -319,5 +368,15 @@ mod tests {
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left behind");
+        // A link stays one, and what is gone is written again.
+        let link = folder.path().join("link.toml");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let old = replace(&link, "newest").unwrap().unwrap();
+        assert!(link.is_symlink() && fs::read_to_string(&file).unwrap() == "newest");
+        assert_eq!(fs::read_to_string(old).unwrap(), "newer");
+        fs::remove_file(&file).unwrap();
+        assert_eq!(replace(&file, "again").unwrap(), None);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "again");
+        assert_eq!(fs::read_to_string(folder.path().join("target.toml.old")).unwrap(), "newer");
     }
 }

@@ -94,7 +94,7 @@ impl std::fmt::Display for Looks {
 pub(super) fn examine(file: &Path) -> Looks {
     let mut looks = Looks::default();
     let begun = Instant::now();
-    let loaded = Config::load(file);
+    let loaded = Config::look_at(file);
     looks.push("configuration", begun.elapsed(), read(file, &loaded));
     looks.add("permissions", || system::permissions(file));
     looks.add("kernel", system::kernel);
@@ -127,7 +127,8 @@ fn read(file: &Path, loaded: &Result<Config, ConfigErrors>) -> Result<String, Tr
     let mut text = format!("{}: ", file.display());
     write!(text, "{listeners} listeners, {subsystems} subsystems, {namespaces} namespaces")
         .expect("a string takes everything");
-    Ok(text)
+    let unseen: Vec<_> = machine::unseen(config).iter().map(|one| format!("; {}", one.message)).collect();
+    Ok(text + &unseen.concat())
 }
 
 #[cfg(test)]

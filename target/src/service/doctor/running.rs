@@ -25,6 +25,12 @@ pub(super) fn looks(looks: &mut Looks, config: &Config) {
         looks.add("namespaces", || namespaces(&status));
         looks.add("disks", || disks(&status));
         looks.add("changes", || unsaved(&status));
+        looks.add("file", || {
+            edited(
+                &ask(&control.socket, &Request::Reload { dry_run: true })
+                    .map_err(|error| unusable(&error))?,
+            )
+        });
         looks.add("confinement", || Ok(confined(&status)));
     }
 }
@@ -100,6 +106,22 @@ fn unsaved(status: &Value) -> Result<String, Trouble> {
     }
 }
 
+/// Whether somebody has changed the file since it was read, which the next start would find.
+fn edited(preview: &Value) -> Result<String, Trouble> {
+    let count = preview["edited"].as_array().map_or(0, Vec::len);
+    if count == 0 {
+        return Ok("nothing has changed in it since it was read".to_owned());
+    }
+    let refused = preview["refused"].as_str();
+    let refused = refused.map(|why| format!("; a reload would be refused: {why}")).unwrap_or_default();
+    let what = format!("{count} changes in it are not applied{refused}");
+    Err(Trouble::new(what, "ringfab-target reload; with --dry-run it shows them"))
+}
+
+fn unusable(error: &AskError) -> Trouble {
+    Trouble::new(format!("the target cannot use it: {error}"), "correct it: ringfab-target check")
+}
+
 /// Which parts of its confinement hold, and why others do not. What its kernel lacks is no fault of the target, and
 /// what the configuration turns off was meant.
 fn confined(status: &Value) -> String {
@@ -141,6 +163,12 @@ mod tests {
         assert_eq!(said[1], "namespace 1 of nqn.x is not ready: it is missing");
         assert_eq!(said[2], "these do not answer: /dev/sdx, /mnt/a");
         assert!(said[3].starts_with("1 changes"));
+        assert!(edited(&json!({ "edited": [], "refused": null })).is_ok());
+        let refused = json!({ "edited": [{}, {}], "refused": "it needs a restart" });
+        assert_eq!(
+            edited(&refused).err().map(|trouble| trouble.0).unwrap_or_default(),
+            "2 changes in it are not applied; a reload would be refused: it needs a restart"
+        );
         assert_eq!(confined(&well), "all 1 parts hold");
         assert_eq!(confined(&ill), "0 of 1 parts hold; files off: the configuration says so");
     }

@@ -103,7 +103,7 @@ pub(super) fn locked_memory(config: &Config, process: Process) -> Result<String,
     let needed = (of_core * config.target.cores.len()) as u64;
     let allowed = if process.may_lock_any() { u64::MAX } else { process.limits("Max locked memory").0 };
     let shown = if allowed == u64::MAX { "any number".to_owned() } else { format_size(allowed) };
-    let text = format!("{} bytes are needed, {shown} allowed to {process}", format_size(needed));
+    let text = format!("{} are needed, {shown} allowed to {process}", format_size(needed));
     if allowed < needed {
         return Err(Trouble::new(text, "allow as much: ulimit -l, or LimitMEMLOCK= of the unit"));
     }

@@ -1,0 +1,64 @@
+//! Whether there can be metrics: their address, and the folder of their file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Finding, listeners};
+use crate::config::MetricsConfig;
+use crate::worker;
+
+/// How long a folder may take to be looked at.
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
+
+/// What is in the way of the metrics.
+pub(super) fn findings(config: &MetricsConfig, serving: Option<u32>) -> Vec<Finding> {
+    let unbound = config.address.and_then(|address| listeners::unbound(address, serving, false));
+    let what = || "metrics.address".to_owned();
+    let address = unbound.map(|(message, advice)| Finding { what: what(), message, advice });
+    address.into_iter().chain(config.file.as_deref().and_then(folder)).collect()
+}
+
+/// What is wrong with the folder of the file.
+fn folder(file: &Path) -> Option<Finding> {
+    let folder = file.parent()?.to_owned();
+    let at = folder.clone();
+    let look = move || at.metadata().map(|found| found.is_dir());
+    let message = match worker::within("looking at", &folder, LOOK_LIMIT, look) {
+        Ok(Ok(true)) | Err(_) => return None,
+        Ok(Ok(false)) => format!("{} is no directory", folder.display()),
+        Ok(Err(error)) => format!("{}: {error}", folder.display()),
+    };
+    Some(Finding {
+        what: "metrics.file".to_owned(),
+        message,
+        advice: "make the directory, or name another file",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_address_in_use_and_a_missing_folder_are_reported() {
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let place = tempfile::tempdir().expect("a folder");
+        let of = |file: &str| MetricsConfig {
+            address: taken.local_addr().ok(),
+            file: Some(place.path().join(file)),
+            file_interval: Duration::from_secs(15),
+            queues: false,
+        };
+        let said = |file: &str, serving| -> Vec<String> {
+            findings(&of(file), serving).iter().map(ToString::to_string).collect()
+        };
+        let found = said("missing/ringfab.prom", None);
+        assert!(found[0].starts_with("metrics.address: the port is in use by process "), "{found:?}");
+        assert!(found[1].starts_with("metrics.file: ") && found[1].contains("No such file"), "{found:?}");
+        assert_eq!(said("ringfab.prom", Some(std::process::id())), [""; 0]);
+        std::fs::write(place.path().join("file"), "").expect("a file");
+        assert!(said("file/ringfab.prom", None)[1].contains("is no directory"));
+    }
+}
