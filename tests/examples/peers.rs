@@ -4,7 +4,8 @@
 //! the attacks those whose name contains NAME. All attacks take a quarter of an hour. Nothing fails for being slow.
 //!
 //! `peers FOLDER authentication`: what a quiet host notices of 100 others that authenticate over and over, with the
-//! group that takes longest.
+//! group that takes longest. The others take only what processors have left, as if they had machines of their own; then
+//! they share the processors with the target and the quiet host.
 //!
 //! The hosts and attackers are those of `tests/tests/peers`, which has the tests. `ringfab bench`, which measures the
 //! good host, is always that of AFTER.
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use ringfab_reactor::run_when_idle;
 use serde_json::Value;
 
 use crate::attack::{Act, Attack, Going, Origin};
@@ -79,15 +81,37 @@ const ROUNDS: usize = 5;
 
 /// The 4 KiB reads of a quiet host alone, and beside the others.
 fn measure_authentication(folder: &Path) {
-    println!("| p50, p99 alone | beside 100 that authenticate |\n| --- | --- |");
-    for _ in 0..ROUNDS {
-        let process = Process::start_guarded_in(folder);
-        let alone = reads(folder, &process);
-        let others = Attack { over: Over::Tcp, act: Act::Reply, from: Origin::Others(100), count: 100 };
-        let _others = Going::start(others, process.address(Over::Tcp));
-        let beside = reads(folder, &process);
-        println!("| {alone} | {beside} |");
+    println!("| p50, p99 alone | beside 100 that authenticate | the time that takes |");
+    println!("| --- | --- | --- |");
+    for shared in [false, true] {
+        println!("| others {} processors | | |", if shared { "share the" } else { "leave the" });
+        for _ in 0..ROUNDS {
+            let process = Process::start_guarded_in(folder);
+            let alone = reads(folder, &process);
+            let others = Attack { over: Over::Tcp, act: Act::Reply, from: Origin::Others(100), count: 100 };
+            let address = process.address(Over::Tcp);
+            let start = move || {
+                // Threads have the priority of the one that starts them.
+                shared.then_some(()).map_or_else(run_when_idle, Ok).map(|()| Going::start(others, address))
+            };
+            let _others = std::thread::spawn(start).join().expect("they start").expect("a low priority");
+            let beside = reads(folder, &process);
+            println!("| {alone} | {beside} | {:.1} s |", computed(&process).as_secs_f64());
+        }
     }
+}
+
+/// The time of a processor that a target has spent on authentication.
+fn computed(process: &Process) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.service.id())).expect("its threads");
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let computing = tasks.flatten().map(|task| task.path()).filter(|path| {
+        ["auth-compute", "authentication"].contains(&read(path.join("comm")).trim())
+    });
+    // The first field is the time on a processor, in nanoseconds.
+    let times = computing.map(|path| read(path.join("schedstat")));
+    let times = times.filter_map(|text| text.split(' ').next()?.parse().ok());
+    Duration::from_nanos(times.sum())
 }
 
 /// The percentiles of a host that reads 4 KiB at a time, one after the other.

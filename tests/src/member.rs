@@ -219,6 +219,15 @@ impl Wire {
         self.fetch_as(entry, BUFFER)
     }
 
+    /// Asks for the target's message, and does not wait for it.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn ask(&mut self) -> io::Result<()> {
+        let entry = AuthenticationCommand::receive(self.next(), BUFFER);
+        self.begin_fetch(entry, BUFFER)
+    }
+
     fn command(&mut self, entry: SubmissionEntry) -> io::Result<CompletionEntry> {
         let mut entry = entry.with_sgl(SglDescriptor::transport(0));
         entry.cid.set(self.next());
@@ -231,9 +240,13 @@ impl Wire {
         self.fetch_as(entry, length)
     }
 
-    fn fetch_as(&mut self, entry: SubmissionEntry, length: u32) -> io::Result<Vec<u8>> {
+    fn begin_fetch(&mut self, entry: SubmissionEntry, length: u32) -> io::Result<()> {
         let entry = entry.with_sgl(SglDescriptor::transport(length));
-        self.stream.write_all(&capsule(Digests::default(), entry, &[]))?;
+        self.say(&capsule(Digests::default(), entry, &[]))
+    }
+
+    fn fetch_as(&mut self, entry: SubmissionEntry, length: u32) -> io::Result<Vec<u8>> {
+        self.begin_fetch(entry, length)?;
         let mut all = Vec::new();
         loop {
             let (header, data) = self.pdu()?;

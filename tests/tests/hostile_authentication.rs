@@ -12,12 +12,15 @@ use ringfab_spec::property::offset;
 use ringfab_spec::sqe::{AuthenticationCommand, PropertySize};
 use ringfab_spec::tcp::Digests;
 use ringfab_spec::{SglDescriptor, Status, SubmissionEntry};
+use ringfab_target::core::State;
 use ringfab_tests::member::{Credentials, Member, Wire};
 use ringfab_tests::raw_tcp::capsule;
 use ringfab_tests::{PATIENCE, TestTarget, wait_until};
 use tempfile::TempDir;
 
 const HOST: &str = "nqn.2026-11.org.ringfab:host";
+/// Another one, without a key.
+const OTHER: &str = "nqn.2026-11.org.ringfab:other";
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Beginnings of messages.
@@ -106,6 +109,40 @@ fn answer_to(wire: &mut Wire, message: &[u8]) -> ([u8; 2], u8) {
     wire.send(message).expect("a Send succeeds");
     let answer = wire.receive().expect("a message");
     ([answer[0], answer[1]], answer[7])
+}
+
+/// More hosts than a core has buffers for admin commands wait for what takes long to compute, each at an address of its
+/// own. None of them holds a buffer meanwhile, so a host without a key gets in.
+#[test]
+fn those_who_wait_for_a_computation_keep_nobody_out() {
+    const WAITING: u16 = 200;
+    let guarded = Guarded::start("dhchap_groups = [\"ffdhe8192\"]\n");
+    let address = guarded.target.address();
+    let message = negotiate(&[Hash::Sha256], &[Group::Ffdhe8192]);
+    let waiting: Vec<Wire> = (0..WAITING)
+        .map(|number| {
+            let [high, low] = (number + 2).to_be_bytes();
+            let from = Ipv4Addr::new(127, 0, high, low).into();
+            let (mut wire, _) = Wire::connect(from, address, (0, 0xffff), HOST, PATIENCE).expect("connected");
+            wire.send(&message).expect("a Send succeeds");
+            wire.ask().expect("it goes on");
+            wire
+        })
+        .collect();
+    let core = || guarded.target.usage().remove(0);
+    let are_many = || core().commands_in(State::Computing) > u64::from(WAITING) / 2;
+    let mut came = 0;
+    while are_many() {
+        let usage = core();
+        let buffers = usage.admin_buffers;
+        assert!(buffers.taken < buffers.total / 4, "{buffers:?}");
+        let connected = Wire::connect(LOCALHOST, address, (0, 0xffff), OTHER, PATIENCE);
+        drop(connected.expect("a host without a key"));
+        came += 1;
+    }
+    assert!(came > 0, "nobody waited any more");
+    drop(waiting);
+    wait_until("nobody is left", || core().queues == 0);
 }
 
 #[test]

@@ -9,7 +9,9 @@ use crate::group::{Offer, Private};
 use crate::hash::Hash;
 use crate::secret::{Secret, on_clean_stack};
 
-/// An exponentiation, or two. A transaction returns it, waits, and takes the [`Computed`].
+/// An exponentiation, or two. A transaction returns it, waits, and takes the [`Computed`]. A copy of it computes the
+/// same.
+#[derive(Clone)]
 #[must_use = "the transaction waits for it"]
 pub struct Computation {
     ticket: Ticket,
@@ -20,6 +22,7 @@ pub struct Computation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
+#[derive(Clone)]
 pub(crate) enum Task {
     Offer(Private),
     Answer { private: Private, peer: Vec<u8>, hash: Hash },

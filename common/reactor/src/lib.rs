@@ -15,6 +15,7 @@
 mod batch;
 mod completion;
 mod config;
+mod idle;
 mod mailbox;
 mod monitor;
 mod pin;
@@ -32,6 +33,7 @@ pub use completion::{Bind, Completion, FileId, ListenerId, Payload, PeerAddr, So
 pub use config::{
     Allocate, FileInfo, FileOptions, ListenAddr, ReactorConfig, ReactorCounters, SocketOptions, Wait,
 };
+pub use idle::run_when_idle;
 pub use mailbox::{MailboxReceiver, MailboxSender, Waker, mailbox};
 pub use monitor::Monitor;
 pub use pin::pin_current_thread;

@@ -206,7 +206,8 @@ impl Connection {
         match authentication.transaction.on_receive(length) {
             Received::Pending => {
                 authentication.waiting = Some(request.id());
-                Ok(Executed::Waits(State::AtWorker))
+                request.pieces.truncate(0);
+                Ok(Executed::Waits(State::Computing))
             }
             Received::BufferTooSmall => Err(Failure::at(Status::INVALID_FIELD, LENGTH)),
             Received::Message(message) => {
@@ -231,7 +232,7 @@ impl Connection {
         };
         let interest = Interest::default();
         let asker = (self.peer.ip(), computation.cost());
-        let computed = move || computation.run();
+        let computed = move || computation.clone().run();
         let asked = resources.workers.compute(asker, &interest, computed, answer);
         if let Some(authentication) = &mut self.authentication {
             authentication.computing = Some(interest);
@@ -296,8 +297,8 @@ impl Connection {
 /// A host that has no key says something about one.
 const NOT_ASKED: Failure = Failure::at(Status::INVALID_FIELD, 4);
 
-/// A worker has computed for the authentication of a queue. An Authentication Receive that has waited for that gets its
-/// message, if it is there still.
+/// A worker has computed for the authentication of a queue. An Authentication Receive that has waited for that goes on,
+/// if it is there still: it takes a buffer again, and gets its message, or the failure.
 pub(super) fn computed(
     commands: &mut Commands,
     connection: &mut Connection,
@@ -315,12 +316,7 @@ pub(super) fn computed(
         }
     }
     let slot = waiting.and_then(|id| commands.table.find(id.slot, id.generation));
-    let Some(slot) = slot.filter(|slot| commands.table[*slot].state() == State::AtWorker) else { return };
-    match connection.authentication_receive(resources, &mut commands.table[slot]) {
-        Ok(Executed::Waits(_)) => return,
-        Ok(Executed::LetIn(_)) => commands.grow(connection, resources),
-        Ok(_) => {}
-        Err(failure) => commands.table[slot].fail(failure),
+    if let Some(slot) = slot {
+        commands.on_event(connection, resources, slot, Event::WorkerDone);
     }
-    commands.on_event(connection, resources, slot, Event::WorkerDone);
 }

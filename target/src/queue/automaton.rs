@@ -144,6 +144,10 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (S::AtWorker, E::WorkerDone | E::Aborted) => Step::Answer,
         (S::AtWorker, E::Abandoned) => Step::Release,
 
+        (S::Computing, E::WorkerDone) => Step::QueueForBuffers,
+        (S::Computing, E::Aborted) => Step::Answer,
+        (S::Computing, E::Abandoned) => Step::Release,
+
         (S::Parked, E::HostNotified | E::Aborted) => Step::Answer,
         (S::Parked, E::Forgotten) => Step::Release,
 

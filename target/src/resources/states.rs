@@ -41,6 +41,9 @@ pub enum State {
     AtDisk,
     /// A worker does what may take long. Its answer ends that, or an abort, after which nobody waits for the answer.
     AtWorker,
+    /// An Authentication Receive whose message is being computed. It holds no buffer, since others may wait for one, and
+    /// anybody who reaches a listener can be in this state. It gets one when the message is there.
+    Computing,
     /// An Asynchronous Event Request. It holds nothing and waits for an event.
     Parked,
     /// An Abort. It holds nothing and waits for the answer of the core that has the command to be aborted.
@@ -51,7 +54,7 @@ pub enum State {
 
 impl State {
     /// How many states there are.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 17;
 
     /// Every state, in the order of a request's life.
     pub const ALL: [State; State::COUNT] = [
@@ -68,6 +71,7 @@ impl State {
         Self::BlocksClaimed,
         Self::AtDisk,
         Self::AtWorker,
+        Self::Computing,
         Self::Parked,
         Self::Aborting,
         Self::DataOut,
@@ -89,6 +93,7 @@ impl State {
             Self::BlocksClaimed => "blocks_claimed",
             Self::AtDisk => "at_disk",
             Self::AtWorker => "at_worker",
+            Self::Computing => "computing",
             Self::Parked => "parked",
             Self::Aborting => "aborting",
             Self::DataOut => "data_out",
@@ -103,7 +108,7 @@ impl State {
             Self::HeldBack | Self::AtDisk => Some(Phase::Disk),
             Self::AwaitLimit | Self::AwaitTurn | Self::NeedBuffer => Some(Phase::Wait),
             Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => Some(Phase::Wait),
-            Self::AtWorker | Self::Aborting => Some(Phase::Wait),
+            Self::AtWorker | Self::Computing | Self::Aborting => Some(Phase::Wait),
             Self::DataOut => Some(Phase::Send),
         }
     }
@@ -115,7 +120,7 @@ impl State {
             Self::AwaitFused | Self::FetchRoom | Self::DataIn | Self::DataOut => WaitsFor::Host,
             Self::AwaitLimit | Self::AwaitTurn | Self::NeedBuffer => WaitsFor::Queue,
             Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => WaitsFor::Queue,
-            Self::AtWorker | Self::Aborting => WaitsFor::Queue,
+            Self::AtWorker | Self::Computing | Self::Aborting => WaitsFor::Queue,
             Self::HeldBack | Self::AtDisk => WaitsFor::Disk,
         }
     }

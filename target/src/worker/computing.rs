@@ -1,18 +1,18 @@
-//! Computations for hosts that authenticate: on threads of low priority, and in turns by address.
+//! Computations for hosts that authenticate: when processors have nothing else to do, and in turns by address.
 //!
 //! Anyone who reaches a listener can ask for a computation, under any name. Each may take tens of milliseconds. So an
 //! address that asks for many must not delay others, and all of them must not delay the cores:
 //!
 //! | what | rule |
 //! | --- | --- |
-//! | threads | one for each four processors, of low priority |
+//! | threads | one for each four processors, of low priority, with one each of the lowest that computes: [`Background`] |
+//! | where all processors are busy | what takes ten times as long as it should is computed with low priority |
 //! | whose turn it is | of the address that will have used the least time lately, with what it asks for (with IPv6: of the /64 network). So what takes little goes before what takes much |
 //! | of one address | what it asked for last: what has waited long belongs to hosts that may have given up |
 //! | how many wait | [`WAITING_MAX`]; the oldest of the address that has most gives way |
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::SigSet;
 use ringfab_fabric::network_of;
 
+use super::background::{Background, Panicked};
 use super::task::WorkError;
 
 /// Computations that wait for a thread.
@@ -71,13 +72,13 @@ struct Job {
     wanted: Weak<()>,
     /// About how long it takes.
     cost: Duration,
-    run: Box<dyn FnOnce(Turn) + Send>,
+    run: Box<dyn FnOnce(Turn<'_>) + Send>,
 }
 
 /// What becomes of a computation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    Compute,
+#[derive(Clone, Copy)]
+enum Turn<'a> {
+    Compute(&'a Background),
     GiveWay,
 }
 
@@ -88,13 +89,13 @@ impl Computing {
         self: &Arc<Self>,
         (from, cost): (IpAddr, Duration),
         interest: &Interest,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl Fn() -> T + Send + Sync + 'static,
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
     ) -> Result<(), WorkError> {
-        let run = move |turn| {
+        let run = move |turn: Turn<'_>| {
             answer(match turn {
-                Turn::Compute => {
-                    catch_unwind(AssertUnwindSafe(work)).map_err(|_| WorkError::ComputationPanicked)
+                Turn::Compute(background) => {
+                    background.compute(cost, work).map_err(|Panicked| WorkError::ComputationPanicked)
                 }
                 Turn::GiveWay => Err(WorkError::GaveWay { waiting: WAITING_MAX }),
             });
@@ -123,7 +124,7 @@ impl Computing {
         Ok(())
     }
 
-    /// A thread that computes one after the other.
+    /// A thread that has one after the other computed.
     fn work(&self) -> ! {
         // Signals are for the thread that takes them.
         if let Err(error) = SigSet::all().thread_block() {
@@ -133,10 +134,11 @@ impl Computing {
         if let Err(error) = rustix::process::setpriority_process(None, NICE) {
             tracing::debug!(%error, "authentication has the priority of cores");
         }
+        let background = Background::start("auth-compute");
         loop {
             let (network, job) = self.next();
             let begun = Instant::now();
-            (job.run)(Turn::Compute);
+            (job.run)(Turn::Compute(&background));
             self.state().used(network, begun.elapsed());
         }
     }
@@ -243,23 +245,48 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Became {
+        Computed,
+        Refused,
+    }
+
+    impl From<Turn<'_>> for Became {
+        fn from(turn: Turn<'_>) -> Self {
+            match turn {
+                Turn::Compute(_) => Self::Computed,
+                Turn::GiveWay => Self::Refused,
+            }
+        }
+    }
+
     struct Test {
         state: State,
         now: Instant,
         interest: Interest,
-        sender: mpsc::Sender<(u32, Turn)>,
-        seen: mpsc::Receiver<(u32, Turn)>,
+        sender: mpsc::Sender<(u32, Became)>,
+        seen: mpsc::Receiver<(u32, Became)>,
+        background: Background,
     }
 
     impl Test {
         fn new() -> Self {
             let (sender, seen) = mpsc::channel();
-            Self { state: State::default(), now: Instant::now(), interest: Interest::default(), sender, seen }
+            Self {
+                state: State::default(),
+                now: Instant::now(),
+                interest: Interest::default(),
+                sender,
+                seen,
+                background: Background::start("background"),
+            }
         }
 
         fn ask(&mut self, from: u8, number: u32, cost: Duration, interest: &Interest) {
             let sender = self.sender.clone();
-            let run = Box::new(move |turn| sender.send((number, turn)).expect("the test listens"));
+            let run = Box::new(move |turn: Turn<'_>| {
+                sender.send((number, Became::from(turn))).expect("the test listens");
+            });
             let job = Job { wanted: Arc::downgrade(interest), cost, run };
             if let Some(job) = self.state.enqueue(address(from), job, self.now) {
                 (job.run)(Turn::GiveWay);
@@ -274,11 +301,11 @@ mod tests {
         /// Computes the next one, which takes so long.
         fn compute(&mut self, time: Duration) -> Option<u32> {
             let (network, job) = self.state.take_next(self.now)?;
-            (job.run)(Turn::Compute);
+            (job.run)(Turn::Compute(&self.background));
             let line = self.state.lines.get_mut(&network).expect("a line");
             (line.used, line.at) = (line.used_lately(self.now) + time, self.now);
             let (number, turn) = self.seen.recv().expect("it ran");
-            assert_eq!(turn, Turn::Compute);
+            assert_eq!(turn, Became::Computed);
             Some(number)
         }
     }
@@ -338,8 +365,8 @@ mod tests {
         assert!(test.seen.try_recv().is_err());
         test.ask_for(3, 3000..3002);
         test.ask_for(1, 1000..1001);
-        let refused: Vec<(u32, Turn)> = test.seen.try_iter().collect();
-        assert_eq!(refused, [(0, Turn::GiveWay), (1, Turn::GiveWay), (2, Turn::GiveWay)]);
+        let refused: Vec<(u32, Became)> = test.seen.try_iter().collect();
+        assert_eq!(refused, [(0, Became::Refused), (1, Became::Refused), (2, Became::Refused)]);
         assert_eq!(test.state.waiting, WAITING_MAX);
     }
 
@@ -360,7 +387,7 @@ mod tests {
         let interest = Arc::clone(&test.interest);
         for number in 0..KNOWN_MAX as u32 + 10 {
             let [_, _, high, low] = number.to_be_bytes();
-            let run = Box::new(|_| ());
+            let run = Box::new(|_: Turn<'_>| ());
             let job = Job { wanted: Arc::downgrade(&interest), cost: SHORT, run };
             test.state.enqueue([10, 1, high, low].into(), job, test.now);
             let (network, _) = test.state.take_next(test.now).expect("one");

@@ -14,6 +14,7 @@
 //!
 //! What hosts compute to authenticate has threads and turns of its own: `computing`.
 
+mod background;
 mod computing;
 mod pool;
 mod task;
@@ -81,7 +82,7 @@ impl Workers {
 
     /// Has `work`, which takes about so long, computed for a host at an address, in turns with other addresses, and
     /// returns at once. `answer` is called once, on another thread, unless nobody is interested any more. It must not
-    /// block.
+    /// block. Where processors are busy, `work` may be done twice, with the same result.
     ///
     /// # Errors
     /// When there is no thread; `answer` is not called then.
@@ -89,7 +90,7 @@ impl Workers {
         &self,
         asker: (IpAddr, Duration),
         interest: &Interest,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl Fn() -> T + Send + Sync + 'static,
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
     ) -> Result<(), WorkError> {
         match &self.0 {

@@ -79,6 +79,7 @@ enum Primitive {
 }
 
 /// The private part of a controller's exchange, and its value.
+#[derive(Clone)]
 pub(crate) struct Offer {
     private: Private,
     pub(crate) value: Vec<u8>,
@@ -276,6 +277,7 @@ impl Primitive {
 }
 
 /// A private part that was drawn, and of which nothing is computed yet: a secret for each primitive.
+#[derive(Clone)]
 pub(crate) struct Private(Vec<(Primitive, Secret)>);
 
 impl Private {

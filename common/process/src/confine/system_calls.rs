@@ -42,7 +42,8 @@ const ALWAYS: &[(&str, i64)] = calls! {
     SYS_memfd_create
     SYS_futex SYS_set_robust_list SYS_get_robust_list SYS_rseq SYS_set_tid_address SYS_exit SYS_exit_group
     SYS_sched_yield SYS_sched_setaffinity SYS_sched_getaffinity SYS_sched_getparam SYS_sched_getscheduler
-    SYS_sched_get_priority_max SYS_sched_get_priority_min SYS_getpriority SYS_setpriority SYS_getcpu
+    SYS_sched_get_priority_max SYS_sched_get_priority_min SYS_sched_setscheduler SYS_getpriority SYS_setpriority
+    SYS_getcpu
     SYS_gettid SYS_getpid SYS_getppid SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigtimedwait
     SYS_rt_sigpending SYS_rt_sigsuspend SYS_sigaltstack SYS_restart_syscall SYS_nanosleep SYS_clock_nanosleep
     SYS_clock_gettime SYS_clock_getres SYS_gettimeofday SYS_getrandom SYS_getrlimit SYS_setrlimit SYS_prlimit64

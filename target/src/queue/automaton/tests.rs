@@ -58,6 +58,7 @@ fn the_automaton_of_a_request_is_this_one() {
             "BlocksClaimed: BlocksReleased -> StartDisk",
             "AtDisk: DiskDone -> GoOnAtDisk",
             "AtWorker: WorkerDone -> Answer, Aborted -> Answer, Abandoned -> Release",
+            "Computing: WorkerDone -> QueueForBuffers, Aborted -> Answer, Abandoned -> Release",
             "Parked: HostNotified -> Answer, Aborted -> Answer, Forgotten -> Release",
             "Aborting: AbortAnswered -> Answer",
             "DataOut: RoomFree -> Send",
