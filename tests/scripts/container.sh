@@ -48,7 +48,7 @@ timed() {
 what_is_missing() {
     local program
     [ "$(id -u)" -eq 0 ] || { echo "it needs root"; return; }
-    for program in mmdebstrap podman jq nsenter; do
+    for program in mmdebstrap podman jq nsenter unshare; do
         have "$program" || { echo "$program is not installed"; return; }
     done
     return 1
@@ -100,17 +100,17 @@ base() {
 }
 
 image() {
-    # With the rights of this process only, which may be in a container itself.
-    run build --format docker --isolation chroot --network none --build-arg BASE=localhost/base \
-        --build-arg "USER_ID=$USER_ID" -t "$IMAGE" -f configs/Containerfile "$BUILD/packages" >"$TMP/build.log" 2>&1 ||
-        fail "the image is not built"
+    # With the rights of this process only, which may be in a container itself, and without a network.
+    unshare --net "${PODMAN[@]}" build --format docker --isolation chroot --network host \
+        --build-arg BASE=localhost/base --build-arg "USER_ID=$USER_ID" -t "$IMAGE" -f configs/Containerfile \
+        "$BUILD/packages" >"$TMP/build.log" 2>&1 || fail "the image is not built"
     note "$(run image inspect --format '{{.Size}}' "$IMAGE") bytes"
 }
 
 # The command line of docs/container.md, but for the network and for limits that this machine's podman may not raise.
 options() {
     OPTIONS=(--name "$CONTAINER" --read-only --cap-drop=all --security-opt no-new-privileges
-        --tmpfs "/run/ringfab:uid=$USER_ID,gid=$USER_ID,mode=0755"
+        --mount type=tmpfs,destination=/run/ringfab,U=true
         --volume "$TMP/config:/etc/ringfab:ro" --volume "$TMP/disks:/srv/ringfab" --volume "$TMP/state:/var/lib/ringfab"
         --stop-timeout 60
         --network none --health-interval disable --ulimit nofile=4096:4096 --ulimit nproc=4096:4096)
