@@ -110,7 +110,7 @@ image() {
 # The command line of docs/container.md, but for the network and for limits that this machine's podman may not raise.
 options() {
     OPTIONS=(--name "$CONTAINER" --read-only --cap-drop=all --security-opt no-new-privileges
-        --mount type=tmpfs,destination=/run/ringfab,U=true
+        --mount "type=tmpfs,destination=/run/ringfab,U=true"
         --volume "$TMP/config:/etc/ringfab:ro" --volume "$TMP/disks:/srv/ringfab" --volume "$TMP/state:/var/lib/ringfab"
         --stop-timeout 60
         --network none --health-interval disable --ulimit nofile=4096:4096 --ulimit nproc=4096:4096)

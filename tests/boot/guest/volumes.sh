@@ -11,15 +11,14 @@ folders=(/srv/data /srv/more)
 # How often something that matches was logged in a boot: 0 for this one, -1 for the one before.
 logged() { journalctl -q --no-pager -b "$1" -o cat | grep -c -E -- "$2" || true; }
 
-# in_order BOOT PATTERN...: the first entry of each comes after that of the one before.
+# in_order BOOT PATTERN...: there is an entry of the first one, after it one of the second, and so on.
 in_order() {
     local pattern at before=0
     journalctl -q --no-pager -b "$1" -o cat >/journal
     for pattern in "${@:2}"; do
-        at=$(grep -n -m 1 -- "$pattern" /journal | cut -d : -f 1 || true)
-        [ -n "$at" ] || { echo "the journal has no '$pattern'" && return 1; }
-        [ "$at" -gt "$before" ] || { echo "'$pattern' comes before what should be before it" && return 1; }
-        before=$at
+        at=$(tail -n "+$((before + 1))" /journal | grep -n -m 1 -- "$pattern" | cut -d : -f 1 || true)
+        [ -n "$at" ] || { echo "the journal has no '$pattern' after line $before" && return 1; }
+        before=$((before + at))
     done
 }
 
