@@ -82,7 +82,9 @@ remove_all() {
     run rm --force --all --time 5 >/dev/null 2>&1 || true
     run rmi --force --all >/dev/null 2>&1 || true
     # What a driver has mounted.
-    findmnt -rn -o TARGET | grep -F "$TMP/" | sort -r | while read -r mount; do umount "$mount"; done
+    findmnt -rn -o TARGET | sort -r | while read -r mount; do
+        case "$mount" in "$TMP"/*) umount "$mount" ;; esac
+    done
 }
 
 base() {
