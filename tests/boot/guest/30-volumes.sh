@@ -12,7 +12,8 @@ cat >/etc/systemd/system/address.service <<END
 DefaultDependencies=no
 After=systemd-journald.service
 Wants=network.target
-Before=network.target network-online.target
+Before=network.target network-online.target shutdown.target
+Conflicts=shutdown.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
