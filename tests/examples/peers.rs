@@ -110,7 +110,7 @@ fn computed(process: &Process) -> Duration {
     });
     // The first field is the time on a processor, in nanoseconds.
     let times = computing.map(|path| read(path.join("schedstat")));
-    let times = times.filter_map(|text| text.split(' ').next()?.parse().ok());
+    let times = times.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok());
     Duration::from_nanos(times.sum())
 }
 
