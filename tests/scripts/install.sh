@@ -300,7 +300,9 @@ fi
     fail "which group? build, test, sbom, packages, boot, container, demo, bench, fuzz, count, pictures, arm64, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | sbom | packages | boot | container | demo | bench | fuzz | count | pictures | arm64 | kernel) "want_$group" ;;
+    build | test | sbom | packages | boot | container | demo | bench | fuzz | count | pictures | arm64 | kernel)
+        "want_$group"
+        ;;
     *) fail "unknown group: $group" ;;
     esac
 done
