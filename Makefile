@@ -35,7 +35,7 @@ test: ## Installs what is missing and runs every test
 	@tests/scripts/install.sh build test fuzz kernel
 	@mkdir -p $(CARGO_TARGET_DIR) && : >$(NOT_RUN)
 	@RINGFAB_REQUIRE_TOOLS=1 $(MAKE) --no-print-directory lint deny advisories sbom scripts workspace-tests \
-	    end-to-end boot-test kernel-test
+	    end-to-end boot-test container-test kernel-test
 	@$(MAKE) --no-print-directory fuzz SECONDS=5
 	@if [ ! -s $(NOT_RUN) ]; then echo "==> All tests passed"; \
 	else echo "==> All tests that could run passed. NOT RUN:"; sed 's/^/    /' $(NOT_RUN); fi
@@ -163,9 +163,14 @@ packages: ## Debian packages of both programs in .build/packages
 	@tests/scripts/packages.sh $(CARGO_TARGET_DIR)/packages $(VERSION)
 
 .PHONY: boot-test
-boot-test: packages ## The packages in a fresh Debian tree under a systemd of its own (as root, 2 minutes after a build)
+boot-test: packages ## The packages in a fresh Debian tree under a systemd of its own (as root, 3 minutes after a build)
 	@tests/scripts/install.sh boot
 	tests/boot/run.sh
+
+.PHONY: container-test
+container-test: packages ## The container image, run without privilege (as root, under a minute after a build)
+	@tests/scripts/install.sh container
+	tests/scripts/container.sh
 
 # RINGFAB_BIN_DIR=... for programs that are built already.
 .PHONY: install

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The Debian packages, installed as everything else in a fresh Debian tree, under a systemd of its own: installation,
-# restrictions, reload, restarts under load, upgrades, removal, purge; and `make install`.
+# restrictions, reload, restarts under load, upgrades, removal, purge; volumes from one boot to the next; drop-ins; and
+# `make install`.
 #
 #   run.sh [SCENARIO...]    files of guest/ without their ending; without a name, all of them
 #
@@ -15,9 +16,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 BUILD="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}"
 # systemd, what the packages depend on and recommend, and what the scenarios start.
-PACKAGES=systemd,systemd-sysv,dbus,procps,diffutils,iproute2,libibverbs1,librdmacm1,fuse3,e2fsprogs,mount
-# What a boot and its scenario may take.
+PACKAGES=systemd,systemd-sysv,dbus,procps,diffutils,iproute2,libibverbs1,librdmacm1,fuse3,e2fsprogs,mount,make
+# What a boot and its scenario may take, and what of it the end of the machine. systemd waits 90 s for an unmount.
 SECONDS_MAX=${RINGFAB_BOOT_SECONDS:-180}
+END_SECONDS_MAX=60
 
 main() {
     local missing scenario started before=''
@@ -40,7 +42,7 @@ main() {
         before=${scenario:0:1}
         started=$(now_ms)
         boot "$scenario"
-        say "$scenario: $(seconds_since "$started") s"
+        say "$scenario: $(seconds_since "$started") s (the end $ENDED s)"
         sed -n 's/^step: /    /p' "$TMP/$scenario.log"
     done
     undo_all
@@ -98,6 +100,14 @@ fresh_tree() {
     cp "$TMP/install.said" "$TREE/installed.said"
     cp "$here"/guest/*.sh "$TREE/boot-test/"
     steps_of_readme >"$TREE/boot-test/readme.sh"
+    source_tree "$TREE/source"
+}
+
+# What `make install` needs where everything is built.
+source_tree() {
+    mkdir "$1"
+    cp --parents -r Makefile CHANGELOG.md SECURITY.md configs systemd tests/scripts "$1/"
+    cp "$BUILD/release/ringfab-target" "$BUILD/release/ringfab" "$1/"
 }
 
 # The first code block below "As a service". The packages are made already.
@@ -130,7 +140,7 @@ staged() {
 boot() {
     local scenario=$1 wants="$TREE/etc/systemd/system/multi-user.target.wants"
     mkdir -p "$wants"
-    rm -f "$TREE/boot-test/said" "$TREE/boot-test/status"
+    rm -f "$TREE/boot-test/said" "$TREE/boot-test/status" "$TREE/boot-test/not-unmounted"
     cat >"$TREE/etc/systemd/system/boot-test.service" <<UNIT
 [Unit]
 # When all else has started.
@@ -154,7 +164,9 @@ UNIT
         cp "$TMP/$scenario.log" "$TMP/$scenario-boot.log" "$RINGFAB_BOOT_KEEP/"
     fi
     [ "$(cat "$TREE/boot-test/status" 2>/dev/null)" = 0 ] || fail "$scenario: a step failed"
-    were_unmounted "$scenario"
+    ENDED=$(($(date +%s) - $(stat -c %Y "$TREE/boot-test/status")))
+    [ "$ENDED" -le "$END_SECONDS_MAX" ] || fail "$scenario: its end took $ENDED s"
+    [ -e "$TREE/boot-test/not-unmounted" ] || were_unmounted "$scenario"
 }
 
 # File systems on disks of the target: the machine that has ended has unmounted them, and they are whole.

@@ -11,6 +11,7 @@
 #   sbom    cargo-cyclonedx and jq
 #   packages what makes Debian packages: cargo-deb, cargo-cyclonedx, dpkg's and the linker's tools
 #   boot    what makes a Debian tree and boots it under a systemd of its own
+#   container what builds and runs the container image
 #   demo    what the demonstration starts; `end_to_end`: with what else end-to-end tests start
 #   bench   what the benchmark holds Ringfab against
 #   fuzz    a C++ compiler for libFuzzer
@@ -106,6 +107,15 @@ want_boot() {
     want unshare util-linux
     want script bsdutils
     want mkfs.ext4 e2fsprogs
+}
+
+want_container() {
+    want mmdebstrap mmdebstrap
+    want podman podman
+    # It also runs where control groups are of both versions.
+    want runc runc
+    want jq jq
+    want nsenter util-linux
 }
 
 want_bench() {
@@ -288,10 +298,13 @@ if [ "${1:-}" = --missing ]; then
     [ "${#WANTED[@]}" -eq 0 ] || printf '%s\n' "${WANTED[@]}" | sort -u | paste -sd ' '
     exit
 fi
-[ $# -gt 0 ] || fail "which group? build, test, sbom, packages, boot, demo, bench, fuzz, count, pictures, arm64, kernel"
+[ $# -gt 0 ] ||
+    fail "which group? build, test, sbom, packages, boot, container, demo, bench, fuzz, count, pictures, arm64, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | sbom | packages | boot | demo | bench | fuzz | count | pictures | arm64 | kernel) "want_$group" ;;
+    build | test | sbom | packages | boot | container | demo | bench | fuzz | count | pictures | arm64 | kernel)
+        "want_$group"
+        ;;
     *) fail "unknown group: $group" ;;
     esac
 done

@@ -30,7 +30,7 @@ main() {
     put 0755 "$PREFIX/bin" "$1/ringfab"
     # mount(8) looks for its helpers there.
     ln -sf ../bin/ringfab "$DESTDIR$PREFIX/sbin/mount.ringfab"
-    put 0644 "$UNITS" systemd/*.service
+    units
     put_as 0644 "$SYSUSERS/ringfab.conf" systemd/ringfab.sysusers.conf
     put_as 0644 "$TMPFILES/ringfab.conf" systemd/ringfab.tmpfiles.conf
     manual "$1/ringfab-target" 8
@@ -45,6 +45,15 @@ main() {
     [ -e "$DESTDIR$ETC/ringfab/target.toml" ] || put_as 0644 "$ETC/ringfab/target.toml" configs/minimal.toml
     finish
     undo_all
+}
+
+# The units name the programs, and the target's its configuration.
+units() {
+    mkdir "$TMP/units"
+    cp systemd/*.service "$TMP/units/"
+    sed -i -e "s,^\(Exec[A-Za-z]*=\)/usr/\(s\?bin\)/,\1$PREFIX/\2/," "$TMP"/units/*.service
+    sed -i -e "/^ExecStart=/s,/etc/ringfab/target.toml,$ETC/ringfab/target.toml," "$TMP/units/ringfab-target.service"
+    put 0644 "$UNITS" "$TMP"/units/*.service
 }
 
 # manual PROGRAM SECTION: its pages and completions, which it writes itself.
@@ -63,8 +72,10 @@ finish() {
     if [ -n "$DESTDIR" ] || [ "$(id -u)" -ne 0 ]; then
         say "Where it is installed, run as root:"
         steps
+        [ "$PREFIX" = /usr ] || note "$(helper)"
         return
     fi
+    [ "$PREFIX" = /usr ] || say "For lines of fstab: $(helper)"
     if ! have systemd-sysusers || ! have systemd-tmpfiles; then
         say "There is no systemd-sysusers and systemd-tmpfiles here. What they would do:"
         note "a user ringfab ($SYSUSERS/ringfab.conf), its folder /srv/ringfab ($TMPFILES/ringfab.conf)"
@@ -75,6 +86,9 @@ finish() {
     [ ! -d /run/systemd/system ] || systemctl daemon-reload
     say "Say in $ETC/ringfab/target.toml what to serve, then: systemctl enable --now ringfab-target"
 }
+
+# mount(8) looks for helpers in /sbin only.
+helper() { echo "ln -sf $PREFIX/bin/ringfab /sbin/mount.ringfab"; }
 
 steps() {
     note "systemd-sysusers $SYSUSERS/ringfab.conf"

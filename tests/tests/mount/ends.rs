@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringfab_tests::{NQN, PATIENCE, file_target, free_port, program, run_bounded, wait_until};
+use ringfab_tests::{NQN, PATIENCE, TestTarget, file_target, free_port, program, run_bounded, wait_until};
 
 use super::killed::User;
 use super::machine::Machine;
@@ -152,6 +152,43 @@ fn a_service_manager_does_not_wait_for_a_target_that_is_away() {
     assert!(begun.elapsed() >= Duration::from_secs(10), "it waits for the target at first");
     assert!(log(&machine).contains("what was not written yet is lost"), "{}", log(&machine));
     wait_until("nothing is left", || machine.is_clean());
+}
+
+/// Somebody else has begun the unmount, and it takes longer than a file system may be in use.
+#[test]
+fn what_was_written_goes_to_the_disk_before_a_service_manager_has_its_end() {
+    let Some(machine) = Machine::new("the end while it writes back") else { return };
+    let slow = "[[subsystem.namespace]]\nmemory = \"64MiB\"\nblock_bytes = 4096\n\
+                limits = { write_bytes_per_s = \"2MiB\" }\n";
+    let target = TestTarget::with_listener("transport = \"tcp\"", slow);
+    mounted(&machine, &target, &["-o", "io_timeout=60s"]);
+    machine.ok(&["umount", &machine.text("a")]);
+    let mut child = in_foreground(&machine, &url(&target, 1));
+    fs::write(machine.path("a/file"), vec![7; 30 << 20]).expect("written to the cache");
+    let mut unmount = Command::new("umount").arg(machine.path("a")).spawn().expect("umount runs");
+    let directory = machine.path("a");
+    wait_until("it is out of the tree", || machine.mounts().iter().all(|mount| mount.0 != directory));
+    let begun = Instant::now();
+    send(&child, Signal::SIGTERM);
+    let until = Instant::now() + 3 * PATIENCE;
+    while child.try_wait().expect("its state").is_none() {
+        assert!(Instant::now() < until, "it does not end: {}", log(&machine));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(
+        begun.elapsed() >= Duration::from_secs(11),
+        "it took longer than what is in use has: {}",
+        log(&machine)
+    );
+    assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
+    assert!(unmount.wait().expect("its state").success());
+    assert!(log(&machine).contains("what was written goes to the disk"), "{}", log(&machine));
+    machine.assert_clean();
+    let mut child = in_foreground(&machine, &url(&target, 1));
+    assert!(fs::read(machine.path("a/file")).expect("a file") == vec![7; 30 << 20], "all of it is there");
+    send(&child, Signal::SIGTERM);
+    assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
+    machine.assert_clean();
 }
 
 /// The process in the background has nothing of the terminal.

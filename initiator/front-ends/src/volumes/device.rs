@@ -23,6 +23,25 @@ pub(super) fn mounts(device: &Path) -> Vec<PathBuf> {
     mounts.map(|mount| mount.at).collect()
 }
 
+/// What a device does, as the kernel counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Activity {
+    pub(super) sectors_written: u64,
+    pub(super) in_flight: u64,
+}
+
+/// What a device does.
+pub(super) fn activity(device: &Path) -> Option<Activity> {
+    Activity::parse(&attribute(device, "stat")?)
+}
+
+impl Activity {
+    fn parse(text: &str) -> Option<Self> {
+        let number = |place| text.split_whitespace().nth(place)?.parse().ok();
+        Some(Self { sectors_written: number(6)?, in_flight: number(8)? })
+    }
+}
+
 /// Whether the kernel reads and writes its file without a cache of its own.
 pub(super) fn does_direct_io(device: &Path) -> bool {
     attribute(device, "loop/dio").is_some_and(|text| text == "1")
@@ -52,6 +71,13 @@ fn attribute(device: &Path, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_disk_does_is_in_its_statistics() {
+        let text = "     104        1      870       13       28       40     3216        5        2       24       18";
+        assert_eq!(Activity::parse(text), Some(Activity { sectors_written: 3216, in_flight: 2 }));
+        assert_eq!(Activity::parse("1 2 3"), None);
+    }
 
     #[test]
     fn a_disk_whose_mount_is_gone_has_the_root_in_its_path() {

@@ -6,13 +6,16 @@
 //! - SIGINT: it is tried until it succeeds. Whoever uses the file system is named. A second one detaches it.
 //! - SIGTERM: while the file system is in use it is tried for [`BUSY`], then what was written is flushed, and the mount
 //!   is detached. While the target is away it is tried for [`AWAY`]. An unmount that writes back goes on as long as it
-//!   takes.
+//!   takes, also one that somebody else has begun.
+//!
+//! When the machine ends, a service manager sends no signal to who has a mount of fstab: it runs umount(8), which waits
+//! for the target. So while that lasts and the target is away, the end of the machine counts as SIGTERM.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,6 +52,14 @@ const SOON: Duration = Duration::from_secs(3);
 const LOOK_SELDOM: Duration = Duration::from_secs(1);
 /// How often to say what is waited for.
 const SAY: Duration = Duration::from_secs(10);
+/// How long a disk that nobody has mounted any more may be written to after SIGTERM.
+const WRITE_BACK: Duration = Duration::from_secs(600);
+/// How often to ask whether the machine ends.
+const ASK: Duration = Duration::from_secs(3);
+/// How long the answer may take.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Where systemd is, and may be asked.
+const SYSTEMD: &str = "/run/systemd/system";
 
 /// Signals for the watch, which also wake it.
 pub(super) struct Doorbell {
@@ -102,6 +113,16 @@ struct Asked {
     away: Option<Instant>,
     said: Instant,
     hurry: bool,
+    begun: Instant,
+    /// What was written to the disk when it was last looked at.
+    written: Option<u64>,
+}
+
+/// A file system that is out of the tree, and whose disk is not free.
+struct Unmounted {
+    since: Instant,
+    /// When to ask whether the machine ends.
+    ask: Instant,
 }
 
 impl Watch {
@@ -119,7 +140,7 @@ impl Watch {
 
     fn watch(&self, mounts: &File) {
         let mut asked: Option<Asked> = None;
-        let mut unmounted: Option<Instant> = None;
+        let mut unmounted: Option<Unmounted> = None;
         while device::has_file(&self.device, &self.file) {
             for signal in self.doorbell.take() {
                 match &mut asked {
@@ -138,8 +159,15 @@ impl Watch {
                 // The kernel takes the file away a moment after the unmount, or when the last one that uses it ends:
                 // nobody tells when that is.
                 None if device::mounts(&self.device).is_empty() => {
-                    let since = unmounted.get_or_insert_with(Instant::now).elapsed();
-                    Some(if since < SOON { LOOK } else { LOOK_SELDOM })
+                    let unmounted = unmounted.get_or_insert_with(Unmounted::now);
+                    if self.ends_with_machine(unmounted) {
+                        tracing::warn!(
+                            "{}: the machine ends, and the target is away",
+                            self.directory.display()
+                        );
+                        asked = Some(Asked::new(Signal::SIGTERM));
+                    }
+                    Some(if unmounted.since.elapsed() < SOON { LOOK } else { LOOK_SELDOM })
                 }
                 None => {
                     unmounted = None;
@@ -150,6 +178,16 @@ impl Watch {
         }
         self.watched.store(false, Ordering::Release);
         self.inner.raise(Signal::SIGTERM);
+    }
+
+    /// Whether an unmount waits for a target that is away, while the machine waits for the unmount.
+    fn ends_with_machine(&self, unmounted: &mut Unmounted) -> bool {
+        let now = Instant::now();
+        if now < unmounted.ask || self.controller.connection() == Connection::Connected {
+            return false;
+        }
+        unmounted.ask = now + ASK;
+        is_machine_ending()
     }
 
     /// Waits for a signal, a mount or an unmount.
@@ -202,9 +240,19 @@ impl Watch {
             match mounts.last().map(|mount| Running::start("umount", &[&mount.to_string_lossy()])) {
                 Some(Ok(running)) => asked.attempt = Some(running),
                 Some(Err(error)) => tracing::warn!("{error:#}"),
+                // Somebody else unmounts it, and what was written goes to the disk.
+                None if self.is_written(asked, now) => asked.busy = None,
                 None => self.say_busy(asked, None),
             }
         }
+    }
+
+    /// Whether the disk works, or has worked since the last look.
+    fn is_written(&self, asked: &mut Asked, now: Instant) -> bool {
+        let Some(activity) = device::activity(&self.device) else { return false };
+        let before = asked.written.replace(activity.sectors_written);
+        let moves = activity.in_flight > 0 || before.is_none_or(|before| before != activity.sectors_written);
+        moves && now < asked.begun + WRITE_BACK
     }
 
     /// Says once who uses it.
@@ -224,13 +272,14 @@ impl Watch {
 
     fn say_waiting(&self, asked: &Asked, connected: bool) {
         let directory = self.directory.display();
-        let what = match (&asked.attempt, connected) {
+        let writes = asked.attempt.is_some() || asked.busy.is_none();
+        let what = match (writes, connected) {
             (_, false) => "the target is away".to_owned(),
-            (Some(_), true) => "what was written goes to the disk".to_owned(),
-            (None, true) => format!("in use: {}", holders::describe(&self.directory)),
+            (true, true) => "what was written goes to the disk".to_owned(),
+            (false, true) => format!("in use: {}", holders::describe(&self.directory)),
         };
         tracing::warn!("{directory} is being unmounted: {what}");
-        if connected && asked.attempt.is_some() {
+        if connected && writes {
             ready::extend(2 * SAY);
         }
     }
@@ -259,8 +308,34 @@ impl Watch {
 impl Asked {
     fn new(by: Signal) -> Self {
         let now = Instant::now();
-        Self { by, attempt: None, next: now, busy: None, away: None, said: now, hurry: false }
+        Self {
+            by,
+            attempt: None,
+            next: now,
+            busy: None,
+            away: None,
+            said: now,
+            hurry: false,
+            begun: now,
+            written: None,
+        }
     }
+}
+
+impl Unmounted {
+    fn now() -> Self {
+        let now = Instant::now();
+        Self { since: now, ask: now + ASK }
+    }
+}
+
+/// Whether the service manager stops everything.
+fn is_machine_ending() -> bool {
+    if !Path::new(SYSTEMD).exists() {
+        return false;
+    }
+    let said = child::run("systemctl", &["is-system-running"], |age| age < ANSWER);
+    matches!(said, Ok(Some(ended)) if ended.stdout.trim() == "stopping")
 }
 
 #[cfg(test)]
