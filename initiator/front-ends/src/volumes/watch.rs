@@ -7,15 +7,12 @@
 //! - SIGTERM: while the file system is in use it is tried for [`BUSY`], then what was written is flushed, and the mount
 //!   is detached. While the target is away it is tried for [`AWAY`]. An unmount that writes back goes on as long as it
 //!   takes, also one that somebody else has begun.
-//!
-//! When the machine ends, a service manager sends no signal to who has a mount of fstab: it runs umount(8), which waits
-//! for the target. So while that lasts and the target is away, the end of the machine counts as SIGTERM.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,12 +51,6 @@ const LOOK_SELDOM: Duration = Duration::from_secs(1);
 const SAY: Duration = Duration::from_secs(10);
 /// How long a disk that nobody has mounted any more may be written to after SIGTERM.
 const WRITE_BACK: Duration = Duration::from_secs(600);
-/// How often to ask whether the machine ends.
-const ASK: Duration = Duration::from_secs(3);
-/// How long the answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
-/// Where systemd is, and may be asked.
-const SYSTEMD: &str = "/run/systemd/system";
 
 /// Signals for the watch, which also wake it.
 pub(super) struct Doorbell {
@@ -118,13 +109,6 @@ struct Asked {
     written: Option<u64>,
 }
 
-/// A file system that is out of the tree, and whose disk is not free.
-struct Unmounted {
-    since: Instant,
-    /// When to ask whether the machine ends.
-    ask: Instant,
-}
-
 impl Watch {
     /// Watches until the end, and tells the FUSE server then.
     pub(super) fn run(self, started: &Sender<Result<()>>) {
@@ -140,7 +124,7 @@ impl Watch {
 
     fn watch(&self, mounts: &File) {
         let mut asked: Option<Asked> = None;
-        let mut unmounted: Option<Unmounted> = None;
+        let mut unmounted: Option<Instant> = None;
         while device::has_file(&self.device, &self.file) {
             for signal in self.doorbell.take() {
                 match &mut asked {
@@ -159,15 +143,8 @@ impl Watch {
                 // The kernel takes the file away a moment after the unmount, or when the last one that uses it ends:
                 // nobody tells when that is.
                 None if device::mounts(&self.device).is_empty() => {
-                    let unmounted = unmounted.get_or_insert_with(Unmounted::now);
-                    if self.ends_with_machine(unmounted) {
-                        tracing::warn!(
-                            "{}: the machine ends, and the target is away",
-                            self.directory.display()
-                        );
-                        asked = Some(Asked::new(Signal::SIGTERM));
-                    }
-                    Some(if unmounted.since.elapsed() < SOON { LOOK } else { LOOK_SELDOM })
+                    let since = unmounted.get_or_insert_with(Instant::now).elapsed();
+                    Some(if since < SOON { LOOK } else { LOOK_SELDOM })
                 }
                 None => {
                     unmounted = None;
@@ -178,16 +155,6 @@ impl Watch {
         }
         self.watched.store(false, Ordering::Release);
         self.inner.raise(Signal::SIGTERM);
-    }
-
-    /// Whether an unmount waits for a target that is away, while the machine waits for the unmount.
-    fn ends_with_machine(&self, unmounted: &mut Unmounted) -> bool {
-        let now = Instant::now();
-        if now < unmounted.ask || self.controller.connection() == Connection::Connected {
-            return false;
-        }
-        unmounted.ask = now + ASK;
-        is_machine_ending()
     }
 
     /// Waits for a signal, a mount or an unmount.
@@ -320,22 +287,6 @@ impl Asked {
             written: None,
         }
     }
-}
-
-impl Unmounted {
-    fn now() -> Self {
-        let now = Instant::now();
-        Self { since: now, ask: now + ASK }
-    }
-}
-
-/// Whether the service manager stops everything.
-fn is_machine_ending() -> bool {
-    if !Path::new(SYSTEMD).exists() {
-        return false;
-    }
-    let said = child::run("systemctl", &["is-system-running"], |age| age < ANSWER);
-    matches!(said, Ok(Some(ended)) if ended.stdout.trim() == "stopping")
 }
 
 #[cfg(test)]
